@@ -1,0 +1,11 @@
+// One function per part of the module; module.cpp calls them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace outcrop {
+
+void bind_storage(nanobind::module_ &module);
+void bind_exec(nanobind::module_ &module);
+
+}  // namespace outcrop

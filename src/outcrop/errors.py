@@ -1,0 +1,25 @@
+"""The few exceptions Outcrop raises. Each message names the value, the place and the remedy in one line."""
+
+
+class OutcropError(Exception):
+    """Base of everything the world can do to a run; bugs raise `AssertionError` instead."""
+
+
+class InputError(OutcropError):
+    """What the user asked for cannot be done: the message says which value is wrong and what would be right."""
+
+
+class BudgetError(InputError):
+    """The memory budget is too small; the message gives the smallest one that works."""
+
+
+class StorageError(OutcropError):
+    """A read, write, flush or allocation on storage failed: path, offset, length and system error are in the message."""
+
+
+class CorruptionError(StorageError):
+    """Bytes read are not the bytes that were written: the message names file, offset and plane."""
+
+
+class InterruptedRun(OutcropError):
+    """A run was stopped by the user; the last committed generation is intact and the message says how to resume."""
