@@ -1,0 +1,101 @@
+// Runs the actions of one pass: the only place where planes, threads and files meet.
+//
+// Actions are issued in the order of the list. Read and Write only hand planes to the pump (its own thread moves them);
+// Update and Copy run on the team and wait for nothing but the planes they touch. The scoreboard holds one
+// entry per slot:
+//
+//       Read z ──► slot.reading ──► wait, check CRC32C (once) ──► Copy, Update
+//       Update ──► CRC32C ──► Write z ──► slot.writing ──► the next Read of that slot starts after it (in the pump)
+//                                                     └──► a Copy into that slot waits for it (here)
+//
+// so reading the next slab, updating this one and writing the last one overlap, and there is no policy here: what
+// is read when, and into which ring, was decided by the plan.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "outcrop/exec/action.hpp"
+#include "outcrop/exec/team.hpp"
+#include "outcrop/exec/traverse.hpp"
+#include "outcrop/exec/window.hpp"
+#include "outcrop/storage/pump.hpp"
+#include "outcrop/storage/store.hpp"
+
+namespace outcrop {
+
+/// Where the planes of one array lie: files `first_file`, first_file + 1, ... of the store, `planes_per_file` each.
+struct PlaneFiles {
+  std::uint32_t first_file = 0;
+  long planes_per_file = 1;
+};
+
+/// Where the time of a run went, in seconds, and what it moved. All counters run on over passes.
+struct ExecutorCounters {
+  std::atomic<double> seconds_read_wait{0}, seconds_write_wait{0}, seconds_update{0}, seconds_copy{0},
+      seconds_checksum{0}, seconds_commit{0};
+};
+
+struct ExecutorOptions {
+  unsigned threads = 1;
+  std::array<long, 2> ring_planes{1, 1};
+  long levels_max = 1;
+  Tiling tiling;
+  bool checksum = true;  ///< write a CRC32C with every plane and check it on reading
+};
+
+class Executor {
+ public:
+  /// Takes all memory and touches it. `store` may be null when no action transfers planes (calibration).
+  Executor(const Grid &grid, const ExecutorOptions &options, outcrop_kernel kernel, std::vector<std::byte> scalars,
+           Store *store);
+
+  /// Runs one pass from `source` to `target`. Throws StorageError, CorruptionError or Cancelled, and may not be used
+  /// again after that.
+  void run(const Actions &actions, const PlaneFiles &source, const PlaneFiles &target);
+
+  /// Makes run() throw Cancelled soon; from any thread.
+  void cancel();
+
+  const ExecutorCounters &counters() const { return counters_; }
+  std::uint64_t cells_updated() const { return traverse_.cells_updated(); }
+  std::uint64_t bytes_read() const { return pump_ ? pump_->bytes_read() : 0; }
+  std::uint64_t bytes_written() const { return pump_ ? pump_->bytes_written() : 0; }
+  std::size_t memory_bytes() const { return window_.size(); }
+
+ private:
+  struct Slot {
+    Ticket reading = no_ticket, writing = no_ticket;
+  };
+
+  void perform(const ReadAction &action);
+  void perform(const CopyAction &action);
+  void perform(const UpdateAction &action);
+  void perform(const WriteAction &action);
+  void perform(const CommitAction &action);
+  void admit(long z_end);
+  void check_planes(long z0, long z1);
+  void copy_rim(long z) const;
+  Slot &slot(long level, long z);
+  Request request(bool write, const PlaneFiles &files, long z, std::byte *data) const;
+  [[noreturn]] void report_corruption(long z) const;
+
+  const Grid grid_;
+  const ExecutorOptions options_;
+  const std::vector<std::byte> scalars_;
+  Window window_;
+  Team team_;
+  Traverse traverse_;
+  Store *const store_;
+  std::array<std::vector<Slot>, 2> slots_;
+  std::unique_ptr<Pump> pump_;  // last: its thread ends before the window goes
+  PlaneFiles source_, target_;
+  long admitted_ = 0;  // planes of this pass that have arrived and been checked
+  std::atomic<bool> cancelled_{false};
+  ExecutorCounters counters_;
+};
+
+}  // namespace outcrop

@@ -1,0 +1,65 @@
+#include "outcrop/exec/team.hpp"
+
+#include <cassert>
+
+namespace outcrop {
+namespace {
+
+constexpr int spins_before_sleep = 2000;
+
+// Waits until `value` is no longer `old`: first spinning, then asleep.
+std::uint32_t await_change(const std::atomic<std::uint32_t> &value, std::uint32_t old) {
+  for (int spin = 0; spin < spins_before_sleep; ++spin) {
+    const std::uint32_t now = value.load(std::memory_order_acquire);
+    if (now != old) return now;
+    pause_processor();
+  }
+  value.wait(old, std::memory_order_acquire);
+  return value.load(std::memory_order_acquire);
+}
+
+}  // namespace
+
+Team::Team(unsigned size) {
+  assert(size >= 1);
+  threads_.reserve(size - 1);
+  for (unsigned member = 1; member < size; ++member) threads_.emplace_back([this, member] { serve(member); });
+}
+
+Team::~Team() {
+  stopping_.store(true, std::memory_order_release);
+  epoch_.fetch_add(1, std::memory_order_acq_rel);
+  epoch_.notify_all();
+  for (std::thread &thread : threads_) thread.join();
+}
+
+void Team::run(const Job &job) {
+  job_ = &job;
+  busy_.store(static_cast<std::uint32_t>(threads_.size()), std::memory_order_relaxed);
+  epoch_.fetch_add(1, std::memory_order_acq_rel);
+  epoch_.notify_all();
+  job(0);
+  for (std::uint32_t left = busy_.load(std::memory_order_acquire); left != 0;) left = await_change(busy_, left);
+}
+
+void Team::for_each(long count, const std::function<void(long)> &body) {
+  std::atomic<long> next{0};
+  run([&](unsigned) {
+    for (long i = next.fetch_add(1); i < count; i = next.fetch_add(1)) body(i);
+  });
+}
+
+void Team::serve(unsigned member) {
+  std::uint32_t seen = 0;
+  for (;;) {
+    std::uint32_t now = epoch_.load(std::memory_order_acquire);
+    while (now == seen) now = await_change(epoch_, seen);
+    seen = now;
+    if (stopping_.load(std::memory_order_acquire)) return;
+    (*job_)(member);
+    busy_.fetch_sub(1, std::memory_order_acq_rel);
+    busy_.notify_one();
+  }
+}
+
+}  // namespace outcrop

@@ -1,0 +1,98 @@
+#include "outcrop/exec/traverse.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cstdlib>
+#include <thread>
+
+namespace outcrop {
+namespace {
+
+constexpr long max_radius = 64;
+
+std::vector<Tile> cut(const Grid &grid, const Tiling &tiling, long levels) {
+  if (tiling.diamond == 0) return sweep_tiles(levels, grid.ny, tiling.sweep_rows);
+  return diamond_tiles(levels, grid.ny, grid.skew, tiling.diamond);
+}
+
+}  // namespace
+
+Traverse::Traverse(const Grid &grid, const Window &window, outcrop_kernel kernel, const void *scalars, Tiling tiling,
+                   long levels_max)
+    : grid_(grid), window_(window), kernel_(kernel), scalars_(scalars), tiling_(tiling) {
+  assert(tiling.planes >= 1 && tiling.planes <= Tiling::max_planes && grid.radius_z <= max_radius);
+  tiles_ = cut(grid, tiling, levels_max);
+  tiles_max_ = tiles_.size();
+  finished_ = std::make_unique<std::atomic<std::uint32_t>[]>(tiles_max_);
+}
+
+void Traverse::set_levels(long levels) {
+  tiles_ = cut(grid_, tiling_, levels);
+  assert(tiles_.size() <= tiles_max_);
+}
+
+void Traverse::update(Team &team, const Slab &slab, const std::atomic<bool> &cancelled) {
+  ++epoch_;
+  std::atomic<std::size_t> next{0};
+  team.run([&](unsigned) {
+    for (std::size_t i = next.fetch_add(1); i < tiles_.size(); i = next.fetch_add(1)) {
+      await(tiles_[i], epoch_, cancelled);
+      if (!cancelled.load(std::memory_order_relaxed)) update_tile(tiles_[i], slab);
+      finished_[i].store(epoch_, std::memory_order_release);
+    }
+  });
+}
+
+// Tickets ascend and needs point down, so the lowest unfinished tile can always run: no deadlock.
+void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const {
+  constexpr int spins_before_yield = 1000;
+  for (long i = tile.needs_first; i < tile.needs_end; ++i) {
+    const auto &finished = finished_[static_cast<std::size_t>(i)];
+    for (int spin = 0; finished.load(std::memory_order_acquire) != epoch; ++spin) {
+      if (cancelled.load(std::memory_order_relaxed)) return;
+      if (spin < spins_before_yield)
+        pause_processor();
+      else
+        std::this_thread::yield();
+    }
+  }
+}
+
+void Traverse::update_tile(const Tile &tile, const Slab &slab) {
+  const long r = grid_.skew;
+  if (tile.y_low >= grid_.end_row() || tile.y_high <= grid_.first_row()) return;
+  // Groups of zeta that hold at least one plane of the grid at one of the tile's levels.
+  const long begin = std::max(slab.zeta0, grid_.first_plane() + r * (tile.level_first - 1));
+  const long end = std::min(slab.zeta1, grid_.end_plane() + r * (tile.level_last - 1));
+  std::uint64_t rows_planes = 0;
+  for (long zeta = begin; zeta < end; zeta += tiling_.planes) {
+    const long zeta_end = std::min(zeta + tiling_.planes, end);
+    for (long level = tile.level_first; level <= tile.level_last; ++level) {
+      const long z0 = std::max(grid_.first_plane(), zeta - r * (level - 1));
+      const long z1 = std::min(grid_.end_plane(), zeta_end - r * (level - 1));
+      if (z1 <= grid_.first_plane()) break;  // higher levels lie lower still
+      const long inset = tile.slope * std::labs(level - tile.centre);
+      const long y0 = std::max(grid_.first_row(), tile.y_low + inset);
+      const long y1 = std::min(grid_.end_row(), tile.y_high - inset);
+      if (z0 >= z1 || y0 >= y1) continue;
+      update_planes(level, z0, z1, y0, y1);
+      rows_planes += static_cast<std::uint64_t>((z1 - z0) * (y1 - y0));
+    }
+  }
+  cells_updated_.fetch_add(rows_planes * static_cast<std::uint64_t>(grid_.nx), std::memory_order_relaxed);
+}
+
+void Traverse::update_planes(long level, long z0, long z1, long y0, long y1) {
+  const void *source[Tiling::max_planes + 2 * max_radius];
+  void *target[Tiling::max_planes];
+  const long r = grid_.radius_z;
+  for (long z = z0 - r; z < z1 + r; ++z) source[z - z0 + r] = window_.ring(level - 1).plane(z);
+  for (long z = z0; z < z1; ++z) target[z - z0] = window_.ring(level).plane(z);
+  const void *const *sources[1] = {source + r};
+  void *const *targets[1] = {target};
+  const long pitch = static_cast<long>(grid_.pitch_bytes / grid_.item_bytes);
+  const outcrop_block block{targets, sources, z1 - z0, y0, y1, 0, pitch, grid_.nx, pitch, scalars_};
+  kernel_(&block);
+}
+
+}  // namespace outcrop

@@ -1,0 +1,70 @@
+// Updates one slab of the window: runs the tiles of tiles.hpp over a range of the skewed coordinate.
+//
+// zeta = z + skew*(level - 1); a slab is zeta0 <= zeta < zeta1 and holds all levels. Inside a tile zeta ascends, `planes`
+// at a time, and for each of these groups the levels ascend, so a plane is still in the cache when the next level
+// needs it:
+//
+//     level 3   z-2r z-2r+1        each call updates `planes` neighbouring planes, so that the kernel can
+//     level 2        z-r  z-r+1    keep the planes between them in registers
+//     level 1             z   z+1
+//
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "outcrop/exec/team.hpp"
+#include "outcrop/exec/tiles.hpp"
+#include "outcrop/exec/window.hpp"
+#include "outcrop/kernel/kernel.h"
+
+namespace outcrop {
+
+/// How a slab is cut: D of the diamonds, or 0 for plain sweeps in blocks of `sweep_rows` rows.
+struct Tiling {
+  long diamond = 0;
+  long sweep_rows = 16;
+  long planes = 2;  ///< planes a kernel call updates, 1 .. max_planes
+  static constexpr long max_planes = 4;
+};
+
+struct Slab {
+  long zeta0 = 0, zeta1 = 0;
+  long levels = 0;
+};
+
+class Traverse {
+ public:
+  /// Prepares tiles for up to `levels_max` levels. `scalars` are the kernel's parameter values and must outlive this.
+  Traverse(const Grid &grid, const Window &window, outcrop_kernel kernel, const void *scalars, Tiling tiling,
+           long levels_max);
+
+  /// Cuts `levels` <= `levels_max` levels into tiles; call between passes only.
+  void set_levels(long levels);
+
+  /// Updates every cell of the slab; stops early, leaving the slab torn, once `cancelled` is set.
+  void update(Team &team, const Slab &slab, const std::atomic<bool> &cancelled);
+
+  /// Cells updated since construction.
+  std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
+
+ private:
+  void update_tile(const Tile &tile, const Slab &slab);
+  void update_planes(long level, long z0, long z1, long y0, long y1);
+  void await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const;
+
+  const Grid grid_;
+  const Window &window_;
+  const outcrop_kernel kernel_;
+  const void *const scalars_;
+  const Tiling tiling_;
+  std::vector<Tile> tiles_;
+  std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // epoch in which tile i was last finished
+  std::size_t tiles_max_;
+  std::uint32_t epoch_ = 0;
+  std::atomic<std::uint64_t> cells_updated_{0};
+};
+
+}  // namespace outcrop

@@ -1,0 +1,61 @@
+"""What is to be computed, in the numbers that planning needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One field on a grid, to be advanced `steps` steps.
+
+    `shape` is (nz, ny, nx) in cells and `radii` the stencil's reach along the same axes. Rows are `pitch_bytes` apart,
+    a plane is `plane_bytes`, and a plane with its checksum and padding, as it lies on disk and in memory, `record_bytes`.
+    """
+
+    stencil: str
+    radii: tuple[int, int, int]
+    shape: tuple[int, int, int]
+    dtype: str
+    steps: int
+    pitch_bytes: int
+    plane_bytes: int
+    record_bytes: int
+    boundary: str = "fixed"
+    in_place: bool = False
+
+    @property
+    def radius_z(self) -> int:
+        """Thickness in planes of the fixed rim at both ends of the streaming axis."""
+        return self.radii[0]
+
+    @property
+    def skew(self) -> int:
+        """Planes and rows by which a dependency may move per level; at least 1, so that tiles have a slope."""
+        return max(1, *self.radii)
+
+    @property
+    def planes(self) -> int:
+        """Number of planes nz."""
+        return self.shape[0]
+
+    @property
+    def first_plane(self) -> int:
+        """First plane that is updated."""
+        return min(self.radius_z, self.planes)
+
+    @property
+    def end_plane(self) -> int:
+        """One past the last plane that is updated; not below `first_plane`."""
+        return max(self.first_plane, self.planes - self.radius_z)
+
+    @property
+    def cells(self) -> int:
+        """Cells of the grid, rim included."""
+        nz, ny, nx = self.shape
+        return nz * ny * nx
+
+    @property
+    def grid_bytes(self) -> int:
+        """Bytes of all records of one array."""
+        return self.planes * self.record_bytes
