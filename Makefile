@@ -1,0 +1,92 @@
+# Every target does its own set-up: `make run` and `make test` are all a fresh machine needs.
+#
+#   make install    system packages (where it may), .venv, the extension
+#   make run        the main job: a 2 GiB heat problem in 256 MiB of memory, plan first, report and picture after
+#   make test       lint, C++ tests, Python tests
+#   make bench      measured figures: benchmark=core, options in `options`
+#   make lint       ruff, mypy, clang-format
+#   make docs       HTML pages in docs/_build
+#   make sanitize   C++ tests under the address, undefined-behaviour and thread sanitizers
+#   make soak       the random tests, with many more examples
+#   make clean      remove everything that was built
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS := $(shell nproc 2>/dev/null || echo 2)
+
+# Where `make run` puts its two arrays (4.3 GiB) and its picture.
+RUN_DIRECTORY ?= run.oc
+RUN_STEPS ?= 200
+RUN_PROBLEM := heat7 -n 1024 1024 512 -t $(RUN_STEPS) -d $(RUN_DIRECTORY) --memory 256MiB --dtype float32
+
+cpp_files := $(shell find core bindings tests/core -name '*.?pp' -o -name '*.h' 2>/dev/null)
+built_from := CMakeLists.txt pyproject.toml $(filter-out tests/%,$(cpp_files))
+
+.PHONY: install run test test-core test-python bench lint format docs sanitize soak clean
+.DELETE_ON_ERROR:
+
+install: $(VENV)/.built
+
+$(VENV)/.packages: pyproject.toml scripts/system_packages
+	PYTHON=$(PYTHON) scripts/system_packages
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q 'scikit-build-core[pyproject]>=0.10' 'nanobind>=2.4' ninja
+	touch $@
+
+$(VENV)/.built: $(VENV)/.packages $(built_from)
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(BIN)/python -m pip install -q --no-build-isolation -e '.[test]'
+	touch $@
+
+$(VENV)/.lint $(VENV)/.docs: $(VENV)/.%: $(VENV)/.built
+	$(BIN)/python -m pip install -q --no-build-isolation \
+	  $$($(BIN)/python scripts/extra_requirements.py $*)
+	touch $@
+
+run: install
+	@$(BIN)/outcrop plan $(RUN_PROBLEM) --init gaussian
+	@$(BIN)/outcrop run $(RUN_PROBLEM) --init gaussian --force --json $(RUN_DIRECTORY:.oc=).json
+	@$(BIN)/outcrop plot $(RUN_DIRECTORY) --slice z=256 -o $(RUN_DIRECTORY:.oc=).png
+
+test: lint test-core test-python
+
+test-core: $(VENV)/.packages
+	cmake -S . -B build/tests -DOUTCROP_PYTHON=OFF -DOUTCROP_TESTS=ON >/dev/null
+	cmake --build build/tests --parallel $(JOBS) >/dev/null
+	ctest --test-dir build/tests --output-on-failure --timeout 120 | tail -n 15
+
+test-python: install
+	$(BIN)/python -m pytest -q
+
+benchmark ?= core
+options ?=
+bench: install
+	$(BIN)/outcrop bench $(benchmark) $(options)
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check -q .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(cpp_files)
+
+format: $(VENV)/.lint
+	$(BIN)/ruff check -q --fix .
+	$(BIN)/clang-format -i $(cpp_files)
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -W -b html docs docs/_build/html
+
+sanitize: $(VENV)/.packages
+	for kind in address,undefined thread; do \
+	  cmake -S . -B build/$$kind -DCMAKE_BUILD_TYPE=RelWithDebInfo -DOUTCROP_PYTHON=OFF -DOUTCROP_TESTS=ON \
+	    -DOUTCROP_SANITIZE=$$kind >/dev/null && \
+	  cmake --build build/$$kind --parallel $(JOBS) >/dev/null && \
+	  ctest --test-dir build/$$kind --output-on-failure --timeout 600 || exit 1; \
+	done
+
+soak: install
+	HYPOTHESIS_PROFILE=soak OUTCROP_KILLS=500 $(BIN)/python -m pytest -q tests
+
+clean:
+	rm -rf build docs/_build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
