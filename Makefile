@@ -54,7 +54,7 @@ test: lint test-core test-python
 test-core: $(VENV)/.packages
 	cmake -S . -B build/tests -DOUTCROP_PYTHON=OFF -DOUTCROP_TESTS=ON >/dev/null
 	cmake --build build/tests --parallel $(JOBS) >/dev/null
-	ctest --test-dir build/tests --output-on-failure --timeout 120 | tail -n 15
+	build/tests/outcrop_core_tests --gtest_brief=1
 
 test-python: install
 	$(BIN)/python -m pytest -q
@@ -81,7 +81,7 @@ sanitize: $(VENV)/.packages
 	  cmake -S . -B build/$$kind -DCMAKE_BUILD_TYPE=RelWithDebInfo -DOUTCROP_PYTHON=OFF -DOUTCROP_TESTS=ON \
 	    -DOUTCROP_SANITIZE=$$kind >/dev/null && \
 	  cmake --build build/$$kind --parallel $(JOBS) >/dev/null && \
-	  ctest --test-dir build/$$kind --output-on-failure --timeout 600 || exit 1; \
+	  build/$$kind/outcrop_core_tests --gtest_brief=1 || exit 1; \
 	done
 
 soak: install
