@@ -12,7 +12,7 @@ read ahead for the next slab; a plane that is being written keeps its slot until
     even ring   zeta0 - r(L-1) [- r, L odd]  ..  zeta1 + b + r - 1         2b + rL  [+ r, L odd]
     odd ring    zeta0 - rL                   ..  zeta1 - 1                  b + rL  [+ b - r, L odd: it is written from here]
 
-so an even number of levels needs less. With these sizes each read of the next slab waits for exactly one write of the last one, and both
+(for one level the odd ring must also hold the lower rim beside the first slab), so an even number of levels needs less. With these sizes each read of the next slab waits for exactly one write of the last one, and both
 run while this slab is updated. Each plane is read once and written once: 2/L words per cell and step.
 """
 
@@ -32,12 +32,12 @@ def ring_planes(problem: Problem, levels: int, slab: int) -> tuple[int, int]:
     if levels % 2 == 0:
         even, odd = 2 * slab + reach, slab + reach
     else:
-        even, odd = 2 * slab + reach + problem.skew, 2 * slab + reach - problem.skew
+        even, odd = 2 * slab + reach + problem.skew, slab + max(slab + reach - problem.skew, problem.radius_z)
     return min(even, problem.planes), min(odd, problem.planes)
 
 
 def slabs(problem: Problem, levels: int, slab: int) -> list[tuple[int, int]]:
-    """The slabs of one pass as half open ranges of zeta, in ascending order; at least one, which may be empty of updates."""
+    """The slabs of one pass as half open ranges of zeta, in ascending order; none when the rim is all there is."""
     begin, end = problem.first_plane, problem.end_plane + problem.skew * (levels - 1)
     return [(zeta, min(zeta + slab, end)) for zeta in range(begin, end, slab)]
 
@@ -64,17 +64,18 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
             actions.append(Copy(copied, copy_end))
             copied = copy_end
         actions.append(Update(zeta0, zeta1, levels))
-        write_end = planes if last else min(planes, zeta1 - skew * (levels - 1))
-        if last and copied < planes:
-            actions.append(Copy(copied, planes))
+        even = levels % 2 == 0
+        write_end = planes if last and even else min(problem.end_plane, zeta1 - skew * (levels - 1))
         if write_end > written:
             actions.append(Write(written, write_end, levels))
             written = write_end
-    if not ranges:  # every plane belongs to the rim: the next generation is a copy
-        step = max(1, sizes.slab)
-        for z in range(0, planes, step):
-            end = min(planes, z + step)
-            actions += [Read(z, end), Copy(z, end), Write(z, end, levels)]
+    # What is left is rim that no update has needed; without any update that is every plane.
+    for z in range(written, planes, sizes.slab):
+        end = min(planes, z + sizes.slab)
+        read_to(end)
+        if end > copied:
+            actions.append(Copy(max(copied, z), end))
+        actions.append(Write(z, end, levels))
     actions.append(Commit())
     return Pass(levels, sizes.slab, ring_planes(problem, levels, sizes.slab), tuple(actions))
 
