@@ -2,8 +2,8 @@
 
     .venv/bin/python examples/brain.py [DIRECTORY]
 
-The volume (197 x 233 x 189 cells, float32: 35 MiB an array) is more than four times the budget. Two pictures, `before.png`
-and `after.png`, are left in DIRECTORY (default `brain`) beside the run itself.
+The volume (197 x 233 x 189 cells, float32: 35 MiB an array) is more than four times the budget. Two pictures,
+`before.png` and `after.png`, are left in DIRECTORY (default `brain`) beside the run itself.
 """
 
 import lzma

@@ -1,0 +1,171 @@
+"""The rules of the house, held by tests: who may use whom, how long a file may be, what the README may claim."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "outcrop"
+LINES_MOST = 500
+
+# Folder -> the folders of the package it may import from (its own always). Single modules count as folders.
+PYTHON_ARROWS = {
+    "errors": set(),
+    "units": {"errors"},
+    "language": {"errors", "units"},
+    "plan": {"errors", "units"},
+    "tiers": {"errors", "units", "plan", "language", "_core"},
+    "run": {"errors", "units", "language", "plan", "tiers", "_core"},
+    "bench": {"errors", "units", "language", "plan", "tiers", "run", "_core", ""},
+    "cli": {"errors", "units", "language", "plan", "tiers", "run", "bench", ""},
+    "": {"errors", "units", "language", "plan", "run", "_core"},  # the package's own __init__
+    "_core": set(),
+}
+# The kernel's C signature is shared by all of the core; it includes nothing.
+CPP_ARROWS = {
+    "base": set(),
+    "kernel": set(),
+    "storage": {"base"},
+    "exec": {"base", "storage", "kernel"},
+    "bindings": {"base", "storage", "exec", "kernel"},
+}
+
+
+def python_files() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def cpp_files() -> list[Path]:
+    found = [*(ROOT / "core").rglob("*"), *(ROOT / "bindings").rglob("*"), *(ROOT / "tests" / "core").rglob("*")]
+    return sorted(path for path in found if path.suffix in {".cpp", ".hpp", ".h"})
+
+
+def text_files() -> list[Path]:
+    """Every file of the project that people write by hand."""
+    others = [ROOT / "Makefile", ROOT / "CMakeLists.txt", ROOT / "pyproject.toml", *ROOT.glob("*.md")]
+    for folder in ("tests", "benchmarks", "examples", "docs", "scripts"):
+        others += [path for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".md", ".c"}]
+    return sorted({*python_files(), *cpp_files(), *(path for path in others if "_build" not in path.parts)})
+
+
+def folder_of(module: str) -> str:
+    """The folder of `outcrop.folder.module`, or "" for the package itself."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """Dotted names of the package's own modules that a file imports, relative ones made absolute."""
+    inside = ["outcrop", *path.relative_to(PACKAGE).with_suffix("").parts]
+    package = inside[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "outcrop")
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*package[: len(package) - node.level + 1], *(base.split(".") if base else [])])
+            if base == "outcrop":
+                yield from (f"outcrop.{alias.name}" for alias in node.names)
+            elif base.startswith("outcrop."):
+                yield base
+
+
+@pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_python_folders_use_only_what_they_may(path: Path) -> None:
+    """Protects the arrows of the architecture: planning stays pure, the command line stays on top."""
+    relative = path.relative_to(PACKAGE)
+    own = relative.parts[0] if len(relative.parts) > 1 else relative.stem.replace("__init__", "")
+    if own == "__main__":
+        own = "cli"
+    for module in imported_modules(path):
+        used = folder_of(module)
+        if not (PACKAGE / used).is_dir() and not (PACKAGE / f"{used}.py").exists() and used != "_core":
+            used = ""  # a name that the package itself exports
+        assert used == own or used in PYTHON_ARROWS[own], f"{relative} must not import {module}"
+
+
+@pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_planning_and_language_know_no_files_or_threads(path: Path) -> None:
+    """Protects the purity of plan: it can be tested, drawn and compared without touching a disk."""
+    if path.relative_to(PACKAGE).parts[0] != "plan":
+        return
+    outside = {"os", "threading", "multiprocessing", "subprocess", "socket", "mpi4py", "pathlib", "io", "zarr"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        assert not outside & {name.split(".")[0] for name in names}, f"{path} imports {names}"
+
+
+@pytest.mark.parametrize("path", cpp_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_cpp_folders_include_only_what_they_may(path: Path) -> None:
+    """Protects the arrows base <- storage <- exec <- bindings."""
+    parts = path.relative_to(ROOT).parts
+    if parts[0] == "tests":
+        return
+    own = "bindings" if parts[0] == "bindings" else parts[2]
+    for used in re.findall(r'#include "outcrop/(\w+)/', path.read_text()):
+        assert used == own or used in CPP_ARROWS[own], f"{path.relative_to(ROOT)} must not include {used}"
+
+
+@pytest.mark.parametrize("path", text_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_stay_short(path: Path) -> None:
+    """Protects the reader: no file grows beyond what can be read in one sitting."""
+    count = len(path.read_text().splitlines())
+    assert count <= LINES_MOST, f"{path.relative_to(ROOT)} has {count} lines, at most {LINES_MOST}"
+
+
+def test_no_flag_may_change_the_bits() -> None:
+    """Protects the promise of same bits: nothing is compiled with value-changing floating point flags."""
+    # Spelled in pieces, so that this file does not contain what it looks for.
+    forbidden = ["-f" + "fast-math", "-O" + "fast", "-funsafe" + "-math-optimizations", "-ffp-contract" + "=fast"]
+    for path in text_files():
+        if path.suffix != ".md":
+            found = [flag for flag in forbidden if flag in path.read_text()]
+            assert not found, f"{path.relative_to(ROOT)} uses {found}"
+
+
+def test_only_the_two_error_files_define_exceptions() -> None:
+    """Protects the promise of clear errors: every failure is one of the few documented types."""
+    for path in python_files():
+        if path.name == "errors.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                bases = {ast.unparse(base) for base in node.bases}
+                assert not any(base.endswith(("Error", "Exception")) for base in bases), f"{path}: {node.name}"
+
+
+@pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_public_python_has_docstrings(path: Path) -> None:
+    """Protects the reader of the API: every public class, function and method says what it does."""
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree), f"{path.relative_to(ROOT)} has no module docstring"
+    for parent in [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]:
+        for node in parent.body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+                assert ast.get_docstring(node), f"{path.relative_to(ROOT)}: {node.name} has no docstring"
+
+
+def test_every_test_says_what_it_protects() -> None:
+    """Protects the tests themselves: one that cannot say what it guards guards nothing."""
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        tree = ast.parse(path.read_text())
+        file_says = bool(ast.get_docstring(tree))
+        tests = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test")]
+        silent = [node.name for node in tests if not ast.get_docstring(node)]
+        assert file_says or not silent, f"{path.name}: {silent} do not say what they protect"
+
+
+def test_readme_names_only_targets_and_files_that_exist() -> None:
+    """Protects the newcomer: every `make` target and every path named in the README exists."""
+    text = (ROOT / "README.md").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.M))
+    named = set(re.findall(r"\bmake ([a-z-]+)`?", "\n".join(re.findall(r"`[^`]+`|^    .*$", text, flags=re.M))))
+    assert named <= targets, f"README names unknown targets {named - targets}"
+    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (ROOT / link).exists(), f"README links to {link}, which does not exist"
