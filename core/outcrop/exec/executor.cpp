@@ -41,13 +41,7 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, outcrop_ker
       store_(store) {
   for (std::size_t parity = 0; parity < 2; ++parity)
     slots_[parity].resize(static_cast<std::size_t>(options.ring_planes[parity]));
-  // Touch every page now, by the threads that will use it, so that no page fault and no refusal comes later.
-  constexpr std::size_t piece = std::size_t{2} << 20;
-  const std::size_t pieces = (window_.size() + piece - 1) / piece;
-  team_.for_each(static_cast<long>(pieces), [&](long i) {
-    const std::size_t begin = static_cast<std::size_t>(i) * piece;
-    std::memset(window_.data() + begin, 0, std::min(piece, window_.size() - begin));
-  });
+  team_.touch(window_.data(), window_.size());  // no page fault and no refusal comes later
   if (store_ != nullptr) {
     PumpOptions pump_options;
     pump_options.capacity = slots_[0].size() + slots_[1].size() + 2;  // at most one transfer a slot waits

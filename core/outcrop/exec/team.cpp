@@ -1,6 +1,8 @@
 #include "outcrop/exec/team.hpp"
 
+#include <algorithm>
 #include <cassert>
+#include <cstring>
 
 namespace outcrop {
 namespace {
@@ -46,6 +48,14 @@ void Team::for_each(long count, const std::function<void(long)> &body) {
   std::atomic<long> next{0};
   run([&](unsigned) {
     for (long i = next.fetch_add(1); i < count; i = next.fetch_add(1)) body(i);
+  });
+}
+
+void Team::touch(std::byte *data, std::size_t size) {
+  constexpr std::size_t piece = std::size_t{2} << 20;
+  for_each(static_cast<long>((size + piece - 1) / piece), [&](long i) {
+    const std::size_t begin = static_cast<std::size_t>(i) * piece;
+    std::memset(data + begin, 0, std::min(piece, size - begin));
   });
 }
 

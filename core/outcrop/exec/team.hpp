@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <thread>
@@ -39,6 +40,9 @@ class Team {
 
   /// Runs body(i) for 0 <= i < count, indices handed out one at a time.
   void for_each(long count, const std::function<void(long)> &body);
+
+  /// Writes zeros over `size` bytes in pieces of a huge page, so that they are resident and near the threads that use them.
+  void touch(std::byte *data, std::size_t size);
 
  private:
   void serve(unsigned member);

@@ -80,8 +80,18 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
     return Pass(levels, sizes.slab, ring_planes(problem, levels, sizes.slab), tuple(actions))
 
 
+SLABS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
 def candidates(problem: Problem, slots: int) -> Iterable[Sizes]:
-    """For each number of passes worth trying: the fewest levels that do it, and the thickest slab the memory then allows."""
+    """For each number of passes worth trying: the fewest levels that do it, with the thickest slab the memory then allows and
+    some thinner ones, which leave less to read before the first update and to write after the last.
+
+    Memory for the whole grid gives one slab and one pass.
+    """
+    if 2 * problem.planes <= slots:
+        yield Sizes(problem.steps, thickest_slab(problem, problem.steps, slots), diamond=0)
+        return
     seen: set[int] = set()
     passes = 1
     while passes <= problem.steps:
@@ -90,9 +100,9 @@ def candidates(problem: Problem, slots: int) -> Iterable[Sizes]:
             levels += 1 if levels < problem.steps else 0
         if levels not in seen:
             seen.add(levels)
-            slab = thickest_slab(problem, levels, slots)
-            if slab >= 1:
-                yield Sizes(levels=levels, slab=slab, diamond=0)
+            thickest = thickest_slab(problem, levels, slots)
+            slabs = [slab for slab in SLABS if slab < thickest] + [thickest]
+            yield from (Sizes(levels, slab, diamond=0) for slab in slabs if slab >= 1)
         if levels == 1:
             break
         passes = max(passes + 1, -(-problem.steps // (levels - 1)))

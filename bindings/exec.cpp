@@ -1,0 +1,130 @@
+// Conversion only: plans, sizes and counters between Python and the executor.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bind.hpp"
+#include "outcrop/exec/calibrate.hpp"
+#include "outcrop/exec/executor.hpp"
+
+namespace nb = nanobind;
+
+namespace outcrop {
+namespace {
+
+Grid to_grid(nb::handle python) {
+  Grid grid;
+  grid.nz = nb::cast<long>(python.attr("nz"));
+  grid.ny = nb::cast<long>(python.attr("ny"));
+  grid.nx = nb::cast<long>(python.attr("nx"));
+  grid.radius_z = nb::cast<long>(python.attr("radius_z"));
+  grid.radius_y = nb::cast<long>(python.attr("radius_y"));
+  grid.skew = nb::cast<long>(python.attr("skew"));
+  grid.item_bytes = nb::cast<std::size_t>(python.attr("item_bytes"));
+  grid.pitch_bytes = nb::cast<std::size_t>(python.attr("pitch_bytes"));
+  grid.plane_bytes = nb::cast<std::size_t>(python.attr("plane_bytes"));
+  grid.record_bytes = nb::cast<std::size_t>(python.attr("record_bytes"));
+  return grid;
+}
+
+Tiling to_tiling(nb::handle sizes) {
+  return Tiling{nb::cast<long>(sizes.attr("diamond")), nb::cast<long>(sizes.attr("sweep_rows")),
+                nb::cast<long>(sizes.attr("planes_per_call"))};
+}
+
+long field(nb::handle action, const char *name) { return nb::cast<long>(action.attr(name)); }
+
+Action to_action(nb::handle action) {
+  const auto kind = nb::cast<std::string>(action.type().attr("__name__"));
+  if (kind == "Read") return ReadAction{field(action, "z0"), field(action, "z1")};
+  if (kind == "Copy") return CopyAction{field(action, "z0"), field(action, "z1")};
+  if (kind == "Update") return UpdateAction{field(action, "zeta0"), field(action, "zeta1"), field(action, "levels")};
+  if (kind == "Write") return WriteAction{field(action, "z0"), field(action, "z1"), field(action, "level")};
+  if (kind == "Commit") return CommitAction{};
+  throw nb::type_error(("no such action: " + kind).c_str());
+}
+
+Actions to_actions(nb::iterable list) {
+  Actions actions;
+  for (nb::handle action : list) actions.push_back(to_action(action));
+  return actions;
+}
+
+std::vector<std::byte> to_bytes(nb::bytes bytes) {
+  const auto *data = reinterpret_cast<const std::byte *>(bytes.c_str());
+  return {data, data + bytes.size()};
+}
+
+outcrop_kernel to_kernel(std::uintptr_t address) { return reinterpret_cast<outcrop_kernel>(address); }
+
+std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, long ring_even, long ring_odd,
+                                        long levels_max, std::uintptr_t kernel, nb::bytes scalars, unsigned threads,
+                                        bool checksum, Store *store) {
+  ExecutorOptions options;
+  options.threads = threads;
+  options.ring_planes = {ring_even, ring_odd};
+  options.levels_max = levels_max;
+  options.tiling = to_tiling(sizes);
+  options.checksum = checksum;
+  const Grid core_grid = to_grid(grid);
+  std::vector<std::byte> values = to_bytes(scalars);
+  nb::gil_scoped_release release;
+  return std::make_unique<Executor>(core_grid, options, to_kernel(kernel), std::move(values), store);
+}
+
+void run(Executor &executor, nb::iterable actions, std::uint32_t source_file, std::uint32_t target_file,
+         long planes_per_file) {
+  const Actions list = to_actions(actions);
+  nb::gil_scoped_release release;
+  executor.run(list, PlaneFiles{source_file, planes_per_file}, PlaneFiles{target_file, planes_per_file});
+}
+
+nb::dict counters(const Executor &executor) {
+  const ExecutorCounters &seconds = executor.counters();
+  nb::dict result;
+  result["cells_updated"] = executor.cells_updated();
+  result["bytes_read"] = executor.bytes_read();
+  result["bytes_written"] = executor.bytes_written();
+  result["seconds_read_wait"] = seconds.seconds_read_wait.load();
+  result["seconds_write_wait"] = seconds.seconds_write_wait.load();
+  result["seconds_update"] = seconds.seconds_update.load();
+  result["seconds_copy"] = seconds.seconds_copy.load();
+  result["seconds_checksum"] = seconds.seconds_checksum.load();
+  result["seconds_commit"] = seconds.seconds_commit.load();
+  return result;
+}
+
+}  // namespace
+
+void bind_exec(nb::module_ &module) {
+  nb::class_<Executor>(module, "Executor")
+      .def("run", &run, nb::arg("actions"), nb::arg("source_file"), nb::arg("target_file"),
+           nb::arg("planes_per_file"))
+      .def("cancel", &Executor::cancel)
+      .def("counters", &counters)
+      .def_prop_ro("memory_bytes", &Executor::memory_bytes);
+  module.def("make_executor", &make_executor, nb::arg("grid"), nb::arg("sizes"), nb::arg("ring_even"),
+             nb::arg("ring_odd"), nb::arg("levels_max"), nb::arg("kernel"), nb::arg("scalars"), nb::arg("threads"),
+             nb::arg("checksum"), nb::arg("store").none(), nb::keep_alive<0, 10>());
+  module.def(
+      "measure_update_rate",
+      [](nb::object grid, nb::object sizes, std::uintptr_t kernel, nb::bytes scalars, unsigned threads, long levels,
+         long slab, int repeats) {
+        const Grid core_grid = to_grid(grid);
+        const Tiling tiling = to_tiling(sizes);
+        const std::vector<std::byte> values = to_bytes(scalars);
+        nb::gil_scoped_release release;
+        return measure_update_rate(core_grid, to_kernel(kernel), values, threads, tiling, levels, slab, repeats);
+      },
+      nb::arg("grid"), nb::arg("sizes"), nb::arg("kernel"), nb::arg("scalars"), nb::arg("threads"), nb::arg("levels"),
+      nb::arg("slab"), nb::arg("repeats"));
+  module.def("measure_checksum_rate", &measure_checksum_rate, nb::arg("threads"), nb::arg("plane_bytes"),
+             nb::arg("total_bytes"), nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace outcrop
