@@ -1,0 +1,1 @@
+"""Runs: the state on disk, initial values, the engine, and what is reported about them."""
