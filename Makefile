@@ -32,7 +32,7 @@ $(VENV)/.packages: pyproject.toml scripts/system_packages
 	PYTHON=$(PYTHON) scripts/system_packages
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
-	$(BIN)/python -m pip install -q 'scikit-build-core[pyproject]>=0.10' 'nanobind>=2.4' ninja
+	$(BIN)/python -m pip install -q 'scikit-build-core>=0.10' 'nanobind>=2.4' ninja
 	touch $@
 
 $(VENV)/.built: $(VENV)/.packages $(built_from)

@@ -1,0 +1,8 @@
+"""Sphinx settings: Markdown pages by MyST, API pages from the docstrings."""
+
+project = "Outcrop"
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+html_theme = "alabaster"
+html_title = "Outcrop"
+exclude_patterns = ["_build"]
+autodoc_member_order = "bysource"
