@@ -19,9 +19,9 @@ namespace {
 
 Grid to_grid(nb::handle python) {
   Grid grid;
-  grid.nz = nb::cast<long>(python.attr("nz"));
-  grid.ny = nb::cast<long>(python.attr("ny"));
-  grid.nx = nb::cast<long>(python.attr("nx"));
+  grid.nz = nb::cast<long>(python.attr("shape")[0]);
+  grid.ny = nb::cast<long>(python.attr("shape")[1]);
+  grid.nx = nb::cast<long>(python.attr("shape")[2]);
   grid.radius_z = nb::cast<long>(python.attr("radius_z"));
   grid.radius_y = nb::cast<long>(python.attr("radius_y"));
   grid.skew = nb::cast<long>(python.attr("skew"));

@@ -4,11 +4,11 @@
 // 2*r*D rows apart, and odd rows of tiles are shifted by r*D. A tile holds the rows |y - centre| < r*(D - |level - q*D|).
 //
 //     level
-//      2D   \    /\    /\    /       q = 2     a tile needs only the two tiles below it that touch it,
-//            \  /  \  /  \  /                  so tiles are handed out in this order and wait for those two
-//       D     \/    \/    \/         q = 1     alone: no barrier between the rows of tiles
-//             /\    /\    /\
-//       0    /  \  /  \  /  \        q = 0
+//      2D   |\    /\    /\    /|     q = 2     a tile needs only the two tiles below it that touch it,
+//           | \  /  \  /  \  / |               so tiles are handed out in this order and wait for those two
+//       D   |  \/    \/    \/  |     q = 1     alone: no barrier between the rows of tiles
+//           |  /\    /\    /\  |
+//       0   | /  \  /  \  /  \ |     q = 0
 //           0   r*D  2r*D ...   y
 //
 // Sweeps (D = 0) update one level after the other in blocks of rows: what plain code does, kept for comparison.

@@ -35,9 +35,19 @@ class Problem:
         return max(1, *self.radii)
 
     @property
+    def radius_y(self) -> int:
+        """Thickness in rows of the fixed rim of a plane."""
+        return self.radii[1]
+
+    @property
     def planes(self) -> int:
         """Number of planes nz."""
         return self.shape[0]
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one cell."""
+        return {"float32": 4, "float64": 8}[self.dtype]
 
     @property
     def first_plane(self) -> int:

@@ -1,0 +1,168 @@
+"""Joins plan, kernel, storage and executor: the way from a problem to passes that run.
+
+    prepare()  ──► Prepared: problem, kernel, machine (measured), plan      nothing taken yet
+    Engine()   ──► window in memory, files open                             everything taken
+    run_pass() ──► one generation to the next                               nothing allocated
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from outcrop import _core
+from outcrop.language.compile import Kernel, compile_kernel
+from outcrop.language.stencil import Stencil
+from outcrop.plan.machine import Machine
+from outcrop.plan.plan import Plan
+from outcrop.plan.planner import find_scheme, make_plan, smallest_budget_bytes
+from outcrop.plan.problem import Problem
+from outcrop.run.layout import PlaneLayout
+from outcrop.tiers import discover, measure
+from outcrop.tiers.update_rate import UpdateRateMeter
+
+WORTH_MEASURING_UPDATES = 5_000_000_000
+"""Runs with fewer cell updates are over before measuring would pay."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything decided before the first byte moves."""
+
+    problem: Problem
+    kernel: Kernel
+    scalars: bytes
+    machine: Machine
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Counters of a run so far; seconds are wall-clock seconds of the thread that interprets the plan."""
+
+    cells_updated: int
+    bytes_read: int
+    bytes_written: int
+    seconds_read_wait: float
+    seconds_write_wait: float
+    seconds_update: float
+    seconds_copy: float
+    seconds_checksum: float
+    seconds_commit: float
+
+
+def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> bytes:
+    """Parameter values in the stencil's order, rounded to `dtype`, as the kernel reads them."""
+    chosen = [values.get(parameter.name, parameter.default) for parameter in stencil.parameters]
+    return np.array(chosen, dtype=dtype).tobytes()
+
+
+def prepare(
+    stencil: Stencil,
+    scalars: Mapping[str, float],
+    problem: Problem,
+    directories: Sequence[Path],
+    budget_bytes: int,
+    threads: int,
+    scheme: str = "auto",
+    io: str = "auto",
+    may_write: bool = True,
+) -> Prepared:
+    """Compile, measure and plan. `may_write` allows a scratch file of up to 1 GiB for a few seconds in `directories`.
+
+    Raises BudgetError with the smallest budget that works, InputError for an unknown scheme or a missing compiler.
+    """
+    if scheme != "auto":
+        find_scheme(scheme)
+    kernel = compile_kernel(stencil, problem.dtype)
+    packed = pack_scalars(stencil, scalars, problem.dtype)
+    worth = problem.cells * problem.steps >= WORTH_MEASURING_UPDATES and budget_bytes >= smallest_budget_bytes(problem)
+    machine = Machine(
+        threads=threads,
+        memory_bytes=discover.memory_bytes(),
+        cache_bytes=discover.caches().second_bytes,
+        last_cache_bytes=discover.caches().last_bytes,
+        checksum_bytes_per_second=_core.measure_checksum_rate(threads, 1 << 20, min(budget_bytes, 64 << 20)),
+        device=measure.device(directories, io, may_write and worth, problem),
+    )
+    rate = UpdateRateMeter(problem, kernel.address, packed, threads, budget_bytes, measure=worth)
+    return Prepared(problem, kernel, packed, machine, make_plan(problem, machine, budget_bytes, scheme, rate))
+
+
+class Engine:
+    """A window in memory and the open files of both arrays of a run; `array_b` is empty when running in place."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        array_a: Sequence[Path],
+        array_b: Sequence[Path],
+        layout: PlaneLayout,
+        io: str = "auto",
+        checksum: bool = True,
+    ) -> None:
+        plan = prepared.plan
+        self._plan = plan
+        self._first_files = (0, len(array_a) if array_b else 0)
+        self._planes_per_file = layout.shard_planes
+        self._store = _core.Store([str(path) for path in (*array_a, *array_b)], backend=io, direct=True, writable=True)
+        self._executor = _core.make_executor(
+            prepared.problem,
+            plan.sizes,
+            *plan.ring_planes,
+            levels_max=max(one.levels for one in plan.passes),
+            kernel=prepared.kernel.address,
+            scalars=prepared.scalars,
+            threads=prepared.machine.threads,
+            checksum=checksum,
+            store=self._store,
+        )
+        assert self._executor.memory_bytes == plan.memory_bytes, "the model must predict what the window takes"
+
+    @property
+    def io(self) -> str:
+        """Name of the storage backend in use."""
+        return self._store.name
+
+    @property
+    def direct(self) -> bool:
+        """Whether transfers bypass the page cache."""
+        return self._store.direct
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the window."""
+        return self._executor.memory_bytes
+
+    def run_pass(self, index: int, source: int) -> None:
+        """Run pass `index` of the plan from array `source` (0 or 1) to the other one and flush it to its device.
+
+        Blocks without holding the interpreter; raises StorageError, CorruptionError or InterruptedRun.
+        """
+        target = 1 - source if self._first_files[1] else source
+        self._executor.run(
+            self._plan.passes[index].actions, self._first_files[source], self._first_files[target], self._planes_per_file
+        )
+
+    def sample(self) -> Sample:
+        """Counters so far; from any thread."""
+        return Sample(**self._executor.counters())
+
+    def cancel(self) -> None:
+        """Make a running `run_pass` raise InterruptedRun soon; from any thread."""
+        self._executor.cancel()
+
+    def close(self) -> None:
+        """Give back memory and files."""
+        del self._executor
+        self._store.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,100 @@
+"""What the operating system says about this machine: memory under its cgroup, cores, caches, mounts."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+_CPU = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNLIMITED = 1 << 60
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Bytes of the second-level cache of a core and of the last-level cache."""
+
+    second_bytes: int
+    last_bytes: int
+
+
+def available_cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def memory_bytes() -> int:
+    """Memory this process may use: the machine's, or the limit of its cgroup where that is lower."""
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(physical, _cgroup_limit_bytes())
+
+
+def _cgroup_limit_bytes() -> int:
+    limit = _UNLIMITED
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return limit
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root, name = Path("/sys/fs/cgroup"), "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+        else:
+            continue
+        group = root / path.lstrip("/")
+        for folder in (group, *group.parents):
+            limit = min(limit, _read_limit(folder / name))
+            if folder == root:
+                break
+    return limit
+
+
+def _read_limit(path: Path) -> int:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return _UNLIMITED
+    return _UNLIMITED if text == "max" else int(text)
+
+
+@lru_cache
+def caches() -> Caches:
+    """Cache sizes of the first core; 1 MiB and 16 MiB where the kernel does not tell."""
+    sizes: dict[int, int] = {}
+    for index in sorted(_CPU.glob("index*")):
+        try:
+            if (index / "type").read_text().strip() == "Instruction":
+                continue
+            level = int((index / "level").read_text())
+            size = (index / "size").read_text().strip()
+        except OSError:
+            continue
+        sizes[level] = int(size.rstrip("KM")) * (1 << 20 if size.endswith("M") else 1 << 10)
+    second = sizes.get(2, 1 << 20)
+    return Caches(second, sizes[max(sizes)] if len(sizes) > 2 else max(second, 16 << 20))
+
+
+def filesystem_of(path: Path) -> tuple[str, str, str]:
+    """(mount point, source, file system type) of the mount that holds the existing path."""
+    resolved = path.resolve()
+    best = ("/", "unknown", "unknown")
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        source, mount, kind = line.split()[:3]
+        mount = mount.replace("\\040", " ")
+        if resolved.is_relative_to(mount) and len(mount) >= len(best[0]):
+            best = (mount, source, kind)
+    return best
+
+
+def processor_name() -> str:
+    """The processor's model name, or the architecture where the kernel does not tell."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return os.uname().machine

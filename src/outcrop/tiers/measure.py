@@ -1,0 +1,128 @@
+"""Measure a storage device through the executor itself: the same transfers that a run makes, without updates.
+
+A scratch file is made in the directory, written, read, then half read and half written at once; it is removed whatever
+happens. Figures are cached per device and backend, so that this happens once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from outcrop import _core
+from outcrop.plan.actions import Action, Commit, Read, Write
+from outcrop.plan.machine import Device
+from outcrop.plan.plan import Sizes
+from outcrop.plan.problem import Problem
+from outcrop.tiers.discover import filesystem_of
+
+RECORD_BYTES = 2 << 20
+SCRATCH_RECORDS = 512
+RING_RECORDS = 16
+ASSUMED = Device(1e9, 1e9, 1e9, 0.01, "assumed")
+"""Stands in where nothing has been measured and measuring is not worth it or not allowed."""
+
+
+@dataclass(frozen=True)
+class _Transfer:
+    """A grid of records only, for an executor that never updates."""
+
+    shape: tuple[int, int, int]
+    radius_z: int = 0
+    radius_y: int = 0
+    skew: int = 1
+    item_bytes: int = 4
+    pitch_bytes: int = RECORD_BYTES - 4096
+    plane_bytes: int = RECORD_BYTES - 4096
+    record_bytes: int = RECORD_BYTES
+
+
+def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> Device:
+    """Bandwidths of the storage under `directories` together: cached, or measured where that may write and is worth it."""
+    every = [_one_device(folder, io, may_write and problem.grid_bytes >= SCRATCH_RECORDS * RECORD_BYTES // 4)
+             for folder in directories]
+    distinct = {filesystem_of(folder)[1]: found for folder, found in zip(directories, every, strict=True)}
+    found = list(distinct.values())
+    return replace(
+        found[0],
+        read_bytes_per_second=sum(one.read_bytes_per_second for one in found),
+        write_bytes_per_second=sum(one.write_bytes_per_second for one in found),
+        mixed_bytes_per_second=sum(one.mixed_bytes_per_second for one in found),
+        seconds_flush=max(one.seconds_flush for one in found),
+    )
+
+
+def _one_device(folder: Path, io: str, may_measure: bool) -> Device:
+    mount, source, kind = filesystem_of(folder)
+    key = f"{source} {mount} {kind} {io}"
+    cache = cache_folder() / "devices.json"
+    known = _load(cache)
+    if key in known:
+        return replace(Device(**known[key]), origin="cached")
+    if not may_measure:
+        return ASSUMED
+    measured = measure_device(folder, io)
+    _store(cache, {**known, key: asdict(measured)})
+    return measured
+
+
+def measure_device(folder: Path, io: str) -> Device:
+    """Measure reading, writing and both at once in `folder`, with up to 1 GiB of scratch space for a few seconds."""
+    records = min(SCRATCH_RECORDS, shutil.disk_usage(folder).free // 4 // RECORD_BYTES)
+    if records < 8:
+        return ASSUMED
+    handle, name = tempfile.mkstemp(prefix=".outcrop-measure-", dir=folder)
+    os.close(handle)
+    try:
+        _core.create_file(name, records * RECORD_BYTES)
+        store = _core.Store([name], backend=io, direct=True, writable=True)
+        grid = _Transfer((records, 1, RECORD_BYTES // 4 - 1024))
+        executor = _core.make_executor(
+            grid, Sizes(1, 1, 1), RING_RECORDS, RING_RECORDS, 1, kernel=0, scalars=b"", threads=1, checksum=False, store=store
+        )
+
+        def seconds(actions: list[Action]) -> float:
+            start = time.perf_counter()
+            executor.run([*actions, Commit()], 0, 0, records)
+            return time.perf_counter() - start
+
+        half = records // 2
+        total = records * RECORD_BYTES
+        write = seconds([Write(0, records, 1)])  # allocates the blocks: not what a run will see
+        write = min(seconds([Write(0, records, 1)]) for _ in range(2))
+        read = min(seconds([Read(0, records)]) for _ in range(2))
+        both: list[Action] = []
+        for z in range(half):
+            both += [Read(z, z + 1), Write(half + z, half + z + 1, 1)]
+        mixed = min(seconds(both) for _ in range(2))
+        flush = min(seconds([Write(0, 1, 1)]) for _ in range(3))
+        store.close()
+    finally:
+        os.unlink(name)
+    return Device(total / read, total / write, 2 * half * RECORD_BYTES / mixed, flush, "measured")
+
+
+def cache_folder() -> Path:
+    """Where figures and kernels are kept between runs: $XDG_CACHE_HOME/outcrop."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outcrop"
+
+
+def _load(path: Path) -> dict[str, dict[str, float]]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _store(path: Path, content: dict[str, object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(f".{os.getpid()}")
+    beside.write_text(json.dumps(content, indent=1))
+    beside.replace(path)

@@ -1,0 +1,67 @@
+"""Measure how fast this machine updates cells with a given kernel and tiling, within a few seconds in all."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from outcrop import _core
+from outcrop.plan.model import slots_within
+from outcrop.plan.plan import Sizes
+from outcrop.plan.problem import Problem
+
+UPDATES_PER_MEASUREMENT = 1_500_000_000
+LEVELS_MEASURED = 64
+SECONDS_IN_ALL = 5.0
+WINDOW_BYTES = 1 << 30
+ASSUMED_CELLS_PER_SECOND = 1e9
+
+
+class UpdateRateMeter:
+    """Callable: sizes -> cell updates per second of all threads together, measured on a window of the problem's rows.
+
+    Uses at most `budget_bytes` of memory. Once `SECONDS_IN_ALL` are spent, or when `measure` is false, it answers with what it knows:
+    the rate of the most similar sizes, or an assumption.
+    """
+
+    def __init__(
+        self, problem: Problem, kernel: int, scalars: bytes, threads: int, budget_bytes: int, measure: bool = True
+    ) -> None:
+        self._problem, self._kernel, self._scalars, self._threads = problem, kernel, scalars, threads
+        self._slots = slots_within(problem, min(budget_bytes, WINDOW_BYTES))
+        self._known: dict[Sizes, float] = {}
+        self._seconds_left = SECONDS_IN_ALL if measure else 0.0
+
+    def __call__(self, sizes: Sizes) -> float:
+        """Cell updates per second for `sizes`."""
+        reduced = self._reduce(sizes)
+        if reduced not in self._known:
+            if self._seconds_left <= 0:
+                return self._most_similar(reduced)
+            start = time.perf_counter()
+            self._known[reduced] = _core.measure_update_rate(
+                self._problem, reduced, self._kernel, self._scalars, self._threads, reduced.levels, reduced.slab, repeats=1
+            )
+            self._seconds_left -= time.perf_counter() - start
+        return self._known[reduced]
+
+    def _reduce(self, sizes: Sizes) -> Sizes:
+        """Fewer levels and planes with the same rate, so that a measurement is short and fits the memory."""
+        problem = self._problem
+        levels = min(sizes.levels, LEVELS_MEASURED)
+        cells_per_plane = problem.shape[1] * problem.shape[2]
+        slab = min(sizes.slab, max(8, UPDATES_PER_MEASUREMENT // (levels * cells_per_plane)))
+        # The window measured has two rings of slab + skew*(levels + 1) + 2*radius planes.
+        while slab > 1 and 2 * (slab + problem.skew * (levels + 3)) > self._slots:
+            slab -= 1
+        while levels > 1 and 2 * (slab + problem.skew * (levels + 3)) > self._slots:
+            levels -= 1
+        return replace(sizes, slab=slab, levels=levels)
+
+    def _most_similar(self, sizes: Sizes) -> float:
+        def distance(known: Sizes) -> float:
+            return abs(known.diamond - sizes.diamond) + abs(known.slab - sizes.slab) / max(known.slab, sizes.slab)
+
+        if not self._known:
+            return ASSUMED_CELLS_PER_SECOND
+        return self._known[min(self._known, key=distance)]
