@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = r"\boutcrop (run|plan|resume|info|verify|plot|bench)\b([^`\n]*)"
 
 
 def python_blocks(page: Path) -> list[str]:
@@ -28,7 +29,7 @@ def test_commands_and_options_named_exist() -> None:
     """Every `outcrop COMMAND` and option that README and manual name is one that the command line knows."""
     helps: dict[str, str] = {}
     for page in PAGES:
-        for command, rest in re.findall(r"\boutcrop (run|plan|resume|info|verify|plot|bench)\b([^`\n]*)", page.read_text()):
+        for command, rest in re.findall(COMMANDS, page.read_text()):
             if command not in helps:
                 done = subprocess.run(
                     [sys.executable, "-m", "outcrop.cli.main", command, "--help"],
