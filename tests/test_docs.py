@@ -1,5 +1,6 @@
 """Protects the reader who copies from the README and the manual: every Python example there runs as it stands."""
 
+import os
 import re
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def test_commands_and_options_named_exist() -> None:
                     [sys.executable, "-m", "outcrop.cli.main", command, "--help"],
                     capture_output=True,
                     text=True,
-                    env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
+                    env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
                 )
                 assert done.returncode == 0, f"{page.name}: outcrop {command} --help: {done.stderr}"
                 helps[command] = done.stdout
