@@ -1,0 +1,25 @@
+#include "outcrop/base/error.hpp"
+
+#include <system_error>
+
+namespace outcrop {
+namespace {
+
+std::string message(const std::string &doing, const std::string &path, std::uint64_t offset, std::uint64_t length,
+                    int error) {
+  std::string text = "cannot " + doing + " " + path;
+  if (length > 0) text += " at offset " + std::to_string(offset) + ", length " + std::to_string(length);
+  return text + ": " + (error != 0 ? std::generic_category().message(error) : "the transfer ended early");
+}
+
+}  // namespace
+
+StorageError::StorageError(const std::string &doing, const std::string &path_, std::uint64_t offset_,
+                           std::uint64_t length_, int error_)
+    : std::runtime_error(message(doing, path_, offset_, length_, error_)),
+      path(path_),
+      offset(offset_),
+      length(length_),
+      error(error_) {}
+
+}  // namespace outcrop
