@@ -37,13 +37,13 @@ def parse_bytes(text: str | int, whole_bytes: int | None = None) -> int:
 
 def format_bytes(count: float) -> str:
     """A count of bytes in the largest binary unit below it: 1536 -> "1.5 KiB"."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            break
+    if abs(count) < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
         count /= 1024
-    else:
-        unit = "TiB"
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.4g} {unit}"
+        if abs(count) < 1024:
+            return f"{count:.4g} {unit}"
+    return f"{count / 1024:.4g} TiB"
 
 
 def format_seconds(seconds: float) -> str:
