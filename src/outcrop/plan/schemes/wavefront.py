@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from outcrop.plan.actions import Action, Commit, Copy, Read, Update, Write
+from outcrop.plan.model import updates_below
 from outcrop.plan.plan import Pass, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme
@@ -39,7 +40,14 @@ def ring_planes(problem: Problem, levels: int, slab: int) -> tuple[int, int]:
 def slabs(problem: Problem, levels: int, slab: int) -> list[tuple[int, int]]:
     """The slabs of one pass as half open ranges of zeta, in ascending order; none when the rim is all there is."""
     begin, end = problem.first_plane, problem.end_plane + problem.skew * (levels - 1)
+    if problem.first_plane == problem.end_plane:
+        return []
     return [(zeta, min(zeta + slab, end)) for zeta in range(begin, end, slab)]
+
+
+def has_updates(problem: Problem, levels: int, zeta: int) -> bool:
+    """Whether any level updates a plane at `zeta`."""
+    return updates_below(problem, levels, zeta + 1) > updates_below(problem, levels, zeta)
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
@@ -63,7 +71,9 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
         if (copy_end := min(zeta1, planes)) > copied:
             actions.append(Copy(copied, copy_end))
             copied = copy_end
-        actions.append(Update(zeta0, zeta1, levels))
+        zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(problem, levels, zeta)]
+        if zetas:  # on grids with fewer planes than the skew some zetas, or whole slabs, hold nothing
+            actions.append(Update(zetas[0], zetas[-1] + 1, levels))
         even = levels % 2 == 0
         write_end = planes if last and even else min(problem.end_plane, zeta1 - skew * (levels - 1))
         if write_end > written:
@@ -73,7 +83,7 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
     for z in range(written, planes, sizes.slab):
         end = min(planes, z + sizes.slab)
         read_to(end)
-        if end > copied:
+        if end > copied and levels % 2:
             actions.append(Copy(max(copied, z), end))
         actions.append(Write(z, end, levels))
     actions.append(Commit())

@@ -1,0 +1,53 @@
+"""Hypothesis strategies shared by the tests of plans and of what runs them."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from outcrop.plan.machine import Device, Machine
+from outcrop.plan.plan import Sizes
+from outcrop.plan.problem import Problem
+
+MACHINE = Machine(
+    threads=2,
+    memory_bytes=1 << 30,
+    cache_bytes=1 << 20,
+    last_cache_bytes=16 << 20,
+    checksum_bytes_per_second=1e10,
+    device=Device(1e9, 1e9, 1e9, 0.01, "assumed"),
+)
+
+
+def assumed_rate(sizes: Sizes) -> float:
+    """An update rate for tests in which speed does not matter."""
+    return 1e9
+
+
+def make_problem(
+    shape: tuple[int, int, int], radii: tuple[int, int, int], steps: int, dtype: str = "float32", in_place: bool = False
+) -> Problem:
+    """A problem with the layout that PlaneLayout would give it."""
+    item = 4 if dtype == "float32" else 8
+    pitch = -(-shape[2] * item // 64) * 64
+    plane = shape[1] * pitch
+    return Problem("test", radii, shape, dtype, steps, pitch, plane, -(-(plane + 4) // 4096) * 4096, in_place=in_place)
+
+
+@st.composite
+def problems(draw: st.DrawFn, max_radius: int = 3, max_extent: int = 24, max_steps: int = 14) -> Problem:
+    """Small problems of every odd kind: thinner than the stencil, thinner than a diamond, long, flat, one cell."""
+    radii = draw(st.tuples(*[st.integers(0, max_radius)] * 3))
+    shape = draw(st.tuples(*[st.integers(1, max_extent)] * 3))
+    return make_problem(shape, radii, draw(st.integers(1, max_steps)), in_place=draw(st.booleans()))
+
+
+@st.composite
+def sizes_for(draw: st.DrawFn, problem: Problem) -> Sizes:
+    """Any sizes a scheme must accept for a problem, sensible or not."""
+    return Sizes(
+        levels=draw(st.integers(1, problem.steps)),
+        slab=draw(st.integers(1, problem.planes + 5)),
+        diamond=draw(st.integers(0, 6)),
+        sweep_rows=draw(st.integers(1, 7)),
+        planes_per_call=draw(st.integers(1, 4)),
+    )

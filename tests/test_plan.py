@@ -1,0 +1,175 @@
+"""Plans: every plan a scheme makes is legal, and a plan that was damaged is rejected."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outcrop.errors import BudgetError, InputError
+from outcrop.plan.actions import Action, Commit, Copy, Read, Update, Write
+from outcrop.plan.model import updates_below, window_bytes
+from outcrop.plan.plan import Pass, Plan
+from outcrop.plan.planner import make_plan, smallest_budget_bytes
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.tuner import build
+from outcrop.plan.validate import IllegalPlan, validate, validate_pass
+from strategies import MACHINE, assumed_rate, make_problem, problems, sizes_for
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    problem = draw(problems())
+    scheme = SCHEMES[draw(st.sampled_from(sorted(SCHEMES)))]
+    return build(problem, scheme, draw(sizes_for(problem)), MACHINE, assumed_rate)
+
+
+@given(plans())
+def test_every_plan_of_every_scheme_is_legal(plan: Plan) -> None:
+    """Protects the ring sizes and the order of actions of each scheme, for any sizes."""
+    validate(plan, budget_bytes=plan.memory_bytes)
+
+
+@given(problems(), st.integers(0, 400), st.sampled_from(["auto", *SCHEMES]))
+def test_planner_keeps_the_budget(problem: Problem, extra_planes: int, scheme: str) -> None:
+    """Protects the hard cap: whatever the budget, the chosen plan is legal and fits it."""
+    budget = smallest_budget_bytes(problem) + extra_planes * problem.record_bytes
+    plan = make_plan(problem, MACHINE, budget, scheme, assumed_rate)
+    validate(plan, budget_bytes=budget)
+
+
+@given(problems())
+def test_too_small_a_budget_names_one_that_works(problem: Problem) -> None:
+    """Protects the refusal: one byte less is refused, and the number in the message is enough."""
+    smallest = smallest_budget_bytes(problem)
+    with pytest.raises(BudgetError) as refusal:
+        make_plan(problem, MACHINE, smallest - 1, "auto", assumed_rate)
+    named = int(str(refusal.value).split(" KiB are needed")[0].split()[-1]) * 1024
+    validate(make_plan(problem, MACHINE, named, "auto", assumed_rate), budget_bytes=named)
+
+
+def test_memory_for_the_whole_grid_gives_one_slab() -> None:
+    """Protects that running in memory is a plan like any other, not another code path."""
+    problem = make_problem((50, 40, 30), (1, 1, 1), 20)
+    plan = make_plan(problem, MACHINE, window_bytes(problem, (50, 50)), "auto", assumed_rate)
+    assert len(plan.passes) == 1
+    assert sum(isinstance(action, Update) for action in plan.passes[0].actions) == 1
+
+
+def test_unknown_scheme_is_named() -> None:
+    """Protects the message for a misspelt --scheme."""
+    with pytest.raises(InputError, match="wavefront"):
+        make_plan(make_problem((9, 9, 9), (1, 1, 1), 2), MACHINE, 1 << 30, "wavfront", assumed_rate)
+
+
+@given(plans(), st.data())
+def test_a_dropped_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
+    """Protects the validator: there is no action that a plan could do without."""
+    one = data.draw(st.sampled_from(plan.passes))
+    index = data.draw(st.integers(0, len(one.actions) - 1))
+    rejected(plan, replace(one, actions=one.actions[:index] + one.actions[index + 1 :]))
+
+
+@given(plans(), st.data())
+def test_a_shrunk_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
+    """Protects the validator: no action covers a plane more than it must."""
+    one = data.draw(st.sampled_from(plan.passes))
+    ranged = [index for index, action in enumerate(one.actions) if not isinstance(action, Commit)]
+    index = data.draw(st.sampled_from(ranged))
+    smaller = shrink(one.actions[index], from_below=data.draw(st.booleans()))
+    rejected(plan, replace(one, actions=(*one.actions[:index], smaller, *one.actions[index + 1 :])))
+
+
+@given(plans(), st.data())
+def test_an_action_moved_across_one_it_depends_on_is_rejected(plan: Plan, data: st.DataObject) -> None:
+    """Protects the validator: an action that needs an earlier one, moved before it, does not pass."""
+    one = data.draw(st.sampled_from(plan.passes))
+    later = data.draw(st.integers(1, len(one.actions) - 1))
+    needed = [i for i in range(later) if depends(plan.problem, one.actions[later], one.actions[i])]
+    if not needed:
+        return
+    place = data.draw(st.integers(0, max(needed)))
+    rest = one.actions[:later] + one.actions[later + 1 :]
+    rejected(plan, replace(one, actions=(*rest[:place], one.actions[later], *rest[place:])))
+
+
+@given(plans(), st.integers(0, 1))
+def test_rings_one_plane_smaller_still_compute_the_same_or_are_rejected(plan: Plan, ring: int) -> None:
+    """Protects the ring sizes: what the validator accepts with less memory is a legal plan of the same passes."""
+    rings = list(plan.ring_planes)
+    rings[ring] -= 1
+    if rings[ring] < 1:
+        return
+    try:
+        validate_pass(plan.problem, plan.passes[0], (rings[0], rings[1]))
+    except IllegalPlan:
+        return
+    # Accepted: then this pass left a slot unused, as passes over a rim or of clamped rings may.
+    touched = {z % rings[ring] for z in range(plan.problem.planes)}
+    assert len(touched) <= rings[ring]
+
+
+@given(problems(), st.integers(1, 9), st.integers(-5, 60))
+def test_updates_below_counts_what_a_loop_counts(problem: Problem, levels: int, zeta: int) -> None:
+    """Protects the closed form the cost model rests on."""
+    counted = sum(
+        problem.first_plane <= z - problem.skew * (level - 1) < problem.end_plane
+        for level in range(1, levels + 1)
+        for z in range(problem.first_plane, zeta)
+    )
+    assert updates_below(problem, levels, zeta) == counted
+
+
+@settings(max_examples=30)
+@given(plans())
+def test_predicted_bytes_are_those_of_the_actions(plan: Plan) -> None:
+    """Protects the promise that a plan says beforehand what will be moved."""
+    moved = plan.problem.planes * plan.problem.record_bytes * len(plan.passes)
+    assert plan.predicted.bytes_read == plan.predicted.bytes_written == moved
+
+
+def rejected(plan: Plan, damaged: Pass) -> None:
+    with pytest.raises(IllegalPlan):
+        validate_pass(plan.problem, damaged, plan.ring_planes)
+
+
+def shrink(action: Action, from_below: bool) -> Action:
+    match action:
+        case Read(z0, z1) | Copy(z0, z1) | Write(z0, z1):
+            return replace(action, z0=z0 + 1) if from_below else replace(action, z1=z1 - 1)
+        case Update(zeta0, zeta1):
+            return replace(action, zeta0=zeta0 + 1) if from_below else replace(action, zeta1=zeta1 - 1)
+    raise AssertionError(action)
+
+
+def depends(problem: Problem, later: Action, earlier: Action) -> bool:
+    """Whether `later` uses something that `earlier` brought, by a rule independent of the validator's."""
+    match later, earlier:
+        case (Commit(), Write()):
+            return True
+        case (Copy(z0, z1), Read(a0, a1)):
+            return max(z0, a0) < min(z1, a1)
+        case (Update(zeta0, zeta1), Copy(z0, z1)):
+            first, end = max(zeta0, problem.first_plane), min(zeta1, problem.end_plane)
+            return max(first, z0) < min(end, z1)
+        case (Update(_, zeta1), Update(zeta0, _)):
+            return zeta0 < zeta1 and (later.levels > 1 or problem.radius_z > 0) and touches(problem, later, earlier)
+        case (Write(z0, z1), Update(zeta0, zeta1)):
+            shift = problem.skew * (earlier.levels - 1)
+            first, end = max(z0, problem.first_plane), min(z1, problem.end_plane)
+            return max(first, zeta0 - shift) < min(end, zeta1 - shift)
+    return False
+
+
+def touches(problem: Problem, later: Update, earlier: Update) -> bool:
+    """Whether a plane that `later` updates at level 2 or above is brought to the level before by `earlier`."""
+    for zeta in range(later.zeta0, later.zeta1):
+        for level in range(2, later.levels + 1):
+            z = zeta - problem.skew * (level - 1)
+            needed = z + problem.skew * (level - 2)  # the same plane, one level down
+            if problem.first_plane <= z < problem.end_plane and earlier.zeta0 <= needed < earlier.zeta1:
+                return True
+    return False
