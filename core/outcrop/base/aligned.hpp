@@ -1,38 +1,70 @@
-// Memory for windows and transfers: straight from the kernel, aligned for direct I/O and for huge pages.
+// Memory for planes: aligned to 2 MiB, asked to be of huge pages, never touched here.
+//
+// Pages come straight from the system, so that the thread that will use one can be the first to touch it, and so
+// that giving memory back really gives it back. Ends are not rounded to huge pages: a budget is kept to the page.
 #pragma once
 
+#include <sys/mman.h>
+
+#include <cerrno>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
 #include <utility>
+
+#include "outcrop/base/error.hpp"
+#include "outcrop/base/round.hpp"
 
 namespace outcrop {
 
-/// Zeroed private memory, given back on destruction. Pages become resident when they are first touched.
+/// Owns `size` bytes of zeroed pages (not resident until touched), aligned to 2 MiB. Throws InputError when refused.
 class AlignedMemory {
  public:
   static constexpr std::size_t page_bytes = 4096;
-  static constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+  static constexpr std::size_t huge_bytes = std::size_t{2} << 20;
 
   AlignedMemory() = default;
-
-  /// Maps `size_bytes` rounded up to whole pages; aligned to 2 MiB and advised to use huge pages when that large,
-  /// else aligned to 4 KiB. Throws StorageError when the system has no such memory. `size_bytes` may be 0.
-  explicit AlignedMemory(std::size_t size_bytes);
-  ~AlignedMemory();
-
-  AlignedMemory(AlignedMemory &&other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  explicit AlignedMemory(std::size_t size) : size_(size), mapped_(round_up(size, page_bytes)) {
+    if (size == 0) return;
+    const std::size_t asked = mapped_ + huge_bytes;
+    void *start = asked < mapped_ ? MAP_FAILED  // the sum wrapped around
+                                  : mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED)
+      throw InputError("cannot take " + std::to_string(size) + " bytes of memory: " + std::strerror(ENOMEM));
+    // Cut what lies before the first 2 MiB boundary and behind the end.
+    const auto address = reinterpret_cast<std::uintptr_t>(start);
+    const std::size_t before = round_up(address, huge_bytes) - address;
+    data_ = static_cast<std::byte *>(start) + before;
+    if (before > 0) munmap(start, before);
+    if (before < huge_bytes) munmap(data_ + mapped_, huge_bytes - before);
+    madvise(data_, mapped_, MADV_HUGEPAGE);  // advice: small pages work too
+  }
+  AlignedMemory(AlignedMemory &&other) noexcept { swap(other); }
   AlignedMemory &operator=(AlignedMemory &&other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
+    AlignedMemory taken(std::move(other));
+    swap(taken);
     return *this;
+  }
+  AlignedMemory(const AlignedMemory &) = delete;
+  AlignedMemory &operator=(const AlignedMemory &) = delete;
+  ~AlignedMemory() {
+    if (data_ != nullptr) munmap(data_, mapped_);
   }
 
   std::byte *data() const { return data_; }
-  std::size_t size() const { return size_; }  ///< in bytes, a multiple of page_bytes
+  std::size_t size() const { return size_; }
 
  private:
+  void swap(AlignedMemory &other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(mapped_, other.mapped_);
+  }
+
   std::byte *data_ = nullptr;
   std::size_t size_ = 0;
+  std::size_t mapped_ = 0;
 };
 
 }  // namespace outcrop

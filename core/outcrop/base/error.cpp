@@ -7,9 +7,9 @@ namespace {
 
 std::string message(const std::string &doing, const std::string &path, std::uint64_t offset, std::uint64_t length,
                     int error) {
-  std::string text = "cannot " + doing + " " + path;
-  if (length > 0) text += " at offset " + std::to_string(offset) + ", length " + std::to_string(length);
-  return text + ": " + (error != 0 ? std::generic_category().message(error) : "the transfer ended early");
+  std::string text = doing + " failed: " + path;
+  if (length > 0) text += ", offset " + std::to_string(offset) + ", length " + std::to_string(length);
+  return text + ": " + (error != 0 ? std::system_category().message(error) : "the file ends early");
 }
 
 }  // namespace

@@ -1,16 +1,15 @@
-// Rounding of sizes and offsets to a grain.
+// Rounding of byte counts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace outcrop {
 
-/// Smallest multiple of `grain` (> 0) that is not below `value`.
-constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t grain) {
-  return (value + grain - 1) / grain * grain;
-}
+/// The smallest multiple of `unit` that is not below `value`.
+constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
-/// Largest multiple of `grain` (> 0) that is not above `value`.
-constexpr std::uint64_t round_down(std::uint64_t value, std::uint64_t grain) { return value / grain * grain; }
+/// The largest multiple of `unit` that is not above `value`.
+constexpr std::uint64_t round_down(std::uint64_t value, std::uint64_t unit) { return value / unit * unit; }
 
 }  // namespace outcrop

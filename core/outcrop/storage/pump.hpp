@@ -1,26 +1,23 @@
-// Pump: the I/O thread. It drives one Store, so that compute threads never block in a submission.
+// The thread that drives a store, so that compute threads never block in the system while submitting.
 //
-//     submit ─► reads:  [r7 r8 r9 ...]  ─┐ the older head first; one that waits for `after`   ┌─► store ─┐
-//     submit ─► writes: [w4 w6 ...]     ─┴─► lets the other direction pass ─► pieces in flight┘          │
-//     wait  ◄─── ticket done ◄─── all pieces moved ◄─── short ones go on, EAGAIN and EINTR again ◄───────┘
+//     compute ──submit──► ring of requests ──┬─► reads, in order  ──┐   pieces of 2 MiB,
+//             ◄──wait───                     └─► writes, in order ──┴─► at most 32 MiB in flight ──► Store
 //
-// Requests are cut into pieces; at most `in_flight_bytes` (and Store::depth() pieces) are at the store at a time. Tickets
-// are dense: the request with ticket t lives in slot t mod capacity, so nothing is allocated after construction, and
-// a ticket whose slot has been taken by a later one is known to be done.
+// A request may name another one that must be complete before it starts (the write that frees the slot a read fills);
+// meanwhile requests of the other direction go on. Reads and writes that are ready take turns, piece by piece. Short
+// transfers are continued, EAGAIN and EINTR repeated. The first failure stops the pump: no new transfer starts, those
+// in flight are reaped, and every waiter gets that error. After construction nothing is allocated.
 //
-// The first error stops the pump: no new transfer starts, those in flight are reaped, and every wait() throws it.
-// Cancelling does the same with Cancelled. A caller that gets an exception must destroy the pump (which
-// reaps what is in flight) before it may free or reuse the memory of unfinished requests.
+// Request number t lives in slot t mod capacity, so a slot is taken again only when its former request is complete, and
+// a ticket older than `capacity` is complete by arithmetic.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
-#include <optional>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -28,11 +25,10 @@
 
 namespace outcrop {
 
-/// Number of a request: 1, 2, 3, ... in order of submission.
 using Ticket = std::uint64_t;
-constexpr Ticket no_ticket = 0;  ///< always done
+constexpr Ticket no_ticket = 0;
 
-/// One move of any length. `data` must stay valid until the ticket is done. A request starts when `after` is done.
+/// Bytes to move between memory and a file of the store, once request `after` is complete.
 struct Request {
   bool write = false;
   std::uint32_t file = 0;
@@ -43,101 +39,104 @@ struct Request {
 };
 
 struct PumpOptions {
-  std::size_t piece_bytes = std::size_t{2} << 20;       ///< longest transfer handed to the store
-  std::size_t in_flight_bytes = std::size_t{32} << 20;  ///< at the store together; at least one piece always is
-  std::size_t capacity = 256;                           ///< unfinished requests; submit() blocks beyond
+  std::size_t piece_bytes = std::size_t{2} << 20;
+  std::size_t in_flight_bytes = std::size_t{32} << 20;
+  std::size_t capacity = 1024;  ///< requests that may be unfinished; one more makes submit() wait
 };
 
+/// `store` must outlive the pump and belongs to it meanwhile. All functions may be called from any thread.
 class Pump {
  public:
-  /// Takes all memory it will need and starts the thread. The store must outlive the pump and have no other user.
   explicit Pump(Store &store, const PumpOptions &options = {});
 
-  /// Starts nothing new, reaps what is in flight, joins the thread. Requests not yet started are dropped.
+  /// Starts nothing more, waits for what is in flight, drops the rest.
   ~Pump();
   Pump(const Pump &) = delete;
   Pump &operator=(const Pump &) = delete;
 
-  /// Queues a request; from any thread. Blocks only while `capacity` requests are unfinished. Throws like wait().
+  /// Puts a request in the queue. Its memory must stay until the request is complete or the pump is gone. Throws
+  /// StorageError or Cancelled if the pump has stopped.
   Ticket submit(const Request &request);
 
-  /// Blocks until the request is done. Throws StorageError (path, offset, length and errno of the piece) when this
-  /// or any other request has failed, Cancelled after cancel().
+  /// Waits until the request is complete; no_ticket always is. Throws StorageError or Cancelled if the pump has stopped.
   void wait(Ticket ticket);
 
-  /// True when every byte of the request has been moved; never blocks for I/O.
-  bool done(Ticket ticket) const;
-
-  /// Waits for everything submitted so far. Throws like wait().
+  /// Waits until all requests are complete. Throws as wait() does.
   void drain();
 
-  /// No new transfers start and every waiter throws Cancelled; from any thread, more than once if need be.
+  bool done(Ticket ticket) const;
+
+  /// No transfer starts any more and all waiters throw Cancelled.
   void cancel();
 
-  std::uint64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
-  std::uint64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
+  std::uint64_t bytes_read() const { return bytes_read_; }
+  std::uint64_t bytes_written() const { return bytes_written_; }
+
   /// Seconds during which at least one transfer was in flight.
-  double seconds_busy() const { return seconds_busy_.load(std::memory_order_relaxed); }
+  double seconds_busy() const { return seconds_busy_; }
 
  private:
-  struct Slot {  // an unfinished request, or the last one that used the place
+  // One slot of the ring. Complete when `remaining` is 0; `issued` bytes have been cut into pieces.
+  struct Entry {
     Request request;
-    std::size_t started = 0;  // bytes handed out as pieces
-    std::size_t moved = 0;
-  };
-  struct Piece {  // a transfer in flight, or waiting to go on
     Ticket ticket = no_ticket;
-    std::size_t begin = 0;  // within the request
-    std::size_t length = 0;
-    int retries = 0;  // in a row, without a byte moved
+    std::size_t issued = 0, remaining = 0;
   };
-  struct Queue {  // tickets of one direction that are not wholly started: a ring of `capacity`
-    std::vector<Ticket> tickets;
+  // A transfer in flight, or the rest of one that was short.
+  struct Piece {
+    Ticket ticket = no_ticket;
+    Transfer transfer;
+  };
+  // Tickets of one direction that are not fully issued, in order.
+  struct Queue {
+    std::vector<Ticket> ring;
     std::size_t first = 0, count = 0;
   };
   struct Failure {
-    bool write;
-    std::string path;
-    std::uint64_t offset, length;
-    int error;
+    bool happened = false, write = false;
+    std::uint32_t file = 0;
+    std::uint64_t offset = 0;
+    std::size_t length = 0;
+    int error = 0;
   };
 
-  void serve();
-  bool stopped() const { return stopping_ || cancelled_ || failure_; }
-  bool finished(Ticket ticket) const;
-  Slot &slot(Ticket ticket) { return slots_[ticket % slots_.size()]; }
-  const Slot &slot(Ticket ticket) const { return slots_[ticket % slots_.size()]; }
-  Queue *next_queue();
-  void collect_pieces();
-  void add_to_batch(std::size_t index);
-  bool complete(const Completion &completion);
-  bool go_on(std::size_t index);
-  void release(std::size_t index);
+  void loop();
+  std::size_t gather();
+  bool gather_from(Queue &queue, std::size_t count);
+  void settle(const Completion &completion);
   void fail(const Piece &piece, int error);
-  void throw_if_broken() const;
-  void wake_thread();
+  bool stopped() const { return stopping_ || cancelled_ || failure_.happened; }
+  bool startable() const;
+  bool complete(Ticket ticket) const;
+  void throw_if_stopped() const;
+  Entry &entry(Ticket ticket) { return entries_[ticket % entries_.size()]; }
+  const Entry &entry(Ticket ticket) const { return entries_[ticket % entries_.size()]; }
 
   Store &store_;
-  const std::size_t piece_bytes_;
+  const PumpOptions options_;
 
-  mutable std::mutex mutex_;  // guards everything down to the counters
-  std::condition_variable work_, progress_;
-  std::vector<Slot> slots_;
-  Queue reads_, writes_;
-  std::vector<Piece> pieces_;              // tag of a transfer = index here
-  std::vector<std::size_t> free_, again_;  // pieces not in use; pieces to hand to the store once more
-  std::vector<Transfer> batch_;
-  std::size_t in_flight_ = 0;
+  mutable std::mutex mutex_;
+  std::condition_variable work_;      // the pump's thread waits here
+  std::condition_variable finished_;  // everybody else
+  std::vector<Entry> entries_;
+  std::array<Queue, 2> queues_;  // reads, writes
   Ticket last_ = no_ticket;
-  std::uint64_t finished_ = 0;
-  bool asleep_ = false;   // the thread waits for work_
-  bool reaping_ = false;  // the thread may be blocked in Store::reap
+  std::size_t unfinished_ = 0;
   bool stopping_ = false, cancelled_ = false;
-  std::optional<Failure> failure_;
+  Failure failure_;
+
+  // Of the pump's thread alone.
+  std::vector<Piece> pieces_;
+  std::vector<std::size_t> free_pieces_, retries_;
+  std::vector<Transfer> batch_;
+  std::vector<Completion> completions_;
+  std::size_t in_flight_ = 0, in_flight_bytes_ = 0;
+  std::size_t turn_ = 0;
+  bool again_ = false;  // the system asked to try later
 
   std::atomic<std::uint64_t> bytes_read_{0}, bytes_written_{0};
   std::atomic<double> seconds_busy_{0};
-  std::thread thread_;  // last: starts when all else is ready
+  std::thread thread_;
 };
 
 }  // namespace outcrop

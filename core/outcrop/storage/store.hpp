@@ -1,32 +1,31 @@
-// Store: the one narrow interface between planes in memory and bytes somewhere else.
+// The narrow interface between planes in memory and bytes in files.
 //
-//     submit(transfers) ──► [ in flight, at most depth() ] ──► reap(completions)
+//     submit(transfers) ──► at most depth() in flight ──► reap(completions)
 //
-// A store owns a fixed set of open files, numbered in the order they were given, and moves bytes asynchronously. It knows
-// nothing of planes, order or retries: a completion may be short, and it may be an error. The Pump (pump.hpp) puts
-// those right; everybody but the Pump and tests should use that.
-//
-// submit() and reap() belong to one thread at a time; a store may change hands while nothing is in flight.
-// wake() and flush() may be called from any thread at any time.
+// A store never throws from submit or reap: what goes wrong with a transfer is the result of its completion, so
+// whoever submitted knows at any time which buffers the system may still write to. Transfers complete in any order
+// and may be short, as with pread. One thread at a time drives a store; it may change hands while nothing is in flight.
+// A backend is one file beside this one and one line in the table of backends.cpp.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <string>
+#include <vector>
+
+#include "outcrop/storage/file.hpp"
 
 namespace outcrop {
 
-/// A file to open. It must exist; `size_bytes` counts only for memory that has no file behind it (empty path).
+/// A file a store shall open. It must exist with its final size.
 struct FileSpec {
   std::string path;
   bool writable = false;
-  std::uint64_t size_bytes = 0;
 };
 
-/// One contiguous move between `data` and file number `file`. For direct stores `offset`, `length` and the address are
-/// multiples of alignment(). `data` must stay valid until the transfer is reaped. Tags are the caller's; the
-/// largest 64-bit value is reserved. At most 1 GiB.
+/// `length` bytes between memory at `data` and file number `file` at `offset`. `tag` comes back with the completion.
 struct Transfer {
   bool write = false;
   std::uint32_t file = 0;
@@ -36,7 +35,7 @@ struct Transfer {
   std::uint64_t tag = 0;
 };
 
-/// `result`: bytes moved, which may be fewer than asked for (0 at the end of the file), or -errno.
+/// `result`: bytes moved (maybe fewer than asked, 0 at the end of the file) or -errno.
 struct Completion {
   std::uint64_t tag = 0;
   std::int64_t result = 0;
@@ -44,31 +43,56 @@ struct Completion {
 
 class Store {
  public:
-  Store() = default;
+  explicit Store(std::vector<File> files) : files_(std::move(files)) {}
   virtual ~Store() = default;
   Store(const Store &) = delete;
   Store &operator=(const Store &) = delete;
 
-  /// Starts transfers. Together with those in flight there may be at most depth(). Every error, that of starting
-  /// included, comes as a completion.
+  /// Name in the table of backends.
+  virtual const char *name() const = 0;
+
+  /// Transfers that may be in flight; more must not be submitted.
+  virtual std::size_t depth() const = 0;
+
+  /// Starts the transfers. Every one of them is reported by reap() exactly once.
   virtual void submit(std::span<const Transfer> transfers) = 0;
 
-  /// Takes finished transfers and returns how many. With `wait`, blocks until there is one, wake() is called or
-  /// nothing is in flight; may also return 0 for no reason.
+  /// Takes up to completions.size() results; with `wait` at least one if any transfer is in flight.
   virtual std::size_t reap(std::span<Completion> completions, bool wait) = 0;
 
-  /// Makes a waiting reap() return soon, or the next one when none waits.
-  virtual void wake() = 0;
+  /// Makes completed writes durable. Nothing may be in flight. Throws StorageError.
+  virtual void flush();
 
-  /// Returns when everything whose completion was reaped is on the device. Throws StorageError.
-  virtual void flush() = 0;
+  /// Closes all files. Nothing may be in flight; later transfers end with EBADF.
+  virtual void close() { files_.clear(); }
 
-  virtual std::size_t depth() const = 0;  ///< transfers that may be in flight
-  virtual std::size_t files() const = 0;  ///< number of files
-  virtual std::string path(std::uint32_t) const = 0;
-  virtual std::string name() const = 0;       ///< backend, as `--io` calls it
-  virtual bool direct() const = 0;            ///< every file bypasses the page cache
-  virtual std::size_t alignment() const = 0;  ///< of offsets, lengths and addresses, in bytes; 1 when buffered
+  virtual const std::vector<File> &files() const { return files_; }
+  const std::string &path(std::uint32_t file) const { return files().at(file).path(); }
+
+  /// True when every file bypasses the page cache (for aligned transfers; others go around it by the page cache).
+  bool direct() const;
+
+  /// Alignment in bytes of offset, length and address that O_DIRECT needs; 1 when no file is direct.
+  std::size_t alignment() const;
+
+  /// Why this is not the backend or the mode that was preferred; empty when it is.
+  const std::string &note() const { return note_; }
+  void add_note(const std::string &text) { note_ += (note_.empty() ? "" : "; ") + text; }
+
+  /// Moves `length` bytes and waits. Throws StorageError. Callers exclude each other; a pump must not be at work.
+  void read(std::uint32_t file, std::uint64_t offset, std::byte *data, std::size_t length);
+  void write(std::uint32_t file, std::uint64_t offset, const std::byte *data, std::size_t length);
+
+ protected:
+  /// Descriptor for this transfer, -1 (giving EBADF) when there is no such file.
+  int descriptor(const Transfer &transfer) const;
+
+ private:
+  void move(Transfer whole);
+
+  std::vector<File> files_;
+  std::string note_;
+  std::mutex moving_;
 };
 
 }  // namespace outcrop

@@ -1,0 +1,66 @@
+// One open file, read and written at offsets, by O_DIRECT where the filesystem takes it.
+//
+// A direct file keeps a second, buffered descriptor: a transfer whose offset, length or address is not aligned (the tail
+// of a short transfer, an index at the end of a file) goes by that one and needs no rule of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace outcrop {
+
+/// An open descriptor; closed when it goes.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  Descriptor(Descriptor &&other) noexcept : number_(other.release()) {}
+  Descriptor &operator=(Descriptor &&other) noexcept;
+  Descriptor(const Descriptor &) = delete;
+  Descriptor &operator=(const Descriptor &) = delete;
+  ~Descriptor() { reset(); }
+
+  int get() const { return number_; }
+  int release();
+  void reset();
+
+ private:
+  int number_;
+};
+
+class File {
+ public:
+  /// Opens an existing file. Throws StorageError.
+  static File open(const std::string &path, bool writable, bool direct);
+
+  /// Makes a file of `size` bytes, all of them allocated, and closes it. An existing one is replaced. On failure
+  /// (no space, no permission) throws StorageError and leaves no file behind.
+  static void create(const std::string &path, std::uint64_t size);
+
+  /// A file without a name that lives in memory and goes when closed. It has `size` bytes of zeros; writes extend it.
+  static File anonymous(const std::string &label, std::uint64_t size);
+
+  const std::string &path() const { return path_; }
+  bool writable() const { return writable_; }
+  bool direct() const { return direct_.get() >= 0; }
+  std::size_t alignment() const { return direct() ? alignment_ : 1; }
+
+  /// Bytes now. Throws StorageError.
+  std::uint64_t size() const;
+
+  /// Waits until the data are on the device (fdatasync). Throws StorageError.
+  void flush() const;
+
+  int buffered_descriptor() const { return buffered_.get(); }
+
+  /// The descriptor to use for such a transfer: the direct one if there is one and all is aligned.
+  int descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const;
+
+ private:
+  std::string path_;
+  bool writable_ = false;
+  Descriptor buffered_, direct_;
+  std::size_t alignment_ = 4096;
+};
+
+}  // namespace outcrop
