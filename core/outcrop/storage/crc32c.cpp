@@ -1,0 +1,209 @@
+// Three ways to one checksum, chosen at run time:
+//
+//   fold         x86 with AVX-512 and VPCLMULQDQ: 512 bytes are folded onto the next 512 by carry-less products
+//   instruction  the CRC instruction of x86 (SSE4.2) or ARMv8, three streams at once because it takes three cycles
+//   table        anything else: eight bytes a step by tables
+//
+// Polynomials over GF(2) are stored reflected, as the CRC instruction wants them: in 32 bits, bit i is x^(31-i).
+// All constants are computed here at compile time from the polynomial alone.
+#include "outcrop/storage/crc32c.hpp"
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <arm_acle.h>
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
+namespace outcrop {
+namespace {
+
+constexpr std::uint32_t polynomial = 0x82F63B78;
+
+constexpr std::uint32_t times_x(std::uint32_t value) { return (value >> 1) ^ ((value & 1) != 0 ? polynomial : 0); }
+
+constexpr std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t product = 0;
+  for (std::uint32_t bit = 0x80000000; bit != 0; bit >>= 1, b = times_x(b))
+    if ((a & bit) != 0) product ^= b;
+  return product;
+}
+
+constexpr std::uint32_t power_of_x(std::uint64_t exponent) {
+  std::uint32_t result = 0x80000000, square = 0x40000000;  // 1 and x
+  for (; exponent != 0; exponent >>= 1, square = multiply(square, square))
+    if ((exponent & 1) != 0) result = multiply(result, square);
+  return result;
+}
+
+std::uint64_t load64(const std::byte *data) {
+  std::uint64_t value;
+  std::memcpy(&value, data, sizeof value);
+  return value;
+}
+
+// --- table ---------------------------------------------------------------------------------------------------------
+
+using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
+
+// tables[k][b]: the register after byte b and k zero bytes.
+constexpr Tables make_tables() {
+  Tables tables{};
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    std::uint32_t value = byte;
+    for (std::size_t k = 0; k < 8; ++k) {
+      for (int bit = 0; bit < 8; ++bit) value = times_x(value);
+      tables[k][byte] = value;
+    }
+  }
+  return tables;
+}
+
+constexpr Tables tables = make_tables();
+
+std::uint32_t update_table(std::uint32_t state, const std::byte *data, std::size_t length) {
+  for (; length >= 8; data += 8, length -= 8) {
+    std::uint32_t next = 0;
+    for (std::size_t k = 0; k < 8; ++k) {
+      const auto byte = std::to_integer<std::uint32_t>(data[k]) ^ (k < 4 ? (state >> (8 * k)) & 0xFF : 0);
+      next ^= tables[7 - k][byte];
+    }
+    state = next;
+  }
+  for (; length > 0; ++data, --length)
+    state = (state >> 8) ^ tables[0][(state ^ std::to_integer<std::uint32_t>(*data)) & 0xFF];
+  return state;
+}
+
+// --- instruction ---------------------------------------------------------------------------------------------------
+
+// Three streams of this length are run side by side and joined.
+constexpr std::size_t stream_bytes = 2048;
+
+using Shift = std::array<std::array<std::uint32_t, 256>, 4>;
+
+// The register after `stream_bytes` zero bytes, by the bytes of the register.
+constexpr Shift make_shift() {
+  Shift shift{};
+  const std::uint32_t factor = power_of_x(8 * stream_bytes);
+  for (std::uint32_t k = 0; k < 4; ++k)
+    for (std::uint32_t byte = 0; byte < 256; ++byte) shift[k][byte] = multiply(byte << (8 * k), factor);
+  return shift;
+}
+
+[[maybe_unused]] constexpr Shift shift_stream = make_shift();
+
+[[maybe_unused]] std::uint32_t shifted(std::uint32_t state) {
+  return shift_stream[0][state & 0xFF] ^ shift_stream[1][(state >> 8) & 0xFF] ^ shift_stream[2][(state >> 16) & 0xFF] ^
+         shift_stream[3][state >> 24];
+}
+
+// The body is the same for both families of instructions, but must be compiled with the target of each.
+#define OUTCROP_UPDATE_BY_INSTRUCTION(STEP64, STEP8)                                               \
+  for (; length >= 3 * stream_bytes; data += 3 * stream_bytes, length -= 3 * stream_bytes) {       \
+    std::uint32_t second = 0, third = 0;                                                           \
+    for (std::size_t i = 0; i < stream_bytes; i += 8) {                                            \
+      state = STEP64(state, load64(data + i));                                                     \
+      second = STEP64(second, load64(data + stream_bytes + i));                                    \
+      third = STEP64(third, load64(data + 2 * stream_bytes + i));                                  \
+    }                                                                                              \
+    state = shifted(shifted(state) ^ second) ^ third;                                              \
+  }                                                                                                \
+  for (; length >= 8; data += 8, length -= 8) state = STEP64(state, load64(data));                 \
+  for (; length > 0; ++data, --length) state = STEP8(state, std::to_integer<std::uint8_t>(*data)); \
+  return state
+
+#if defined(__x86_64__)
+#define OUTCROP_STEP64(state, word) static_cast<std::uint32_t>(_mm_crc32_u64(state, word))
+__attribute__((target("sse4.2"))) std::uint32_t update_instruction(std::uint32_t state, const std::byte *data,
+                                                                   std::size_t length) {
+  OUTCROP_UPDATE_BY_INSTRUCTION(OUTCROP_STEP64, _mm_crc32_u8);
+}
+#elif defined(__aarch64__) && defined(__linux__)
+__attribute__((target("+crc"))) std::uint32_t update_instruction(std::uint32_t state, const std::byte *data,
+                                                                 std::size_t length) {
+  OUTCROP_UPDATE_BY_INSTRUCTION(__crc32cd, __crc32cb);
+}
+#endif
+
+// --- fold ----------------------------------------------------------------------------------------------------------
+
+#if defined(__x86_64__)
+
+// The 16 bytes of a lane are A x^64 + B. `distance` bits further on they are worth A K1 + B K2; a product of a 64-bit
+// half (bit i is x^(63-i)) and a 32-bit constant, read as 128 bits, is x^33 too large, so the constants carry x^-33.
+constexpr std::uint32_t fold_first(std::uint64_t distance) { return power_of_x(distance + 64 - 33); }
+constexpr std::uint32_t fold_second(std::uint64_t distance) { return power_of_x(distance - 33); }
+
+#define OUTCROP_FOLD_TARGET __attribute__((target("avx512f,avx512vl,avx512bw,vpclmulqdq,pclmul,sse4.2")))
+#define OUTCROP_FOLD_INLINE OUTCROP_FOLD_TARGET inline __attribute__((always_inline))
+
+OUTCROP_FOLD_INLINE __m512i fold(__m512i value, __m512i constants, __m512i next) {
+  const __m512i first = _mm512_clmulepi64_epi128(value, constants, 0x00);
+  const __m512i second = _mm512_clmulepi64_epi128(value, constants, 0x11);
+  return _mm512_ternarylogic_epi64(first, second, next, 0x96);  // the sum of the three
+}
+
+template <std::uint64_t distance>
+OUTCROP_FOLD_INLINE __m512i fold_constants() {
+  constexpr long long first = fold_first(distance), second = fold_second(distance);
+  return _mm512_set_epi64(second, first, second, first, second, first, second, first);
+}
+
+OUTCROP_FOLD_TARGET std::uint32_t update_fold(std::uint32_t state, const std::byte *data, std::size_t length) {
+  constexpr std::size_t lanes = 8, step = lanes * 64;
+  if (length < step) return update_instruction(state, data, length);
+  __m512i sums[lanes];
+  for (std::size_t i = 0; i < lanes; ++i) sums[i] = _mm512_loadu_si512(data + 64 * i);
+  sums[0] = _mm512_xor_si512(sums[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(state))));
+  const __m512i by_step = fold_constants<8 * step>();
+  for (data += step, length -= step; length >= step; data += step, length -= step)
+    for (std::size_t i = 0; i < lanes; ++i) sums[i] = fold(sums[i], by_step, _mm512_loadu_si512(data + 64 * i));
+  // Eight registers onto one, one onto the 64 bytes after it while there are any, then 64 bytes as if a message.
+  const __m512i by_register = fold_constants<512>();
+  __m512i sum = sums[0];
+  for (std::size_t i = 1; i < lanes; ++i) sum = fold(sum, by_register, sums[i]);
+  for (; length >= 64; data += 64, length -= 64) sum = fold(sum, by_register, _mm512_loadu_si512(data));
+  std::array<std::byte, 64> rest;
+  _mm512_storeu_si512(rest.data(), sum);
+  return update_instruction(update_instruction(0, rest.data(), rest.size()), data, length);
+}
+
+#endif
+
+// -------------------------------------------------------------------------------------------------------------------
+
+std::vector<Crc32cVariant> find_variants() {
+  std::vector<Crc32cVariant> found;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("sse4.2")) {
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("pclmul"))
+      found.push_back({"fold", update_fold});
+    found.push_back({"instruction", update_instruction});
+  }
+#elif defined(__aarch64__) && defined(__linux__)
+  if ((getauxval(AT_HWCAP) & HWCAP_CRC32) != 0) found.push_back({"instruction", update_instruction});
+#endif
+  found.push_back({"table", update_table});
+  return found;
+}
+
+}  // namespace
+
+std::span<const Crc32cVariant> crc32c_variants() {
+  static const std::vector<Crc32cVariant> variants = find_variants();
+  return variants;
+}
+
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc) {
+  static const auto update = crc32c_variants().front().update;
+  return ~update(~crc, bytes.data(), bytes.size());
+}
+
+}  // namespace outcrop
