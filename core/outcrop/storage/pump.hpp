@@ -101,10 +101,11 @@ class Pump {
   };
 
   void loop();
-  std::size_t gather();
-  bool gather_from(Queue &queue, std::size_t count);
+  void gather();
+  bool gather_from(Queue &queue);
+  void release(std::size_t number);
   void settle(const Completion &completion);
-  void fail(const Piece &piece, int error);
+  void fail(const Transfer &transfer, int error);
   bool stopped() const { return stopping_ || cancelled_ || failure_.happened; }
   bool startable() const;
   bool complete(Ticket ticket) const;
@@ -127,12 +128,12 @@ class Pump {
 
   // Of the pump's thread alone.
   std::vector<Piece> pieces_;
-  std::vector<std::size_t> free_pieces_, retries_;
+  std::vector<std::size_t> free_pieces_, retries_;  // numbers of pieces; retries still count as in flight
   std::vector<Transfer> batch_;
   std::vector<Completion> completions_;
   std::size_t in_flight_ = 0, in_flight_bytes_ = 0;
-  std::size_t turn_ = 0;
-  bool again_ = false;  // the system asked to try later
+  std::size_t turn_ = 0;  // whose piece is next
+  bool again_ = false;    // the system asked to try later
 
   std::atomic<std::uint64_t> bytes_read_{0}, bytes_written_{0};
   std::atomic<double> seconds_busy_{0};

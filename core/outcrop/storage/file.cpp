@@ -1,0 +1,114 @@
+#include "outcrop/storage/file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <utility>
+
+#include "outcrop/base/aligned.hpp"
+#include "outcrop/base/error.hpp"
+
+namespace outcrop {
+namespace {
+
+constexpr std::size_t usual_alignment = 4096;
+
+// What the file says O_DIRECT needs; 0 when it cannot be used, the usual when it does not say.
+std::size_t direct_alignment([[maybe_unused]] int descriptor) {
+#ifdef STATX_DIOALIGN
+  struct statx status {};
+  if (statx(descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 && (status.stx_mask & STATX_DIOALIGN) != 0)
+    return std::max(status.stx_dio_mem_align, status.stx_dio_offset_align);
+#endif
+  return usual_alignment;
+}
+
+// Some filesystems take the flag and refuse the first transfer.
+bool direct_reads_work(int descriptor) {
+  const AlignedMemory page(usual_alignment);
+  return pread(descriptor, page.data(), page.size(), 0) >= 0 || errno != EINVAL;
+}
+
+int allocate(int descriptor, std::uint64_t size) {
+  if (size == 0) return 0;
+  int error = 0;
+  do {
+    error = fallocate(descriptor, 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  if (error == EOPNOTSUPP) error = posix_fallocate(descriptor, 0, static_cast<off_t>(size));  // writes to every block
+  return error;
+}
+
+}  // namespace
+
+Descriptor &Descriptor::operator=(Descriptor &&other) noexcept {
+  if (this != &other) {
+    reset();
+    number_ = other.release();
+  }
+  return *this;
+}
+
+int Descriptor::release() { return std::exchange(number_, -1); }
+
+void Descriptor::reset() {
+  if (number_ >= 0) ::close(number_);
+  number_ = -1;
+}
+
+File File::open(const std::string &path, bool writable, bool direct) {
+  const int flags = (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC;
+  File file;
+  file.path_ = path;
+  file.writable_ = writable;
+  file.buffered_ = Descriptor(::open(path.c_str(), flags));
+  if (file.buffered_.get() < 0) throw StorageError("open", path, 0, 0, errno);
+  if (!direct) return file;
+  Descriptor found(::open(path.c_str(), flags | O_DIRECT));
+  if (found.get() < 0) return file;
+  file.alignment_ = direct_alignment(found.get());
+  if (file.alignment_ > 0 && direct_reads_work(found.get())) file.direct_ = std::move(found);
+  return file;
+}
+
+void File::create(const std::string &path, std::uint64_t size) {
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (file.get() < 0) throw StorageError("create", path, 0, 0, errno);
+  if (const int error = allocate(file.get(), size); error != 0) {
+    ::unlink(path.c_str());
+    throw StorageError("allocate", path, 0, size, error);
+  }
+}
+
+File File::anonymous(const std::string &label, std::uint64_t size) {
+  File file;
+  file.path_ = label;
+  file.writable_ = true;
+  file.buffered_ = Descriptor(memfd_create("outcrop", MFD_CLOEXEC));
+  if (file.buffered_.get() < 0 || ftruncate(file.buffered_.get(), static_cast<off_t>(size)) != 0)
+    throw StorageError("allocate in memory", label, 0, size, errno);
+  return file;
+}
+
+std::uint64_t File::size() const {
+  struct stat status {};
+  if (fstat(buffered_.get(), &status) != 0) throw StorageError("stat", path_, 0, 0, errno);
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+void File::flush() const {
+  if (fdatasync(buffered_.get()) != 0) throw StorageError("flush", path_, 0, 0, errno);
+}
+
+int File::descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const {
+  if (!direct()) return buffered_.get();
+  const std::uint64_t all = offset | length | reinterpret_cast<std::uintptr_t>(data);
+  return all % alignment_ == 0 ? direct_.get() : buffered_.get();
+}
+
+}  // namespace outcrop

@@ -1,0 +1,86 @@
+// Files mapped into memory, moved by copies in a pool of threads; the page cache is in the way by design.
+//
+// A device error in a mapping is a signal (SIGBUS), not a result, so this backend is for comparison and for filesystems
+// where nothing else works. Ends of files are checked before each copy; files do not change size while open.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "outcrop/base/error.hpp"
+#include "outcrop/storage/backends.hpp"
+#include "outcrop/storage/pool.hpp"
+
+namespace outcrop {
+namespace {
+
+// One file's whole extent.
+class Mapping {
+ public:
+  explicit Mapping(const File &file) : size_(file.size()) {
+    if (size_ == 0) return;
+    const int protection = PROT_READ | (file.writable() ? PROT_WRITE : 0);
+    void *start = mmap(nullptr, size_, protection, MAP_SHARED, file.buffered_descriptor(), 0);
+    if (start == MAP_FAILED) throw StorageError("map", file.path(), 0, size_, errno);
+    start_ = static_cast<std::byte *>(start);
+  }
+  Mapping(Mapping &&other) noexcept : start_(std::exchange(other.start_, nullptr)), size_(other.size_) {}
+  Mapping &operator=(Mapping &&) = delete;
+  ~Mapping() {
+    if (start_ != nullptr) munmap(start_, size_);
+  }
+  std::byte *start() const { return start_; }
+  std::uint64_t size() const { return size_; }
+
+ private:
+  std::byte *start_ = nullptr;
+  std::uint64_t size_ = 0;
+};
+
+class MmapStore final : public PoolStore {
+ public:
+  MmapStore(std::vector<File> files, std::size_t depth) : PoolStore(std::move(files), depth) {
+    for (const File &file : this->files()) mappings_.emplace_back(file);
+  }
+  ~MmapStore() override { stop(); }
+  const char *name() const override { return "mmap"; }
+
+  void flush() override {
+    for (std::size_t i = 0; i < mappings_.size(); ++i) {
+      const File &file = files()[i];
+      if (!file.writable()) continue;
+      if (mappings_[i].size() > 0 && msync(mappings_[i].start(), mappings_[i].size(), MS_SYNC) != 0)
+        throw StorageError("flush", file.path(), 0, 0, errno);
+      file.flush();
+    }
+  }
+
+  void close() override {
+    mappings_.clear();
+    Store::close();
+  }
+
+ protected:
+  std::int64_t move(const Transfer &transfer) override {
+    if (transfer.file >= mappings_.size()) return -EBADF;
+    const Mapping &mapping = mappings_[transfer.file];
+    if (transfer.write && !files()[transfer.file].writable()) return -EBADF;
+    if (transfer.offset >= mapping.size()) return transfer.write ? -ENOSPC : 0;
+    const std::size_t length = std::min<std::uint64_t>(transfer.length, mapping.size() - transfer.offset);
+    std::byte *place = mapping.start() + transfer.offset;
+    std::memcpy(transfer.write ? place : transfer.data, transfer.write ? transfer.data : place, length);
+    return static_cast<std::int64_t>(length);
+  }
+
+ private:
+  std::vector<Mapping> mappings_;
+};
+
+}  // namespace
+
+std::unique_ptr<Store> make_mmap_store(std::vector<File> files, std::size_t depth) {
+  return std::make_unique<MmapStore>(std::move(files), depth);
+}
+
+}  // namespace outcrop

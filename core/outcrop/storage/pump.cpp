@@ -1,0 +1,228 @@
+#include "outcrop/storage/pump.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <chrono>
+
+#include "outcrop/base/error.hpp"
+
+namespace outcrop {
+namespace {
+
+// How long to leave the system alone when it says EAGAIN and nothing is in flight that could free something.
+constexpr std::chrono::milliseconds pause_again{1};
+
+}  // namespace
+
+Pump::Pump(Store &store, const PumpOptions &options)
+    : store_(store), options_(options), entries_(std::max<std::size_t>(options.capacity, 1)) {
+  assert(options.piece_bytes > 0);
+  for (Queue &queue : queues_) queue.ring.resize(entries_.size());
+  const std::size_t by_bytes = std::max<std::size_t>(options.in_flight_bytes / options.piece_bytes, 1);
+  // Small requests are pieces of their own, so there may be more of them than pieces of full size.
+  pieces_.resize(std::min(store.depth(), std::max<std::size_t>(4 * by_bytes, 32)));
+  free_pieces_.reserve(pieces_.size());
+  for (std::size_t i = pieces_.size(); i > 0; --i) free_pieces_.push_back(i - 1);
+  retries_.reserve(pieces_.size());
+  batch_.reserve(pieces_.size());
+  completions_.resize(pieces_.size());
+  thread_ = std::thread([this] { loop(); });
+}
+
+Pump::~Pump() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  work_.notify_one();
+  thread_.join();
+}
+
+Ticket Pump::submit(const Request &request) {
+  std::unique_lock lock(mutex_);
+  // The request that held this slot before never waits for a later one, so this ends.
+  finished_.wait(lock, [&] {
+    const Ticket next = last_ + 1;
+    return stopped() || next <= entries_.size() || complete(next - entries_.size());
+  });
+  throw_if_stopped();
+  const Ticket ticket = last_ + 1;
+  assert(request.after < ticket);
+  last_ = ticket;
+  entry(ticket) = Entry{request, ticket, 0, request.length};
+  if (request.length > 0) {
+    ++unfinished_;
+    Queue &queue = queues_[request.write ? 1 : 0];
+    queue.ring[(queue.first + queue.count++) % queue.ring.size()] = ticket;
+  }
+  lock.unlock();
+  work_.notify_one();
+  return ticket;
+}
+
+void Pump::wait(Ticket ticket) {
+  std::unique_lock lock(mutex_);
+  assert(ticket <= last_);
+  finished_.wait(lock, [&] { return stopped() || complete(ticket); });
+  throw_if_stopped();
+}
+
+void Pump::drain() {
+  std::unique_lock lock(mutex_);
+  finished_.wait(lock, [&] { return stopped() || unfinished_ == 0; });
+  throw_if_stopped();
+}
+
+bool Pump::done(Ticket ticket) const {
+  const std::lock_guard lock(mutex_);
+  return complete(ticket);
+}
+
+void Pump::cancel() {
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+  }
+  finished_.notify_all();
+  work_.notify_one();
+}
+
+// --- with the lock held --------------------------------------------------------------------------------------------
+
+// A slot that already holds a later request had to be complete first.
+bool Pump::complete(Ticket ticket) const {
+  if (ticket == no_ticket) return true;
+  const Entry &found = entry(ticket);
+  return found.ticket > ticket || (found.ticket == ticket && found.remaining == 0);
+}
+
+void Pump::throw_if_stopped() const {
+  if (failure_.happened) {
+    const bool known = failure_.file < store_.files().size();
+    throw StorageError(failure_.write ? "write" : "read", known ? store_.path(failure_.file) : "(no such file)",
+                       failure_.offset, failure_.length, failure_.error);
+  }
+  if (cancelled_) throw Cancelled("the transfers were cancelled");
+}
+
+// Whether gather() would find something.
+bool Pump::startable() const {
+  if (free_pieces_.empty()) return false;
+  return std::ranges::any_of(queues_, [this](const Queue &queue) {
+    return queue.count > 0 && complete(entry(queue.ring[queue.first]).request.after);
+  });
+}
+
+// Cuts the next piece off the first request of a queue. False when there is none that may start.
+bool Pump::gather_from(Queue &queue) {
+  if (queue.count == 0) return false;
+  const Ticket ticket = queue.ring[queue.first];
+  Entry &next = entry(ticket);
+  if (!complete(next.request.after)) return false;
+  const std::size_t length = std::min(options_.piece_bytes, next.request.length - next.issued);
+  if (in_flight_ > 0 && in_flight_bytes_ + length > options_.in_flight_bytes) return false;
+  const std::size_t number = free_pieces_.back();
+  free_pieces_.pop_back();
+  pieces_[number] = Piece{ticket, Transfer{next.request.write, next.request.file, next.request.offset + next.issued,
+                                           next.request.data + next.issued, length, number}};
+  batch_.push_back(pieces_[number].transfer);
+  ++in_flight_;
+  in_flight_bytes_ += length;
+  next.issued += length;
+  if (next.issued == next.request.length) {
+    queue.first = (queue.first + 1) % queue.ring.size();
+    --queue.count;
+  }
+  return true;
+}
+
+// Fills batch_ with what is to be submitted now.
+void Pump::gather() {
+  batch_.clear();
+  if (stopped()) {  // pieces waiting for their second try count as in flight; they end here
+    for (const std::size_t number : retries_) release(number);
+    retries_.clear();
+    return;
+  }
+  for (const std::size_t number : retries_) batch_.push_back(pieces_[number].transfer);
+  retries_.clear();
+  for (bool more = true; more;) {  // in turns
+    more = false;
+    for (std::size_t i = 0; i < queues_.size() && !free_pieces_.empty(); ++i, turn_ ^= 1)
+      more = gather_from(queues_[turn_]) || more;
+  }
+}
+
+void Pump::release(std::size_t number) {
+  --in_flight_;
+  in_flight_bytes_ -= pieces_[number].transfer.length;
+  free_pieces_.push_back(number);
+}
+
+void Pump::settle(const Completion &completion) {
+  const auto number = static_cast<std::size_t>(completion.tag);
+  Piece &piece = pieces_[number];
+  const std::int64_t result = completion.result;
+  if (result == -EAGAIN || result == -EINTR) {
+    retries_.push_back(number);
+    again_ = again_ || result == -EAGAIN;
+    return;
+  }
+  if (result <= 0) {
+    fail(piece.transfer, static_cast<int>(-result));
+    release(number);
+    return;
+  }
+  const auto moved = static_cast<std::size_t>(result);
+  assert(moved <= piece.transfer.length);
+  (piece.transfer.write ? bytes_written_ : bytes_read_) += moved;
+  Entry &whole = entry(piece.ticket);
+  whole.remaining -= moved;
+  if (whole.remaining == 0) --unfinished_;
+  if (moved == piece.transfer.length) {
+    release(number);
+    return;
+  }
+  piece.transfer.offset += moved;
+  piece.transfer.data += moved;
+  piece.transfer.length -= moved;
+  in_flight_bytes_ -= moved;
+  retries_.push_back(number);
+}
+
+void Pump::fail(const Transfer &transfer, int error) {
+  if (failure_.happened) return;  // the first is the cause
+  failure_ = Failure{true, transfer.write, transfer.file, transfer.offset, transfer.length, error};
+}
+
+// --- the thread ----------------------------------------------------------------------------------------------------
+
+void Pump::loop() {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point counted{};
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (in_flight_ == 0) {
+      work_.wait(lock, [&] { return stopping_ || (!stopped() && startable()); });
+      if (stopping_) return;
+      counted = Clock::now();
+    }
+    gather();
+    if (in_flight_ == 0) continue;
+    const bool only_retries = again_ && batch_.size() == in_flight_;
+    again_ = false;
+    lock.unlock();
+    if (only_retries) std::this_thread::sleep_for(pause_again);
+    if (!batch_.empty()) store_.submit(batch_);
+    const std::size_t count = store_.reap(completions_, true);
+    const Clock::time_point now = Clock::now();
+    seconds_busy_ = seconds_busy_ + std::chrono::duration<double>(now - counted).count();
+    counted = now;
+    lock.lock();
+    for (std::size_t i = 0; i < count; ++i) settle(completions_[i]);
+    finished_.notify_all();
+  }
+}
+
+}  // namespace outcrop

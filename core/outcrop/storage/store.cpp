@@ -1,0 +1,67 @@
+#include "outcrop/storage/store.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+
+#include "outcrop/base/error.hpp"
+
+namespace outcrop {
+namespace {
+
+// A single caller waits for each transfer, so they may be larger than a pump's; below what one system call moves.
+constexpr std::size_t longest_bytes = std::size_t{64} << 20;
+
+}  // namespace
+
+void Store::flush() {
+  for (const File &file : files())
+    if (file.writable()) file.flush();
+}
+
+bool Store::direct() const {
+  return !files().empty() && std::ranges::all_of(files(), [](const File &file) { return file.direct(); });
+}
+
+std::size_t Store::alignment() const {
+  std::size_t largest = 1;
+  for (const File &file : files()) largest = std::max(largest, file.alignment());
+  return largest;
+}
+
+void Store::read(std::uint32_t file, std::uint64_t offset, std::byte *data, std::size_t length) {
+  move(Transfer{false, file, offset, data, length, 0});
+}
+
+void Store::write(std::uint32_t file, std::uint64_t offset, const std::byte *data, std::size_t length) {
+  move(Transfer{true, file, offset, const_cast<std::byte *>(data), length, 0});  // writes only read it
+}
+
+int Store::descriptor(const Transfer &transfer) const {
+  if (transfer.file >= files_.size()) return -1;
+  return files_[transfer.file].descriptor(transfer.offset, transfer.data, transfer.length);
+}
+
+void Store::move(Transfer whole) {
+  const std::lock_guard lock(moving_);
+  while (whole.length > 0) {
+    Transfer piece = whole;
+    piece.length = std::min(whole.length, longest_bytes);
+    std::array<Completion, 1> completion;
+    submit({&piece, 1});
+    while (reap(completion, true) == 0) {
+    }
+    const std::int64_t result = completion[0].result;
+    if (result == -EAGAIN || result == -EINTR) continue;
+    if (result <= 0) {
+      const std::string name = whole.file < files().size() ? path(whole.file) : "file " + std::to_string(whole.file);
+      throw StorageError(whole.write ? "write" : "read", name, piece.offset, piece.length, static_cast<int>(-result));
+    }
+    whole.offset += static_cast<std::uint64_t>(result);
+    whole.data += result;
+    whole.length -= static_cast<std::size_t>(result);
+  }
+}
+
+}  // namespace outcrop
