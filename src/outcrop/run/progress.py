@@ -1,0 +1,137 @@
+"""Show how far a run is: a bar in a terminal or notebook, plain lines elsewhere, or nothing.
+
+The thread that called `run` asks the engine for its counters a few times a second while a worker thread runs the passes.
+The counters are atomics that are kept anyway, so watching costs nothing measurable.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+from outcrop.units import format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+INTERVAL_SECONDS = 0.15
+"""Between two looks at the counters."""
+
+LINE_SECONDS = 10.0
+"""Between two plain lines."""
+
+KINDS = ("auto", "lines", "none")
+"""auto: a bar in a terminal or notebook, else nothing; lines: the same bar, else plain lines."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a run is: passes and steps committed, and counters since it began."""
+
+    passes_done: int
+    steps_done: int
+    cells_updated: int
+    bytes_read: int
+    bytes_written: int
+
+
+class Progress:
+    """Shows the standing of one run. Use as a context manager; the default shows nothing."""
+
+    def __init__(self, passes: int, first_step: int, last_step: int, cells_in_all: int) -> None:
+        self._passes, self._first_step, self._last_step = passes, first_step, last_step
+        self._cells_in_all = max(1, cells_in_all)
+        self._start = time.perf_counter()
+
+    def show(self, standing: Standing) -> None:
+        """Show the counters as they stand now."""
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def _fraction(self, standing: Standing) -> float:
+        return min(1.0, standing.cells_updated / self._cells_in_all)
+
+    def _text(self, standing: Standing) -> str:
+        """Pass, step, time left, rates: "pass 3/13  step 32/200  1 min 05 s left  5.12 Gcell/s  read 1.10 GB/s ..."."""
+        seconds = max(1e-9, time.perf_counter() - self._start)
+        fraction = self._fraction(standing)
+        left = format_seconds(seconds / fraction - seconds) if fraction > 0.01 else "?"
+        return (
+            f"pass {min(standing.passes_done + 1, self._passes)}/{self._passes}  "
+            f"step {self._first_step + standing.steps_done}/{self._last_step}  {left} left  "
+            f"{format_rate(standing.cells_updated / seconds)}cell/s  "
+            f"read {format_rate(standing.bytes_read / seconds)}B/s  "
+            f"written {format_rate(standing.bytes_written / seconds)}B/s"
+        )
+
+
+class LineProgress(Progress):
+    """A line every few seconds, for logs."""
+
+    def __init__(self, passes: int, first_step: int, last_step: int, cells_in_all: int, stream: TextIO) -> None:
+        super().__init__(passes, first_step, last_step, cells_in_all)
+        self._stream, self._shown = stream, self._start
+
+    def show(self, standing: Standing) -> None:
+        """Write a line if the last one is long enough ago."""
+        now = time.perf_counter()
+        if now - self._shown >= LINE_SECONDS:
+            self._shown = now
+            print(f"{self._fraction(standing):6.1%}  {self._text(standing)}", file=self._stream, flush=True)
+
+
+class BarProgress(Progress):
+    """A bar that is drawn over itself, in a terminal or a notebook."""
+
+    def __init__(self, passes: int, first_step: int, last_step: int, cells_in_all: int, bar: Bar) -> None:
+        super().__init__(passes, first_step, last_step, cells_in_all)
+        self._bar = bar
+        self._task = bar.add_task("", total=1.0)
+
+    def show(self, standing: Standing) -> None:
+        """Draw the bar anew."""
+        self._bar.update(self._task, completed=self._fraction(standing), description=self._text(standing))
+        self._bar.refresh()
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+
+def make_progress(kind: str, passes: int, first_step: int, last_step: int, cells_in_all: int) -> Progress:
+    """A progress display of one of KINDS for a run from `first_step` to `last_step` in `passes` passes."""
+    assert kind in KINDS
+    run = (passes, first_step, last_step, cells_in_all)
+    if kind != "none" and (sys.stderr.isatty() or _in_notebook()):
+        return BarProgress(*run, _make_bar())
+    return LineProgress(*run, sys.stderr) if kind == "lines" else Progress(*run)
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
+
+
+def _make_bar() -> Bar:
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    # Drawn by `show` only: no thread of its own. Transient: what stays on the screen is the report.
+    return Bar(
+        BarColumn(bar_width=20),
+        TaskProgressColumn(),
+        TextColumn("{task.description}"),
+        console=Console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+    )

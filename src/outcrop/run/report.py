@@ -1,0 +1,114 @@
+"""What a run did, beside what was predicted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from outcrop.errors import InputError
+from outcrop.units import format_bytes, format_rate, format_seconds
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What the plan said beforehand."""
+
+    seconds: float
+    bytes_read: int
+    bytes_written: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """Measured figures of one `run`, in the keys of its JSON.
+
+    `seconds` is the wall-clock time of all passes, from the first read to the last commit; `seconds_setup` what came
+    before: compiling, measuring, planning, taking memory. The other seconds are those of the thread that interprets the
+    plan: waiting for reads, waiting for writes, updating, copying rims, checksumming, making states durable.
+    `cell_updates_per_second` counts cells really updated. `memory_peak_bytes` is the most the whole process ever had
+    resident, `window_bytes` what was taken for planes. `step` is how many steps `generation`, the committed one, is
+    from the initial values. `warning` is "" or says that the parameters let values grow.
+    """
+
+    stencil: str
+    shape: tuple[int, int, int]
+    dtype: str
+    steps: int
+    step: int
+    generation: int
+    scheme: str
+    io: str
+    direct_io: bool
+    threads: int
+    memory_budget_bytes: int
+    memory_peak_bytes: int
+    window_bytes: int
+    seconds: float
+    seconds_setup: float
+    cells_updated: int
+    cell_updates_per_second: float
+    bytes_read: int
+    bytes_written: int
+    seconds_read_wait: float
+    seconds_write_wait: float
+    seconds_update: float
+    seconds_copy: float
+    seconds_checksum: float
+    seconds_commit: float
+    plan: dict[str, Any]
+    predicted: Predicted
+    warning: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return asdict(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the report as JSON. Raises InputError when `path` cannot be written."""
+        try:
+            Path(path).write_text(json.dumps(self.to_json(), indent=2) + "\n")
+        except OSError as error:
+            raise InputError(f"report {path} cannot be written: {error.strerror}") from None
+
+    def __str__(self) -> str:
+        nz, ny, nx = self.shape
+        head = f"{self.stencil} {nx} x {ny} x {nz} {self.dtype}: {self.steps} steps in {format_seconds(self.seconds)}, "
+        head += f"{format_rate(self.cell_updates_per_second)}cell/s"
+        guess = self.predicted
+        rows = [
+            ("time", format_seconds(self.seconds), format_seconds(guess.seconds)),
+            ("  updates", format_seconds(self.seconds_update), ""),
+            ("  waiting for reads", format_seconds(self.seconds_read_wait), ""),
+            ("  waiting for writes", format_seconds(self.seconds_write_wait), ""),
+            ("  checksums and rims", format_seconds(self.seconds_checksum + self.seconds_copy), ""),
+            ("  commits", format_seconds(self.seconds_commit), ""),
+            ("read", format_bytes(self.bytes_read), format_bytes(guess.bytes_read)),
+            ("written", format_bytes(self.bytes_written), format_bytes(guess.bytes_written)),
+            ("window", format_bytes(self.window_bytes), format_bytes(guess.memory_bytes)),
+            ("process peak", format_bytes(self.memory_peak_bytes), ""),
+        ]
+        lines = [head, f"  {'':<22}{'measured':>14}{'predicted':>14}"]
+        lines += [f"  {name:<22}{measured:>14}{expected:>14}".rstrip() for name, measured, expected in rows]
+        cache = "" if self.direct_io else ", through the page cache"
+        lines.append(
+            f"  scheme {self.scheme}, {self.plan.get('levels', '?')} steps a pass, {self.threads} threads, "
+            f"{self.io}{cache}, budget {format_bytes(self.memory_budget_bytes)}"
+        )
+        if self.warning:
+            lines.append(f"  note: {self.warning}")
+        return "\n".join(lines)
+
+
+def peak_memory_bytes() -> int:
+    """The most this process ever had resident, by the kernel's count; 0 where the kernel does not tell."""
+    # Not getrusage: its maximum survives exec, so a small child of a large process would seem large.
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
