@@ -1,6 +1,6 @@
 """Show how far a run is: a bar in a terminal or notebook, plain lines elsewhere, or nothing.
 
-The thread that called `run` asks the engine for its counters a few times a second while a worker thread runs the passes.
+The thread that called `run` asks the engine for its counters a few times a second; a worker thread runs the passes.
 The counters are atomics that are kept anyway, so watching costs nothing measurable.
 """
 
