@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/backends.hpp"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <system_error>
 
 namespace outcrop {
 namespace {
@@ -16,7 +17,6 @@ constexpr std::size_t threads_most = 8;
 
 PoolStore::PoolStore(std::vector<File> files, std::size_t depth)
     : Store(std::move(files)), todo_(std::max<std::size_t>(depth, 1)), ready_(todo_.size()) {
-  // Reserved, so that a thread that cannot be had later leaves those before it in place to be joined.
   threads_.reserve(std::min(threads_most, todo_.size()));
 }
 
@@ -38,11 +38,19 @@ void PoolStore::submit(std::span<const Transfer> transfers) {
     assert(in_flight_ + transfers.size() <= depth());
     in_flight_ += transfers.size();
     for (const Transfer &transfer : transfers) todo_.push(transfer);
-    // Threads start on first use, when the derived class is there.
-    while (threads_.size() < threads_.capacity() && threads_.size() < in_flight_)
-      threads_.emplace_back([this] { work(); });
+    start_threads();
   }
   todo_changed_.notify_all();
+}
+
+// On first use, when the derived class is there, and no more than there is work for.
+void PoolStore::start_threads() {
+  try {
+    while (threads_.size() < threads_.capacity() && threads_.size() < in_flight_)
+      threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error &) {  // the system has no more; with one we go on, with none the caller tries again
+    while (threads_.empty() && todo_.count() > 0) ready_.push(Completion{todo_.pop().tag, -EAGAIN});
+  }
 }
 
 std::size_t PoolStore::reap(std::span<Completion> completions, bool wait) {

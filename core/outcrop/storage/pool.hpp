@@ -53,6 +53,7 @@ class PoolStore : public Store {
     std::size_t first_ = 0, count_ = 0;
   };
 
+  void start_threads();
   void work();
 
   std::mutex mutex_;

@@ -1,0 +1,146 @@
+#include "outcrop/storage/faulty.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <chrono>
+#include <deque>
+#include <thread>
+#include <utility>
+
+#include "outcrop/base/error.hpp"
+#include "outcrop/base/round.hpp"
+
+namespace outcrop {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A random word for each (seed, transfer, question), so that answers do not depend on the order of completions.
+std::uint64_t random_word(std::uint64_t seed, std::uint64_t number, std::uint64_t question) {
+  std::uint64_t word = seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + question * 0x94D049BB133111EB;
+  for (int round = 0; round < 2; ++round) {  // the finaliser of splitmix64
+    word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9;
+    word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
+    word ^= word >> 31;
+  }
+  return word;
+}
+
+enum Question : std::uint64_t { error, again, shorter, flip, where };
+
+class FaultyStore final : public Store {
+ public:
+  FaultyStore(std::unique_ptr<Store> inside, const Faults &faults)
+      : Store({}), inside_(std::move(inside)), faults_(faults), pending_(inside_->depth()) {
+    add_note(inside_->note());
+    for (std::size_t i = pending_.size(); i > 0; --i) free_.push_back(i - 1);
+    arrived_.resize(pending_.size());
+  }
+
+  const char *name() const override { return inside_->name(); }
+  std::size_t depth() const override { return inside_->depth(); }
+  const std::vector<File> &files() const override { return inside_->files(); }
+  void close() override { inside_->close(); }
+
+  void flush() override {
+    if (flushes_++ == faults_.flush_error_at) throw StorageError("flush", path(0), 0, 0, EIO);
+    inside_->flush();
+  }
+
+  void submit(std::span<const Transfer> transfers) override {
+    for (const Transfer &transfer : transfers) submit_one(transfer);
+  }
+
+  std::size_t reap(std::span<Completion> completions, bool wait) override {
+    const std::size_t count = inside_->reap(arrived_, wait && held_.empty());
+    for (std::size_t i = 0; i < count; ++i) arrive(arrived_[i]);
+    if (wait && !held_.empty()) std::this_thread::sleep_until(held_.front().due);
+    std::size_t given = 0;
+    for (const auto now = Clock::now(); given < completions.size() && !held_.empty() && held_.front().due <= now;) {
+      completions[given++] = held_.front().completion;
+      held_.pop_front();
+    }
+    return given;
+  }
+
+ private:
+  struct Pending {
+    Transfer transfer;
+    Clock::time_point due;
+    bool flip = false;
+    std::uint64_t number = 0;
+  };
+  struct Held {
+    Completion completion;
+    Clock::time_point due;
+  };
+
+  bool happens(double rate, std::uint64_t number, Question question) const {
+    return static_cast<double>(random_word(faults_.seed, number, question) >> 11) < rate * 0x1p53;
+  }
+
+  void submit_one(const Transfer &transfer) {
+    const std::uint64_t number = transfers_++;
+    const auto due = Clock::now() + std::chrono::microseconds(faults_.latency_microseconds);
+    if (const int failure = failure_of(transfer, number); failure != 0) {
+      held_.push_back({{transfer.tag, -failure}, due});
+      return;
+    }
+    assert(!free_.empty());
+    const std::size_t slot = free_.back();
+    free_.pop_back();
+    const bool flips = !transfer.write && (number == faults_.flip_at || happens(faults_.flip_rate, number, flip));
+    pending_[slot] = Pending{transfer, due, flips, number};
+    Transfer passed = transfer;
+    passed.tag = slot;
+    if (happens(faults_.short_rate, number, shorter)) passed.length = shortened(transfer, number);
+    if (transfer.write) written_ += passed.length;
+    inside_->submit({&passed, 1});
+  }
+
+  int failure_of(const Transfer &transfer, std::uint64_t number) const {
+    if (number == faults_.error_at || happens(faults_.error_rate, number, error)) return EIO;
+    if (happens(faults_.again_rate, number, again)) return EAGAIN;
+    if (transfer.write && transfer.length > faults_.full_after_bytes - std::min(written_, faults_.full_after_bytes))
+      return ENOSPC;
+    return 0;
+  }
+
+  // At least one unit of the file's alignment, and less than all when that can be.
+  std::size_t shortened(const Transfer &transfer, std::uint64_t number) const {
+    const std::size_t unit = inside_->alignment();
+    if (transfer.length <= unit) return transfer.length;
+    const std::size_t most = transfer.length - 1;
+    const auto length = round_down(1 + random_word(faults_.seed, number, where) % most, unit);
+    return std::max<std::size_t>(length, unit);
+  }
+
+  void arrive(const Completion &completion) {
+    const std::size_t slot = completion.tag;
+    const Pending &pending = pending_[slot];
+    if (pending.flip && completion.result > 0) {
+      const std::uint64_t word = random_word(faults_.seed, pending.number, where);
+      std::byte &victim = pending.transfer.data[(word >> 3) % static_cast<std::uint64_t>(completion.result)];
+      victim ^= std::byte{1} << static_cast<int>(word & 7);
+    }
+    held_.push_back({{pending.transfer.tag, completion.result}, pending.due});
+    free_.push_back(slot);
+  }
+
+  const std::unique_ptr<Store> inside_;
+  const Faults faults_;
+  std::vector<Pending> pending_;
+  std::vector<std::size_t> free_;
+  std::vector<Completion> arrived_;
+  std::deque<Held> held_;
+  std::uint64_t transfers_ = 0, written_ = 0, flushes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Store> make_faulty_store(std::unique_ptr<Store> inside, const Faults &faults) {
+  return std::make_unique<FaultyStore>(std::move(inside), faults);
+}
+
+}  // namespace outcrop

@@ -1,0 +1,166 @@
+// io_uring: transfers go to the kernel in batches, by one ring that one thread uses.
+//
+// The ring belongs to the thread that set it up (SINGLE_ISSUER and DEFER_TASKRUN are cheaper and ask for that). A store
+// is opened by one thread and driven by another, so the ring is made anew when the thread has changed.
+#include "outcrop/storage/backends.hpp"
+
+#ifdef OUTCROP_HAVE_URING
+
+#include <liburing.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <thread>
+
+#include "outcrop/base/error.hpp"
+
+namespace outcrop {
+namespace {
+
+// The kernel splits what is longer than this anyway; the result says how much was moved.
+constexpr std::size_t longest_bytes = std::size_t{1} << 30;
+
+class Uring {
+ public:
+  explicit Uring(unsigned entries) {
+    int result = -EINVAL;
+#ifdef IORING_SETUP_DEFER_TASKRUN
+    result = io_uring_queue_init(entries, &ring_,
+                                 IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
+#endif
+    if (result == -EINVAL) result = io_uring_queue_init(entries, &ring_, 0);  // kernels before 6.1
+    if (result < 0) throw StorageError("set up", "io_uring", 0, 0, -result);
+  }
+  ~Uring() { io_uring_queue_exit(&ring_); }
+  Uring(const Uring &) = delete;
+  Uring &operator=(const Uring &) = delete;
+
+  io_uring *get() { return &ring_; }
+
+ private:
+  io_uring ring_{};
+};
+
+class UringStore final : public Store {
+ public:
+  UringStore(std::vector<File> files, std::size_t depth)
+      : Store(std::move(files)), depth_(std::max<std::size_t>(depth, 1)) {
+    refused_.reserve(depth_);
+    waiting_.reserve(depth_);
+    make_ring();
+  }
+
+  const char *name() const override { return "io_uring"; }
+  std::size_t depth() const override { return depth_; }
+
+  void submit(std::span<const Transfer> transfers) override {
+    assert(in_kernel_ + waiting_.size() + refused_.size() + transfers.size() <= depth_);
+    const int error = own_ring();
+    for (const Transfer &transfer : transfers) {
+      if (error != 0)
+        refused_.push_back({transfer.tag, -error});
+      else
+        prepare(transfer);
+    }
+    push();
+  }
+
+  std::size_t reap(std::span<Completion> completions, bool wait) override {
+    push();
+    std::size_t count = 0;
+    for (; count < completions.size() && !refused_.empty(); refused_.pop_back()) completions[count++] = refused_.back();
+    io_uring_cqe *entry = nullptr;
+    while (wait && count == 0 && in_kernel_ > 0 && io_uring_wait_cqe(ring_->get(), &entry) == -EINTR) {
+    }
+    while (count < completions.size() && in_kernel_ > 0 && io_uring_peek_cqe(ring_->get(), &entry) == 0) {
+      completions[count++] = {entry->user_data, entry->res};
+      io_uring_cqe_seen(ring_->get(), entry);
+      --in_kernel_;
+    }
+    return count;
+  }
+
+ private:
+  void make_ring() {
+    ring_.reset();
+    ring_ = std::make_unique<Uring>(static_cast<unsigned>(depth_));
+    owner_ = std::this_thread::get_id();
+  }
+
+  // Sees to it that there is a ring of this thread that takes transfers: 0 or an errno.
+  int own_ring() {
+    if (ring_ && owner_ == std::this_thread::get_id()) return 0;
+    if (in_kernel_ > 0) return EAGAIN;  // a broken ring is replaced when it is empty
+    try {
+      make_ring();
+    } catch (const StorageError &error) {
+      return error.error;
+    }
+    return 0;
+  }
+
+  void prepare(const Transfer &transfer) {
+    io_uring_sqe *entry = io_uring_get_sqe(ring_->get());
+    assert(entry != nullptr);  // the queue has room for `depth` transfers
+    const int file = descriptor(transfer);
+    const auto length = static_cast<unsigned>(std::min(transfer.length, longest_bytes));
+    if (transfer.write)
+      io_uring_prep_write(entry, file, transfer.data, length, transfer.offset);
+    else
+      io_uring_prep_read(entry, file, transfer.data, length, transfer.offset);
+    entry->user_data = transfer.tag;
+    waiting_.push_back(transfer.tag);
+  }
+
+  // Hands prepared entries to the kernel. It may take some only; the rest follows when something has completed.
+  void push() {
+    while (!waiting_.empty()) {
+      const int result = io_uring_submit(ring_->get());
+      if (result == -EINTR) continue;
+      if (result > 0) {
+        waiting_.erase(waiting_.begin(), waiting_.begin() + result);
+        in_kernel_ += static_cast<std::size_t>(result);
+        continue;
+      }
+      const bool later = result == 0 || result == -EAGAIN || result == -EBUSY;
+      if (later && in_kernel_ > 0) return;
+      // The kernel will not have them, or nothing is in flight that could make room: they have not begun. The ring still
+      // holds them, so it must not be submitted again.
+      for (const std::uint64_t tag : waiting_) refused_.push_back({tag, later ? -EAGAIN : result});
+      waiting_.clear();
+      owner_ = std::thread::id();
+    }
+  }
+
+  const std::size_t depth_;
+  std::unique_ptr<Uring> ring_;
+  std::thread::id owner_;               // whose ring it is; nobody's when broken
+  std::size_t in_kernel_ = 0;           // taken by the kernel and not reaped
+  std::vector<std::uint64_t> waiting_;  // tags of prepared entries that the kernel has not taken, in order
+  std::vector<Completion> refused_;     // transfers that never began
+};
+
+}  // namespace
+
+std::unique_ptr<Store> make_uring_store(std::vector<File> files, std::size_t depth) {
+  return std::make_unique<UringStore>(std::move(files), depth);
+}
+
+}  // namespace outcrop
+
+#else
+
+#include <cerrno>
+
+#include "outcrop/base/error.hpp"
+
+namespace outcrop {
+
+std::unique_ptr<Store> make_uring_store(std::vector<File>, std::size_t) {
+  throw StorageError("set up", "io_uring (built without liburing)", 0, 0, ENOSYS);
+}
+
+}  // namespace outcrop
+
+#endif
