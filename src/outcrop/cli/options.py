@@ -1,0 +1,145 @@
+"""The options that `run` and `plan` share, and what they mean together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional, TypeAlias
+
+import typer
+
+from outcrop.errors import InputError
+
+if TYPE_CHECKING:
+    from outcrop.run.initial import Source
+    from outcrop.run.simulation import Simulation
+
+# Typer reads these at run time, so they are real objects, and Optional is spelled as Python 3.10 lets Typer see it.
+StencilName: TypeAlias = Annotated[str, typer.Argument(metavar="STENCIL", help="heat7, heat13 or box27")]
+Size: TypeAlias = Annotated[
+    Optional[tuple[int, int, int]],  # noqa: UP045
+    typer.Option("-n", metavar="NX NY NZ", help="cells along x (fastest), y, z; the file's when --init names one"),
+]
+Steps: TypeAlias = Annotated[int, typer.Option("-t", "--steps", metavar="STEPS", help="time steps")]
+Directories: TypeAlias = Annotated[
+    list[Path],
+    typer.Option("-d", "--directory", metavar="WHERE", help="where the run lives; repeat to use several devices"),
+]
+Memory: TypeAlias = Annotated[str, typer.Option(help="hard cap for the window: 256MiB, 1GiB, 25% of the machine")]
+DType: TypeAlias = Annotated[str, typer.Option(help="float32 or float64")]
+Threads: TypeAlias = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(metavar="N", help="threads that update [default: all cores this process may use]", show_default=False),
+]
+SchemeName: TypeAlias = Annotated[str, typer.Option(help="auto, wavefront or naive")]
+Io: TypeAlias = Annotated[str, typer.Option(help="auto, io_uring, libaio, threads or mmap")]
+Parameters: TypeAlias = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--param", metavar="NAME=VALUE", help="a parameter of the stencil; repeat for several"),
+]
+Initial: TypeAlias = Annotated[
+    str, typer.Option("--init", help="zeros, gaussian, random:SEED, FILE.npy or FILE.zarr of any real dtype")
+]
+Boundary: TypeAlias = Annotated[str, typer.Option(help="fixed: the rim keeps its initial values")]
+InPlace: TypeAlias = Annotated[
+    bool, typer.Option("--in-place", help="one array, not two: half the disk, but an interrupted pass loses the run")
+]
+CheckFinite: TypeAlias = Annotated[bool, typer.Option("--check-finite", help="refuse initial values that are not finite")]
+Json: TypeAlias = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--json", metavar="FILE", help="write the report as JSON"),
+]
+Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", help="no progress and no report; only errors")]
+Force: TypeAlias = Annotated[bool, typer.Option("--force", help="replace the run that WHERE holds")]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `run` and `plan` were asked for, as it was written."""
+
+    stencil: str
+    size: tuple[int, int, int] | None
+    steps: int
+    directories: Sequence[Path]
+    memory: str
+    dtype: str
+    threads: int | None
+    scheme: str
+    io: str
+    parameters: Sequence[str]
+    initial: str
+    boundary: str
+    in_place: bool
+    check_finite: bool
+    force: bool
+
+
+def make_simulation(request: Request) -> tuple[Simulation, Source]:
+    """The simulation that was asked for, and its initial values. Nothing is created; InputError for what cannot be."""
+    from outcrop.run.initial import parse_initial
+    from outcrop.run.simulation import Simulation
+
+    if request.steps < 1:
+        raise InputError(f"-t {request.steps}: the number of steps must be at least 1")
+    source = parse_initial(request.initial)
+    simulation = Simulation(
+        request.stencil,
+        _shape(request.size, source),
+        dtype=request.dtype,
+        directory=list(request.directories),
+        memory=request.memory,
+        threads=request.threads,
+        scheme=request.scheme,
+        io=request.io,
+        boundary=request.boundary,
+        params=parse_parameters(request.parameters),
+        in_place=request.in_place,
+        force=request.force,
+    )
+    return simulation, source
+
+
+def parse_parameters(texts: Sequence[str]) -> dict[str, float]:
+    """{"c0": 0.4} of ["c0=0.4"]. Raises InputError for anything that is not NAME=VALUE, and for a name given twice."""
+    values: dict[str, float] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals or not name.isidentifier():
+            raise InputError(f"--param {text!r} is not understood; write NAME=VALUE, for example c0=0.4")
+        if name in values:
+            raise InputError(f"--param {name} is given twice")
+        try:
+            values[name] = float(value)
+        except ValueError:
+            raise InputError(f"--param {text!r}: {value!r} is not a number") from None
+    return values
+
+
+def check_output(path: Path | None, option: str) -> None:
+    """Raise InputError when a file that is to be written at the end cannot be; touches nothing."""
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise InputError(f"{option} {path} is a directory; name a file")
+    if not folder.is_dir():
+        raise InputError(f"{option} {path}: directory {folder} does not exist")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise InputError(f"{option} {path}: no permission to write it")
+
+
+def _shape(size: tuple[int, int, int] | None, source: Source) -> tuple[int, int, int]:
+    if size is None:
+        if source.shape is None:
+            raise InputError("-n NX NY NZ is missing; only --init FILE can stand in for it")
+        return source.shape
+    nx, ny, nz = size
+    if min(size) < 1:
+        raise InputError(f"-n {nx} {ny} {nz}: all three sizes must be at least 1")
+    if source.shape is not None and source.shape != (nz, ny, nx):
+        z, y, x = source.shape
+        raise InputError(f"{source.name} holds {x} x {y} x {z} cells (x, y, z), but -n asks for {nx} x {ny} x {nz}")
+    return nz, ny, nx

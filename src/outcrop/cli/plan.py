@@ -1,0 +1,72 @@
+"""`outcrop plan`: what `run` would do and what that should cost."""
+
+from __future__ import annotations
+
+import json as json_format
+from typing import TYPE_CHECKING
+
+from outcrop.cli import options
+from outcrop.units import format_bytes, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from outcrop.run.engine import Prepared
+
+def plan(
+    stencil: options.StencilName,
+    steps: options.Steps,
+    directory: options.Directories,
+    size: options.Size = None,
+    memory: options.Memory = "1GiB",
+    dtype: options.DType = "float32",
+    threads: options.Threads = None,
+    scheme: options.SchemeName = "auto",
+    io: options.Io = "auto",
+    parameters: options.Parameters = None,
+    initial: options.Initial = "zeros",
+    boundary: options.Boundary = "fixed",
+    in_place: options.InPlace = False,
+    check_finite: options.CheckFinite = False,
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+    force: options.Force = False,
+) -> None:
+    """Say what run with the same arguments would do, and what that should cost. Touches nothing."""
+    options.check_output(json, "--json")
+    simulation, _ = options.make_simulation(
+        options.Request(
+            stencil, size, steps, directory, memory, dtype, threads, scheme, io, parameters or [], initial, boundary,
+            in_place, check_finite, force=True,
+        )
+    )  # fmt: skip
+    prepared = simulation.plan(steps)
+    if json is not None:
+        data = {**prepared.plan.to_json(), "predicted": vars(prepared.plan.predicted)}
+        json.write_text(json_format.dumps(data, indent=2) + "\n")
+    if not quiet:
+        print(describe(prepared, simulation.memory_bytes))
+
+
+def describe(prepared: Prepared, budget_bytes: int) -> str:
+    """The plan in a few lines."""
+    plan, problem, machine = prepared.plan, prepared.problem, prepared.machine
+    nz, ny, nx = problem.shape
+    guess, sizes = plan.predicted, plan.sizes
+    levels = [one.levels for one in plan.passes]
+    passes = f"{len(levels)} pass{'es' * (len(levels) > 1)} of {levels[0]} step{'s' * (levels[0] > 1)}"
+    if levels[-1] != levels[0]:
+        passes += f" (the last of {levels[-1]})"
+    blocking = f"diamonds of {2 * sizes.diamond} levels" if sizes.diamond else "plain sweeps"
+    arrays = 1 if problem.in_place else 2
+    rows = [
+        ("scheme", f"{plan.scheme}: {passes}, slabs of {sizes.slab} planes, {blocking}"),
+        ("memory", f"{format_bytes(plan.memory_bytes)} of {format_bytes(budget_bytes)}, {machine.threads} threads"),
+        ("disk", f"{format_bytes(arrays * problem.grid_bytes)} ({arrays} array{'s' * (arrays - 1)})"),
+        ("read", format_bytes(guess.bytes_read)),
+        ("written", format_bytes(guess.bytes_written)),
+        ("time", f"about {format_seconds(guess.seconds)}: updates {format_seconds(guess.seconds_update)}, meanwhile "
+                 f"reading {format_seconds(guess.seconds_read)} and writing {format_seconds(guess.seconds_write)}"),
+        ("storage", f"{machine.device.origin}: reads {format_rate(machine.device.read_bytes_per_second)}B/s, "
+                    f"writes {format_rate(machine.device.write_bytes_per_second)}B/s"),
+    ]
+    head = f"{problem.stencil} {nx} x {ny} x {nz} {problem.dtype}, {problem.steps} steps, boundary {problem.boundary}"
+    return "\n".join([head, *(f"  {name:<9}{text}" for name, text in rows)])

@@ -1,0 +1,57 @@
+"""`outcrop resume`: go on with a run from its last committed state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from outcrop.cli import options
+from outcrop.errors import InputError
+
+Where = Annotated[Path, typer.Argument(metavar="WHERE", help="directory of a run")]
+More = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("-t", "--steps", metavar="STEPS", help="steps to do from here on [default: those still missing]"),
+]
+OtherMemory = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--memory", help="another budget than the run had"),
+]
+OtherThreads = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--threads", metavar="N", help="another number of threads"),
+]
+OtherIo = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--io", help="another storage backend"),
+]
+
+
+def resume(
+    where: Where,
+    steps: More = None,
+    memory: OtherMemory = None,
+    threads: OtherThreads = None,
+    io: OtherIo = None,
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Finish an interrupted run, or take a finished one further with -t. The bits do not depend on the interruption."""
+    from outcrop.run.simulation import open as open_simulation
+
+    options.check_output(json, "--json")
+    if steps is not None and steps < 1:
+        raise InputError(f"-t {steps}: the number of steps must be at least 1")
+    simulation = open_simulation(where, memory=memory, threads=threads, io=io)
+    left = simulation.remaining_steps if steps is None else steps
+    if left == 0:
+        if not quiet:
+            print(f"{where} is finished at step {simulation.step}; take it further with -t STEPS")
+        return
+    report = simulation.run(left, progress="none" if quiet else "lines")
+    if json is not None:
+        report.save(json)
+    if not quiet:
+        print(report)

@@ -1,0 +1,43 @@
+"""`outcrop run`: a simulation from its initial values to a report."""
+
+from __future__ import annotations
+
+from outcrop.cli import options
+
+
+def run(
+    stencil: options.StencilName,
+    steps: options.Steps,
+    directory: options.Directories,
+    size: options.Size = None,
+    memory: options.Memory = "1GiB",
+    dtype: options.DType = "float32",
+    threads: options.Threads = None,
+    scheme: options.SchemeName = "auto",
+    io: options.Io = "auto",
+    parameters: options.Parameters = None,
+    initial: options.Initial = "zeros",
+    boundary: options.Boundary = "fixed",
+    in_place: options.InPlace = False,
+    check_finite: options.CheckFinite = False,
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+    force: options.Force = False,
+) -> None:
+    """Run a simulation and leave its result in WHERE as a Zarr array."""
+    options.check_output(json, "--json")
+    simulation, source = options.make_simulation(
+        options.Request(
+            stencil, size, steps, directory, memory, dtype, threads, scheme, io, parameters or [], initial, boundary,
+            in_place, check_finite, force,
+        )
+    )  # fmt: skip
+    simulation.prepare(steps)
+    if check_finite:
+        source.check_finite(simulation.shape, dtype)
+    simulation["u"] = source
+    report = simulation.run(steps, progress="none" if quiet else "lines")
+    if json is not None:
+        report.save(json)
+    if not quiet:
+        print(report)
