@@ -17,7 +17,7 @@ BENCHMARKS = ("core",)
 
 def bench(
     name: Annotated[str, typer.Argument(metavar="NAME", help="core: in memory, cache-blocked and out of core")],
-    directory: Annotated[Path, typer.Option("-d", "--directory", metavar="WHERE", help="where to put files")] = Path("."),
+    directory: Annotated[Path, typer.Option("-d", "--directory", metavar="WHERE", help="for its files")] = Path("."),
     json: options.Json = None,
     small: Annotated[bool, typer.Option("--small", help="a rehearsal of seconds; its figures mean nothing")] = False,
 ) -> None:

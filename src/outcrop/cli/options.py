@@ -46,7 +46,7 @@ Boundary: TypeAlias = Annotated[str, typer.Option(help="fixed: the rim keeps its
 InPlace: TypeAlias = Annotated[
     bool, typer.Option("--in-place", help="one array, not two: half the disk, but an interrupted pass loses the run")
 ]
-CheckFinite: TypeAlias = Annotated[bool, typer.Option("--check-finite", help="refuse initial values that are not finite")]
+CheckFinite: TypeAlias = Annotated[bool, typer.Option("--check-finite", help="refuse NaN and infinity in --init")]
 Json: TypeAlias = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--json", metavar="FILE", help="write the report as JSON"),
