@@ -1,0 +1,274 @@
+// Protects the pump: every byte arrives whatever the store does, hazards are kept, the first error stops and names its place.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <future>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "outcrop/base/error.hpp"
+#include "outcrop/storage/pump.hpp"
+#include "scripted_store.hpp"
+
+namespace outcrop {
+namespace {
+
+constexpr std::size_t file_bytes = 1 << 16;
+
+Request read_of(std::vector<std::byte> &memory, std::size_t offset, Ticket after = no_ticket) {
+  return Request{false, 0, offset, memory.data(), memory.size(), after};
+}
+
+Request write_of(std::vector<std::byte> &memory, std::size_t offset, Ticket after = no_ticket) {
+  return Request{true, 0, offset, memory.data(), memory.size(), after};
+}
+
+std::vector<std::byte> part(const std::vector<std::byte> &bytes, std::size_t begin, std::size_t length) {
+  const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(begin);
+  return {first, first + static_cast<std::ptrdiff_t>(length)};
+}
+
+// Reads and writes over each other's places, each held back by the last user of its place, against a plain copy.
+void move_at_random(ScriptedStore &store, const PumpOptions &options) {
+  constexpr std::size_t places = 8, place_bytes = file_bytes / places;
+  std::vector<std::byte> expected = store.bytes();
+  std::vector<std::vector<std::byte>> memory(places, std::vector<std::byte>(place_bytes));
+  std::vector<Ticket> last_use(places, no_ticket);
+  std::mt19937 random(3);
+  std::uint64_t read = 0, written = 0;
+  Pump pump(store, options);
+  for (int step = 0; step < 200; ++step) {
+    const std::size_t place = random() % places;
+    if (random() % 2 == 0) {
+      pump.wait(last_use[place]);
+      for (std::byte &byte : memory[place]) byte = static_cast<std::byte>(random());
+      std::ranges::copy(memory[place], expected.begin() + static_cast<std::ptrdiff_t>(place * place_bytes));
+      last_use[place] = pump.submit(write_of(memory[place], place * place_bytes));
+      written += place_bytes;
+    } else {
+      last_use[place] = pump.submit(read_of(memory[place], place * place_bytes, last_use[place]));
+      read += place_bytes;
+    }
+  }
+  pump.drain();
+  EXPECT_EQ(store.bytes(), expected);
+  for (std::size_t place = 0; place < places; ++place) {
+    ASSERT_NE(last_use[place], no_ticket);
+    EXPECT_EQ(memory[place], part(expected, place * place_bytes, place_bytes));
+  }
+  EXPECT_EQ(pump.bytes_read(), read);
+  EXPECT_EQ(pump.bytes_written(), written);
+  EXPECT_GT(pump.seconds_busy(), 0);
+}
+
+TEST(Pump, MovesEveryByteInPieces) {
+  for (const std::size_t piece : {std::size_t{1000}, std::size_t{4096}, std::size_t{1} << 20}) {
+    ScriptedStore store(file_bytes);
+    move_at_random(store, {.piece_bytes = piece, .in_flight_bytes = 4 * piece, .capacity = 5});
+  }
+}
+
+TEST(Pump, GoesOnAfterShortTransfers) {
+  std::mt19937 random(5);
+  ScriptedStore store(file_bytes, 3, [&](const Transfer &transfer, std::size_t) {
+    return static_cast<std::int64_t>(1 + random() % transfer.length);
+  });
+  move_at_random(store, {.piece_bytes = 4096, .in_flight_bytes = 1 << 15, .capacity = 16});
+}
+
+TEST(Pump, RepeatsWhatWasOnlyInterrupted) {
+  ScriptedStore store(file_bytes, 64, [](const Transfer &transfer, std::size_t number) -> std::int64_t {
+    if (number % 5 == 1) return -EINTR;
+    if (number % 7 == 1) return -EAGAIN;
+    return static_cast<std::int64_t>(transfer.length);
+  });
+  move_at_random(store, {.piece_bytes = 4096, .in_flight_bytes = 1 << 15, .capacity = 16});
+}
+
+TEST(Pump, KeepsToDepthAndBytesInFlight) {
+  ScriptedStore store(file_bytes, 5);
+  store.hold();
+  std::vector<std::byte> memory(file_bytes);
+  Pump pump(store, {.piece_bytes = 1024, .in_flight_bytes = 4096, .capacity = 8});
+  pump.submit(read_of(memory, 0));
+  store.started(4);
+  store.allow();
+  pump.drain();
+  EXPECT_LE(store.most_in_flight(), 5u);
+  EXPECT_LE(store.most_bytes(), 4096u);
+  EXPECT_GE(store.most_bytes(), 4096u) << "less than allowed was ever in flight";
+}
+
+TEST(Pump, StartsNothingBeforeWhatItMustFollow) {
+  ScriptedStore store(file_bytes);
+  store.hold();
+  std::vector<std::byte> out(4096, std::byte{1}), in(4096), other(4096);
+  Pump pump(store);
+  const Ticket write = pump.submit(write_of(out, 0));
+  store.started(1);
+  const Ticket read = pump.submit(read_of(in, 0, write));
+  const Ticket next = pump.submit(write_of(other, 8192));  // not held up by the read before it
+  store.allow(1);
+  pump.wait(write);
+  store.allow();
+  pump.wait(read);
+  pump.wait(next);
+  EXPECT_EQ(in, out);
+  const std::vector<Transfer> started = store.started();
+  ASSERT_EQ(started.size(), 3u);
+  EXPECT_TRUE(started[0].write);
+}
+
+TEST(Pump, ABlockedReadLetsWritesPass) {
+  ScriptedStore store(file_bytes);
+  std::vector<std::byte> first(4096), read(4096), second(4096);
+  Pump pump(store, {.piece_bytes = 4096, .in_flight_bytes = 4096, .capacity = 8});  // one at a time
+  store.hold();
+  const Ticket blocker = pump.submit(write_of(first, 0));
+  pump.submit(read_of(read, 0, blocker));
+  pump.submit(write_of(second, 8192));
+  store.allow(1);
+  const std::vector<Transfer> two = store.started(2);
+  store.allow();
+  pump.drain();
+  EXPECT_EQ(store.started().size(), 3u);
+}
+
+TEST(Pump, StartsRequestsOfADirectionInOrder) {
+  ScriptedStore store(file_bytes);
+  std::vector<std::vector<std::byte>> memory(16, std::vector<std::byte>(2048));
+  Pump pump(store, {.piece_bytes = 1024, .in_flight_bytes = 3072, .capacity = 4});
+  for (std::size_t i = 0; i < memory.size(); ++i) pump.submit(read_of(memory[i], i * 2048));
+  pump.drain();
+  const std::vector<Transfer> started = store.started();
+  ASSERT_EQ(started.size(), 32u);
+  for (std::size_t i = 0; i < started.size(); ++i) EXPECT_EQ(started[i].offset, i * 1024);
+}
+
+TEST(Pump, NamesThePlaceOfTheFirstError) {
+  ScriptedStore store(file_bytes, 1, [](const Transfer &transfer, std::size_t) -> std::int64_t {
+    return transfer.offset == 8192 ? -EIO : static_cast<std::int64_t>(transfer.length);
+  });
+  std::vector<std::byte> memory(file_bytes), later(4096);
+  Pump pump(store, {.piece_bytes = 4096, .in_flight_bytes = 4096, .capacity = 8});
+  const Ticket ticket = pump.submit(read_of(memory, 0));
+  try {
+    pump.wait(ticket);
+    FAIL() << "the error was lost";
+  } catch (const StorageError &error) {
+    EXPECT_EQ(error.path, "scripted");
+    EXPECT_EQ(error.offset, 8192u);
+    EXPECT_EQ(error.length, 4096u);
+    EXPECT_EQ(error.error, EIO);
+    EXPECT_NE(std::string(error.what()).find("scripted"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("8192"), std::string::npos);
+  }
+  EXPECT_FALSE(pump.done(ticket));
+  EXPECT_THROW(pump.submit(read_of(later, 0)), StorageError);
+  EXPECT_THROW(pump.drain(), StorageError);
+  EXPECT_EQ(store.started().size(), 3u) << "transfers were started after the error";
+}
+
+TEST(Pump, EveryErrorNumberArrives) {
+  for (const int number : {EIO, ENOSPC, EBADF, EINVAL}) {
+    ScriptedStore store(file_bytes, 4, [&](const Transfer &, std::size_t) { return std::int64_t{-number}; });
+    std::vector<std::byte> memory(4096);
+    Pump pump(store);
+    try {
+      pump.wait(pump.submit(write_of(memory, 0)));
+      FAIL() << "the error was lost";
+    } catch (const StorageError &error) {
+      EXPECT_EQ(error.error, number);
+    }
+  }
+}
+
+TEST(Pump, TheEndOfAFileIsAnError) {
+  ScriptedStore store(file_bytes);
+  std::vector<std::byte> memory(8192);
+  Pump pump(store);
+  EXPECT_THROW(pump.wait(pump.submit(read_of(memory, file_bytes - 4096))), StorageError);
+}
+
+TEST(Pump, CancelWakesWaitersAtOnce) {
+  ScriptedStore store(file_bytes);
+  store.hold();
+  std::vector<std::byte> memory(file_bytes);
+  Pump pump(store, {.piece_bytes = 4096, .in_flight_bytes = 8192, .capacity = 8});
+  const Ticket ticket = pump.submit(read_of(memory, 0));
+  store.started(2);
+  auto waiter = std::async(std::launch::async, [&] { pump.wait(ticket); });
+  pump.cancel();
+  EXPECT_THROW(waiter.get(), Cancelled);  // although nothing has completed
+  EXPECT_THROW(pump.submit(read_of(memory, 0)), Cancelled);
+  store.allow();
+  pump.cancel();  // twice does no harm
+  EXPECT_THROW(pump.drain(), Cancelled);
+  EXPECT_LE(store.started().size(), 2u) << "transfers were started after cancelling";
+}
+
+TEST(Pump, CancelWakesASubmitThatWaitsForRoom) {
+  ScriptedStore store(file_bytes);
+  store.hold();
+  std::vector<std::byte> memory(4096);
+  Pump pump(store, {.piece_bytes = 4096, .in_flight_bytes = 4096, .capacity = 2});
+  pump.submit(read_of(memory, 0));
+  pump.submit(read_of(memory, 0));
+  auto third = std::async(std::launch::async, [&] { pump.submit(read_of(memory, 0)); });
+  pump.cancel();
+  EXPECT_THROW(third.get(), Cancelled);
+  store.allow();
+}
+
+TEST(Pump, DestructionNeverHangs) {
+  for (std::size_t completed = 0; completed < 4; ++completed) {
+    ScriptedStore store(file_bytes);
+    std::vector<std::byte> memory(file_bytes), after(4096);
+    store.hold();
+    auto pump = std::make_unique<Pump>(store, PumpOptions{.piece_bytes = 4096, .in_flight_bytes = 8192, .capacity = 8});
+    const Ticket first = pump->submit(read_of(memory, 0));
+    pump->submit(write_of(after, 0, first));
+    store.started(2);
+    store.allow(completed);
+    auto destroyed = std::async(std::launch::async, [&] { pump.reset(); });
+    store.allow();
+    destroyed.get();
+  }
+}
+
+TEST(Pump, OldTicketsStayDone) {
+  ScriptedStore store(file_bytes);
+  std::vector<std::byte> memory(512);
+  Pump pump(store, {.piece_bytes = 512, .in_flight_bytes = 512, .capacity = 3});
+  std::vector<Ticket> tickets;
+  for (int i = 0; i < 50; ++i) tickets.push_back(pump.submit(read_of(memory, 0, tickets.empty() ? 0 : tickets.back())));
+  pump.drain();
+  for (std::size_t i = 0; i < tickets.size(); ++i) {
+    EXPECT_EQ(tickets[i], i + 1) << "tickets are dense";
+    EXPECT_TRUE(pump.done(tickets[i]));
+    pump.wait(tickets[i]);
+  }
+  EXPECT_TRUE(pump.done(no_ticket));
+  pump.wait(no_ticket);
+}
+
+TEST(Pump, ManyThreadsMaySubmit) {
+  ScriptedStore store(file_bytes);
+  Pump pump(store, {.piece_bytes = 512, .in_flight_bytes = 2048, .capacity = 2});
+  std::vector<std::thread> threads;
+  std::vector<std::vector<std::byte>> memory(4, std::vector<std::byte>(1024));
+  for (std::size_t number = 0; number < memory.size(); ++number)
+    threads.emplace_back([&, number] {
+      for (int i = 0; i < 50; ++i) pump.wait(pump.submit(read_of(memory[number], number * 1024)));
+    });
+  for (std::thread &thread : threads) thread.join();
+  const std::vector<std::byte> bytes = store.bytes();
+  for (std::size_t number = 0; number < memory.size(); ++number)
+    EXPECT_EQ(memory[number], part(bytes, number * 1024, 1024));
+  EXPECT_EQ(pump.bytes_read(), 4u * 50 * 1024);
+}
+
+}  // namespace
+}  // namespace outcrop
