@@ -1,0 +1,153 @@
+// Conversion only: files, buffers and names between Python and the storage of the core.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bind.hpp"
+#include "outcrop/base/aligned.hpp"
+#include "outcrop/base/error.hpp"
+#include "outcrop/storage/backends.hpp"
+#include "outcrop/storage/crc32c.hpp"
+
+namespace nb = nanobind;
+
+namespace outcrop {
+namespace {
+
+// The contiguous bytes of a Python object, never a copy; anything else raises BufferError or ValueError.
+class Buffer {
+ public:
+  Buffer(nb::handle object, bool writable) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0)
+      throw nb::python_error();
+  }
+  ~Buffer() { PyBuffer_Release(&view_); }
+  Buffer(const Buffer &) = delete;
+  Buffer &operator=(const Buffer &) = delete;
+
+  std::byte *data() const { return static_cast<std::byte *>(view_.buf); }
+  std::size_t size() const { return static_cast<std::size_t>(view_.len); }
+
+ private:
+  Py_buffer view_{};
+};
+
+std::uint32_t crc32c_of(nb::handle data, std::uint32_t crc) {
+  const Buffer buffer(data, false);
+  nb::gil_scoped_release release;
+  return crc32c({buffer.data(), buffer.size()}, crc);
+}
+
+nb::dict probe() {
+  std::vector<Probe> found;
+  {
+    nb::gil_scoped_release release;
+    found = probe_backends();
+  }
+  nb::dict result;
+  for (const Probe &one : found) result[one.name.c_str()] = one.reason;
+  return result;
+}
+
+double rate(const std::string &name, double value) {
+  if (!(value >= 0 && value <= 1)) throw InputError(name + " must be between 0 and 1");
+  return value;
+}
+
+Faults to_faults(const std::map<std::string, double> &values) {
+  Faults faults;
+  const std::map<std::string, double Faults::*> rates{{"error_rate", &Faults::error_rate},
+                                                      {"again_rate", &Faults::again_rate},
+                                                      {"short_rate", &Faults::short_rate},
+                                                      {"flip_rate", &Faults::flip_rate}};
+  const std::map<std::string, std::uint64_t Faults::*> counts{{"seed", &Faults::seed},
+                                                              {"full_after_bytes", &Faults::full_after_bytes},
+                                                              {"error_at", &Faults::error_at},
+                                                              {"flip_at", &Faults::flip_at},
+                                                              {"flush_error_at", &Faults::flush_error_at},
+                                                              {"latency_microseconds", &Faults::latency_microseconds}};
+  for (const auto &[name, value] : values) {
+    if (const auto found = rates.find(name); found != rates.end())
+      faults.*(found->second) = rate(name, value);
+    else if (const auto number = counts.find(name); number != counts.end() && value >= 0 && value < 0x1p53)
+      faults.*(number->second) = static_cast<std::uint64_t>(value);
+    else
+      throw InputError("no such fault: " + name + " = " + std::to_string(value));
+  }
+  return faults;
+}
+
+std::unique_ptr<Store> make_store(const std::vector<std::string> &paths, const std::string &backend, bool direct,
+                                  bool writable, const std::map<std::string, double> &faults, std::size_t depth) {
+  std::vector<FileSpec> files;
+  for (const std::string &path : paths) files.push_back({path, writable});
+  StoreOptions options;
+  options.direct = direct;
+  options.depth = depth;
+  options.faults = to_faults(faults);
+  nb::gil_scoped_release release;
+  return open_store(backend, files, options);
+}
+
+void read_into(Store &store, std::uint32_t file, std::uint64_t offset, nb::handle array) {
+  const Buffer buffer(array, true);
+  nb::gil_scoped_release release;
+  store.read(file, offset, buffer.data(), buffer.size());
+}
+
+void write_from(Store &store, std::uint32_t file, std::uint64_t offset, nb::handle array) {
+  const Buffer buffer(array, false);
+  nb::gil_scoped_release release;
+  store.write(file, offset, buffer.data(), buffer.size());
+}
+
+nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> aligned_array(std::size_t nbytes) {
+  auto memory = std::make_unique<AlignedMemory>(nbytes);
+  std::byte *data = memory->data();
+  const nb::capsule owner(memory.release(), [](void *taken) noexcept { delete static_cast<AlignedMemory *>(taken); });
+  return {data, {nbytes}, owner};
+}
+
+std::vector<std::string> paths(const Store &store) {
+  std::vector<std::string> result;
+  for (const File &file : store.files()) result.push_back(file.path());
+  return result;
+}
+
+}  // namespace
+
+void bind_storage(nb::module_ &module) {
+  const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
+  module.def("crc32c", &crc32c_of, nb::arg("data"), nb::arg("crc") = 0,
+             "CRC32C of the bytes of `data`; with `crc`, of what that is the checksum of followed by `data`.");
+  module.def("probe", &probe, "Each backend and why it does not work here; an empty reason when it does.");
+  module.def("create_file", &File::create, nb::arg("path"), nb::arg("size"), unlocked,
+             "Makes (or replaces) a file of `size` bytes, all of them allocated. Raises StorageError.");
+  module.def("aligned_array", &aligned_array, nb::arg("nbytes"),
+             "Zeroed bytes in huge pages where there are any, aligned for direct I/O, resident when first touched.");
+  nb::class_<Store>(module, "Store", "Open files and the way bytes move between them and memory.")
+      .def(nb::new_(&make_store), nb::arg("files"), nb::arg("backend") = "auto", nb::arg("direct") = true,
+           nb::arg("writable") = false, nb::arg("faults") = std::map<std::string, double>(), nb::arg("depth") = 64)
+      .def("read_into", &read_into, nb::arg("file"), nb::arg("offset"), nb::arg("array"),
+           "Fills a contiguous array from the file with that number. Raises StorageError. Not while a run is at work.")
+      .def("write_from", &write_from, nb::arg("file"), nb::arg("offset"), nb::arg("array"),
+           "Writes a contiguous array to the file with that number. Raises StorageError. Not while a run is at work.")
+      .def("flush", &Store::flush, unlocked, "Waits until what was written is on the device. Raises StorageError.")
+      .def("close", &Store::close, unlocked, "Closes the files; later transfers raise StorageError.")
+      .def_prop_ro("name", &Store::name, "The backend at work.")
+      .def_prop_ro("direct", &Store::direct, "Whether all files bypass the page cache.")
+      .def_prop_ro("alignment", &Store::alignment, "Bytes to which direct transfers are aligned; 1 if there are none.")
+      .def_prop_ro("note", &Store::note, "What could not be had as preferred, and why; empty if nothing.")
+      .def_prop_ro("paths", &paths, "Paths of the files, by number.");
+}
+
+}  // namespace outcrop
