@@ -1,0 +1,1 @@
+"""From an update equation to a compiled kernel."""

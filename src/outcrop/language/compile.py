@@ -1,0 +1,151 @@
+"""Compile a generated kernel once with the machine's C compiler, and keep it by content.
+
+    stencil, dtype, vectors ──► C ──► key = hash(C, compiler, flags, processor) ──► <cache>/kernels/<key>.so ──► address
+
+The shared object is written beside and renamed, so that any number of processes may do this at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from outcrop.errors import InputError
+from outcrop.language.generate import ITEM_BYTES, SYMBOL, generate
+from outcrop.language.stencil import Stencil
+
+# No contraction and no reassociation: NumPy, which fuses nothing, must get the same bits.
+FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-fPIC", "-shared")
+
+VECTOR_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "sse2": 16, "plain": 0}
+"""Instruction sets by the width of their vectors; `plain` leaves vectors to the compiler."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled update. `address` stays valid as long as the process lives."""
+
+    name: str
+    dtype: str
+    isa: str
+    lanes: int
+    address: int
+    path: Path
+
+
+def compile_kernel(stencil: Stencil, dtype: str, isa: str = "auto") -> Kernel:
+    """The kernel of `stencil` for `dtype`, compiled or from the cache.
+
+    Raises InputError when `isa` does not exist here or there is no C compiler.
+    """
+    chosen = best_isa() if isa == "auto" else isa
+    if chosen not in available_isas():
+        raise InputError(f"vectors {chosen!r} are not available here; there are {', '.join(available_isas())}")
+    source = generate(stencil, dtype, VECTOR_BYTES[chosen])
+    path = _shared_object(source)
+    library = ctypes.CDLL(str(path))
+    address = ctypes.cast(getattr(library, SYMBOL), ctypes.c_void_p).value
+    assert address is not None
+    lanes = max(1, VECTOR_BYTES[chosen] // ITEM_BYTES[dtype])
+    return Kernel(stencil.name, dtype, chosen, lanes, address, path)
+
+
+@lru_cache
+def available_isas() -> tuple[str, ...]:
+    """Instruction sets this processor has, widest first; `plain` always."""
+    machine = platform.machine().lower()
+    if machine in ("aarch64", "arm64"):
+        return ("neon", "plain")
+    if machine not in ("x86_64", "amd64"):
+        return ("plain",)
+    flags = _processor_flags()
+    wide = (("avx512", "avx512f"), ("avx2", "avx2"))
+    return (*(name for name, flag in wide if flag in flags), "sse2", "plain")
+
+
+def best_isa() -> str:
+    """The widest vectors this processor has."""
+    return available_isas()[0]
+
+
+@lru_cache
+def find_compiler() -> tuple[str, ...]:
+    """The command of a C compiler: $CC, cc, gcc, clang, or that of the `ziglang` package."""
+    candidates = [shlex.split(os.environ["CC"])] if os.environ.get("CC") else []
+    candidates += [["cc"], ["gcc"], ["clang"]]
+    for command in candidates:
+        if command and shutil.which(command[0]):
+            return tuple(command)
+    if importlib.util.find_spec("ziglang"):
+        return (sys.executable, "-m", "ziglang", "cc")
+    raise InputError("no C compiler found: install gcc or clang, or run: pip install ziglang")
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: $XDG_CACHE_HOME/outcrop/kernels."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outcrop" / "kernels"
+
+
+def _shared_object(source: str) -> Path:
+    compiler = find_compiler()
+    content = "\0".join([source, _version(compiler), *compiler, *FLAGS, _processor_model()])
+    key = hashlib.sha256(content.encode()).hexdigest()[:32]
+    path = cache_folder() / f"{key}.so"
+    if not path.exists():
+        _build(compiler, source, path)
+    return path
+
+
+def _build(compiler: tuple[str, ...], source: str, path: Path) -> None:
+    folder = path.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(dir=folder, prefix="build-")
+    except OSError as error:
+        raise InputError(f"kernels cannot be kept in {folder}: {error.strerror}; set XDG_CACHE_HOME") from None
+    with scratch as name:
+        file, beside = Path(name, "kernel.c"), Path(name, "kernel.so")
+        file.write_text(source)
+        command = [*compiler, *FLAGS, str(file), "-o", str(beside), "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
+            raise InputError(f"the C compiler {shlex.join(compiler)} failed on a generated kernel: {first}")
+        beside.replace(path)
+
+
+@lru_cache
+def _version(compiler: tuple[str, ...]) -> str:
+    done = subprocess.run([*compiler, "--version"], capture_output=True, text=True)
+    return done.stdout.splitlines()[0] if done.stdout else "unknown"
+
+
+@lru_cache
+def _processor_flags() -> frozenset[str]:
+    return frozenset(_cpuinfo("flags").split())
+
+
+def _processor_model() -> str:
+    return _cpuinfo("model name") or platform.processor()
+
+
+def _cpuinfo(key: str) -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == key:
+                return value.strip()
+    except OSError:
+        pass
+    return ""
