@@ -85,10 +85,10 @@ void File::create(const std::string &path, std::uint64_t size) {
   }
 }
 
-File File::anonymous(const std::string &label, std::uint64_t size) {
+File File::anonymous(const std::string &label, bool writable, std::uint64_t size) {
   File file;
   file.path_ = label;
-  file.writable_ = true;
+  file.writable_ = writable;
   file.buffered_ = Descriptor(memfd_create("outcrop", MFD_CLOEXEC));
   if (file.buffered_.get() < 0 || ftruncate(file.buffered_.get(), static_cast<off_t>(size)) != 0)
     throw StorageError("allocate in memory", label, 0, size, errno);

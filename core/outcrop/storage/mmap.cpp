@@ -64,9 +64,8 @@ class MmapStore final : public PoolStore {
 
  protected:
   std::int64_t move(const Transfer &transfer) override {
-    if (transfer.file >= mappings_.size()) return -EBADF;
+    if (descriptor(transfer) < 0) return -EBADF;
     const Mapping &mapping = mappings_[transfer.file];
-    if (transfer.write && !files()[transfer.file].writable()) return -EBADF;
     if (transfer.offset >= mapping.size()) return transfer.write ? -ENOSPC : 0;
     const std::size_t length = std::min<std::uint64_t>(transfer.length, mapping.size() - transfer.offset);
     std::byte *place = mapping.start() + transfer.offset;

@@ -39,7 +39,7 @@ void Store::write(std::uint32_t file, std::uint64_t offset, const std::byte *dat
 }
 
 int Store::descriptor(const Transfer &transfer) const {
-  if (transfer.file >= files_.size()) return -1;
+  if (transfer.file >= files_.size() || (transfer.write && !files_[transfer.file].writable())) return -1;
   return files_[transfer.file].descriptor(transfer.offset, transfer.data, transfer.length);
 }
 

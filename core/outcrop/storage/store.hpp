@@ -84,7 +84,7 @@ class Store {
   void write(std::uint32_t file, std::uint64_t offset, const std::byte *data, std::size_t length);
 
  protected:
-  /// Descriptor for this transfer, -1 (giving EBADF) when there is no such file.
+  /// Descriptor for this transfer; -1 (giving EBADF) when there is no such file or it was not opened for that.
   int descriptor(const Transfer &transfer) const;
 
  private:

@@ -1,0 +1,118 @@
+"""Types of the compiled core."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Anything with contiguous bytes.
+_Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
+
+def crc32c(data: _Buffer, crc: int = 0) -> int:
+    """CRC32C of the bytes of `data`; with `crc`, of what that is the checksum of followed by `data`."""
+
+def probe() -> dict[str, str]:
+    """Each backend and why it does not work here; an empty reason when it does."""
+
+def create_file(path: str, size: int) -> None:
+    """Makes (or replaces) a file of `size` bytes, all of them allocated. Raises StorageError."""
+
+def aligned_array(nbytes: int) -> NDArray[np.uint8]:
+    """Zeroed bytes in huge pages where there are any, aligned for direct I/O, resident when first touched."""
+
+class Store:
+    """Open files and the way bytes move between them and memory."""
+
+    def __init__(
+        self,
+        files: Sequence[str],
+        backend: str = "auto",
+        direct: bool = True,
+        writable: bool = False,
+        faults: Mapping[str, float] = ...,
+        depth: int = 64,
+    ) -> None:
+        """Open existing files; raises InputError for a backend that does not work here, StorageError for a file.
+
+        `faults` makes the store misbehave, repeatably, for tests. Rates per transfer: error_rate, again_rate,
+        short_rate, flip_rate (reads). Counts: seed, error_at, flip_at (number of the transfer), flush_error_at,
+        full_after_bytes, latency_microseconds.
+        """
+
+    def read_into(self, file: int, offset: int, array: _Buffer) -> None:
+        """Fills a contiguous array from the file with that number. Raises StorageError. Not while a run is at work."""
+
+    def write_from(self, file: int, offset: int, array: _Buffer) -> None:
+        """Writes a contiguous array to the file with that number. Raises StorageError. Not while a run is at work."""
+
+    def flush(self) -> None:
+        """Waits until what was written is on the device. Raises StorageError."""
+
+    def close(self) -> None:
+        """Closes the files; later transfers raise StorageError."""
+
+    @property
+    def name(self) -> str:
+        """The backend at work."""
+
+    @property
+    def direct(self) -> bool:
+        """Whether all files bypass the page cache."""
+
+    @property
+    def alignment(self) -> int:
+        """Bytes to which direct transfers are aligned; 1 if there are none."""
+
+    @property
+    def note(self) -> str:
+        """What could not be had as preferred, and why; empty if nothing."""
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the files, by number."""
+
+class Executor:
+    """Runs the actions of passes; owns the window, the threads and the thread that transfers planes."""
+
+    def run(self, actions: Iterable[object], source_file: int, target_file: int, planes_per_file: int) -> None:
+        """Runs one pass. Raises StorageError, CorruptionError or InterruptedRun; of no use after that."""
+
+    def cancel(self) -> None:
+        """Makes `run` raise InterruptedRun soon; from any thread."""
+
+    def counters(self) -> dict[str, float]:
+        """Cells updated, bytes read and written, seconds by component, since the beginning."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the window, guards included."""
+
+def make_executor(
+    grid: object,
+    sizes: object,
+    ring_even: int,
+    ring_odd: int,
+    levels_max: int,
+    kernel: int,
+    scalars: bytes,
+    threads: int,
+    checksum: bool,
+    store: Store | None,
+) -> Executor:
+    """Takes all memory and touches it. `kernel` is the address of a compiled kernel."""
+
+def measure_update_rate(
+    grid: object,
+    sizes: object,
+    kernel: int,
+    scalars: bytes,
+    threads: int,
+    levels: int,
+    slab: int,
+    repeats: int,
+) -> float:
+    """Cell updates per second of a kernel in a window of this size, best of `repeats` slabs."""
+
+def measure_checksum_rate(threads: int, plane_bytes: int, total_bytes: int) -> float:
+    """Bytes per second of CRC32C over planes by that many threads."""
