@@ -1,0 +1,1 @@
+"""Benchmarks: what this machine reaches, measured through the same code that runs use."""

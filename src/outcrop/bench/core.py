@@ -1,0 +1,219 @@
+"""`outcrop bench core`: how near is a run out of core to the same run in memory?
+
+For float32 and float64, on one grid, with the same generated kernel:
+
+    kernel    everything in the second-level cache: what the arithmetic could do
+    (a)       in memory, plain sweeps, the best blocking in y
+    (b)       in memory, temporal blocking for the cache: the updates alone of a run whose window holds the grid
+    (c)       out of core, whole runs with all reads, waits, flushes and commits, at shares of both arrays
+
+Machines are noisy, so (a), (b) and (c) take turns, and medians are compared. Every run goes on from where the last one
+stopped, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.bench import one_run, rates
+from outcrop.errors import InputError
+from outcrop.plan.planner import largest_useful_bytes, smallest_budget_bytes
+from outcrop.plan.problem import Problem
+from outcrop.run.engine import pack_scalars
+from outcrop.tiers import discover
+from outcrop.units import format_bytes, format_rate
+
+SHARES = (0.25, 0.0625, 0.0156)
+"""Budgets of (c) as shares of both arrays."""
+OVERHEAD_BYTES = 150 << 20
+"""What a process may have resident above its budget."""
+CHECKSUM_SHARE_MOST = 0.03
+PREDICTION_MOST = 0.15
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large: the grid (nz, ny, nx) in float32; float64 has half the planes, so that arrays are equally large."""
+
+    shape: tuple[int, int, int]
+    steps: int
+    repeats: int
+    kernel_repeats: int
+    sweep_planes: int
+
+
+FULL = Scale((4096, 512, 1024), steps=96, repeats=3, kernel_repeats=20_000, sweep_planes=256)
+SMALL = Scale((64, 48, 64), steps=6, repeats=1, kernel_repeats=5, sweep_planes=16)
+
+
+def bench(directory: Path, small: bool = False) -> dict[str, Any]:
+    """Measure and print; the figures as plain data.
+
+    Files for two arrays are made in a new folder inside `directory` and removed at the end. Raises InputError when
+    memory or disk are too small for even a small grid, StorageError when a run fails.
+    """
+    scale = SMALL if small else fitting(FULL, directory)
+    threads = discover.available_cores()
+    figures: dict[str, Any] = {"benchmark": "core", "small": small, "machine": describe_machine(directory, threads)}
+    print(", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
+    for dtype in ("float32", "float64"):
+        figures[dtype] = bench_dtype(directory, scale, dtype, threads)
+    return figures
+
+
+def fitting(scale: Scale, directory: Path) -> Scale:
+    """`scale` with its planes halved until both arrays fit memory (for the figures in memory) and disk."""
+    room = min(0.75 * discover.memory_bytes(), 0.9 * shutil.disk_usage(directory).free)
+    nz, ny, nx = scale.shape
+    while 2 * nz * ny * nx * 4 > room:
+        nz //= 2
+    if nz < 256:
+        raise InputError(f"bench core needs {format_bytes(2 * 256 * ny * nx * 4)} of memory and of disk in {directory}")
+    return Scale((nz, ny, nx), scale.steps, scale.repeats, scale.kernel_repeats, scale.sweep_planes)
+
+
+def describe_machine(directory: Path, threads: int) -> dict[str, Any]:
+    """What has to be known to read the figures."""
+    mount, source, kind = discover.filesystem_of(directory)
+    caches = discover.caches()
+    return {
+        "processor": discover.processor_name(),
+        "threads": threads,
+        "second_level_cache_bytes": caches.second_bytes,
+        "last_level_cache_bytes": caches.last_bytes,
+        "memory_bytes": discover.memory_bytes(),
+        "storage": f"{source} {kind} on {mount}",
+        "system": f"{os.uname().sysname} {os.uname().release} {os.uname().machine}",
+    }
+
+
+def bench_dtype(directory: Path, scale: Scale, dtype: str, threads: int) -> dict[str, Any]:
+    """All figures of heat7 in one dtype."""
+    from outcrop.language.compile import compile_kernel
+    from outcrop.language.library import heat7
+    from outcrop.run.simulation import Simulation
+
+    nz, ny, nx = scale.shape
+    shape = (nz if dtype == "float32" else nz // 2, ny, nx)
+    stencil = heat7()
+    kernel, scalars = compile_kernel(stencil, dtype), pack_scalars(stencil, {}, dtype)
+    with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
+        where = Path(folder) / "run.oc"
+        simulation = Simulation(stencil, shape=shape, dtype=dtype, directory=where)
+        simulation["u"] = lambda z0, z1: smooth_planes(z0, z1, shape)
+        problem = simulation.prepare(scale.steps).problem
+        del simulation  # gives the directory's lock back
+        budgets = budgets_of(problem)
+        cache_bytes = discover.caches().second_bytes
+        l2 = rates.kernel_rate(problem, kernel.address, scalars, threads, cache_bytes, scale.kernel_repeats)
+        print(f"{dtype} {nx} x {ny} x {shape[0]}, {scale.steps} steps; kernel {kernel.isa} in the second-level cache: "
+              f"{format_rate(l2)}cell/s", flush=True)  # fmt: skip
+        sweeps: list[rates.SweepRate] = []
+        reports: dict[str, list[dict[str, Any]]] = {name: [] for name in budgets}
+        for _ in range(scale.repeats):
+            swept = rates.sweep_rate(problem, kernel.address, scalars, threads, scale.sweep_planes, 2)
+            sweeps.append(swept)
+            print(f"  (a) sweeps of {swept.sweep_rows} rows  {format_rate(swept.cells_per_second)}cell/s", flush=True)
+            for name, budget_bytes in budgets.items():
+                limit = None if name == "in_memory" else budget_bytes + OVERHEAD_BYTES
+                reports[name].append(one_run.advance(where, scale.steps, budget_bytes, limit))
+                print(f"  {line_of(name, reports[name][-1])}", flush=True)
+    return summary(shape, scale, kernel.isa, l2, sweeps, reports)
+
+
+def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
+    """Planes z0 to z1 - 1 of a smooth field, cheap to make."""
+    _, ny, nx = shape
+    z, y, x = np.ogrid[z0:z1, 0:ny, 0:nx]
+    waves = np.sin(0.01 * z), np.cos(0.02 * y), np.sin(0.03 * x)
+    product: NDArray[np.float32] = (waves[0] * waves[1]).astype("float32") * waves[2].astype("float32")
+    return product
+
+
+def budgets_of(problem: Problem) -> dict[str, int]:
+    """Budget in bytes of each run: the whole grid in memory, then the shares, never below what works."""
+    both = 2 * problem.cells * problem.item_bytes
+    budgets = {"in_memory": largest_useful_bytes(problem)}
+    for share in SHARES:
+        budgets[f"out_of_core_{100 * share:g}_percent"] = max(math.ceil(share * both), smallest_budget_bytes(problem))
+    return budgets
+
+
+def update_rate(report: dict[str, Any]) -> float:
+    """Cell updates per second of the updates alone."""
+    return float(report["cells_updated"] / report["seconds_update"])
+
+
+def line_of(name: str, report: dict[str, Any]) -> str:
+    """One run in one line."""
+    if name == "in_memory":
+        return f"(b) in memory, updates alone  {format_rate(update_rate(report))}cell/s"
+    limit = "" if report["cgroup_limit_bytes"] is None else ", within a memory limit of budget + 150 MiB"
+    parts = ("update", "read_wait", "write_wait", "checksum", "copy", "commit")
+    seconds = " + ".join(f"{part.replace('_', ' ')} {report[f'seconds_{part}']:.2f}" for part in parts)
+    return (
+        f"(c) {name.split('_')[3]} %: {format_bytes(report['memory_budget_bytes'])}  "
+        f"{format_rate(report['cell_updates_per_second'])}cell/s; {report['plan']['levels']} levels; "
+        f"{report['seconds']:.2f} s (predicted {report['predicted']['seconds']:.2f}) = {seconds}; "
+        f"read {format_bytes(report['bytes_read'])}, written {format_bytes(report['bytes_written'])}, "
+        f"peak {format_bytes(report['memory_peak_bytes'])}{limit}"
+    )
+
+
+def summary(
+    shape: tuple[int, int, int],
+    scale: Scale,
+    isa: str,
+    kernel_rate: float,
+    sweeps: list[rates.SweepRate],
+    reports: dict[str, list[dict[str, Any]]],
+) -> dict[str, Any]:
+    """Medians, ratios and the checks that a run must pass, beside every measurement; prints the ratios."""
+    a = median(one.cells_per_second for one in sweeps)
+    b = median(update_rate(report) for report in reports["in_memory"])
+    ratios = {"b_to_a": b / a}
+    for name, every in reports.items():
+        if name != "in_memory":
+            ratios[f"{name}_to_b"] = median(report["cell_updates_per_second"] for report in every) / b
+    print("  medians: " + ", ".join(f"{name} {ratio:.3f}" for name, ratio in ratios.items()), flush=True)
+    return {
+        "shape": list(shape),
+        "steps": scale.steps,
+        "isa": isa,
+        "kernel_cells_per_second": kernel_rate,
+        "sweep_cells_per_second": a,
+        "in_memory_cells_per_second": b,
+        "ratios": ratios,
+        "checks": {name: checks(every) for name, every in reports.items() if name != "in_memory"},
+        "sweeps": [asdict(one) for one in sweeps],
+        "runs": reports,
+    }
+
+
+def checks(every: list[dict[str, Any]]) -> dict[str, bool | float]:
+    """Whether the runs of one budget kept what a run promises, and by how much."""
+    prediction = median(report["predicted"]["seconds"] / report["seconds"] for report in every)
+    checksum = median(report["seconds_checksum"] / report["seconds"] for report in every)
+    above = max(report["memory_peak_bytes"] - report["memory_budget_bytes"] for report in every)
+    return {
+        "bytes_as_predicted": all(
+            report[key] == report["predicted"][key] for report in every for key in ("bytes_read", "bytes_written")
+        ),
+        "predicted_to_measured_seconds": prediction,
+        "prediction_within_15_percent": abs(prediction - 1) <= PREDICTION_MOST,
+        "checksum_share_of_time": checksum,
+        "checksum_within_3_percent": checksum <= CHECKSUM_SHARE_MOST,
+        "peak_bytes_above_budget": above,
+        "memory_within_budget_and_150_mib": above <= OVERHEAD_BYTES,
+        "survived_memory_limit": all(report["cgroup_limit_bytes"] is not None for report in every),
+    }

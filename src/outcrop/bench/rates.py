@@ -1,0 +1,73 @@
+"""Update rates in memory with the generated kernel: everything in the second-level cache, and plain sweeps.
+
+Neither touches storage; both call the traversal that runs use, on an endless grid.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from outcrop import _core
+from outcrop.plan.plan import Sizes
+from outcrop.plan.problem import Problem
+
+ROW_BYTES = 4096
+SHARE_OF_CACHE = 0.7
+"""Of the second-level cache; the rest is for the stack, the kernel's code and what else runs."""
+SWEEP_ROWS = (4, 8, 16, 32, 64, 128)
+CALL_PLANES = (1, 2)
+
+
+@dataclass(frozen=True)
+class SweepRate:
+    """Cell updates per second of plain sweeps, and the blocking in y that reached it."""
+
+    cells_per_second: float
+    sweep_rows: int
+    planes_per_call: int
+
+
+def kernel_rate(problem: Problem, kernel: int, scalars: bytes, threads: int, cache_bytes: int, repeats: int) -> float:
+    """Cell updates per second of all threads, each with planes of its own inside its second-level cache.
+
+    Each thread's best of `repeats` short measurements, added up.
+    """
+    levels, slab = 2, 4
+    # Of both rings, as the measurement takes them.
+    planes = 2 * (slab + problem.skew * (levels + 1) + 2 * problem.radius_z)
+    ny = max(2 * problem.radius_y + 2, int(SHARE_OF_CACHE * cache_bytes) // (planes * ROW_BYTES))
+    small = replace(
+        problem,
+        shape=(problem.planes, ny, ROW_BYTES // problem.item_bytes),
+        pitch_bytes=ROW_BYTES,
+        plane_bytes=ny * ROW_BYTES,
+        record_bytes=ny * ROW_BYTES + ROW_BYTES,
+    )
+
+    def one_thread(_: int) -> float:
+        best = 0.0
+        for call_planes in CALL_PLANES:
+            sizes = Sizes(levels, slab, diamond=0, sweep_rows=ny, planes_per_call=call_planes)
+            best = max(best, _core.measure_update_rate(small, sizes, kernel, scalars, 1, levels, slab, repeats))
+        return best
+
+    with ThreadPoolExecutor(threads) as pool:
+        return sum(pool.map(one_thread, range(threads)))
+
+
+def sweep_rate(problem: Problem, kernel: int, scalars: bytes, threads: int, planes: int, repeats: int) -> SweepRate:
+    """The best plain sweep, one step after the other, over `planes` planes from one array in memory to another."""
+    found = [
+        SweepRate(
+            _core.measure_update_rate(
+                problem, Sizes(1, planes, 0, rows, call_planes), kernel, scalars, threads, 1, planes, repeats
+            ),
+            rows,
+            call_planes,
+        )
+        for rows in SWEEP_ROWS
+        if rows <= problem.shape[1]
+        for call_planes in CALL_PLANES
+    ]
+    return max(found, key=lambda one: one.cells_per_second)
