@@ -28,7 +28,7 @@ std::string reason_against(const Backend &backend) {
   constexpr std::size_t length = 4096;
   try {
     std::vector<File> files;
-    files.push_back(File::anonymous("probe", true, length));
+    files.push_back(File::anonymous("probe", length));
     const std::unique_ptr<Store> store = backend.make(std::move(files), 4);
     const AlignedMemory memory(2 * length);
     std::memset(memory.data(), 0x5A, length);
@@ -53,7 +53,7 @@ std::unique_ptr<Store> open_with(const Backend &backend, const std::vector<FileS
         size = File::open(spec.path, false, false).size();
       } catch (const StorageError &) {  // it stands for no file: it grows as it is written
       }
-      files.push_back(File::anonymous(spec.path, spec.writable, size));
+      files.push_back(File::anonymous(spec.path, size, spec.writable));
     }
   }
   std::unique_ptr<Store> store = backend.make(std::move(files), options.depth);

@@ -85,7 +85,7 @@ void File::create(const std::string &path, std::uint64_t size) {
   }
 }
 
-File File::anonymous(const std::string &label, bool writable, std::uint64_t size) {
+File File::anonymous(const std::string &label, std::uint64_t size, bool writable) {
   File file;
   file.path_ = label;
   file.writable_ = writable;

@@ -38,7 +38,7 @@ class File {
   static void create(const std::string &path, std::uint64_t size);
 
   /// A file without a name that lives in memory and goes when closed. It has `size` bytes of zeros; writes extend it.
-  static File anonymous(const std::string &label, bool writable, std::uint64_t size);
+  static File anonymous(const std::string &label, std::uint64_t size, bool writable = true);
 
   const std::string &path() const { return path_; }
   bool writable() const { return writable_; }
