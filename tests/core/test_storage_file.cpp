@@ -1,0 +1,114 @@
+// Protects the promises about space and about clear errors: files are allocated whole, or not at all and said so.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "outcrop/base/aligned.hpp"
+#include "outcrop/base/error.hpp"
+#include "outcrop/base/round.hpp"
+#include "outcrop/storage/file.hpp"
+
+namespace outcrop {
+namespace {
+
+class FileTest : public testing::Test {
+ protected:
+  FileTest() : name_((std::filesystem::current_path() / "outcrop_file_XXXXXX").string()) {
+    if (mkdtemp(name_.data()) == nullptr) throw std::runtime_error("no folder for the tests: " + name_);
+  }
+  ~FileTest() override { std::filesystem::remove_all(name_); }
+  std::string path(const std::string &file) const { return name_ + "/" + file; }
+
+ private:
+  std::string name_;
+};
+
+TEST_F(FileTest, AllocatesEveryByte) {
+  constexpr std::uint64_t size = (std::uint64_t{1} << 20) + 100;  // an index makes sizes odd
+  File::create(path("a"), size);
+  struct stat status {};
+  ASSERT_EQ(stat(path("a").c_str(), &status), 0);
+  EXPECT_EQ(status.st_size, static_cast<off_t>(size));
+  EXPECT_GE(static_cast<std::uint64_t>(status.st_blocks) * 512, size) << "the file has holes: the disk may fill later";
+  EXPECT_EQ(File::open(path("a"), true, true).size(), size);
+}
+
+TEST_F(FileTest, LeavesNothingWhenThereIsNoSpace) {
+  constexpr std::uint64_t size = std::uint64_t{1} << 62;
+  try {
+    File::create(path("a"), size);
+    FAIL() << "allocated 4 EiB";
+  } catch (const StorageError &error) {
+    EXPECT_TRUE(error.error == ENOSPC || error.error == EFBIG) << error.what();
+    EXPECT_EQ(error.path, path("a"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("a")));
+}
+
+TEST_F(FileTest, NamesWhatItCannotOpen) {
+  for (const bool direct : {false, true}) {
+    try {
+      File::open(path("missing"), false, direct);
+      FAIL() << "opened a file that does not exist";
+    } catch (const StorageError &error) {
+      EXPECT_EQ(error.error, ENOENT);
+      EXPECT_NE(std::string(error.what()).find(path("missing")), std::string::npos);
+    }
+  }
+  EXPECT_THROW(File::create(path("no/such/folder"), 1), StorageError);
+}
+
+TEST_F(FileTest, AlignmentIsAPowerOfTwoThatRecordsMeet) {
+  File::create(path("a"), 1 << 16);
+  const File direct = File::open(path("a"), true, true);
+  EXPECT_EQ(direct.alignment() & (direct.alignment() - 1), 0u);
+  EXPECT_LE(direct.alignment(), 4096u);  // records are multiples of this
+  EXPECT_EQ(File::open(path("a"), true, false).alignment(), 1u);
+}
+
+TEST_F(FileTest, MovesAndClosesOnce) {
+  File::create(path("a"), 10);
+  File first = File::open(path("a"), true, false);
+  File second = std::move(first);
+  EXPECT_EQ(second.size(), 10u);
+  second = File::open(path("a"), false, false);
+  EXPECT_EQ(second.size(), 10u);
+  EXPECT_FALSE(second.writable());
+}
+
+TEST(AlignedMemoryTest, IsAlignedZeroedAndMovable) {
+  for (const std::size_t size : {std::size_t{1}, std::size_t{4096}, std::size_t{5000}, (std::size_t{5} << 20) + 1}) {
+    AlignedMemory memory(size);
+    ASSERT_NE(memory.data(), nullptr);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.data()) % 4096, 0u);
+    EXPECT_GE(memory.size(), size);
+    for (std::size_t i = 0; i < size; i += 777) EXPECT_EQ(memory.data()[i], std::byte{0});
+    memory.data()[size - 1] = std::byte{9};
+    std::byte *const place = memory.data();
+    AlignedMemory other = std::move(memory);
+    EXPECT_EQ(other.data(), place);
+    EXPECT_EQ(other.data()[size - 1], std::byte{9});
+  }
+  EXPECT_EQ(AlignedMemory().data(), nullptr);
+}
+
+TEST(AlignedMemoryTest, SaysWhenThereIsNone) {
+  EXPECT_THROW(AlignedMemory(std::size_t{1} << 60), std::runtime_error);
+  EXPECT_THROW(AlignedMemory(~std::size_t{0} - 10), std::runtime_error);
+}
+
+TEST(Round, UpAndDown) {
+  EXPECT_EQ(round_up(0, 64), 0u);
+  EXPECT_EQ(round_up(1, 64), 64u);
+  EXPECT_EQ(round_up(64, 64), 64u);
+  EXPECT_EQ(round_down(63, 64), 0u);
+  EXPECT_EQ(round_down(129, 64), 128u);
+}
+
+}  // namespace
+}  // namespace outcrop
