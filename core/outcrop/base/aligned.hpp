@@ -28,8 +28,8 @@ class AlignedMemory {
   explicit AlignedMemory(std::size_t size) : size_(size), mapped_(round_up(size, page_bytes)) {
     if (size == 0) return;
     const std::size_t asked = mapped_ + huge_bytes;
-    void *start = asked < mapped_ ? MAP_FAILED  // the sum wrapped around
-                                  : mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *start = asked <= size ? MAP_FAILED  // the sum wrapped around
+                                : mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED)
       throw InputError("cannot take " + std::to_string(size) + " bytes of memory: " + std::strerror(ENOMEM));
     // Cut what lies before the first 2 MiB boundary and behind the end.

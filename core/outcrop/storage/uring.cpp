@@ -9,9 +9,9 @@
 #include <liburing.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <cerrno>
-#include <thread>
 
 #include "outcrop/base/error.hpp"
 
@@ -20,6 +20,13 @@ namespace {
 
 // The kernel splits what is longer than this anyway; the result says how much was moved.
 constexpr std::size_t longest_bytes = std::size_t{1} << 30;
+
+// A number of this thread that no other ever gets; the system's own are used again.
+std::uint64_t thread_number() {
+  static std::atomic<std::uint64_t> last{0};
+  thread_local const std::uint64_t number = ++last;
+  return number;
+}
 
 class Uring {
  public:
@@ -85,12 +92,12 @@ class UringStore final : public Store {
   void make_ring() {
     ring_.reset();
     ring_ = std::make_unique<Uring>(static_cast<unsigned>(depth_));
-    owner_ = std::this_thread::get_id();
+    owner_ = thread_number();
   }
 
   // Sees to it that there is a ring of this thread that takes transfers: 0 or an errno.
   int own_ring() {
-    if (ring_ && owner_ == std::this_thread::get_id()) return 0;
+    if (ring_ && owner_ == thread_number()) return 0;
     if (in_kernel_ > 0) return EAGAIN;  // a broken ring is replaced when it is empty
     try {
       make_ring();
@@ -129,13 +136,15 @@ class UringStore final : public Store {
       // holds them, so it must not be submitted again.
       for (const std::uint64_t tag : waiting_) refused_.push_back({tag, later ? -EAGAIN : result});
       waiting_.clear();
-      owner_ = std::thread::id();
+      owner_ = nobody;
     }
   }
 
+  static constexpr std::uint64_t nobody = 0;
+
   const std::size_t depth_;
   std::unique_ptr<Uring> ring_;
-  std::thread::id owner_;               // whose ring it is; nobody's when broken
+  std::uint64_t owner_ = nobody;        // whose ring it is; of nobody when broken
   std::size_t in_kernel_ = 0;           // taken by the kernel and not reaped
   std::vector<std::uint64_t> waiting_;  // tags of prepared entries that the kernel has not taken, in order
   std::vector<Completion> refused_;     // transfers that never began
