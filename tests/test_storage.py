@@ -1,0 +1,177 @@
+"""Protects the storage as Python sees it: nothing is copied behind the caller's back, errors are the package's own.
+
+What every backend promises is tested in tests/core, without Python in the way.
+"""
+
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outcrop import _core
+from outcrop.errors import InputError, StorageError
+
+PAGE = 4096
+USABLE = sorted(name for name, reason in _core.probe().items() if not reason)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A file of 16 pages."""
+    _core.create_file(str(tmp_path / "file"), 16 * PAGE)
+    return str(tmp_path / "file")
+
+
+def random_page(seed: int, pages: int = 1) -> np.ndarray:
+    array = _core.aligned_array(pages * PAGE)
+    array[:] = np.random.default_rng(seed).integers(0, 256, pages * PAGE, dtype=np.uint8)
+    return array
+
+
+def test_probe_names_every_backend() -> None:
+    """Protects `--io auto`: the names are fixed, and what works everywhere works here."""
+    assert set(_core.probe()) == {"io_uring", "libaio", "threads", "mmap", "memory"}
+    assert {"threads", "mmap", "memory"} <= set(USABLE)
+
+
+@pytest.mark.parametrize("backend", ["auto", *USABLE])
+def test_round_trip(path: str, backend: str) -> None:
+    """Protects every byte on its way out and in again."""
+    store = _core.Store([path], backend, writable=True)
+    written, read = random_page(1, 4), _core.aligned_array(4 * PAGE)
+    store.write_from(0, PAGE, written)
+    store.flush()
+    store.read_into(0, PAGE, read)
+    store.close()
+    np.testing.assert_array_equal(read, written)
+    if backend != "memory":
+        np.testing.assert_array_equal(np.fromfile(path, np.uint8)[PAGE : 5 * PAGE], written)
+
+
+def test_any_dtype_and_any_shape_but_never_a_copy(path: str) -> None:
+    """Protects in-place reads: an array that would have to be copied is refused, not read into and forgotten."""
+    store = _core.Store([path], writable=True)
+    source = np.arange(PAGE, dtype=np.float64).reshape(4, -1)
+    store.write_from(0, 0, source)
+    target = np.zeros_like(source)
+    store.read_into(0, 0, target)
+    np.testing.assert_array_equal(target, source)
+    with pytest.raises((BufferError, ValueError, TypeError)):
+        store.read_into(0, 0, target[:, ::2])
+    target.flags.writeable = False
+    with pytest.raises((BufferError, ValueError, TypeError)):
+        store.read_into(0, 0, target)
+    with pytest.raises(TypeError):
+        store.read_into(0, 0, [1, 2, 3])  # type: ignore[arg-type]
+
+
+def test_the_index_at_an_odd_end(tmp_path: Path) -> None:
+    """Protects the end of a shard: its index has an odd length, and direct files must take it all the same."""
+    name, size = str(tmp_path / "shard"), 3 * PAGE + 16 * 3 + 4
+    _core.create_file(name, size)
+    store = _core.Store([name], writable=True)
+    index = np.arange(52, dtype=np.uint8)
+    store.write_from(0, 3 * PAGE, index)
+    read = np.zeros(52, np.uint8)
+    store.read_into(0, 3 * PAGE, read)
+    np.testing.assert_array_equal(read, index)
+    assert os.path.getsize(name) == size
+
+
+def test_files_are_allocated(tmp_path: Path) -> None:
+    """Protects a run from a full disk: created files have no holes."""
+    _core.create_file(str(tmp_path / "file"), 1 << 20)
+    status = os.stat(tmp_path / "file")
+    assert status.st_size == 1 << 20
+    assert status.st_blocks * 512 >= 1 << 20
+
+
+@pytest.mark.parametrize("size", [1 << 61, 1 << 50])
+def test_no_space_is_one_clear_line(tmp_path: Path, size: int) -> None:
+    """Protects the promise of clear errors, and leaves nothing behind."""
+    with pytest.raises(StorageError, match="full") as caught:
+        _core.create_file(str(tmp_path / "full"), size)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "full").exists()
+
+
+def test_errors_are_the_packages_own(path: str, tmp_path: Path) -> None:
+    """Protects the one line the user gets: file, offset, length and cause are in it."""
+    with pytest.raises(StorageError, match="missing"):
+        _core.Store([str(tmp_path / "missing")])
+    with pytest.raises(InputError, match="tape"):
+        _core.Store([path], "tape")
+    with pytest.raises(InputError, match="no_such"):
+        _core.Store([path], faults={"no_such": 1})
+    store = _core.Store([path])
+    with pytest.raises(StorageError, match="Bad file descriptor"):
+        store.write_from(0, 0, random_page(1))
+    with pytest.raises(StorageError, match=f"{path}.*{16 * PAGE}"):
+        store.read_into(0, 16 * PAGE, random_page(1))
+    store.close()
+    with pytest.raises(StorageError):
+        store.read_into(0, 0, random_page(1))
+
+
+def test_faults_arrive(path: str) -> None:
+    """Protects the durability tests: the faults they ask for happen."""
+    pages = random_page(1, 2)
+    with pytest.raises(StorageError, match="Input/output error"):
+        _core.Store([path], writable=True, faults={"error_at": 0}).write_from(0, 0, pages)
+    with pytest.raises(StorageError, match="No space left"):
+        _core.Store([path], writable=True, faults={"full_after_bytes": PAGE}).write_from(0, 0, pages)
+    _core.Store([path], writable=True, faults={"short_rate": 1, "again_rate": 0.5}).write_from(0, 0, pages)
+    read = _core.aligned_array(2 * PAGE)
+    _core.Store([path]).read_into(0, 0, read)
+    np.testing.assert_array_equal(read, pages)
+    _core.Store([path], faults={"flip_at": 0}).read_into(0, 0, read)
+    assert np.unpackbits(read ^ pages).sum() == 1
+
+
+@pytest.mark.parametrize("backend", USABLE)
+def test_a_store_may_be_used_by_one_thread_after_another(path: str, backend: str) -> None:
+    """Protects a program that opens a run here and uses it there: rings that belong to a thread are made anew."""
+    store = _core.Store([path], backend, writable=True)
+    failures: list[BaseException] = []
+
+    def use(seed: int) -> None:
+        try:
+            written, read = random_page(seed), _core.aligned_array(PAGE)
+            store.write_from(0, 0, written)
+            store.read_into(0, 0, read)
+            np.testing.assert_array_equal(read, written)
+        except BaseException as error:
+            failures.append(error)
+
+    for seed in range(4):  # a thread that has ended leaves its identity to the next
+        thread = threading.Thread(target=use, args=(seed,))
+        thread.start()
+        thread.join()
+    use(9)
+    assert failures == []
+
+
+def test_crc32c_is_the_one_of_zarr() -> None:
+    """Protects the reading of our files by others: zarr's codec computes the same number."""
+    codec = pytest.importorskip("google_crc32c")
+    data = np.random.default_rng(0).integers(0, 256, 100_003, dtype=np.uint8)
+    assert _core.crc32c(data) == codec.value(data.tobytes())
+    assert _core.crc32c(data[1000:], _core.crc32c(data[:1000])) == _core.crc32c(data)
+    assert _core.crc32c(b"123456789") == 0xE3069283
+    assert _core.crc32c(b"") == 0
+
+
+def test_aligned_arrays_outlive_nothing_and_leak_nothing() -> None:
+    """Protects direct transfers: addresses are aligned, bytes are zero, views keep the memory."""
+    for nbytes in (1, PAGE, 3 << 20):
+        array = _core.aligned_array(nbytes)
+        assert array.ctypes.data % PAGE == 0
+        assert array.shape == (nbytes,)
+        assert not array.any()
+        view = array[-1:]
+        del array
+        view[0] = 5
+        assert view[0] == 5
+    assert _core.aligned_array(0).size == 0
