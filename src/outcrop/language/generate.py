@@ -51,7 +51,8 @@ class _Writer:
 
     def lines(self) -> Iterator[str]:
         """The whole file."""
-        yield f"/* {self.stencil.name}: {self.stencil.equation.replace('*/', '* /')} */"
+        title = " ".join(f"{self.stencil.name}: {self.stencil.equation}".split())
+        yield f"/* {title.replace('*/', '* /')} */"
         yield "#include <math.h>"
         yield _STRUCT
         yield from self._vector_type()

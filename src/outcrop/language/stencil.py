@@ -50,6 +50,10 @@ class Parameter(sympy.Symbol):  # type: ignore[misc]
         parameter.default = float(default)
         return parameter
 
+    def _hashable_content(self) -> tuple[Any, ...]:
+        # SymPy's cache hands out any symbol that compares equal: without the default, that of another stencil.
+        return (*super()._hashable_content(), self.default)
+
 
 @dataclass(frozen=True)
 class ParameterValue:
@@ -78,7 +82,10 @@ class Stencil:
         if not updates or len(updates) > 1:
             raise InputError(f"stencil {name!r} updates {len(updates)} fields; exactly one is possible")
         (target, expression), *_ = updates.items()
-        lowered = sympy.sympify(expression)
+        try:
+            lowered = sympy.sympify(expression, strict=True)  # strict: text would be evaluated as a program
+        except sympy.SympifyError:
+            raise InputError(f"stencil {name!r}: {expression!r} is not an expression of fields and parameters") from None
         symbols = sorted(lowered.free_symbols, key=str)
         for symbol in symbols:
             if not isinstance(symbol, Parameter):

@@ -1,0 +1,108 @@
+"""Call a compiled kernel from a test as the executor does: planes in memory of their own, rows padded, NaN around."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.language.compile import Kernel
+from outcrop.language.stencil import Stencil
+
+GUARD_BYTES = 4096
+LINE_BYTES = 64
+
+
+class Block(ctypes.Structure):
+    """`struct outcrop_block` of kernel.h."""
+
+    _fields_ = [
+        ("target", ctypes.c_void_p),
+        ("source", ctypes.c_void_p),
+        *((name, ctypes.c_long) for name in ("planes", "y0", "y1", "x0", "x1", "nx", "pitch")),
+        ("scalars", ctypes.c_void_p),
+    ]
+
+
+class Plane:
+    """One plane of shape (ny, nx) with padded rows, and memory around it that may be read and must not matter."""
+
+    def __init__(self, ny: int, nx: int, dtype: str, fill: float) -> None:
+        item = np.dtype(dtype).itemsize
+        self.pitch = -(-nx * item // LINE_BYTES) * LINE_BYTES // item
+        memory = np.full(2 * GUARD_BYTES + LINE_BYTES + ny * self.pitch * item, 0xFF, np.uint8)  # all ones: NaN
+        first = GUARD_BYTES + -(memory.ctypes.data + GUARD_BYTES) % LINE_BYTES
+        self.memory = memory
+        self.rows: NDArray[np.floating] = memory[first:][: ny * self.pitch * item].view(dtype).reshape(ny, self.pitch)
+        self.rows[:] = fill
+
+
+def call(
+    kernel: Kernel,
+    stencil: Stencil,
+    scalars: Mapping[str, float],
+    array: NDArray[np.floating],
+    rows: tuple[int, int],
+    lines: tuple[int, int] | None = None,
+) -> NDArray[np.floating]:
+    """One kernel call on all planes of `array` that can be updated, on `rows` and the 64-byte `lines` (default all).
+
+    Returns the targets, shape (planes, ny, pitch), with -7 where the kernel did not write. Padding of the sources is 5.
+    Asserts that nothing outside of the rows of the target planes was touched.
+    """
+    dtype = str(array.dtype)
+    nz, ny, nx = array.shape
+    radius = stencil.radii[0]
+    sources = [Plane(ny, nx, dtype, 5.0) for _ in range(nz)]
+    targets = [Plane(ny, nx, dtype, -7.0) for _ in range(nz - 2 * radius)]
+    for plane, values in zip(sources, array, strict=True):
+        plane.rows[:, :nx] = values
+    before = [plane.memory.copy() for plane in sources]
+    pitch = sources[0].pitch
+    per_line = LINE_BYTES // array.itemsize
+    x0, x1 = (0, pitch) if lines is None else (lines[0] * per_line, lines[1] * per_line)
+    source = (ctypes.c_void_p * nz)(*(plane.rows.ctypes.data for plane in sources))
+    target = (ctypes.c_void_p * len(targets))(*(plane.rows.ctypes.data for plane in targets))
+    source_of_field = (ctypes.c_void_p * 1)(ctypes.addressof(source) + radius * ctypes.sizeof(ctypes.c_void_p))
+    target_of_field = (ctypes.c_void_p * 1)(ctypes.addressof(target))
+    values = np.array(stencil.scalars(scalars), dtype)
+    block = Block(
+        ctypes.addressof(target_of_field), ctypes.addressof(source_of_field),
+        len(targets), *rows, x0, x1, nx, pitch, values.ctypes.data,
+    )  # fmt: skip
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)(ctypes.addressof(block))
+    for plane, old in zip(sources, before, strict=True):
+        assert (plane.memory == old).all(), "a kernel must not write to its sources"
+    for plane in targets:
+        around = plane.memory.copy()
+        first = plane.rows.ctypes.data - plane.memory.ctypes.data
+        around[first : first + plane.rows.nbytes] = 0xFF
+        assert (around == 0xFF).all(), "a kernel must not write outside of the plane"
+    return np.stack([plane.rows for plane in targets])
+
+
+def expected(
+    stencil: Stencil,
+    array: NDArray[np.floating],
+    updated: NDArray[np.floating],
+    rows: tuple[int, int],
+    lines: tuple[int, int] | None = None,
+) -> NDArray[np.floating]:
+    """What `call` must return, given the oracle's whole grid `updated` after one step."""
+    nz, ny, nx = array.shape
+    radius = stencil.radii[0]
+    pitch = Plane(1, nx, str(array.dtype), 0.0).pitch
+    per_line = LINE_BYTES // array.itemsize
+    x0, x1 = (0, pitch) if lines is None else (lines[0] * per_line, lines[1] * per_line)
+    full = np.full((nz - 2 * radius, ny, pitch), 5.0, array.dtype)
+    full[:, :, :nx] = updated[radius : nz - radius]
+    result = np.full_like(full, -7.0)
+    result[:, rows[0] : rows[1], x0:x1] = full[:, rows[0] : rows[1], x0:x1]
+    return result
+
+
+def same_bits(a: NDArray[np.floating], b: NDArray[np.floating]) -> bool:
+    """Whether two arrays hold the same bytes."""
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()

@@ -1,0 +1,176 @@
+"""Protects what a user writes: equations become the stencil meant, survive a manifest; mistakes end in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy
+
+from outcrop.errors import InputError
+from outcrop.language import compile as compiling
+from outcrop.language.library import STENCILS, find_stencil, heat, stability
+from outcrop.language.stencil import Field, Parameter, Stencil
+from outcrop.run.oracle import advance
+
+U = Field("u")
+CENTRE = U[0, 0, 0]
+
+
+def test_radii_are_read_off_the_equation() -> None:
+    """Protects planning, which knows a stencil only by its reach along each axis."""
+    stencil = Stencil("far", {U: U[-3, 0, 0] + U[0, 1, 4] + U[0, 0, -2]})
+    assert stencil.radii == (3, 1, 4)
+    assert stencil.radius == 4
+    assert [STENCILS[name]().radius for name in ("heat7", "heat13", "box27")] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("name", sorted(STENCILS))
+def test_a_stencil_survives_the_manifest(name: str) -> None:
+    """Protects resuming without the user's script: what comes back from JSON is equal, to the last bit."""
+    stencil = STENCILS[name]()
+    again = Stencil.from_json(json.loads(json.dumps(stencil.to_json())))
+    assert again == stencil
+    assert again.digest() == stencil.digest()
+
+
+@pytest.mark.parametrize("damage", ["program", "fields", "parameters", "name"])
+def test_a_damaged_manifest_is_refused(damage: str) -> None:
+    """Protects resuming from a file that somebody edited."""
+    data = find_stencil("heat7").to_json()
+    del data[damage]
+    with pytest.raises(InputError, match="not the description of a stencil"):
+        Stencil.from_json(data)
+
+
+@pytest.mark.parametrize(
+    "row", [["load", 1, 0, 0, 0], ["scalar", 9], ["add", 0, 99], ["mul", 0], ["exp", 0], ["constant", "one"], []]
+)
+def test_a_program_that_is_none_is_refused(row: list[Any]) -> None:
+    """Protects the generator from operations that do not exist or use what does not."""
+    data = find_stencil("heat7").to_json()
+    data["program"].append(row)
+    with pytest.raises(InputError, match="not the description of a stencil"):
+        Stencil.from_json(data)
+
+
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "no update": (lambda: Stencil("s", {}), "updates 0 fields; exactly one"),
+    "two updates": (lambda: Stencil("s", {U: CENTRE, Field("v"): CENTRE}), "updates 2 fields; exactly one"),
+    "free symbol": (lambda: Stencil("s", {U: sympy.Symbol("q") * CENTRE}), "q is neither a Parameter nor a field"),
+    "other field": (lambda: Stencil("s", {U: Field("v")[0, 0, 0]}), "not a field of this stencil"),
+    "half an offset": (lambda: U[0, 0.5, 0], "three whole numbers"),
+    "two offsets": (lambda: U[0, 1], "three whole numbers"),
+    "zero divisor": (lambda: Stencil("s", {U: CENTRE / sympy.S.Zero}), "'s'"),
+    "zero over zero": (lambda: Stencil("s", {U: CENTRE + sympy.nan}), "'s'"),
+    "infinite": (lambda: Stencil("s", {U: CENTRE * float("inf")}), "'s'"),
+    "imaginary": (lambda: Stencil("s", {U: CENTRE * sympy.I}), "'s'"),
+    "sine": (lambda: Stencil("s", {U: sympy.sin(CENTRE)}), "cannot be computed"),
+    "odd power": (lambda: Stencil("s", {U: CENTRE ** sympy.Rational(1, 3)}), "exponent"),
+    "variable power": (lambda: Stencil("s", {U: CENTRE ** U[0, 0, 1]}), "exponent"),
+    "condition": (lambda: Stencil("s", {U: CENTRE > 0}), "'s'"),
+    "text": (lambda: Stencil("s", {U: "u +"}), "'s'"),
+    "same name": (lambda: Stencil("s", {U: Parameter("a", 1) * CENTRE + Parameter("a", 2)}), "same name"),
+    "bad name": (lambda: Field("two words"), "not an identifier"),
+    "unknown stencil": (lambda: find_stencil("heat9"), "there are: heat7, heat13, box27"),
+    "heat in 5 dimensions": (lambda: heat(ndim=5), "not available"),
+    "unknown parameter": (lambda: find_stencil("heat7").scalars({"c9": 1.0}), "there are: c0, c1"),
+}
+
+
+@pytest.mark.parametrize("mistake", sorted(MISTAKES))
+def test_a_mistake_ends_in_one_line_that_names_it(mistake: str) -> None:
+    """Protects the user from tracebacks out of SymPy or the C compiler."""
+    make, message = MISTAKES[mistake]
+    with pytest.raises(InputError, match=message.replace("(", r"\(")) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+def test_equal_names_in_two_stencils_keep_their_own_defaults() -> None:
+    """Protects parameters against SymPy's cache, which hands out an earlier object that compares equal."""
+    first = Stencil("first", {U: Parameter("c", 0.4) * CENTRE})
+    other = Stencil("other", {U: Parameter("c", 0.25) * CENTRE})
+    assert [stencil.scalars({}) for stencil in (first, other)] == [(0.4,), (0.25,)]
+
+
+def test_numbers_are_not_multiplied_into_sums() -> None:
+    """Protects the equation as written: one product after the sum, not one for each of its terms."""
+    stencil = Stencil("mean", {U: Parameter("c", 0.5) * (U[0, 0, 1] + U[0, 0, -1])})
+    operators = [row[0] for row in stencil.program.to_json()]
+    assert operators.count("mul") == 1
+
+
+def test_stability_is_reported_not_refused() -> None:
+    """Protects from silent nonsense: growth is named, decay and what is not linear are not."""
+    heat7 = find_stencil("heat7")
+    assert stability(heat7, {}) is None
+    assert "factor 2.2" in (stability(heat7, {"c0": 1 - 6 * 4 / 15, "c1": 4 / 15}) or "")
+    assert stability(Stencil("square", {U: CENTRE**2}), {}) is None
+    skewed = Stencil("upwind", {U: CENTRE - Parameter("a", 0.5) * (CENTRE - U[0, 0, -1])})
+    assert stability(skewed, {}) is None
+    assert stability(skewed, {"a": 1.5}) is not None
+
+
+def test_a_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protects the start of every later run: same content, same file, no compiler."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    stencil = find_stencil("heat7")
+    first = compiling.compile_kernel(stencil, "float32", "plain")
+    assert tmp_path in first.path.parents
+    written = first.path.stat().st_mtime_ns
+    again = compiling.compile_kernel(Stencil.from_json(stencil.to_json()), "float32", "plain")
+    assert (again.path, again.path.stat().st_mtime_ns) == (first.path, written)
+    assert compiling.compile_kernel(stencil, "float64", "plain").path != first.path
+    assert [path.suffix for path in first.path.parent.iterdir()] == [".so", ".so"], "no scratch files stay behind"
+
+
+def test_processes_may_compile_the_same_kernel_at_once(tmp_path: Path) -> None:
+    """Protects parallel starts: each process ends up with a whole kernel."""
+    script = (
+        "from outcrop.language.library import heat7\n"
+        "from outcrop.language.compile import compile_kernel\n"
+        "print(compile_kernel(heat7(), 'float32', 'plain').address > 0)"
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", script]
+    running = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate()[0].strip() for process in running] == ["True"] * 3
+
+
+def test_no_compiler_is_reported_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protects machines without a compiler: one line that says what to install."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: None)
+    compiling.find_compiler.cache_clear()
+    try:
+        with pytest.raises(InputError, match="install gcc or clang, or run: pip install ziglang"):
+            compiling.find_compiler()
+    finally:
+        compiling.find_compiler.cache_clear()
+
+
+@pytest.mark.parametrize("isa", ["avx1024", "neon"])
+def test_vectors_this_machine_lacks_are_refused(isa: str) -> None:
+    """Protects from illegal instructions."""
+    if isa in compiling.available_isas():
+        pytest.skip(f"this machine has {isa}")
+    with pytest.raises(InputError, match="not available here"):
+        compiling.compile_kernel(find_stencil("heat7"), "float32", isa)
+
+
+def test_text_in_an_equation_cannot_break_out_of_the_comment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protects the generated C from what a user calls things."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    stencil = Stencil("odd */ name", {U: CENTRE}, "u' = u */ #error \\\n #error")
+    compiling.compile_kernel(stencil, "float32", "plain")
+    array = np.ones((1, 1, 1), np.float32)
+    assert (advance(stencil, array, {}, 1) == array).all()

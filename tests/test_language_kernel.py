@@ -1,0 +1,152 @@
+"""Protects the promise of same bits at its root: kernels of every vector width equal the oracle bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from kernels import call, expected, same_bits
+from outcrop.language.compile import VECTOR_BYTES, available_isas, compile_kernel
+from outcrop.language.generate import generate
+from outcrop.language.library import STENCILS
+from outcrop.language.stencil import Field, Parameter, Stencil
+from outcrop.run.oracle import advance
+
+U = Field("u")
+K = Parameter("k", 0.3)
+CENTRE = U[0, 0, 0]
+
+# Every branch of the generator: each axis alone, reach beyond one and two vectors, one-sided offsets, each operator,
+# an update that does not read its own cell, and one that reads nothing at all.
+SPECIAL: dict[str, Any] = {
+    "x_far": (U[0, 0, -4] + U[0, 0, 4]) * K - CENTRE,
+    "x_beyond_vectors": U[0, 0, -17] + U[0, 0, 33] + U[0, 0, 16] - U[0, 0, -32],
+    "x_one_sided": U[0, 0, 3] - K * U[0, 0, 1],
+    "y_far": U[0, -4, 0] * K + U[0, 4, 0] * U[0, 3, 1],
+    "y_one_sided": U[0, -2, 0] * K + U[0, -1, 0],
+    "z_far": U[-4, 0, 0] - U[4, 0, 0] / K,
+    "corners": U[-2, 1, 3] * U[2, -1, -3] + U[1, 2, 1] * K,
+    "operators": sympy.sqrt(abs(CENTRE))
+    + sympy.Min(U[0, 1, 0], U[0, -1, 0], K) / (2 + sympy.Max(CENTRE, U[1, 0, 0]) ** 3),
+    "negative_powers": CENTRE**-2 + 1 / sympy.sqrt(3 + U[0, 0, 1]) - U[0, 0, -1],
+    "elsewhere": U[0, 0, 1],
+    "own_cell": CENTRE * CENTRE,
+    "constant": sympy.Float(0.1) + 0 * CENTRE,
+    "scalar": K,
+}
+
+
+def grid(shape: tuple[int, int, int], dtype: str, seed: int) -> NDArray[np.floating]:
+    """Values of many magnitudes and both signs; no two sums round alike."""
+    rng = np.random.default_rng(seed)
+    return (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(dtype)
+
+
+def check(stencil: Stencil, dtype: str, isa: str, planes: int, rows: int, nx: int, seed: int = 1) -> None:
+    """One call on a grid with `planes` planes and `rows` rows to update; compares whole planes, padding and all."""
+    rz, ry, _ = stencil.radii
+    array = grid((planes + 2 * rz, rows + 2 * ry, nx), dtype, seed)
+    kernel = compile_kernel(stencil, dtype, isa)
+    updated = advance(stencil, array, {"k": 0.7} if stencil.parameters and stencil.parameters[0].name == "k" else {}, 1)
+    values = {"k": 0.7} if stencil.parameters and stencil.parameters[0].name == "k" else {}
+    y = (ry, ry + rows)
+    assert same_bits(call(kernel, stencil, values, array, y), expected(stencil, array, updated, y))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("isa", available_isas())
+@pytest.mark.parametrize("name", sorted(STENCILS))
+def test_built_in_kernels_equal_the_oracle(name: str, isa: str, dtype: str) -> None:
+    """Protects the stencils people use, for every number of planes and rows a call may have, and odd rows of cells."""
+    stencil = STENCILS[name]()
+    for planes in (1, 2, 3, 4):
+        for rows, nx in ((1, 50), (2, 16), (3, 1), (5, 33), (9, 129)):
+            check(stencil, dtype, isa, planes, rows, nx, seed=planes * rows)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("isa", available_isas())
+@pytest.mark.parametrize("name", sorted(SPECIAL))
+def test_special_kernels_equal_the_oracle(name: str, isa: str, dtype: str) -> None:
+    """Protects every branch of the generator."""
+    stencil = Stencil(name, {U: SPECIAL[name]})
+    for planes, rows, nx in ((1, 1, 7), (2, 3, 70), (3, 4, 65), (4, 7, 48)):
+        check(stencil, dtype, isa, planes, rows, nx)
+
+
+@pytest.mark.parametrize("isa", available_isas())
+@pytest.mark.parametrize("lines", [(0, 1), (1, 3), (2, 4), (3, 3)])
+def test_a_call_writes_only_the_cells_asked_for(isa: str, lines: tuple[int, int]) -> None:
+    """Protects neighbours in space-time: rows and 64-byte lines outside of the block stay as they were."""
+    stencil = STENCILS["heat13"]()
+    array = grid((6, 9, 58), "float32", 5)
+    updated = advance(stencil, array, {}, 1)
+    for rows in ((2, 7), (3, 4), (4, 4)):
+        got = call(compile_kernel(stencil, "float32", isa), stencil, {}, array, rows, lines)
+        assert same_bits(got, expected(stencil, array, updated, rows, lines))
+
+
+offsets = st.tuples(st.integers(-4, 4), st.integers(-4, 4), st.integers(-4, 4))
+leaves = st.one_of(
+    offsets.map(lambda offset: U[offset]),
+    st.just(K),
+    st.floats(-8, 8, allow_nan=False).map(sympy.Float),
+    st.fractions(-3, 3, max_denominator=7).map(lambda f: sympy.Rational(f.numerator, f.denominator)),
+)
+
+
+def join(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Expressions one level deeper. Divisors stay away from zero, so that no NaN arises whose bits may differ."""
+    return st.one_of(
+        st.lists(inner, min_size=2, max_size=6).map(lambda terms: sum(terms, sympy.S.Zero)),
+        st.tuples(inner, inner).map(lambda pair: pair[0] * pair[1]),
+        st.tuples(inner, inner).map(lambda pair: pair[0] / (2 + abs(pair[1]))),
+        st.tuples(inner, inner).map(lambda pair: sympy.Max(*pair)),
+        st.tuples(inner, inner).map(lambda pair: sympy.Min(*pair)),
+        inner.map(lambda one: sympy.sqrt(1 + abs(one))),
+        inner.map(lambda one: one**2),
+        inner.map(lambda one: -one),
+    )
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    expression=st.recursive(leaves, join, max_leaves=12),
+    dtype=st.sampled_from(["float32", "float64"]),
+    isa=st.sampled_from(available_isas()),
+    planes=st.integers(1, 4),
+    rows=st.integers(1, 9),
+    nx=st.integers(1, 90),
+    seed=st.integers(0, 99),
+)
+def test_random_kernels_equal_the_oracle(
+    expression: Any, dtype: str, isa: str, planes: int, rows: int, nx: int, seed: int
+) -> None:
+    """Protects the user's own stencils: whatever expression, the kernel rounds exactly where the oracle does."""
+    check(Stencil("random", {U: expression}), dtype, isa, planes, rows, nx, seed)
+
+
+@pytest.mark.parametrize("isa", available_isas())
+def test_products_and_sums_are_not_fused(isa: str) -> None:
+    """Protects against contraction: with a fused multiply-add the rounding error of the product would be left over."""
+    stencil = Stencil("fuse", {U: CENTRE * U[0, 0, 1] + U[0, 1, 0]})
+    a = np.float32(1 + 2**-12)
+    array = np.full((1, 3, 40), a, np.float32)
+    array[0, 2] = -(a * a)
+    got = call(compile_kernel(stencil, "float32", isa), stencil, {}, array, (1, 2))
+    assert (got[0, 1, 1:39] == 0).all()
+
+
+@pytest.mark.parametrize("name", sorted(STENCILS))
+def test_generated_text_is_a_function_of_the_content_alone(name: str) -> None:
+    """Protects the cache and the bits: no set, hash or earlier call may change the order of operations."""
+    for vector_bytes in VECTOR_BYTES.values():
+        texts = {generate(STENCILS[name](), "float32", vector_bytes) for _ in range(3)}
+        texts.add(generate(Stencil.from_json(STENCILS[name]().to_json()), "float32", vector_bytes))
+        assert len(texts) == 1
