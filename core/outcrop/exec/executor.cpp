@@ -98,6 +98,7 @@ void Executor::perform(const UpdateAction &action) {
 }
 
 void Executor::perform(const WriteAction &action) {
+  admit(action.z1);  // planes of the rim may be written without ever having been used
   if (options_.checksum) {
     const Timer timer(counters_.seconds_checksum);
     team_.for_each(action.z1 - action.z0, [&](long i) {

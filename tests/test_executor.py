@@ -1,0 +1,163 @@
+"""The executor gives the oracle's bits, for every plan, grid, tiling, thread count, backend and window size."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from outcrop import _core
+from outcrop.errors import CorruptionError, StorageError
+from outcrop.language.compile import compile_kernel
+from outcrop.language.library import STENCILS, find_stencil
+from outcrop.language.stencil import Stencil
+from outcrop.plan.plan import Plan
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.tuner import build
+from outcrop.run.layout import PlaneLayout, make_layout
+from outcrop.run.oracle import advance
+from outcrop.run.rehearsal import rehearse
+from strategies import MACHINE, assumed_rate, sizes_for
+
+BACKENDS = [name for name, reason in _core.probe().items() if not reason and name != "memory"]
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Plan]:
+    """A library stencil on a small odd grid with any legal plan."""
+    stencil = find_stencil(draw(st.sampled_from(sorted(STENCILS))))
+    shape = draw(st.tuples(st.integers(1, 30), st.integers(1, 24), st.integers(1, 40)))
+    layout = make_layout(shape, draw(st.sampled_from(["float32", "float64"])), draw(st.none() | st.integers(1, 5)))
+    problem = Problem(
+        stencil.name, stencil.radii, shape, layout.dtype, draw(st.integers(1, 12)), layout.pitch_bytes,
+        layout.plane_bytes, layout.record_bytes, in_place=draw(st.booleans()),
+    )  # fmt: skip
+    scheme = SCHEMES[draw(st.sampled_from(sorted(SCHEMES)))]
+    return stencil, problem, build(problem, scheme, draw(sizes_for(problem)), MACHINE, assumed_rate)
+
+
+@settings(max_examples=150, deadline=None)
+@given(runs(), st.integers(1, 4), st.sampled_from(BACKENDS), st.integers(0, 2**32 - 1))
+def test_executor_gives_the_oracles_bits(
+    run: tuple[Stencil, Problem, Plan], threads: int, backend: str, seed: int
+) -> None:
+    """Protects promise 1: same bits, whatever the plan, the threads and the storage."""
+    stencil, problem, plan = run
+    initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        result, moved = execute(Path(folder), stencil, plan, initial, threads, backend)
+    assert np.array_equal(result, advance(stencil, initial, {}, problem.steps))
+    assert moved == (plan.predicted.bytes_read, plan.predicted.bytes_written)
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs(), st.integers(0, 2**32 - 1))
+def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Problem, Plan], seed: int) -> None:
+    """Protects the meaning of the actions: NumPy doing them one by one gets what plain stepping gets."""
+    stencil, problem, plan = run
+    initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
+    assert np.array_equal(rehearse(plan, stencil, {}, initial), advance(stencil, initial, {}, problem.steps))
+
+
+def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
+    """Protects that a byte changed on disk stops the run and that file, offset and plane are named."""
+    stencil, problem, plan = small_run()
+    initial = np.ones(problem.shape, problem.dtype)
+
+    def damage(files: list[Path], layout: PlaneLayout) -> None:
+        shard, offset = layout.locate(5)
+        with files[shard].open("r+b") as file:
+            file.seek(offset + 100)
+            file.write(b"\x01")
+
+    with pytest.raises(CorruptionError, match=r"plane 5 .*a\.0, offset \d+"):
+        execute(tmp_path, stencil, plan, initial, 2, "auto", damage)
+
+
+@pytest.mark.parametrize("faults", [{"error_at": 7, "seed": 1}, {"full_after_bytes": 20000}])
+def test_a_failed_transfer_is_named(tmp_path: Path, faults: dict[str, float]) -> None:
+    """Protects that an I/O error or a full disk stops the run with file, offset and length."""
+    stencil, problem, plan = small_run()
+    with pytest.raises(StorageError, match=r"[ab]\.\d, offset \d+, length \d+"):
+        execute(tmp_path, stencil, plan, np.ones(problem.shape, problem.dtype), 2, "threads", faults=faults)
+
+
+def test_short_and_repeated_transfers_are_completed(tmp_path: Path) -> None:
+    """Protects that short transfers and EAGAIN change nothing but the time."""
+    stencil, problem, plan = small_run()
+    initial = np.random.default_rng(3).random(problem.shape).astype(problem.dtype)
+    faults = {"short_rate": 0.5, "again_rate": 0.3, "seed": 5}
+    result, _ = execute(tmp_path, stencil, plan, initial, 2, "threads", faults=faults)
+    assert np.array_equal(result, advance(stencil, initial, {}, problem.steps))
+
+
+def small_run() -> tuple[Stencil, Problem, Plan]:
+    from outcrop.plan.plan import Sizes
+
+    stencil = find_stencil("heat7")
+    layout = make_layout((20, 40, 50), "float32")
+    problem = Problem(
+        "heat7", stencil.radii, layout.shape, "float32", 8, layout.pitch_bytes, layout.plane_bytes, layout.record_bytes
+    )
+    return stencil, problem, build(problem, SCHEMES["wavefront"], Sizes(4, 3, 2), MACHINE, assumed_rate)
+
+
+def execute(  # type: ignore[no-untyped-def]
+    folder: Path, stencil: Stencil, plan: Plan, initial: NDArray[np.floating], threads: int, backend: str, damage=None, faults=None
+) -> tuple[NDArray[np.floating], tuple[int, int]]:
+    """Run `plan` on files in `folder`; returns the final grid and the bytes read and written."""
+    problem = plan.problem
+    layout = make_layout(problem.shape, problem.dtype, 7)
+    arrays = [[folder / f"{name}.{shard}" for shard in range(layout.shards)] for name in "ab"]
+    for file in (file for files in arrays for file in files):
+        _core.create_file(str(file), layout.shard_planes * layout.record_bytes)
+    put(layout, arrays[0], initial)
+    if damage:
+        damage(arrays[0], layout)
+    stencil_kernel = compile_kernel(stencil, problem.dtype)
+    store = _core.Store([str(file) for files in arrays for file in files], backend=backend, writable=True, faults=faults or {})
+    executor = _core.make_executor(
+        problem, plan.sizes, *plan.ring_planes, levels_max=max(one.levels for one in plan.passes),
+        kernel=stencil_kernel.address, scalars=np.array(stencil.scalars({}), problem.dtype).tobytes(), threads=threads,
+        checksum=True, store=store,
+    )  # fmt: skip
+    source = 0
+    for one in plan.passes:
+        target = source if problem.in_place else 1 - source
+        executor.run(one.actions, source * layout.shards, target * layout.shards, layout.shard_planes)
+        source = target
+    counters = executor.counters()
+    del executor
+    store.close()
+    return get(layout, arrays[source]), (counters["bytes_read"], counters["bytes_written"])
+
+
+def put(layout: PlaneLayout, files: list[Path], grid: NDArray[np.floating]) -> None:
+    """Write records by an independent way: NumPy, ordinary file writes, zero padding."""
+    for z, plane in enumerate(grid):
+        padded = np.zeros((layout.shape[1], layout.pitch_cells), layout.dtype)
+        padded[:, : layout.shape[2]] = plane
+        record = padded.tobytes()
+        record += _core.crc32c(record).to_bytes(4, "little")
+        shard, offset = layout.locate(z)
+        with files[shard].open("r+b") as file:
+            file.seek(offset)
+            file.write(record.ljust(layout.record_bytes, b"\0"))
+
+
+def get(layout: PlaneLayout, files: list[Path]) -> NDArray[np.floating]:
+    """Read records the same way and check their checksums."""
+    planes = []
+    for z in range(layout.shape[0]):
+        shard, offset = layout.locate(z)
+        record = files[shard].read_bytes()[offset : offset + layout.record_bytes]
+        plane, crc = record[: layout.plane_bytes], record[layout.plane_bytes : layout.plane_bytes + 4]
+        assert _core.crc32c(plane) == int.from_bytes(crc, "little"), f"plane {z}"
+        planes.append(np.frombuffer(plane, layout.dtype).reshape(layout.shape[1], -1)[:, : layout.shape[2]])
+    return np.stack(planes)
