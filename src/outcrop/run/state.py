@@ -12,7 +12,7 @@ A pass is a transaction. It reads the current array, generation g, and writes ge
     commit:  manifest.json.tmp ──► fsync ──► rename ──► fsync folder     the rename is the moment of truth
              u -> .u.1                                                   killed before this: mended when opened
 
-In place there is one array, so the manifest is marked "in flight" before the first write, and a run that dies after that
+In place there is one array, so the manifest is marked "in flight" before the first write; a run that dies after that
 has lost its state; opening it says so. Whoever changes a run holds a lock on the folder meanwhile; readers need none.
 """
 
