@@ -8,10 +8,11 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("svg")
-matplotlib.rcParams["svg.hashsalt"] = "outcrop"  # the same file from every run
-matplotlib.rcParams["svg.fonttype"] = "none"
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+
+matplotlib.rcParams["svg.hashsalt"] = "outcrop"  # the same file from every run
+matplotlib.rcParams["svg.fonttype"] = "none"
 
 LEVELS = 6
 SLAB = 4  # planes of one slab
