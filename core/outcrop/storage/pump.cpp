@@ -120,7 +120,9 @@ bool Pump::gather_from(Queue &queue) {
   const Ticket ticket = queue.ring[queue.first];
   Entry &next = entry(ticket);
   if (!complete(next.request.after)) return false;
-  const std::size_t length = std::min(options_.piece_bytes, next.request.length - next.issued);
+  // A rest of less than half a piece goes with the last: a record is often a few KiB longer than a round number.
+  const std::size_t rest = next.request.length - next.issued;
+  const std::size_t length = rest <= options_.piece_bytes + options_.piece_bytes / 2 ? rest : options_.piece_bytes;
   if (in_flight_ > 0 && in_flight_bytes_ + length > options_.in_flight_bytes) return false;
   const std::size_t number = free_pieces_.back();
   free_pieces_.pop_back();
