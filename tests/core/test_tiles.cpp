@@ -1,0 +1,107 @@
+// Protects the cut of a slab into tiles: every row of every level is updated exactly once, and the few tiles a tile waits
+// for are enough for all that it reads and overwrites.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "outcrop/exec/tiles.hpp"
+
+namespace outcrop {
+namespace {
+
+struct Cut {
+  std::string name;
+  long levels, rows, reach;
+  std::vector<Tile> tiles;
+};
+
+std::vector<Cut> all_cuts() {
+  std::vector<Cut> cuts;
+  for (long levels : {1, 2, 3, 4, 5, 7, 12, 17})
+    for (long rows : {1, 2, 3, 5, 8, 13, 31, 64})
+      for (long skew : {1, 2, 3}) {
+        const std::string name =
+            std::to_string(levels) + " levels of " + std::to_string(rows) + " rows, skew " + std::to_string(skew);
+        for (long diamond : {1, 2, 3, 4, 8, 20})
+          cuts.push_back({name + ", diamond " + std::to_string(diamond), levels, rows, skew,
+                          diamond_tiles(levels, rows, skew, diamond)});
+        for (long block : {1, 3, 16, 100})
+          cuts.push_back(
+              {name + ", blocks of " + std::to_string(block), levels, rows, skew, sweep_tiles(levels, rows, block)});
+      }
+  return cuts;
+}
+
+bool holds(const Tile &tile, long level, long y) {
+  const long inset = tile.slope * std::labs(level - tile.centre);
+  return level >= tile.level_first && level <= tile.level_last && y >= tile.y_low + inset && y < tile.y_high - inset;
+}
+
+// owners[level][row] is the tile that updates it, -1 if none does.
+std::vector<std::vector<long>> owners_of(const Cut &cut) {
+  const auto rows = static_cast<std::size_t>(cut.rows), levels = static_cast<std::size_t>(cut.levels);
+  std::vector<std::vector<long>> owners(levels + 1, std::vector<long>(rows, -1));
+  for (std::size_t i = 0; i < cut.tiles.size(); ++i)
+    for (std::size_t level = 1; level <= levels; ++level)
+      for (std::size_t y = 0; y < rows; ++y)
+        if (holds(cut.tiles[i], static_cast<long>(level), static_cast<long>(y)))
+          owners[level][y] = static_cast<long>(i);
+  return owners;
+}
+
+TEST(Tiles, CoverEveryRowOfEveryLevelOnce) {
+  for (const Cut &cut : all_cuts())
+    for (long level = 1; level <= cut.levels; ++level)
+      for (long y = 0; y < cut.rows; ++y) {
+        int count = 0;
+        for (const Tile &tile : cut.tiles) count += holds(tile, level, y) ? 1 : 0;
+        ASSERT_EQ(count, 1) << cut.name << ": level " << level << " row " << y;
+      }
+}
+
+// Tiles are handed out in ascending order: one that waited for a later one would wait for ever.
+TEST(Tiles, NeedOnlyEarlierTiles) {
+  for (const Cut &cut : all_cuts())
+    for (std::size_t i = 0; i < cut.tiles.size(); ++i) {
+      const Tile &tile = cut.tiles[i];
+      if (tile.needs_first == tile.needs_end) continue;
+      ASSERT_GE(tile.needs_first, 0) << cut.name;
+      ASSERT_LT(tile.needs_first, tile.needs_end) << cut.name;
+      ASSERT_LE(tile.needs_end, static_cast<long>(i)) << cut.name;
+    }
+}
+
+// Row y of level t reads rows y - r .. y + r of level t - 1. These are also the last readers of what it overwrites, level t - 2
+// of row y, so one condition covers both hazards: their tiles are this one, or finished before it begins.
+TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
+  for (const Cut &cut : all_cuts()) {
+    std::vector<std::vector<bool>> before(cut.tiles.size(), std::vector<bool>(cut.tiles.size(), false));
+    for (std::size_t i = 0; i < cut.tiles.size(); ++i)
+      for (long need = cut.tiles[i].needs_first; need < cut.tiles[i].needs_end; ++need) {
+        const auto &further = before[static_cast<std::size_t>(need)];
+        for (std::size_t j = 0; j < i; ++j)
+          if (further[j]) before[i][j] = true;
+        before[i][static_cast<std::size_t>(need)] = true;
+      }
+    const auto owners = owners_of(cut);
+    for (long level = 2; level <= cut.levels; ++level)
+      for (long y = 0; y < cut.rows; ++y)
+        for (long other = std::max(0L, y - cut.reach); other <= std::min(cut.rows - 1, y + cut.reach); ++other) {
+          const long own = owners[static_cast<std::size_t>(level)][static_cast<std::size_t>(y)];
+          const long read = owners[static_cast<std::size_t>(level - 1)][static_cast<std::size_t>(other)];
+          ASSERT_TRUE(own == read || before[static_cast<std::size_t>(own)][static_cast<std::size_t>(read)])
+              << cut.name << ": row " << y << " of level " << level << " (tile " << own << ") does not wait for row "
+              << other << " (tile " << read << ")";
+        }
+  }
+}
+
+// What makes tiles run side by side: a diamond waits for at most the two below it.
+TEST(Tiles, DiamondsWaitForTwoAtMost) {
+  for (const Tile &tile : diamond_tiles(40, 200, 2, 5)) EXPECT_LE(tile.needs_end - tile.needs_first, 2);
+}
+
+}  // namespace
+}  // namespace outcrop

@@ -1,0 +1,179 @@
+// Protects the order of updates. Rows carry a stamp instead of values: who they are and which level they have reached.
+// A kernel that computes nothing checks that every row it would read has exactly the level before its own, that
+// the row it overwrites is two levels back, and then stamps it. Any wrong order, address or missing wait shows up as a wrong
+// stamp, and under the thread sanitizer as a race.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "outcrop/exec/traverse.hpp"
+
+namespace outcrop {
+namespace {
+
+struct Stamp {
+  std::int32_t level, z, y, guard;
+};
+
+constexpr std::int32_t guard_value = 12345;
+
+// What the checking kernel needs to know, handed over where parameters of a stencil go.
+struct Check {
+  Grid grid;
+  long planes_most;
+  std::atomic<long> rows_updated{0}, faults{0}, faults_wide{0};
+};
+
+bool is_rim(const Grid &grid, long z, long y) {
+  return z < grid.first_plane() || z >= grid.end_plane() || y < grid.first_row() || y >= grid.end_row();
+}
+
+void checking_kernel(const outcrop_block *block) {
+  // The one place where the kernel's `const void *` is more than numbers.
+  Check &check = *static_cast<Check *>(const_cast<void *>(block->scalars));
+  const Grid &grid = check.grid;
+  if (block->planes < 1 || block->planes > check.planes_most || block->y0 >= block->y1 || block->x0 != 0 ||
+      block->x1 != block->pitch || block->nx != grid.nx)
+    check.faults_wide.fetch_add(1);
+  const auto row = [&](const void *plane, long y) {
+    return reinterpret_cast<const Stamp *>(static_cast<const std::byte *>(plane) +
+                                           static_cast<std::size_t>(y) * grid.pitch_bytes);
+  };
+  for (long k = 0; k < block->planes; ++k)
+    for (long y = block->y0; y < block->y1; ++y) {
+      const Stamp centre = *row(block->source[0][k], y);
+      bool good = centre.y == y && !is_rim(grid, centre.z, y) && centre.guard == guard_value;
+      for (long dz = -grid.radius_z; dz <= grid.radius_z; ++dz)
+        for (long dy = -grid.radius_y; dy <= grid.radius_y; ++dy) {
+          const Stamp other = *row(block->source[0][k + dz], y + dy);
+          const bool rim = is_rim(grid, centre.z + dz, y + dy);
+          good = good && other.z == centre.z + dz && other.y == y + dy && (rim || other.level == centre.level);
+        }
+      Stamp *target = const_cast<Stamp *>(row(block->target[0][k], y));
+      // Level 1 may overwrite anything: what its slot held belonged to a plane that has left the window.
+      if (centre.level >= 1)
+        good = good && target->z == centre.z && target->y == y && target->level == centre.level - 1;
+      *target = Stamp{centre.level + 1, centre.z, centre.y, guard_value};
+      check.rows_updated.fetch_add(1, std::memory_order_relaxed);
+      if (!good) check.faults.fetch_add(1, std::memory_order_relaxed);
+    }
+}
+
+struct Case {
+  long nz, ny, radius_z, radius_y, skew, levels, slab;
+  Tiling tiling;
+  unsigned threads;
+};
+
+std::ostream &operator<<(std::ostream &out, const Case &c) {
+  return out << c.nz << "x" << c.ny << " radii " << c.radius_z << "," << c.radius_y << " skew " << c.skew << " levels "
+             << c.levels << " slab " << c.slab << " diamond " << c.tiling.diamond << " planes " << c.tiling.planes
+             << " threads " << c.threads;
+}
+
+Grid grid_of(const Case &c) {
+  Grid grid;
+  grid.nz = c.nz, grid.ny = c.ny, grid.nx = 5;
+  grid.radius_z = c.radius_z, grid.radius_y = c.radius_y, grid.skew = c.skew;
+  grid.item_bytes = 4, grid.pitch_bytes = 64;
+  grid.plane_bytes = static_cast<std::size_t>(c.ny) * 64;
+  grid.record_bytes = (grid.plane_bytes + 4 + 4095) / 4096 * 4096;
+  return grid;
+}
+
+void stamp_plane(const Grid &grid, std::byte *plane, long z, std::int32_t level) {
+  for (long y = 0; y < grid.ny; ++y)
+    *reinterpret_cast<Stamp *>(plane + y * 64) =
+        Stamp{level, static_cast<std::int32_t>(z), static_cast<std::int32_t>(y), guard_value};
+}
+
+// The odd ring gets what a Copy gives it: the rim, and here the identity of every row.
+void run_case(const Case &c) {
+  const Grid grid = grid_of(c);
+  const long planes = std::min(grid.nz, c.slab + c.skew * (c.levels + 1));  // the fewest that hold a slab and its reach
+  const Window window(grid, {planes, planes});
+  Check check{grid, c.tiling.planes, {}, {}, {}};
+  Team team(c.threads);
+  Traverse traverse(grid, window, checking_kernel, &check, c.tiling, c.levels);
+  traverse.set_levels(c.levels);
+  const std::atomic<bool> cancelled{false};
+  long read = 0, copied = 0, done = grid.first_plane();
+  const long zeta_end = grid.end_plane() + c.skew * (c.levels - 1);
+  for (long zeta = grid.first_plane(); zeta < zeta_end; zeta += c.slab) {
+    const Slab slab{zeta, std::min(zeta + c.slab, zeta_end), c.levels};
+    for (; read < std::min(grid.nz, slab.zeta1 + c.skew); ++read)
+      stamp_plane(grid, window.ring(0).plane(read), read, 0);
+    for (; copied < std::min(grid.nz, slab.zeta1); ++copied)
+      stamp_plane(grid, window.ring(1).plane(copied), copied, -1);
+    traverse.update(team, slab, cancelled);
+    for (; done < std::min(grid.end_plane(), slab.zeta1 - c.skew * (c.levels - 1)); ++done)
+      for (long y = grid.first_row(); y < grid.end_row(); ++y) {
+        const auto *stamp = reinterpret_cast<const Stamp *>(window.ring(c.levels).plane(done) + y * 64);
+        ASSERT_EQ(stamp->level, c.levels) << c << ": plane " << done << " row " << y;
+        ASSERT_EQ(stamp->z, done) << c;
+      }
+  }
+  const long rows = (grid.end_plane() - grid.first_plane()) * (grid.end_row() - grid.first_row()) * c.levels;
+  EXPECT_EQ(done, grid.end_plane()) << c;
+  EXPECT_EQ(check.rows_updated.load(), rows) << c;
+  EXPECT_EQ(check.faults.load(), 0) << c;
+  EXPECT_EQ(check.faults_wide.load(), 0) << c;
+  EXPECT_EQ(traverse.cells_updated(), static_cast<std::uint64_t>(rows * grid.nx)) << c;
+}
+
+TEST(Traverse, UpdatesInALegalOrder) {
+  const long radii[][3] = {{1, 1, 1}, {2, 2, 2}, {1, 3, 3}, {3, 0, 3}, {0, 2, 2}, {0, 0, 1}};
+  for (const auto &radius : radii)
+    for (long levels : {1, 2, 5, 8})
+      for (long slab : {1, 3, 7, 100})
+        for (long diamond : {0, 1, 2, 5})
+          for (long planes : {1, 2, 4})
+            run_case({17, 23, radius[0], radius[1], radius[2], levels, slab, {diamond, 4, planes}, 2});
+}
+
+TEST(Traverse, TakesGridsSmallerThanADiamond) {
+  for (long nz : {3, 4, 6})
+    for (long ny : {3, 4, 9}) run_case({nz, ny, 1, 1, 1, 12, 2, {8, 16, 2}, 3});
+}
+
+TEST(Traverse, ManyThreadsShareManyTiles) {
+  for (unsigned threads : {1u, 2u, 4u, 7u}) run_case({30, 120, 1, 1, 1, 12, 11, {3, 16, 2}, threads});
+}
+
+TEST(Traverse, FewerLevelsThanPrepared) {
+  const Case c{9, 12, 1, 1, 1, 6, 50, {2, 16, 2}, 2};
+  const Grid grid = grid_of(c);
+  const Window window(grid, {grid.nz, grid.nz});
+  Check check{grid, 2, {}, {}, {}};
+  Team team(2);
+  Traverse traverse(grid, window, checking_kernel, &check, c.tiling, c.levels);
+  const std::atomic<bool> cancelled{false};
+  for (long levels : {6L, 1L, 4L}) {
+    for (long z = 0; z < grid.nz; ++z) stamp_plane(grid, window.ring(0).plane(z), z, 0);
+    for (long z = 0; z < grid.nz; ++z) stamp_plane(grid, window.ring(1).plane(z), z, -1);
+    const long before = check.rows_updated.load();
+    traverse.set_levels(levels);
+    traverse.update(team, {1, grid.end_plane() + levels - 1, levels}, cancelled);
+    EXPECT_EQ(check.rows_updated.load() - before, 7 * 10 * levels);
+    EXPECT_EQ(check.faults.load(), 0);
+  }
+}
+
+// Ctrl-C must not wait for a slab, and waiting tiles must not wait for ones that are skipped.
+TEST(Traverse, StopsAtOnceWhenCancelled) {
+  const Case c{40, 200, 1, 1, 1, 20, 50, {2, 16, 2}, 3};
+  const Grid grid = grid_of(c);
+  const Window window(grid, {grid.nz, grid.nz});
+  Check check{grid, 2, {}, {}, {}};
+  Team team(3);
+  Traverse traverse(grid, window, checking_kernel, &check, c.tiling, c.levels);
+  const std::atomic<bool> cancelled{true};
+  traverse.update(team, {1, 50, 20}, cancelled);
+  EXPECT_EQ(check.rows_updated.load(), 0);
+}
+
+}  // namespace
+}  // namespace outcrop
