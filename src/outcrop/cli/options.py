@@ -78,15 +78,15 @@ class Request:
 
 def make_simulation(request: Request) -> tuple[Simulation, Source]:
     """The simulation that was asked for, and its initial values. Nothing is created; InputError for what cannot be."""
-    from outcrop.run.initial import parse_initial
+    from outcrop.run.initial import parse_source
     from outcrop.run.simulation import Simulation
 
     if request.steps < 1:
         raise InputError(f"-t {request.steps}: the number of steps must be at least 1")
-    source = parse_initial(request.initial)
+    source = parse_source(request.initial, _shape(request.size))
     simulation = Simulation(
         request.stencil,
-        _shape(request.size, source),
+        source.shape,
         dtype=request.dtype,
         directory=list(request.directories),
         memory=request.memory,
@@ -131,15 +131,10 @@ def check_output(path: Path | None, option: str) -> None:
         raise InputError(f"{option} {path}: no permission to write it")
 
 
-def _shape(size: tuple[int, int, int] | None, source: Source) -> tuple[int, int, int]:
+def _shape(size: tuple[int, int, int] | None) -> tuple[int, int, int] | None:
     if size is None:
-        if source.shape is None:
-            raise InputError("-n NX NY NZ is missing; only --init FILE can stand in for it")
-        return source.shape
+        return None
     nx, ny, nz = size
     if min(size) < 1:
         raise InputError(f"-n {nx} {ny} {nz}: all three sizes must be at least 1")
-    if source.shape is not None and source.shape != (nz, ny, nx):
-        z, y, x = source.shape
-        raise InputError(f"{source.name} holds {x} x {y} x {z} cells (x, y, z), but -n asks for {nx} x {ny} x {nz}")
     return nz, ny, nx

@@ -25,6 +25,8 @@ def run(
     force: options.Force = False,
 ) -> None:
     """Run a simulation and leave its result in WHERE as a Zarr array."""
+    from outcrop.run.initial import scan_finite
+
     options.check_output(json, "--json")
     simulation, source = options.make_simulation(
         options.Request(
@@ -34,7 +36,7 @@ def run(
     )  # fmt: skip
     simulation.prepare(steps)
     if check_finite:
-        source.check_finite(simulation.shape, dtype)
+        scan_finite(source, dtype)
     simulation["u"] = source
     report = simulation.run(steps, progress="none" if quiet else "lines")
     if json is not None:

@@ -1,0 +1,46 @@
+"""Outcrop: stencil simulations on grids larger than memory, at the speed of memory.
+
+    import outcrop as oc
+    sim = oc.Simulation(oc.stencils.heat(ndim=3), shape=(2048, 1024, 1024), directory="run.oc", memory="1GiB")
+    sim["u"] = volume
+    report = sim.run(steps=1000)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from outcrop import errors
+
+if TYPE_CHECKING:
+    from outcrop.language import library as stencils
+    from outcrop.language.stencil import Field, Parameter, Stencil
+    from outcrop.run.report import Report
+    from outcrop.run.simulation import Simulation, open
+
+__all__ = ["Field", "Parameter", "Report", "Simulation", "Stencil", "errors", "open", "stencils"]
+__version__ = "0.1.0"
+
+# Loaded when first used, so that `outcrop --help` and `outcrop info` need neither NumPy nor SymPy.
+_HOMES = {
+    "Field": ("outcrop.language.stencil", "Field"),
+    "Parameter": ("outcrop.language.stencil", "Parameter"),
+    "Report": ("outcrop.run.report", "Report"),
+    "Simulation": ("outcrop.run.simulation", "Simulation"),
+    "Stencil": ("outcrop.language.stencil", "Stencil"),
+    "open": ("outcrop.run.simulation", "open"),
+    "stencils": ("outcrop.language.library", ""),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'outcrop' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    loaded = import_module(module)
+    return getattr(loaded, attribute) if attribute else loaded
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

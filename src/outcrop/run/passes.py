@@ -1,0 +1,94 @@
+"""Run the passes of a plan, commit each, and stay interruptible.
+
+    calling thread:  show progress, take Ctrl-C ──► engine.cancel()
+    worker thread:   run_pass ─► commit ─► run_pass ─► commit ...      ends within a plane or two of a cancel
+
+Ctrl-C during a commit lets it finish: a commit is atomic and takes milliseconds. In place the first Ctrl-C lets the
+pass finish, because stopping it would lose the run; the second stops it all the same.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+from outcrop.errors import InterruptedRun, OutcropError, StorageError
+from outcrop.plan.plan import Plan
+from outcrop.run.engine import Engine
+from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing
+from outcrop.run.state import State
+
+
+class PassRunner:
+    """Runs all passes of `plan` from the committed state on; `seconds` and `seconds_commit` say how long it took."""
+
+    def __init__(self, engine: Engine, state: State, plan: Plan) -> None:
+        self._engine, self._state, self._plan = engine, state, plan
+        self._first_step = state.manifest.step
+        self._passes_done = 0
+        self._stop_after_pass = False
+        self._error: BaseException | None = None
+        self.seconds = self.seconds_commit = 0.0
+
+    def run(self, progress: Progress) -> None:
+        """Run all passes, showing progress meanwhile.
+
+        Raises InterruptedRun after Ctrl-C, StorageError or CorruptionError when storage fails; all say what is intact.
+        """
+        worker = threading.Thread(target=self._work, name="outcrop-passes")
+        with progress:
+            worker.start()
+            try:
+                while worker.is_alive():
+                    try:
+                        worker.join(INTERVAL_SECONDS)
+                        progress.show(self._standing())
+                    except KeyboardInterrupt:
+                        self._interrupt()
+            except BaseException:
+                self._engine.cancel()
+                worker.join()
+                raise
+        if isinstance(self._error, InterruptedRun):
+            raise InterruptedRun(f"stopped; {self._what_is_left()}") from None
+        if isinstance(self._error, StorageError):
+            raise type(self._error)(f"{self._error}; {self._what_is_left()}") from None
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        start = time.perf_counter()
+        try:
+            for index, one in enumerate(self._plan.passes):
+                if self._stop_after_pass:
+                    raise InterruptedRun
+                self._state.begin_writing()
+                self._engine.run_pass(index, self._state.manifest.current)
+                before = time.perf_counter()
+                self._state.commit(self._state.manifest.step + one.levels)
+                self.seconds_commit += time.perf_counter() - before
+                self._passes_done += 1
+        except BaseException as error:  # handed to the calling thread, which raises it
+            self._error = error
+        self.seconds = time.perf_counter() - start
+
+    def _interrupt(self) -> None:
+        if self._state.manifest.in_place and not self._stop_after_pass:
+            self._stop_after_pass = True
+            print("finishing this pass, or an in-place run is lost; Ctrl-C again stops at once", file=sys.stderr)
+        else:
+            self._engine.cancel()
+
+    def _standing(self) -> Standing:
+        sample = self._engine.sample()
+        steps = self._state.manifest.step - self._first_step
+        return Standing(self._passes_done, steps, sample.cells_updated, sample.bytes_read, sample.bytes_written)
+
+    def _what_is_left(self) -> str:
+        manifest, path = self._state.manifest, self._state.path
+        try:
+            self._state.require_whole()
+        except OutcropError as error:
+            return str(error)
+        return f"step {manifest.step} of {manifest.target_step} is intact; go on with: outcrop resume {path}"

@@ -1,0 +1,331 @@
+"""`Simulation`: joins state on disk, initial values, engine, progress and report.
+
+    Simulation(...)    ──► everything checked, nothing made
+    sim["u"] = values  ──► directories and files made, values streamed in, generation 0 committed
+    sim.run(steps)     ──► prepare ─► Engine ─► per pass: run, commit ─► Report
+    sim["u"][z]        ──► planes of the committed generation, checksums tested
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from outcrop import _core
+from outcrop.errors import BudgetError, InputError, OutcropError
+from outcrop.language.library import find_stencil, stability
+from outcrop.language.stencil import Stencil
+from outcrop.plan.planner import find_scheme, smallest_budget_bytes
+from outcrop.plan.problem import Problem
+from outcrop.run.directory import nearest_existing
+from outcrop.run.engine import Engine, Prepared, prepare
+from outcrop.run.field import FieldView
+from outcrop.run.initial import checked_planes, make_source
+from outcrop.run.layout import make_layout, stripe_planes
+from outcrop.run.manifest import Manifest, Settings
+from outcrop.run.passes import PassRunner
+from outcrop.run.planes import Planes
+from outcrop.run.progress import make_progress
+from outcrop.run.report import Predicted, Report, peak_memory_bytes
+from outcrop.run.state import State, check_state, create_state, open_state
+from outcrop.tiers import discover
+from outcrop.units import format_bytes, parse_bytes
+
+BOUNDARIES = ("fixed",)
+
+
+class Simulation:
+    """One stencil on one grid that lives in a directory.
+
+    `stencil` is a Stencil or the name of a built-in one; `shape` is (nz, ny, nx). `directory` is one place, or several,
+    over which planes are spread. `memory` is a hard cap for the window: "1GiB", "25%" of the machine's memory, or bytes.
+    `params` are values of the stencil's parameters other than its defaults. `in_place` keeps one array instead of two,
+    and loses the run when a pass is interrupted. `force` replaces a run that is already there.
+
+    Everything is checked at once; directories are made when values are assigned, or by `run`, which starts from zeros
+    then.
+    Raises InputError for what cannot be, BudgetError with the smallest budget that works.
+    """
+
+    def __init__(
+        self,
+        stencil: Stencil | str,
+        shape: tuple[int, int, int],
+        dtype: DTypeLike = "float32",
+        directory: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = "run.oc",
+        memory: str | int = "1GiB",
+        threads: int | None = None,
+        scheme: str = "auto",
+        io: str = "auto",
+        boundary: str = "fixed",
+        params: Mapping[str, float] | None = None,
+        in_place: bool = False,
+        force: bool = False,
+    ) -> None:
+        if isinstance(stencil, str):
+            stencil = find_stencil(stencil)
+        if boundary not in BOUNDARIES:
+            raise InputError(f"boundary {boundary!r} is not available; there is {', '.join(BOUNDARIES)}")
+        places = [directory] if isinstance(directory, (str, os.PathLike)) else list(directory)
+        if not places:
+            raise InputError("a run needs a directory to live in")
+        directories = [Path(place) for place in places]
+        layout = make_layout(shape, _dtype_name(dtype))
+        manifest = Manifest(
+            identity=uuid.uuid4().hex,
+            stencil=stencil.to_json(),
+            parameters=_parameter_values(stencil, params or {}),
+            field_name=stencil.fields[0].name,
+            shape=layout.shape,
+            dtype=layout.dtype,
+            boundary=boundary,
+            directories=tuple(str(path.absolute()) for path in directories),
+            shard_planes=stripe_planes(layout.shape, layout.dtype, len(directories)),
+            in_place=in_place,
+            settings=_settings(memory, threads, scheme, io),
+        )
+        self._take(stencil, manifest, directories)
+        self._force = force
+        check_state(directories, manifest, force)
+
+    def _take(self, stencil: Stencil, manifest: Manifest, directories: list[Path]) -> None:
+        self.stencil = stencil
+        self._manifest, self._directories = manifest, directories
+        self._state: State | None = None
+        self._prepared: Prepared | None = None
+        needed = smallest_budget_bytes(self._problem(1))
+        if self.memory_bytes < needed:
+            raise BudgetError(
+                f"memory {format_bytes(self.memory_bytes)} is too small for {stencil.name} on planes of "
+                f"{format_bytes(manifest.layout.plane_bytes)}: at least {-(-needed // 1024)} KiB are needed"
+            )
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Cells along (z, y, x)."""
+        return self._manifest.shape
+
+    @property
+    def memory_bytes(self) -> int:
+        """The budget of the window."""
+        return self._manifest.settings.memory_bytes
+
+    @property
+    def directory(self) -> Path:
+        """The run's own directory."""
+        return self._directories[0]
+
+    @property
+    def step(self) -> int:
+        """Time steps from the initial values to the committed state."""
+        return self._state.manifest.step if self._state else 0
+
+    @property
+    def remaining_steps(self) -> int:
+        """Steps that were asked for and are not done yet."""
+        return self._state.manifest.target_step - self._state.manifest.step if self._state else 0
+
+    def __getitem__(self, name: str) -> FieldView:
+        """The field `name` on disk, to be indexed like an array."""
+        self._check_name(name)
+        if self._state is None:
+            raise InputError(f"{self.directory} holds no values yet; assign sim[{name!r}] first")
+        return FieldView(self._state)
+
+    def __setitem__(self, name: str, values: object) -> None:
+        """Stream values in: an array, a zarr array, a function (z0, z1) -> planes, or what `--init` accepts as text.
+
+        Raises InputError for a wrong shape or type before anything is made.
+        """
+        self._check_name(name)
+        self._load(values)
+
+    def plan(self, steps: int) -> Prepared:
+        """What `run(steps)` would do and what that should cost. Compiles the kernel; touches no directory."""
+        return self._prepare(steps, may_write=False)
+
+    def prepare(self, steps: int) -> Prepared:
+        """Compile, measure the storage where that is worth it, and plan `run(steps)`."""
+        if self._prepared is None or self._prepared.problem.steps != steps:
+            self._prepared = self._prepare(steps, may_write=True)
+        return self._prepared
+
+    def run(self, steps: int, progress: str = "auto") -> Report:
+        """Advance by `steps` steps, committing after every pass.
+
+        `progress`: "auto" shows a bar in a terminal or notebook, "lines" plain lines elsewhere too, "none" nothing.
+        Raises InterruptedRun after Ctrl-C and StorageError when storage fails; the last committed pass is intact then.
+        """
+        start = time.perf_counter()
+        prepared = self.prepare(steps)
+        if self._state is None or not self._state.has_values:
+            self._load("zeros")
+        assert self._state is not None
+        with self._state.locked():
+            state = self._state
+            state.require_whole()
+            first_step = state.manifest.step
+            state.change(target_step=first_step + steps, settings=self._manifest.settings)
+            first, second = [Path(file) for file in state.files(0)], [Path(file) for file in state.files(1)]
+            if state.manifest.in_place:
+                second = []
+            with Engine(prepared, first, second, state.layout, self._manifest.settings.io) as engine:
+                runner = PassRunner(engine, state, prepared.plan)
+                seconds_setup = time.perf_counter() - start
+                cells = _cells_updated(prepared.problem)
+                runner.run(make_progress(progress, len(prepared.plan.passes), first_step, first_step + steps, cells))
+                return self._report(prepared, engine, runner, seconds_setup)
+
+    def _report(self, prepared: Prepared, engine: Engine, runner: PassRunner, seconds_setup: float) -> Report:
+        assert self._state is not None
+        sample, manifest, guess = engine.sample(), self._state.manifest, prepared.plan.predicted
+        return Report(
+            stencil=self.stencil.name,
+            shape=self.shape,
+            dtype=manifest.dtype,
+            steps=prepared.problem.steps,
+            step=manifest.step,
+            generation=manifest.generation,
+            scheme=prepared.plan.scheme,
+            io=engine.io,
+            direct_io=engine.direct,
+            threads=manifest.settings.threads,
+            memory_budget_bytes=self.memory_bytes,
+            memory_peak_bytes=peak_memory_bytes(),
+            window_bytes=engine.memory_bytes,
+            seconds=runner.seconds,
+            seconds_setup=seconds_setup,
+            cells_updated=sample.cells_updated,
+            cell_updates_per_second=sample.cells_updated / runner.seconds,
+            bytes_read=sample.bytes_read,
+            bytes_written=sample.bytes_written,
+            seconds_read_wait=sample.seconds_read_wait,
+            seconds_write_wait=sample.seconds_write_wait,
+            seconds_update=sample.seconds_update,
+            seconds_copy=sample.seconds_copy,
+            seconds_checksum=sample.seconds_checksum,
+            seconds_commit=sample.seconds_commit + runner.seconds_commit,
+            plan=prepared.plan.to_json(),
+            predicted=Predicted(guess.seconds, guess.bytes_read, guess.bytes_written, guess.memory_bytes),
+            warning=stability(self.stencil, manifest.parameters) or "",
+        )
+
+    def _problem(self, steps: int) -> Problem:
+        layout = self._manifest.layout
+        return Problem(
+            stencil=self.stencil.name,
+            radii=self.stencil.radii,
+            shape=layout.shape,
+            dtype=layout.dtype,
+            steps=steps,
+            pitch_bytes=layout.pitch_bytes,
+            plane_bytes=layout.plane_bytes,
+            record_bytes=layout.record_bytes,
+            boundary=self._manifest.boundary,
+            in_place=self._manifest.in_place,
+        )
+
+    def _prepare(self, steps: int, may_write: bool) -> Prepared:
+        if steps < 1:
+            raise InputError(f"{steps} steps: the number of steps must be at least 1")
+        settings = self._manifest.settings
+        return prepare(
+            self.stencil,
+            self._manifest.parameters,
+            self._problem(steps),
+            [nearest_existing(path) for path in self._directories],
+            settings.memory_bytes,
+            settings.threads,
+            settings.scheme,
+            settings.io,
+            may_write,
+        )
+
+    def _load(self, values: object) -> None:
+        source = make_source(values, self.shape)
+        new = self._state is None
+        if self._state is None:
+            self._state = create_state(self._directories, self._manifest, self._force)
+        state = self._state
+        try:
+            with state.locked():
+                step = state.manifest.step
+                state.begin_writing()
+                io = self._manifest.settings.io
+                with Planes(state.target_files(), state.layout, writable=True, io=io) as planes:
+                    planes.fill(checked_planes(source, self._manifest.dtype, check_finite=False))
+                    planes.flush()
+                state.commit(step)
+        except OutcropError:
+            if new:
+                self._state = None  # the next attempt makes the directory anew
+            raise
+
+    def _check_name(self, name: str) -> None:
+        if name != self._manifest.field_name:
+            raise InputError(f"{self.stencil.name} has no field {name!r}; there is {self._manifest.field_name!r}")
+
+
+def open(
+    path: str | os.PathLike[str],
+    memory: str | int | None = None,
+    threads: int | None = None,
+    scheme: str | None = None,
+    io: str | None = None,
+) -> Simulation:
+    """The run in directory `path`, with the settings it had unless others are given.
+
+    Raises InputError when there is no run, StorageError when files of it are missing.
+    """
+    state = open_state(Path(path))
+    manifest, old = state.manifest, state.manifest.settings
+    settings = _settings(memory or old.memory_bytes, threads or old.threads, scheme or old.scheme, io or old.io)
+    simulation = Simulation.__new__(Simulation)
+    others = [Path(name) for name in manifest.directories[1:]]
+    simulation._take(Stencil.from_json(manifest.stencil), replace(manifest, settings=settings), [Path(path), *others])
+    simulation._force = False
+    simulation._state = state
+    return simulation
+
+
+def _dtype_name(dtype: DTypeLike) -> str:
+    try:
+        return np.dtype(dtype).name
+    except TypeError:
+        return str(dtype)  # for the layout to refuse
+
+
+def _parameter_values(stencil: Stencil, chosen: Mapping[str, float]) -> dict[str, float]:
+    for name, value in chosen.items():
+        if not math.isfinite(value):
+            raise InputError(f"parameter {name} = {value} must be a finite number")
+    names = [parameter.name for parameter in stencil.parameters]
+    return dict(zip(names, stencil.scalars(chosen), strict=True))
+
+
+def _settings(memory: str | int, threads: int | None, scheme: str, io: str) -> Settings:
+    count = discover.available_cores() if threads is None else threads
+    if count < 1:
+        raise InputError(f"{count} threads: at least 1 is needed")
+    if scheme != "auto":
+        find_scheme(scheme)
+    reasons = {name: reason for name, reason in _core.probe().items() if name != "memory"}
+    if io != "auto" and io not in reasons:
+        raise InputError(f"io {io!r} is unknown; there are auto, {', '.join(reasons)}")
+    if io != "auto" and reasons[io]:
+        raise InputError(f"io {io} does not work here: {reasons[io]}; auto takes what does")
+    return Settings(parse_bytes(memory, discover.memory_bytes()), count, scheme, io)
+
+
+def _cells_updated(problem: Problem) -> int:
+    """Cells that a run updates: planes without the fixed rim, whole otherwise, times steps."""
+    _, ny, nx = problem.shape
+    return (problem.end_plane - problem.first_plane) * ny * nx * problem.steps

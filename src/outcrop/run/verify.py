@@ -1,0 +1,54 @@
+"""Test every checksum of a committed state."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from outcrop.errors import CorruptionError, InputError, StorageError
+from outcrop.run.planes import Planes
+from outcrop.run.state import State, open_state
+from outcrop.run.zarr_format import index_bytes
+
+
+def find_damage(path: Path) -> tuple[list[str], int, int]:
+    """Lines that name each damaged plane and index of the run at `path`, how many checksums were tested, and the step.
+
+    Raises InputError when there is no run or no state, StorageError when a file cannot be read.
+    """
+    state = open_state(path)
+    if not state.has_values:
+        raise InputError(f"{path} holds no values yet, so there is nothing to verify")
+    layout, files = state.layout, state.current_files()
+    damage = _damaged_indices(state, files)
+    with Planes(files, layout) as planes:
+        for z0 in range(0, layout.shape[0], planes.group_planes):
+            z1 = min(z0 + planes.group_planes, layout.shape[0])
+            if _damage(planes, z0, z1):  # somewhere in this group; say where
+                damage += [line for z in range(z0, z1) for line in _damage(planes, z, z + 1)]
+    return damage, layout.shape[0] + layout.shards, state.manifest.step
+
+
+def _damage(planes: Planes, z0: int, z1: int) -> list[str]:
+    """What is first found wrong in planes z0 <= z < z1, in a list; an empty one if nothing."""
+    try:
+        for _ in planes.groups(z0, z1):
+            pass
+    except CorruptionError as error:
+        return [str(error)]
+    return []
+
+
+def _damaged_indices(state: State, files: list[str]) -> list[str]:
+    damage = []
+    for shard, name in enumerate(files):
+        offset = state.layout.records(shard) * state.layout.record_bytes
+        try:
+            with open(name, "rb") as file:
+                file.seek(offset)
+                found = file.read()
+        except OSError as error:
+            raise StorageError(f"{name}: {error.strerror}") from None
+        if found != index_bytes(state.layout, shard):
+            damage.append(f"{os.path.realpath(name)}: the index at offset {offset} is damaged")
+    return damage
