@@ -109,7 +109,14 @@ def small_run() -> tuple[Stencil, Problem, Plan]:
 
 
 def execute(  # type: ignore[no-untyped-def]
-    folder: Path, stencil: Stencil, plan: Plan, initial: NDArray[np.floating], threads: int, backend: str, damage=None, faults=None
+    folder: Path,
+    stencil: Stencil,
+    plan: Plan,
+    initial: NDArray[np.floating],
+    threads: int,
+    backend: str,
+    damage=None,
+    faults=None,
 ) -> tuple[NDArray[np.floating], tuple[int, int]]:
     """Run `plan` on files in `folder`; returns the final grid and the bytes read and written."""
     problem = plan.problem
@@ -121,7 +128,9 @@ def execute(  # type: ignore[no-untyped-def]
     if damage:
         damage(arrays[0], layout)
     stencil_kernel = compile_kernel(stencil, problem.dtype)
-    store = _core.Store([str(file) for files in arrays for file in files], backend=backend, writable=True, faults=faults or {})
+    store = _core.Store(
+        [str(file) for files in arrays for file in files], backend=backend, writable=True, faults=faults or {}
+    )
     executor = _core.make_executor(
         problem, plan.sizes, *plan.ring_planes, levels_max=max(one.levels for one in plan.passes),
         kernel=stencil_kernel.address, scalars=np.array(stencil.scalars({}), problem.dtype).tobytes(), threads=threads,

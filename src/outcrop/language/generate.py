@@ -1,17 +1,18 @@
 """From a Program to C: one function with the signature of core/outcrop/kernel/kernel.h.
 
-Rows are updated as whole aligned vectors. For each row that is read at other cells than the updated one, the vectors around the current one
-stay in registers and move along; neighbours in x are lanes shifted out of two of them, never unaligned loads:
+Rows are updated as whole aligned vectors. For each row that is read at other cells than the updated one, the
+vectors around the current one stay in registers and move along; neighbours in x are lanes shifted out of two of
+them, never unaligned loads:
 
     row (dz, dy):   | w[-1] | w[0] | w[1] |          value at dx = -1: last lane of w[-1], all but the last of w[0]
                             x ──►                    then w[-1] = w[0], w[0] = w[1], w[1] = next load
 
-One row of one plane per inner loop, planes inside rows: the rows that neighbouring planes share are then still in the
-first-level cache. Blocking several rows or planes in registers was measured and is slower here: it opens more streams than the
-prefetchers follow. Cells of the rim are put back after the row.
+One row of one plane per inner loop, planes inside rows: the rows that neighbouring planes share are then still
+in the first-level cache. Blocking several rows or planes in registers was measured and is slower here: it opens
+more streams than the prefetchers follow. Cells of the rim are put back after the row.
 
-Vectors are those of GCC and clang (`vector_size`, `__builtin_shufflevector`); with `vector_bytes` 0 the same loops are written
-for single cells, in plain C.
+Vectors are those of GCC and clang (`vector_size`, `__builtin_shufflevector`); with `vector_bytes` 0 the same
+loops are written for single cells, in plain C.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ struct outcrop_block {
 
 
 def generate(stencil: Stencil, dtype: str, vector_bytes: int) -> str:
-    """C source of the update of `stencil` in `dtype` ("float32" or "float64") with vectors of `vector_bytes` (0: none)."""
+    """C source of the update of `stencil` in `dtype` ("float32" or "float64") with vectors of `vector_bytes`
+    (0: none)."""
     lanes = max(1, vector_bytes // ITEM_BYTES[dtype])
     return "\n".join(_Writer(stencil, C_TYPES[dtype], ITEM_BYTES[dtype], lanes).lines()) + "\n"
 
@@ -72,8 +74,8 @@ class _Writer:
         radius_x = self.stencil.radii[2]
         rows = "".join(f", const {self.type} *r{i}" for i in range(len(self.rows)))
         yield (
-            f"static inline void row(const struct outcrop_block *b, {self.type} *restrict q, const {self.type} *restrict p"
-            f"{rows}) {{"
+            f"static inline void row(const struct outcrop_block *b, {self.type} *restrict q, "
+            f"const {self.type} *restrict p{rows}) {{"
         )
         yield f"  const {self.type} *s = b->scalars;"
         yield "  (void)s;"

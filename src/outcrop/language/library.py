@@ -24,22 +24,25 @@ def heat7() -> Stencil:
 def heat13() -> Stencil:
     """Heat equation, fourth order in space, explicit Euler: weights -1/12, 4/3, -5/2 along each axis.
 
-    u' = c0 u + c1 (sum of the six at distance 1) + c2 (sum of the six at distance 2), c1 = 4/3 a, c2 = -a/12, c0 = 1 - 15/2 a,
-    a = alpha dt / h^2; stable for 0 <= a <= 1/8. The defaults are those of a = 0.1.
+    u' = c0 u + c1 (sum of the six at distance 1) + c2 (sum of the six at distance 2), c1 = 4/3 a, c2 = -a/12,
+    c0 = 1 - 15/2 a, a = alpha dt / h^2; stable for 0 <= a <= 1/8. The defaults are those of a = 0.1.
     """
     u = Field("u")
     c0, c1, c2 = Parameter("c0", 0.25), Parameter("c1", 0.4 / 3), Parameter("c2", -0.1 / 12)
     near = sum(u[offset] for offset in _SIX)
     far = sum(u[2 * dz, 2 * dy, 2 * dx] for dz, dy, dx in _SIX)
     return Stencil(
-        "heat13", {u: c0 * u[0, 0, 0] + c1 * near + c2 * far}, "u' = c0*u + c1*(sum of 6 at distance 1) + c2*(sum of 6 at distance 2)"
+        "heat13",
+        {u: c0 * u[0, 0, 0] + c1 * near + c2 * far},
+        "u' = c0*u + c1*(sum of 6 at distance 1) + c2*(sum of 6 at distance 2)",
     )
 
 
 def box27() -> Stencil:
     """Weighted mean of the 27 cells around and including a cell, by how many axes a neighbour differs in.
 
-    u' = w0 u + w1 (6 faces) + w2 (12 edges) + w3 (8 corners); the defaults are the binomial weights 8, 4, 2, 1 over 64.
+    u' = w0 u + w1 (6 faces) + w2 (12 edges) + w3 (8 corners); the defaults are the binomial weights 8, 4, 2, 1
+    over 64.
     """
     u = Field("u")
     weights = [Parameter("w0", 8 / 64), Parameter("w1", 4 / 64), Parameter("w2", 2 / 64), Parameter("w3", 1 / 64)]
@@ -103,7 +106,8 @@ def weights(stencil: Stencil, values: Mapping[str, float]) -> dict[tuple[int, in
 def stability(stencil: Stencil, values: Mapping[str, float]) -> str | None:
     """One line of warning when no bound on growth holds for a linear update, None when it is bounded or not linear.
 
-    The amplification of a plane wave (von Neumann) is sampled on a lattice of wave numbers; the extremes of symmetric stencils lie there.
+    The amplification of a plane wave (von Neumann) is sampled on a lattice of wave numbers; the extremes of
+    symmetric stencils lie there.
     """
     import numpy as np
 

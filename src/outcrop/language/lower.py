@@ -1,8 +1,8 @@
 """From a SymPy expression to a Program.
 
-SymPy keeps sums and products as sets without an order, so one is chosen here, from the content alone: terms nearest the centre first, then
-by offset. Sums are balanced trees, which keeps chains of dependent additions short; products multiply scalars first, so that what
-does not depend on the cell is computed once per call.
+SymPy keeps sums and products as sets without an order, so one is chosen here, from the content alone: terms
+nearest the centre first, then by offset. Sums are balanced trees, which keeps chains of dependent additions
+short; products multiply scalars first, so that what does not depend on the cell is computed once per call.
 """
 
 from __future__ import annotations

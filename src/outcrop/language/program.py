@@ -1,7 +1,7 @@
 """The lowered form of an expression: operations in one fixed order, each using earlier ones.
 
-This order is the definition of a stencil's bits. The C generator and the NumPy oracle follow it operation by operation, every
-operation rounds once to the field's dtype, and nothing is contracted or reassociated.
+This order is the definition of a stencil's bits. The C generator and the NumPy oracle follow it operation by
+operation, every operation rounds once to the field's dtype, and nothing is contracted or reassociated.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     u, k = Field("u"), Parameter("k", 0.1)
     smooth = Stencil("smooth", {u: u[0, 0, 0] + k * (u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1])})
 
-Offsets are (z, y, x) in cells. A Stencil holds no SymPy: it is lowered at once to a Program, which is plain data, goes into the run's
-manifest and comes back from it without the user's script.
+Offsets are (z, y, x) in cells. A Stencil holds no SymPy: it is lowered at once to a Program, which is plain
+data, goes into the run's manifest and comes back from it without the user's script.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class ParameterValue:
 class Stencil:
     """One explicit update of one field. Equal stencils compute the same bits.
 
-    `program` computes the new value of a cell from the old values around it; `parameters` are in the order kernels expect them.
+    `program` computes the new value of a cell from the old values around it; `parameters` are in the order
+    kernels expect them.
     """
 
     name: str
@@ -85,7 +86,9 @@ class Stencil:
         try:
             lowered = sympy.sympify(expression, strict=True)  # strict: text would be evaluated as a program
         except sympy.SympifyError:
-            raise InputError(f"stencil {name!r}: {expression!r} is not an expression of fields and parameters") from None
+            raise InputError(
+                f"stencil {name!r}: {expression!r} is not an expression of fields and parameters"
+            ) from None
         symbols = sorted(lowered.free_symbols, key=str)
         for symbol in symbols:
             if not isinstance(symbol, Parameter):
@@ -97,10 +100,17 @@ class Stencil:
         self._set(name, (target,), parameters, program, equation or f"{target.name}' = {expression}")
 
     def _set(
-        self, name: str, fields: tuple[Field, ...], parameters: tuple[ParameterValue, ...], program: Program, equation: str
+        self,
+        name: str,
+        fields: tuple[Field, ...],
+        parameters: tuple[ParameterValue, ...],
+        program: Program,
+        equation: str,
     ) -> None:
         for key, value in zip(
-            ("name", "fields", "parameters", "program", "equation"), (name, fields, parameters, program, equation), strict=True
+            ("name", "fields", "parameters", "program", "equation"),
+            (name, fields, parameters, program, equation),
+            strict=True,
         ):
             object.__setattr__(self, key, value)
 
@@ -116,7 +126,8 @@ class Stencil:
         return max(self.radii)
 
     def scalars(self, values: Mapping[str, float]) -> tuple[float, ...]:
-        """Parameter values in kernel order: from `values`, else defaults. Raises InputError for a name there is not."""
+        """Parameter values in kernel order: from `values`, else defaults. Raises InputError for a name there is
+        not."""
         known = {parameter.name for parameter in self.parameters}
         for name in values:
             if name not in known:

@@ -1,1 +1,2 @@
-"""Plans: what will be read, updated and written, in which order, and what it should cost. Pure: no files, no threads."""
+"""Plans: what will be read, updated and written, in which order, and what it should cost. Pure: no files, no
+threads."""

@@ -1,8 +1,8 @@
 """The instructions of a plan.
 
-Each is small, frozen and means the same to the validator, the oracle, the cost model and the executor. Planes are half open
-ranges. Two rings hold the window: the even ring levels 0, 2, ..., the odd ring levels 1, 3, ...; plane z lies in slot z modulo the
-ring's size.
+Each is small, frozen and means the same to the validator, the oracle, the cost model and the executor. Planes
+are half open ranges. Two rings hold the window: the even ring levels 0, 2, ..., the odd ring levels 1, 3, ...;
+plane z lies in slot z modulo the ring's size.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ class Read:
 
 @dataclass(frozen=True)
 class Copy:
-    """Copy the rim of level 0 of planes z0 <= z < z1 into the odd ring; whole planes where they belong to the rim in z."""
+    """Copy the rim of level 0 of planes z0 <= z < z1 into the odd ring; whole planes where they belong to the
+    rim in z."""
 
     z0: int
     z1: int

@@ -25,7 +25,8 @@ class Device:
 
 @dataclass(frozen=True)
 class Machine:
-    """`checksum_bytes_per_second` is for all threads together; caches are per core (second level) and in all (last level)."""
+    """`checksum_bytes_per_second` is for all threads together; caches are per core (second level) and in all
+    (last level)."""
 
     threads: int
     memory_bytes: int

@@ -1,7 +1,8 @@
 """What a plan costs: bytes exactly, memory exactly, seconds by a model of overlapping phases.
 
-A pass is a row of slabs. While slab s is updated, slab s+1 is read and slab s-1 is written, so a slab takes the longer of its
-update and its transfers; before the first there is nothing to hide its reading behind, after the last its writing:
+A pass is a row of slabs. While slab s is updated, slab s+1 is read and slab s-1 is written, so a slab takes the
+longer of its update and its transfers; before the first there is nothing to hide its reading behind, after the
+last its writing:
 
     read    |0|1|2|3|
     update    |0|1|2|3|          seconds = read 0 + sum of max(update s, transfers s) + write last + flush
@@ -32,16 +33,23 @@ def slots_within(problem: Problem, budget_bytes: int) -> int:
 def updates_below(problem: Problem, levels: int, zeta: int) -> int:
     """Plane updates of a pass whose skewed coordinate is below `zeta`: the sum over levels of the planes passed."""
     planes = problem.end_plane - problem.first_plane
-    # Level t has passed clamp(zeta - first - skew*(t-1), 0, planes) planes: a constant part, then an arithmetic series.
+    # Level t has passed clamp(zeta - first - skew*(t-1), 0, planes) planes: a constant, then an arithmetic series.
     ahead, skew = zeta - problem.first_plane, problem.skew
     whole = max(0, min(levels, (ahead - planes) // skew + 1))
     partly = max(0, min(levels, -(-ahead // skew)))
-    count = partly - whole
-    return whole * planes + (count * ahead - skew * (partly * (partly - 1) - whole * (whole - 1)) // 2 if count > 0 else 0)
+    if partly <= whole:
+        return whole * planes
+    series = (partly * (partly - 1) - whole * (whole - 1)) // 2
+    return whole * planes + (partly - whole) * ahead - skew * series
 
 
 def predict(
-    problem: Problem, passes: tuple[Pass, ...], sizes: Sizes, ring_planes: tuple[int, int], machine: Machine, rate: UpdateRate
+    problem: Problem,
+    passes: tuple[Pass, ...],
+    sizes: Sizes,
+    ring_planes: tuple[int, int],
+    machine: Machine,
+    rate: UpdateRate,
 ) -> Prediction:
     """Bytes, memory and seconds of a whole plan."""
     cell_rate = rate(sizes)
@@ -84,7 +92,7 @@ def _pass_cost(problem: Problem, one: Pass, machine: Machine, cell_rate: float) 
                 written += (action.z1 - action.z0) * problem.record_bytes
                 cost.bytes_written += (action.z1 - action.z0) * problem.record_bytes
             case Update():
-                if not started:  # the first slab and the one read ahead are asked for together; the first is waited for
+                if not started:  # two slabs are asked for together, the first one is waited for
                     needed = min(problem.planes, action.zeta1 + problem.radius_z) * problem.record_bytes
                     cost.seconds += needed / device.read_bytes_per_second
                     read -= needed

@@ -13,8 +13,9 @@ from outcrop.plan.problem import Problem
 class Sizes:
     """The numbers a scheme is free to choose.
 
-    `levels` steps per pass (L, `bt`), `slab` planes of zeta updated together (b), `diamond` half height D of the cache tiles in
-    levels (0: plain sweeps), `sweep_rows` rows per block of a plain sweep, `planes_per_call` planes a kernel call updates.
+    `levels` steps per pass (L, `bt`), `slab` planes of zeta updated together (b), `diamond` half height D of
+    the cache tiles in levels (0: plain sweeps), `sweep_rows` rows per block of a plain sweep, `planes_per_call`
+    planes a kernel call updates.
     """
 
     levels: int

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class Problem:
     """One field on a grid, to be advanced `steps` steps.
 
-    `shape` is (nz, ny, nx) in cells and `radii` the stencil's reach along the same axes. Rows are `pitch_bytes` apart,
-    a plane is `plane_bytes`, and a plane with its checksum and padding, as it lies on disk and in memory, `record_bytes`.
+    `shape` is (nz, ny, nx) in cells and `radii` the stencil's reach along the same axes. Rows are `pitch_bytes`
+    apart, a plane is `plane_bytes`, and a plane with its checksum and padding, as it lies on disk and in
+    memory, `record_bytes`.
     """
 
     stencil: str

@@ -1,7 +1,7 @@
 """Choose sizes: list what a scheme could do in the budget, cost each by the model, take the cheapest.
 
-Two rounds, because the update rate is measured and measuring takes time: the first ranks levels and slabs with one assumed
-diamond per cache level, the second measures the best few with several diamonds.
+Two rounds, because the update rate is measured and measuring takes time: the first ranks levels and slabs with
+one assumed diamond per cache level, the second measures the best few with several diamonds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class Candidate:
 def tune(problem: Problem, scheme: Scheme, machine: Machine, budget_bytes: int, rate: UpdateRate) -> list[Candidate]:
     """Candidates measured in the last round, the chosen one first; empty when nothing fits the budget."""
     slots = slots_within(problem, budget_bytes)
-    coarse = [Candidate(s, build(problem, scheme, s, machine, _rough_rate(problem))) for s in scheme.candidates(problem, slots)]
+    coarse = [
+        Candidate(s, build(problem, scheme, s, machine, _rough_rate(problem)))
+        for s in scheme.candidates(problem, slots)
+    ]
     coarse.sort(key=lambda candidate: candidate.plan.predicted.seconds)
     fine = [
         Candidate(sizes, build(problem, scheme, sizes, machine, rate))
@@ -55,8 +58,9 @@ def tune(problem: Problem, scheme: Scheme, machine: Machine, budget_bytes: int, 
 def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) -> Iterable[Sizes]:
     """The cache tilings worth measuring for given levels and slab.
 
-    A tile's working set is about 4 r^2 D^2 rows; it should fit the second-level cache or, less well, a thread's share of the
-    last one. Diamonds higher than the levels or wider than a thread's share of the rows leave threads idle.
+    A tile's working set is about 4 r^2 D^2 rows; it should fit the second-level cache or, less well, a thread's
+    share of the last one. Diamonds higher than the levels or wider than a thread's share of the rows leave
+    threads idle.
     """
     if scheme.name == "naive":
         block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))
@@ -96,7 +100,8 @@ def build(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate
 
 
 def _slab_within(problem: Problem, scheme: Scheme, levels: int, slab: int, rings: tuple[int, int]) -> int:
-    """The thickest slab, at most `slab`, whose rings fit those there are: fewer levels may shift need from ring to ring."""
+    """The thickest slab, at most `slab`, whose rings fit those there are: fewer levels may shift need from ring
+    to ring."""
     while slab > 1:
         needed = scheme.ring_planes(problem, levels, slab)
         if all(have >= need for have, need in zip(rings, needed, strict=True)):

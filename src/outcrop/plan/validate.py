@@ -1,8 +1,9 @@
 """Prove a plan legal without touching data.
 
-A symbolic run: every slot of the two rings is represented by which plane it holds, at which level, and whether the rim is there.
-Actions take effect at once and in order, which is stricter than the executor (a transfer that is still under way counts as
-done), so what passes here cannot race there: transfers of one slot wait for each other, and nothing else touches it.
+A symbolic run: every slot of the two rings is represented by which plane it holds, at which level, and whether
+the rim is there. Actions take effect at once and in order, which is stricter than the executor (a transfer that
+is still under way counts as done), so what passes here cannot race there: transfers of one slot wait for each
+other, and nothing else touches it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Content:
 
 
 def validate(plan: Plan, budget_bytes: int | None = None) -> None:
-    """Raise IllegalPlan unless every pass of `plan` is legal, the passes add up to the steps, and memory stays in budget."""
+    """Raise IllegalPlan unless every pass of `plan` is legal, the passes add up to the steps, and memory stays
+    in budget."""
     if sum(one.levels for one in plan.passes) != plan.problem.steps:
         raise IllegalPlan(f"passes advance {sum(p.levels for p in plan.passes)} steps, not {plan.problem.steps}")
     needed = window_bytes(plan.problem, plan.ring_planes)
@@ -100,7 +102,9 @@ class _SymbolicRun:
             content = self._get(level - 1, source)
             here = content is not None and content.plane == source
             good = here and content is not None and (content.level == level - 1 or self._is_rim(source))
-            self._require(good, f"level {level} of plane {z} needs level {level - 1} of plane {source}, found {content}")
+            self._require(
+                good, f"level {level} of plane {z} needs level {level - 1} of plane {source}, found {content}"
+            )
         target = self._get(level, z)
         expected = Content(z, level - 2)  # level 1 goes over the copied rim, which counts as level -1
         self._require(target == expected, f"level {level} of plane {z} would overwrite {target}, not {expected}")

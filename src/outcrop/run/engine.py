@@ -1,8 +1,8 @@
 """Joins plan, kernel, storage and executor: the way from a problem to passes that run.
 
-    prepare()  ──► Prepared: problem, kernel, machine (measured), plan      nothing taken yet
-    Engine()   ──► window in memory, files open                             everything taken
-    run_pass() ──► one generation to the next                               nothing allocated
+prepare()  ──► Prepared: problem, kernel, machine (measured), plan      nothing taken yet
+Engine()   ──► window in memory, files open                             everything taken
+run_pass() ──► one generation to the next                               nothing allocated
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
@@ -145,12 +146,16 @@ class Engine:
         """
         target = 1 - source if self._first_files[1] else source
         self._executor.run(
-            self._plan.passes[index].actions, self._first_files[source], self._first_files[target], self._planes_per_file
+            self._plan.passes[index].actions,
+            self._first_files[source],
+            self._first_files[target],
+            self._planes_per_file,
         )
 
     def sample(self) -> Sample:
         """Counters so far; from any thread."""
-        return Sample(**self._executor.counters())
+        counters: dict[str, Any] = self._executor.counters()
+        return Sample(**counters)
 
     def cancel(self) -> None:
         """Make a running `run_pass` raise InterruptedRun soon; from any thread."""
@@ -164,5 +169,7 @@ class Engine:
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,9 @@ def advance(
     `values` are parameters that differ from their defaults. Cells within the stencil's radius of a face never change.
     """
     current = array.copy()
-    inner = tuple(slice(radius, max(radius, extent - radius)) for radius, extent in zip(stencil.radii, array.shape, strict=True))
+    inner = tuple(
+        slice(radius, max(radius, extent - radius)) for radius, extent in zip(stencil.radii, array.shape, strict=True)
+    )
     for _ in range(steps):
         following = current.copy()
         following[inner] = _update(stencil, current, values)
@@ -31,7 +34,7 @@ def _update(stencil: Stencil, array: NDArray[np.floating], values: Mapping[str, 
     """New values of all cells that are not rim."""
     scalars = stencil.scalars(values)
     dtype = array.dtype.type
-    results: list[NDArray[np.floating]] = []
+    results: list[Any] = []  # arrays, and NumPy scalars of the same dtype
     with np.errstate(all="ignore"):
         for operation in stencil.program.operations:
             match operation:
@@ -43,7 +46,8 @@ def _update(stencil: Stencil, array: NDArray[np.floating], values: Mapping[str, 
                     results.append(dtype(value))
                 case Apply(operator, operands):
                     results.append(_OPERATORS[operator](*(results[i] for i in operands)))
-    return results[-1]
+    result: NDArray[np.floating] = results[-1]
+    return result
 
 
 def _shifted(
@@ -56,7 +60,7 @@ def _shifted(
     return array[cut]
 
 
-_OPERATORS = {
+_OPERATORS: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
     "div": lambda a, b: a / b,

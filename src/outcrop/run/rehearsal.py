@@ -1,7 +1,7 @@
 """Execute a plan with NumPy: slow, obviously right, and the meaning of every action written down once more.
 
-The rings are arrays, a transfer is an assignment, and a plane is updated by stepping the stack of planes its stencil reaches: with a
-fixed boundary only the middle one changes.
+The rings are arrays, a transfer is an assignment, and a plane is updated by stepping the stack of planes its
+stencil reaches: with a fixed boundary only the middle one changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from outcrop.plan.problem import Problem
 from outcrop.run.oracle import advance
 
 
-def rehearse(plan: Plan, stencil: Stencil, scalars: Mapping[str, float], initial: NDArray[np.floating]) -> NDArray[np.floating]:
+def rehearse(
+    plan: Plan, stencil: Stencil, scalars: Mapping[str, float], initial: NDArray[np.floating]
+) -> NDArray[np.floating]:
     """The grid after all passes of `plan`, starting from `initial` of shape (nz, ny, nx)."""
     grid = initial
     for one in plan.passes:
@@ -41,7 +43,8 @@ def rehearse_pass(
 
     def slot(level: int, z: int) -> NDArray[np.floating]:
         ring = rings[level & 1]
-        return ring[z % len(ring)]
+        plane_slot: NDArray[np.floating] = ring[z % len(ring)]
+        return plane_slot
 
     def update(z: int, level: int) -> None:
         reach = range(z - problem.radius_z, z + problem.radius_z + 1)

@@ -1,7 +1,7 @@
 """Measure a storage device through the executor itself: the same transfers that a run makes, without updates.
 
-A scratch file is made in the directory, written, read, then half read and half written at once; it is removed whatever
-happens. Figures are cached per device and backend, so that this happens once.
+A scratch file is made in the directory, written, read, then half read and half written at once; it is removed
+whatever happens. Figures are cached per device and backend, so that this happens once.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from outcrop import _core
 from outcrop.plan.actions import Action, Commit, Read, Write
@@ -24,7 +28,7 @@ from outcrop.tiers.discover import filesystem_of
 
 RECORD_BYTES = 2 << 20
 SCRATCH_RECORDS = 512
-RING_RECORDS = 16
+RING_RECORDS = 32
 ASSUMED = Device(1e9, 1e9, 1e9, 0.01, "assumed")
 """Stands in where nothing has been measured and measuring is not worth it or not allowed."""
 
@@ -44,9 +48,12 @@ class _Transfer:
 
 
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> Device:
-    """Bandwidths of the storage under `directories` together: cached, or measured where that may write and is worth it."""
-    every = [_one_device(folder, io, may_write and problem.grid_bytes >= SCRATCH_RECORDS * RECORD_BYTES // 4)
-             for folder in directories]
+    """Bandwidths of the storage under `directories` together: cached, or measured where that may write and is
+    worth it."""
+    every = [
+        _one_device(folder, io, may_write and problem.grid_bytes >= SCRATCH_RECORDS * RECORD_BYTES // 4)
+        for folder in directories
+    ]
     distinct = {filesystem_of(folder)[1]: found for folder, found in zip(directories, every, strict=True)}
     found = list(distinct.values())
     return replace(
@@ -75,7 +82,7 @@ def _one_device(folder: Path, io: str, may_measure: bool) -> Device:
 def measure_device(folder: Path, io: str) -> Device:
     """Measure reading, writing and both at once in `folder`, with up to 1 GiB of scratch space for a few seconds."""
     records = min(SCRATCH_RECORDS, shutil.disk_usage(folder).free // 4 // RECORD_BYTES)
-    if records < 8:
+    if records < 2 * RING_RECORDS:
         return ASSUMED
     handle, name = tempfile.mkstemp(prefix=".outcrop-measure-", dir=folder)
     os.close(handle)
@@ -84,28 +91,49 @@ def measure_device(folder: Path, io: str) -> Device:
         store = _core.Store([name], backend=io, direct=True, writable=True)
         grid = _Transfer((records, 1, RECORD_BYTES // 4 - 1024))
         executor = _core.make_executor(
-            grid, Sizes(1, 1, 1), RING_RECORDS, RING_RECORDS, 1, kernel=0, scalars=b"", threads=1, checksum=False, store=store
+            grid,
+            Sizes(1, 1, 1),
+            RING_RECORDS,
+            RING_RECORDS,
+            1,
+            kernel=0,
+            scalars=b"",
+            threads=1,
+            checksum=False,
+            store=store,
         )
 
-        def seconds(actions: list[Action]) -> float:
+        def seconds(actions: Sequence[Action]) -> float:
             start = time.perf_counter()
             executor.run([*actions, Commit()], 0, 0, records)
             return time.perf_counter() - start
 
-        half = records // 2
+        # Devices may be faster with zeros: every record written holds noise, which the ring reads back first.
+        ring = min(RING_RECORDS, records)
+        noise = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
+        for z in range(ring):
+            store.write_from(0, z * RECORD_BYTES, _aligned(noise))
+        fill: list[Action] = [Read(0, ring)]
         total = records * RECORD_BYTES
-        write = seconds([Write(0, records, 1)])  # allocates the blocks: not what a run will see
-        write = min(seconds([Write(0, records, 1)]) for _ in range(2))
+        seconds([*fill, Write(0, records, 0)])  # the first write also allocates blocks, which no run sees
+        write = min(seconds([*fill, Write(0, records, 0)]) for _ in range(2))
         read = min(seconds([Read(0, records)]) for _ in range(2))
+        first = records // 2 + (ring // 2 - records // 2) % ring  # half a ring from what is read at that time
         both: list[Action] = []
-        for z in range(half):
-            both += [Read(z, z + 1), Write(half + z, half + z + 1, 1)]
+        for z in range(records - first):
+            both += [Read(z, z + 1), Write(first + z, first + z + 1, 0)]
         mixed = min(seconds(both) for _ in range(2))
-        flush = min(seconds([Write(0, 1, 1)]) for _ in range(3))
+        flush = min(seconds([*fill, Write(0, 1, 0)]) for _ in range(3))
         store.close()
     finally:
         os.unlink(name)
-    return Device(total / read, total / write, 2 * half * RECORD_BYTES / mixed, flush, "measured")
+    return Device(total / read, total / write, 2 * (records - first) * RECORD_BYTES / mixed, flush, "measured")
+
+
+def _aligned(content: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    buffer: NDArray[np.uint8] = _core.aligned_array(content.nbytes)
+    buffer[:] = content
+    return buffer
 
 
 def cache_folder() -> Path:
@@ -113,7 +141,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outcrop"
 
 
-def _load(path: Path) -> dict[str, dict[str, float]]:
+def _load(path: Path) -> dict[str, dict[str, Any]]:
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -121,7 +149,7 @@ def _load(path: Path) -> dict[str, dict[str, float]]:
     return content if isinstance(content, dict) else {}
 
 
-def _store(path: Path, content: dict[str, object]) -> None:
+def _store(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(f".{os.getpid()}")
     beside.write_text(json.dumps(content, indent=1))

@@ -20,8 +20,8 @@ ASSUMED_CELLS_PER_SECOND = 1e9
 class UpdateRateMeter:
     """Callable: sizes -> cell updates per second of all threads together, measured on a window of the problem's rows.
 
-    Uses at most `budget_bytes` of memory. Once `SECONDS_IN_ALL` are spent, or when `measure` is false, it answers with what it knows:
-    the rate of the most similar sizes, or an assumption.
+    Uses at most `budget_bytes` of memory. Once `SECONDS_IN_ALL` are spent, or when `measure` is false, it
+    answers with what it knows: the rate of the most similar sizes, or an assumption.
     """
 
     def __init__(
@@ -40,7 +40,14 @@ class UpdateRateMeter:
                 return self._most_similar(reduced)
             start = time.perf_counter()
             self._known[reduced] = _core.measure_update_rate(
-                self._problem, reduced, self._kernel, self._scalars, self._threads, reduced.levels, reduced.slab, repeats=1
+                self._problem,
+                reduced,
+                self._kernel,
+                self._scalars,
+                self._threads,
+                reduced.levels,
+                reduced.slab,
+                repeats=1,
             )
             self._seconds_left -= time.perf_counter() - start
         return self._known[reduced]

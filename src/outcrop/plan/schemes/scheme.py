@@ -11,7 +11,8 @@ from outcrop.plan.problem import Problem
 
 @dataclass(frozen=True)
 class Scheme:
-    """`make_pass(problem, levels, sizes)` generates one pass, `ring_planes(problem, levels, slab)` says what memory it needs.
+    """`make_pass(problem, levels, sizes)` generates one pass, `ring_planes(problem, levels, slab)` says what
+    memory it needs.
 
     `candidates(problem, slots)` lists the sizes worth costing when the window may have `slots` planes in all.
     """

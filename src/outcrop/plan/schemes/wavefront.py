@@ -6,13 +6,15 @@
       1  |      \\___________\\___________\\____ z
          written ◄──┘                └──► read ahead while slab s is updated
 
-The window while slab [zeta0, zeta1) of b is updated. The lowest plane still needed is read by the highest level; the highest is
-read ahead for the next slab; a plane that is being written keeps its slot until a read waits for it:
+The window while slab [zeta0, zeta1) of b is updated. The lowest plane still needed is read by the highest
+level; the highest is read ahead for the next slab; a plane that is being written keeps its slot until a read
+waits for it:
 
     even ring   zeta0 - r(L-1) [- r, L odd]  ..  zeta1 + b + r - 1         2b + rL  [+ r, L odd]
-    odd ring    zeta0 - rL                   ..  zeta1 - 1                  b + rL  [+ b - r, L odd: it is written from here]
+    odd ring    zeta0 - rL                   ..  zeta1 - 1                  b + rL  [+ b - r, L odd: written from here]
 
-(for one level the odd ring must also hold the lower rim beside the first slab), so an even number of levels needs less. With these sizes each read of the next slab waits for exactly one write of the last one, and both
+(for one level the odd ring must also hold the lower rim beside the first slab), so an even number of levels
+needs less. With these sizes each read of the next slab waits for exactly one write of the last one, and both
 run while this slab is updated. Each plane is read once and written once: 2/L words per cell and step.
 """
 
@@ -28,7 +30,8 @@ from outcrop.plan.schemes.scheme import Scheme
 
 
 def ring_planes(problem: Problem, levels: int, slab: int) -> tuple[int, int]:
-    """Slots of the even and odd ring for a pass of `levels` levels in slabs of `slab`; never more than the grid has planes."""
+    """Slots of the even and odd ring for a pass of `levels` levels in slabs of `slab`; never more than the grid
+    has planes."""
     reach = problem.skew * levels
     if levels % 2 == 0:
         even, odd = 2 * slab + reach, slab + reach
@@ -94,8 +97,9 @@ SLABS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
 def candidates(problem: Problem, slots: int) -> Iterable[Sizes]:
-    """For each number of passes worth trying: the fewest levels that do it, with the thickest slab the memory then allows and
-    some thinner ones, which leave less to read before the first update and to write after the last.
+    """For each number of passes worth trying: the fewest levels that do it, with the thickest slab the memory
+    then allows and some thinner ones, which leave less to read before the first update and to write after the
+    last.
 
     Memory for the whole grid gives one slab and one pass.
     """
