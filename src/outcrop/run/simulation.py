@@ -46,7 +46,7 @@ class Simulation:
     """One stencil on one grid that lives in a directory.
 
     `stencil` is a Stencil or the name of a built-in one; `shape` is (nz, ny, nx). `directory` is one place, or several,
-    over which planes are spread. `memory` is a hard cap for the window: "1GiB", "25%" of the machine's memory, or bytes.
+    over which planes are spread. `memory` is a hard cap for the window: "1GiB", "25%" of the machine, or bytes.
     `params` are values of the stencil's parameters other than its defaults. `in_place` keeps one array instead of two,
     and loses the run when a pass is interrupted. `force` replaces a run that is already there.
 
