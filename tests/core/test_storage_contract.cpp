@@ -38,7 +38,8 @@ class Contract : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     const auto &[backend, direct, wrapped] = GetParam();
-    for (const Probe &probe : probe_backends())
+    static const std::vector<Probe> probes = probe_backends();  // once: giving up libaio takes the kernel a while
+    for (const Probe &probe : probes)
       if (probe.name == backend && !probe.reason.empty()) GTEST_SKIP() << backend << ": " << probe.reason;
     for (const char *name : {"a", "b"}) {
       specs_.push_back({(folder_ / name).string(), true});
