@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json as json_format
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
 
 from outcrop.cli import options
 from outcrop.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from outcrop.run.engine import Prepared
+
 
 def plan(
     stencil: options.StencilName,
@@ -29,9 +33,14 @@ def plan(
     json: options.Json = None,
     quiet: options.Quiet = False,
     force: options.Force = False,
+    draw: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--draw", metavar="PNG", help="draw slabs, cache tiles and a time line"),
+    ] = None,
 ) -> None:
     """Say what run with the same arguments would do, and what that should cost. Touches nothing."""
     options.check_output(json, "--json")
+    options.check_output(draw, "--draw")
     simulation, _ = options.make_simulation(
         options.Request(
             stencil, size, steps, directory, memory, dtype, threads, scheme, io, parameters or [], initial, boundary,
@@ -42,6 +51,10 @@ def plan(
     if json is not None:
         data = {**prepared.plan.to_json(), "predicted": vars(prepared.plan.predicted)}
         json.write_text(json_format.dumps(data, indent=2) + "\n")
+    if draw is not None:
+        from outcrop.cli import plan_picture  # matplotlib takes a second to load
+
+        plan_picture.draw(prepared, draw)
     if not quiet:
         print(describe(prepared, simulation.memory_bytes))
 

@@ -1,0 +1,76 @@
+"""The picture of `outcrop plan --draw`: one pass in space and time, the cache tiles of a slab, and a time line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outcrop.plan.draw import Patch, Span, slab_patches, tile_patches, time_line
+from outcrop.units import format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from outcrop.run.engine import Prepared
+
+WAVE_COLORS = ("#b7c9d9", "#7f9db9")
+LANES = {"read": "#4c8c6b", "update": "#e07b39", "write": "#6c757d", "flush": "#333333"}
+TILES_SHOWN = 6
+"""Tiles are alike: a few beside each other and a few on top of each other say it all."""
+
+
+def draw(prepared: Prepared, output: Path) -> None:
+    """Write the picture of the plan's first pass to `output` as PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    problem, plan, one = prepared.problem, prepared.plan, prepared.plan.passes[0]
+    sizes = plan.sizes
+    figure = Figure(figsize=(10, 10), layout="constrained")
+    space, tiles, line = figure.subplots(3, 1, height_ratios=(3, 3, 1.2))
+
+    _patches(space, slab_patches(problem, one))
+    space.set(
+        xlabel="plane z",
+        ylabel="level",
+        xlim=(0, problem.planes),
+        ylim=(0, one.levels + 1),
+        title=f"{plan.scheme}: slabs of {one.slab} planes; levels in a pass: {one.levels}, passes: {len(plan.passes)}",
+    )
+
+    rows = 2 * problem.skew * sizes.diamond if sizes.diamond else sizes.sweep_rows
+    levels = min(one.levels, TILES_SHOWN * max(1, sizes.diamond))
+    _patches(tiles, tile_patches(problem, sizes, levels))
+    tiles.set(
+        xlabel="row y",
+        ylabel="level",
+        xlim=(0, min(problem.shape[1], TILES_SHOWN * rows)),
+        ylim=(0, levels + 1),
+        title=f"a slab cut for the cache: diamonds of {rows} rows" if sizes.diamond else f"sweeps of {rows} rows",
+    )
+
+    for axes in (space, tiles):
+        axes.yaxis.get_major_locator().set_params(integer=True)
+    _lanes(line, time_line(plan, one, prepared.machine))
+    line.set(xlabel="seconds", title=f"one pass; the whole run takes about {format_seconds(plan.predicted.seconds)}")
+    head = f"{problem.stencil} {' x '.join(map(str, problem.shape[::-1]))} {problem.dtype}, {problem.steps} steps"
+    figure.suptitle(head)
+    figure.savefig(output, dpi=120, format="png")
+
+
+def _patches(axes: Axes, patches: tuple[Patch, ...]) -> None:
+    from matplotlib.collections import PolyCollection
+
+    colors = [WAVE_COLORS[patch.wave % len(WAVE_COLORS)] for patch in patches]
+    corners = [patch.corners for patch in patches]
+    axes.add_collection(PolyCollection(corners, facecolors=colors, edgecolors="white", lw=0.6))
+
+
+def _lanes(axes: Axes, spans: tuple[Span, ...]) -> None:
+    for lane, (what, color) in enumerate(LANES.items()):
+        bars = [(span.start, span.end - span.start) for span in spans if span.what == what]
+        axes.broken_barh(bars, (lane - 0.4, 0.8), facecolors=color, edgecolors="white", lw=0.3)
+    axes.set_yticks(range(len(LANES)), list(LANES))
+    axes.invert_yaxis()

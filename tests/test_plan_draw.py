@@ -1,0 +1,84 @@
+"""Protects the picture of a plan: what it shows is what the plan does, cell by cell and second by second."""
+
+from dataclasses import replace
+from itertools import pairwise
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcrop.plan.actions import Update
+from outcrop.plan.draw import Patch, slab_patches, tile_patches, time_line
+from outcrop.plan.plan import Plan, Sizes
+from outcrop.plan.planner import find_scheme
+from outcrop.plan.tuner import build
+from strategies import MACHINE, assumed_rate, make_problem, problems, sizes_for
+
+WITHOUT_CHECKSUM = replace(MACHINE, checksum_bytes_per_second=inf)
+
+
+def area(patch: Patch) -> float:
+    """Cells times levels inside an outline (the shoelace formula)."""
+    around = zip(patch.corners, patch.corners[1:] + patch.corners[:1], strict=True)
+    return sum(x0 * y1 - x1 * y0 for (x0, y0), (x1, y1) in around) / 2
+
+
+def holds(patch: Patch, x: float, y: float) -> bool:
+    """Whether a point lies inside (a ray to the right crosses the outline an odd number of times)."""
+    inside = False
+    for (x0, y0), (x1, y1) in zip(patch.corners, patch.corners[1:] + patch.corners[:1], strict=True):
+        if (y0 > y) != (y1 > y) and x < x0 + (x1 - x0) * (y - y0) / (y1 - y0):
+            inside = not inside
+    return inside
+
+
+@st.composite
+def built(draw: st.DrawFn) -> Plan:
+    problem = draw(problems(max_extent=16, max_steps=8))
+    return build(problem, find_scheme("wavefront"), draw(sizes_for(problem)), WITHOUT_CHECKSUM, assumed_rate)
+
+
+@given(built())
+def test_slabs_cover_every_update_once(plan: Plan) -> None:
+    """Protects the space-time picture: each (plane, level) lies in exactly one slab."""
+    problem = plan.problem
+    for one in plan.passes:
+        patches = slab_patches(problem, one)
+        planes = problem.end_plane - problem.first_plane
+        assert sum(map(area, patches)) == planes * one.levels
+        for z in range(problem.first_plane, problem.end_plane):
+            for level in range(1, one.levels + 1):
+                assert sum(holds(patch, z + 0.5, level) for patch in patches) == 1
+
+
+@given(built())
+def test_tiles_cover_every_row_once(plan: Plan) -> None:
+    """Protects the picture of the cache tiles: each (row, level) lies in exactly one tile."""
+    problem, levels = plan.problem, plan.passes[0].levels
+    patches = tile_patches(problem, plan.sizes, levels)
+    for y in range(problem.shape[1]):
+        updated = problem.radius_y <= y < problem.shape[1] - problem.radius_y
+        for level in range(1, levels + 1):
+            assert sum(holds(patch, y + 0.5, level) for patch in patches) == int(updated)
+
+
+@given(built())
+def test_time_line_ends_when_the_model_says(plan: Plan) -> None:
+    """Protects the time line: it is the model that chose the plan, not another one."""
+    ends = [max(span.end for span in time_line(plan, one, WITHOUT_CHECKSUM)) for one in plan.passes]
+    assert sum(ends) == pytest.approx(plan.predicted.seconds, rel=1e-9)
+
+
+def test_updates_follow_each_other() -> None:
+    """Protects the time line: one bar per slab, none before its first planes are there, none overlapping."""
+    problem = make_problem((64, 32, 32), (1, 1, 1), 8)
+    sizes = Sizes(levels=4, slab=8, diamond=2)
+    plan = build(problem, find_scheme("wavefront"), sizes, WITHOUT_CHECKSUM, assumed_rate)
+    spans = time_line(plan, plan.passes[0], WITHOUT_CHECKSUM)
+    updates = [span for span in spans if span.what == "update"]
+    assert len(updates) == sum(isinstance(action, Update) for action in plan.passes[0].actions) > 3
+    assert updates[0].start > 0
+    assert all(a.end <= b.start for a, b in pairwise(updates))
+    assert {span.what for span in spans} == {"read", "update", "write", "flush"}
+
