@@ -1,0 +1,109 @@
+"""Protects the promise that nothing is lost: SIGKILL at any moment, resume, and the same bits as an undisturbed run.
+
+Children are forked from a server that has imported everything, so that most of a child's life is spent where it hurts:
+creating the directory, writing planes, flushing, renaming the manifest. OUTCROP_KILLS sets how many are killed.
+"""
+
+import multiprocessing
+import os
+import random
+import time
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from outcrop.errors import OutcropError
+from outcrop.run.state import open_state
+
+KILLS = int(os.environ.get("OUTCROP_KILLS", "60"))
+SHAPE = (61, 70, 83)
+STEPS = 96
+MEMORY = 1 << 20  # a fifth of both arrays: many passes, so that many kills fall near a commit
+
+SPAWN = multiprocessing.get_context("forkserver")
+SPAWN.set_forkserver_preload(["numpy", "outcrop.run.simulation", "outcrop.language.library", "test_kill"])
+
+
+def initial_values() -> np.ndarray:
+    """The same start for every run, shape SHAPE."""
+    return np.random.default_rng(11).random(SHAPE, dtype="float32")
+
+
+def run_from_start(where: Path) -> None:
+    """Create the run and go through all steps."""
+    simulation = oc.Simulation(
+        oc.stencils.heat(ndim=3), shape=SHAPE, dtype="float32", directory=where, memory=MEMORY, force=True
+    )
+    simulation.prepare(STEPS)  # as the command line does
+    simulation["u"] = initial_values()
+    simulation.run(steps=STEPS, progress="none")
+
+
+def resume(where: Path) -> None:
+    """Go on from the last committed state."""
+    simulation = oc.open(where)
+    simulation.run(steps=simulation.remaining_steps, progress="none")
+
+
+def start(target: object, where: Path) -> ForkServerProcess:
+    """A child at work on `where`."""
+    process = SPAWN.Process(target=target, args=(where,))
+    process.start()
+    return process
+
+
+def committed_step(where: Path) -> int | None:
+    """How far the run in `where` is, or None when it has no initial values yet; whatever is committed must be whole."""
+    try:
+        if not open_state(where).has_values:
+            return None
+    except OutcropError:
+        return None
+    simulation = oc.open(where)
+    _ = simulation["u"][:]  # tests every checksum
+    return simulation.step
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, float]:
+    """The bits of a run that nobody kills, and about how many seconds its child lives."""
+    where = tmp_path_factory.mktemp("undisturbed") / "run.oc"
+    seconds = 0.0
+    for _ in range(2):  # the first compiles
+        begin = time.perf_counter()
+        process = start(run_from_start, where)
+        process.join()
+        seconds = time.perf_counter() - begin
+        assert process.exitcode == 0
+    return oc.open(where)["u"][:], seconds
+
+
+def test_killed_runs_end_with_the_same_bits(undisturbed: tuple[np.ndarray, float], tmp_path: Path) -> None:
+    """Kills fall anywhere from the creation of the directory to the last commit; no committed step is ever lost."""
+    expected, seconds = undisturbed
+    chance = random.Random(int(os.environ.get("OUTCROP_SEED", "5")))
+    kills = finished = 0
+    while kills < KILLS:
+        where, step = tmp_path / f"run{finished}.oc", None
+        while True:
+            left = 1.0 if not step else (STEPS - step) / STEPS
+            process = start(run_from_start if step is None else resume, where)
+            process.join(chance.uniform(0, 1.05) * seconds * left if kills < KILLS else None)
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+                kills += 1
+            else:
+                assert process.exitcode in (0, -9), f"after {kills} kills a child failed with {process.exitcode}"
+            reached = committed_step(where)
+            if step is not None:
+                assert reached is not None and reached >= step, f"kill {kills}: step {step} was lost, now {reached}"
+            step = reached
+            if step == STEPS:
+                break
+        np.testing.assert_array_equal(oc.open(where)["u"][:], expected)
+        finished += 1
+    assert finished >= 1

@@ -1,0 +1,194 @@
+"""Protects runs in bad weather: full disks, failing devices, flipped bytes end in one clear error, not in wrong bits.
+
+Devices fail by way of the storage that is made to misbehave; a full disk is a real one where the system lets the test
+mount it.
+"""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import outcrop as oc
+from outcrop import _core
+from outcrop.cli.main import call
+from outcrop.errors import CorruptionError, OutcropError, StorageError
+from outcrop.run.state import open_state
+
+SHAPE = (40, 33, 50)
+MEMORY = 256 << 10
+STEPS = 24
+
+# Kept, because tests replace it by one with faults.
+STORE = _core.Store
+
+
+def make_run(where: Path) -> oc.Simulation:
+    """A run with random initial values and no steps done."""
+    simulation = oc.Simulation(
+        oc.stencils.heat(ndim=3), shape=SHAPE, dtype="float64", directory=where, memory=MEMORY, io="threads"
+    )
+    simulation["u"] = np.random.default_rng(3).random(SHAPE)
+    return simulation
+
+
+@pytest.fixture
+def storage_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Call it with faults to make every store that is opened from then on have them; with none to mend all."""
+
+    def replace(**faults: float) -> None:
+        monkeypatch.setattr(_core, "Store", partial(STORE, faults=faults) if faults else STORE)
+
+    return replace
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+    """The values after all steps in good weather."""
+    simulation = make_run(tmp_path_factory.mktemp("good") / "run.oc")
+    simulation.run(steps=STEPS, progress="none")
+    return simulation["u"][:]
+
+
+@pytest.mark.parametrize(
+    ("faults", "words"),
+    [
+        ({"error_at": 30}, "Input/output error"),
+        ({"error_at": 75}, "Input/output error"),
+        ({"full_after_bytes": 700_000}, "No space left"),
+        ({"flush_error_at": 1}, "Input/output error"),
+    ],
+    ids=["reading", "later", "full", "flush"],
+)
+def test_a_failing_device_stops_the_run_and_loses_nothing(
+    faults: dict[str, float], words: str, storage_with: Callable[..., None], expected: np.ndarray, tmp_path: Path
+) -> None:
+    """The error names a file, the committed state is whole, and a mended device ends with the right bits."""
+    where = tmp_path / "run.oc"
+    simulation = make_run(where)
+    storage_with(**faults)
+    with pytest.raises(StorageError, match=words) as caught:
+        simulation.run(steps=STEPS, progress="none")
+    assert str(where) in str(caught.value)
+    storage_with()
+    later = oc.open(where)
+    assert later.step < STEPS
+    _ = later["u"][:]
+    later.run(steps=STEPS - later.step, progress="none")
+    np.testing.assert_array_equal(later["u"][:], expected)
+
+
+def test_short_transfers_and_retries_change_nothing(
+    storage_with: Callable[..., None], expected: np.ndarray, tmp_path: Path
+) -> None:
+    """Systems may move less than asked, or ask to try again; a run goes on and ends with the same bits."""
+    simulation = make_run(tmp_path / "run.oc")
+    storage_with(short_rate=0.2, again_rate=0.2, seed=9)
+    simulation.run(steps=STEPS, progress="none")
+    storage_with()
+    np.testing.assert_array_equal(oc.open(tmp_path / "run.oc")["u"][:], expected)
+
+
+def test_a_bit_flipped_on_the_way_is_found(storage_with: Callable[..., None], tmp_path: Path) -> None:
+    """A device that returns other bytes than were written stops the run, naming plane, file and offset."""
+    simulation = make_run(tmp_path / "run.oc")
+    storage_with(flip_at=21)
+    with pytest.raises(CorruptionError, match=r"plane \d+.*offset \d+"):
+        simulation.run(steps=STEPS, progress="none")
+
+
+def flip_byte(simulation: oc.Simulation, plane: int) -> None:
+    """Change one byte of a plane of the committed array, as a failing medium would."""
+    state = open_state(simulation.directory)
+    shard, offset = state.layout.locate(plane)
+    with open(state.current_files()[shard], "r+b") as file:
+        file.seek(offset + state.layout.plane_bytes // 2)
+        byte = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes([byte[0] ^ 16]))
+
+
+def test_a_byte_flipped_on_disk_is_found_by_everything_that_reads_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Running on, reading the plane, `outcrop verify` and zarr itself all refuse; other planes stay readable."""
+    where = tmp_path / "run.oc"
+    simulation = make_run(where)
+    simulation.run(steps=3, progress="none")
+    plane = 17
+    flip_byte(simulation, plane)
+    again = oc.open(where)
+    with pytest.raises(CorruptionError, match=rf"plane {plane}\b.*offset \d+"):
+        again.run(steps=3, progress="none")
+    with pytest.raises(CorruptionError, match=rf"plane {plane}\b"):
+        oc.open(where)["u"][plane]
+    _ = oc.open(where)["u"][plane + 1]
+    assert call(["verify", str(where)]) == 2
+    said = capsys.readouterr()
+    assert f"plane {plane}" in said.out + said.err
+    with pytest.raises(Exception, match=r"(?i)checksum|crc"):
+        zarr.open_array(str(where / "u"), mode="r")[plane]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB of its own."""
+    where = tmp_path / "small"
+    where.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "outcrop-test", str(where)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("may not mount a small file system here")
+    yield where
+    subprocess.run(["umount", str(where)], check=True)
+
+
+def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(
+    small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two arrays do not fit: one line with both sizes, exit code 2, nothing created."""
+    where = small_disk / "run.oc"
+    code = call(["run", "heat7", "-n", "64", "64", "64", "-t", "5", "-d", str(where), "--memory", "1MiB", "--quiet"])
+    said = capsys.readouterr().err
+    assert code == 2 and len(said.strip().splitlines()) == 1, said
+    assert "MiB" in said and not list(small_disk.iterdir())
+
+
+def test_a_disk_that_others_fill_meanwhile_does_not_stop_a_run(small_disk: Path) -> None:
+    """All files are allocated beforehand, so a run needs no space later, and its commits a page at most."""
+    where = small_disk / "run.oc"
+    simulation = oc.Simulation(
+        oc.stencils.heat(ndim=3), shape=(32, 32, 32), dtype="float32", directory=where, memory="512KiB"
+    )
+    simulation["u"] = np.ones((32, 32, 32), dtype="float32")
+    filler = small_disk / "filler"
+    try:
+        filler.write_bytes(b"x" * (4 << 20))
+    except OSError:
+        filler.write_bytes(b"x" * (filler.stat().st_size - (64 << 10)))
+    simulation.run(steps=10, progress="none")
+    assert oc.open(where).step == 10
+
+
+def test_a_commit_without_space_loses_nothing(small_disk: Path) -> None:
+    """When not even the manifest can be written, the error says so and the state before stays."""
+    where = small_disk / "run.oc"
+    simulation = oc.Simulation(
+        oc.stencils.heat(ndim=3), shape=(32, 32, 32), dtype="float32", directory=where, memory="512KiB"
+    )
+    simulation["u"] = np.ones((32, 32, 32), dtype="float32")
+    with open(small_disk / "filler", "wb", buffering=0) as filler:
+        try:
+            while True:
+                filler.write(b"x" * 4096)
+        except OSError:
+            pass
+    with pytest.raises(OutcropError):
+        simulation.run(steps=10, progress="none")
+    (small_disk / "filler").unlink()
+    later = oc.open(where)
+    assert later.step == 0
+    later.run(steps=10, progress="none")
