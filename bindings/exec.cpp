@@ -103,8 +103,7 @@ nb::dict counters(const Executor &executor) {
 
 void bind_exec(nb::module_ &module) {
   nb::class_<Executor>(module, "Executor")
-      .def("run", &run, nb::arg("actions"), nb::arg("source_file"), nb::arg("target_file"),
-           nb::arg("planes_per_file"))
+      .def("run", &run, nb::arg("actions"), nb::arg("source_file"), nb::arg("target_file"), nb::arg("planes_per_file"))
       .def("cancel", &Executor::cancel)
       .def("counters", &counters)
       .def_prop_ro("memory_bytes", &Executor::memory_bytes);

@@ -151,8 +151,7 @@ void Executor::check_planes(long z0, long z1) {
 void Executor::copy_rim(long z) const {
   const std::byte *source = window_.ring(0).plane(z);
   std::byte *target = window_.ring(1).plane(z);
-  const std::size_t rim_bytes =
-      static_cast<std::size_t>(std::min(grid_.ny, grid_.radius_y)) * grid_.pitch_bytes;
+  const std::size_t rim_bytes = static_cast<std::size_t>(std::min(grid_.ny, grid_.radius_y)) * grid_.pitch_bytes;
   if (z < grid_.first_plane() || z >= grid_.end_plane() || 2 * rim_bytes >= grid_.plane_bytes) {
     std::memcpy(target, source, grid_.plane_bytes);
     return;
@@ -178,9 +177,8 @@ Request Executor::request(bool write, const PlaneFiles &files, long z, std::byte
 
 void Executor::report_corruption(long z) const {
   const Request read = request(false, source_, z, nullptr);
-  throw CorruptionError("checksum of plane " + std::to_string(z) + " does not match: " +
-                        store_->path(read.file) + ", offset " + std::to_string(read.offset) + ", length " +
-                        std::to_string(grid_.plane_bytes));
+  throw CorruptionError("checksum of plane " + std::to_string(z) + " does not match: " + store_->path(read.file) +
+                        ", offset " + std::to_string(read.offset) + ", length " + std::to_string(grid_.plane_bytes));
 }
 
 }  // namespace outcrop

@@ -7,8 +7,8 @@ namespace outcrop {
 
 std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond) {
   assert(levels >= 1 && rows >= 1 && skew >= 1 && diamond >= 1);
-  const long half = skew * diamond;           // half the height of a tile in y
-  const long count = rows / (2 * half) + 2;   // tiles of one row; the last ones may be empty
+  const long half = skew * diamond;          // half the height of a tile in y
+  const long count = rows / (2 * half) + 2;  // tiles of one row; the last ones may be empty
   std::vector<Tile> tiles;
   long previous = -1;  // index of the first tile of the row below
   for (long q = 0; (q - 1) * diamond < levels; ++q) {

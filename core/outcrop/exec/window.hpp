@@ -27,8 +27,8 @@ struct Grid {
   std::size_t plane_bytes = 0;
   std::size_t record_bytes = 0;
 
-  long first_plane() const { return radius_z; }      ///< first plane that is updated
-  long end_plane() const { return nz - radius_z; }   ///< one past the last
+  long first_plane() const { return radius_z; }     ///< first plane that is updated
+  long end_plane() const { return nz - radius_z; }  ///< one past the last
   long first_row() const { return radius_y; }
   long end_row() const { return ny - radius_y; }
 };
@@ -58,8 +58,7 @@ class Window {
  public:
   static constexpr std::size_t guard_bytes = 4096;
 
-  Window(const Grid &grid, std::array<long, 2> ring_planes)
-      : memory_(bytes(grid, ring_planes)) {
+  Window(const Grid &grid, std::array<long, 2> ring_planes) : memory_(bytes(grid, ring_planes)) {
     std::byte *next = memory_.data() + guard_bytes;
     for (std::size_t parity = 0; parity < 2; ++parity) {
       rings_[parity] = Ring(next, ring_planes[parity], grid.record_bytes);
