@@ -14,7 +14,7 @@ class BudgetError(InputError):
 
 
 class StorageError(OutcropError):
-    """A read, write, flush or allocation on storage failed: path, offset, length and system error are in the message."""
+    """A read, write, flush or allocation on storage failed: path, offset, length and cause are in the message."""
 
 
 class CorruptionError(StorageError):

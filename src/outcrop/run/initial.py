@@ -177,7 +177,7 @@ def zarr_source(path: Path) -> Source:
     try:
         import zarr
     except ImportError:
-        raise InputError(f"{path}: reading Zarr needs the zarr package (Python 3.11 or later): pip install zarr") from None
+        raise InputError(f"{path}: reading Zarr needs the package zarr, Python 3.11 or later: pip install zarr") from None
     try:
         node = zarr.open(str(path), mode="r")
         if isinstance(node, zarr.Group):
@@ -211,7 +211,8 @@ def _chunked_source(name: str, array: Any) -> Source:
                 try:
                     cached[first] = np.asarray(array[first : first + depth])
                 except (ValueError, OSError) as error:
-                    raise InputError(f"{name} cannot be read at plane {first}: {' '.join(str(error).split())}") from error
+                    cause = " ".join(str(error).split())
+                    raise InputError(f"{name} cannot be read at plane {first}: {cause}") from error
             parts.append(cached[first][max(z0 - first, 0) : z1 - first])
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
