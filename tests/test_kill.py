@@ -71,14 +71,14 @@ def committed_step(where: Path) -> int | None:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, float]:
     """The bits of a run that nobody kills, and about how many seconds its child lives."""
     where = tmp_path_factory.mktemp("undisturbed") / "run.oc"
-    seconds = 0.0
-    for _ in range(2):  # the first compiles
+    seconds = []
+    for _ in range(3):  # the first compiles
         begin = time.perf_counter()
         process = start(run_from_start, where)
         process.join()
-        seconds = time.perf_counter() - begin
+        seconds.append(time.perf_counter() - begin)
         assert process.exitcode == 0
-    return oc.open(where)["u"][:], seconds
+    return oc.open(where)["u"][:], min(seconds)
 
 
 def test_killed_runs_end_with_the_same_bits(undisturbed: tuple[np.ndarray, float], tmp_path: Path) -> None:

@@ -253,7 +253,9 @@ class Simulation:
         source = make_source(values, self.shape)
         new = self._state is None
         if self._state is None:
-            self._state = create_state(self._directories, self._manifest, self._force)
+            # Known from the start, so that a run killed right after its values were committed can be resumed.
+            steps = self._prepared.problem.steps if self._prepared else 0
+            self._state = create_state(self._directories, replace(self._manifest, target_step=steps), self._force)
         state = self._state
         try:
             with state.locked():
