@@ -177,7 +177,7 @@ def zarr_source(path: Path) -> Source:
     try:
         import zarr
     except ImportError:
-        raise InputError(f"{path}: reading Zarr needs the package zarr, Python 3.11 or later: pip install zarr") from None
+        raise InputError(f"{path}: reading Zarr needs zarr (Python 3.11 or later): pip install zarr") from None
     try:
         node = zarr.open(str(path), mode="r")
         if isinstance(node, zarr.Group):

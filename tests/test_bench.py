@@ -1,0 +1,36 @@
+"""Protects the benchmark that fills the README's table: it runs, and what it reports about a run is true."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from outcrop.bench.core import SHARES
+from outcrop.cli.main import call
+
+
+def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All figures are there and positive, bytes are as predicted, memory stays in its bounds, nothing is left behind."""
+    target = tmp_path / "figures.json"
+    assert call(["bench", "core", "--small", "-d", str(tmp_path), "--json", str(target)]) == 0
+    assert "(b) in memory" in capsys.readouterr().out
+    figures = json.loads(target.read_text())
+    assert figures["small"] and figures["machine"]["threads"] >= 1
+    for dtype in ("float32", "float64"):
+        found = figures[dtype]
+        for key in ("kernel_cells_per_second", "sweep_cells_per_second", "in_memory_cells_per_second"):
+            assert found[key] > 0, (dtype, key)
+        assert len(found["checks"]) == len(SHARES)
+        for name, checks in found["checks"].items():
+            assert checks["bytes_as_predicted"], (dtype, name)
+            assert checks["memory_within_budget_and_150_mib"], (dtype, name, checks)
+            (report,) = found["runs"][name]
+            parts = sum(report[f"seconds_{part}"] for part in ("read_wait", "write_wait", "update", "checksum", "copy"))
+            assert 0 < parts <= report["seconds"]
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_unknown_bench_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """A benchmark that is not there is named in one line with those that are."""
+    assert call(["bench", "nothing"]) == 2
+    assert "core" in capsys.readouterr().err
