@@ -10,7 +10,7 @@ from outcrop.cli.main import call
 
 
 def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All figures are there and positive, bytes are as predicted, memory stays in its bounds, nothing is left behind."""
+    """All figures are there and positive, bytes are as predicted, memory stays in bounds, nothing is left behind."""
     target = tmp_path / "figures.json"
     assert call(["bench", "core", "--small", "-d", str(tmp_path), "--json", str(target)]) == 0
     assert "(b) in memory" in capsys.readouterr().out
