@@ -39,6 +39,7 @@ def resume(
     quiet: options.Quiet = False,
 ) -> None:
     """Finish an interrupted run, or take a finished one further with -t. The bits do not depend on the interruption."""
+    from outcrop.run.progress import stage
     from outcrop.run.simulation import open as open_simulation
 
     options.check_output(json, "--json")
@@ -50,7 +51,10 @@ def resume(
         if not quiet:
             print(f"{where} is finished at step {simulation.step}; take it further with -t STEPS")
         return
-    report = simulation.run(left, progress="none" if quiet else "lines")
+    progress = "none" if quiet else "lines"
+    with stage("compiling the kernel and measuring this machine", progress):
+        simulation.prepare(left)
+    report = simulation.run(left, progress)
     if json is not None:
         report.save(json)
     if not quiet:

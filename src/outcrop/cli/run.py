@@ -26,6 +26,7 @@ def run(
 ) -> None:
     """Run a simulation and leave its result in WHERE as a Zarr array."""
     from outcrop.run.initial import scan_finite
+    from outcrop.run.progress import stage
 
     options.check_output(json, "--json")
     simulation, source = options.make_simulation(
@@ -34,11 +35,15 @@ def run(
             in_place, check_finite, force,
         )
     )  # fmt: skip
-    simulation.prepare(steps)
+    progress = "none" if quiet else "lines"
+    with stage("compiling the kernel and measuring this machine", progress):
+        simulation.prepare(steps)
     if check_finite:
-        scan_finite(source, dtype)
-    simulation["u"] = source
-    report = simulation.run(steps, progress="none" if quiet else "lines")
+        with stage(f"checking {source.name}", progress):
+            scan_finite(source, dtype)
+    with stage(f"writing initial values ({source.name})", progress):
+        simulation["u"] = source
+    report = simulation.run(steps, progress)
     if json is not None:
         report.save(json)
     if not quiet:

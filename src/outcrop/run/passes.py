@@ -9,9 +9,13 @@ pass finish, because stopping it would lose the run; the second stops it all the
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 from outcrop.errors import InterruptedRun, OutcropError, StorageError
 from outcrop.plan.plan import Plan
@@ -29,6 +33,7 @@ class PassRunner:
         self._passes_done = 0
         self._stop_after_pass = False
         self._error: BaseException | None = None
+        self._ended = threading.Event()
         self.seconds = self.seconds_commit = 0.0
 
     def run(self, progress: Progress) -> None:
@@ -37,19 +42,16 @@ class PassRunner:
         Raises InterruptedRun after Ctrl-C, StorageError or CorruptionError when storage fails; all say what is intact.
         """
         worker = threading.Thread(target=self._work, name="outcrop-passes")
-        with progress:
+        with _interrupts_call(self._interrupt), progress:
             worker.start()
             try:
-                while worker.is_alive():
-                    try:
-                        worker.join(INTERVAL_SECONDS)
-                        progress.show(self._standing())
-                    except KeyboardInterrupt:
-                        self._interrupt()
-            except BaseException:
+                while not self._ended.wait(INTERVAL_SECONDS):
+                    progress.show(self._standing())
+            except BaseException:  # from the display: the worker must not outlive this call
                 self._engine.cancel()
-                worker.join()
                 raise
+            finally:
+                worker.join()
         if isinstance(self._error, InterruptedRun):
             raise InterruptedRun(f"stopped; {self._what_is_left()}") from None
         if isinstance(self._error, StorageError):
@@ -72,6 +74,7 @@ class PassRunner:
         except BaseException as error:  # handed to the calling thread, which raises it
             self._error = error
         self.seconds = time.perf_counter() - start
+        self._ended.set()
 
     def _interrupt(self) -> None:
         if self._state.manifest.in_place and not self._stop_after_pass:
@@ -92,3 +95,21 @@ class PassRunner:
         except OutcropError as error:
             return str(error)
         return f"step {manifest.step} of {manifest.target_step} is intact; go on with: outcrop resume {path}"
+
+
+@contextmanager
+def _interrupts_call(action: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C calls `action` and raises no KeyboardInterrupt, which could strike anywhere, in a wait or a drawing."""
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        yield  # only the main thread has handlers; a process told to ignore the signal goes on doing so
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        action()
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)

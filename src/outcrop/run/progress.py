@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 INTERVAL_SECONDS = 0.15
 """Between two looks at the counters."""
+
+WIDE_COLUMNS = 125
+"""Terminals narrower than this get the rates on a second line."""
 
 LINE_SECONDS = 10.0
 """Between two plain lines."""
@@ -57,18 +62,21 @@ class Progress:
     def _fraction(self, standing: Standing) -> float:
         return min(1.0, standing.cells_updated / self._cells_in_all)
 
-    def _text(self, standing: Standing) -> str:
-        """Pass, step, time left, rates: "pass 3/13  step 32/200  1 min 05 s left  5.12 Gcell/s  read 1.10 GB/s ..."."""
+    def _texts(self, standing: Standing) -> tuple[str, str]:
+        """How far, and how fast: "pass 3/13 step 32/200, 65.0 s left", "5.12 Gcell/s, read 1.10 GB/s, write ..."."""
         seconds = max(1e-9, time.perf_counter() - self._start)
         fraction = self._fraction(standing)
         left = format_seconds(seconds / fraction - seconds) if fraction > 0.01 else "?"
-        return (
-            f"pass {min(standing.passes_done + 1, self._passes)}/{self._passes}  "
-            f"step {self._first_step + standing.steps_done}/{self._last_step}  {left} left  "
-            f"{format_rate(standing.cells_updated / seconds)}cell/s  "
-            f"read {format_rate(standing.bytes_read / seconds)}B/s  "
-            f"written {format_rate(standing.bytes_written / seconds)}B/s"
+        place = (
+            f"pass {min(standing.passes_done + 1, self._passes)}/{self._passes} "
+            f"step {self._first_step + standing.steps_done}/{self._last_step}, {left} left"
         )
+        rates = (
+            f"{format_rate(standing.cells_updated / seconds)}cell/s, "
+            f"read {format_rate(standing.bytes_read / seconds)}B/s, "
+            f"write {format_rate(standing.bytes_written / seconds)}B/s"
+        )
+        return place, rates
 
 
 class LineProgress(Progress):
@@ -83,7 +91,7 @@ class LineProgress(Progress):
         now = time.perf_counter()
         if now - self._shown >= LINE_SECONDS:
             self._shown = now
-            print(f"{self._fraction(standing):6.1%}  {self._text(standing)}", file=self._stream, flush=True)
+            print(f"{self._fraction(standing):6.1%}", *self._texts(standing), sep="  ", file=self._stream, flush=True)
 
 
 class BarProgress(Progress):
@@ -96,7 +104,9 @@ class BarProgress(Progress):
 
     def show(self, standing: Standing) -> None:
         """Draw the bar anew."""
-        self._bar.update(self._task, completed=self._fraction(standing), description=self._text(standing))
+        between = ", " if self._bar.console.width >= WIDE_COLUMNS else "\n"
+        text = between.join(self._texts(standing))
+        self._bar.update(self._task, completed=self._fraction(standing), description=text)
         self._bar.refresh()
 
     def __enter__(self) -> Progress:
@@ -116,6 +126,19 @@ def make_progress(kind: str, passes: int, first_step: int, last_step: int, cells
     return LineProgress(*run, sys.stderr) if kind == "lines" else Progress(*run)
 
 
+@contextmanager
+def stage(text: str, kind: str) -> Iterator[None]:
+    """Say in a terminal what takes its time before the first pass; the line is gone afterwards."""
+    shown = kind != "none" and sys.stderr.isatty()
+    if shown:
+        print(f"{text} ...", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
 def _in_notebook() -> bool:
     shell = sys.modules.get("IPython")
     return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
@@ -128,7 +151,7 @@ def _make_bar() -> Bar:
 
     # Drawn by `show` only: no thread of its own. Transient: what stays on the screen is the report.
     return Bar(
-        BarColumn(bar_width=20),
+        BarColumn(bar_width=10),
         TaskProgressColumn(),
         TextColumn("{task.description}"),
         console=Console(stderr=True),

@@ -1,0 +1,41 @@
+"""The commands of `outcrop` and how Typer is to treat them."""
+
+from __future__ import annotations
+
+import typer
+from typer.main import get_command
+
+from outcrop.cli import bench, info, plan, plot, resume, run, verify
+
+COMMANDS = (run.run, plan.plan, resume.resume, info.info, verify.verify, plot.plot, bench.bench)
+
+INTERRUPTED = 130
+
+# Typer carries its own copy of click since 0.2x, and uses the installed one before: both name their base class so.
+UsageProblem: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+
+app = typer.Typer(
+    help="Stencil simulations on grids larger than memory, at the speed of memory.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in COMMANDS:
+    app.command()(command)
+
+
+def invoke(arguments: list[str]) -> int:
+    """Run the command in `arguments`; the exit code. Errors come out as exceptions, but for those in the usage.
+
+    Raises UsageProblem for arguments that make no sense, and what commands raise.
+    """
+    try:
+        result = get_command(app).main(arguments or ["--help"], prog_name="outcrop", standalone_mode=False)
+    except typer.Exit as end:
+        result = end.exit_code
+    except typer.Abort:  # what Typer makes of Ctrl-C in its older versions; later ones end with this code
+        result = INTERRUPTED
+    if result == INTERRUPTED:
+        raise KeyboardInterrupt
+    return result if isinstance(result, int) else 0
