@@ -1,0 +1,230 @@
+"""Protects the user of the command line: every mistake ends in one line, exit code 2 and an untouched directory."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from outcrop.cli.main import call
+from outcrop.cli.options import parse_parameters
+from outcrop.cli.plot import parse_slice
+from outcrop.errors import InputError
+from outcrop.run.oracle import advance
+
+GOOD = ["run", "heat7", "-n", "20", "12", "10", "-t", "6", "-d", "run.oc", "--memory", "128KiB"]
+
+REPORT_KEYS = {
+    "stencil", "shape", "dtype", "steps", "scheme", "io", "threads", "memory_budget_bytes", "memory_peak_bytes",
+    "seconds", "cell_updates_per_second", "bytes_read", "bytes_written", "seconds_read_wait", "seconds_write_wait",
+    "seconds_update", "seconds_commit", "plan", "predicted",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A current directory with files that are wrong in many ways."""
+    monkeypatch.chdir(tmp_path)
+    volume = np.ones((10, 12, 20), dtype="float32")
+    np.save("volume.npy", volume)
+    volume[3, 4, 5] = np.nan
+    np.save("nan.npy", volume)
+    np.save("small.npy", volume[:-1])
+    np.save("flat.npy", volume[0])
+    np.save("complex.npy", volume.astype("complex64"))
+    Path("cut.npy").write_bytes(Path("volume.npy").read_bytes()[:-1])
+    Path("text.txt").write_text("not an array")
+    Path("foreign").mkdir()
+    Path("foreign/notes.txt").write_text("precious")
+
+
+def tree(folder: Path) -> dict[str, bytes | str]:
+    """Every name below a folder with its content."""
+    found: dict[str, bytes | str] = {}
+    for path in sorted(folder.rglob("*")):
+        found[str(path)] = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else "folder"
+    return found
+
+
+def changed(**options: str | None) -> list[str]:
+    """GOOD with options replaced (`n="1 2 3"`), added, or taken away (None)."""
+    words = list(GOOD)
+    for name, value in options.items():
+        option = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+        if option in words:
+            place = words.index(option)
+            del words[place : place + (4 if name == "n" else 2)]
+        if value is not None:
+            words += [option, *value.split()]
+    return words
+
+
+REFUSALS = {
+    "unknown stencil": (["run", "heat8", *GOOD[2:]], "heat8.*heat7"),
+    "unknown command": (["rn"], "rn.*run"),
+    "unknown option": ([*GOOD, "--fast"], "--fast"),
+    "two sizes": (changed(n="20 12"), "-n"),
+    "no size": (changed(n=None), "-n"),
+    "zero size": (changed(n="20 0 10"), "20 0 10.*at least 1"),
+    "negative size": (changed(n="20 -3 10"), "20 -3 10.*at least 1"),
+    "no steps": (changed(t=None), "steps"),
+    "zero steps": (changed(t="0"), "-t 0.*at least 1"),
+    "negative steps": (changed(t="-5"), "-t -5.*at least 1"),
+    "no directory": (changed(d=None), "directory"),
+    "budget too small": (changed(memory="1KiB"), "1 KiB.*at least \\d+ KiB"),
+    "budget not a size": (changed(memory="much"), "much.*512MiB"),
+    "budget zero": (changed(memory="0"), "0.*positive"),
+    "dtype": (changed(dtype="int8"), "int8.*float32"),
+    "threads": (changed(threads="0"), "0 threads.*at least 1"),
+    "scheme": (changed(scheme="magic"), "magic.*wavefront"),
+    "io": (changed(io="magic"), "magic.*threads"),
+    "boundary": (changed(boundary="mirror"), "mirror.*fixed"),
+    "parameter unknown": (changed(param="c9=1"), "c9.*c0"),
+    "parameter without value": (changed(param="c0"), "c0.*NAME=VALUE"),
+    "parameter not a number": (changed(param="c0=x"), "x.*not a number"),
+    "parameter infinite": (changed(param="c0=inf"), "inf.*finite"),
+    "init unknown": (changed(init="noise"), "noise.*gaussian"),
+    "init missing": (changed(init="gone.npy"), "gone.npy"),
+    "init of another shape": (changed(init="small.npy"), r"small.npy.*\(9, 12, 20\).*-n 20 12 10"),
+    "init with two axes": (changed(init="flat.npy", n=None), "flat.npy.*three axes"),
+    "init complex": (changed(init="complex.npy"), "complex64.*real"),
+    "init cut short": (changed(init="cut.npy"), "cut.npy.*short"),
+    "init not an array": (changed(init="text.txt"), "text.txt"),
+    "init not zarr": (changed(init="foreign"), "foreign"),
+    "init not finite": ([*changed(init="nan.npy"), "--check-finite"], "z=3, y=4, x=5"),
+    "seed": (changed(init="random:x"), "seed"),
+    "directory holds something else": (changed(d="foreign"), "foreign.*notes.txt"),
+    "force never deletes what is foreign": ([*changed(d="foreign"), "--force"], "foreign.*notes.txt"),
+    "directory is a file": (changed(d="text.txt"), "text.txt"),
+    "directory below a file": (changed(d="text.txt/run.oc"), "text.txt"),
+    "directory given twice": ([*GOOD, "-d", "run.oc"], "twice"),
+    "no space": (changed(n="1024 1024 100000000", memory="64MiB"), "no space.*needs.*free"),
+    "report in no folder": (changed(json="gone/report.json"), "gone.*does not exist"),
+    "plan budget too small": (["plan", *changed(memory="1KiB")[1:]], "at least \\d+ KiB"),
+    "resume of nothing": (["resume", "gone"], "gone"),
+    "info of something else": (["info", "foreign"], "foreign.*manifest"),
+    "verify of nothing": (["verify", "gone"], "gone"),
+    "plot of nothing": (["plot", "gone", "-o", "x.png"], "gone"),
+    "benchmark": (["bench", "speed"], "speed.*core"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_bad_input_is_one_line_and_changes_nothing(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each line names the value and what would be right; nothing is created or changed."""
+    before = tree(tmp_path)
+    assert call(words) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    assert output.err.startswith("outcrop: ")
+    assert re.search(message, output.err), output.err
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_no_permission_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder one may not write is named before anything is tried."""
+    Path("closed").mkdir(mode=0o500)
+    assert call(changed(d="closed/run.oc")) == 2
+    assert "closed" in capsys.readouterr().err
+
+
+def test_a_run_from_first_to_last_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """plan, run, info, verify, plot and resume agree with each other and with the oracle."""
+    assert call(["plan", *changed(init="volume.npy", n=None)[1:]]) == 0
+    plan = capsys.readouterr().out
+    assert not Path("run.oc").exists()
+    assert call([*changed(init="volume.npy", n=None, param="c0=0.5"), "--json", "report.json"]) == 0
+    table = capsys.readouterr().out
+    report = json.loads(Path("report.json").read_text())
+    assert report.keys() >= REPORT_KEYS
+    assert report["predicted"].keys() == {"seconds", "bytes_read", "bytes_written", "memory_bytes"}
+    assert (report["bytes_read"], report["bytes_written"]) == (
+        report["predicted"]["bytes_read"],
+        report["predicted"]["bytes_written"],
+    )
+    assert "unstable" in table  # c0 = 0.5 and c1 = 0.1 grow
+    assert "read" in plan and "measured" in table
+
+    stencil = oc.stencils.heat7()
+    expected = advance(stencil, np.load("volume.npy"), {"c0": 0.5}, 6)
+    np.testing.assert_array_equal(oc.open("run.oc")["u"][...], expected)
+
+    assert call(["resume", "run.oc"]) == 0
+    assert "finished at step 6" in capsys.readouterr().out
+    assert call(["resume", "run.oc", "-t", "3", "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+    np.testing.assert_array_equal(oc.open("run.oc")["u"][...], advance(stencil, expected, {"c0": 0.5}, 3))
+
+    assert call(["info", "run.oc"]) == 0
+    assert "step 9, finished" in capsys.readouterr().out
+    assert call(["verify", "run.oc"]) == 0
+    assert "all 11 checksums" in capsys.readouterr().out
+    for place in ("z=0", "y=11", "x=19"):
+        assert call(["plot", "run.oc", "--slice", place, "-o", f"{place}.png"]) == 0
+        assert Path(f"{place}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_is_only_replaced_by_force(capsys: pytest.CaptureFixture[str]) -> None:
+    """A directory with a run is refused with the way on; --force replaces it, and nothing else does."""
+    assert call([*GOOD, "--quiet"]) == 0
+    before = tree(Path("run.oc"))
+    assert call(GOOD) == 2
+    assert "--force" in capsys.readouterr().err
+    assert call([*changed(memory="1KiB"), "--force"]) == 2
+    assert tree(Path("run.oc")) == before
+    assert call([*changed(t="2"), "--quiet", "--force"]) == 0
+    assert oc.open("run.oc").step == 2
+
+
+def test_ctrl_c_stops_and_says_how_to_go_on(tmp_path: Path) -> None:
+    """SIGINT in the middle of a run ends it with code 130 and one line, and `resume` ends with the right bits."""
+    words = changed(n="96 96 96", t="4000", memory="600KiB", init="random:2")
+    process = subprocess.Popen([sys.executable, "-m", "outcrop.cli.main", *words], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if json.loads(Path("run.oc/manifest.json").read_text())["step"] > 0:
+                break
+        except (OSError, ValueError):
+            pass
+        time.sleep(0.01)
+    process.send_signal(2)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "go on with: outcrop resume run.oc" in errors
+    assert errors.count("\n") == 1
+    sim = oc.open("run.oc")
+    assert 0 < sim.step < 4000
+    assert sim.remaining_steps == 4000 - sim.step
+
+
+def test_looking_at_a_run_loads_no_more_than_it_needs() -> None:
+    """The fixed overhead over the budget stays small: `run` loads no reader of Zarr and no plotting."""
+    program = (
+        "import sys; from outcrop.cli.main import call; code = call(sys.argv[1:]);"
+        "print(code, sorted({'zarr', 'xarray', 'matplotlib', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *GOOD, "--quiet"], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "0 []\n", done.stdout + done.stderr
+
+
+def test_parameters_and_slices_are_read_exactly() -> None:
+    """The small languages of --param and --slice: what they accept, and that nothing else slips through."""
+    assert parse_parameters(["c0=0.4", "c1 = 1e-1"]) == {"c0": 0.4, "c1": 0.1}
+    assert parse_slice(None, (8, 9, 10)) == ("z", 4)
+    assert parse_slice("x=9", (8, 9, 10)) == ("x", 9)
+    for text in ("x=10", "x=-1", "w=1", "x", "x=", "=1", "x=1.5"):
+        with pytest.raises(InputError):
+            parse_slice(text, (8, 9, 10))
+    with pytest.raises(InputError, match="twice"):
+        parse_parameters(["c0=1", "c0=2"])
