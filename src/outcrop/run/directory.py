@@ -5,6 +5,7 @@ Names that belong to a run are listed here and nowhere else: only these are ever
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -15,7 +16,7 @@ from outcrop.run.manifest import MANIFEST, NEW, Manifest, read_manifest
 from outcrop.units import format_bytes
 
 MEMBER = "outcrop-member.json"
-"""Marks a further directory of a run; it says which run."""
+"""Marks a further directory of a run; it says of which."""
 
 GROUP = "zarr.json"
 
@@ -38,13 +39,24 @@ def check_directories(directories: list[Path], needed_bytes: list[int], force: b
         if (real := directory.resolve()) in seen:
             raise InputError(f"directory {directory} is given twice (also as {seen[real]}); each must be another")
         seen[real] = directory
-    freed: dict[int, int] = {}
-    for index, directory in enumerate(directories):
+    for directory in directories:
         _check_kind(directory)
-        for device, count in _check_content(directory, force, main=index == 0).items():
-            freed[device] = freed.get(device, 0) + count
+    old = read_manifest(directories[0]) if os.path.exists(directories[0] / MANIFEST) else None
+    if old is not None and old.phase != NEW and not force:
+        raise InputError(_what_is_there(directories[0], old))
+    for directory in directories:
+        if old is None or directory is not directories[0]:
+            _check_content(directory, force, old.identity if old else "")
         _check_permission(directory)
-    _check_space(directories, needed_bytes, freed)
+    replaced = {place.resolve() for place in directories if _member(place)}
+    if old is not None:
+        replaced |= {directories[0].resolve(), *(Path(name).resolve() for name in old.directories[1:])}
+    _check_space(directories, needed_bytes, _device_bytes(replaced))
+
+
+def member_text(directory: Path, identity: str, field_name: str) -> str:
+    """Content of MEMBER in a further directory of the run in `directory`."""
+    return json.dumps({"identity": identity, "run": str(directory.absolute()), "field": field_name}) + "\n"
 
 
 def remove_run(directory: Path, manifest: Manifest) -> None:
@@ -54,11 +66,16 @@ def remove_run(directory: Path, manifest: Manifest) -> None:
     (directory / manifest.field_name).unlink(missing_ok=True)
     (directory / GROUP).unlink(missing_ok=True)
     for name in manifest.directories[1:]:
-        member = Path(name)
-        if _member_text(member) and manifest.identity in _member_text(member):
-            for array in range(manifest.arrays):
-                shutil.rmtree(member / array_folder(manifest.field_name, array), ignore_errors=True)
-            (member / MEMBER).unlink(missing_ok=True)
+        if _member(Path(name)).get("identity") == manifest.identity:
+            remove_member(Path(name))
+
+
+def remove_member(directory: Path) -> None:
+    """Delete what a run keeps in one of its further directories; nothing where there is no such thing."""
+    if field_name := _member(directory).get("field"):
+        for array in range(2):
+            shutil.rmtree(directory / array_folder(field_name, array), ignore_errors=True)
+        (directory / MEMBER).unlink(missing_ok=True)
 
 
 def nearest_existing(path: Path) -> Path:
@@ -80,25 +97,33 @@ def _check_kind(directory: Path) -> None:
         raise InputError(f"directory {directory} cannot be created: {nearest_existing(directory)} is a file")
 
 
-def _check_content(directory: Path, force: bool, main: bool) -> dict[int, int]:
-    """Bytes that replacing frees, by device. Raises InputError when the content must stay."""
+def _check_content(directory: Path, force: bool, replaced: str) -> None:
+    """Raise InputError when anything is there but a share of the run `replaced` or, if forced, of one that is gone."""
     try:
         names = set(os.listdir(directory))
     except FileNotFoundError:
-        return {}
+        return
     except OSError as error:
         raise InputError(f"directory {directory} cannot be read: {error.strerror}") from None
-    if MANIFEST in names and main:
-        old = read_manifest(directory)
-        if not force and old.phase != NEW:
-            raise InputError(_what_is_there(directory, old))
-        return _arrays_bytes(directory, old)
-    if MEMBER in names and force:
-        return _device_bytes(directory)
-    if names:
-        what = "another run" if {MANIFEST, MEMBER} & names else f"something else ({min(names)})"
+    member = _member(directory)
+    if member and MANIFEST not in names:
+        if member.get("identity") == replaced:
+            return
+        if _is_alive(member):
+            raise InputError(f"directory {directory} belongs to another run, {member.get('run')}; give another one")
+        if not force:
+            raise InputError(f"directory {directory} holds planes of a run that is gone; replace them with --force")
+    elif names:
+        what = "another run" if MANIFEST in names else f"something else ({min(names)})"
         raise InputError(f"directory {directory} holds {what}; give a new or empty one")
-    return {}
+
+
+def _is_alive(member: dict[str, str]) -> bool:
+    """Whether the run that a member names still is one of which this is a member."""
+    try:
+        return read_manifest(Path(member["run"])).identity == member["identity"]
+    except (InputError, KeyError):
+        return False
 
 
 def _what_is_there(directory: Path, old: Manifest) -> str:
@@ -110,21 +135,14 @@ def _what_is_there(directory: Path, old: Manifest) -> str:
     return f"directory {directory} holds {what} {directory}' or replace it with --force"
 
 
-def _arrays_bytes(directory: Path, manifest: Manifest) -> dict[int, int]:
+def _device_bytes(directories: set[Path]) -> dict[int, int]:
+    """Bytes allocated to the shards in these directories, by device."""
     total: dict[int, int] = {}
-    for place in (directory, *map(Path, manifest.directories[1:])):
-        for device, count in _device_bytes(place).items():
-            total[device] = total.get(device, 0) + count
-    return total
-
-
-def _device_bytes(directory: Path) -> dict[int, int]:
-    """Bytes allocated to the shards below a directory, by device."""
-    total: dict[int, int] = {}
-    for shard in directory.glob(".*.[01]/c/*/0/0"):
-        if not shard.is_symlink():
-            status = shard.stat()
-            total[status.st_dev] = total.get(status.st_dev, 0) + status.st_blocks * 512
+    for directory in directories:
+        for shard in directory.glob(".*.[01]/c/*/0/0"):
+            if not shard.is_symlink():
+                status = shard.stat()
+                total[status.st_dev] = total.get(status.st_dev, 0) + status.st_blocks * 512
     return total
 
 
@@ -152,8 +170,10 @@ def _check_space(directories: list[Path], needed_bytes: list[int], freed: dict[i
             )
 
 
-def _member_text(directory: Path) -> str:
+def _member(directory: Path) -> dict[str, str]:
+    """What MEMBER in the directory says; empty where there is none."""
     try:
-        return (directory / MEMBER).read_text()
-    except OSError:
-        return ""
+        content = json.loads((directory / MEMBER).read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -29,7 +28,16 @@ from pathlib import Path
 
 from outcrop import _core
 from outcrop.errors import InputError, OutcropError, StorageError
-from outcrop.run.directory import GROUP, MEMBER, array_folder, check_directories, nearest_existing, remove_run
+from outcrop.run.directory import (
+    GROUP,
+    MEMBER,
+    array_folder,
+    check_directories,
+    member_text,
+    nearest_existing,
+    remove_member,
+    remove_run,
+)
 from outcrop.run.layout import PlaneLayout
 from outcrop.run.manifest import IN_FLIGHT, MANIFEST, NEW, READY, Manifest, read_manifest
 from outcrop.run.zarr_format import array_metadata, group_metadata, index_bytes, shard_name, to_text
@@ -156,6 +164,8 @@ def create_state(directories: list[Path], manifest: Manifest, force: bool = Fals
         _replace_file(path / MANIFEST, manifest.to_text())  # from here on the old run is gone, in one step
         if old is not None:
             remove_run(path, old)
+        for directory in directories:
+            remove_member(directory)
         _make_files(directories, manifest)
     except (OSError, OutcropError) as error:
         remove_run(path, manifest)
@@ -173,7 +183,7 @@ def create_state(directories: list[Path], manifest: Manifest, force: bool = Fals
 def check_state(directories: list[Path], manifest: Manifest, force: bool = False) -> None:
     """Raise InputError unless `create_state` would work; changes nothing."""
     check_directories(directories, _needed_bytes(directories, manifest), force)
-    if force and (directories[0] / MANIFEST).exists():
+    if force and os.path.exists(directories[0] / MANIFEST):
         os.close(_lock_folder(directories[0]))
 
 
@@ -208,7 +218,7 @@ def _make_files(directories: list[Path], manifest: Manifest) -> None:
     metadata = array_metadata(layout, attributes)
     folders: set[Path] = set()
     for member in directories[1:]:
-        _replace_file(member / MEMBER, json.dumps({"identity": manifest.identity, "run": str(directories[0])}) + "\n")
+        _replace_file(member / MEMBER, member_text(directories[0], manifest.identity, manifest.field_name))
     for array in range(manifest.arrays):
         name = array_folder(manifest.field_name, array)
         for shard in range(layout.shards):

@@ -1,0 +1,294 @@
+"""Protects the state of a run on disk: all or nothing when it is made, one generation or the next when committed."""
+
+import errno
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from outcrop import _core
+from outcrop.errors import InputError, StorageError
+from outcrop.run import state as state_module
+from outcrop.run.manifest import FORMAT, MANIFEST, Manifest, Settings, read_manifest
+from outcrop.run.state import create_state, open_state
+
+
+def make_manifest(*directories: Path, in_place: bool = False, identity: str = "1", target_step: int = 10) -> Manifest:
+    return Manifest(
+        identity=identity,
+        stencil={"name": "heat7"},
+        parameters={},
+        field_name="u",
+        shape=(6, 5, 4),
+        dtype="float32",
+        boundary="fixed",
+        directories=tuple(map(str, directories)),
+        shard_planes=6 if len(directories) == 1 else 2,
+        in_place=in_place,
+        settings=Settings(1 << 20, 1),
+        target_step=target_step,
+    )
+
+
+def everything_below(folder: Path) -> dict[str, object]:
+    """Names, kinds and contents: equal before and after means that nothing was changed."""
+    found: dict[str, object] = {}
+    for path in sorted(folder.rglob("*")):
+        content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        found[str(path.relative_to(folder))] = content
+    return found
+
+
+def test_commits_alternate_between_the_arrays_and_move_the_link(tmp_path: Path) -> None:
+    where = tmp_path / "run.oc"
+    state = create_state([where], make_manifest(where))
+    assert not (where / "u").exists() and not state.has_values
+    for generation, step in enumerate((0, 4, 8)):
+        target = state.target_files()
+        state.commit(step)
+        assert state.current_files() == target
+        assert read_manifest(where) == state.manifest
+        assert (state.manifest.generation, state.manifest.step) == (generation, step)
+        assert os.readlink(where / "u") == f".u.{generation % 2}"
+
+
+def test_a_crash_between_manifest_and_link_is_mended_on_opening(tmp_path: Path) -> None:
+    where = tmp_path / "run.oc"
+    state = create_state([where], make_manifest(where))
+    state.commit(0)
+    (where / "u").unlink()
+    (where / "u").symlink_to(".u.1")
+    (where / "manifest.json.tmp").write_text("{ half a mani")
+    assert open_state(where).manifest == state.manifest
+    assert os.readlink(where / "u") == ".u.0"
+
+
+def test_a_commit_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = tmp_path / "run.oc"
+    state = create_state([where], make_manifest(where))
+    state.commit(0)
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(state_module.os, "fsync", full)
+    with pytest.raises(StorageError, match=r"manifest\.json.*No space left"):
+        state.commit(5)
+    monkeypatch.undo()
+    assert state.manifest.step == 0 and open_state(where).manifest.step == 0
+
+
+def test_a_commit_flushes_before_and_after_its_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of the protocol: without it a power cut could leave an empty manifest."""
+    where = tmp_path / "run.oc"
+    state = create_state([where], make_manifest(where))
+    events: list[str] = []
+    fsync, rename = os.fsync, Path.replace
+
+    def note_fsync(handle: int) -> None:
+        events.append(f"fsync {os.path.basename(os.readlink(f'/proc/self/fd/{handle}'))}")
+        fsync(handle)
+
+    def note_rename(self: Path, target: Path) -> Path:
+        events.append(f"rename {target.name}")
+        return rename(self, target)
+
+    monkeypatch.setattr(state_module.os, "fsync", note_fsync)
+    monkeypatch.setattr(Path, "replace", note_rename)
+    state.commit(0)
+    assert events == ["fsync manifest.json.tmp", "rename manifest.json", "fsync run.oc", "rename u"]
+
+
+def test_in_place_says_that_an_interrupted_pass_lost_the_state(tmp_path: Path) -> None:
+    where = tmp_path / "run.oc"
+    state = create_state([where], make_manifest(where, in_place=True))
+    assert not (where / ".u.1").exists()
+    state.begin_writing()  # the first values: nothing can be lost yet
+    state.commit(0)
+    state.begin_writing()
+    assert open_state(where).manifest.step == 0
+    with pytest.raises(StorageError, match=r"state was lost.*--force"):
+        open_state(where).current_files()
+    state.commit(4)
+    assert open_state(where).current_files() == state.files(0)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "damaged"),
+        (b"[1, 2]", "damaged"),
+        (b'{"name": "a package"}', "damaged or not written by Outcrop"),
+        (b"\xff\xfe", "damaged"),
+        (b'{"format": 99}', f"format 99, this version reads format {FORMAT}"),
+    ],
+)
+def test_damaged_and_foreign_manifests_are_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / MANIFEST).write_bytes(content)
+    with pytest.raises(InputError, match=words):
+        open_state(tmp_path)
+    with pytest.raises(InputError):
+        create_state([tmp_path], make_manifest(tmp_path), force=True)
+    assert (tmp_path / MANIFEST).read_bytes() == content
+
+
+def test_missing_and_truncated_shards_are_named(tmp_path: Path) -> None:
+    places = [tmp_path / "a", tmp_path / "b"]
+    state = create_state(places, make_manifest(*places))
+    state.commit(0)
+    shard = Path(state.files(0)[1])
+    os.truncate(shard.resolve(), 100)
+    with pytest.raises(StorageError, match=r"c/1/0/0 has 100 bytes"):
+        open_state(places[0])
+    shard.resolve().unlink()
+    with pytest.raises(StorageError, match=r"c/1/0/0 cannot be used: No such file"):
+        open_state(places[0])
+
+
+def test_a_run_is_only_replaced_by_force_and_then_completely(tmp_path: Path) -> None:
+    places = [tmp_path / "a", tmp_path / "b"]
+    state = create_state(places, make_manifest(*places))
+    (places[0] / "picture.png").write_text("the user's own")
+    state.commit(3)
+    before = everything_below(tmp_path)
+    with pytest.raises(InputError, match=r"unfinished run of heat7 \(step 3 of 10\).*outcrop resume.*--force"):
+        create_state([places[0]], make_manifest(places[0], identity="2"))
+    state.commit(10)
+    with pytest.raises(InputError, match=r"a run of heat7 at step 10.*--force"):
+        create_state([places[0]], make_manifest(places[0], identity="2"))
+    state.commit(3)
+    create_state([places[0]], make_manifest(places[0], identity="2"), force=True)
+    assert read_manifest(places[0]).identity == "2"
+    assert (places[0] / "picture.png").exists()
+    assert not any(places[1].iterdir()), "the old run's share must go"
+    assert before.keys() - everything_below(tmp_path).keys()
+
+
+def test_what_is_not_a_run_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    before = everything_below(tmp_path)
+    for force in (False, True):
+        with pytest.raises(InputError, match=r"holds something else \(thesis.tex\)"):
+            create_state([tmp_path], make_manifest(tmp_path), force=force)
+    fresh = tmp_path / "fresh"
+    with pytest.raises(InputError, match="something else"):
+        create_state([fresh, tmp_path], make_manifest(fresh, tmp_path), force=True)
+    assert everything_below(tmp_path) == before
+
+
+def test_a_member_of_another_run_is_not_taken(tmp_path: Path) -> None:
+    """Two runs that share a second directory would overwrite each other's shards."""
+    first, second, shared = (tmp_path / name for name in ("first", "second", "shared"))
+    create_state([first, shared], make_manifest(first, shared)).commit(0)
+    before = everything_below(tmp_path)
+    for force in (False, True):
+        with pytest.raises(InputError, match="another run"):
+            create_state([second, shared], make_manifest(second, shared, identity="2"), force=force)
+        with pytest.raises(InputError, match="another run"):
+            create_state([shared], make_manifest(shared, identity="2"), force=force)
+    assert everything_below(tmp_path) == before
+
+
+def test_places_that_cannot_be_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    good = tmp_path / "good"
+    for places, words in [
+        ([file], "is a file"),
+        ([good, file / "below"], "cannot be"),
+        ([good, tmp_path / "x" / ".." / "good"], "given twice"),
+        ([Path("/proc/nowhere")], "no space"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            create_state(places, make_manifest(*places))
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_no_space_is_found_before_the_first_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = tmp_path / "run.oc"
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=10, f_frsize=4096))
+    with pytest.raises(InputError, match=r"no space: .* 40 KiB are free; .*--in-place"):
+        create_state([where], make_manifest(where))
+    assert not where.exists()
+
+
+def test_a_disk_that_fills_meanwhile_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = tmp_path / "run.oc"
+    create, count = _core.create_file, iter(range(100))
+
+    def full(path: str, size: int) -> None:
+        if next(count) == 1:
+            raise StorageError(f"{path}: No space left on device")
+        create(path, size)
+
+    monkeypatch.setattr(state_module._core, "create_file", full)
+    with pytest.raises(StorageError, match="No space left"):
+        create_state([where], make_manifest(where))
+    assert not where.exists()
+
+
+def test_one_process_at_a_time_changes_a_run(tmp_path: Path) -> None:
+    where = tmp_path / "run.oc"
+    state = create_state([where], make_manifest(where))
+    state.commit(0)
+    hold = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], 0), fcntl.LOCK_EX); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(where)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout and holder.stdin
+        holder.stdout.readline()
+        with pytest.raises(InputError, match="in use by another process"), state.locked():
+            pass
+        with pytest.raises(InputError, match="in use by another process"):
+            create_state([where], make_manifest(where, identity="2"), force=True)
+        assert open_state(where).manifest.identity == "1", "looking at a run that is being run is allowed"
+        holder.communicate(b"\n")
+    with state.locked(), state.locked():  # the same process may nest
+        handle = os.open(where, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(handle)
+
+
+def test_taking_the_lock_sees_what_another_process_committed(tmp_path: Path) -> None:
+    """Otherwise two sessions on one directory would both advance the same generation."""
+    where = tmp_path / "run.oc"
+    state = create_state([where], make_manifest(where))
+    state.commit(0)
+    other = open_state(where)
+    with state.locked():
+        state.commit(4)
+    with other.locked():
+        assert other.manifest == state.manifest
+
+
+def test_a_run_without_values_is_replaced_without_force(tmp_path: Path) -> None:
+    """A run that died before its first values holds nothing to protect."""
+    where = tmp_path / "run.oc"
+    beside = tmp_path / "beside"
+    create_state([where, beside], make_manifest(where, beside))
+    assert create_state([where, beside], make_manifest(where, beside, identity="2")).manifest.identity == "2"
+
+
+def test_what_a_run_that_is_gone_left_elsewhere_is_replaced_by_force(tmp_path: Path) -> None:
+    """After `rm -r` of a run its share on a second device must not block that device for ever."""
+    where, beside = tmp_path / "run.oc", tmp_path / "beside"
+    create_state([where, beside], make_manifest(where, beside)).commit(0)
+    shutil.rmtree(where)
+    with pytest.raises(InputError, match=r"a run that is gone.*--force"):
+        create_state([where, beside], make_manifest(where, beside, identity="2"))
+    create_state([where, beside], make_manifest(where, beside, identity="2"), force=True).commit(0)
+    assert open_state(where).manifest.identity == "2"
+
+
+def test_a_manifest_survives_being_written_and_read(tmp_path: Path) -> None:
+    where = tmp_path / "run.oc"
+    manifest = replace(make_manifest(where), parameters={"c0": 0.1 + 0.2}, step=7)
+    create_state([where], manifest)
+    assert read_manifest(where) == manifest
