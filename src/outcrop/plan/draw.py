@@ -1,8 +1,8 @@
 """A plan as shapes, for `outcrop plan --draw`: numbers only, no picture library.
 
-    slabs      z against level: what each Update covers, leaning back by the skew per level
-    tiles      y against level: how a slab is cut for the cache
-    time line  seconds against what is going on: the model of plan/model.py, step by step
+slabs      z against level: what each Update covers, leaning back by the skew per level
+tiles      y against level: how a slab is cut for the cache
+time line  seconds against what is going on: the model of plan/model.py, step by step
 """
 
 from __future__ import annotations

@@ -33,26 +33,36 @@ class Candidate:
 def tune(problem: Problem, scheme: Scheme, machine: Machine, budget_bytes: int, rate: UpdateRate) -> list[Candidate]:
     """Candidates measured in the last round, the chosen one first; empty when nothing fits the budget."""
     slots = slots_within(problem, budget_bytes)
-    coarse = [
-        Candidate(s, build(problem, scheme, s, machine, _rough_rate(problem)))
-        for s in scheme.candidates(problem, slots)
-    ]
-    coarse.sort(key=lambda candidate: candidate.plan.predicted.seconds)
-    fine = [
-        Candidate(sizes, build(problem, scheme, sizes, machine, rate))
-        for candidate in coarse[:SHORTLIST]
-        for sizes in tilings(problem, scheme, candidate.sizes, machine)
-    ]
-    if not fine:
+    rough = _rough_rate(problem)
+    coarse = [_candidate(problem, scheme, sizes, machine, rough) for sizes in scheme.candidates(problem, slots)]
+    if not coarse:
         return []
-    fastest = min(candidate.plan.predicted.seconds for candidate in fine)
+    coarse.sort(key=_seconds)
+    first, others = coarse[0], coarse[1:SHORTLIST]
+    fine = [
+        _candidate(problem, scheme, sizes, machine, rate) for sizes in tilings(problem, scheme, first.sizes, machine)
+    ]
+    fine.sort(key=_seconds)
+    best_diamonds = {candidate.sizes.diamond for candidate in fine[:2]}
+    for other in others:
+        for sizes in tilings(problem, scheme, other.sizes, machine):
+            if sizes.diamond in best_diamonds:
+                fine.append(_candidate(problem, scheme, sizes, machine, rate))
+    fastest = min(map(_seconds, fine))
 
     def order(candidate: Candidate) -> tuple[bool, float, float]:
-        predicted = candidate.plan.predicted
-        slower = predicted.seconds > EQUALLY_FAST * fastest
-        return slower, predicted.seconds if slower else predicted.memory_bytes, predicted.seconds
+        slower = _seconds(candidate) > EQUALLY_FAST * fastest
+        return slower, _seconds(candidate) if slower else candidate.plan.memory_bytes, _seconds(candidate)
 
     return sorted(fine, key=order)
+
+
+def _seconds(candidate: Candidate) -> float:
+    return candidate.plan.predicted.seconds
+
+
+def _candidate(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Candidate:
+    return Candidate(sizes, build(problem, scheme, sizes, machine, rate))
 
 
 def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) -> Iterable[Sizes]:

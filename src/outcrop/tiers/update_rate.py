@@ -10,18 +10,21 @@ from outcrop.plan.model import slots_within
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 
-UPDATES_PER_MEASUREMENT = 1_500_000_000
+UPDATES_PER_MEASUREMENT = 2_000_000_000
 LEVELS_MEASURED = 64
-SECONDS_IN_ALL = 5.0
+SECONDS_AT_LEAST, SECONDS_AT_MOST = 1.0, 5.0
+SHARE_OF_RUN = 0.05
 WINDOW_BYTES = 1 << 30
 ASSUMED_CELLS_PER_SECOND = 1e9
+EXPECTED_CELLS_PER_SECOND = 5e9
 
 
 class UpdateRateMeter:
     """Callable: sizes -> cell updates per second of all threads together, measured on a window of the problem's rows.
 
-    Uses at most `budget_bytes` of memory. Once `SECONDS_IN_ALL` are spent, or when `measure` is false, it
-    answers with what it knows: the rate of the most similar sizes, or an assumption.
+    Uses at most `budget_bytes` of memory. Once its time is spent (a twentieth of the expected run, but 1 to
+    5 s), or when `measure` is false, it answers with what it knows: the rate of the most similar sizes, or an
+    assumption.
     """
 
     def __init__(
@@ -30,7 +33,8 @@ class UpdateRateMeter:
         self._problem, self._kernel, self._scalars, self._threads = problem, kernel, scalars, threads
         self._slots = slots_within(problem, min(budget_bytes, WINDOW_BYTES))
         self._known: dict[Sizes, float] = {}
-        self._seconds_left = SECONDS_IN_ALL if measure else 0.0
+        expected = problem.cells * problem.steps / EXPECTED_CELLS_PER_SECOND
+        self._seconds_left = max(SECONDS_AT_LEAST, min(SECONDS_AT_MOST, SHARE_OF_RUN * expected)) if measure else 0.0
 
     def __call__(self, sizes: Sizes) -> float:
         """Cell updates per second for `sizes`."""
