@@ -1,0 +1,227 @@
+"""Protects initial values: the same bits however they are streamed, and one clear refusal for what cannot be one."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from outcrop.errors import CorruptionError, InputError
+from outcrop.run.initial import Source, checked_planes, make_source, parse_source, scan_finite
+from outcrop.run.layout import make_layout
+from outcrop.run.manifest import Manifest, Settings
+from outcrop.run.planes import Planes
+from outcrop.run.state import State, create_state
+
+SHAPE = (11, 6, 5)
+
+
+def make_state(where: Path, shard_planes: int = 4, shape: tuple[int, int, int] = SHAPE) -> State:
+    return create_state(
+        [where],
+        Manifest("1", {"name": "heat7"}, {}, "u", shape, "float32", "fixed", (str(where),), shard_planes, False,
+                 Settings(1 << 20, 1)),
+    )  # fmt: skip
+
+
+def collect(source: Source, group: int) -> np.ndarray:
+    planes = source.shape[0]
+    return np.concatenate([source.planes(z, min(z + group, planes)) for z in range(0, planes, group)])
+
+
+@pytest.mark.parametrize("text", ["zeros", "gaussian", "random:7", "random"])
+def test_built_in_values_do_not_depend_on_the_grouping_of_planes(text: str) -> None:
+    """Groups depend on the size of a plane and on shards, results must not."""
+    source = parse_source(text, SHAPE)
+    whole = collect(source, SHAPE[0])
+    assert whole.shape == SHAPE and np.isfinite(whole).all()
+    for group in (1, 2, 4):
+        assert np.array_equal(collect(source, group), whole)
+    if text != "zeros":
+        assert 0 <= whole.min() < whole.max() <= 1
+
+
+def test_random_values_depend_on_seed_and_plane() -> None:
+    first, second = collect(parse_source("random:1", SHAPE), 11), collect(parse_source("random:2", SHAPE), 11)
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first[0], first[1])
+
+
+@pytest.mark.parametrize("dtype", ["?", "u1", "<i2", ">i4", "u8", "<f2", ">f4", "<f8", "g"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npy_of_every_real_dtype_and_order(tmp_path: Path, dtype: str, order: str) -> None:
+    values = np.array(np.arange(330).reshape(SHAPE) % 100, dtype=dtype, order=order)  # type: ignore[call-overload]
+    np.save(tmp_path / "a.npy", values)
+    source = parse_source(str(tmp_path / "a.npy"), SHAPE)
+    planes = checked_planes(source, "float32", check_finite=True)
+    for z0, z1 in [(0, 11), (3, 5), (10, 11)]:
+        assert planes(z0, z1).dtype == np.float32
+        assert np.array_equal(planes(z0, z1), values[z0:z1].astype("float32"))
+
+
+@pytest.mark.parametrize("chunks", [(1, 6, 5), (4, 3, 2), (11, 6, 5), (100, 100, 100)])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_zarr_of_any_chunks(tmp_path: Path, chunks: tuple[int, int, int], zarr_format: int) -> None:
+    """Chunks that cover several planes are decoded once and must still give every plane at its place."""
+    values = np.arange(330, dtype="int16").reshape(SHAPE)
+    path = tmp_path / "a.zarr"
+    zarr.create_array(path, data=values, chunks=tuple(map(min, chunks, SHAPE)), zarr_format=zarr_format)  # type: ignore[arg-type]
+    for group in (1, 3, 11):
+        assert np.array_equal(collect(parse_source(str(path), None), group), values)
+
+
+def test_zarr_groups_need_one_array_or_its_name(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "g.zarr")
+    group.create_array("p", data=np.ones(SHAPE, "f4"))
+    assert parse_source(str(tmp_path / "g.zarr"), SHAPE).shape == SHAPE
+    group.create_array("q", data=np.ones(SHAPE, "f4"))
+    with pytest.raises(InputError, match=r"name one of its arrays .*\(there are: p, q\)"):
+        parse_source(str(tmp_path / "g.zarr"), SHAPE)
+    assert parse_source(str(tmp_path / "g.zarr" / "q"), SHAPE).shape == SHAPE
+
+
+def test_a_run_can_start_from_the_result_of_another(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random(SHAPE, dtype=np.float32)
+    state = make_state(tmp_path / "run.oc")
+    with Planes(state.target_files(), state.layout, writable=True) as planes:
+        planes.fill(make_source(values, SHAPE).planes)
+        planes.flush()
+    state.commit(0)
+    assert np.array_equal(collect(parse_source(str(tmp_path / "run.oc"), None), 3), values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.ones(SHAPE, "i4"),
+        np.ones(SHAPE).tolist(),
+        1,
+        np.float64(1),
+        np.array(1.0),
+        lambda z0, z1: np.ones((z1 - z0, 6, 5)),
+        zarr.array(np.ones(SHAPE)),
+        "random:3",
+    ],
+    ids=["array", "lists", "number", "scalar", "array of one", "function", "zarr", "name"],
+)
+def test_everything_that_can_be_assigned(values: object) -> None:
+    source = make_source(values, SHAPE)
+    block = checked_planes(source, "float64", check_finite=True)(2, 5)
+    assert block.shape == (3, 6, 5) and (isinstance(values, str) or (block == 1).all())
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (np.ones((11, 5, 6)), r"shape \(11, 5, 6\), the grid is \(11, 6, 5\).*-n 5 6 11"),
+        (np.ones((11, 30)), "three axes"),
+        (np.ones((0, 6, 5)), "at least 1"),
+        (np.ones(SHAPE, complex), "only real numbers"),
+        (np.full(SHAPE, "text"), "only real numbers"),
+        (1j, "only real numbers"),
+        ("nonsense", "neither a file nor a known name"),
+        ("missing.npy", "no such file"),
+        ("random:-1", "whole number"),
+        ("random:x", "whole number"),
+        ("zeros:3", "neither a file"),
+    ],
+)
+def test_what_cannot_be_assigned_is_refused(values: object, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make_source(values, SHAPE)
+
+
+@pytest.mark.parametrize("name", ["zeros", "gaussian", "random:1"])
+def test_names_need_a_grid(name: str) -> None:
+    with pytest.raises(InputError, match="-n NX NY NZ"):
+        parse_source(name, None)
+
+
+def _save_text(path: Path) -> None:
+    path.write_text("not an array")
+
+
+def _save_short(path: Path) -> None:
+    np.save(path, np.ones(SHAPE))
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def _save_objects(path: Path) -> None:
+    np.save(path, np.full(SHAPE, None), allow_pickle=True)
+
+
+def _save_folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("save", "words"),
+    [
+        (_save_text, "not a .npy file"),
+        (_save_short, "cut short"),
+        (_save_objects, "only real numbers"),
+        (_save_folder, "cannot be opened as Zarr"),
+        (lambda path: path.write_bytes(b""), "not a .npy file"),
+        (lambda path: path.write_bytes(b"\x93NUMPY\x09\x00"), "not a .npy file"),
+    ],
+)
+def test_files_that_are_no_arrays_are_refused(tmp_path: Path, save: Callable[[Path], None], words: str) -> None:
+    path = tmp_path / "a.npy"
+    save(path)
+    with pytest.raises(InputError, match=words):
+        parse_source(str(path), None)
+
+
+def test_values_that_are_not_finite_are_found_and_named() -> None:
+    """Also those that only overflow when converted to the run's dtype."""
+    for bad, dtype in [(np.nan, "float64"), (-np.inf, "float64"), (1e300, "float32")]:
+        values = np.ones(SHAPE)
+        values[7, 2, 3] = bad
+        source = make_source(values, SHAPE)
+        with pytest.raises(InputError, match=r"z=7, y=2, x=3"):
+            scan_finite(source, dtype)
+        checked_planes(source, dtype, check_finite=False)(0, 11)
+
+
+def test_a_function_of_the_wrong_shape_is_refused() -> None:
+    planes = checked_planes(make_source(lambda z0, z1: np.ones((6, 5)), SHAPE), "float32", check_finite=False)
+    with pytest.raises(InputError, match=r"gave shape \(6, 5\) for planes 2 to 3, not \(2, 6, 5\)"):
+        planes(2, 4)
+
+
+@pytest.mark.parametrize("shard_planes", [1, 4, 11])
+@pytest.mark.parametrize("shape", [SHAPE, (11, 1, 1), (11, 300, 600)])
+def test_planes_come_back_as_they_were_written(
+    tmp_path: Path, shard_planes: int, shape: tuple[int, int, int]
+) -> None:
+    """Across the borders of shards and groups, for small planes and for some larger than a group."""
+    values = np.random.default_rng(1).random(shape, dtype=np.float32)
+    state = make_state(tmp_path / "run.oc", shard_planes, shape)
+    with Planes(state.files(0), state.layout, writable=True) as planes:
+        planes.fill(lambda z0, z1: values[z0:z1])
+        planes.fill(lambda z0, z1: values[z0:z1] + 1, 3, 6)
+        for z0, z1 in [(0, 11), (0, 3), (6, 11), (8, 9)]:
+            expected = np.concatenate([values[:3], values[3:6] + 1, values[6:]])[z0:z1]
+            assert np.array_equal(planes.read(z0, z1), expected)
+
+
+@pytest.mark.parametrize("place", [0, 119, 6 * 64 - 1, 6 * 64 + 2])
+def test_a_flipped_bit_anywhere_in_a_plane_is_named(tmp_path: Path, place: int) -> None:
+    """In cells, in padding and in the checksum itself; planes beside it stay readable."""
+    layout = make_layout(SHAPE, "float32", 4)
+    assert layout.plane_bytes == 6 * 64
+    state = make_state(tmp_path / "run.oc")
+    with Planes(state.files(0), layout, writable=True) as planes:
+        planes.fill(make_source(1.5, SHAPE).planes)
+    shard, offset = layout.locate(6)
+    with open(state.files(0)[shard], "r+b") as file:
+        file.seek(offset + place)
+        byte = file.read(1)[0]
+        file.seek(offset + place)
+        file.write(bytes([byte ^ 0x10]))
+    with Planes(state.files(0), layout) as planes:
+        planes.read(0, 6)
+        planes.read(7, 11)
+        with pytest.raises(CorruptionError, match=rf"plane 6 is damaged.*c/1/0/0.*offset {offset}"):
+            planes.read(5, 8)
