@@ -1,0 +1,169 @@
+"""Protects the moments when a run is stopped: nothing that is interrupted may hang, be lost, or go on unseen."""
+
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import outcrop as oc
+from outcrop.errors import CorruptionError, InterruptedRun, StorageError
+from outcrop.run.passes import PassRunner
+from outcrop.run.progress import Progress, Standing, make_progress
+from outcrop.run.state import State, open_state
+
+PLAN: Any = SimpleNamespace(passes=[SimpleNamespace(levels=5)] * 3)
+WAIT_SECONDS = 20.0  # far beyond what anything here takes
+
+
+class FakeEngine:
+    """Passes that end when told to, or when cancelled, as those of the executor do."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end, self.cancelled = threading.Event(), threading.Event(), threading.Event()
+        self.error: Exception | None = None
+        self.passes = 0
+
+    def run_pass(self, index: int, source: int) -> None:
+        self.passes += 1
+        self.begun.set()
+        if self.error is not None and index == 1:
+            raise self.error
+        for _ in range(int(WAIT_SECONDS / 0.005)):
+            if self.cancelled.is_set():
+                raise InterruptedRun("the run was cancelled")
+            if self.may_end.wait(0.005):
+                return
+        raise AssertionError("nobody ended this pass")
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+    def sample(self) -> SimpleNamespace:
+        return SimpleNamespace(cells_updated=0, bytes_read=0, bytes_written=0)
+
+
+def make_runner(folder: Path, in_place: bool = False) -> tuple[PassRunner, FakeEngine, State]:
+    """A runner on a real state with no real engine."""
+    sim = oc.Simulation("heat7", (8, 8, 8), directory=folder / "run.oc", memory="1MiB", in_place=in_place)
+    sim["u"] = "zeros"
+    state = open_state(folder / "run.oc")
+    state.change(target_step=15)
+    engine = FakeEngine()
+    return PassRunner(engine, state, PLAN), engine, state  # type: ignore[arg-type]
+
+
+def interrupt_when(event: threading.Event) -> None:
+    """Press Ctrl-C once `event` is set."""
+
+    def press() -> None:
+        event.wait(WAIT_SECONDS)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
+
+
+def quiet() -> Progress:
+    """A display that shows nothing."""
+    return make_progress("none", 3, 0, 15, 1)
+
+
+def test_ctrl_c_cancels_and_keeps_the_last_commit(tmp_path: Path) -> None:
+    """The pass under way is given up, the worker has ended when `run` returns, the message says how to go on."""
+    runner, engine, state = make_runner(tmp_path)
+    handler = signal.getsignal(signal.SIGINT)
+    interrupt_when(engine.begun)
+    with pytest.raises(InterruptedRun, match="step 0 of 15 is intact; go on with: outcrop resume"):
+        runner.run(quiet())
+    assert engine.cancelled.is_set()
+    assert state.manifest.generation == 0
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert not [thread for thread in threading.enumerate() if thread.name == "outcrop-passes"]
+
+
+def test_ctrl_c_in_place_lets_the_pass_end_first(tmp_path: Path) -> None:
+    """In place a pass given up is a run lost, so the first Ctrl-C only prevents the next pass."""
+    runner, engine, state = make_runner(tmp_path, in_place=True)
+
+    def press_then_end() -> None:
+        engine.begun.wait(WAIT_SECONDS)
+        os.kill(os.getpid(), signal.SIGINT)
+        while not runner._stop_after_pass:
+            time.sleep(0.005)
+        engine.may_end.set()
+
+    threading.Thread(target=press_then_end, daemon=True).start()
+    with pytest.raises(InterruptedRun, match="step 5 of 15 is intact"):
+        runner.run(quiet())
+    assert (engine.passes, engine.cancelled.is_set()) == (1, False)
+    assert open_state(state.path).manifest.step == 5
+
+
+def test_ctrl_c_twice_in_place_gives_the_run_up_and_says_so(tmp_path: Path) -> None:
+    """The second Ctrl-C stops at once, and no one is told that what is left is intact."""
+    runner, engine, _ = make_runner(tmp_path, in_place=True)
+
+    def press_twice() -> None:
+        engine.begun.wait(WAIT_SECONDS)
+        os.kill(os.getpid(), signal.SIGINT)
+        while not runner._stop_after_pass:
+            time.sleep(0.005)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press_twice, daemon=True).start()
+    with pytest.raises(InterruptedRun, match="lost"):
+        runner.run(quiet())
+    assert engine.cancelled.is_set()
+
+
+@pytest.mark.parametrize("kind", [StorageError, CorruptionError])
+def test_a_failing_device_says_what_is_intact(kind: type[StorageError], tmp_path: Path) -> None:
+    """The error keeps its type and words, and adds the step that is safe: here that of the pass before."""
+    runner, engine, _ = make_runner(tmp_path)
+    engine.error = kind("plane 3 is gone")
+    engine.may_end.set()
+    with pytest.raises(kind, match="plane 3 is gone; step 5 of 15 is intact"):
+        runner.run(quiet())
+
+
+def test_a_display_that_fails_stops_the_run(tmp_path: Path) -> None:
+    """No worker goes on behind the back of a caller who has got an exception."""
+    runner, engine, _ = make_runner(tmp_path)
+
+    class Broken(Progress):
+        def show(self, standing: Standing) -> None:
+            raise OSError("the terminal is gone")
+
+    with pytest.raises(OSError, match="terminal"):
+        runner.run(Broken(3, 0, 15, 1))
+    assert engine.cancelled.is_set()
+    assert not [thread for thread in threading.enumerate() if thread.name == "outcrop-passes"]
+
+
+def test_lines_and_bar_show_where_the_run_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pass, step, time left, cell updates per second and traffic both ways are all there."""
+    monkeypatch.setattr("outcrop.run.progress.LINE_SECONDS", 0.0)
+    standing = Standing(passes_done=1, steps_done=5, cells_updated=600, bytes_read=7_000_000, bytes_written=5_000_000)
+    with make_progress("lines", 3, 10, 25, 1000) as progress:
+        progress.show(standing)
+        progress.show(replace(standing, passes_done=3))
+    lines = capsys.readouterr().err.splitlines()
+    for word in ("60.0%", "pass 2/3", "step 15/25", "left", "cell/s", "read", "write"):
+        assert word in lines[0]
+    assert "pass 3/3" in lines[1]
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with make_progress("auto", 3, 10, 25, 1000) as progress:
+        progress.show(standing)
+    shown = capsys.readouterr().err
+    for word in ("60%", "pass 2/3", "step 15/25", "cell/s", "read", "write"):
+        assert word in shown
+    with make_progress("none", 3, 10, 25, 1000) as progress:
+        progress.show(standing)
+    assert capsys.readouterr().err == ""
