@@ -67,7 +67,7 @@ bench: install
 lint: $(VENV)/.lint
 	$(BIN)/ruff check -q .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $(cpp_files)
+	@$(BIN)/clang-format --dry-run --Werror $(cpp_files)
 
 format: $(VENV)/.lint
 	$(BIN)/ruff check -q --fix .
