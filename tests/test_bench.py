@@ -13,7 +13,8 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
     """All figures are there and positive, bytes are as predicted, memory stays in bounds, nothing is left behind."""
     target = tmp_path / "figures.json"
     assert call(["bench", "core", "--small", "-d", str(tmp_path), "--json", str(target)]) == 0
-    assert "(b) in memory" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "(b) in memory" in said and said.count("(c) out of core, memory") == len(SHARES)
     figures = json.loads(target.read_text())
     assert figures["small"] and figures["machine"]["threads"] >= 1
     for dtype in ("float32", "float64"):

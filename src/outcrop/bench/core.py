@@ -68,7 +68,31 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
     print(", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
     for dtype in ("float32", "float64"):
         figures[dtype] = bench_dtype(directory, scale, dtype, threads)
+    print(table(figures))
     return figures
+
+
+def table(figures: dict[str, Any]) -> str:
+    """The figures as the Markdown table of the README: medians in Gcell/s, (c) with its ratio to (b)."""
+    dtypes = ("float32", "float64")
+
+    def row(name: str, cells: list[str]) -> str:
+        return f"| {name} | {' | '.join(cells)} |"
+
+    lines = [row("Gcell updates/s", [f"{dtype} {figures[dtype]['shape']}" for dtype in dtypes]), "|---|---|---|"]
+    for name, key in (
+        ("kernel, everything in the second-level cache", "kernel_cells_per_second"),
+        ("(a) in memory, plain sweeps, best blocking in y", "sweep_cells_per_second"),
+        ("(b) in memory, temporal blocking for the cache", "in_memory_cells_per_second"),
+    ):
+        lines.append(row(name, [f"{figures[dtype][key] / 1e9:.2f}" for dtype in dtypes]))
+    for share in SHARES:
+        name, cells = f"out_of_core_{100 * share:g}_percent", []
+        for dtype in dtypes:
+            ratio = figures[dtype]["ratios"][f"{name}_to_b"]
+            cells.append(f"{ratio * figures[dtype]['in_memory_cells_per_second'] / 1e9:.2f} ({ratio:.2f} of b)")
+        lines.append(row(f"(c) out of core, memory = {100 * share:g} % of both arrays", cells))
+    return "\n".join(lines)
 
 
 def fitting(scale: Scale, directory: Path) -> Scale:
