@@ -8,21 +8,23 @@ import pytest
 import zarr
 
 from outcrop.errors import CorruptionError, InputError
+from outcrop.run.creation import created_state
 from outcrop.run.initial import Source, checked_planes, make_source, parse_source, scan_finite
 from outcrop.run.layout import make_layout
 from outcrop.run.manifest import Manifest, Settings
 from outcrop.run.planes import Planes
-from outcrop.run.state import State, create_state
+from outcrop.run.state import State
 
 SHAPE = (11, 6, 5)
 
 
 def make_state(where: Path, shard_planes: int = 4, shape: tuple[int, int, int] = SHAPE) -> State:
-    return create_state(
+    with created_state(
         [where],
         Manifest("1", {"name": "heat7"}, {}, "u", shape, "float32", "fixed", (str(where),), shard_planes, False,
                  Settings(1 << 20, 1)),
-    )  # fmt: skip
+    ) as state:  # fmt: skip
+        return state
 
 
 def collect(source: Source, group: int) -> np.ndarray:

@@ -14,9 +14,11 @@ import pytest
 
 from outcrop import _core
 from outcrop.errors import InputError, StorageError
+from outcrop.run import creation as creation_module
 from outcrop.run import state as state_module
+from outcrop.run.creation import created_state
 from outcrop.run.manifest import FORMAT, MANIFEST, Manifest, Settings, read_manifest
-from outcrop.run.state import create_state, open_state
+from outcrop.run.state import State, open_state
 
 
 def make_manifest(*directories: Path, in_place: bool = False, identity: str = "1", target_step: int = 10) -> Manifest:
@@ -34,6 +36,12 @@ def make_manifest(*directories: Path, in_place: bool = False, identity: str = "1
         settings=Settings(1 << 20, 1),
         target_step=target_step,
     )
+
+
+def create_state(directories: list[Path], manifest: Manifest, force: bool = False) -> State:
+    """A run without values, left as a crash before its first commit would leave it."""
+    with created_state(directories, manifest, force) as state:
+        return state
 
 
 def everything_below(folder: Path) -> dict[str, object]:
@@ -227,7 +235,7 @@ def test_a_disk_that_fills_meanwhile_leaves_nothing_behind(tmp_path: Path, monke
             raise StorageError(f"{path}: No space left on device")
         create(path, size)
 
-    monkeypatch.setattr(state_module._core, "create_file", full)
+    monkeypatch.setattr(creation_module._core, "create_file", full)
     with pytest.raises(StorageError, match="No space left"):
         create_state([where], make_manifest(where))
     assert not where.exists()

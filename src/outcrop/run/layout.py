@@ -102,4 +102,5 @@ def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> 
     if directories == 1:
         return shape[0]
     stripe_bytes, files_most = 4 << 20, 1024
-    return max(1, stripe_bytes // layout.record_bytes, -(-shape[0] // files_most))
+    share = -(-shape[0] // directories)
+    return max(1, min(share, stripe_bytes // layout.record_bytes), -(-shape[0] // files_most))

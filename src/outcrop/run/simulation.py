@@ -20,22 +20,23 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from outcrop import _core
-from outcrop.errors import BudgetError, InputError, OutcropError
+from outcrop.errors import BudgetError, InputError
 from outcrop.language.library import find_stencil, stability
 from outcrop.language.stencil import Stencil
 from outcrop.plan.planner import find_scheme, smallest_budget_bytes
 from outcrop.plan.problem import Problem
+from outcrop.run.creation import check_state, created_state
 from outcrop.run.directory import nearest_existing
 from outcrop.run.engine import Engine, Prepared, prepare
 from outcrop.run.field import FieldView
-from outcrop.run.initial import checked_planes, make_source
+from outcrop.run.initial import Source, checked_planes, make_source
 from outcrop.run.layout import make_layout, stripe_planes
 from outcrop.run.manifest import Manifest, Settings
 from outcrop.run.passes import PassRunner
 from outcrop.run.planes import Planes
 from outcrop.run.progress import make_progress
 from outcrop.run.report import Predicted, Report, peak_memory_bytes
-from outcrop.run.state import State, check_state, create_state, open_state
+from outcrop.run.state import State, open_state
 from outcrop.tiers import discover
 from outcrop.units import format_bytes, parse_bytes
 
@@ -251,25 +252,24 @@ class Simulation:
 
     def _load(self, values: object) -> None:
         source = make_source(values, self.shape)
-        new = self._state is None
-        if self._state is None:
-            # Known from the start, so that a run killed right after its values were committed can be resumed.
-            steps = self._prepared.problem.steps if self._prepared else 0
-            self._state = create_state(self._directories, replace(self._manifest, target_step=steps), self._force)
-        state = self._state
-        try:
-            with state.locked():
-                step = state.manifest.step
-                state.begin_writing()
-                io = self._manifest.settings.io
-                with Planes(state.target_files(), state.layout, writable=True, io=io) as planes:
-                    planes.fill(checked_planes(source, self._manifest.dtype, check_finite=False))
-                    planes.flush()
-                state.commit(step)
-        except OutcropError:
-            if new:
-                self._state = None  # the next attempt makes the directory anew
-            raise
+        if self._state is not None:
+            self._write(self._state, source)
+            return
+        # Known from the start, so that a run killed right after its values were committed can be resumed.
+        steps = self._prepared.problem.steps if self._prepared else 0
+        with created_state(self._directories, replace(self._manifest, target_step=steps), self._force) as state:
+            self._write(state, source)
+        self._state = state
+
+    def _write(self, state: State, source: Source) -> None:
+        """Make the values of `source` the next generation, at the same step."""
+        with state.locked():
+            state.begin_writing()
+            io = self._manifest.settings.io
+            with Planes(state.target_files(), state.layout, writable=True, io=io) as planes:
+                planes.fill(checked_planes(source, self._manifest.dtype, check_finite=False))
+                planes.flush()
+            state.commit(state.manifest.step)
 
     def _check_name(self, name: str) -> None:
         if name != self._manifest.field_name:

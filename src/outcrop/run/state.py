@@ -21,26 +21,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from outcrop import _core
-from outcrop.errors import InputError, OutcropError, StorageError
-from outcrop.run.directory import (
-    GROUP,
-    MEMBER,
-    array_folder,
-    check_directories,
-    member_text,
-    nearest_existing,
-    remove_member,
-    remove_run,
-)
+from outcrop.errors import InputError, StorageError
+from outcrop.run.directory import array_folder
 from outcrop.run.layout import PlaneLayout
 from outcrop.run.manifest import IN_FLIGHT, MANIFEST, NEW, READY, Manifest, read_manifest
-from outcrop.run.zarr_format import array_metadata, group_metadata, index_bytes, shard_name, to_text
+from outcrop.run.zarr_format import shard_name
 
 
 class State:
@@ -98,7 +87,10 @@ class State:
                 manifest, phase=READY, step=step, target_step=target_step, generation=generation, current=current
             )
         )
-        self._link_current()
+        try:
+            self._link_current()
+        except OSError as error:
+            raise StorageError(f"cannot link {self.path / self.manifest.field_name}: {error.strerror}") from error
 
     def change(self, **values: object) -> None:
         """Store other settings or another target step."""
@@ -112,7 +104,7 @@ class State:
     def locked(self) -> Iterator[None]:
         """Hold the run for changing it. Raises InputError when another process does."""
         if self._lock_depth == 0:
-            self._lock = _lock_folder(self.path)
+            self._lock = lock_folder(self.path)
         self._lock_depth += 1
         try:
             if self._lock_depth == 1:
@@ -127,7 +119,7 @@ class State:
 
     def _store(self, manifest: Manifest) -> None:
         try:
-            _replace_file(self.path / MANIFEST, manifest.to_text())
+            replace_file(self.path / MANIFEST, manifest.to_text())
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / MANIFEST}: {error.strerror}") from error
         self.manifest = manifest
@@ -142,49 +134,6 @@ class State:
         beside.unlink(missing_ok=True)
         beside.symlink_to(folder)
         beside.replace(link)
-
-
-def create_state(directories: list[Path], manifest: Manifest, force: bool = False) -> State:
-    """Make the directories and preallocate all files of a run without values yet.
-
-    Everything is checked first: InputError leaves all as it was. StorageError when the system refuses later; what was
-    made is removed again. With `force` an older run there is replaced.
-    """
-    check_state(directories, manifest, force)
-    path = directories[0]
-    made = not os.path.lexists(path)
-    try:
-        for directory in directories:
-            directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"directory {error.filename} cannot be created: {error.strerror}") from None
-    lock = _lock_folder(path)
-    try:
-        old = read_manifest(path) if (path / MANIFEST).exists() else None
-        _replace_file(path / MANIFEST, manifest.to_text())  # from here on the old run is gone, in one step
-        if old is not None:
-            remove_run(path, old)
-        for directory in directories:
-            remove_member(directory)
-        _make_files(directories, manifest)
-    except (OSError, OutcropError) as error:
-        remove_run(path, manifest)
-        (path / MANIFEST).unlink(missing_ok=True)
-        if made:
-            shutil.rmtree(path, ignore_errors=True)
-        if isinstance(error, OutcropError):
-            raise
-        raise StorageError(f"cannot create the run in {path}: {error.strerror} ({error.filename})") from error
-    finally:
-        os.close(lock)
-    return State(path, manifest)
-
-
-def check_state(directories: list[Path], manifest: Manifest, force: bool = False) -> None:
-    """Raise InputError unless `create_state` would work; changes nothing."""
-    check_directories(directories, _needed_bytes(directories, manifest), force)
-    if force and os.path.exists(directories[0] / MANIFEST):
-        os.close(_lock_folder(directories[0]))
 
 
 def open_state(path: Path) -> State:
@@ -205,47 +154,7 @@ def open_state(path: Path) -> State:
     return state
 
 
-def _needed_bytes(directories: list[Path], manifest: Manifest) -> list[int]:
-    needed = [0] * len(directories)
-    for shard in range(manifest.layout.shards):
-        needed[shard % len(directories)] += manifest.arrays * manifest.layout.shard_bytes(shard)
-    return needed
-
-
-def _make_files(directories: list[Path], manifest: Manifest) -> None:
-    layout = manifest.layout
-    attributes = {"stencil": manifest.stencil.get("name", ""), "parameters": manifest.parameters}
-    metadata = array_metadata(layout, attributes)
-    folders: set[Path] = set()
-    for member in directories[1:]:
-        _replace_file(member / MEMBER, member_text(directories[0], manifest.identity, manifest.field_name))
-    for array in range(manifest.arrays):
-        name = array_folder(manifest.field_name, array)
-        for shard in range(layout.shards):
-            link = directories[0] / name / shard_name(shard)
-            place = directories[shard % len(directories)] / name / shard_name(shard)
-            for path in {link, place}:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                folders.update(path.parents[:4])
-            _core.create_file(str(place), layout.shard_bytes(shard))
-            if link != place:
-                link.symlink_to(place.absolute())
-            _write_index(place, layout, shard)
-        _replace_file(directories[0] / name / "zarr.json", to_text(metadata))
-    _replace_file(directories[0] / GROUP, to_text(group_metadata({manifest.field_name: metadata}, attributes)))
-    for folder in folders | {nearest_existing(directory).parent for directory in directories}:
-        _flush(folder)
-
-
-def _write_index(path: Path, layout: PlaneLayout, shard: int) -> None:
-    with open(path, "r+b") as file:
-        file.seek(layout.records(shard) * layout.record_bytes)
-        file.write(index_bytes(layout, shard))
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _replace_file(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
     """Write beside, flush, rename, flush the folder: a reader sees the old or the new text, also after a power cut."""
     beside = path.with_name(path.name + ".tmp")
     with open(beside, "w") as file:
@@ -253,10 +162,11 @@ def _replace_file(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
-    _flush(path.parent)
+    flush_folder(path.parent)
 
 
-def _flush(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -264,7 +174,8 @@ def _flush(folder: Path) -> None:
         os.close(handle)
 
 
-def _lock_folder(path: Path) -> int:
+def lock_folder(path: Path) -> int:
+    """Descriptor that holds the run until it is closed. Raises InputError when another process has it."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

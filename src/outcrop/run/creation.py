@@ -1,0 +1,134 @@
+"""Make the directories and files of a new run: all of them, or nothing when it cannot be.
+
+Everything is checked before anything is made. The first thing made is a manifest without values: it takes the place of
+an older run's in one step, and whoever finds it after a crash knows that there is nothing to lose. Files are allocated
+to their full size here and never extended later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from outcrop import _core
+from outcrop.errors import InputError, StorageError
+from outcrop.run.directory import (
+    GROUP,
+    MEMBER,
+    array_folder,
+    check_directories,
+    member_text,
+    nearest_existing,
+    remove_member,
+    remove_run,
+)
+from outcrop.run.layout import PlaneLayout
+from outcrop.run.manifest import MANIFEST, Manifest, read_manifest
+from outcrop.run.state import State, flush_folder, lock_folder, replace_file
+from outcrop.run.zarr_format import array_metadata, group_metadata, index_bytes, shard_name, to_text
+
+
+@contextlib.contextmanager
+def created_state(directories: list[Path], manifest: Manifest, force: bool = False) -> Iterator[State]:
+    """Make the directories and files of a run without values; the caller commits the first ones inside the `with`.
+
+    InputError leaves all as it was. Whatever ends the `with` early takes away again what was made, so that a refused or
+    interrupted start leaves nothing behind. With `force` an older run there is replaced. Raises StorageError when the
+    system refuses what had seemed possible.
+    """
+    check_state(directories, manifest, force)
+    path, made = directories[0], _make_directories(directories)
+    state = State(path, manifest)
+    try:
+        with _errors_named(path):
+            lock = lock_folder(path)
+            try:
+                old = read_manifest(path) if (path / MANIFEST).exists() else None
+                replace_file(path / MANIFEST, manifest.to_text())  # from here on the old run is gone, in one step
+                if old is not None:
+                    remove_run(path, old)
+                for directory in directories:
+                    remove_member(directory)
+                _make_files(directories, manifest)
+            finally:
+                os.close(lock)
+        yield state
+    except BaseException:
+        if not state.has_values:
+            remove_run(path, manifest)
+            (path / MANIFEST).unlink(missing_ok=True)
+            for directory in reversed(made):
+                with contextlib.suppress(OSError):
+                    directory.rmdir()
+        raise
+
+
+def check_state(directories: list[Path], manifest: Manifest, force: bool = False) -> None:
+    """Raise InputError unless `created_state` would work; changes nothing."""
+    check_directories(directories, _needed_bytes(directories, manifest), force)
+    if force and os.path.exists(directories[0] / MANIFEST):
+        os.close(lock_folder(directories[0]))
+
+
+def _needed_bytes(directories: list[Path], manifest: Manifest) -> list[int]:
+    needed = [0] * len(directories)
+    for shard in range(manifest.layout.shards):
+        needed[shard % len(directories)] += manifest.arrays * manifest.layout.shard_bytes(shard)
+    return needed
+
+
+def _make_directories(directories: list[Path]) -> list[Path]:
+    """Make the directories, parents too, and list those that were not there, parents first."""
+    wanted = dict.fromkeys(place for one in directories for place in (*reversed(one.parents), one))
+    made: list[Path] = []
+    try:
+        for directory in [place for place in wanted if not os.path.lexists(place)]:
+            directory.mkdir(exist_ok=True)
+            made.append(directory)
+    except OSError as error:
+        for directory in reversed(made):
+            directory.rmdir()
+        raise InputError(f"directory {error.filename} cannot be created: {error.strerror}") from None
+    return made
+
+
+@contextlib.contextmanager
+def _errors_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot create the run in {path}: {error.strerror} ({error.filename})") from error
+
+
+def _make_files(directories: list[Path], manifest: Manifest) -> None:
+    layout = manifest.layout
+    attributes = {"stencil": manifest.stencil.get("name", ""), "parameters": manifest.parameters}
+    metadata = array_metadata(layout, attributes)
+    folders: set[Path] = set()
+    for member in directories[1:]:
+        replace_file(member / MEMBER, member_text(directories[0], manifest.identity, manifest.field_name))
+    for array in range(manifest.arrays):
+        name = array_folder(manifest.field_name, array)
+        for shard in range(layout.shards):
+            link = directories[0] / name / shard_name(shard)
+            place = directories[shard % len(directories)] / name / shard_name(shard)
+            for path in {link, place}:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                folders.update(path.parents[:4])
+            _core.create_file(str(place), layout.shard_bytes(shard))
+            if link != place:
+                link.symlink_to(place.absolute())
+            _write_index(place, layout, shard)
+        replace_file(directories[0] / name / "zarr.json", to_text(metadata))
+    replace_file(directories[0] / GROUP, to_text(group_metadata({manifest.field_name: metadata}, attributes)))
+    for folder in folders | {nearest_existing(directory).parent for directory in directories}:
+        flush_folder(folder)
+
+
+def _write_index(path: Path, layout: PlaneLayout, shard: int) -> None:
+    # Not flushed here: values are flushed together with it before they are committed.
+    with open(path, "r+b") as file:
+        file.seek(layout.records(shard) * layout.record_bytes)
+        file.write(index_bytes(layout, shard))

@@ -1,0 +1,204 @@
+"""Protects the Python surface: what a user assigns, runs, reads and opens again."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from outcrop.errors import BudgetError, CorruptionError, InputError, StorageError
+from outcrop.run.oracle import advance
+from outcrop.run.state import open_state
+
+SHAPE = (20, 12, 17)
+HEAT = oc.stencils.heat(ndim=3)
+
+
+def make_run(where: Path, **options: object) -> oc.Simulation:
+    simulation = oc.Simulation(HEAT, SHAPE, directory=where, **{"memory": "1MiB", "threads": 2, **options})  # type: ignore[arg-type]
+    simulation["u"] = np.random.default_rng(5).random(SHAPE)
+    return simulation
+
+
+def start() -> np.ndarray:
+    return np.random.default_rng(5).random(SHAPE).astype("float32")
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_the_result_is_the_oracle_s_over_several_runs_and_openings(tmp_path: Path, in_place: bool) -> None:
+    simulation = make_run(tmp_path / "run.oc", in_place=in_place, memory="64KiB")
+    simulation.run(steps=7, progress="none")
+    simulation.run(steps=2, progress="none")
+    again = oc.open(tmp_path / "run.oc")
+    assert (again.step, again.remaining_steps, again.shape) == (9, 0, SHAPE)
+    report = again.run(steps=3, progress="none")
+    expected = advance(HEAT, start(), {}, 12)
+    assert np.array_equal(again["u"][...], expected)
+    assert np.array_equal(simulation["u"][...], expected), "an older object must see the newer state"
+    assert (report.steps, report.step) == (3, 12)
+
+
+def test_parameters_and_the_user_s_own_stencil_are_kept(tmp_path: Path) -> None:
+    """A run goes on without the script that started it."""
+    u, k = oc.Field("u"), oc.Parameter("k", 0.1)
+    mine = oc.Stencil("drift", {u: u[0, 0, 0] + k * (u[0, 0, -2] - u[0, 0, 0])})
+    simulation = oc.Simulation(mine, SHAPE, "float64", tmp_path / "run.oc", memory="1MiB", params={"k": 0.3})
+    values = np.random.default_rng(5).random(SHAPE)
+    simulation["u"] = values
+    simulation.run(steps=2, progress="none")
+    again = oc.open(tmp_path / "run.oc")
+    again.run(steps=2, progress="none")
+    assert np.array_equal(again["u"][...], advance(mine, values, {"k": 0.3}, 4))
+
+
+def test_a_run_without_values_starts_from_zeros(tmp_path: Path) -> None:
+    simulation = oc.Simulation(HEAT, SHAPE, directory=tmp_path / "run.oc", memory="1MiB")
+    assert not (tmp_path / "run.oc").exists()
+    with pytest.raises(InputError, match="assign sim"):
+        simulation["u"]
+    simulation.run(steps=1, progress="none")
+    assert not simulation["u"][...].any()
+
+
+INDICES = [
+    0, -1, np.int64(3), ..., slice(None), slice(3, 9), slice(None, None, 5), slice(15, 3, -4), slice(9, 3),
+    (4, 5, 6), (slice(None), 3), (..., 2), (2, ..., 1), (slice(2, 4), slice(1, 7, 2), slice(None, None, -1)),
+]  # fmt: skip
+
+
+def test_indexing_is_numpy_s(tmp_path: Path) -> None:
+    view, array = make_run(tmp_path / "run.oc")["u"], start()
+    for index in INDICES:
+        assert np.array_equal(view[index], array[index]), index
+        assert np.shape(view[index]) == np.shape(array[index]), index
+    assert np.array_equal(np.asarray(view), array)
+    assert len(view) == 20 and view.dtype == array.dtype
+    for wrong in (20, -21, (0, 12), (0, 0, 0, 0), "z", 1.5, [1, 2]):
+        with pytest.raises(IndexError):
+            view[wrong]
+
+
+def test_new_values_replace_the_old_ones_as_a_transaction(tmp_path: Path) -> None:
+    simulation = make_run(tmp_path / "run.oc")
+    simulation.run(steps=3, progress="none")
+    before = simulation["u"][...]
+
+    def breaks(z0: int, z1: int) -> np.ndarray:
+        if z1 > 10:
+            raise RuntimeError("the user's own")
+        return np.ones((z1 - z0, *SHAPE[1:]))
+
+    with pytest.raises(RuntimeError):
+        simulation["u"] = breaks
+    assert np.array_equal(simulation["u"][...], before)
+    simulation["u"] = 2
+    assert (simulation["u"][...] == 2).all()
+
+
+def test_values_that_fail_at_the_start_leave_nothing_behind(tmp_path: Path) -> None:
+    """Not even the folders made on the way; and what was there before stays."""
+    simulation = oc.Simulation(HEAT, SHAPE, directory=tmp_path / "deep" / "run.oc", memory="1MiB")
+    for wrong in (np.ones((3, 3, 3)), lambda z0, z1: np.ones((1, 1)), lambda z0, z1: 1 / 0):
+        with pytest.raises((InputError, ZeroDivisionError)):
+            simulation["u"] = wrong
+        assert not list(tmp_path.iterdir())
+    simulation["u"] = 1
+    assert (simulation["u"][3] == 1).all()
+
+
+def test_a_second_run_in_a_directory_needs_force(tmp_path: Path) -> None:
+    make_run(tmp_path / "run.oc").run(steps=1, progress="none")
+    with pytest.raises(InputError, match="--force"):
+        make_run(tmp_path / "run.oc")
+    assert make_run(tmp_path / "run.oc", force=True).step == 0
+
+
+def test_directories_given_relatively_and_moved_runs_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("run.oc")).run(steps=1, progress="none")
+    Path("run.oc").rename("moved.oc")
+    moved = oc.open("moved.oc")
+    moved.run(steps=1, progress="none")
+    assert np.array_equal(moved["u"][...], advance(HEAT, start(), {}, 2))
+
+
+def test_several_directories_share_a_run(tmp_path: Path) -> None:
+    places = [tmp_path / "a", tmp_path / "b"]
+    simulation = make_run(places)  # type: ignore[arg-type]
+    simulation.run(steps=5, progress="none")
+    assert open_state(places[0]).layout.shards > 1
+    assert np.array_equal(oc.open(places[0])["u"][...], advance(HEAT, start(), {}, 5))
+    (places[1] / ".u.1").rename(places[1] / "elsewhere")
+    with pytest.raises(StorageError, match="No such file"):
+        oc.open(places[0])
+
+
+def test_damage_is_found_by_reading_and_by_running(tmp_path: Path) -> None:
+    simulation = make_run(tmp_path / "run.oc")
+    state = open_state(tmp_path / "run.oc")
+    shard, offset = state.layout.locate(13)
+    with open(state.current_files()[shard], "r+b") as file:
+        file.seek(offset + 5)
+        file.write(b"\xff\xff")
+    assert np.array_equal(simulation["u"][:13], start()[:13])
+    for attempt in (lambda: simulation["u"][13], lambda: simulation.run(steps=3, progress="none")):
+        with pytest.raises(CorruptionError, match="plane 13"):
+            attempt()
+    assert oc.open(tmp_path / "run.oc").step == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"stencil": "heat8"}, "heat7"),
+        ({"shape": (0, 3, 3)}, "at least 1"),
+        ({"shape": (3, 3)}, "three sizes"),
+        ({"dtype": "int32"}, "float32 and float64"),
+        ({"dtype": "nonsense"}, "float32 and float64"),
+        ({"memory": "much"}, "512MiB"),
+        ({"memory": "0"}, "positive"),
+        ({"memory": -5}, "positive"),
+        ({"threads": 0}, "at least 1"),
+        ({"scheme": "magic"}, "wavefront"),
+        ({"io": "tape"}, "io_uring"),
+        ({"boundary": "mirror"}, "there is fixed"),
+        ({"params": {"c7": 1.0}}, "c0"),
+        ({"params": {"c0": float("nan")}}, "finite"),
+        ({"directory": []}, "directory"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_is_made(
+    tmp_path: Path, options: dict[str, object], words: str
+) -> None:
+    good: dict[str, object] = {"stencil": HEAT, "shape": SHAPE, "directory": tmp_path / "run.oc", "memory": "1MiB"}
+    with pytest.raises(InputError, match=words):
+        oc.Simulation(**{**good, **options})  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_budget_too_small_names_the_smallest_that_works(tmp_path: Path) -> None:
+    with pytest.raises(BudgetError, match=r"at least (\d+) KiB") as refused:
+        make_run(tmp_path / "run.oc", memory="4KiB")
+    smallest = int(str(refused.value).split("at least ")[1].split()[0])
+    make_run(tmp_path / "run.oc", memory=f"{smallest}KiB").run(steps=2, progress="none")
+    with pytest.raises(BudgetError):
+        make_run(tmp_path / "other.oc", memory=f"{smallest - 1}KiB")
+
+
+def test_the_report_has_the_promised_keys_and_true_bytes(tmp_path: Path) -> None:
+    simulation = make_run(tmp_path / "run.oc")
+    report = simulation.run(steps=6, progress="none")
+    report.save(tmp_path / "report.json")
+    saved = json.loads((tmp_path / "report.json").read_text())
+    promised = {
+        *("stencil", "shape", "dtype", "steps", "scheme", "io", "threads", "memory_budget_bytes", "memory_peak_bytes"),
+        *("seconds", "cell_updates_per_second", "bytes_read", "bytes_written", "seconds_read_wait"),
+        *("seconds_write_wait", "seconds_update", "seconds_commit", "plan", "predicted"),
+    }
+    assert not promised - saved.keys()
+    assert {"seconds", "bytes_read", "bytes_written", "memory_bytes"} <= saved["predicted"].keys()
+    assert saved["bytes_read"] == saved["predicted"]["bytes_read"] > 0
+    assert saved["bytes_written"] == saved["predicted"]["bytes_written"] > 0
+    assert saved["memory_peak_bytes"] > saved["window_bytes"] == saved["predicted"]["memory_bytes"]
+    assert "measured" in str(report) and "predicted" in str(report)
