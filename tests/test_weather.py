@@ -27,10 +27,16 @@ STEPS = 24
 STORE = _core.Store
 
 
-def make_run(where: Path) -> oc.Simulation:
+def make_run(where: Path, in_place: bool = False) -> oc.Simulation:
     """A run with random initial values and no steps done."""
     simulation = oc.Simulation(
-        oc.stencils.heat(ndim=3), shape=SHAPE, dtype="float64", directory=where, memory=MEMORY, io="threads"
+        oc.stencils.heat(ndim=3),
+        shape=SHAPE,
+        dtype="float64",
+        directory=where,
+        memory=MEMORY,
+        io="threads",
+        in_place=in_place,
     )
     simulation["u"] = np.random.default_rng(3).random(SHAPE)
     return simulation
@@ -80,6 +86,21 @@ def test_a_failing_device_stops_the_run_and_loses_nothing(
     _ = later["u"][:]
     later.run(steps=STEPS - later.step, progress="none")
     np.testing.assert_array_equal(later["u"][:], expected)
+
+
+def test_a_failed_pass_in_place_says_that_the_state_is_lost(
+    storage_with: Callable[..., None], tmp_path: Path
+) -> None:
+    """With one array a pass that fails leaves a mixture of steps: nobody may read it or go on from it unawares."""
+    where = tmp_path / "run.oc"
+    simulation = make_run(where, in_place=True)
+    storage_with(error_at=60)
+    with pytest.raises(StorageError):
+        simulation.run(steps=STEPS, progress="none")
+    storage_with()
+    for use in (lambda: oc.open(where).run(steps=1, progress="none"), lambda: oc.open(where)["u"][3]):
+        with pytest.raises(StorageError, match="lost"):
+            use()
 
 
 def test_short_transfers_and_retries_change_nothing(

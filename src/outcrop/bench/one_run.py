@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,7 +47,16 @@ def _memory_group(limit_bytes: int | None) -> Iterator[Path | None]:
         yield group
     finally:
         if group is not None:
+            _remove_group(group)
+
+
+def _remove_group(group: Path) -> None:
+    for _ in range(50):  # the kernel may take a moment to forget a process that has ended
+        try:
             group.rmdir()
+            return
+        except OSError:
+            time.sleep(0.1)
 
 
 def _make_group(limit_bytes: int) -> Path | None:
