@@ -66,7 +66,8 @@ class Progress:
         """How far, and how fast: "pass 3/13 step 32/200, 65.0 s left", "5.12 Gcell/s, read 1.10 GB/s, write ..."."""
         seconds = max(1e-9, time.perf_counter() - self._start)
         fraction = self._fraction(standing)
-        left = format_seconds(seconds / fraction - seconds) if fraction > 0.01 else "?"
+        rest = seconds / fraction - seconds if fraction > 0.01 else None
+        left = "?" if rest is None else f"{rest:.0f} s" if rest < 60 else format_seconds(rest)
         place = (
             f"pass {min(standing.passes_done + 1, self._passes)}/{self._passes} "
             f"step {self._first_step + standing.steps_done}/{self._last_step}, {left} left"

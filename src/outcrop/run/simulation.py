@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 import uuid
@@ -16,31 +15,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from numpy.typing import DTypeLike
 
-from outcrop import _core
 from outcrop.errors import BudgetError, InputError
-from outcrop.language.library import find_stencil, stability
+from outcrop.language.library import stability
 from outcrop.language.stencil import Stencil
-from outcrop.plan.planner import find_scheme, smallest_budget_bytes
+from outcrop.plan.planner import smallest_budget_bytes
 from outcrop.plan.problem import Problem
+from outcrop.run import arguments
 from outcrop.run.creation import check_state, created_state
 from outcrop.run.directory import nearest_existing
 from outcrop.run.engine import Engine, Prepared, prepare
 from outcrop.run.field import FieldView
 from outcrop.run.initial import Source, checked_planes, make_source
 from outcrop.run.layout import make_layout, stripe_planes
-from outcrop.run.manifest import Manifest, Settings
+from outcrop.run.manifest import Manifest
 from outcrop.run.passes import PassRunner
 from outcrop.run.planes import Planes
-from outcrop.run.progress import make_progress
+from outcrop.run.progress import KINDS, make_progress
 from outcrop.run.report import Predicted, Report, peak_memory_bytes
 from outcrop.run.state import State, open_state
-from outcrop.tiers import discover
-from outcrop.units import format_bytes, parse_bytes
-
-BOUNDARIES = ("fixed",)
+from outcrop.units import format_bytes
 
 
 class Simulation:
@@ -71,27 +66,21 @@ class Simulation:
         in_place: bool = False,
         force: bool = False,
     ) -> None:
-        if isinstance(stencil, str):
-            stencil = find_stencil(stencil)
-        if boundary not in BOUNDARIES:
-            raise InputError(f"boundary {boundary!r} is not available; there is {', '.join(BOUNDARIES)}")
-        places = [directory] if isinstance(directory, (str, os.PathLike)) else list(directory)
-        if not places:
-            raise InputError("a run needs a directory to live in")
-        directories = [Path(place) for place in places]
-        layout = make_layout(shape, _dtype_name(dtype))
+        stencil = arguments.as_stencil(stencil)
+        directories = arguments.as_directories(directory)
+        layout = make_layout(arguments.as_shape(shape), arguments.as_dtype_name(dtype))
         manifest = Manifest(
             identity=uuid.uuid4().hex,
             stencil=stencil.to_json(),
-            parameters=_parameter_values(stencil, params or {}),
+            parameters=arguments.as_parameters(stencil, params or {}),
             field_name=stencil.fields[0].name,
             shape=layout.shape,
             dtype=layout.dtype,
-            boundary=boundary,
+            boundary=arguments.as_boundary(boundary),
             directories=tuple(str(path.absolute()) for path in directories),
             shard_planes=stripe_planes(layout.shape, layout.dtype, len(directories)),
             in_place=in_place,
-            settings=_settings(memory, threads, scheme, io),
+            settings=arguments.as_settings(memory, threads, scheme, io),
         )
         self._take(stencil, manifest, directories)
         self._force = force
@@ -108,6 +97,9 @@ class Simulation:
                 f"memory {format_bytes(self.memory_bytes)} is too small for {stencil.name} on planes of "
                 f"{format_bytes(manifest.layout.plane_bytes)}: at least {-(-needed // 1024)} KiB are needed"
             )
+
+    def __repr__(self) -> str:
+        return f"<Simulation of {self.stencil.name} on {self.shape} in {str(self.directory)!r} at step {self.step}>"
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -165,8 +157,11 @@ class Simulation:
         `progress`: "auto" shows a bar in a terminal or notebook, "lines" plain lines elsewhere too, "none" nothing.
         Raises InterruptedRun after Ctrl-C and StorageError when storage fails; the last committed pass is intact then.
         """
+        if progress not in KINDS:
+            raise InputError(f"progress {progress!r} is unknown; there are {', '.join(KINDS)}")
         start = time.perf_counter()
         prepared = self.prepare(steps)
+        steps = prepared.problem.steps
         if self._state is None or not self._state.has_values:
             self._load("zeros")
         assert self._state is not None
@@ -235,8 +230,7 @@ class Simulation:
         )
 
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
-        if steps < 1:
-            raise InputError(f"{steps} steps: the number of steps must be at least 1")
+        steps = arguments.as_whole_number(steps, "steps")
         settings = self._manifest.settings
         return prepare(
             self.stencil,
@@ -289,42 +283,18 @@ def open(
     """
     state = open_state(Path(path))
     manifest, old = state.manifest, state.manifest.settings
-    settings = _settings(memory or old.memory_bytes, threads or old.threads, scheme or old.scheme, io or old.io)
+    settings = arguments.as_settings(
+        old.memory_bytes if memory is None else memory,
+        old.threads if threads is None else threads,
+        old.scheme if scheme is None else scheme,
+        old.io if io is None else io,
+    )
     simulation = Simulation.__new__(Simulation)
     others = [Path(name) for name in manifest.directories[1:]]
     simulation._take(Stencil.from_json(manifest.stencil), replace(manifest, settings=settings), [Path(path), *others])
     simulation._force = False
     simulation._state = state
     return simulation
-
-
-def _dtype_name(dtype: DTypeLike) -> str:
-    try:
-        return np.dtype(dtype).name
-    except TypeError:
-        return str(dtype)  # for the layout to refuse
-
-
-def _parameter_values(stencil: Stencil, chosen: Mapping[str, float]) -> dict[str, float]:
-    for name, value in chosen.items():
-        if not math.isfinite(value):
-            raise InputError(f"parameter {name} = {value} must be a finite number")
-    names = [parameter.name for parameter in stencil.parameters]
-    return dict(zip(names, stencil.scalars(chosen), strict=True))
-
-
-def _settings(memory: str | int, threads: int | None, scheme: str, io: str) -> Settings:
-    count = discover.available_cores() if threads is None else threads
-    if count < 1:
-        raise InputError(f"{count} threads: at least 1 is needed")
-    if scheme != "auto":
-        find_scheme(scheme)
-    reasons = {name: reason for name, reason in _core.probe().items() if name != "memory"}
-    if io != "auto" and io not in reasons:
-        raise InputError(f"io {io!r} is unknown; there are auto, {', '.join(reasons)}")
-    if io != "auto" and reasons[io]:
-        raise InputError(f"io {io} does not work here: {reasons[io]}; auto takes what does")
-    return Settings(parse_bytes(memory, discover.memory_bytes()), count, scheme, io)
 
 
 def _cells_updated(problem: Problem) -> int:

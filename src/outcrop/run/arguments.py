@@ -1,0 +1,112 @@
+"""What users pass to `Simulation`, brought into one form or refused with the value named and what would be right."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from outcrop import _core
+from outcrop.errors import InputError
+from outcrop.language.library import find_stencil
+from outcrop.language.stencil import Stencil
+from outcrop.plan.planner import find_scheme
+from outcrop.run.manifest import Settings
+from outcrop.tiers import discover
+from outcrop.units import parse_bytes
+
+BOUNDARIES = ("fixed",)
+
+FOR_TESTS = "memory"
+"""A storage backend that has no files: nothing a run could live on."""
+
+
+def as_stencil(stencil: object) -> Stencil:
+    """A Stencil, also from the name of a built-in one."""
+    if isinstance(stencil, str):
+        return find_stencil(stencil)
+    if not isinstance(stencil, Stencil):
+        raise InputError(f"stencil {stencil!r} is neither a Stencil nor the name of a built-in one")
+    return stencil
+
+
+def as_whole_number(value: object, name: str) -> int:
+    """An int of any whole number, of NumPy's kinds too, that is at least 1."""
+    try:
+        count = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InputError(f"{name} {value!r} must be a whole number") from None
+    if count < 1:
+        raise InputError(f"{name} {count} must be at least 1")
+    return count
+
+
+def as_shape(shape: object) -> tuple[int, int, int]:
+    """Three whole numbers (nz, ny, nx)."""
+    sizes = list(shape) if isinstance(shape, Iterable) else [shape]
+    if len(sizes) != 3:
+        raise InputError(f"shape {shape!r} must have three sizes (nz, ny, nx)")
+    nz, ny, nx = (as_whole_number(size, f"shape {tuple(sizes)!r}: size") for size in sizes)
+    return nz, ny, nx
+
+
+def as_dtype_name(dtype: DTypeLike) -> str:
+    """The name of a dtype, for the layout to judge."""
+    try:
+        return np.dtype(dtype).name
+    except TypeError:
+        return str(dtype)
+
+
+def as_boundary(boundary: object) -> str:
+    """One of BOUNDARIES."""
+    if boundary not in BOUNDARIES:
+        raise InputError(f"boundary {boundary!r} is not available; there is {', '.join(BOUNDARIES)}")
+    return str(boundary)
+
+
+def as_directories(directory: object) -> list[Path]:
+    """The paths of one directory or of several."""
+    several = directory if isinstance(directory, Sequence) and not isinstance(directory, str) else [directory]
+    if not several:
+        raise InputError("a run needs a directory to live in")
+    paths = []
+    for place in several:
+        if not isinstance(place, (str, os.PathLike)) or not os.fspath(place):
+            raise InputError(f"directory {place!r} is not a path")
+        paths.append(Path(place))
+    return paths
+
+
+def as_parameters(stencil: Stencil, chosen: Mapping[str, float]) -> dict[str, float]:
+    """The value of every parameter of `stencil`: the chosen ones, else its defaults."""
+    values = {}
+    for name, value in chosen.items():
+        try:
+            values[name] = float(value)
+        except (TypeError, ValueError):
+            raise InputError(f"parameter {name} = {value!r} must be a number") from None
+        if not math.isfinite(values[name]):
+            raise InputError(f"parameter {name} = {value} must be a finite number")
+    names = [parameter.name for parameter in stencil.parameters]
+    return dict(zip(names, stencil.scalars(values), strict=True))
+
+
+def as_settings(memory: str | int, threads: int | None, scheme: str, io: str) -> Settings:
+    """Budget in bytes, number of threads, a scheme and a storage backend that exist and work here."""
+    count = discover.available_cores() if threads is None else as_whole_number(threads, "threads")
+    if scheme != "auto":
+        find_scheme(scheme)
+    reasons = {name: reason for name, reason in _core.probe().items() if name != FOR_TESTS}
+    if io != "auto" and io not in reasons:
+        raise InputError(f"io {io!r} is unknown; there are auto, {', '.join(reasons)}")
+    if io != "auto" and reasons[io]:
+        raise InputError(f"io {io} does not work here: {reasons[io]}; auto takes what does")
+    if not isinstance(memory, str):
+        memory = as_whole_number(memory, "memory in bytes")
+    return Settings(parse_bytes(memory, discover.memory_bytes()), count, scheme, io)
