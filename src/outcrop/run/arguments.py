@@ -107,6 +107,6 @@ def as_settings(memory: str | int, threads: int | None, scheme: str, io: str) ->
         raise InputError(f"io {io!r} is unknown; there are auto, {', '.join(reasons)}")
     if io != "auto" and reasons[io]:
         raise InputError(f"io {io} does not work here: {reasons[io]}; auto takes what does")
-    if not isinstance(memory, str):
-        memory = as_whole_number(memory, "memory in bytes")
+    if not isinstance(memory, (str, int)):
+        raise InputError(f"memory {memory!r} must be a whole number of bytes, or text such as 512MiB")
     return Settings(parse_bytes(memory, discover.memory_bytes()), count, scheme, io)
