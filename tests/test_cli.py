@@ -111,6 +111,7 @@ REFUSALS = {
     "info of something else": (["info", "foreign"], "foreign.*manifest"),
     "verify of nothing": (["verify", "gone"], "gone"),
     "plot of nothing": (["plot", "gone", "-o", "x.png"], "gone"),
+    "plot of something else": (["plot", "text.txt", "-o", "x.png"], "text.txt"),
     "benchmark": (["bench", "speed"], "speed.*core"),
 }
 
@@ -169,9 +170,11 @@ def test_a_run_from_first_to_last_command(capsys: pytest.CaptureFixture[str]) ->
     assert "step 9, finished" in capsys.readouterr().out
     assert call(["verify", "run.oc"]) == 0
     assert "all 11 checksums" in capsys.readouterr().out
-    for place in ("z=0", "y=11", "x=19"):
-        assert call(["plot", "run.oc", "--slice", place, "-o", f"{place}.png"]) == 0
-        assert Path(f"{place}.png").read_bytes().startswith(b"\x89PNG")
+    for where in ("run.oc", "volume.npy"):
+        for place in ("z=0", "y=11", "x=19"):
+            assert call(["plot", where, "--slice", place, "-o", "slice.png"]) == 0
+            assert Path("slice.png").read_bytes().startswith(b"\x89PNG")
+            Path("slice.png").unlink()
 
 
 def test_a_run_is_only_replaced_by_force(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from outcrop.cli.options import check_output
 from outcrop.errors import InputError
 
+if TYPE_CHECKING:
+    from outcrop.run.field import FieldView, SourceView
+
 PIXELS_MOST = 2048
 """Longer sides are thinned: a picture, not the data."""
 
 
 def plot(
-    where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory of a run")],
+    where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory of a run, FILE.npy or FILE.zarr")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="PNG", help="the picture to write")],
     slice_at: Annotated[
         Optional[str],  # noqa: UP045
@@ -23,15 +26,13 @@ def plot(
     ] = None,
     colors: Annotated[str, typer.Option(help="a colour map of matplotlib")] = "gray",
 ) -> None:
-    """Draw one slice of the committed state as a PNG."""
-    from outcrop.run.simulation import open as open_simulation
-
+    """Draw one slice of a run's committed state, or of a file that could be its initial values, as a PNG."""
     check_output(output, "-o")
-    simulation = open_simulation(where)
-    axis, place = parse_slice(slice_at, simulation.shape)
-    index: list[int | slice] = [slice(None, None, -(-size // PIXELS_MOST)) for size in simulation.shape]
+    values, title, label = _open(where)
+    axis, place = parse_slice(slice_at, values.shape)
+    index: list[int | slice] = [slice(None, None, -(-size // PIXELS_MOST)) for size in values.shape]
     index["zyx".index(axis)] = place
-    picture = simulation["u"][tuple(index)]
+    picture = values[tuple(index)]
 
     import matplotlib
 
@@ -44,13 +45,27 @@ def plot(
     figure = Figure(layout="constrained")
     axes = figure.add_subplot()
     across, up = [name for name in "xyz" if name != axis]
-    width, height = (simulation.shape["zyx".index(name)] for name in (across, up))
+    width, height = (values.shape["zyx".index(name)] for name in (across, up))
     extent = (-0.5, width - 0.5, -0.5, height - 0.5)
     image = axes.imshow(picture, cmap=colors, origin="lower", extent=extent, interpolation="nearest")
-    axes.set(xlabel=across, ylabel=up, title=f"{simulation.stencil.name}, step {simulation.step}, {axis} = {place}")
-    figure.colorbar(image, label="u")
+    axes.set(xlabel=across, ylabel=up, title=f"{title}, {axis} = {place}")
+    figure.colorbar(image, label=label)
     figure.savefig(output, dpi=150, format="png")
-    print(f"{output}: {axis} = {place} at step {simulation.step}")
+    print(f"{output}: {title}, {axis} = {place}")
+
+
+def _open(where: Path) -> tuple[FieldView | SourceView, str, str]:
+    """What `where` holds as something to index, its title, and the name of its values."""
+    from outcrop.run.field import SourceView
+    from outcrop.run.initial import parse_source
+    from outcrop.run.manifest import MANIFEST
+    from outcrop.run.simulation import open as open_simulation
+
+    if where.exists() and not (where / MANIFEST).exists():
+        return SourceView(parse_source(str(where.absolute()), None)), where.name, "value"
+    simulation = open_simulation(where)
+    name = simulation.stencil.fields[0].name
+    return simulation[name], f"{simulation.stencil.name}, step {simulation.step}", name
 
 
 def parse_slice(text: str | None, shape: tuple[int, int, int]) -> tuple[str, int]:

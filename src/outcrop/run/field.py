@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,19 +10,17 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcrop.errors import InputError
+from outcrop.run.initial import Source
 from outcrop.run.planes import Planes
 from outcrop.run.state import State
 
 
-class FieldView:
-    """The committed values of a field, shape (nz, ny, nx). Indexing reads planes and tests their checksums."""
+class PlanesView(ABC):
+    """Something of shape (nz, ny, nx) that is indexed like an array and read by planes."""
 
     ndim = 3
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self.shape = state.manifest.shape
-        self.dtype = np.dtype(state.manifest.dtype)
+    shape: tuple[int, int, int]
+    dtype: np.dtype[Any]
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -47,6 +46,31 @@ class FieldView:
         if copy is False:
             raise ValueError("a field on disk cannot become an array without a copy")
         return np.asarray(self[...], dtype=dtype)
+
+    @abstractmethod
+    def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
+        """The planes `wanted` in their order, a few at a time; each array is valid until the next."""
+
+
+class SourceView(PlanesView):
+    """Initial values, before any run: a file as `--init` names it."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self.shape = source, source.shape
+        self.dtype = np.asarray(source.planes(0, 1)).dtype
+
+    def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
+        for z in wanted:
+            yield np.asarray(self._source.planes(z, z + 1))
+
+
+class FieldView(PlanesView):
+    """The committed values of a field, shape (nz, ny, nx). Indexing reads planes and tests their checksums."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.shape = state.manifest.shape
+        self.dtype = np.dtype(state.manifest.dtype)
 
     def __repr__(self) -> str:
         manifest = self._state.manifest
