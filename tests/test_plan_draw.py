@@ -3,11 +3,13 @@
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outcrop.cli import main
 from outcrop.plan.actions import Update
 from outcrop.plan.draw import Patch, slab_patches, tile_patches, time_line
 from outcrop.plan.plan import Plan, Sizes
@@ -82,3 +84,15 @@ def test_updates_follow_each_other() -> None:
     assert all(a.end <= b.start for a, b in pairwise(updates))
     assert {span.what for span in spans} == {"read", "update", "write", "flush"}
 
+
+@pytest.mark.parametrize("scheme", ["wavefront", "naive"])
+def test_the_command_line_draws_and_touches_nothing_else(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Protects `outcrop plan --draw`: a PNG of any scheme, and no run directory beside it."""
+    monkeypatch.chdir(tmp_path)
+    problem = ["heat7", "-n", "32", "24", "16", "-t", "12", "-d", "run.oc", "--memory", "200KiB"]
+    assert main.call(["plan", *problem, "--scheme", scheme, "--quiet", "--draw", "plan.png"]) == 0
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.png"]
+    assert main.call(["plan", *problem, "--draw", "nowhere/plan.png"]) == 2
