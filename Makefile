@@ -85,7 +85,7 @@ sanitize: $(VENV)/.packages
 	done
 
 soak: install
-	HYPOTHESIS_PROFILE=soak OUTCROP_KILLS=500 $(BIN)/python -m pytest -q tests
+	OUTCROP_SOAK=20 OUTCROP_KILLS=500 $(BIN)/python -m pytest -q tests
 
 clean:
 	rm -rf build docs/_build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import strategies as st
 
 from outcrop.plan.machine import Device, Machine
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
+
+SOAK = int(os.environ.get("OUTCROP_SOAK", "1"))
+
+
+def examples(count: int) -> int:
+    """How many examples a random test tries: `count`, and as many times more as `make soak` asks for."""
+    return count * SOAK
+
 
 MACHINE = Machine(
     threads=2,

@@ -23,7 +23,7 @@ from outcrop.plan.tuner import build
 from outcrop.run.layout import PlaneLayout, make_layout
 from outcrop.run.oracle import advance
 from outcrop.run.rehearsal import rehearse
-from strategies import MACHINE, assumed_rate, sizes_for
+from strategies import MACHINE, assumed_rate, examples, sizes_for
 
 BACKENDS = [name for name, reason in _core.probe().items() if not reason and name != "memory"]
 
@@ -42,7 +42,7 @@ def runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Plan]:
     return stencil, problem, build(problem, scheme, draw(sizes_for(problem)), MACHINE, assumed_rate)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(runs(), st.integers(1, 4), st.sampled_from(BACKENDS), st.integers(0, 2**32 - 1))
 def test_executor_gives_the_oracles_bits(
     run: tuple[Stencil, Problem, Plan], threads: int, backend: str, seed: int
@@ -56,7 +56,7 @@ def test_executor_gives_the_oracles_bits(
     assert moved == (plan.predicted.bytes_read, plan.predicted.bytes_written)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(runs(), st.integers(0, 2**32 - 1))
 def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Problem, Plan], seed: int) -> None:
     """Protects the meaning of the actions: NumPy doing them one by one gets what plain stepping gets."""

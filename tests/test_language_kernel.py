@@ -17,6 +17,7 @@ from outcrop.language.generate import generate
 from outcrop.language.library import STENCILS
 from outcrop.language.stencil import Field, Parameter, Stencil
 from outcrop.run.oracle import advance
+from strategies import examples
 
 U = Field("u")
 K = Parameter("k", 0.3)
@@ -115,7 +116,7 @@ def join(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     expression=st.recursive(leaves, join, max_leaves=12),
     dtype=st.sampled_from(["float32", "float64"]),

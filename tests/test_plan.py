@@ -17,7 +17,7 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import IllegalPlan, validate, validate_pass
-from strategies import MACHINE, assumed_rate, make_problem, problems, sizes_for
+from strategies import MACHINE, assumed_rate, examples, make_problem, problems, sizes_for
 
 
 @st.composite
@@ -123,7 +123,7 @@ def test_updates_below_counts_what_a_loop_counts(problem: Problem, levels: int, 
     assert updates_below(problem, levels, zeta) == counted
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(plans())
 def test_predicted_bytes_are_those_of_the_actions(plan: Plan) -> None:
     """Protects the promise that a plan says beforehand what will be moved."""
