@@ -9,10 +9,11 @@ import zarr
 
 from outcrop.errors import CorruptionError, InputError
 from outcrop.run.creation import created_state
-from outcrop.run.initial import Source, checked_planes, make_source, parse_source, scan_finite
+from outcrop.run.initial import checked_planes, make_source, parse_source, scan_finite
 from outcrop.run.layout import make_layout
 from outcrop.run.manifest import Manifest, Settings
 from outcrop.run.planes import Planes
+from outcrop.run.source import Source
 from outcrop.run.state import State
 
 SHAPE = (11, 6, 5)

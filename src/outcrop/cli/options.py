@@ -13,8 +13,8 @@ import typer
 from outcrop.errors import InputError
 
 if TYPE_CHECKING:
-    from outcrop.run.initial import Source
     from outcrop.run.simulation import Simulation
+    from outcrop.run.source import Source
 
 # Typer reads these at run time, so they are real objects, and Optional is spelled as Python 3.10 lets Typer see it.
 StencilName: TypeAlias = Annotated[str, typer.Argument(metavar="STENCIL", help="heat7, heat13 or box27")]
@@ -78,12 +78,15 @@ class Request:
 
 def make_simulation(request: Request) -> tuple[Simulation, Source]:
     """The simulation that was asked for, and its initial values. Nothing is created; InputError for what cannot be."""
-    from outcrop.run.initial import parse_source
+    from outcrop.run.initial import cache_within, parse_source
     from outcrop.run.simulation import Simulation
+    from outcrop.tiers import discover
+    from outcrop.units import parse_bytes
 
     if request.steps < 1:
         raise InputError(f"-t {request.steps}: the number of steps must be at least 1")
-    source = parse_source(request.initial, _shape(request.size))
+    cache_bytes = cache_within(parse_bytes(request.memory, discover.memory_bytes()))
+    source = parse_source(request.initial, _shape(request.size), cache_bytes)
     simulation = Simulation(
         request.stencil,
         source.shape,

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcrop.errors import InputError
-from outcrop.run.initial import Source
 from outcrop.run.planes import Planes
+from outcrop.run.source import Source
 from outcrop.run.state import State
 
 

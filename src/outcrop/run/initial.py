@@ -8,35 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 
 from outcrop.errors import InputError
-
-Array: TypeAlias = np.ndarray[Any, Any]
-Shape: TypeAlias = tuple[int, int, int]
-
-CACHED_BYTES = 64 << 20
-"""Decoded planes of a chunked array that may be kept, so that a chunk is not decoded again for each plane."""
+from outcrop.run.array_files import npy_source, zarr_source
+from outcrop.run.source import CACHE_BYTES, Array, Shape, Source, array_source, chunked_source, require_real
 
 
-@dataclass(frozen=True)
-class Source:
-    """`planes(z0, z1)` returns an array of shape (z1 - z0, ny, nx) of any real dtype."""
-
-    name: str
-    shape: Shape
-    planes: Callable[[int, int], Array]
-
-
-def parse_source(text: str, shape: Shape | None) -> Source:
+def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES) -> Source:
     """The source that `--init` names: zeros, gaussian, random[:SEED], FILE.npy or FILE.zarr.
 
-    `shape` (nz, ny, nx) may be None for files. Raises InputError for unknown names, for files that are missing, foreign
-    or of another shape.
+    Files that are not stored plane by plane are read about size / `cache_bytes` times. `shape` (nz, ny, nx) may be None
+    for files. Raises InputError for unknown names, for files that are missing, foreign or of another shape.
     """
     name, _, rest = text.partition(":")
     if name in ("zeros", "gaussian", "random") and not (rest and name != "random"):
@@ -51,11 +36,11 @@ def parse_source(text: str, shape: Shape | None) -> Source:
     if not path.exists():
         where = "no such file" if path.suffix in (".npy", ".zarr") or "/" in text else "neither a file nor a known name"
         raise InputError(f"--init {text}: {where}; there are zeros, gaussian, random:SEED, FILE.npy and FILE.zarr")
-    source = zarr_source(path) if path.is_dir() else npy_source(path)
+    source = (zarr_source if path.is_dir() else npy_source)(path, cache_bytes)
     return require_shape(source, shape)
 
 
-def make_source(values: object, shape: Shape) -> Source:
+def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) -> Source:
     """The source for what a user assigns: a number, an array, a Zarr array, a callable (z0, z1) -> planes, a Source.
 
     Raises InputError for other things and for the wrong shape.
@@ -63,18 +48,23 @@ def make_source(values: object, shape: Shape) -> Source:
     if isinstance(values, Source):
         return require_shape(values, shape)
     if isinstance(values, (str, os.PathLike)):
-        return parse_source(os.fspath(values), shape)
+        return parse_source(os.fspath(values), shape, cache_bytes)
     if callable(values) and not hasattr(values, "shape"):
         return Source("a function", shape, values)
     if np.isscalar(values) or (isinstance(values, np.ndarray) and values.ndim == 0):
         value = np.asarray(values)
-        _require_real("the value", value.dtype)
+        require_real("the value", value.dtype)
         return Source("a constant", shape, lambda z0, z1: np.broadcast_to(value, (z1 - z0, *shape[1:])))
     if hasattr(values, "chunks") and hasattr(values, "shape"):
-        return require_shape(_chunked_source("the array", values), shape)
+        return require_shape(chunked_source("the array", values, cache_bytes), shape)
     array = values if isinstance(values, np.ndarray) else np.asarray(values)
-    _require_real("the array", array.dtype)
-    return require_shape(_array_source("the array", array), shape)
+    require_real("the array", array.dtype)
+    return require_shape(array_source("the array", array), shape)
+
+
+def cache_within(memory_bytes: int) -> int:
+    """How much of a run's budget may be used to keep planes while its window is not taken yet."""
+    return max(CACHE_BYTES, memory_bytes // 2)
 
 
 def require_shape(source: Source, shape: Shape | None) -> Source:
@@ -95,7 +85,7 @@ def checked_planes(source: Source, dtype: str, check_finite: bool) -> Callable[[
         expected = (z1 - z0, *source.shape[1:])
         if block.shape != expected:
             raise InputError(f"{source.name} gave shape {block.shape} for planes {z0} to {z1 - 1}, not {expected}")
-        _require_real(source.name, block.dtype)
+        require_real(source.name, block.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             block = block.astype(dtype, copy=False)
         if check_finite and not np.isfinite(block).all():
@@ -136,99 +126,3 @@ def random_source(shape: Shape, seed: int) -> Source:
         return np.stack([np.random.default_rng([seed, z]).random(shape[1:], np.float32) for z in range(z0, z1)])
 
     return Source(f"random:{seed}", shape, planes)
-
-
-def npy_source(path: Path) -> Source:
-    """A three-dimensional .npy file of a real dtype, read in pieces and not left in the page cache."""
-    try:
-        with open(path, "rb") as file:
-            version = np.lib.format.read_magic(file)
-            read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-            shape, fortran, dtype = read_header[version](file)
-            start = file.tell()
-        size = path.stat().st_size
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError):
-        raise InputError(f"{path} is not a .npy file; --init reads .npy and .zarr") from None
-    _require_real(str(path), dtype)
-    solid = _solid(str(path), shape)
-    if size < start + dtype.itemsize * int(np.prod(shape)):
-        raise InputError(f"{path} is cut short: {size} bytes for shape {shape} of {dtype}")
-    if fortran:
-        return _array_source(str(path), np.load(path, mmap_mode="r"))
-    plane_cells = solid[1] * solid[2]
-
-    def planes(z0: int, z1: int) -> Array:
-        offset, count = start + z0 * plane_cells * dtype.itemsize, (z1 - z0) * plane_cells
-        with open(path, "rb") as file:
-            file.seek(offset)
-            block = np.fromfile(file, dtype, count)
-            os.posix_fadvise(file.fileno(), offset, count * dtype.itemsize, os.POSIX_FADV_DONTNEED)
-        if block.size != count:
-            raise InputError(f"{path} became shorter while it was read")
-        return block.reshape(z1 - z0, *solid[1:])
-
-    return Source(str(path), solid, planes)
-
-
-def zarr_source(path: Path) -> Source:
-    """A Zarr array, or a group of one array, or a run directory (its current state)."""
-    try:
-        import zarr
-    except ImportError:
-        raise InputError(f"{path}: reading Zarr needs zarr (Python 3.11 or later): pip install zarr") from None
-    try:
-        node = zarr.open(str(path), mode="r")
-        if isinstance(node, zarr.Group):
-            arrays = {name: array for name, array in node.arrays()}
-            if len(arrays) != 1:
-                names = ", ".join(sorted(arrays)) or "none"
-                raise InputError(f"{path} is a Zarr group; name one of its arrays as {path}/NAME (there are: {names})")
-            node = next(iter(arrays.values()))
-    except InputError:
-        raise
-    except Exception as error:  # zarr raises many kinds for what is not Zarr
-        raise InputError(f"{path} cannot be opened as Zarr: {' '.join(str(error).split())}") from None
-    return _chunked_source(str(path), node)
-
-
-def _chunked_source(name: str, array: Any) -> Source:
-    """Planes of a chunked array; the chunks of one z are decoded together and kept while they are asked for."""
-    _require_real(name, np.dtype(array.dtype))
-    shape = _solid(name, array.shape)
-    chunks = getattr(array, "chunks", None)
-    depth = int(chunks[0]) if chunks and not isinstance(chunks[0], tuple) else 1
-    plane_bytes = max(1, shape[1] * shape[2] * np.dtype(array.dtype).itemsize)
-    depth = max(1, min(depth, CACHED_BYTES // plane_bytes))
-    cached: dict[int, Array] = {}
-
-    def planes(z0: int, z1: int) -> Array:
-        parts = []
-        for first in range(z0 // depth * depth, z1, depth):
-            if first not in cached:
-                cached.clear()
-                try:
-                    cached[first] = np.asarray(array[first : first + depth])
-                except (ValueError, OSError) as error:
-                    cause = " ".join(str(error).split())
-                    raise InputError(f"{name} cannot be read at plane {first}: {cause}") from error
-            parts.append(cached[first][max(z0 - first, 0) : z1 - first])
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    return Source(name, shape, planes)
-
-
-def _array_source(name: str, array: Array) -> Source:
-    return Source(name, _solid(name, array.shape), lambda z0, z1: array[z0:z1])
-
-
-def _solid(name: str, shape: tuple[int, ...]) -> Shape:
-    if len(shape) != 3 or min(shape) < 1:
-        raise InputError(f"{name} has shape {tuple(shape)}; three axes (nz, ny, nx) of at least 1 are needed")
-    return (int(shape[0]), int(shape[1]), int(shape[2]))
-
-
-def _require_real(name: str, dtype: np.dtype[Any]) -> None:
-    if dtype.kind not in "buif":
-        raise InputError(f"{name} has dtype {dtype}; only real numbers can be initial values")

@@ -27,13 +27,14 @@ from outcrop.run.creation import check_state, created_state
 from outcrop.run.directory import nearest_existing
 from outcrop.run.engine import Engine, Prepared, prepare
 from outcrop.run.field import FieldView
-from outcrop.run.initial import Source, checked_planes, make_source
+from outcrop.run.initial import cache_within, checked_planes, make_source
 from outcrop.run.layout import make_layout, stripe_planes
 from outcrop.run.manifest import Manifest
 from outcrop.run.passes import PassRunner
 from outcrop.run.planes import Planes
 from outcrop.run.progress import KINDS, make_progress
 from outcrop.run.report import Predicted, Report, peak_memory_bytes
+from outcrop.run.source import Source
 from outcrop.run.state import State, open_state
 from outcrop.units import format_bytes
 
@@ -245,7 +246,7 @@ class Simulation:
         )
 
     def _load(self, values: object) -> None:
-        source = make_source(values, self.shape)
+        source = make_source(values, self.shape, cache_within(self.memory_bytes))
         if self._state is not None:
             self._write(self._state, source)
             return
