@@ -45,7 +45,6 @@ $(VENV)/.lint $(VENV)/.docs: $(VENV)/.%: $(VENV)/.built
 	touch $@
 
 run: install
-	@$(BIN)/outcrop plan $(RUN_PROBLEM) --init gaussian
 	@$(BIN)/outcrop run $(RUN_PROBLEM) --init gaussian --force --json $(RUN_DIRECTORY:.oc=).json
 	@$(BIN)/outcrop plot $(RUN_DIRECTORY) --slice z=256 -o $(RUN_DIRECTORY:.oc=).png
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outcrop.cli import options
+from outcrop.cli.plan import describe
 
 
 def run(
@@ -37,7 +38,9 @@ def run(
     )  # fmt: skip
     progress = "none" if quiet else "lines"
     with stage("compiling the kernel and measuring this machine", progress):
-        simulation.prepare(steps)
+        prepared = simulation.prepare(steps)
+    if not quiet:
+        print(describe(prepared, simulation.memory_bytes), flush=True)
     if check_finite:
         with stage(f"checking {source.name}", progress):
             scan_finite(source, dtype)
