@@ -39,11 +39,11 @@ def run(
     progress = "none" if quiet else "lines"
     with stage("compiling the kernel and measuring this machine", progress):
         prepared = simulation.prepare(steps)
-    if not quiet:
-        print(describe(prepared, simulation.memory_bytes), flush=True)
     if check_finite:
         with stage(f"checking {source.name}", progress):
             scan_finite(source, dtype)
+    if not quiet:
+        print(describe(prepared, simulation.memory_bytes), flush=True)
     with stage(f"writing initial values ({source.name})", progress):
         simulation["u"] = source
     report = simulation.run(steps, progress)
