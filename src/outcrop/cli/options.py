@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional, TypeAlias
 
 import typer
 
+from outcrop.cli import heap
 from outcrop.errors import InputError
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def make_simulation(request: Request) -> tuple[Simulation, Source]:
     from outcrop.tiers import discover
     from outcrop.units import parse_bytes
 
+    heap.return_freed_memory()
     if request.steps < 1:
         raise InputError(f"-t {request.steps}: the number of steps must be at least 1")
     cache_bytes = cache_within(parse_bytes(request.memory, discover.memory_bytes()))

@@ -15,7 +15,7 @@ from outcrop.errors import InputError
 Array: TypeAlias = np.ndarray[Any, Any]
 Shape: TypeAlias = tuple[int, int, int]
 
-CACHE_BYTES = 16 << 20
+CACHE_BYTES = 8 << 20
 """Planes that may be kept of what is not stored plane by plane, so that it is not read and decoded for each plane."""
 
 
