@@ -18,14 +18,19 @@ def make_plan(problem: Problem, machine: Machine, budget_bytes: int, scheme: str
 
     Raises BudgetError with the smallest budget that works, InputError for an unknown scheme.
     """
+    require_budget(problem, budget_bytes)
+    chosen = find_scheme("wavefront" if scheme == "auto" else scheme)
+    return tune(problem, chosen, machine, budget_bytes, update_rate)[0].plan
+
+
+def require_budget(problem: Problem, budget_bytes: int) -> None:
+    """Raise BudgetError, which names the smallest budget that works, when no plan fits `budget_bytes`."""
     smallest = smallest_budget_bytes(problem)
     if budget_bytes < smallest:
         raise BudgetError(
             f"memory {format_bytes(budget_bytes)} is too small for {problem.stencil} on planes of "
             f"{format_bytes(problem.plane_bytes)}: at least {_rounded_up_kib(smallest)} KiB are needed"
         )
-    chosen = find_scheme("wavefront" if scheme == "auto" else scheme)
-    return tune(problem, chosen, machine, budget_bytes, update_rate)[0].plan
 
 
 def find_scheme(name: str) -> Scheme:

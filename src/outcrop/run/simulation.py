@@ -17,10 +17,10 @@ from pathlib import Path
 
 from numpy.typing import DTypeLike
 
-from outcrop.errors import BudgetError, InputError
+from outcrop.errors import InputError
 from outcrop.language.library import stability
 from outcrop.language.stencil import Stencil
-from outcrop.plan.planner import smallest_budget_bytes
+from outcrop.plan.planner import require_budget
 from outcrop.plan.problem import Problem
 from outcrop.run import arguments
 from outcrop.run.creation import check_state, created_state
@@ -36,7 +36,6 @@ from outcrop.run.progress import KINDS, make_progress
 from outcrop.run.report import Predicted, Report, peak_memory_bytes
 from outcrop.run.source import Source
 from outcrop.run.state import State, open_state
-from outcrop.units import format_bytes
 
 
 class Simulation:
@@ -92,12 +91,7 @@ class Simulation:
         self._manifest, self._directories = manifest, directories
         self._state: State | None = None
         self._prepared: Prepared | None = None
-        needed = smallest_budget_bytes(self._problem(1))
-        if self.memory_bytes < needed:
-            raise BudgetError(
-                f"memory {format_bytes(self.memory_bytes)} is too small for {stencil.name} on planes of "
-                f"{format_bytes(manifest.layout.plane_bytes)}: at least {-(-needed // 1024)} KiB are needed"
-            )
+        require_budget(self._problem(1), self.memory_bytes)
 
     def __repr__(self) -> str:
         return f"<Simulation of {self.stencil.name} on {self.shape} in {str(self.directory)!r} at step {self.step}>"
