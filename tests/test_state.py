@@ -198,6 +198,8 @@ def test_a_member_of_another_run_is_not_taken(tmp_path: Path) -> None:
     for force in (False, True):
         with pytest.raises(InputError, match="another run"):
             create_state([second, shared], make_manifest(second, shared, identity="2"), force=force)
+        with pytest.raises(InputError, match=r"a share of the run in .*first"):
+            open_state(shared)
         with pytest.raises(InputError, match="another run"):
             create_state([shared], make_manifest(shared, identity="2"), force=force)
     assert everything_below(tmp_path) == before

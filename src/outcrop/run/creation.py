@@ -16,7 +16,6 @@ from outcrop import _core
 from outcrop.errors import InputError, StorageError
 from outcrop.run.directory import (
     GROUP,
-    MEMBER,
     array_folder,
     check_directories,
     member_text,
@@ -25,7 +24,7 @@ from outcrop.run.directory import (
     remove_run,
 )
 from outcrop.run.layout import PlaneLayout
-from outcrop.run.manifest import MANIFEST, Manifest, read_manifest
+from outcrop.run.manifest import MANIFEST, MEMBER, Manifest, read_manifest
 from outcrop.run.state import State, flush_folder, lock_folder, replace_file
 from outcrop.run.zarr_format import array_metadata, group_metadata, index_bytes, shard_name, to_text
 

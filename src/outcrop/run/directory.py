@@ -12,11 +12,8 @@ import stat
 from pathlib import Path
 
 from outcrop.errors import InputError
-from outcrop.run.manifest import MANIFEST, NEW, Manifest, read_manifest
+from outcrop.run.manifest import MANIFEST, MEMBER, NEW, Manifest, read_manifest, read_member
 from outcrop.units import format_bytes
-
-MEMBER = "outcrop-member.json"
-"""Marks a further directory of a run; it says of which."""
 
 GROUP = "zarr.json"
 
@@ -48,7 +45,7 @@ def check_directories(directories: list[Path], needed_bytes: list[int], force: b
         if old is None or directory is not directories[0]:
             _check_content(directory, force, old.identity if old else "")
         _check_permission(directory)
-    replaced = {place.resolve() for place in directories if _member(place)}
+    replaced = {place.resolve() for place in directories if read_member(place)}
     if old is not None:
         replaced |= {directories[0].resolve(), *(Path(name).resolve() for name in old.directories[1:])}
     _check_space(directories, needed_bytes, _device_bytes(replaced))
@@ -66,13 +63,13 @@ def remove_run(directory: Path, manifest: Manifest) -> None:
     (directory / manifest.field_name).unlink(missing_ok=True)
     (directory / GROUP).unlink(missing_ok=True)
     for name in manifest.directories[1:]:
-        if _member(Path(name)).get("identity") == manifest.identity:
+        if read_member(Path(name)).get("identity") == manifest.identity:
             remove_member(Path(name))
 
 
 def remove_member(directory: Path) -> None:
     """Delete what a run keeps in one of its further directories; nothing where there is no such thing."""
-    if field_name := _member(directory).get("field"):
+    if field_name := read_member(directory).get("field"):
         for array in range(2):
             shutil.rmtree(directory / array_folder(field_name, array), ignore_errors=True)
         (directory / MEMBER).unlink(missing_ok=True)
@@ -105,7 +102,7 @@ def _check_content(directory: Path, force: bool, replaced: str) -> None:
         return
     except OSError as error:
         raise InputError(f"directory {directory} cannot be read: {error.strerror}") from None
-    member = _member(directory)
+    member = read_member(directory)
     if member and MANIFEST not in names:
         if member.get("identity") == replaced:
             return
@@ -168,12 +165,3 @@ def _check_space(directories: list[Path], needed_bytes: list[int], freed: dict[i
                 f"no space: the run needs {format_bytes(count)} in {example[device]}, {format_bytes(free)} are free; "
                 "use another directory, a smaller grid, or --in-place for half of it"
             )
-
-
-def _member(directory: Path) -> dict[str, str]:
-    """What MEMBER in the directory says; empty where there is none."""
-    try:
-        content = json.loads((directory / MEMBER).read_text())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -15,6 +15,9 @@ FORMAT = 1
 
 MANIFEST = "manifest.json"
 
+MEMBER = "outcrop-member.json"
+"""Marks a further directory of a run; it says of which."""
+
 NEW, READY, IN_FLIGHT = "new", "ready", "in flight"
 """Phases: no initial values yet; committed; an in-place pass has begun to overwrite the only copy."""
 
@@ -91,8 +94,20 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         return parse_manifest(path.read_text(), path)
     except (FileNotFoundError, NotADirectoryError):
+        if member := read_member(directory):
+            run = member.get("run")
+            raise InputError(f"{directory} holds a share of the run in {run}; name that directory") from None
         raise InputError(f"{directory} holds no Outcrop run ({MANIFEST} is missing)") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path} is damaged or not written by Outcrop") from None
+
+
+def read_member(directory: Path) -> dict[str, str]:
+    """What MEMBER in the directory says: `identity`, `run` and `field`; empty where there is none."""
+    try:
+        content = json.loads((directory / MEMBER).read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
