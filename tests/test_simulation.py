@@ -1,6 +1,7 @@
 """Protects the Python surface: what a user assigns, runs, reads and opens again."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import outcrop as oc
 from outcrop.errors import BudgetError, CorruptionError, InputError, StorageError
 from outcrop.run.oracle import advance
+from outcrop.run.planes import Planes
 from outcrop.run.state import open_state
 
 SHAPE = (20, 12, 17)
@@ -77,6 +79,38 @@ def test_indexing_is_numpy_s(tmp_path: Path) -> None:
     for wrong in (20, -21, (0, 12), (0, 0, 0, 0), "z", 1.5, [1, 2]):
         with pytest.raises(IndexError):
             view[wrong]
+
+
+def test_what_another_process_overwrites_meanwhile_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planes of two generations must never be mixed: each has a valid checksum."""
+    simulation = make_run(tmp_path / "run.oc")
+    other = oc.open(tmp_path / "run.oc")
+    groups, calls = Planes.groups, iter(range(100))
+
+    def interrupted(self: Planes, z0: int, z1: int) -> Iterator[tuple[int, np.ndarray]]:
+        for z in range(z0, z1):
+            if z == 10 and next(calls) == 0:
+                monkeypatch.setattr(Planes, "groups", groups)
+                other["u"] = 1  # into the array that is not being read
+                other["u"] = 2  # into the one that is
+                monkeypatch.setattr(Planes, "groups", interrupted)
+            yield from groups(self, z, z + 1)
+
+    monkeypatch.setattr(Planes, "groups", interrupted)
+    assert (simulation["u"][...] == 2).all()
+
+
+def test_a_pass_in_place_by_another_process_is_not_taken_for_a_lost_one(tmp_path: Path) -> None:
+    make_run(tmp_path / "run.oc", in_place=True)
+    running, looking = open_state(tmp_path / "run.oc"), oc.open(tmp_path / "run.oc")
+    with running.locked():
+        running.begin_writing()
+        with pytest.raises(InputError, match="in use by another process"):
+            looking["u"][0]
+    with pytest.raises(StorageError, match="state was lost"):
+        looking["u"][0]
 
 
 def test_new_values_replace_the_old_ones_as_a_transaction(tmp_path: Path) -> None:

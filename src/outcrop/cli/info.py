@@ -13,11 +13,14 @@ from outcrop.units import format_bytes
 def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory of a run")]) -> None:
     """Say what WHERE holds: grid, stencil, parameters, step."""
     from outcrop.run.manifest import IN_FLIGHT, NEW, read_manifest
+    from outcrop.run.state import is_in_use
 
     run = read_manifest(where)
     nz, ny, nx = run.shape
     if run.phase == NEW:
         state = "no values yet"
+    elif is_in_use(where):
+        state = f"step {run.step} of {run.target_step}, being run now"
     elif run.phase == IN_FLIGHT:
         state = f"lost: a pass in place was interrupted after step {run.step}"
     elif run.step < run.target_step:

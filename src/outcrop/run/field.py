@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outcrop.errors import InputError
+from outcrop.errors import CorruptionError, InputError
 from outcrop.run.planes import Planes
 from outcrop.run.source import Source
 from outcrop.run.state import State
+
+READ_ATTEMPTS = 3
+"""How often to read what another process overwrites meanwhile."""
 
 
 class PlanesView(ABC):
@@ -72,13 +75,33 @@ class FieldView(PlanesView):
         self.shape = state.manifest.shape
         self.dtype = np.dtype(state.manifest.dtype)
 
+    def __getitem__(self, index: Any) -> Any:
+        """As for every view, and of one generation even while another process goes on with the run.
+
+        A pass that follows a commit overwrites what is being read here, so what was read across a commit is read again.
+        """
+        state = self._state
+        for _ in range(READ_ATTEMPTS):
+            state.refresh()
+            generation = state.manifest.generation
+            try:
+                result = super().__getitem__(index)
+            except CorruptionError:
+                state.refresh()
+                if state.manifest.generation == generation:
+                    raise
+                continue
+            state.refresh()
+            if state.manifest.generation == generation:
+                return result
+        raise InputError(f"{state.path} changes faster than it can be read: another process is running it")
+
     def __repr__(self) -> str:
         manifest = self._state.manifest
         return f"<field {manifest.field_name!r} {self.shape} {self.dtype} at step {manifest.step}>"
 
     def _read(self, wanted: range) -> Iterator[NDArray[np.floating[Any]]]:
         state = self._state
-        state.refresh()
         if not state.has_values:
             raise InputError(f"{state.path} holds no values yet; assign sim[{state.manifest.field_name!r}] first")
         if not wanted:

@@ -64,8 +64,10 @@ class State:
         return self.files(1 - self.manifest.current)
 
     def require_whole(self) -> None:
-        """Raise StorageError when an interrupted in-place pass has left nothing valid."""
+        """Raise StorageError when an interrupted in-place pass has left nothing valid, InputError while one goes on."""
         if self.manifest.phase == IN_FLIGHT:
+            if self._lock_depth == 0:
+                os.close(lock_folder(self.path))  # refused while another process is in the middle of a pass
             raise StorageError(
                 f"{self.path}: the state was lost when a pass in place was interrupted after step "
                 f"{self.manifest.step}; start the run again with --force"
@@ -152,6 +154,15 @@ def open_state(path: Path) -> State:
             if found != expected:
                 raise StorageError(f"{file} has {found} bytes, {expected} belong there")
     return state
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether some process is changing the run in `path` right now."""
+    try:
+        os.close(lock_folder(path))
+    except InputError:
+        return True
+    return False
 
 
 def replace_file(path: Path, text: str) -> None:

@@ -14,11 +14,18 @@ from outcrop.run.zarr_format import index_bytes
 def find_damage(path: Path) -> tuple[list[str], int, int]:
     """Lines that name each damaged plane and index of the run at `path`, how many checksums were tested, and the step.
 
-    Raises InputError when there is no run or no state, StorageError when a file cannot be read.
+    Raises InputError when there is no run or no state, or while it is being run, StorageError when a file cannot be
+    read.
     """
     state = open_state(path)
     if not state.has_values:
         raise InputError(f"{path} holds no values yet, so there is nothing to verify")
+    with state.locked():  # or another process could overwrite what is tested here
+        damage = _damage_of(state)
+    return damage, state.layout.shape[0] + state.layout.shards, state.manifest.step
+
+
+def _damage_of(state: State) -> list[str]:
     layout, files = state.layout, state.current_files()
     damage = _damaged_indices(state, files)
     with Planes(files, layout) as planes:
@@ -26,7 +33,7 @@ def find_damage(path: Path) -> tuple[list[str], int, int]:
             z1 = min(z0 + planes.group_planes, layout.shape[0])
             if _damage(planes, z0, z1):  # somewhere in this group; say where
                 damage += [line for z in range(z0, z1) for line in _damage(planes, z, z + 1)]
-    return damage, layout.shape[0] + layout.shards, state.manifest.step
+    return damage
 
 
 def _damage(planes: Planes, z0: int, z1: int) -> list[str]:
