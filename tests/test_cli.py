@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -189,10 +190,13 @@ def test_a_run_is_only_replaced_by_force(capsys: pytest.CaptureFixture[str]) -> 
     assert oc.open("run.oc").step == 2
 
 
-def test_ctrl_c_stops_and_says_how_to_go_on(tmp_path: Path) -> None:
-    """SIGINT in the middle of a run ends it with code 130 and one line, and `resume` ends with the right bits."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_stop_and_say_how_to_go_on(tmp_path: Path, number: int) -> None:
+    """Ctrl-C, and SIGTERM of a batch system whose shell ignores Ctrl-C, end a run with code 130 and one line."""
     words = changed(n="96 96 96", t="4000", memory="600KiB", init="random:2")
-    process = subprocess.Popen([sys.executable, "-m", "outcrop.cli.main", *words], stderr=subprocess.PIPE, text=True)
+    ignoring = f"trap '' INT; exec {sys.executable} -m outcrop.cli.main" if number == signal.SIGTERM else ""
+    command = ["sh", "-c", f'{ignoring} "$@"', "sh"] if ignoring else [sys.executable, "-m", "outcrop.cli.main"]
+    process = subprocess.Popen([*command, *words], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -201,7 +205,7 @@ def test_ctrl_c_stops_and_says_how_to_go_on(tmp_path: Path) -> None:
         except (OSError, ValueError):
             pass
         time.sleep(0.01)
-    process.send_signal(2)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "go on with: outcrop resume run.oc" in errors

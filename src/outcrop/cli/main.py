@@ -57,8 +57,8 @@ def _say(text: str, code: int) -> int:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Batch systems ask with SIGTERM: the same as Ctrl-C."""
-    signal.raise_signal(signal.SIGINT)
+    """Batch systems ask with SIGTERM: the same as Ctrl-C, also where that is ignored."""
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -100,16 +100,20 @@ class PassRunner:
 @contextmanager
 def _interrupts_call(action: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C calls `action` and raises no KeyboardInterrupt, which could strike anywhere, in a wait or a drawing."""
-    previous = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(previous):
-        yield  # only the main thread has handlers; a process told to ignore the signal goes on doing so
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread has handlers
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
         action()
 
-    signal.signal(signal.SIGINT, handle)
+    # A process told to ignore a signal, or to die of it, goes on doing so: only handlers of Python are replaced.
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    replaced = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in replaced:
+        signal.signal(number, handle)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
