@@ -99,6 +99,21 @@ nb::dict counters(const Executor &executor) {
   return result;
 }
 
+std::unique_ptr<UpdateMeter> make_update_meter(nb::object grid, std::uintptr_t kernel, nb::bytes scalars,
+                                               unsigned threads, long ring_planes) {
+  const Grid core_grid = to_grid(grid);
+  std::vector<std::byte> values = to_bytes(scalars);
+  nb::gil_scoped_release release;
+  return std::make_unique<UpdateMeter>(core_grid, to_kernel(kernel), std::move(values), threads, ring_planes);
+}
+
+double measure(UpdateMeter &meter, nb::object sizes, int repeats) {
+  const Tiling tiling = to_tiling(sizes);
+  const long levels = field(sizes, "levels"), slab = field(sizes, "slab");
+  nb::gil_scoped_release release;
+  return meter.measure(tiling, levels, slab, repeats);
+}
+
 }  // namespace
 
 void bind_exec(nb::module_ &module) {
@@ -110,18 +125,16 @@ void bind_exec(nb::module_ &module) {
   module.def("make_executor", &make_executor, nb::arg("grid"), nb::arg("sizes"), nb::arg("ring_even"),
              nb::arg("ring_odd"), nb::arg("levels_max"), nb::arg("kernel"), nb::arg("scalars"), nb::arg("threads"),
              nb::arg("checksum"), nb::arg("store").none(), nb::keep_alive<0, 10>());
-  module.def(
-      "measure_update_rate",
-      [](nb::object grid, nb::object sizes, std::uintptr_t kernel, nb::bytes scalars, unsigned threads, long levels,
-         long slab, int repeats) {
-        const Grid core_grid = to_grid(grid);
-        const Tiling tiling = to_tiling(sizes);
-        const std::vector<std::byte> values = to_bytes(scalars);
-        nb::gil_scoped_release release;
-        return measure_update_rate(core_grid, to_kernel(kernel), values, threads, tiling, levels, slab, repeats);
-      },
-      nb::arg("grid"), nb::arg("sizes"), nb::arg("kernel"), nb::arg("scalars"), nb::arg("threads"), nb::arg("levels"),
-      nb::arg("slab"), nb::arg("repeats"));
+  nb::class_<UpdateMeter>(module, "UpdateMeter")
+      .def(nb::new_(&make_update_meter), nb::arg("grid"), nb::arg("kernel"), nb::arg("scalars"), nb::arg("threads"),
+           nb::arg("ring_planes"))
+      .def("measure", &measure, nb::arg("sizes"), nb::arg("repeats"))
+      .def_static(
+          "planes_needed",
+          [](nb::object grid, long levels, long slab) {
+            return UpdateMeter::planes_needed(to_grid(grid), levels, slab);
+          },
+          nb::arg("grid"), nb::arg("levels"), nb::arg("slab"));
   module.def("measure_checksum_rate", &measure_checksum_rate, nb::arg("threads"), nb::arg("plane_bytes"),
              nb::arg("total_bytes"), nb::call_guard<nb::gil_scoped_release>());
 }

@@ -102,17 +102,20 @@ def make_executor(
 ) -> Executor:
     """Takes all memory and touches it. `kernel` is the address of a compiled kernel."""
 
-def measure_update_rate(
-    grid: object,
-    sizes: object,
-    kernel: int,
-    scalars: bytes,
-    threads: int,
-    levels: int,
-    slab: int,
-    repeats: int,
-) -> float:
-    """Cell updates per second of a kernel in a window of this size, best of `repeats` slabs."""
+class UpdateMeter:
+    """A window in which updates are timed, with nothing else going on."""
+
+    def __new__(
+        cls, grid: object, kernel: int, scalars: bytes, threads: int, ring_planes: int
+    ) -> UpdateMeter:
+        """Take two rings of `ring_planes` planes of `grid`."""
+
+    def measure(self, sizes: object, repeats: int) -> float:
+        """Cell updates per second for slabs and levels of `sizes`; InputError when the rings are too small for them."""
+
+    @staticmethod
+    def planes_needed(grid: object, levels: int, slab: int) -> int:
+        """Planes each ring must have to measure that."""
 
 def measure_checksum_rate(threads: int, plane_bytes: int, total_bytes: int) -> float:
     """Bytes per second of CRC32C over planes by that many threads."""

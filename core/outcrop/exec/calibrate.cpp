@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <string>
+#include <utility>
 
+#include "outcrop/base/error.hpp"
 #include "outcrop/storage/crc32c.hpp"
 
 namespace outcrop {
@@ -13,24 +16,41 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+// No slab ever meets the end of this grid.
+Grid endless(Grid grid) {
+  grid.nz = std::numeric_limits<int>::max();
+  return grid;
+}
+
 }  // namespace
 
-double measure_update_rate(const Grid &grid, outcrop_kernel kernel, const std::vector<std::byte> &scalars,
-                           unsigned threads, const Tiling &tiling, long levels, long slab_planes, int repeats) {
-  Grid endless = grid;
-  endless.nz = std::numeric_limits<int>::max();
-  const long ring = slab_planes + grid.skew * (levels + 1) + 2 * grid.radius_z;
-  const Window window(endless, {ring, ring});
-  Team team(threads);
-  team.touch(window.data(), window.size());
-  Traverse traverse(endless, window, kernel, scalars.data(), tiling, levels);
+UpdateMeter::UpdateMeter(const Grid &grid, outcrop_kernel kernel, std::vector<std::byte> scalars, unsigned threads,
+                         long ring_planes)
+    : grid_(endless(grid)),
+      kernel_(kernel),
+      scalars_(std::move(scalars)),
+      ring_planes_(ring_planes),
+      window_(grid_, {ring_planes, ring_planes}),
+      team_(threads) {
+  team_.touch(window_.data(), window_.size());
+}
+
+long UpdateMeter::planes_needed(const Grid &grid, long levels, long slab_planes) {
+  return slab_planes + grid.skew * (levels + 1) + 2 * grid.radius_z;
+}
+
+double UpdateMeter::measure(const Tiling &tiling, long levels, long slab_planes, int repeats) {
+  if (planes_needed(grid_, levels, slab_planes) > ring_planes_)
+    throw InputError("slabs of " + std::to_string(slab_planes) + " planes and " + std::to_string(levels) +
+                     " levels do not fit rings of " + std::to_string(ring_planes_) + " planes");
+  Traverse traverse(grid_, window_, kernel_, scalars_.data(), tiling, levels);
   const std::atomic<bool> cancelled{false};
   double best = 0;
-  long zeta = endless.first_plane() + grid.skew * levels;
-  for (int repeat = 0; repeat < repeats + 1; ++repeat, zeta += slab_planes) {  // the first warms up
+  long zeta = grid_.first_plane() + grid_.skew * levels;
+  for (int repeat = 0; repeat < repeats + 1; ++repeat, zeta += slab_planes) {
     const std::uint64_t before = traverse.cells_updated();
     const Clock::time_point start = Clock::now();
-    traverse.update(team, Slab{zeta, zeta + slab_planes, levels}, cancelled);
+    traverse.update(team_, Slab{zeta, zeta + slab_planes, levels}, cancelled);
     const double rate = static_cast<double>(traverse.cells_updated() - before) / seconds_since(start);
     if (repeat > 0) best = std::max(best, rate);
   }

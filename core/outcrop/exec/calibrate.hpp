@@ -5,10 +5,29 @@
 
 namespace outcrop {
 
-/// Updates one slab of `slab_planes` of an endless grid with the rows of `grid` and returns cell updates per second, the
-/// best of `repeats`. Takes a window for `levels` and `slab_planes` and gives it back.
-double measure_update_rate(const Grid &grid, outcrop_kernel kernel, const std::vector<std::byte> &scalars,
-                           unsigned threads, const Tiling &tiling, long levels, long slab_planes, int repeats);
+/// Updates slabs of an endless grid with the rows of `grid` in a window that is taken once, because taking memory for the
+/// first time costs more than a measurement.
+class UpdateMeter {
+ public:
+  /// Takes and touches two rings of `ring_planes` planes.
+  UpdateMeter(const Grid &grid, outcrop_kernel kernel, std::vector<std::byte> scalars, unsigned threads,
+              long ring_planes);
+
+  /// Cell updates per second for slabs of `slab_planes` and `levels`, the best of `repeats` after one that warms up.
+  /// Throws InputError when they need more planes than the rings have.
+  double measure(const Tiling &tiling, long levels, long slab_planes, int repeats);
+
+  /// Planes each ring must have for that.
+  static long planes_needed(const Grid &grid, long levels, long slab_planes);
+
+ private:
+  const Grid grid_;
+  const outcrop_kernel kernel_;
+  const std::vector<std::byte> scalars_;
+  const long ring_planes_;
+  const Window window_;
+  Team team_;
+};
 
 /// Bytes per second at which all threads together compute checksums of planes that are not in a cache.
 double measure_checksum_rate(unsigned threads, std::size_t plane_bytes, std::size_t total_bytes);

@@ -46,11 +46,8 @@ def kernel_rate(problem: Problem, kernel: int, scalars: bytes, threads: int, cac
     )
 
     def one_thread(_: int) -> float:
-        best = 0.0
-        for call_planes in CALL_PLANES:
-            sizes = Sizes(levels, slab, diamond=0, sweep_rows=ny, planes_per_call=call_planes)
-            best = max(best, _core.measure_update_rate(small, sizes, kernel, scalars, 1, levels, slab, repeats))
-        return best
+        meter = _core.UpdateMeter(small, kernel, scalars, 1, _core.UpdateMeter.planes_needed(small, levels, slab))
+        return max(meter.measure(Sizes(levels, slab, 0, ny, call_planes), repeats) for call_planes in CALL_PLANES)
 
     with ThreadPoolExecutor(threads) as pool:
         return sum(pool.map(one_thread, range(threads)))
@@ -58,14 +55,9 @@ def kernel_rate(problem: Problem, kernel: int, scalars: bytes, threads: int, cac
 
 def sweep_rate(problem: Problem, kernel: int, scalars: bytes, threads: int, planes: int, repeats: int) -> SweepRate:
     """The best plain sweep, one step after the other, over `planes` planes from one array in memory to another."""
+    meter = _core.UpdateMeter(problem, kernel, scalars, threads, _core.UpdateMeter.planes_needed(problem, 1, planes))
     found = [
-        SweepRate(
-            _core.measure_update_rate(
-                problem, Sizes(1, planes, 0, rows, call_planes), kernel, scalars, threads, 1, planes, repeats
-            ),
-            rows,
-            call_planes,
-        )
+        SweepRate(meter.measure(Sizes(1, planes, 0, rows, call_planes), repeats), rows, call_planes)
         for rows in SWEEP_ROWS
         if rows <= problem.shape[1]
         for call_planes in CALL_PLANES

@@ -88,7 +88,7 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
             and 2 * problem.skew * diamond * machine.threads <= 2 * problem.shape[1]
         )
     ]
-    for diamond in fitting[-4:]:
+    for diamond in reversed(fitting[-4:]):
         yield replace(sizes, diamond=diamond)
 
 

@@ -10,8 +10,10 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from outcrop.plan.actions import Action, Commit, Read, Write
 from outcrop.plan.machine import Device
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
-from outcrop.tiers.discover import filesystem_of
+from outcrop.tiers.discover import available_cores, filesystem_of
 
 RECORD_BYTES = 2 << 20
 SCRATCH_RECORDS = 512
@@ -122,12 +124,31 @@ def measure_device(folder: Path, io: str) -> Device:
         both: list[Action] = []
         for z in range(records - first):
             both += [Read(z, z + 1), Write(first + z, first + z + 1, 0)]
-        mixed = min(seconds(both) for _ in range(2))
+        with _busy_processor():
+            mixed = min(seconds(both) for _ in range(2))
         flush = min(seconds([*fill, Write(0, 1, 0)]) for _ in range(3))
         store.close()
     finally:
         os.unlink(name)
     return Device(total / read, total / write, 2 * (records - first) * RECORD_BYTES / mixed, flush, "measured")
+
+
+@contextmanager
+def _busy_processor() -> Iterator[None]:
+    """Keep all cores and the memory busy meanwhile, as updates do: transfers take longer then."""
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            _core.measure_checksum_rate(available_cores(), 1 << 20, 64 << 20)
+
+    worker = threading.Thread(target=work, name="outcrop-busy")
+    worker.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        worker.join()
 
 
 def _aligned(content: NDArray[np.uint8]) -> NDArray[np.uint8]:

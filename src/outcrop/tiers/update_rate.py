@@ -10,11 +10,12 @@ from outcrop.plan.model import slots_within
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 
-UPDATES_PER_MEASUREMENT = 2_000_000_000
-LEVELS_MEASURED = 64
-SECONDS_AT_LEAST, SECONDS_AT_MOST = 1.0, 5.0
+LEVELS_MEASURED = 48
+WINDOW_BYTES = 640 << 20
+"""The window measured in: much more than caches hold, and quick to take."""
+UPDATES_PER_MEASUREMENT = 1_200_000_000
+SECONDS_AT_LEAST, SECONDS_AT_MOST = 2.0, 6.0
 SHARE_OF_RUN = 0.05
-WINDOW_BYTES = 1 << 30
 ASSUMED_CELLS_PER_SECOND = 1e9
 EXPECTED_CELLS_PER_SECOND = 5e9
 
@@ -22,8 +23,8 @@ EXPECTED_CELLS_PER_SECOND = 5e9
 class UpdateRateMeter:
     """Callable: sizes -> cell updates per second of all threads together, measured on a window of the problem's rows.
 
-    Uses at most `budget_bytes` of memory. Once its time is spent (a twentieth of the expected run, but 1 to
-    5 s), or when `measure` is false, it answers with what it knows: the rate of the most similar sizes, or an
+    Uses at most `budget_bytes` of memory. Once its time is spent (a twentieth of the expected run, but 2 to
+    6 s), or when `measure` is false, it answers with what it knows: the rate of the most similar sizes, or an
     assumption.
     """
 
@@ -31,10 +32,13 @@ class UpdateRateMeter:
         self, problem: Problem, kernel: int, scalars: bytes, threads: int, budget_bytes: int, measure: bool = True
     ) -> None:
         self._problem, self._kernel, self._scalars, self._threads = problem, kernel, scalars, threads
-        self._slots = slots_within(problem, min(budget_bytes, WINDOW_BYTES))
+        self._ring_planes = slots_within(problem, min(budget_bytes, WINDOW_BYTES)) // 2
+        self._meter: _core.UpdateMeter | None = None
         self._known: dict[Sizes, float] = {}
         expected = problem.cells * problem.steps / EXPECTED_CELLS_PER_SECOND
-        self._seconds_left = max(SECONDS_AT_LEAST, min(SECONDS_AT_MOST, SHARE_OF_RUN * expected)) if measure else 0.0
+        possible = self._ring_planes >= _core.UpdateMeter.planes_needed(problem, 1, 1)
+        seconds = max(SECONDS_AT_LEAST, min(SECONDS_AT_MOST, SHARE_OF_RUN * expected))
+        self._seconds_left = seconds if measure and possible else 0.0
 
     def __call__(self, sizes: Sizes) -> float:
         """Cell updates per second for `sizes`."""
@@ -42,17 +46,12 @@ class UpdateRateMeter:
         if reduced not in self._known:
             if self._seconds_left <= 0:
                 return self._most_similar(reduced)
+            if self._meter is None:
+                self._meter = _core.UpdateMeter(
+                    self._problem, self._kernel, self._scalars, self._threads, self._ring_planes
+                )
             start = time.perf_counter()
-            self._known[reduced] = _core.measure_update_rate(
-                self._problem,
-                reduced,
-                self._kernel,
-                self._scalars,
-                self._threads,
-                reduced.levels,
-                reduced.slab,
-                repeats=1,
-            )
+            self._known[reduced] = self._meter.measure(reduced, repeats=1)
             self._seconds_left -= time.perf_counter() - start
         return self._known[reduced]
 
@@ -62,10 +61,9 @@ class UpdateRateMeter:
         levels = min(sizes.levels, LEVELS_MEASURED)
         cells_per_plane = problem.shape[1] * problem.shape[2]
         slab = min(sizes.slab, max(8, UPDATES_PER_MEASUREMENT // (levels * cells_per_plane)))
-        # The window measured has two rings of slab + skew*(levels + 1) + 2*radius planes.
-        while slab > 1 and 2 * (slab + problem.skew * (levels + 3)) > self._slots:
+        while slab > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > self._ring_planes:
             slab -= 1
-        while levels > 1 and 2 * (slab + problem.skew * (levels + 3)) > self._slots:
+        while levels > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > self._ring_planes:
             levels -= 1
         return replace(sizes, slab=slab, levels=levels)
 
