@@ -69,6 +69,7 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, long 
   options.threads = threads;
   options.ring_planes = {ring_even, ring_odd};
   options.levels_max = levels_max;
+  options.slab_max = field(sizes, "slab");
   options.tiling = to_tiling(sizes);
   options.checksum = checksum;
   const Grid core_grid = to_grid(grid);

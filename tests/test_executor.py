@@ -32,7 +32,7 @@ BACKENDS = [name for name, reason in _core.probe().items() if not reason and nam
 def runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Plan]:
     """A library stencil on a small odd grid with any legal plan."""
     stencil = find_stencil(draw(st.sampled_from(sorted(STENCILS))))
-    shape = draw(st.tuples(st.integers(1, 30), st.integers(1, 24), st.integers(1, 40)))
+    shape = draw(st.tuples(st.integers(1, 30), st.integers(1, 24), st.integers(1, 90)))
     layout = make_layout(shape, draw(st.sampled_from(["float32", "float64"])), draw(st.none() | st.integers(1, 5)))
     problem = Problem(
         stencil.name, stencil.radii, shape, layout.dtype, draw(st.integers(1, 12)), layout.pitch_bytes,

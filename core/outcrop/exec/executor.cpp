@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "outcrop/base/error.hpp"
-#include "outcrop/storage/crc32c.hpp"
 
 namespace outcrop {
 namespace {
@@ -26,7 +25,8 @@ class Timer {
   const Clock::time_point start_ = Clock::now();
 };
 
-std::uint32_t plane_crc(const Grid &grid, const std::byte *plane) { return crc32c({plane, grid.plane_bytes}); }
+// Rows shorter than this are not worth parts: a plane of them is in a cache anyway, and parts would cost memory.
+constexpr std::size_t shortest_pitch_bytes = 256;
 
 }  // namespace
 
@@ -42,6 +42,10 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, outcrop_ker
   for (std::size_t parity = 0; parity < 2; ++parity)
     slots_[parity].resize(static_cast<std::size_t>(options.ring_planes[parity]));
   team_.touch(window_.data(), window_.size());  // no page fault and no refusal comes later
+  if (options.checksum && store_ != nullptr && grid.pitch_bytes >= shortest_pitch_bytes) {
+    const long planes = std::min(grid.nz, options.slab_max);
+    traverse_.sum_into(&source_sums_.emplace(grid, planes), &target_sums_.emplace(grid, planes));
+  }
   if (store_ != nullptr) {
     PumpOptions pump_options;
     pump_options.capacity = slots_[0].size() + slots_[1].size() + 2;  // at most one transfer a slot waits
@@ -93,8 +97,13 @@ void Executor::perform(const CopyAction &action) {
 
 void Executor::perform(const UpdateAction &action) {
   admit(std::min(grid_.nz, action.zeta1 + grid_.radius_z));
-  const Timer timer(counters_.seconds_update);
-  traverse_.update(team_, Slab{action.zeta0, action.zeta1, action.levels}, cancelled_);
+  {
+    const Timer timer(counters_.seconds_update);
+    traverse_.update(team_, Slab{action.zeta0, action.zeta1, action.levels}, cancelled_);
+  }
+  if (cancelled_) throw Cancelled("the run was cancelled");
+  if (source_sums_)
+    check_planes(std::max(action.zeta0, grid_.first_plane()), std::min(action.zeta1, grid_.end_plane()));
 }
 
 void Executor::perform(const WriteAction &action) {
@@ -103,7 +112,7 @@ void Executor::perform(const WriteAction &action) {
     const Timer timer(counters_.seconds_checksum);
     team_.for_each(action.z1 - action.z0, [&](long i) {
       std::byte *plane = window_.ring(action.level).plane(action.z0 + i);
-      const std::uint32_t crc = plane_crc(grid_, plane);
+      const std::uint32_t crc = sum(target_sums_, action.z0 + i, plane);
       std::memcpy(plane + grid_.plane_bytes, &crc, sizeof crc);
     });
   }
@@ -120,7 +129,7 @@ void Executor::perform(const CommitAction &) {
   store_->flush();
 }
 
-// Waits until planes below z_end have arrived and their checksums are right.
+// Waits until planes below z_end have arrived, and checks those whose rows no update will sum up.
 void Executor::admit(long z_end) {
   if (pump_ == nullptr || z_end <= admitted_) return;
   const long z_begin = std::exchange(admitted_, z_end);
@@ -128,22 +137,33 @@ void Executor::admit(long z_end) {
     const Timer timer(counters_.seconds_read_wait);
     for (long z = z_begin; z < z_end; ++z) pump_->wait(slot(0, z).reading);
   }
-  if (options_.checksum) check_planes(z_begin, z_end);
+  if (!options_.checksum) return;
+  if (!source_sums_) {
+    check_planes(z_begin, z_end);
+    return;
+  }
+  check_planes(z_begin, std::min(z_end, grid_.first_plane()));
+  check_planes(std::max({z_begin, grid_.first_plane(), grid_.end_plane()}), z_end);
 }
 
 void Executor::check_planes(long z0, long z1) {
+  if (z0 >= z1) return;
   const Timer timer(counters_.seconds_checksum);
   std::atomic<long> bad{z1};
   team_.for_each(z1 - z0, [&](long i) {
     const std::byte *plane = window_.ring(0).plane(z0 + i);
     std::uint32_t expected = 0;
     std::memcpy(&expected, plane + grid_.plane_bytes, sizeof expected);
-    if (plane_crc(grid_, plane) == expected) return;
+    if (sum(source_sums_, z0 + i, plane) == expected) return;
     long lowest = bad.load();
     while (z0 + i < lowest && !bad.compare_exchange_weak(lowest, z0 + i)) {
     }
   });
   if (bad < z1) report_corruption(bad);
+}
+
+std::uint32_t Executor::sum(const std::optional<PlaneSums> &parts, long z, const std::byte *plane) const {
+  return parts && is_updated(z) ? parts->join(z, plane) : PlaneSums::sum(grid_, plane);
 }
 
 // Kernels carry the rim in x along; rows of the rim in y and planes of the rim in z are never updated, so the odd ring

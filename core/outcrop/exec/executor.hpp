@@ -4,21 +4,26 @@
 // Update and Copy run on the team and wait for nothing but the planes they touch. The scoreboard holds one
 // entry per slot:
 //
-//       Read z ──► slot.reading ──► wait, check CRC32C (once) ──► Copy, Update
+//       Read z ──► slot.reading ──► wait ──► Copy, Update ──► check CRC32C (once)
 //       Update ──► CRC32C ──► Write z ──► slot.writing ──► the next Read of that slot starts after it (in the pump)
 //                                                     └──► a Copy into that slot waits for it (here)
 //
-// so reading the next slab, updating this one and writing the last one overlap, and there is no policy here: what
+// Checksums are taken inside the update, while rows are in a cache (plane_sums.hpp), so a damaged plane is noticed after its
+// first update: in time, because nothing of a pass counts before its commit.
+//
+// So reading the next slab, updating this one and writing the last one overlap, and there is no policy here: what
 // is read when, and into which ring, was decided by the plan.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <span>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "outcrop/exec/action.hpp"
+#include "outcrop/exec/plane_sums.hpp"
 #include "outcrop/exec/team.hpp"
 #include "outcrop/exec/traverse.hpp"
 #include "outcrop/exec/window.hpp"
@@ -43,6 +48,7 @@ struct ExecutorOptions {
   unsigned threads = 1;
   std::array<long, 2> ring_planes{1, 1};
   long levels_max = 1;
+  long slab_max = 1;
   Tiling tiling;
   bool checksum = true;  ///< write a CRC32C with every plane and check it on reading
 };
@@ -78,6 +84,8 @@ class Executor {
   void perform(const CommitAction &action);
   void admit(long z_end);
   void check_planes(long z0, long z1);
+  bool is_updated(long z) const { return z >= grid_.first_plane() && z < grid_.end_plane(); }
+  std::uint32_t sum(const std::optional<PlaneSums> &parts, long z, const std::byte *plane) const;
   void copy_rim(long z) const;
   Slot &slot(long level, long z);
   Request request(bool write, const PlaneFiles &files, long z, std::byte *data) const;
@@ -89,11 +97,12 @@ class Executor {
   Window window_;
   Team team_;
   Traverse traverse_;
+  std::optional<PlaneSums> source_sums_, target_sums_;
   Store *const store_;
   std::array<std::vector<Slot>, 2> slots_;
   std::unique_ptr<Pump> pump_;  // last: its thread ends before the window goes
   PlaneFiles source_, target_;
-  long admitted_ = 0;  // planes of this pass that have arrived and been checked
+  long admitted_ = 0;  // planes of this pass that have arrived
   std::atomic<bool> cancelled_{false};
   ExecutorCounters counters_;
 };

@@ -76,6 +76,8 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab) {
       const long y1 = std::min(grid_.end_row(), tile.y_high - inset);
       if (z0 >= z1 || y0 >= y1) continue;
       update_planes(level, z0, z1, y0, y1);
+      if (level == 1) sum_planes(sources_, 0, z0, z1, y0, y1);
+      if (level == slab.levels) sum_planes(targets_, level, z0, z1, y0, y1);
       rows_planes += static_cast<std::uint64_t>((z1 - z0) * (y1 - y0));
     }
   }
@@ -93,6 +95,11 @@ void Traverse::update_planes(long level, long z0, long z1, long y0, long y1) {
   const long pitch = static_cast<long>(grid_.pitch_bytes / grid_.item_bytes);
   const outcrop_block block{targets, sources, z1 - z0, y0, y1, 0, pitch, grid_.nx, pitch, scalars_};
   kernel_(&block);
+}
+
+void Traverse::sum_planes(PlaneSums *sums, long level, long z0, long z1, long y0, long y1) {
+  if (sums == nullptr) return;
+  for (long z = z0; z < z1; ++z) sums->add(z, window_.ring(level).plane(z), y0, y1);
 }
 
 }  // namespace outcrop

@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "outcrop/exec/plane_sums.hpp"
 #include "outcrop/exec/team.hpp"
 #include "outcrop/exec/tiles.hpp"
 #include "outcrop/exec/window.hpp"
@@ -47,12 +48,19 @@ class Traverse {
   /// Updates every cell of the slab; stops early, leaving the slab torn, once `cancelled` is set.
   void update(Team &team, const Slab &slab, const std::atomic<bool> &cancelled);
 
+  /// From now on, take checksums of the rows that level 1 reads and that the last level writes; null for none.
+  void sum_into(PlaneSums *sources, PlaneSums *targets) {
+    sources_ = sources;
+    targets_ = targets;
+  }
+
   /// Cells updated since construction.
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
 
  private:
   void update_tile(const Tile &tile, const Slab &slab);
   void update_planes(long level, long z0, long z1, long y0, long y1);
+  void sum_planes(PlaneSums *sums, long level, long z0, long z1, long y0, long y1);
   void await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const;
 
   const Grid grid_;
@@ -64,6 +72,7 @@ class Traverse {
   std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // epoch in which tile i was last finished
   std::size_t tiles_max_;
   std::uint32_t epoch_ = 0;
+  PlaneSums *sources_ = nullptr, *targets_ = nullptr;
   std::atomic<std::uint64_t> cells_updated_{0};
 };
 

@@ -201,6 +201,13 @@ std::span<const Crc32cVariant> crc32c_variants() {
   return variants;
 }
 
+std::uint32_t crc32c_factor(std::uint64_t length_bytes) { return power_of_x(8 * length_bytes); }
+
+// Appending n zero bits multiplies the polynomial of a message by x^n; the complements before and after cancel out.
+std::uint32_t crc32c_join(std::uint32_t first, std::uint32_t second, std::uint32_t second_factor) {
+  return multiply(first, second_factor) ^ second;
+}
+
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc) {
   static const auto update = crc32c_variants().front().update;
   return ~update(~crc, bytes.data(), bytes.size());
