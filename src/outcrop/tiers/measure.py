@@ -30,7 +30,7 @@ from outcrop.tiers.discover import available_cores, filesystem_of
 
 RECORD_BYTES = 2 << 20
 SCRATCH_RECORDS = 512
-RING_RECORDS = 32
+RING_RECORDS = 16
 ASSUMED = Device(1e9, 1e9, 1e9, 0.01, "assumed")
 """Stands in where nothing has been measured and measuring is not worth it or not allowed."""
 
@@ -91,12 +91,13 @@ def measure_device(folder: Path, io: str) -> Device:
     try:
         _core.create_file(name, records * RECORD_BYTES)
         store = _core.Store([name], backend=io, direct=True, writable=True)
+        os.unlink(name)  # so that nothing stays behind, however this process ends
         grid = _Transfer((records, 1, RECORD_BYTES // 4 - 1024))
         executor = _core.make_executor(
             grid,
             Sizes(1, 1, 1),
             RING_RECORDS,
-            RING_RECORDS,
+            1,  # the odd ring is not used
             1,
             kernel=0,
             scalars=b"",
@@ -129,7 +130,7 @@ def measure_device(folder: Path, io: str) -> Device:
         flush = min(seconds([*fill, Write(0, 1, 0)]) for _ in range(3))
         store.close()
     finally:
-        os.unlink(name)
+        Path(name).unlink(missing_ok=True)
     return Device(total / read, total / write, 2 * (records - first) * RECORD_BYTES / mixed, flush, "measured")
 
 

@@ -1,0 +1,32 @@
+"""What checksums cost: the same pass with and without them, in turns.
+
+They are taken inside the updates, so no counter shows their time.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from statistics import median
+
+from outcrop.run.engine import Engine
+from outcrop.run.simulation import open as open_simulation
+from outcrop.run.state import open_state
+
+
+def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:
+    """Share by which checksums lengthen the first pass of `steps` steps within `budget_bytes`; median of `pairs` pairs.
+
+    Every pass goes from the current array of the run in `directory` to the other one and is never committed.
+    """
+    prepared = open_simulation(directory, memory=budget_bytes).prepare(steps)
+    state = open_state(directory)
+    arrays = [[Path(file) for file in state.files(array)] for array in (0, 1)]
+
+    def seconds(checksum: bool) -> float:
+        with Engine(prepared, arrays[0], arrays[1], state.layout, checksum=checksum) as engine:
+            start = time.perf_counter()
+            engine.run_pass(0, state.manifest.current)
+            return time.perf_counter() - start
+
+    return median(seconds(True) / seconds(False) for _ in range(pairs)) - 1
