@@ -15,7 +15,7 @@ from outcrop import _core
 from outcrop.errors import CorruptionError, StorageError
 from outcrop.language.compile import compile_kernel
 from outcrop.language.library import STENCILS, find_stencil
-from outcrop.language.stencil import Stencil
+from outcrop.language.stencil import Field, Parameter, Stencil
 from outcrop.plan.plan import Plan
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
@@ -28,10 +28,24 @@ from strategies import MACHINE, assumed_rate, examples, sizes_for
 BACKENDS = [name for name, reason in _core.probe().items() if not reason and name != "memory"]
 
 
+def lopsided(name: str, *offsets: tuple[int, int, int]) -> Stencil:
+    """A user's stencil with another reach along each axis: the mean of the centre and some neighbours."""
+    u, weight = Field("u"), Parameter("weight", 1 / (1 + len(offsets)))
+    return Stencil(name, {u: weight * (u[0, 0, 0] + sum(u[offset] for offset in offsets))})
+
+
+USERS = {
+    "flat": lambda: lopsided("flat", (0, 1, 0), (0, 0, -1)),
+    "deep": lambda: lopsided("deep", (3, 0, 0), (-2, 1, 0), (0, 0, 2)),
+    "wide": lambda: lopsided("wide", (1, 2, -4), (0, -1, 4)),
+    "alone": lambda: lopsided("alone"),
+}
+
+
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Plan]:
-    """A library stencil on a small odd grid with any legal plan."""
-    stencil = find_stencil(draw(st.sampled_from(sorted(STENCILS))))
+    """A stencil of the library or of a user on a small odd grid with any legal plan."""
+    stencil = draw(st.sampled_from(sorted({**STENCILS, **USERS}.items())))[1]()
     shape = draw(st.tuples(st.integers(1, 30), st.integers(1, 24), st.integers(1, 90)))
     layout = make_layout(shape, draw(st.sampled_from(["float32", "float64"])), draw(st.none() | st.integers(1, 5)))
     problem = Problem(

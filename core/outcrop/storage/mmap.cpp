@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
+#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/backends.hpp"
 #include "outcrop/storage/pool.hpp"
@@ -70,10 +72,17 @@ class MmapStore final : public PoolStore {
     const std::size_t length = std::min<std::uint64_t>(transfer.length, mapping.size() - transfer.offset);
     std::byte *place = mapping.start() + transfer.offset;
     std::memcpy(transfer.write ? place : transfer.data, transfer.write ? transfer.data : place, length);
+    forget(place, length);
     return static_cast<std::int64_t>(length);
   }
 
  private:
+  // Mapped pages count as this process's memory until they are unmapped; the page cache keeps what they hold.
+  static void forget(std::byte *place, std::size_t length) {
+    const std::size_t into_page = reinterpret_cast<std::uintptr_t>(place) % AlignedMemory::page_bytes;
+    madvise(place - into_page, length + into_page, MADV_DONTNEED);
+  }
+
   std::vector<Mapping> mappings_;
 };
 
