@@ -78,10 +78,17 @@ def caches() -> Caches:
 
 
 def filesystem_of(path: Path) -> tuple[str, str, str]:
-    """(mount point, source, file system type) of the mount that holds the existing path."""
+    """(mount point, source, file system type) of the mount that holds the existing path.
+
+    Where the kernel does not tell (a chroot without /proc), the source is the number of the device.
+    """
     resolved = path.resolve()
-    best = ("/", "unknown", "unknown")
-    for line in Path("/proc/self/mounts").read_text().splitlines():
+    best = ("/", f"device {resolved.stat().st_dev}", "unknown")
+    try:
+        lines = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return best
+    for line in lines:
         source, mount, kind = line.split()[:3]
         mount = mount.replace("\\040", " ")
         if resolved.is_relative_to(mount) and len(mount) >= len(best[0]):
