@@ -27,6 +27,12 @@ class Timer {
 
 // Rows shorter than this are not worth parts: a plane of them is in a cache anyway, and parts would cost memory.
 constexpr std::size_t shortest_pitch_bytes = 256;
+// Parts lie outside the budget, so they must stay a small part of the fixed overhead a run may have above it.
+constexpr std::size_t most_parts_bytes = std::size_t{32} << 20;
+
+bool is_worth_parts(const Grid &grid, long planes) {
+  return grid.pitch_bytes >= shortest_pitch_bytes && 2 * PlaneSums::bytes(grid, planes) <= most_parts_bytes;
+}
 
 }  // namespace
 
@@ -42,8 +48,8 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, outcrop_ker
   for (std::size_t parity = 0; parity < 2; ++parity)
     slots_[parity].resize(static_cast<std::size_t>(options.ring_planes[parity]));
   team_.touch(window_.data(), window_.size());  // no page fault and no refusal comes later
-  if (options.checksum && store_ != nullptr && grid.pitch_bytes >= shortest_pitch_bytes) {
-    const long planes = std::min(grid.nz, options.slab_max);
+  const long planes = std::min(grid.nz, options.slab_max);
+  if (options.checksum && store_ != nullptr && is_worth_parts(grid, planes)) {
     traverse_.sum_into(&source_sums_.emplace(grid, planes), &target_sums_.emplace(grid, planes));
   }
   if (store_ != nullptr) {

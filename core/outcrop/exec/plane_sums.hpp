@@ -21,9 +21,20 @@
 namespace outcrop {
 
 class PlaneSums {
+  struct Part {
+    std::uint32_t crc = 0;
+    std::int32_t rows = 0;
+    long z = -1;
+  };
+
  public:
-  /// Room for the parts of `planes` planes in a row: 16 bytes a row.
+  /// Room for the parts of `planes` planes in a row.
   PlaneSums(const Grid &grid, long planes);
+
+  /// Bytes that takes.
+  static std::size_t bytes(const Grid &grid, long planes) {
+    return static_cast<std::size_t>(planes * grid.ny) * sizeof(Part);
+  }
 
   /// Sums rows y0 <= y < y1 of plane z, which begins at `plane`.
   void add(long z, const std::byte *plane, long y0, long y1);
@@ -35,12 +46,6 @@ class PlaneSums {
   static std::uint32_t sum(const Grid &grid, const std::byte *plane);
 
  private:
-  struct Part {
-    std::uint32_t crc = 0;
-    std::int32_t rows = 0;
-    long z = -1;
-  };
-
   std::size_t place(long z, long y) const { return static_cast<std::size_t>(z % planes_ * grid_.ny + y); }
 
   const Grid grid_;
