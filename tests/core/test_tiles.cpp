@@ -25,11 +25,12 @@ std::vector<Cut> all_cuts() {
         const std::string name =
             std::to_string(levels) + " levels of " + std::to_string(rows) + " rows, skew " + std::to_string(skew);
         for (long diamond : {1, 2, 3, 4, 8, 20})
-          cuts.push_back({name + ", diamond " + std::to_string(diamond), levels, rows, skew,
-                          diamond_tiles(levels, rows, skew, diamond)});
+          for (unsigned threads : {1u, 2u, 9u})
+            cuts.push_back({name + ", diamond " + std::to_string(diamond) + ", threads " + std::to_string(threads),
+                            levels, rows, skew, diamond_tiles(levels, rows, skew, diamond, threads)});
         for (long block : {1, 3, 16, 100})
-          cuts.push_back(
-              {name + ", blocks of " + std::to_string(block), levels, rows, skew, sweep_tiles(levels, rows, block)});
+          cuts.push_back({name + ", blocks of " + std::to_string(block), levels, rows, skew,
+                          sweep_tiles(levels, rows, skew, block)});
       }
   return cuts;
 }
@@ -64,13 +65,8 @@ TEST(Tiles, CoverEveryRowOfEveryLevelOnce) {
 // Tiles are handed out in ascending order: one that waited for a later one would wait for ever.
 TEST(Tiles, NeedOnlyEarlierTiles) {
   for (const Cut &cut : all_cuts())
-    for (std::size_t i = 0; i < cut.tiles.size(); ++i) {
-      const Tile &tile = cut.tiles[i];
-      if (tile.needs_first == tile.needs_end) continue;
-      ASSERT_GE(tile.needs_first, 0) << cut.name;
-      ASSERT_LT(tile.needs_first, tile.needs_end) << cut.name;
-      ASSERT_LE(tile.needs_end, static_cast<long>(i)) << cut.name;
-    }
+    for (std::size_t i = 0; i < cut.tiles.size(); ++i)
+      for (const std::size_t need : cut.tiles[i].needs) ASSERT_LT(need, i) << cut.name;
 }
 
 // Row y of level t reads rows y - r .. y + r of level t - 1. These are also the last readers of what it overwrites, level t - 2
@@ -79,11 +75,11 @@ TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   for (const Cut &cut : all_cuts()) {
     std::vector<std::vector<bool>> before(cut.tiles.size(), std::vector<bool>(cut.tiles.size(), false));
     for (std::size_t i = 0; i < cut.tiles.size(); ++i)
-      for (long need = cut.tiles[i].needs_first; need < cut.tiles[i].needs_end; ++need) {
-        const auto &further = before[static_cast<std::size_t>(need)];
+      for (const std::size_t need : cut.tiles[i].needs) {
+        const auto &further = before[need];
         for (std::size_t j = 0; j < i; ++j)
           if (further[j]) before[i][j] = true;
-        before[i][static_cast<std::size_t>(need)] = true;
+        before[i][need] = true;
       }
     const auto owners = owners_of(cut);
     for (long level = 2; level <= cut.levels; ++level)
@@ -100,7 +96,16 @@ TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
 
 // What makes tiles run side by side: a diamond waits for at most the two below it.
 TEST(Tiles, DiamondsWaitForTwoAtMost) {
-  for (const Tile &tile : diamond_tiles(40, 200, 2, 5)) EXPECT_LE(tile.needs_end - tile.needs_first, 2);
+  for (const Tile &tile : diamond_tiles(40, 200, 2, 5, 4)) EXPECT_LE(tile.needs.size(), 2u);
+}
+
+// A thread that takes the next tile should find those it needs finished, not in the hands of another thread.
+TEST(Tiles, DiamondsComeLongAfterThoseTheyNeed) {
+  for (const unsigned threads : {1u, 2u, 4u, 16u}) {
+    const auto tiles = diamond_tiles(30, 4000, 1, 8, threads);
+    for (std::size_t i = tiles.size() / 4; i < tiles.size() * 3 / 4; ++i)  // diagonals are shorter at both ends
+      for (const std::size_t need : tiles[i].needs) EXPECT_GE(i - need, 2 * threads) << "tile " << i;
+  }
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ void run_case(const Case &c) {
   const Window window(grid, {planes, planes});
   Check check{grid, c.tiling.planes, {}, {}, {}};
   Team team(c.threads);
-  Traverse traverse(grid, window, checking_kernel, &check, c.tiling, c.levels);
+  Traverse traverse(team, grid, window, checking_kernel, &check, c.tiling, c.levels);
   traverse.set_levels(c.levels);
   const std::atomic<bool> cancelled{false};
   long read = 0, copied = 0, done = grid.first_plane();
@@ -108,7 +108,7 @@ void run_case(const Case &c) {
       stamp_plane(grid, window.ring(0).plane(read), read, 0);
     for (; copied < std::min(grid.nz, slab.zeta1); ++copied)
       stamp_plane(grid, window.ring(1).plane(copied), copied, -1);
-    traverse.update(team, slab, cancelled);
+    traverse.update(slab, cancelled);
     for (; done < std::min(grid.end_plane(), slab.zeta1 - c.skew * (c.levels - 1)); ++done)
       for (long y = grid.first_row(); y < grid.end_row(); ++y) {
         const auto *stamp = reinterpret_cast<const Stamp *>(window.ring(c.levels).plane(done) + y * 64);
@@ -149,14 +149,14 @@ TEST(Traverse, FewerLevelsThanPrepared) {
   const Window window(grid, {grid.nz, grid.nz});
   Check check{grid, 2, {}, {}, {}};
   Team team(2);
-  Traverse traverse(grid, window, checking_kernel, &check, c.tiling, c.levels);
+  Traverse traverse(team, grid, window, checking_kernel, &check, c.tiling, c.levels);
   const std::atomic<bool> cancelled{false};
   for (long levels : {6L, 1L, 4L}) {
     for (long z = 0; z < grid.nz; ++z) stamp_plane(grid, window.ring(0).plane(z), z, 0);
     for (long z = 0; z < grid.nz; ++z) stamp_plane(grid, window.ring(1).plane(z), z, -1);
     const long before = check.rows_updated.load();
     traverse.set_levels(levels);
-    traverse.update(team, {1, grid.end_plane() + levels - 1, levels}, cancelled);
+    traverse.update({1, grid.end_plane() + levels - 1, levels}, cancelled);
     EXPECT_EQ(check.rows_updated.load() - before, 7 * 10 * levels);
     EXPECT_EQ(check.faults.load(), 0);
   }
@@ -169,9 +169,9 @@ TEST(Traverse, StopsAtOnceWhenCancelled) {
   const Window window(grid, {grid.nz, grid.nz});
   Check check{grid, 2, {}, {}, {}};
   Team team(3);
-  Traverse traverse(grid, window, checking_kernel, &check, c.tiling, c.levels);
+  Traverse traverse(team, grid, window, checking_kernel, &check, c.tiling, c.levels);
   const std::atomic<bool> cancelled{true};
-  traverse.update(team, {1, 50, 20}, cancelled);
+  traverse.update({1, 50, 20}, cancelled);
   EXPECT_EQ(check.rows_updated.load(), 0);
 }
 

@@ -43,14 +43,14 @@ double UpdateMeter::measure(const Tiling &tiling, long levels, long slab_planes,
   if (planes_needed(grid_, levels, slab_planes) > ring_planes_)
     throw InputError("slabs of " + std::to_string(slab_planes) + " planes and " + std::to_string(levels) +
                      " levels do not fit rings of " + std::to_string(ring_planes_) + " planes");
-  Traverse traverse(grid_, window_, kernel_, scalars_.data(), tiling, levels);
+  Traverse traverse(team_, grid_, window_, kernel_, scalars_.data(), tiling, levels);
   const std::atomic<bool> cancelled{false};
   double best = 0;
   long zeta = grid_.first_plane() + grid_.skew * levels;
   for (int repeat = 0; repeat < repeats + 1; ++repeat, zeta += slab_planes) {
     const std::uint64_t before = traverse.cells_updated();
     const Clock::time_point start = Clock::now();
-    traverse.update(team_, Slab{zeta, zeta + slab_planes, levels}, cancelled);
+    traverse.update(Slab{zeta, zeta + slab_planes, levels}, cancelled);
     const double rate = static_cast<double>(traverse.cells_updated() - before) / seconds_since(start);
     if (repeat > 0) best = std::max(best, rate);
   }

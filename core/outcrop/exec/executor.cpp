@@ -43,7 +43,7 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, outcrop_ker
       scalars_(std::move(scalars)),
       window_(grid, options.ring_planes),
       team_(options.threads),
-      traverse_(grid_, window_, kernel, scalars_.data(), options.tiling, options.levels_max),
+      traverse_(team_, grid_, window_, kernel, scalars_.data(), options.tiling, options.levels_max),
       store_(store) {
   for (std::size_t parity = 0; parity < 2; ++parity)
     slots_[parity].resize(static_cast<std::size_t>(options.ring_planes[parity]));
@@ -105,7 +105,7 @@ void Executor::perform(const UpdateAction &action) {
   admit(std::min(grid_.nz, action.zeta1 + grid_.radius_z));
   {
     const Timer timer(counters_.seconds_update);
-    traverse_.update(team_, Slab{action.zeta0, action.zeta1, action.levels}, cancelled_);
+    traverse_.update(Slab{action.zeta0, action.zeta1, action.levels}, cancelled_);
   }
   if (cancelled_) throw Cancelled("the run was cancelled");
   if (source_sums_)

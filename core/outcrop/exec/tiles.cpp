@@ -2,52 +2,69 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
+#include <utility>
 
 namespace outcrop {
 
-std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond) {
-  assert(levels >= 1 && rows >= 1 && skew >= 1 && diamond >= 1);
-  const long half = skew * diamond;          // half the height of a tile in y
-  const long count = rows / (2 * half) + 2;  // tiles of one row; the last ones may be empty
-  std::vector<Tile> tiles;
-  long previous = -1;  // index of the first tile of the row below
+namespace {
+
+// A tile's place in the lattice of diamonds: row of tiles, and half tiles from the first row of the grid.
+struct Place {
+  long q, p;
+};
+
+// Diagonals p + lean*q hold about one tile of every second q; this lean puts 2 * `threads` of them between a tile and those
+// it needs. Odd, so that all tiles of a diagonal are independent.
+long lean_of(long levels, long diamond, unsigned threads) {
+  const long rows_of_tiles = levels / diamond + 1;
+  return 1 + 2 * ((2 * static_cast<long>(threads) + rows_of_tiles - 1) / rows_of_tiles);
+}
+
+std::vector<Place> places_in_order(long levels, long rows, long half, long diamond, long lean) {
+  std::vector<Place> places;
   for (long q = 0; (q - 1) * diamond < levels; ++q) {
-    const long centre = q * diamond;
-    const long level_first = std::max(1L, centre - diamond + 1);
-    const long level_last = std::min(levels, centre + diamond - 1);
-    if (level_first > level_last) continue;  // D = 1: row 0 holds nothing but level 0
-    const long first = static_cast<long>(tiles.size());
-    const bool odd = (q & 1) != 0;
-    for (long i = 0; i < count; ++i) {
-      const long y = (odd ? half : 0) + i * 2 * half;
-      Tile tile{level_first, level_last, centre, y - half, y + half, skew, 0, 0};
-      if (previous >= 0) {
-        // An odd tile i stands on even tiles i and i + 1, an even one on odd tiles i - 1 and i.
-        const long low = std::max(0L, odd ? i : i - 1), high = std::min(count - 1, odd ? i + 1 : i);
-        tile.needs_first = previous + low;
-        tile.needs_end = previous + high + 1;
-      }
-      tiles.push_back(tile);
-    }
-    previous = first;
+    if (q == 0 && diamond == 1) continue;  // holds nothing but level 0
+    for (long p = q % 2; (p - 1) * half < rows; p += 2) places.push_back({q, p});
+  }
+  std::sort(places.begin(), places.end(), [lean](const Place &a, const Place &b) {
+    return std::pair(a.p + lean * a.q, a.q) < std::pair(b.p + lean * b.q, b.q);
+  });
+  return places;
+}
+
+}  // namespace
+
+std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads) {
+  assert(levels >= 1 && rows >= 1 && skew >= 1 && diamond >= 1 && threads >= 1);
+  const long half = skew * diamond;  // half the height of a tile in y
+  std::vector<Tile> tiles;
+  std::map<std::pair<long, long>, std::size_t> index;  // of the tile at (q, p)
+  for (const auto [q, p] : places_in_order(levels, rows, half, diamond, lean_of(levels, diamond, threads))) {
+    const long centre = q * diamond, y = p * half;
+    Tile tile{
+        std::max(1L, centre - diamond + 1), std::min(levels, centre + diamond - 1), centre, y - half, y + half, skew};
+    for (const long below : {p - 1, p + 1})
+      if (const auto found = index.find({q - 1, below}); found != index.end()) tile.needs.push_back(found->second);
+    index[{q, p}] = tiles.size();
+    tiles.push_back(std::move(tile));
   }
   return tiles;
 }
 
-std::vector<Tile> sweep_tiles(long levels, long rows, long rows_per_block) {
-  assert(levels >= 1 && rows >= 1 && rows_per_block >= 1);
+std::vector<Tile> sweep_tiles(long levels, long rows, long skew, long rows_per_block) {
+  assert(levels >= 1 && rows >= 1 && skew >= 1 && rows_per_block >= 1);
   const long count = (rows + rows_per_block - 1) / rows_per_block;
+  const long reach = (skew + rows_per_block - 1) / rows_per_block;  // in blocks
   std::vector<Tile> tiles;
   for (long level = 1; level <= levels; ++level)
     for (long i = 0; i < count; ++i) {
       const long y = i * rows_per_block;
-      const long below = (level - 2) * count;  // first tile of the level before
-      Tile tile{level, level, level, y, std::min(rows, y + rows_per_block), 0, 0, 0};
-      if (level > 1) {
-        tile.needs_first = below;
-        tile.needs_end = below + count;
-      }
-      tiles.push_back(tile);
+      Tile tile{level, level, level, y, std::min(rows, y + rows_per_block), 0};
+      if (level > 1)
+        for (long below = std::max(0L, i - reach); below <= std::min(count - 1, i + reach); ++below)
+          tile.needs.push_back(static_cast<std::size_t>((level - 2) * count + below));
+      tiles.push_back(std::move(tile));
     }
   return tiles;
 }

@@ -4,17 +4,26 @@
 // 2*r*D rows apart, and odd rows of tiles are shifted by r*D. A tile holds the rows |y - centre| < r*(D - |level - q*D|).
 //
 //     level
-//      2D   |\    /\    /\    /|     q = 2     a tile needs only the two tiles below it that touch it,
-//           | \  /  \  /  \  / |               so tiles are handed out in this order and wait for those two
-//       D   |  \/    \/    \/  |     q = 1     alone: no barrier between the rows of tiles
+//      2D   |\    /\    /\    /|     q = 2     a tile needs only the two tiles below it that touch it
+//           | \  /  \  /  \  / |               and waits for those two alone: no barrier between the
+//       D   |  \/    \/    \/  |     q = 1     rows of tiles
 //           |  /\    /\    /\  |
 //       0   | /  \  /  \  /  \ |     q = 0
 //           0   r*D  2r*D ...   y
+//
+// Tiles are handed out along diagonals that lean to lower y: what the tiles of one q leave in the last-level cache is used
+// by those of the next q before it is gone, which is what thin slabs live on. With p counting half tiles in y, the diagonals
+// are p + lean*q = constant; the lean keeps a tile and those it needs some 2 * `threads` tiles apart:
+//
+//     q = 2       3    6           lean = 3: tiles are handed out
+//     q = 1     1    4    7        in the order of these numbers
+//     q = 0   0    2    5   ...
 //
 // Sweeps (D = 0) update one level after the other in blocks of rows: what plain code does, kept for comparison.
 // Either way a tile is a trapezoid pair: rows [y_low + slope*|level - centre|, y_high - slope*|level - centre|).
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 namespace outcrop {
@@ -24,14 +33,14 @@ struct Tile {
   long centre = 0;                       ///< level at which the tile is widest
   long y_low = 0, y_high = 0;            ///< its rows there, half open; may stick out of the grid
   long slope = 0;                        ///< rows lost on each side per level away from the centre
-  long needs_first = 0, needs_end = 0;   ///< tiles that must be finished before, half open range of indices
+  std::vector<std::size_t> needs{};      ///< tiles that must be finished before
 };
 
 /// Tiles for levels 1 .. levels over `rows` rows, in an order in which every tile's needs come before it.
-/// `diamond` = D >= 1. Dependencies reach `skew` rows per level.
-std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond);
+/// `diamond` = D >= 1. Dependencies reach `skew` rows per level. `threads` take tiles in turn.
+std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads);
 
 /// One level at a time, blocks of `rows_per_block` rows.
-std::vector<Tile> sweep_tiles(long levels, long rows, long rows_per_block);
+std::vector<Tile> sweep_tiles(long levels, long rows, long skew, long rows_per_block);
 
 }  // namespace outcrop

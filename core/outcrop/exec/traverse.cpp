@@ -10,31 +10,31 @@ namespace {
 
 constexpr long max_radius = 64;
 
-std::vector<Tile> cut(const Grid &grid, const Tiling &tiling, long levels) {
-  if (tiling.diamond == 0) return sweep_tiles(levels, grid.ny, tiling.sweep_rows);
-  return diamond_tiles(levels, grid.ny, grid.skew, tiling.diamond);
+std::vector<Tile> cut(const Grid &grid, const Tiling &tiling, long levels, unsigned threads) {
+  if (tiling.diamond == 0) return sweep_tiles(levels, grid.ny, grid.skew, tiling.sweep_rows);
+  return diamond_tiles(levels, grid.ny, grid.skew, tiling.diamond, threads);
 }
 
 }  // namespace
 
-Traverse::Traverse(const Grid &grid, const Window &window, outcrop_kernel kernel, const void *scalars, Tiling tiling,
-                   long levels_max)
-    : grid_(grid), window_(window), kernel_(kernel), scalars_(scalars), tiling_(tiling) {
+Traverse::Traverse(Team &team, const Grid &grid, const Window &window, outcrop_kernel kernel, const void *scalars,
+                   Tiling tiling, long levels_max)
+    : team_(team), grid_(grid), window_(window), kernel_(kernel), scalars_(scalars), tiling_(tiling) {
   assert(tiling.planes >= 1 && tiling.planes <= Tiling::max_planes && grid.radius_z <= max_radius);
-  tiles_ = cut(grid, tiling, levels_max);
+  tiles_ = cut(grid, tiling, levels_max, team.size());
   tiles_max_ = tiles_.size();
   finished_ = std::make_unique<std::atomic<std::uint32_t>[]>(tiles_max_);
 }
 
 void Traverse::set_levels(long levels) {
-  tiles_ = cut(grid_, tiling_, levels);
+  tiles_ = cut(grid_, tiling_, levels, team_.size());
   assert(tiles_.size() <= tiles_max_);
 }
 
-void Traverse::update(Team &team, const Slab &slab, const std::atomic<bool> &cancelled) {
+void Traverse::update(const Slab &slab, const std::atomic<bool> &cancelled) {
   ++epoch_;
   std::atomic<std::size_t> next{0};
-  team.run([&](unsigned) {
+  team_.run([&](unsigned) {
     for (std::size_t i = next.fetch_add(1); i < tiles_.size(); i = next.fetch_add(1)) {
       await(tiles_[i], epoch_, cancelled);
       if (!cancelled.load(std::memory_order_relaxed)) update_tile(tiles_[i], slab);
@@ -46,8 +46,8 @@ void Traverse::update(Team &team, const Slab &slab, const std::atomic<bool> &can
 // Tickets ascend and needs point down, so the lowest unfinished tile can always run: no deadlock.
 void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const {
   constexpr int spins_before_yield = 1000;
-  for (long i = tile.needs_first; i < tile.needs_end; ++i) {
-    const auto &finished = finished_[static_cast<std::size_t>(i)];
+  for (const std::size_t i : tile.needs) {
+    const auto &finished = finished_[i];
     for (int spin = 0; finished.load(std::memory_order_acquire) != epoch; ++spin) {
       if (cancelled.load(std::memory_order_relaxed)) return;
       if (spin < spins_before_yield)

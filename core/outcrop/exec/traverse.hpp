@@ -39,14 +39,14 @@ struct Slab {
 class Traverse {
  public:
   /// Prepares tiles for up to `levels_max` levels. `scalars` are the kernel's parameter values and must outlive this.
-  Traverse(const Grid &grid, const Window &window, outcrop_kernel kernel, const void *scalars, Tiling tiling,
-           long levels_max);
+  Traverse(Team &team, const Grid &grid, const Window &window, outcrop_kernel kernel, const void *scalars,
+           Tiling tiling, long levels_max);
 
   /// Cuts `levels` <= `levels_max` levels into tiles; call between passes only.
   void set_levels(long levels);
 
   /// Updates every cell of the slab; stops early, leaving the slab torn, once `cancelled` is set.
-  void update(Team &team, const Slab &slab, const std::atomic<bool> &cancelled);
+  void update(const Slab &slab, const std::atomic<bool> &cancelled);
 
   /// From now on, take checksums of the rows that level 1 reads and that the last level writes; null for none.
   void sum_into(PlaneSums *sources, PlaneSums *targets) {
@@ -63,6 +63,7 @@ class Traverse {
   void sum_planes(PlaneSums *sums, long level, long z0, long z1, long y0, long y1);
   void await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const;
 
+  Team &team_;
   const Grid grid_;
   const Window &window_;
   const outcrop_kernel kernel_;

@@ -43,6 +43,17 @@ def updates_below(problem: Problem, levels: int, zeta: int) -> int:
     return whole * planes + (partly - whole) * ahead - skew * series
 
 
+THIN_SLAB_COST = 0.15
+"""What a plane costs that a tile touches without finishing it, as a share of one that it updates fully."""
+
+
+def thin_slab_factor(problem: Problem, sizes: Sizes) -> float:
+    """How much longer an update takes in slabs of this thickness than in infinitely thick ones: a tile of 2 D levels
+    touches 2 r D planes beyond its slab."""
+    diamond = min(sizes.diamond, sizes.levels)
+    return 1 + THIN_SLAB_COST * 2 * problem.skew * diamond / max(1, sizes.slab)
+
+
 def predict(
     problem: Problem,
     passes: tuple[Pass, ...],

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from outcrop.plan.machine import Machine, UpdateRate
-from outcrop.plan.model import predict, slots_within, window_bytes
+from outcrop.plan.model import predict, slots_within, thin_slab_factor, window_bytes
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme
@@ -121,10 +121,9 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, slab: int, rings
 
 
 def _rough_rate(problem: Problem) -> UpdateRate:
-    """A stand-in for the first round: thin slabs pay for the planes that a tile touches without finishing them."""
+    """A stand-in for the first round."""
 
     def rate(sizes: Sizes) -> float:
-        depth = 2 * problem.skew * min(8, sizes.levels)
-        return 5e9 / (1 + 0.3 * depth / (sizes.slab + depth)) / (3 if sizes.levels == 1 else 1)
+        return 5e9 / thin_slab_factor(problem, replace(sizes, diamond=8)) / (3 if sizes.levels == 1 else 1)
 
     return rate

@@ -68,17 +68,24 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
 
 
 def _one_device(folder: Path, io: str, may_measure: bool) -> Device:
-    mount, source, kind = filesystem_of(folder)
-    key = f"{source} {mount} {kind} {io}"
-    cache = cache_folder() / "devices.json"
-    known = _load(cache)
-    if key in known:
-        return replace(Device(**known[key]), origin="cached")
-    if not may_measure:
-        return ASSUMED
+    known = _load(cache_folder() / "devices.json").get(_key(folder, io))
+    if known is not None:
+        return replace(Device(**known), origin="cached")
+    return measure_afresh(folder, io) if may_measure else ASSUMED
+
+
+def measure_afresh(folder: Path, io: str = "auto") -> Device:
+    """Measure the device of `folder`, and let later runs plan with that instead of what was known before."""
     measured = measure_device(folder, io)
-    _store(cache, {**known, key: asdict(measured)})
+    if measured is not ASSUMED:
+        cache = cache_folder() / "devices.json"
+        _store(cache, {**_load(cache), _key(folder, io): asdict(measured)})
     return measured
+
+
+def _key(folder: Path, io: str) -> str:
+    mount, source, kind = filesystem_of(folder)
+    return f"{source} {mount} {kind} {io}"
 
 
 def measure_device(folder: Path, io: str) -> Device:

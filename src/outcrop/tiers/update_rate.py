@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from outcrop import _core
-from outcrop.plan.model import slots_within
+from outcrop.plan.model import slots_within, thin_slab_factor
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 
@@ -53,7 +53,8 @@ class UpdateRateMeter:
             start = time.perf_counter()
             self._known[reduced] = self._meter.measure(reduced, repeats=1)
             self._seconds_left -= time.perf_counter() - start
-        return self._known[reduced]
+        factors = thin_slab_factor(self._problem, reduced) / thin_slab_factor(self._problem, sizes)
+        return self._known[reduced] * factors
 
     def _reduce(self, sizes: Sizes) -> Sizes:
         """Fewer levels and planes with the same rate, so that a measurement is short and fits the memory."""
