@@ -1,11 +1,14 @@
 // Conversion only: plans, sizes and counters between Python and the executor.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bind.hpp"
@@ -39,12 +42,41 @@ Tiling to_tiling(nb::handle sizes) {
 
 long field(nb::handle action, const char *name) { return nb::cast<long>(action.attr(name)); }
 
+Cut to_cut(nb::handle cut) { return {field(cut, "y0"), field(cut, "y1"), field(cut, "x0"), field(cut, "x1")}; }
+
+Bound to_bound(nb::handle bound) { return {field(bound, "at_zero"), field(bound, "slope")}; }
+
+Region to_region(nb::handle region) {
+  return {to_bound(region.attr("z_low")),  to_bound(region.attr("z_high")), to_bound(region.attr("y_low")),
+          to_bound(region.attr("y_high")), to_bound(region.attr("x_low")),  to_bound(region.attr("x_high"))};
+}
+
+Array to_array(nb::handle action) {
+  const auto name = nb::cast<std::string>(action.attr("array"));
+  if (name == "source") return Array::source;
+  if (name == "target") return Array::target;
+  if (name == "other") return Array::other;
+  if (name == "faces") return Array::faces;
+  throw nb::type_error(("no such array: " + name).c_str());
+}
+
 Action to_action(nb::handle action) {
   const auto kind = nb::cast<std::string>(action.type().attr("__name__"));
-  if (kind == "Read") return ReadAction{field(action, "z0"), field(action, "z1")};
-  if (kind == "Copy") return CopyAction{field(action, "z0"), field(action, "z1")};
-  if (kind == "Update") return UpdateAction{field(action, "zeta0"), field(action, "zeta1"), field(action, "levels")};
-  if (kind == "Write") return WriteAction{field(action, "z0"), field(action, "z1"), field(action, "level")};
+  if (kind == "Block")
+    return BlockAction{to_cut(action.attr("frame")),
+                       Own{field(action, "own_z0"), field(action, "own_z1"), to_cut(action.attr("own"))}};
+  if (kind == "Carry")
+    return CarryAction{field(action, "z0"), field(action, "z1"), to_cut(action.attr("cut")), field(action, "level")};
+  if (kind == "Read")
+    return ReadAction{field(action, "z0"), field(action, "z1"), to_cut(action.attr("cut")), to_array(action),
+                      field(action, "level")};
+  if (kind == "Copy") return CopyAction{field(action, "z0"), field(action, "z1"), to_cut(action.attr("cut"))};
+  if (kind == "Update")
+    return UpdateAction{field(action, "zeta0"), field(action, "zeta1"), field(action, "levels"),
+                        to_region(action.attr("region"))};
+  if (kind == "Write")
+    return WriteAction{field(action, "z0"), field(action, "z1"), to_cut(action.attr("cut")), to_array(action),
+                       field(action, "level")};
   if (kind == "Commit") return CommitAction{};
   throw nb::type_error(("no such action: " + kind).c_str());
 }
@@ -63,13 +95,13 @@ std::vector<std::byte> to_bytes(nb::bytes bytes) {
 outcrop_kernel to_kernel(std::uintptr_t address) { return reinterpret_cast<outcrop_kernel>(address); }
 
 std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, long ring_even, long ring_odd,
-                                        long levels_max, std::uintptr_t kernel, nb::bytes scalars, unsigned threads,
-                                        bool checksum, Store *store) {
+                                        std::size_t slot_bytes, long levels_max, std::uintptr_t kernel,
+                                        nb::bytes scalars, unsigned threads, bool checksum, Store *store) {
   ExecutorOptions options;
   options.threads = threads;
   options.ring_planes = {ring_even, ring_odd};
+  options.slot_bytes = slot_bytes;
   options.levels_max = levels_max;
-  options.slab_max = field(sizes, "slab");
   options.tiling = to_tiling(sizes);
   options.checksum = checksum;
   const Grid core_grid = to_grid(grid);
@@ -78,11 +110,15 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, long 
   return std::make_unique<Executor>(core_grid, options, to_kernel(kernel), std::move(values), store);
 }
 
-void run(Executor &executor, nb::iterable actions, std::uint32_t source_file, std::uint32_t target_file,
-         long planes_per_file) {
+// `first_files` are those of source, target and other; other is one file.
+void run(Executor &executor, nb::iterable actions, std::tuple<std::uint32_t, std::uint32_t, std::uint32_t> first_files,
+         long planes_per_file, std::uint32_t faces_file, long faces_rows) {
   const Actions list = to_actions(actions);
+  const auto [source, target, other] = first_files;
+  const PassFiles files{PlaneFiles{source, planes_per_file}, PlaneFiles{target, planes_per_file},
+                        PlaneFiles{other, std::numeric_limits<long>::max()}, faces_file, faces_rows};
   nb::gil_scoped_release release;
-  executor.run(list, PlaneFiles{source_file, planes_per_file}, PlaneFiles{target_file, planes_per_file});
+  executor.run(list, files);
 }
 
 nb::dict counters(const Executor &executor) {
@@ -119,13 +155,14 @@ double measure(UpdateMeter &meter, nb::object sizes, int repeats) {
 
 void bind_exec(nb::module_ &module) {
   nb::class_<Executor>(module, "Executor")
-      .def("run", &run, nb::arg("actions"), nb::arg("source_file"), nb::arg("target_file"), nb::arg("planes_per_file"))
+      .def("run", &run, nb::arg("actions"), nb::arg("first_files"), nb::arg("planes_per_file"),
+           nb::arg("faces_file") = 0, nb::arg("faces_rows") = 0)
       .def("cancel", &Executor::cancel)
       .def("counters", &counters)
       .def_prop_ro("memory_bytes", &Executor::memory_bytes);
   module.def("make_executor", &make_executor, nb::arg("grid"), nb::arg("sizes"), nb::arg("ring_even"),
-             nb::arg("ring_odd"), nb::arg("levels_max"), nb::arg("kernel"), nb::arg("scalars"), nb::arg("threads"),
-             nb::arg("checksum"), nb::arg("store").none(), nb::keep_alive<0, 10>());
+             nb::arg("ring_odd"), nb::arg("slot_bytes"), nb::arg("levels_max"), nb::arg("kernel"), nb::arg("scalars"),
+             nb::arg("threads"), nb::arg("checksum"), nb::arg("store").none(), nb::keep_alive<0, 11>());
   nb::class_<UpdateMeter>(module, "UpdateMeter")
       .def(nb::new_(&make_update_meter), nb::arg("grid"), nb::arg("kernel"), nb::arg("scalars"), nb::arg("threads"),
            nb::arg("ring_planes"))

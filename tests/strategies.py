@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from outcrop.plan.machine import Device, Machine
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
+from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.schemes.scheme import Scheme
 
 SOAK = int(os.environ.get("OUTCROP_SOAK", "1"))
 
@@ -60,4 +62,12 @@ def sizes_for(draw: st.DrawFn, problem: Problem) -> Sizes:
         diamond=draw(st.integers(0, 6)),
         sweep_rows=draw(st.integers(1, 7)),
         planes_per_call=draw(st.integers(1, 4)),
+        block_x=draw(st.sampled_from([0, 0, 0, 1, 16, 40])),
+        block_y=draw(st.integers(0, problem.shape[1])),
+        block_z=draw(st.integers(0, problem.planes)),
     )
+
+
+def schemes_for(problem: Problem) -> st.SearchStrategy[Scheme]:
+    """Every scheme that can do the problem."""
+    return st.sampled_from([one for one in SCHEMES.values() if one.in_place or not problem.in_place])

@@ -23,7 +23,7 @@ from outcrop.plan.tuner import build
 from outcrop.run.layout import PlaneLayout, make_layout
 from outcrop.run.oracle import advance
 from outcrop.run.rehearsal import rehearse
-from strategies import MACHINE, assumed_rate, examples, sizes_for
+from strategies import MACHINE, assumed_rate, examples, schemes_for, sizes_for
 
 BACKENDS = [name for name, reason in _core.probe().items() if not reason and name != "memory"]
 
@@ -52,7 +52,7 @@ def runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Plan]:
         stencil.name, stencil.radii, shape, layout.dtype, draw(st.integers(1, 12)), layout.pitch_bytes,
         layout.plane_bytes, layout.record_bytes, in_place=draw(st.booleans()),
     )  # fmt: skip
-    scheme = SCHEMES[draw(st.sampled_from(sorted(SCHEMES)))]
+    scheme = draw(schemes_for(problem))
     return stencil, problem, build(problem, scheme, draw(sizes_for(problem)), MACHINE, assumed_rate)
 
 
@@ -142,18 +142,24 @@ def execute(  # type: ignore[no-untyped-def]
     if damage:
         damage(arrays[0], layout)
     stencil_kernel = compile_kernel(stencil, problem.dtype)
+    scratch = folder / "scratch"
+    _core.create_file(str(scratch), max(1, plan.scratch_bytes))
     store = _core.Store(
-        [str(file) for files in arrays for file in files], backend=backend, writable=True, faults=faults or {}
+        [str(file) for file in (*arrays[0], *arrays[1], scratch)], backend=backend, writable=True, faults=faults or {}
     )
     executor = _core.make_executor(
-        problem, plan.sizes, *plan.ring_planes, levels_max=max(one.levels for one in plan.passes),
+        problem, plan.sizes, *plan.window.ring_planes, slot_bytes=plan.window.slot_bytes,
+        levels_max=max(one.levels for one in plan.passes),
         kernel=stencil_kernel.address, scalars=np.array(stencil.scalars({}), problem.dtype).tobytes(), threads=threads,
         checksum=True, store=store,
     )  # fmt: skip
     source = 0
     for one in plan.passes:
         target = source if problem.in_place else 1 - source
-        executor.run(one.actions, source * layout.shards, target * layout.shards, layout.shard_planes)
+        executor.run(
+            one.actions, (source * layout.shards, target * layout.shards, 2 * layout.shards), layout.shard_planes,
+            faces_file=2 * layout.shards, faces_rows=plan.faces_rows,
+        )  # fmt: skip
         source = target
     counters = executor.counters()
     del executor

@@ -75,8 +75,16 @@ class Store:
 class Executor:
     """Runs the actions of passes; owns the window, the threads and the thread that transfers planes."""
 
-    def run(self, actions: Iterable[object], source_file: int, target_file: int, planes_per_file: int) -> None:
-        """Runs one pass. Raises StorageError, CorruptionError or InterruptedRun; of no use after that."""
+    def run(
+        self,
+        actions: Iterable[object],
+        first_files: tuple[int, int, int],
+        planes_per_file: int,
+        faces_file: int = 0,
+        faces_rows: int = 0,
+    ) -> None:
+        """Runs one pass. `first_files` are those of source, target and other; the last is one file whatever
+        `planes_per_file`. Raises StorageError, CorruptionError or InterruptedRun; of no use after that."""
 
     def cancel(self) -> None:
         """Makes `run` raise InterruptedRun soon; from any thread."""
@@ -93,6 +101,7 @@ def make_executor(
     sizes: object,
     ring_even: int,
     ring_odd: int,
+    slot_bytes: int,
     levels_max: int,
     kernel: int,
     scalars: bytes,
@@ -105,9 +114,7 @@ def make_executor(
 class UpdateMeter:
     """A window in which updates are timed, with nothing else going on."""
 
-    def __new__(
-        cls, grid: object, kernel: int, scalars: bytes, threads: int, ring_planes: int
-    ) -> UpdateMeter:
+    def __new__(cls, grid: object, kernel: int, scalars: bytes, threads: int, ring_planes: int) -> UpdateMeter:
         """Take two rings of `ring_planes` planes of `grid`."""
 
     def measure(self, sizes: object, repeats: int) -> float:

@@ -11,16 +11,15 @@
 namespace outcrop {
 namespace {
 
-Grid grid_of(long ny, long radius) {
+Grid grid_of(long ny, long nx) {
   Grid grid;
   grid.nz = 100;
   grid.ny = ny;
-  grid.nx = 16;
-  grid.radius_z = grid.radius_y = radius;
+  grid.nx = nx;
   grid.item_bytes = 4;
-  grid.pitch_bytes = 64;
+  grid.pitch_bytes = static_cast<std::size_t>(nx) * 4;
   grid.plane_bytes = static_cast<std::size_t>(ny) * grid.pitch_bytes;
-  grid.record_bytes = 4096;
+  grid.record_bytes = (grid.plane_bytes + 4 + 4095) / 4096 * 4096;
   return grid;
 }
 
@@ -40,44 +39,77 @@ TEST(Crc32cJoin, EqualsTheSumOfBothParts) {
   }
 }
 
+// Any cover of the plane by disjoint rectangles whose sides are whole vectors.
+std::vector<Cut> random_cover(const Grid &grid, std::mt19937 &random) {
+  std::vector<Cut> cover;
+  for (long y = 0; y < grid.ny;) {
+    const long y_end = std::min(grid.ny, y + 1 + static_cast<long>(random() % 5));
+    for (long x = 0; x < grid.pitch_cells();) {
+      const long x_end = std::min(grid.pitch_cells(), x + 16 * (1 + static_cast<long>(random() % 4)));
+      cover.push_back({y, y_end, x, x_end});
+      x = x_end;
+    }
+    y = y_end;
+  }
+  std::shuffle(cover.begin(), cover.end(), random);  // tiles finish in any order
+  return cover;
+}
+
 TEST(PlaneSums, EqualTheSumOfTheWholePlaneForEveryPartition) {
   std::mt19937 random(2);
   for (long ny : {1L, 2L, 3L, 7L, 40L})
-    for (long radius : {0L, 1L, 3L}) {
-      const Grid grid = grid_of(ny, radius);
-      PlaneSums sums(grid, 3);
+    for (long nx : {16L, 48L}) {
+      const Grid grid = grid_of(ny, nx);
+      PlaneSums sums(grid);
       for (long z = 0; z < 9; ++z) {
         const std::vector<std::byte> plane = noise(grid.plane_bytes, static_cast<unsigned>(z));
-        std::vector<std::pair<long, long>> parts;
-        for (long y = grid.first_row(); y < grid.end_row();) {
-          const long end = std::min(grid.end_row(), y + 1 + static_cast<long>(random() % 5));
-          parts.emplace_back(y, end);
-          y = end;
+        for (const Cut &cut : random_cover(grid, random)) {
+          EXPECT_FALSE(sums.is_whole(z));
+          sums.add(z, plane.data(), grid.pitch_bytes, cut);
         }
-        std::shuffle(parts.begin(), parts.end(), random);  // tiles finish in any order
-        for (const auto &[y0, y1] : parts) sums.add(z, plane.data(), y0, y1);
-        EXPECT_EQ(sums.join(z, plane.data()), crc32c(plane)) << ny << " rows, radius " << radius;
+        EXPECT_TRUE(sums.is_whole(z));
+        EXPECT_EQ(sums.value(z), crc32c(plane)) << ny << " rows of " << nx;
       }
     }
 }
 
-TEST(PlaneSums, NoticeAByteThatChangedBetweenTheParts) {
-  const Grid grid = grid_of(20, 1);
-  PlaneSums sums(grid, 2);
-  std::vector<std::byte> plane = noise(grid.plane_bytes, 4);
-  const std::uint32_t right = crc32c(plane);
-  plane[700] ^= std::byte{1};
-  for (long y = 1; y < 19; y += 6) sums.add(5, plane.data(), y, y + 6);
-  EXPECT_NE(sums.join(5, plane.data()), right);
+// Blocks keep narrow rows in memory; what counts is where the cells lie in the plane.
+TEST(PlaneSums, TakeRowsThatLieCloserInMemory) {
+  const Grid grid = grid_of(6, 48);
+  const std::vector<std::byte> plane = noise(grid.plane_bytes, 3);
+  PlaneSums sums(grid);
+  for (const Cut cut : {Cut{0, 6, 0, 16}, Cut{0, 6, 16, 48}}) {
+    const std::size_t pitch = static_cast<std::size_t>(cut.columns()) * 4;
+    std::vector<std::byte> narrow;
+    for (std::size_t y = 0; y < 6; ++y) {
+      const auto first = plane.begin() + static_cast<std::ptrdiff_t>(y * grid.pitch_bytes) + cut.x0 * 4;
+      narrow.insert(narrow.end(), first, first + static_cast<std::ptrdiff_t>(pitch));
+    }
+    sums.add(0, narrow.data() - cut.x0 * 4, pitch, cut);
+  }
+  EXPECT_EQ(sums.value(0), crc32c(plane));
 }
 
-TEST(PlaneSums, FallBackToTheBytesWhenPartsHaveGivenWay) {
-  const Grid grid = grid_of(20, 1);
-  PlaneSums sums(grid, 2);
-  const std::vector<std::byte> plane = noise(grid.plane_bytes, 5), other = noise(grid.plane_bytes, 6);
-  sums.add(4, plane.data(), 1, 19);
-  sums.add(6, other.data(), 1, 19);  // the same place
-  EXPECT_EQ(sums.join(4, plane.data()), crc32c(plane));
+TEST(PlaneSums, NoticeAByteThatChangedBetweenTheParts) {
+  const Grid grid = grid_of(20, 16);
+  PlaneSums sums(grid);
+  std::vector<std::byte> plane = noise(grid.plane_bytes, 4);
+  const std::uint32_t right = crc32c(plane);
+  sums.add(5, plane.data(), grid.pitch_bytes, {0, 10, 0, 16});
+  plane[700] ^= std::byte{1};
+  sums.add(5, plane.data(), grid.pitch_bytes, {10, 20, 0, 16});
+  EXPECT_NE(sums.value(5), right);
+}
+
+TEST(PlaneSums, BeginAnewWhenCleared) {
+  const Grid grid = grid_of(4, 16);
+  PlaneSums sums(grid);
+  const std::vector<std::byte> plane = noise(grid.plane_bytes, 5);
+  sums.add(2, plane.data(), grid.pitch_bytes, {0, 3, 0, 16});
+  sums.clear();
+  sums.add(2, plane.data(), grid.pitch_bytes, {0, 4, 0, 16});
+  EXPECT_TRUE(sums.is_whole(2));
+  EXPECT_EQ(sums.value(2), crc32c(plane));
 }
 
 }  // namespace

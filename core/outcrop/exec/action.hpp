@@ -2,35 +2,68 @@
 // spelled out; the validator there proves a list legal before it comes here.
 #pragma once
 
+#include <cstdint>
 #include <variant>
 #include <vector>
 
+#include "outcrop/exec/traverse.hpp"
+#include "outcrop/exec/window.hpp"
+
 namespace outcrop {
 
-/// Start reading level 0 of planes z0 <= z < z1 into the even ring.
+/// Which array on disk: generation g, generation g + 1, and what a pass keeps for itself.
+enum class Array : std::uint8_t {
+  source,
+  target,
+  other,  ///< as large as a grid, for levels of the other parity than the last
+  faces   ///< for each plane the rows between two blocks, first those of even levels, then those of odd ones
+};
+
+/// The next block begins: slots hold `frame` of their planes; `own` are the cells whose checksums it accounts for.
+struct BlockAction {
+  Cut frame;
+  Own own;
+};
+
+/// Move cells of planes z0 <= z < z1 in the ring of `level` from where the former frame has them to where this one does.
+struct CarryAction {
+  long z0, z1;
+  Cut cut;
+  long level;
+};
+
+/// Start reading cells of planes z0 <= z < z1 into the ring of `level`.
 struct ReadAction {
   long z0, z1;
+  Cut cut;
+  Array array;
+  long level;
 };
 
-/// Copy the rim of level 0 of planes z0 <= z < z1 from the even to the odd ring.
+/// Copy what is rim of the cells `cut` of planes z0 <= z < z1 from the even to the odd ring.
 struct CopyAction {
   long z0, z1;
+  Cut cut;
 };
 
-/// Update levels 1 .. levels of the slab zeta0 <= zeta < zeta1.
+/// Update levels 1 .. levels of the slab zeta0 <= zeta < zeta1 as far as `region` goes.
 struct UpdateAction {
   long zeta0, zeta1, levels;
+  Region region;
 };
 
-/// Start writing planes z0 <= z < z1, which are at `level`, to the target.
+/// Start writing cells of planes z0 <= z < z1 from the ring of `level`.
 struct WriteAction {
-  long z0, z1, level;
+  long z0, z1;
+  Cut cut;
+  Array array;
+  long level;
 };
 
 /// Wait for all transfers and flush the target to its device.
 struct CommitAction {};
 
-using Action = std::variant<ReadAction, CopyAction, UpdateAction, WriteAction, CommitAction>;
+using Action = std::variant<BlockAction, CarryAction, ReadAction, CopyAction, UpdateAction, WriteAction, CommitAction>;
 using Actions = std::vector<Action>;
 
 }  // namespace outcrop

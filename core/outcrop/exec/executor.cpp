@@ -1,6 +1,7 @@
 #include "outcrop/exec/executor.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <cstring>
 #include <string>
@@ -25,14 +26,8 @@ class Timer {
   const Clock::time_point start_ = Clock::now();
 };
 
-// Rows shorter than this are not worth parts: a plane of them is in a cache anyway, and parts would cost memory.
-constexpr std::size_t shortest_pitch_bytes = 256;
-// Parts lie outside the budget, so they must stay a small part of the fixed overhead a run may have above it.
-constexpr std::size_t most_parts_bytes = std::size_t{32} << 20;
-
-bool is_worth_parts(const Grid &grid, long planes) {
-  return grid.pitch_bytes >= shortest_pitch_bytes && 2 * PlaneSums::bytes(grid, planes) <= most_parts_bytes;
-}
+// What a chain of transfers has to wait for: a read for what was written from its slot, either for those before it.
+Ticket last_of(Ticket writing, Ticket reading) { return writing != no_ticket ? writing : reading; }
 
 }  // namespace
 
@@ -41,28 +36,33 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, outcrop_ker
     : grid_(grid),
       options_(options),
       scalars_(std::move(scalars)),
-      window_(grid, options.ring_planes),
+      window_(grid, options.ring_planes, options.slot_bytes),
       team_(options.threads),
       traverse_(team_, grid_, window_, kernel, scalars_.data(), options.tiling, options.levels_max),
       store_(store) {
   for (std::size_t parity = 0; parity < 2; ++parity)
     slots_[parity].resize(static_cast<std::size_t>(options.ring_planes[parity]));
   team_.touch(window_.data(), window_.size());  // no page fault and no refusal comes later
-  const long planes = std::min(grid.nz, options.slab_max);
-  if (options.checksum && store_ != nullptr && is_worth_parts(grid, planes)) {
-    traverse_.sum_into(&source_sums_.emplace(grid, planes), &target_sums_.emplace(grid, planes));
+  if (options.checksum && store_ != nullptr) {
+    traverse_.sum_into(&source_sums_.emplace(grid), &target_sums_.emplace(grid));
+    checked_.resize(static_cast<std::size_t>(grid.nz));
+    expected_.resize(static_cast<std::size_t>(grid.nz));
   }
   if (store_ != nullptr) {
     PumpOptions pump_options;
-    pump_options.capacity = slots_[0].size() + slots_[1].size() + 2;  // at most one transfer a slot waits
+    pump_options.capacity = slots_[0].size() + slots_[1].size() + 2;  // more make submit() wait
     pump_ = std::make_unique<Pump>(*store_, pump_options);
   }
 }
 
-void Executor::run(const Actions &actions, const PlaneFiles &source, const PlaneFiles &target) {
-  source_ = source;
-  target_ = target;
-  admitted_ = 0;
+void Executor::run(const Actions &actions, const PassFiles &files) {
+  files_ = files;
+  if (source_sums_) {
+    source_sums_->clear();
+    target_sums_->clear();
+    checked_.assign(checked_.size(), false);
+  }
+  begin_block(BlockAction{whole_plane(grid_), Own{}});
   long levels = 0;
   for (const Action &action : actions)
     if (const auto *update = std::get_if<UpdateAction>(&action)) levels = std::max(levels, update->levels);
@@ -78,52 +78,57 @@ void Executor::cancel() {
   if (pump_) pump_->cancel();
 }
 
+void Executor::perform(const BlockAction &action) {
+  assert(window_.has_room(action.frame));
+  begin_block(action);
+}
+
+void Executor::begin_block(const BlockAction &action) {
+  former_frame_ = window_.frame();
+  window_.set_frame(action.frame);
+  traverse_.set_own(action.own);
+  own_ = action.own;
+}
+
+void Executor::perform(const CarryAction &action) {
+  wait_for_reads(action.z0, action.z1);
+  wait_for_writes(action.level, action.z0, action.z1);
+  const Timer timer(counters_.seconds_copy);
+  team_.for_each(action.z1 - action.z0, [&](long i) { carry(action.z0 + i, action.level, action.cut); });
+}
+
 void Executor::perform(const ReadAction &action) {
-  for (long z = action.z0; z < action.z1; ++z) {
-    Slot &entry = slot(0, z);
-    Request read = request(false, source_, z, window_.ring(0).plane(z));
-    read.after = entry.writing;
-    entry.reading = pump_->submit(read);
-    entry.writing = no_ticket;
-  }
+  for (long z = action.z0; z < action.z1; ++z) transfer(false, action.array, action.level, z, action.cut);
 }
 
 void Executor::perform(const CopyAction &action) {
-  admit(action.z1);
-  for (long z = action.z0; z < action.z1; ++z) {
-    Slot &entry = slot(1, z);
-    if (entry.writing == no_ticket) continue;
-    const Timer timer(counters_.seconds_write_wait);
-    pump_->wait(entry.writing);
-    entry.writing = no_ticket;
+  wait_for_reads(action.z0, action.z1);
+  wait_for_writes(1, action.z0, action.z1);
+  {
+    const Timer timer(counters_.seconds_copy);
+    team_.for_each(action.z1 - action.z0, [&](long i) { copy_rim(action.z0 + i, action.cut); });
   }
-  const Timer timer(counters_.seconds_copy);
-  team_.for_each(action.z1 - action.z0, [&](long i) { copy_rim(action.z0 + i); });
+  check_planes(action.z0, action.z1);
 }
 
 void Executor::perform(const UpdateAction &action) {
-  admit(std::min(grid_.nz, action.zeta1 + grid_.radius_z));
+  const long lowest = action.zeta0 - grid_.skew * (action.levels - 1) - grid_.radius_z;
+  wait_for_reads(std::max(0L, lowest), std::min(grid_.nz, action.zeta1 + grid_.radius_z));
   {
     const Timer timer(counters_.seconds_update);
-    traverse_.update(Slab{action.zeta0, action.zeta1, action.levels}, cancelled_);
+    traverse_.update(Slab{action.zeta0, action.zeta1, action.levels, action.region}, cancelled_);
   }
   if (cancelled_) throw Cancelled("the run was cancelled");
-  if (source_sums_)
-    check_planes(std::max(action.zeta0, grid_.first_plane()), std::min(action.zeta1, grid_.end_plane()));
+  check_planes(std::max(action.zeta0, grid_.first_plane()), std::min(action.zeta1, grid_.end_plane()));
 }
 
 void Executor::perform(const WriteAction &action) {
-  admit(action.z1);  // planes of the rim may be written without ever having been used
-  if (options_.checksum) {
+  wait_for_reads(action.z0, action.z1);  // planes of the rim may be written without ever having been used
+  if (has_tail(action.array, action.cut) && target_sums_) {
     const Timer timer(counters_.seconds_checksum);
-    team_.for_each(action.z1 - action.z0, [&](long i) {
-      std::byte *plane = window_.ring(action.level).plane(action.z0 + i);
-      const std::uint32_t crc = sum(target_sums_, action.z0 + i, plane);
-      std::memcpy(plane + grid_.plane_bytes, &crc, sizeof crc);
-    });
+    for (long z = action.z0; z < action.z1; ++z) finish_record(z, action.level);
   }
-  for (long z = action.z0; z < action.z1; ++z)
-    slot(action.level, z).writing = pump_->submit(request(true, target_, z, window_.ring(action.level).plane(z)));
+  for (long z = action.z0; z < action.z1; ++z) transfer(true, action.array, action.level, z, action.cut);
 }
 
 void Executor::perform(const CommitAction &) {
@@ -135,74 +140,143 @@ void Executor::perform(const CommitAction &) {
   store_->flush();
 }
 
-// Waits until planes below z_end have arrived, and checks those whose rows no update will sum up.
-void Executor::admit(long z_end) {
-  if (pump_ == nullptr || z_end <= admitted_) return;
-  const long z_begin = std::exchange(admitted_, z_end);
-  {
-    const Timer timer(counters_.seconds_read_wait);
-    for (long z = z_begin; z < z_end; ++z) pump_->wait(slot(0, z).reading);
-  }
-  if (!options_.checksum) return;
-  if (!source_sums_) {
-    check_planes(z_begin, z_end);
-    return;
-  }
-  check_planes(z_begin, std::min(z_end, grid_.first_plane()));
-  check_planes(std::max({z_begin, grid_.first_plane(), grid_.end_plane()}), z_end);
-}
-
-void Executor::check_planes(long z0, long z1) {
-  if (z0 >= z1) return;
-  const Timer timer(counters_.seconds_checksum);
-  std::atomic<long> bad{z1};
-  team_.for_each(z1 - z0, [&](long i) {
-    const std::byte *plane = window_.ring(0).plane(z0 + i);
-    std::uint32_t expected = 0;
-    std::memcpy(&expected, plane + grid_.plane_bytes, sizeof expected);
-    if (sum(source_sums_, z0 + i, plane) == expected) return;
-    long lowest = bad.load();
-    while (z0 + i < lowest && !bad.compare_exchange_weak(lowest, z0 + i)) {
+void Executor::wait_for_reads(long z0, long z1) {
+  if (pump_ == nullptr) return;
+  const Timer timer(counters_.seconds_read_wait);
+  for (long z = z0; z < z1; ++z)
+    for (const long level : {0, 1}) {
+      Slot &entry = slot(level, z);
+      if (entry.z != z) continue;
+      pump_->wait(std::exchange(entry.reading, no_ticket));
+      if (source_sums_ && std::exchange(entry.has_tail, false))
+        std::memcpy(&expected_[static_cast<std::size_t>(z)], window_.tail(0, z), sizeof expected_[0]);
     }
-  });
-  if (bad < z1) report_corruption(bad);
 }
 
-std::uint32_t Executor::sum(const std::optional<PlaneSums> &parts, long z, const std::byte *plane) const {
-  return parts && is_updated(z) ? parts->join(z, plane) : PlaneSums::sum(grid_, plane);
+void Executor::wait_for_writes(long level, long z0, long z1) {
+  if (pump_ == nullptr) return;
+  const Timer timer(counters_.seconds_write_wait);
+  for (long z = z0; z < z1; ++z) pump_->wait(std::exchange(slot(level, z).writing, no_ticket));
+}
+
+// Compares the checksums of those planes of the source all of whose cells have been summed up.
+void Executor::check_planes(long z0, long z1) {
+  if (!source_sums_) return;
+  const Timer timer(counters_.seconds_checksum);
+  for (long z = z0; z < z1; ++z) {
+    const auto place = static_cast<std::size_t>(z);
+    if (checked_[place] || !source_sums_->is_whole(z)) continue;
+    checked_[place] = true;
+    if (source_sums_->value(z) != expected_[place]) report_corruption(z);
+  }
 }
 
 // Kernels carry the rim in x along; rows of the rim in y and planes of the rim in z are never updated, so the odd ring
-// gets them once.
-void Executor::copy_rim(long z) const {
-  const std::byte *source = window_.ring(0).plane(z);
-  std::byte *target = window_.ring(1).plane(z);
-  const std::size_t rim_bytes = static_cast<std::size_t>(std::min(grid_.ny, grid_.radius_y)) * grid_.pitch_bytes;
-  if (z < grid_.first_plane() || z >= grid_.end_plane() || 2 * rim_bytes >= grid_.plane_bytes) {
-    std::memcpy(target, source, grid_.plane_bytes);
-    return;
+// gets them once, and their checksums are those of every level.
+void Executor::copy_rim(long z, const Cut &cut) {
+  std::array<Cut, 2> rims{cut, Cut{}};
+  if (is_updated(z) && grid_.first_row() < grid_.end_row()) {
+    rims[0].y1 = std::min(cut.y1, grid_.first_row());
+    rims[1] = cut;
+    rims[1].y0 = std::max(cut.y0, grid_.end_row());
   }
-  std::memcpy(target, source, rim_bytes);
-  const std::size_t last = grid_.plane_bytes - rim_bytes;
-  std::memcpy(target + last, source + last, rim_bytes);
+  for (const Cut &rim : rims) {
+    if (rim.empty()) continue;
+    const std::size_t bytes = static_cast<std::size_t>(rim.columns()) * grid_.item_bytes;
+    for (long y = rim.y0; y < rim.y1; ++y)
+      std::memcpy(window_.cell(1, z, y, rim.x0), window_.cell(0, z, y, rim.x0), bytes);
+    if (!source_sums_ || z < own_.z0 || z >= own_.z1) continue;
+    const Cut own = intersection(rim, own_.cut);
+    source_sums_->add(z, window_.origin(0, z), window_.pitch_bytes(), own);
+    target_sums_->add(z, window_.origin(0, z), window_.pitch_bytes(), own);
+  }
+}
+
+void Executor::carry(long z, long level, const Cut &cut) const {
+  const Cut &to = window_.frame(), &from = former_frame_;
+  assert(from.x0 == to.x0 && from.x1 == to.x1 && from.y0 <= to.y0 && intersection(cut, from) == cut);
+  std::byte *first = window_.cell(level, z, cut.y0, to.x0);
+  const std::size_t back = static_cast<std::size_t>(to.y0 - from.y0) * window_.pitch_bytes();
+  std::memmove(first, first + back, static_cast<std::size_t>(cut.rows()) * window_.pitch_bytes());
+}
+
+// A record may be written before its plane is final; its checksum then comes with the last of its cells.
+void Executor::finish_record(long z, long level) const {
+  if (!target_sums_->is_whole(z)) return;
+  const std::uint32_t crc = target_sums_->value(z);
+  std::byte *tail = window_.tail(level, z);
+  std::memset(tail, 0, grid_.tail_bytes());
+  std::memcpy(tail, &crc, sizeof crc);
+}
+
+bool Executor::has_tail(Array array, const Cut &cut) const {
+  return (array == Array::source || array == Array::target) && cut.y1 == grid_.ny && cut.x1 == grid_.pitch_cells();
 }
 
 Executor::Slot &Executor::slot(long level, long z) {
   return slots_[static_cast<std::size_t>(level & 1)][static_cast<std::size_t>(window_.ring(level).slot(z))];
 }
 
-Request Executor::request(bool write, const PlaneFiles &files, long z, std::byte *data) const {
+void Executor::submit(Slot &entry, Request request) {
+  request.after = request.write ? entry.writing : last_of(entry.writing, entry.reading);
+  const Ticket ticket = pump_->submit(request);
+  if (!request.write) entry.writing = no_ticket;
+  (request.write ? entry.writing : entry.reading) = ticket;
+}
+
+void Executor::transfer(bool write, Array array, long level, long z, const Cut &cut) {
+  Slot &entry = slot(level, z);
+  entry.z = z;
+  entry.has_tail = entry.has_tail || (array == Array::source && has_tail(array, cut));
+  Request whole = request(array, level, z, cut);
+  whole.write = write;
+  const bool is_contiguous = cut.columns() == grid_.pitch_cells();
+  if (!has_tail(array, cut)) {
+    submit(entry, whole);
+    return;
+  }
+  if (is_contiguous) {  // the tail follows the last row, on disk and in the slot
+    whole.length += grid_.tail_bytes();
+    submit(entry, whole);
+    return;
+  }
+  submit(entry, whole);
+  Request tail = whole;
+  tail.offset += static_cast<std::uint64_t>(cut.rows() - 1) * grid_.pitch_bytes + whole.length;
+  tail.data = window_.tail(level, z);
+  tail.length = grid_.tail_bytes();
+  tail.rows = 1;
+  submit(entry, tail);
+}
+
+Request Executor::request(Array array, long level, long z, const Cut &cut) const {
   Request result;
-  result.write = write;
+  result.data = window_.cell(level, z, cut.y0, cut.x0);
+  result.length = static_cast<std::size_t>(cut.rows() * cut.columns()) * grid_.item_bytes;
+  if (array == Array::faces) {
+    const auto face_bytes = static_cast<std::size_t>(files_.faces_rows) * grid_.pitch_bytes;
+    assert(cut.rows() <= files_.faces_rows && cut.columns() == grid_.pitch_cells());
+    result.file = files_.faces_file;
+    result.offset = static_cast<std::uint64_t>(2 * z + (level & 1)) * face_bytes;
+    return result;
+  }
+  const PlaneFiles &files = array == Array::source   ? files_.source
+                            : array == Array::target ? files_.target
+                                                     : files_.other;
   result.file = files.first_file + static_cast<std::uint32_t>(z / files.planes_per_file);
-  result.offset = static_cast<std::uint64_t>(z % files.planes_per_file) * grid_.record_bytes;
-  result.data = data;
-  result.length = grid_.record_bytes;
+  result.offset = static_cast<std::uint64_t>(z % files.planes_per_file) * grid_.record_bytes +
+                  static_cast<std::uint64_t>(cut.y0) * grid_.pitch_bytes +
+                  static_cast<std::uint64_t>(cut.x0) * grid_.item_bytes;
+  if (cut.columns() == grid_.pitch_cells()) return result;
+  result.length = static_cast<std::size_t>(cut.columns()) * grid_.item_bytes;
+  result.rows = static_cast<std::size_t>(cut.rows());
+  result.file_stride = grid_.pitch_bytes;
+  result.data_stride = window_.pitch_bytes();
   return result;
 }
 
 void Executor::report_corruption(long z) const {
-  const Request read = request(false, source_, z, nullptr);
+  const Request read = request(Array::source, 0, z, whole_plane(grid_));
   throw CorruptionError("checksum of plane " + std::to_string(z) + " does not match: " + store_->path(read.file) +
                         ", offset " + std::to_string(read.offset) + ", length " + std::to_string(grid_.plane_bytes));
 }

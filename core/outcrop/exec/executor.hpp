@@ -6,10 +6,13 @@
 //
 //       Read z ──► slot.reading ──► wait ──► Copy, Update ──► check CRC32C (once)
 //       Update ──► CRC32C ──► Write z ──► slot.writing ──► the next Read of that slot starts after it (in the pump)
-//                                                     └──► a Copy into that slot waits for it (here)
+//                                                     └──► a Copy or Carry into that slot waits for it (here)
+//
+// Transfers of one slot are chained, each after the one before, so the last ticket stands for all. What one block writes to disk
+// and another reads back goes through the same slot, planes having their slots for good, so the chain orders that, too.
 //
 // Checksums are taken inside the update, while rows are in a cache (plane_sums.hpp), so a damaged plane is noticed after its
-// first update: in time, because nothing of a pass counts before its commit.
+// last row has been updated once: in time, because nothing of a pass counts before its commit.
 //
 // So reading the next slab, updating this one and writing the last one overlap, and there is no policy here: what
 // is read when, and into which ring, was decided by the plan.
@@ -38,6 +41,13 @@ struct PlaneFiles {
   long planes_per_file = 1;
 };
 
+/// The arrays of one pass. `faces_rows` rows of each parity are kept for every plane.
+struct PassFiles {
+  PlaneFiles source, target, other;
+  std::uint32_t faces_file = 0;
+  long faces_rows = 0;
+};
+
 /// Where the time of a run went, in seconds, and what it moved. All counters run on over passes.
 struct ExecutorCounters {
   std::atomic<double> seconds_read_wait{0}, seconds_write_wait{0}, seconds_update{0}, seconds_copy{0},
@@ -47,8 +57,8 @@ struct ExecutorCounters {
 struct ExecutorOptions {
   unsigned threads = 1;
   std::array<long, 2> ring_planes{1, 1};
+  std::size_t slot_bytes = 0;
   long levels_max = 1;
-  long slab_max = 1;
   Tiling tiling;
   bool checksum = true;  ///< write a CRC32C with every plane and check it on reading
 };
@@ -59,9 +69,8 @@ class Executor {
   Executor(const Grid &grid, const ExecutorOptions &options, outcrop_kernel kernel, std::vector<std::byte> scalars,
            Store *store);
 
-  /// Runs one pass from `source` to `target`. Throws StorageError, CorruptionError or Cancelled, and may not be used
-  /// again after that.
-  void run(const Actions &actions, const PlaneFiles &source, const PlaneFiles &target);
+  /// Runs one pass. Throws StorageError, CorruptionError or Cancelled, and may not be used again after that.
+  void run(const Actions &actions, const PassFiles &files);
 
   /// Makes run() throw Cancelled soon; from any thread.
   void cancel();
@@ -74,21 +83,31 @@ class Executor {
 
  private:
   struct Slot {
+    long z = -1;
     Ticket reading = no_ticket, writing = no_ticket;
+    bool has_tail = false;  // what is being read ends with the checksum of the source
   };
 
+  void perform(const BlockAction &action);
+  void perform(const CarryAction &action);
   void perform(const ReadAction &action);
   void perform(const CopyAction &action);
   void perform(const UpdateAction &action);
   void perform(const WriteAction &action);
   void perform(const CommitAction &action);
-  void admit(long z_end);
+  void begin_block(const BlockAction &action);
+  void wait_for_reads(long z0, long z1);
+  void wait_for_writes(long level, long z0, long z1);
   void check_planes(long z0, long z1);
+  void copy_rim(long z, const Cut &cut);
+  void carry(long z, long level, const Cut &cut) const;
+  void finish_record(long z, long level) const;
   bool is_updated(long z) const { return z >= grid_.first_plane() && z < grid_.end_plane(); }
-  std::uint32_t sum(const std::optional<PlaneSums> &parts, long z, const std::byte *plane) const;
-  void copy_rim(long z) const;
+  bool has_tail(Array array, const Cut &cut) const;
   Slot &slot(long level, long z);
-  Request request(bool write, const PlaneFiles &files, long z, std::byte *data) const;
+  void submit(Slot &entry, Request request);
+  void transfer(bool write, Array array, long level, long z, const Cut &cut);
+  Request request(Array array, long level, long z, const Cut &cut) const;
   [[noreturn]] void report_corruption(long z) const;
 
   const Grid grid_;
@@ -98,11 +117,14 @@ class Executor {
   Team team_;
   Traverse traverse_;
   std::optional<PlaneSums> source_sums_, target_sums_;
+  std::vector<std::uint32_t> expected_;  // checksums that came with the planes of the source
+  std::vector<bool> checked_;            // whether they have been compared
   Store *const store_;
   std::array<std::vector<Slot>, 2> slots_;
   std::unique_ptr<Pump> pump_;  // last: its thread ends before the window goes
-  PlaneFiles source_, target_;
-  long admitted_ = 0;  // planes of this pass that have arrived
+  PassFiles files_;
+  Cut former_frame_;
+  Own own_;
   std::atomic<bool> cancelled_{false};
   ExecutorCounters counters_;
 };

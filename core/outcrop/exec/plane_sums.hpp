@@ -1,17 +1,15 @@
 // Checksums of planes, taken in parts while the rows are in a cache.
 //
-// A tile updates rows [y0, y1) of a plane at level 1 and, maybe another tile, at the last level. Right after, the rows it has
+// A tile updates some rows of a plane at level 1 and, maybe another tile, at the last level. Right after, the rows it has
 // read (as they came from the disk) and those it has written (as they go back) are still in the first caches, where a
-// checksum costs a third of what it costs from memory. The parts are joined when the whole plane is done:
+// checksum costs a third of what it costs from memory. CRCs are linear: that of the plane is the exclusive or of those of
+// its parts, each moved over the bytes that follow it. So parts may come in any order, from any thread:
 //
-//     rows  0 .. r-1     rim: summed when joining
-//           r .. y1      part of one tile     CRC(a|b) = CRC(a) * x^(8|b|) + CRC(b)
-//          y1 .. y2      part of another
-//          ... ny-1      rim
+//     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //
-// Parts of one plane are written by different threads at different places, and joined after the slab.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -21,37 +19,30 @@
 namespace outcrop {
 
 class PlaneSums {
-  struct Part {
-    std::uint32_t crc = 0;
-    std::int32_t rows = 0;
-    long z = -1;
-  };
-
  public:
-  /// Room for the parts of `planes` planes in a row.
-  PlaneSums(const Grid &grid, long planes);
+  /// Room for the sums of all planes of `grid`.
+  explicit PlaneSums(const Grid &grid);
 
-  /// Bytes that takes.
-  static std::size_t bytes(const Grid &grid, long planes) {
-    return static_cast<std::size_t>(planes * grid.ny) * sizeof(Part);
-  }
+  /// Forgets everything.
+  void clear();
 
-  /// Sums rows y0 <= y < y1 of plane z, which begins at `plane`.
-  void add(long z, const std::byte *plane, long y0, long y1);
+  /// Adds the part `cut` of plane z, whose cell (0, 0) lies at `origin` and whose rows are `pitch_bytes` apart. Every cell of a
+  /// plane, padding included, must be added exactly once.
+  void add(long z, const std::byte *origin, std::size_t pitch_bytes, const Cut &cut);
 
-  /// CRC32C of plane z, from the parts last added; from the bytes where parts have given way to another plane's.
-  std::uint32_t join(long z, const std::byte *plane) const;
+  /// Whether every byte of plane z has been added.
+  bool is_whole(long z) const { return bytes_[index(z)].load(std::memory_order_relaxed) == grid_.plane_bytes; }
 
-  /// CRC32C of a whole plane without parts.
-  static std::uint32_t sum(const Grid &grid, const std::byte *plane);
+  /// CRC32C of plane z once it is whole.
+  std::uint32_t value(long z) const { return sums_[index(z)].load(std::memory_order_relaxed); }
 
  private:
-  std::size_t place(long z, long y) const { return static_cast<std::size_t>(z % planes_ * grid_.ny + y); }
+  static std::size_t index(long z) { return static_cast<std::size_t>(z); }
 
   const Grid grid_;
-  const long planes_;
-  std::vector<Part> parts_;             // [z mod planes][first row]
-  std::vector<std::uint32_t> factors_;  // [rows]: what joining that many rows needs
+  std::vector<std::atomic<std::uint32_t>> sums_;
+  std::vector<std::atomic<std::size_t>> bytes_;  // added so far
+  std::vector<std::uint32_t> row_factors_;       // [rows]: what moving over that many rows needs
 };
 
 }  // namespace outcrop

@@ -60,46 +60,49 @@ void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bo
 
 void Traverse::update_tile(const Tile &tile, const Slab &slab) {
   const long r = grid_.skew;
+  const Region &region = slab.region;
   if (tile.y_low >= grid_.end_row() || tile.y_high <= grid_.first_row()) return;
   // Groups of zeta that hold at least one plane of the grid at one of the tile's levels.
   const long begin = std::max(slab.zeta0, grid_.first_plane() + r * (tile.level_first - 1));
   const long end = std::min(slab.zeta1, grid_.end_plane() + r * (tile.level_last - 1));
-  std::uint64_t rows_planes = 0;
+  std::uint64_t cells = 0;
   for (long zeta = begin; zeta < end; zeta += tiling_.planes) {
     const long zeta_end = std::min(zeta + tiling_.planes, end);
     for (long level = tile.level_first; level <= tile.level_last; ++level) {
-      const long z0 = std::max(grid_.first_plane(), zeta - r * (level - 1));
-      const long z1 = std::min(grid_.end_plane(), zeta_end - r * (level - 1));
-      if (z1 <= grid_.first_plane()) break;  // higher levels lie lower still
+      if (zeta_end - r * (level - 1) <= grid_.first_plane()) break;  // higher levels lie lower still
+      const long z0 = std::max({grid_.first_plane(), zeta - r * (level - 1), region.z_low.at(level)});
+      const long z1 = std::min({grid_.end_plane(), zeta_end - r * (level - 1), region.z_high.at(level)});
       const long inset = tile.slope * std::labs(level - tile.centre);
-      const long y0 = std::max(grid_.first_row(), tile.y_low + inset);
-      const long y1 = std::min(grid_.end_row(), tile.y_high - inset);
-      if (z0 >= z1 || y0 >= y1) continue;
-      update_planes(level, z0, z1, y0, y1);
-      if (level == 1) sum_planes(sources_, 0, z0, z1, y0, y1);
-      if (level == slab.levels) sum_planes(targets_, level, z0, z1, y0, y1);
-      rows_planes += static_cast<std::uint64_t>((z1 - z0) * (y1 - y0));
+      const Cut cut{std::max({grid_.first_row(), tile.y_low + inset, region.y_low.at(level)}),
+                    std::min({grid_.end_row(), tile.y_high - inset, region.y_high.at(level)}),
+                    std::max(0L, region.x_low.at(level)), std::min(grid_.pitch_cells(), region.x_high.at(level))};
+      if (z0 >= z1 || cut.empty()) continue;
+      update_planes(level, z0, z1, cut);
+      if (level == 1 && sources_ != nullptr)
+        sum_planes(*sources_, 0, std::max(z0, own_.z0), std::min(z1, own_.z1), intersection(cut, own_.cut));
+      if (level == slab.levels && targets_ != nullptr) sum_planes(*targets_, level, z0, z1, cut);
+      const long columns = std::min(grid_.nx, cut.x1) - std::min(grid_.nx, cut.x0);
+      cells += static_cast<std::uint64_t>((z1 - z0) * cut.rows() * columns);
     }
   }
-  cells_updated_.fetch_add(rows_planes * static_cast<std::uint64_t>(grid_.nx), std::memory_order_relaxed);
+  cells_updated_.fetch_add(cells, std::memory_order_relaxed);
 }
 
-void Traverse::update_planes(long level, long z0, long z1, long y0, long y1) {
+void Traverse::update_planes(long level, long z0, long z1, const Cut &cut) {
   const void *source[Tiling::max_planes + 2 * max_radius];
   void *target[Tiling::max_planes];
   const long r = grid_.radius_z;
-  for (long z = z0 - r; z < z1 + r; ++z) source[z - z0 + r] = window_.ring(level - 1).plane(z);
-  for (long z = z0; z < z1; ++z) target[z - z0] = window_.ring(level).plane(z);
+  for (long z = z0 - r; z < z1 + r; ++z) source[z - z0 + r] = window_.origin(level - 1, z);
+  for (long z = z0; z < z1; ++z) target[z - z0] = window_.origin(level, z);
   const void *const *sources[1] = {source + r};
   void *const *targets[1] = {target};
-  const long pitch = static_cast<long>(grid_.pitch_bytes / grid_.item_bytes);
-  const outcrop_block block{targets, sources, z1 - z0, y0, y1, 0, pitch, grid_.nx, pitch, scalars_};
+  const outcrop_block block{targets, sources, z1 - z0, cut.y0, cut.y1, cut.x0, cut.x1, grid_.nx, window_.pitch_cells(),
+                            scalars_};
   kernel_(&block);
 }
 
-void Traverse::sum_planes(PlaneSums *sums, long level, long z0, long z1, long y0, long y1) {
-  if (sums == nullptr) return;
-  for (long z = z0; z < z1; ++z) sums->add(z, window_.ring(level).plane(z), y0, y1);
+void Traverse::sum_planes(PlaneSums &sums, long level, long z0, long z1, const Cut &cut) {
+  for (long z = z0; z < z1; ++z) sums.add(z, window_.origin(level, z), window_.pitch_bytes(), cut);
 }
 
 }  // namespace outcrop

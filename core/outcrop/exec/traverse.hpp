@@ -31,9 +31,30 @@ struct Tiling {
   static constexpr long max_planes = 4;
 };
 
+/// A bound that moves with the level.
+struct Bound {
+  long at_zero = 0, slope = 0;
+
+  long at(long level) const { return at_zero + slope * level; }
+};
+
+/// What a block updates at each level, along each axis: low <= z < high and so on, inside the grid. The default is everything.
+/// x bounds count cells and are multiples of 64 bytes.
+struct Region {
+  static constexpr long far = 1L << 40;
+  Bound z_low{-far, 0}, z_high{far, 0}, y_low{-far, 0}, y_high{far, 0}, x_low{-far, 0}, x_high{far, 0};
+};
+
 struct Slab {
   long zeta0 = 0, zeta1 = 0;
   long levels = 0;
+  Region region{};
+};
+
+/// Cells of the source that a block accounts for: blocks may read and update more than that, but each cell is one block's own.
+struct Own {
+  long z0 = -Region::far, z1 = Region::far;
+  Cut cut{-Region::far, Region::far, -Region::far, Region::far};
 };
 
 class Traverse {
@@ -48,19 +69,21 @@ class Traverse {
   /// Updates every cell of the slab; stops early, leaving the slab torn, once `cancelled` is set.
   void update(const Slab &slab, const std::atomic<bool> &cancelled);
 
-  /// From now on, take checksums of the rows that level 1 reads and that the last level writes; null for none.
+  /// From now on, take checksums of the cells that level 1 reads, if they are `own`, and that the last level writes; null for
+  /// none.
   void sum_into(PlaneSums *sources, PlaneSums *targets) {
     sources_ = sources;
     targets_ = targets;
   }
+  void set_own(const Own &own) { own_ = own; }
 
   /// Cells updated since construction.
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
 
  private:
   void update_tile(const Tile &tile, const Slab &slab);
-  void update_planes(long level, long z0, long z1, long y0, long y1);
-  void sum_planes(PlaneSums *sums, long level, long z0, long z1, long y0, long y1);
+  void update_planes(long level, long z0, long z1, const Cut &cut);
+  void sum_planes(PlaneSums &sums, long level, long z0, long z1, const Cut &cut);
   void await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const;
 
   Team &team_;
@@ -74,6 +97,7 @@ class Traverse {
   std::size_t tiles_max_;
   std::uint32_t epoch_ = 0;
   PlaneSums *sources_ = nullptr, *targets_ = nullptr;
+  Own own_;
   std::atomic<std::uint64_t> cells_updated_{0};
 };
 

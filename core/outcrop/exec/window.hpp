@@ -1,13 +1,17 @@
-// The window: the planes of one field that are in memory now.
+// The window: the planes of one field that are in memory now, or the part of them inside a frame.
 //
 // A field that its own update reads at neighbours has two rings, one for even and one for odd levels. Plane z of a
 // ring lives in slot z mod planes(); slots have the layout of a record on disk, so transfers need no copy:
 //
-//     slot:  | plane: ny rows of pitch bytes | crc32c | zeros up to 4 KiB |
+//     slot:  | rows of the frame, one behind the other | tail: crc32c, zeros up to 4 KiB |
+//
+// The frame is the whole plane, or the rows and columns of a block. Cells are addressed by their place in the grid whatever the
+// frame: origin() is where cell (0, 0) of a plane would lie, and the row pitch is that of the frame.
 //
 // Guards before the first and behind the last slot keep the few bytes readable that kernels load beyond a plane.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cstddef>
@@ -27,30 +31,49 @@ struct Grid {
   std::size_t plane_bytes = 0;
   std::size_t record_bytes = 0;
 
+  long pitch_cells() const { return static_cast<long>(pitch_bytes / item_bytes); }
+  std::size_t tail_bytes() const { return record_bytes - plane_bytes; }
   long first_plane() const { return radius_z; }     ///< first plane that is updated
   long end_plane() const { return nz - radius_z; }  ///< one past the last
   long first_row() const { return radius_y; }
   long end_row() const { return ny - radius_y; }
 };
 
-/// A cyclic buffer of `planes` records inside memory owned by a Window.
+/// Rows y0 <= y < y1 and cells x0 <= x < x1 of a plane; x0 and x1 are multiples of 64 bytes, padding included.
+struct Cut {
+  long y0 = 0, y1 = 0, x0 = 0, x1 = 0;
+
+  long rows() const { return y1 - y0; }
+  long columns() const { return x1 - x0; }
+  bool empty() const { return y0 >= y1 || x0 >= x1; }
+  bool operator==(const Cut &) const = default;
+};
+
+inline Cut whole_plane(const Grid &grid) { return Cut{0, grid.ny, 0, grid.pitch_cells()}; }
+
+inline Cut intersection(const Cut &a, const Cut &b) {
+  return Cut{std::max(a.y0, b.y0), std::min(a.y1, b.y1), std::max(a.x0, b.x0), std::min(a.x1, b.x1)};
+}
+
+/// A cyclic buffer of `planes` slots inside memory owned by a Window.
 class Ring {
  public:
   Ring() = default;
-  Ring(std::byte *first, long planes, std::size_t record_bytes)
-      : first_(first), planes_(planes), record_bytes_(record_bytes) {}
+  Ring(std::byte *first, long planes, std::size_t slot_bytes)
+      : first_(first), planes_(planes), slot_bytes_(slot_bytes) {}
 
   long planes() const { return planes_; }
   long slot(long z) const {
     assert(z >= 0);
     return z % planes_;
   }
-  std::byte *plane(long z) const { return first_ + static_cast<std::size_t>(slot(z)) * record_bytes_; }
+  /// First byte of the slot of plane z.
+  std::byte *plane(long z) const { return first_ + static_cast<std::size_t>(slot(z)) * slot_bytes_; }
 
  private:
   std::byte *first_ = nullptr;
   long planes_ = 1;
-  std::size_t record_bytes_ = 0;
+  std::size_t slot_bytes_ = 0;
 };
 
 /// Two rings in one huge-page allocation. Every byte is resident when the constructor's caller has touched it.
@@ -58,17 +81,49 @@ class Window {
  public:
   static constexpr std::size_t guard_bytes = 4096;
 
-  Window(const Grid &grid, std::array<long, 2> ring_planes) : memory_(bytes(grid, ring_planes)) {
+  Window(const Grid &grid, std::array<long, 2> ring_planes, std::size_t slot_bytes)
+      : grid_(grid), slot_bytes_(slot_bytes), memory_(bytes(ring_planes, slot_bytes)) {
     std::byte *next = memory_.data() + guard_bytes;
     for (std::size_t parity = 0; parity < 2; ++parity) {
-      rings_[parity] = Ring(next, ring_planes[parity], grid.record_bytes);
-      next += static_cast<std::size_t>(ring_planes[parity]) * grid.record_bytes + guard_bytes;
+      rings_[parity] = Ring(next, ring_planes[parity], slot_bytes);
+      next += static_cast<std::size_t>(ring_planes[parity]) * slot_bytes + guard_bytes;
     }
+    set_frame(whole_plane(grid));
   }
 
+  /// A window whose slots hold whole records.
+  Window(const Grid &grid, std::array<long, 2> ring_planes) : Window(grid, ring_planes, grid.record_bytes) {}
+
   /// Bytes a window of these rings takes, guards included.
-  static std::size_t bytes(const Grid &grid, std::array<long, 2> ring_planes) {
-    return static_cast<std::size_t>(ring_planes[0] + ring_planes[1]) * grid.record_bytes + 3 * guard_bytes;
+  static std::size_t bytes(std::array<long, 2> ring_planes, std::size_t slot_bytes) {
+    return static_cast<std::size_t>(ring_planes[0] + ring_planes[1]) * slot_bytes + 3 * guard_bytes;
+  }
+
+  /// From now on slots hold this part of their planes. What they held is lost, but for what the caller moves.
+  void set_frame(const Cut &frame) {
+    frame_ = frame;
+    pitch_bytes_ = static_cast<std::size_t>(frame.columns()) * grid_.item_bytes;
+  }
+  const Cut &frame() const { return frame_; }
+  std::size_t pitch_bytes() const { return pitch_bytes_; }
+  long pitch_cells() const { return frame_.columns(); }
+
+  /// Whether a slot has room for that frame and a record's tail.
+  bool has_room(const Cut &frame) const {
+    const auto cells = static_cast<std::size_t>(frame.rows() * frame.columns());
+    return cells * grid_.item_bytes + grid_.tail_bytes() <= slot_bytes_;
+  }
+
+  /// Where cell (y, x) of plane z at `level` lies; (0, 0) may lie outside the slot.
+  std::byte *cell(long level, long z, long y, long x) const {
+    const auto item = static_cast<std::ptrdiff_t>(grid_.item_bytes);
+    return ring(level).plane(z) + ((y - frame_.y0) * frame_.columns() + x - frame_.x0) * item;
+  }
+  std::byte *origin(long level, long z) const { return cell(level, z, 0, 0); }
+
+  /// Where the checksum of plane z lies once the frame reaches its last row.
+  std::byte *tail(long level, long z) const {
+    return ring(level).plane(z) + static_cast<std::size_t>(frame_.rows()) * pitch_bytes_;
   }
 
   const Ring &ring(long level) const { return rings_[static_cast<std::size_t>(level & 1)]; }
@@ -76,8 +131,12 @@ class Window {
   std::size_t size() const { return memory_.size(); }
 
  private:
+  const Grid grid_;
+  const std::size_t slot_bytes_;
   AlignedMemory memory_;
   std::array<Ring, 2> rings_;
+  Cut frame_;
+  std::size_t pitch_bytes_ = 0;
 };
 
 }  // namespace outcrop

@@ -50,8 +50,8 @@ Ticket Pump::submit(const Request &request) {
   const Ticket ticket = last_ + 1;
   assert(request.after < ticket);
   last_ = ticket;
-  entry(ticket) = Entry{request, ticket, 0, request.length};
-  if (request.length > 0) {
+  entry(ticket) = Entry{request, ticket, 0, request.length * request.rows};
+  if (request.length * request.rows > 0) {
     ++unfinished_;
     Queue &queue = queues_[request.write ? 1 : 0];
     queue.ring[(queue.first + queue.count++) % queue.ring.size()] = ticket;
@@ -120,19 +120,22 @@ bool Pump::gather_from(Queue &queue) {
   const Ticket ticket = queue.ring[queue.first];
   Entry &next = entry(ticket);
   if (!complete(next.request.after)) return false;
+  const Request &request = next.request;
+  const std::size_t row = next.issued / request.length, done = next.issued % request.length;
   // A rest of less than half a piece goes with the last: a record is often a few KiB longer than a round number.
-  const std::size_t rest = next.request.length - next.issued;
+  const std::size_t rest = request.length - done;
   const std::size_t length = rest <= options_.piece_bytes + options_.piece_bytes / 2 ? rest : options_.piece_bytes;
   if (in_flight_ > 0 && in_flight_bytes_ + length > options_.in_flight_bytes) return false;
   const std::size_t number = free_pieces_.back();
   free_pieces_.pop_back();
-  pieces_[number] = Piece{ticket, Transfer{next.request.write, next.request.file, next.request.offset + next.issued,
-                                           next.request.data + next.issued, length, number}};
+  pieces_[number] =
+      Piece{ticket, Transfer{request.write, request.file, request.offset + row * request.file_stride + done,
+                             request.data + row * request.data_stride + done, length, number}};
   batch_.push_back(pieces_[number].transfer);
   ++in_flight_;
   in_flight_bytes_ += length;
   next.issued += length;
-  if (next.issued == next.request.length) {
+  if (next.issued == request.length * request.rows) {
     queue.first = (queue.first + 1) % queue.ring.size();
     --queue.count;
   }

@@ -28,7 +28,8 @@ namespace outcrop {
 using Ticket = std::uint64_t;
 constexpr Ticket no_ticket = 0;
 
-/// Bytes to move between memory and a file of the store, once request `after` is complete.
+/// Bytes to move between memory and a file of the store, once request `after` is complete: `length` of them, or `rows` times
+/// `length`, a stride apart.
 struct Request {
   bool write = false;
   std::uint32_t file = 0;
@@ -36,6 +37,8 @@ struct Request {
   std::byte *data = nullptr;
   std::size_t length = 0;
   Ticket after = no_ticket;
+  std::size_t rows = 1;
+  std::size_t file_stride = 0, data_stride = 0;
 };
 
 struct PumpOptions {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outcrop.plan.draw import Patch, Span, slab_patches, tile_patches, time_line
+from outcrop.plan.draw import Patch, slab_patches, tile_patches, time_line
+from outcrop.plan.timeline import Span
 from outcrop.units import format_seconds
 
 if TYPE_CHECKING:

@@ -1,54 +1,102 @@
 """The instructions of a plan.
 
-Each is small, frozen and means the same to the validator, the oracle, the cost model and the executor. Planes
+Each is small, frozen and means the same to the validator, the rehearsal, the cost model and the executor. Planes
 are half open ranges. Two rings hold the window: the even ring levels 0, 2, ..., the odd ring levels 1, 3, ...;
-plane z lies in slot z modulo the ring's size.
+plane z lies in slot z modulo the ring's size. A slot holds the frame of its plane: all of it, or the part that the
+block at hand needs.
+
+Arrays on disk:  source   generation g
+                 target   generation g + 1; meanwhile also unfinished levels of the last level's parity
+                 other    unfinished levels of the other parity; its content does not outlive the pass
+                 faces    rows between two blocks in y, of both parities; neither does this
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
+
+from outcrop.plan.geometry import EVERY_CELL, EVERYTHING, FAR, Cut, Region
+
+Array: TypeAlias = Literal["source", "target", "other", "faces"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Block:
+    """From here on slots hold the cells `frame` of their planes; what they held is lost unless a Carry moves it.
+
+    `own` in planes own_z0 <= z < own_z1 are the cells whose checksums this block accounts for.
+    """
+
+    frame: Cut
+    own_z0: int = -FAR
+    own_z1: int = FAR
+    own: Cut = EVERY_CELL
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """Move the cells `cut` of planes z0 <= z < z1 in the ring of `level` from where the former block's frame has them
+    to where this one's does."""
+
+    z0: int
+    z1: int
+    cut: Cut
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
-    """Read level 0 of planes z0 <= z < z1 from the source into the even ring."""
+    """Read the cells `cut` of planes z0 <= z < z1 from an array into the ring of `level`.
+
+    From the source, the checksum comes along with a plane's last cell.
+    """
 
     z0: int
     z1: int
+    cut: Cut
+    array: Array = "source"
+    level: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy the rim of level 0 of planes z0 <= z < z1 into the odd ring; whole planes where they belong to the
-    rim in z."""
+    """Copy what is rim of the cells `cut` of planes z0 <= z < z1 from the even to the odd ring: all of them where the
+    plane belongs to the rim in z, else what belongs to the rim in y."""
 
     z0: int
     z1: int
+    cut: Cut
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Update:
-    """Update levels 1 .. levels of the slab zeta0 <= zeta < zeta1, where zeta = z + skew * (level - 1)."""
+    """Update levels 1 .. levels of the slab zeta0 <= zeta < zeta1, where zeta = z + skew * (level - 1), as far as
+    `region` goes."""
 
     zeta0: int
     zeta1: int
     levels: int
+    region: Region = EVERYTHING
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Write:
-    """Write planes z0 <= z < z1, which have reached `level`, to the target."""
+    """Write the cells `cut` of planes z0 <= z < z1 from the ring of `level` to an array.
+
+    To the target, the checksum goes along with a plane's last cell.
+    """
 
     z0: int
     z1: int
     level: int
+    cut: Cut
+    array: Array = "target"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Commit:
     """Wait until everything is written and flush it: the target now holds the next generation."""
 
 
-Action: TypeAlias = Read | Copy | Update | Write | Commit
+Action: TypeAlias = Block | Carry | Read | Copy | Update | Write | Commit

@@ -2,19 +2,20 @@
 
 slabs      z against level: what each Update covers, leaning back by the skew per level
 tiles      y against level: how a slab is cut for the cache
-time line  seconds against what is going on: the model of plan/model.py, step by step
+time line  seconds against what is going on: plan/timeline.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from outcrop.plan.actions import Read, Update, Write
+from outcrop.plan.actions import Update
 from outcrop.plan.machine import Machine
-from outcrop.plan.model import updates_below
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.problem import Problem
+from outcrop.plan.timeline import Span, timeline
+from outcrop.plan.volume import cell_updates
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,6 @@ class Patch:
     wave: int
 
 
-@dataclass(frozen=True)
-class Span:
-    """Something that goes on from `start` to `end` (seconds): "read", "update", "write" or "flush"."""
-
-    what: str
-    start: float
-    end: float
-
-
 def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
     """What each Update of a pass covers, in (z, level); every slab is a wave of its own."""
     patches: list[Patch] = []
@@ -44,8 +36,9 @@ def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
         if isinstance(action, Update):
 
             def planes(level: int, slab: Update = action) -> tuple[int, int]:
-                back = problem.skew * (level - 1)
-                return max(problem.first_plane, slab.zeta0 - back), min(problem.end_plane, slab.zeta1 - back)
+                back, region = problem.skew * (level - 1), slab.region
+                low = max(problem.first_plane, slab.zeta0 - back, region.z_low.at(level))
+                return low, min(problem.end_plane, slab.zeta1 - back, region.z_high.at(level))
 
             patches += _outline(range(1, action.levels + 1), planes, wave=len(patches))
     return tuple(patches)
@@ -79,59 +72,27 @@ def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ..
 
 
 def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
-    """What the model expects to go on during one pass of `plan`, checksums left out.
-
-    While a slab is updated the next one is read and the last one written; both start with the update.
-    """
-    problem, device = plan.problem, machine.device
-    cells_per_plane = problem.shape[1] * problem.shape[2]
-    rate = _updates(plan) * cells_per_plane / plan.predicted.seconds_update if plan.predicted.seconds_update else 1.0
-    spans: list[Span] = []
-    now, read, written, started = 0.0, 0, 0, False
-    for action in one.actions:
-        match action:
-            case Read(z0, z1):
-                read += (z1 - z0) * problem.record_bytes
-            case Write(z0, z1, _):
-                written += (z1 - z0) * problem.record_bytes
-            case Update():
-                if not started:
-                    first = min(problem.planes, action.zeta1 + problem.radius_z) * problem.record_bytes
-                    spans.append(Span("read", now, now + first / device.read_bytes_per_second))
-                    now, read, started = spans[-1].end, read - first, True
-                spans.append(Span("update", now, now + _updates_of(problem, action) * cells_per_plane / rate))
-                transfers = list(_transfers(machine, now, read, written))
-                now = max(span.end for span in [spans[-1], *transfers])
-                spans += transfers
-                read = written = 0
-            case _:
-                pass
-    last = list(_transfers(machine, now, read, written))
-    now = max([now, *(span.end for span in last)])
-    spans += [*last, Span("flush", now, now + device.seconds_flush)]
-    return tuple(spans)
+    """What the model expects to go on during one pass of `plan`, checksums left out."""
+    problem = plan.problem
+    cells = sum(
+        cell_updates(problem, action) for p in plan.passes for action in p.actions if isinstance(action, Update)
+    )
+    rate = cells / plan.predicted.seconds_update if plan.predicted.seconds_update else 1.0
+    return tuple(_merged(timeline(problem, one, machine, rate)))
 
 
-def _updates(plan: Plan) -> int:
-    """Plane updates of all passes."""
-    every = [action for one in plan.passes for action in one.actions if isinstance(action, Update)]
-    return sum(_updates_of(plan.problem, action) for action in every)
-
-
-def _updates_of(problem: Problem, action: Update) -> int:
-    """Plane updates of one slab."""
-    below = updates_below(problem, action.levels, action.zeta0)
-    return updates_below(problem, action.levels, action.zeta1) - below
-
-
-def _transfers(machine: Machine, start: float, read: int, written: int) -> Iterator[Span]:
-    """Reading and writing from `start`: what both have in common at the mixed bandwidth, then the rest alone."""
-    device, shared = machine.device, min(read, written)
-    both = start + 2 * shared / device.mixed_bytes_per_second
-    if read:
-        yield Span("read", start, both + (read - shared) / device.read_bytes_per_second)
-    if written:
-        yield Span("write", start, both + (written - shared) / device.write_bytes_per_second)
+def _merged(spans: Iterable[Span]) -> Iterator[Span]:
+    """The spans, those that follow each other without a gap as one."""
+    last: dict[str, Span] = {}
+    for span in spans:
+        before = last.get(span.what)
+        if before is not None and span.what in ("read", "write") and span.start - before.end < 1e-9:
+            last[span.what] = Span(span.what, before.start, span.end)
+            continue
+        if before is not None:
+            yield before
+        last[span.what] = span
+    yield from last.values()
 
 
 def _outline(levels: range, bounds: Callable[[int], tuple[int, int]], wave: int) -> list[Patch]:

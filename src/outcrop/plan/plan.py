@@ -7,6 +7,7 @@ from typing import Any
 
 from outcrop.plan.actions import Action
 from outcrop.plan.problem import Problem
+from outcrop.plan.window import Window
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Sizes:
 
     `levels` steps per pass (L, `bt`), `slab` planes of zeta updated together (b), `diamond` half height D of
     the cache tiles in levels (0: plain sweeps), `sweep_rows` rows per block of a plain sweep, `planes_per_call`
-    planes a kernel call updates.
+    planes a kernel call updates; `block_x`, `block_y`, `block_z` cells of a block along each axis (0: not cut).
     """
 
     levels: int
@@ -23,16 +24,25 @@ class Sizes:
     diamond: int
     sweep_rows: int = 16
     planes_per_call: int = 2
+    block_x: int = 0
+    block_y: int = 0
+    block_z: int = 0
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One trip over the grid that advances `levels` steps; `ring_planes` slots of the even and odd ring."""
+    """One trip over the grid that advances `levels` steps in the memory of `window`.
+
+    `faces_rows`: rows of each parity that the array of faces keeps for a plane (0: there is none);
+    `uses_other`: whether the pass needs the array for unfinished levels.
+    """
 
     levels: int
     slab: int
-    ring_planes: tuple[int, int]
+    window: Window
     actions: tuple[Action, ...] = field(repr=False)
+    faces_rows: int = 0
+    uses_other: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,9 +67,25 @@ class Plan:
     scheme: str
     sizes: Sizes
     passes: tuple[Pass, ...]
-    ring_planes: tuple[int, int]
-    memory_bytes: int
+    window: Window
     predicted: Prediction
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the window: all memory that grows with the grid."""
+        return self.window.bytes
+
+    @property
+    def faces_rows(self) -> int:
+        """Rows of each parity that the array of faces keeps for a plane; 0 when no pass needs it."""
+        return max((one.faces_rows for one in self.passes), default=0)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of the arrays that passes keep for themselves."""
+        problem, uses_other = self.problem, any(one.uses_other for one in self.passes)
+        faces = 2 * self.faces_rows * problem.pitch_bytes * problem.planes
+        return faces + (problem.grid_bytes if uses_other else 0)
 
     def to_json(self) -> dict[str, Any]:
         """The plan without its actions, as plain data for the report."""
@@ -68,6 +94,8 @@ class Plan:
             **asdict(self.sizes),
             "passes": len(self.passes),
             "slabs_per_pass": sum(type(action).__name__ == "Update" for action in self.passes[0].actions),
-            "ring_planes": list(self.ring_planes),
+            "blocks_per_pass": max(1, sum(type(action).__name__ == "Block" for action in self.passes[0].actions)),
+            "ring_planes": list(self.window.ring_planes),
             "memory_bytes": self.memory_bytes,
+            "scratch_bytes": self.scratch_bytes,
         }

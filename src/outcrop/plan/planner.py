@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from outcrop.errors import BudgetError, InputError
 from outcrop.plan.machine import Machine, UpdateRate
-from outcrop.plan.model import slots_within, window_bytes
 from outcrop.plan.plan import Plan
 from outcrop.plan.problem import Problem
-from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.schemes import ALIASES, SCHEMES
 from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.tuner import tune
+from outcrop.plan.window import Window
 from outcrop.units import format_bytes
 
 
@@ -18,14 +18,26 @@ def make_plan(problem: Problem, machine: Machine, budget_bytes: int, scheme: str
 
     Raises BudgetError with the smallest budget that works, InputError for an unknown scheme.
     """
-    require_budget(problem, budget_bytes)
-    chosen = find_scheme("wavefront" if scheme == "auto" else scheme)
-    return tune(problem, chosen, machine, budget_bytes, update_rate)[0].plan
+    schemes = schemes_for(problem, scheme)
+    if scheme == "auto" and budget_bytes >= largest_useful_bytes(problem):
+        schemes = schemes[:1]  # in memory there is nothing to choose: one slab, one pass
+    require_budget(problem, budget_bytes, scheme)
+    return tune(problem, schemes, machine, budget_bytes, update_rate)[0].plan
 
 
-def require_budget(problem: Problem, budget_bytes: int) -> None:
+def schemes_for(problem: Problem, scheme: str) -> list[Scheme]:
+    """The scheme of that name, or for "auto" all that can do the problem. Raises InputError when it cannot."""
+    if scheme == "auto":
+        return [one for one in SCHEMES.values() if one.in_place or not problem.in_place]
+    chosen = find_scheme(scheme)
+    if problem.in_place and not chosen.in_place:
+        raise InputError(f"scheme {chosen.name} cannot run in place: blocks read what others have overwritten")
+    return [chosen]
+
+
+def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto") -> None:
     """Raise BudgetError, which names the smallest budget that works, when no plan fits `budget_bytes`."""
-    smallest = smallest_budget_bytes(problem)
+    smallest = smallest_budget_bytes(problem, scheme)
     if budget_bytes < smallest:
         raise BudgetError(
             f"memory {format_bytes(budget_bytes)} is too small for {problem.stencil} on planes of "
@@ -35,20 +47,19 @@ def require_budget(problem: Problem, budget_bytes: int) -> None:
 
 def find_scheme(name: str) -> Scheme:
     """The scheme of that name, or InputError with the names there are."""
-    if name not in SCHEMES:
-        raise InputError(f"scheme {name!r} is unknown; there are auto, {', '.join(SCHEMES)}")
-    return SCHEMES[name]
+    if ALIASES.get(name, name) not in SCHEMES:
+        raise InputError(f"scheme {name!r} is unknown; there are auto, {', '.join([*SCHEMES, *ALIASES])}")
+    return SCHEMES[ALIASES.get(name, name)]
 
 
-def smallest_budget_bytes(problem: Problem) -> int:
-    """Bytes of the smallest window any plan can have: one level, slabs of one plane."""
-    return window_bytes(problem, SCHEMES["wavefront"].ring_planes(problem, 1, 1))
+def smallest_budget_bytes(problem: Problem, scheme: str = "auto") -> int:
+    """Bytes of the smallest window any plan of `scheme` can have."""
+    return min(one.smallest(problem).bytes for one in schemes_for(problem, scheme))
 
 
 def largest_useful_bytes(problem: Problem) -> int:
     """Bytes of the largest window any plan uses: the whole grid twice."""
-    assert slots_within(problem, window_bytes(problem, (problem.planes, problem.planes))) == 2 * problem.planes
-    return window_bytes(problem, (problem.planes, problem.planes))
+    return Window((problem.planes, problem.planes), problem.record_bytes).bytes
 
 
 def _rounded_up_kib(count: int) -> int:

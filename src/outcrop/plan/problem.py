@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
+
+from outcrop.plan.geometry import Cut
+
+VECTOR_BYTES = 64
+"""Kernels update whole vectors of this many bytes at most, so blocks are cut in x at multiples of it."""
+DIRECT_BYTES = 4096
+"""Offsets and lengths that direct I/O needs are multiples of this at most."""
 
 
 @dataclass(frozen=True)
@@ -70,3 +78,30 @@ class Problem:
     def grid_bytes(self) -> int:
         """Bytes of all records of one array."""
         return self.planes * self.record_bytes
+
+    @property
+    def pitch_cells(self) -> int:
+        """Cells from one row to the next, padding included."""
+        return self.pitch_bytes // self.item_bytes
+
+    @property
+    def tail_bytes(self) -> int:
+        """Bytes of a record behind its last row: the checksum and zeros."""
+        return self.record_bytes - self.plane_bytes
+
+    @property
+    def whole_plane(self) -> Cut:
+        """All cells of a plane, padding included."""
+        return Cut(0, self.shape[1], 0, self.pitch_cells)
+
+    @property
+    def vector_cells(self) -> int:
+        """Cells of the longest vector a kernel uses."""
+        return VECTOR_BYTES // self.item_bytes
+
+    @property
+    def row_group(self) -> int:
+        """Rows that belong together so that direct I/O can begin and end between them; 1 where there are no such
+        groups of reasonable size, and transfers of some rows go through the page cache."""
+        group = DIRECT_BYTES // gcd(DIRECT_BYTES, self.pitch_bytes)
+        return group if 8 * group <= self.shape[1] else 1

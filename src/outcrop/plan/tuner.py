@@ -6,17 +6,24 @@ one assumed diamond per cache level, the second measures the best few with sever
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from outcrop.plan.machine import Machine, UpdateRate
-from outcrop.plan.model import predict, slots_within, thin_slab_factor, window_bytes
+from outcrop.plan.model import predict, thin_slab_factor
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme
+from outcrop.plan.window import Window
 
 DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
 SWEEP_ROWS = (4, 8, 16, 32, 64)
+SECONDS_PER_SLAB = 1e-4
+"""To begin and end an update: threads wait for each other and for planes."""
+SLABS_MOST = 20_000
+"""Plans of more slabs than that are made only where there is no other: the list of actions would outgrow the window."""
+BUILT = 10
+"""Candidates, best by formula, whose plans are made and costed action by action."""
 SHORTLIST = 4
 EQUALLY_FAST = 1.01
 """Plans within this factor of the fastest count as equal; the one with the least memory is taken."""
@@ -26,28 +33,50 @@ EQUALLY_FAST = 1.01
 class Candidate:
     """Sizes with the plan they give."""
 
+    scheme: Scheme
     sizes: Sizes
     plan: Plan
 
 
-def tune(problem: Problem, scheme: Scheme, machine: Machine, budget_bytes: int, rate: UpdateRate) -> list[Candidate]:
+@dataclass(frozen=True)
+class _Ranked:
+    """A candidate without its plan, of which there may be hundreds."""
+
+    seconds: float
+    scheme: Scheme
+    sizes: Sizes
+
+
+def tune(
+    problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, rate: UpdateRate
+) -> list[Candidate]:
     """Candidates measured in the last round, the chosen one first; empty when nothing fits the budget."""
-    slots = slots_within(problem, budget_bytes)
-    rough = _rough_rate(problem)
-    coarse = [_candidate(problem, scheme, sizes, machine, rough) for sizes in scheme.candidates(problem, slots)]
-    if not coarse:
+    rough_rate = _rough_rate(problem)
+    ranked = [
+        _Ranked(_rough_seconds(problem, scheme, sizes, machine, rough_rate), scheme, sizes)
+        for scheme in schemes
+        for sizes in scheme.candidates(problem, budget_bytes)
+    ]
+    if not ranked:
         return []
-    coarse.sort(key=_seconds)
+    ranked.sort(key=lambda one: (one.seconds, -one.sizes.slab))
+    coarse = [
+        _Ranked(build(problem, one.scheme, one.sizes, machine, rough_rate).predicted.seconds, one.scheme, one.sizes)
+        for one in ranked[: BUILT if ranked[0].seconds < float("inf") else 1]
+        if one.seconds < float("inf") or one is ranked[0]
+    ]
+    coarse.sort(key=lambda one: one.seconds)
     first, others = coarse[0], coarse[1:SHORTLIST]
     fine = [
-        _candidate(problem, scheme, sizes, machine, rate) for sizes in tilings(problem, scheme, first.sizes, machine)
+        _candidate(problem, first.scheme, sizes, machine, rate)
+        for sizes in tilings(problem, first.scheme, first.sizes, machine)
     ]
     fine.sort(key=_seconds)
     best_diamonds = {candidate.sizes.diamond for candidate in fine[:2]}
     for other in others:
-        for sizes in tilings(problem, scheme, other.sizes, machine):
+        for sizes in tilings(problem, other.scheme, other.sizes, machine):
             if sizes.diamond in best_diamonds:
-                fine.append(_candidate(problem, scheme, sizes, machine, rate))
+                fine.append(_candidate(problem, other.scheme, sizes, machine, rate))
     fastest = min(map(_seconds, fine))
 
     def order(candidate: Candidate) -> tuple[bool, float, float]:
@@ -62,7 +91,7 @@ def _seconds(candidate: Candidate) -> float:
 
 
 def _candidate(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Candidate:
-    return Candidate(sizes, build(problem, scheme, sizes, machine, rate))
+    return Candidate(scheme, sizes, build(problem, scheme, sizes, machine, rate))
 
 
 def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) -> Iterable[Sizes]:
@@ -94,30 +123,45 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
 
 def build(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Plan:
     """The plan for given sizes: passes of `sizes.levels`, the last one shorter where the steps do not divide."""
-    rings = scheme.ring_planes(problem, min(sizes.levels, max(1, problem.steps)), sizes.slab)
+    window = scheme.window(problem, min(sizes.levels, max(1, problem.steps)), sizes)
     passes: list[Pass] = []
     made: dict[int, Pass] = {}
     left = problem.steps
     while left > 0:
         levels = min(sizes.levels, left)
         if levels not in made:
-            slab = _slab_within(problem, scheme, levels, sizes.slab, rings)
+            slab = _slab_within(problem, scheme, levels, sizes, window)
             made[levels] = scheme.make_pass(problem, levels, replace(sizes, levels=levels, slab=slab))
         passes.append(made[levels])
         left -= levels
-    predicted = predict(problem, tuple(passes), sizes, rings, machine, rate)
-    return Plan(problem, scheme.name, sizes, tuple(passes), rings, window_bytes(problem, rings), predicted)
+    predicted = predict(problem, tuple(passes), sizes, window, machine, rate)
+    return Plan(problem, scheme.name, sizes, tuple(passes), window, predicted)
 
 
-def _slab_within(problem: Problem, scheme: Scheme, levels: int, slab: int, rings: tuple[int, int]) -> int:
-    """The thickest slab, at most `slab`, whose rings fit those there are: fewer levels may shift need from ring
-    to ring."""
+def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, window: Window) -> int:
+    """The thickest slab, at most that of `sizes`, whose window fits the one there is: fewer levels may shift need
+    from ring to ring."""
+    slab = sizes.slab
     while slab > 1:
-        needed = scheme.ring_planes(problem, levels, slab)
-        if all(have >= need for have, need in zip(rings, needed, strict=True)):
+        needed = scheme.window(problem, levels, replace(sizes, slab=slab))
+        if all(have >= need for have, need in zip(window.ring_planes, needed.ring_planes, strict=True)):
             break
         slab -= 1
     return slab
+
+
+def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> float:
+    """What `sizes` roughly cost, by formulas: updates or transfers, whichever take longer, and what nothing hides."""
+    volume, device = scheme.volume(problem, sizes), machine.device
+    if volume.slabs > SLABS_MOST:
+        return float("inf")
+    shared = min(volume.bytes_read, volume.bytes_written)
+    alone = volume.bytes_read - shared, volume.bytes_written - shared
+    transfers = 2 * shared / device.mixed_bytes_per_second
+    transfers += alone[0] / device.read_bytes_per_second + alone[1] / device.write_bytes_per_second
+    updates = volume.cell_updates / rate(sizes)
+    exposed = volume.exposed_bytes / device.mixed_bytes_per_second + device.seconds_flush
+    return (max(updates, transfers) + exposed + SECONDS_PER_SLAB * volume.slabs) * problem.steps / sizes.levels
 
 
 def _rough_rate(problem: Problem) -> UpdateRate:

@@ -7,7 +7,10 @@ run_pass() ──► one generation to the next                               no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -81,7 +84,8 @@ def prepare(
         find_scheme(scheme)
     kernel = compile_kernel(stencil, problem.dtype)
     packed = pack_scalars(stencil, scalars, problem.dtype)
-    worth = problem.cells * problem.steps >= WORTH_MEASURING_UPDATES and budget_bytes >= smallest_budget_bytes(problem)
+    fits = budget_bytes >= smallest_budget_bytes(problem, scheme)
+    worth = fits and problem.cells * problem.steps >= WORTH_MEASURING_UPDATES
     machine = Machine(
         threads=threads,
         memory_bytes=discover.memory_bytes(),
@@ -110,11 +114,15 @@ class Engine:
         self._plan = plan
         self._first_files = (0, len(array_a) if array_b else 0)
         self._planes_per_file = layout.shard_planes
-        self._store = _core.Store([str(path) for path in (*array_a, *array_b)], backend=io, direct=True, writable=True)
+        files = [str(path) for path in (*array_a, *array_b)]
+        self._scratch_file = len(files)
+        with _scratch(array_a[0].parent, plan.scratch_bytes) as scratch:
+            self._store = _core.Store([*files, *scratch], backend=io, direct=True, writable=True)
         self._executor = _core.make_executor(
             prepared.problem,
             plan.sizes,
-            *plan.ring_planes,
+            *plan.window.ring_planes,
+            slot_bytes=plan.window.slot_bytes,
             levels_max=max(one.levels for one in plan.passes),
             kernel=prepared.kernel.address,
             scalars=prepared.scalars,
@@ -147,9 +155,10 @@ class Engine:
         target = 1 - source if self._first_files[1] else source
         self._executor.run(
             self._plan.passes[index].actions,
-            self._first_files[source],
-            self._first_files[target],
+            (self._first_files[source], self._first_files[target], self._scratch_file),
             self._planes_per_file,
+            faces_file=self._scratch_file,
+            faces_rows=self._plan.faces_rows,
         )
 
     def sample(self) -> Sample:
@@ -173,3 +182,21 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextmanager
+def _scratch(folder: Path, count: int) -> Iterator[list[str]]:
+    """The path of a file of `count` bytes in `folder`, for as long as it takes to open it; none for no bytes.
+
+    Without a name it goes with the process, however that ends. Raises StorageError when there is no space.
+    """
+    if count == 0:
+        yield []
+        return
+    handle, name = tempfile.mkstemp(prefix=".scratch-", dir=folder)
+    os.close(handle)
+    try:
+        _core.create_file(name, count)
+        yield [name]
+    finally:
+        Path(name).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Execute a plan with NumPy: slow, obviously right, and the meaning of every action written down once more.
 
 The rings are arrays, a transfer is an assignment, and a plane is updated by stepping the stack of planes its
-stencil reaches: with a fixed boundary only the middle one changes.
+stencil reaches: with a fixed boundary only the middle one changes. What no action has brought is NaN.
 """
 
 from __future__ import annotations
@@ -12,77 +12,105 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.language.stencil import Stencil
-from outcrop.plan.actions import Commit, Copy, Read, Update, Write
+from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Update, Write
+from outcrop.plan.geometry import Cut
 from outcrop.plan.plan import Pass, Plan
 from outcrop.plan.problem import Problem
 from outcrop.run.oracle import advance
 
+Cells = NDArray[np.floating]
 
-def rehearse(
-    plan: Plan, stencil: Stencil, scalars: Mapping[str, float], initial: NDArray[np.floating]
-) -> NDArray[np.floating]:
+
+def rehearse(plan: Plan, stencil: Stencil, scalars: Mapping[str, float], initial: Cells) -> Cells:
     """The grid after all passes of `plan`, starting from `initial` of shape (nz, ny, nx)."""
     grid = initial
     for one in plan.passes:
-        grid = rehearse_pass(plan.problem, one, plan.ring_planes, stencil, scalars, grid)
+        grid = rehearse_pass(plan, one, stencil, scalars, grid)
     return grid
 
 
-def rehearse_pass(
-    problem: Problem,
-    one: Pass,
-    ring_planes: tuple[int, int],
-    stencil: Stencil,
-    scalars: Mapping[str, float],
-    source: NDArray[np.floating],
-) -> NDArray[np.floating]:
+def rehearse_pass(plan: Plan, one: Pass, stencil: Stencil, scalars: Mapping[str, float], source: Cells) -> Cells:
     """The grid after one pass; what no action writes stays NaN."""
-    plane = source.shape[1:]
-    rings = [np.full((count, *plane), np.nan, source.dtype) for count in ring_planes]
-    target = np.full_like(source, np.nan)
-
-    def slot(level: int, z: int) -> NDArray[np.floating]:
-        ring = rings[level & 1]
-        plane_slot: NDArray[np.floating] = ring[z % len(ring)]
-        return plane_slot
-
-    def update(z: int, level: int) -> None:
-        reach = range(z - problem.radius_z, z + problem.radius_z + 1)
-        stack = np.stack([slot(level - 1, other) for other in reach])
-        inner = tuple(slice(min(r, n), max(r, n - r)) for r, n in zip(problem.radii[1:], plane, strict=True))
-        slot(level, z)[inner] = advance(stencil, stack, scalars, 1)[problem.radius_z][inner]
-        # Kernels carry the rim in x along with every row they update.
-        rows, cells = inner
-        for rim in (slice(0, cells.start), slice(cells.stop, plane[1])):
-            slot(level, z)[rows, rim] = slot(level - 1, z)[rows, rim]
-
+    rehearsal = _Rehearsal(plan, stencil, scalars, source)
     for action in one.actions:
+        rehearsal.perform(action)
+    return rehearsal.arrays["target"]
+
+
+class _Rehearsal:
+    """Rings hold whole planes, whatever the frame: cells outside it stay NaN."""
+
+    def __init__(self, plan: Plan, stencil: Stencil, scalars: Mapping[str, float], source: Cells) -> None:
+        self.problem, self.stencil, self.scalars = plan.problem, stencil, scalars
+        self.rings = [np.full((count, *source.shape[1:]), np.nan, source.dtype) for count in plan.window.ring_planes]
+        self.former = self.rings
+        other, target = np.full_like(source, np.nan), np.full_like(source, np.nan)
+        self.arrays = {"source": source, "target": target, "other": other}
+        self.faces: dict[tuple[int, int], Cells] = {}
+
+    def perform(self, action: Action) -> None:
+        """Do what the action says."""
         match action:
-            case Read(z0, z1):
+            case Block():
+                self.former, self.rings = self.rings, [np.full_like(ring, np.nan) for ring in self.rings]
+            case Carry(z0, z1, cut, level):
                 for z in range(z0, z1):
-                    slot(0, z)[:] = source[z]
-            case Copy(z0, z1):
+                    _cells(self._slot(level, z), cut)[:] = _cells(self._slot(level, z, self.former), cut)
+            case Read(z0, z1, cut, array, level):
                 for z in range(z0, z1):
-                    _copy_rim(problem, z, slot(0, z), slot(1, z))
-            case Update(zeta0, zeta1, levels):
-                for zeta in range(zeta0, zeta1):
-                    for level in range(1, levels + 1):
-                        z = zeta - problem.skew * (level - 1)
-                        if problem.first_plane <= z < problem.end_plane:
-                            update(z, level)
-            case Write(z0, z1, level):
+                    stored = self.faces[z, level & 1] if array == "faces" else self.arrays[array][z]
+                    _cells(self._slot(level, z), cut)[:] = _cells(stored, cut)
+            case Copy(z0, z1, cut):
                 for z in range(z0, z1):
-                    target[z] = slot(level, z)
+                    _copy_rim(self.problem, z, cut, self._slot(0, z), self._slot(1, z))
+            case Update():
+                self._update(action)
+            case Write(z0, z1, level, cut, array):
+                for z in range(z0, z1):
+                    slot = self._slot(level, z)
+                    if array == "faces":
+                        self.faces[z, level & 1] = slot.copy()
+                    else:
+                        _cells(self.arrays[array][z], cut)[:] = _cells(slot, cut)
             case Commit():
                 pass
-    return target
+
+    def _slot(self, level: int, z: int, rings: list[Cells] | None = None) -> Cells:
+        ring = (rings or self.rings)[level & 1]
+        slot: Cells = ring[z % len(ring)]
+        return slot
+
+    def _update(self, action: Update) -> None:
+        problem, region = self.problem, action.region
+        first, end = problem.radius_y, problem.shape[1] - problem.radius_y
+        for zeta in range(action.zeta0, action.zeta1):
+            for level in range(1, action.levels + 1):
+                z = zeta - problem.skew * (level - 1)
+                low, high = region.z_low.at(level), region.z_high.at(level)
+                if max(problem.first_plane, low) <= z < min(problem.end_plane, high):
+                    rows = slice(max(first, region.y_low.at(level)), max(0, min(end, region.y_high.at(level))))
+                    columns = slice(max(0, region.x_low.at(level)), max(0, region.x_high.at(level)))
+                    self._update_plane(z, level, rows, columns)
+
+    def _update_plane(self, z: int, level: int, rows: slice, columns: slice) -> None:
+        problem, nx = self.problem, self.problem.shape[2]
+        reach = range(z - problem.radius_z, z + problem.radius_z + 1)
+        stack = np.stack([self._slot(level - 1, other) for other in reach])
+        after = advance(self.stencil, stack, self.scalars, 1)[problem.radius_z]
+        # Kernels carry the rim in x along with every row they update.
+        rim = min(problem.radii[2], nx)
+        before = self._slot(level - 1, z)
+        after[:, :rim], after[:, nx - rim :] = before[:, :rim], before[:, nx - rim :]
+        self._slot(level, z)[rows, columns] = after[rows, columns]
 
 
-def _copy_rim(problem: Problem, z: int, source: NDArray[np.floating], target: NDArray[np.floating]) -> None:
-    target[:] = np.nan
-    if not problem.first_plane <= z < problem.end_plane:
-        target[:] = source
-        return
-    rows = min(problem.radius_y, len(source))
-    target[:rows] = source[:rows]
-    target[len(source) - rows :] = source[len(source) - rows :]
+def _cells(plane: Cells, cut: Cut) -> Cells:
+    part: Cells = plane[cut.y0 : cut.y1, cut.x0 : cut.x1]
+    return part
+
+
+def _copy_rim(problem: Problem, z: int, cut: Cut, source: Cells, target: Cells) -> None:
+    interior = range(problem.radius_y, len(source) - problem.radius_y)
+    for y in range(cut.y0, cut.y1):
+        if y not in interior or not problem.first_plane <= z < problem.end_plane:
+            target[y, cut.x0 : cut.x1] = source[y, cut.x0 : cut.x1]

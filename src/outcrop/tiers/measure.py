@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from outcrop import _core
 from outcrop.plan.actions import Action, Commit, Read, Write
+from outcrop.plan.geometry import Cut
 from outcrop.plan.machine import Device
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
@@ -31,6 +32,8 @@ from outcrop.tiers.discover import available_cores, filesystem_of
 RECORD_BYTES = 2 << 20
 SCRATCH_RECORDS = 512
 RING_RECORDS = 16
+WHOLE = Cut(0, 1, 0, RECORD_BYTES // 4 - 1024)
+"""All of a record but its tail, which goes along."""
 ASSUMED = Device(1e9, 1e9, 1e9, 0.01, "assumed")
 """Stands in where nothing has been measured and measuring is not worth it or not allowed."""
 
@@ -105,7 +108,8 @@ def measure_device(folder: Path, io: str) -> Device:
             Sizes(1, 1, 1),
             RING_RECORDS,
             1,  # the odd ring is not used
-            1,
+            slot_bytes=RECORD_BYTES,
+            levels_max=1,
             kernel=0,
             scalars=b"",
             threads=1,
@@ -115,7 +119,7 @@ def measure_device(folder: Path, io: str) -> Device:
 
         def seconds(actions: Sequence[Action]) -> float:
             start = time.perf_counter()
-            executor.run([*actions, Commit()], 0, 0, records)
+            executor.run([*actions, Commit()], (0, 0, 0), records)
             return time.perf_counter() - start
 
         # Devices may be faster with zeros: every record written holds noise, which the ring reads back first.
@@ -123,18 +127,18 @@ def measure_device(folder: Path, io: str) -> Device:
         noise = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
         for z in range(ring):
             store.write_from(0, z * RECORD_BYTES, _aligned(noise))
-        fill: list[Action] = [Read(0, ring)]
+        fill: list[Action] = [Read(0, ring, WHOLE)]
         total = records * RECORD_BYTES
-        seconds([*fill, Write(0, records, 0)])  # the first write also allocates blocks, which no run sees
-        write = min(seconds([*fill, Write(0, records, 0)]) for _ in range(2))
-        read = min(seconds([Read(0, records)]) for _ in range(2))
+        seconds([*fill, Write(0, records, 0, WHOLE)])  # the first write also allocates blocks, which no run sees
+        write = min(seconds([*fill, Write(0, records, 0, WHOLE)]) for _ in range(2))
+        read = min(seconds([Read(0, records, WHOLE)]) for _ in range(2))
         first = records // 2 + (ring // 2 - records // 2) % ring  # half a ring from what is read at that time
         both: list[Action] = []
         for z in range(records - first):
-            both += [Read(z, z + 1), Write(first + z, first + z + 1, 0)]
+            both += [Read(z, z + 1, WHOLE), Write(first + z, first + z + 1, 0, WHOLE)]
         with _busy_processor():
             mixed = min(seconds(both) for _ in range(2))
-        flush = min(seconds([*fill, Write(0, 1, 0)]) for _ in range(3))
+        flush = min(seconds([*fill, Write(0, 1, 0, WHOLE)]) for _ in range(3))
         store.close()
     finally:
         Path(name).unlink(missing_ok=True)

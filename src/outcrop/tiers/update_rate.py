@@ -6,9 +6,10 @@ import time
 from dataclasses import replace
 
 from outcrop import _core
-from outcrop.plan.model import slots_within, thin_slab_factor
+from outcrop.plan.model import thin_slab_factor
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
+from outcrop.plan.window import slots_within
 
 LEVELS_MEASURED = 48
 WINDOW_BYTES = 640 << 20
@@ -32,7 +33,7 @@ class UpdateRateMeter:
         self, problem: Problem, kernel: int, scalars: bytes, threads: int, budget_bytes: int, measure: bool = True
     ) -> None:
         self._problem, self._kernel, self._scalars, self._threads = problem, kernel, scalars, threads
-        self._ring_planes = slots_within(problem, min(budget_bytes, WINDOW_BYTES)) // 2
+        self._ring_planes = slots_within(problem.record_bytes, min(budget_bytes, WINDOW_BYTES)) // 2
         self._meter: _core.UpdateMeter | None = None
         self._known: dict[Sizes, float] = {}
         expected = problem.cells * problem.steps / EXPECTED_CELLS_PER_SECOND

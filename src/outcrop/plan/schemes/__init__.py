@@ -1,10 +1,16 @@
 """Schemes: ways to tile space-time, each a generator of the same actions. One file and one line of this table each."""
 
-from outcrop.plan.schemes import naive, wavefront
+from outcrop.plan.schemes import naive, overlapped, skewed, wavefront
 from outcrop.plan.schemes.scheme import Scheme
 
 SCHEMES: dict[str, Scheme] = {
     "wavefront": wavefront.SCHEME,
     "naive": naive.SCHEME,
+    "overlapped": overlapped.SCHEME,
+    "skewed-full": skewed.FULL,
+    "skewed-3y": skewed.THREE_Y,
+    "skewed-5y": skewed.FIVE_Y,
 }
-"""The first is what `auto` tries first."""
+"""`auto` tries them all."""
+ALIASES = {"skewed": "skewed-5y"}
+"""Other names users may give."""

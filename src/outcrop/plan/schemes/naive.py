@@ -6,21 +6,27 @@ When the whole grid fits the budget, the one slab is the grid and all steps are 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import wavefront
 from outcrop.plan.schemes.scheme import Scheme
+from outcrop.plan.window import Window, slots_within
 
 
-def candidates(problem: Problem, slots: int) -> Iterable[Sizes]:
+def candidates(problem: Problem, budget_bytes: int) -> Iterable[Sizes]:
     """All steps in one pass in memory if the grid fits twice, else one level per pass in the thickest slabs."""
-    if 2 * problem.planes <= slots:
-        yield Sizes(problem.steps, wavefront.thickest_slab(problem, problem.steps, slots), diamond=0)
-        return
-    slab = wavefront.thickest_slab(problem, 1, slots)
+    fits = 2 * problem.planes <= slots_within(problem.record_bytes, budget_bytes)
+    sizes = Sizes(problem.steps if fits else 1, 1, diamond=0)
+    slab = wavefront.thickest_slab(problem, sizes.levels, sizes, budget_bytes)
     if slab >= 1:
-        yield Sizes(1, slab, diamond=0)
+        yield replace(sizes, slab=slab)
 
 
-SCHEME = Scheme("naive", wavefront.ring_planes, wavefront.make_pass, candidates)
+def smallest_window(problem: Problem) -> Window:
+    """The window of slabs of one plane; planes are not cut."""
+    return wavefront.window(problem, 1, Sizes(1, 1, diamond=0))
+
+
+SCHEME = Scheme("naive", wavefront.window, wavefront.make_pass, candidates, smallest_window, wavefront.volume)

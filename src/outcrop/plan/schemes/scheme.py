@@ -7,17 +7,38 @@ from dataclasses import dataclass
 
 from outcrop.plan.plan import Pass, Sizes
 from outcrop.plan.problem import Problem
+from outcrop.plan.window import Window
+
+
+@dataclass(frozen=True)
+class Volume:
+    """What one pass does, by the formulas of the scheme: good enough to rank sizes by.
+
+    `exposed_bytes` are those that have to be moved before the first update of a block, or after its last; `slabs` the
+    Update actions.
+    """
+
+    bytes_read: float
+    bytes_written: float
+    cell_updates: float
+    exposed_bytes: float
+    slabs: int
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """`make_pass(problem, levels, sizes)` generates one pass, `ring_planes(problem, levels, slab)` says what
-    memory it needs.
+    """`make_pass(problem, levels, sizes)` generates one pass, `window(problem, levels, sizes)` says what memory it
+    needs.
 
-    `candidates(problem, slots)` lists the sizes worth costing when the window may have `slots` planes in all.
+    `candidates(problem, budget_bytes)` lists the sizes worth costing, each within the budget; the tiling for the
+    cache is added later; `volume(problem, sizes)` is what their passes roughly do. `smallest(problem)` is the least
+    memory any pass can do with. `in_place`: whether source and target may be one array.
     """
 
     name: str
-    ring_planes: Callable[[Problem, int, int], tuple[int, int]]
+    window: Callable[[Problem, int, Sizes], Window]
     make_pass: Callable[[Problem, int, Sizes], Pass]
     candidates: Callable[[Problem, int], Iterable[Sizes]]
+    smallest: Callable[[Problem], Window]
+    volume: Callable[[Problem, Sizes], Volume]
+    in_place: bool = True

@@ -16,24 +16,54 @@ waits for it:
 (for one level the odd ring must also hold the lower rim beside the first slab), so an even number of levels
 needs less. With these sizes each read of the next slab waits for exactly one write of the last one, and both
 run while this slab is updated. Each plane is read once and written once: 2/L words per cell and step.
+
+Where memory does not hold enough planes, y is cut into k blocks that lean back by r per level (skewed_cut.py), and the
+grid is streamed once per block. A block leaves the rows that the next one goes on with, the faces, in an array of
+their own: 4r/by words more per cell and step, and as many times more planes in memory. The odd ring then reads faces
+ahead, too, and needs as many planes as the even one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from outcrop.plan.actions import Action, Commit, Copy, Read, Update, Write
-from outcrop.plan.model import updates_below
+from outcrop.plan.actions import Action, Block, Commit, Copy, Read, Update, Write
+from outcrop.plan.geometry import EVERY_CELL, EVERYTHING, Cut, Region
 from outcrop.plan.plan import Pass, Sizes
 from outcrop.plan.problem import Problem
-from outcrop.plan.schemes.scheme import Scheme
+from outcrop.plan.schemes.scheme import Scheme, Volume
+from outcrop.plan.skewed_cut import SkewedBlock, SkewedCut, cut_axis
+from outcrop.plan.volume import updates_below
+from outcrop.plan.window import Window, slot_bytes, slots_within
 
 
-def ring_planes(problem: Problem, levels: int, slab: int) -> tuple[int, int]:
-    """Slots of the even and odd ring for a pass of `levels` levels in slabs of `slab`; never more than the grid
-    has planes."""
+def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
+    """How y is cut into blocks; one block when `sizes` say nothing."""
+    rows = problem.shape[1]
+    return cut_axis(rows, problem.radius_y, problem.radius_y, levels, sizes.block_y, problem.row_group)
+
+
+def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
+    """Slots of both rings for passes of `levels` levels; never more than the grid has planes."""
+    cut = blocks_in_y(problem, levels, sizes)
+    frame = Cut(0, cut.frame_most, 0, problem.pitch_cells)
+    slot = problem.record_bytes if cut.count == 1 else slot_bytes(problem, frame)
+    return Window(ring_planes(problem, levels, sizes.slab, cut.count), slot)
+
+
+def smallest_window(problem: Problem) -> Window:
+    """The window of one level, slabs of one plane, and as many blocks as help."""
+    sizes = (Sizes(1, 1, diamond=0, block_y=block_y) for block_y in _block_sizes(problem, 1))
+    return min((window(problem, 1, one) for one in sizes), key=lambda window: window.bytes)
+
+
+def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tuple[int, int]:
+    """Slots of the even and odd ring for a pass of `levels` levels in slabs of `slab`."""
     reach = problem.skew * levels
-    if levels % 2 == 0:
+    if blocks > 1:
+        even = odd = 2 * slab + reach + 2 * problem.skew
+    elif levels % 2 == 0:
         even, odd = 2 * slab + reach, slab + reach
     else:
         even, odd = 2 * slab + reach + problem.skew, slab + max(slab + reach - problem.skew, problem.radius_z)
@@ -43,7 +73,7 @@ def ring_planes(problem: Problem, levels: int, slab: int) -> tuple[int, int]:
 def slabs(problem: Problem, levels: int, slab: int) -> list[tuple[int, int]]:
     """The slabs of one pass as half open ranges of zeta, in ascending order; none when the rim is all there is."""
     begin, end = problem.first_plane, problem.end_plane + problem.skew * (levels - 1)
-    if problem.first_plane == problem.end_plane:
+    if problem.first_plane == problem.end_plane or problem.shape[1] <= 2 * problem.radius_y:
         return []
     return [(zeta, min(zeta + slab, end)) for zeta in range(begin, end, slab)]
 
@@ -54,87 +84,158 @@ def has_updates(problem: Problem, levels: int, zeta: int) -> bool:
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """One pass: read ahead by a slab, update, write behind."""
-    planes, skew = problem.planes, problem.skew
+    """One pass: block by block read ahead by a slab, update, write behind."""
+    cut = blocks_in_y(problem, levels, sizes)
     actions: list[Action] = []
-    read = copied = written = 0
-
-    def read_to(end: int) -> None:
-        nonlocal read
-        if (end := min(end, planes)) > read:
-            actions.append(Read(read, end))
-            read = end
-
-    ranges = slabs(problem, levels, sizes.slab)
-    for index, (zeta0, zeta1) in enumerate(ranges):
-        last = index == len(ranges) - 1
-        read_to(zeta1 + skew)
-        if not last:
-            read_to(ranges[index + 1][1] + skew)
-        if (copy_end := min(zeta1, planes)) > copied:
-            actions.append(Copy(copied, copy_end))
-            copied = copy_end
-        zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(problem, levels, zeta)]
-        if zetas:  # on grids with fewer planes than the skew some zetas, or whole slabs, hold nothing
-            actions.append(Update(zetas[0], zetas[-1] + 1, levels))
-        even = levels % 2 == 0
-        write_end = planes if last and even else min(problem.end_plane, zeta1 - skew * (levels - 1))
-        if write_end > written:
-            actions.append(Write(written, write_end, levels))
-            written = write_end
-    # What is left is rim that no update has needed; without any update that is every plane.
-    for z in range(written, planes, sizes.slab):
-        end = min(planes, z + sizes.slab)
-        read_to(end)
-        if end > copied and levels % 2:
-            actions.append(Copy(max(copied, z), end))
-        actions.append(Write(z, end, levels))
+    for block in cut.blocks:
+        if cut.count > 1:
+            frame = Cut(*block.frame(), 0, problem.pitch_cells)
+            actions.append(Block(frame, own=Cut(*block.own(), EVERY_CELL.x0, EVERY_CELL.x1)))
+        actions += _Stream(problem, levels, block).actions(sizes.slab)
     actions.append(Commit())
-    return Pass(levels, sizes.slab, ring_planes(problem, levels, sizes.slab), tuple(actions))
+    faces_rows = max(end - first for block in cut.blocks for first, end in map(block.fringe, (0, 1)))
+    return Pass(levels, sizes.slab, window(problem, levels, sizes), tuple(actions), faces_rows)
+
+
+class _Stream:
+    """One block's way through all planes."""
+
+    def __init__(self, problem: Problem, levels: int, block: SkewedBlock) -> None:
+        self.problem, self.levels, self.block = problem, levels, block
+        low, high = block.bounds()
+        self.region = Region(y_low=low, y_high=high) if block.cut.count > 1 else EVERYTHING
+        self.read = self.copied = self.written = 0
+
+    def actions(self, slab: int) -> Iterator[Action]:
+        """Everything but the commit."""
+        problem, levels, skew = self.problem, self.levels, self.problem.skew
+        ranges = slabs(problem, levels, slab)
+        for index, (zeta0, zeta1) in enumerate(ranges):
+            last = index == len(ranges) - 1
+            yield from self._read_to(zeta1 + skew)
+            if not last:
+                yield from self._read_to(ranges[index + 1][1] + skew)
+            yield from self._copy_to(zeta1)
+            zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(problem, levels, zeta)]
+            if zetas:  # on grids with fewer planes than the skew some zetas, or whole slabs, hold nothing
+                yield Update(zetas[0], zetas[-1] + 1, levels, self.region)
+            yield from self._write_to(min(problem.end_plane, zeta1 - skew * (levels - 1)))
+        # What is left is rim that no update has needed; without any update that is every plane.
+        for z in range(self.written, problem.planes, slab):
+            end = min(problem.planes, z + slab)
+            yield from self._read_to(end)
+            yield from self._copy_to(end)
+            yield from self._write_to(end)
+
+    def _read_to(self, end: int) -> Iterator[Action]:
+        z0, z1 = self.read, min(end, self.problem.planes)
+        if z1 <= z0:
+            return
+        self.read = z1
+        yield Read(z0, z1, self._rows(*self.block.body(0)))
+        for parity in (0, 1):
+            if (rows := self._rows(*self.block.fringe(parity))).cells:
+                yield Read(z0, z1, rows, "faces", parity)
+
+    def _copy_to(self, end: int) -> Iterator[Action]:
+        if (end := min(end, self.problem.planes)) > self.copied:
+            yield Copy(self.copied, end, self._rows(*self.block.body(1)))
+            self.copied = end
+
+    def _write_to(self, end: int) -> Iterator[Action]:
+        z0 = self.written
+        if end <= z0:
+            return
+        self.written = end
+        yield Write(z0, end, self.levels, self._rows(*self.block.left_below(self.levels % 2)))
+        for parity in (0, 1):
+            if (rows := self._rows(*self.block.next_fringe(parity))).cells:
+                yield Write(z0, end, parity, rows, "faces")
+
+    def _rows(self, y0: int, y1: int) -> Cut:
+        return Cut(y0, y1, 0, self.problem.pitch_cells)
 
 
 SLABS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+BLOCKS_MOST = 12
+"""Blocks in y that are tried; more of them move more faces than thicker slabs or more levels can save."""
 
 
-def candidates(problem: Problem, slots: int) -> Iterable[Sizes]:
+def candidates(problem: Problem, budget_bytes: int) -> Iterable[Sizes]:
     """For each number of passes worth trying: the fewest levels that do it, with the thickest slab the memory
     then allows and some thinner ones, which leave less to read before the first update and to write after the
-    last.
+    last; whole planes, and planes cut into some blocks.
 
     Memory for the whole grid gives one slab and one pass.
     """
-    if 2 * problem.planes <= slots:
-        yield Sizes(problem.steps, thickest_slab(problem, problem.steps, slots), diamond=0)
+    if 2 * problem.planes <= slots_within(problem.record_bytes, budget_bytes):
+        whole = Sizes(problem.steps, 1, diamond=0)
+        yield replace(whole, slab=thickest_slab(problem, problem.steps, whole, budget_bytes))
         return
+    for levels in levels_worth_trying(problem.steps):
+        for block_y in _block_sizes(problem, levels):
+            sizes = Sizes(levels, 1, diamond=0, block_y=block_y)
+            thickest = thickest_slab(problem, levels, sizes, budget_bytes)
+            slabs = [slab for slab in SLABS if slab < thickest] + [thickest]
+            yield from (replace(sizes, slab=slab) for slab in slabs if slab >= 1)
+
+
+def volume(problem: Problem, sizes: Sizes) -> Volume:
+    """2/L + 4r/by words per cell and step."""
+    rows, interior = problem.shape[1], problem.shape[1] - 2 * problem.radius_y
+    blocks = -(-interior // sizes.block_y) if sizes.block_y else 1
+    faces = (blocks - 1) * 2 * problem.radius_y * sizes.levels * problem.pitch_bytes * problem.planes
+    frame = min(rows, sizes.block_y + problem.radius_y * (sizes.levels + 1)) if blocks > 1 else rows
+    moved = problem.grid_bytes + faces
+    exposed = 2 * blocks * min(problem.planes, sizes.slab) * frame * problem.pitch_bytes
+    slabs = blocks * -(-(problem.planes + problem.skew * sizes.levels) // sizes.slab)
+    return Volume(moved, moved, problem.cells * sizes.levels, exposed, slabs)
+
+
+def levels_worth_trying(steps: int) -> Iterator[int]:
+    """The fewest levels that do the steps in 1, 2, ... passes; even ones, which need less memory."""
     seen: set[int] = set()
     passes = 1
-    while passes <= problem.steps:
-        levels = -(-problem.steps // passes)
+    while passes <= steps:
+        levels = -(-steps // passes)
         if levels > 1 and levels % 2:
-            levels += 1 if levels < problem.steps else 0
+            levels += 1 if levels < steps else 0
         if levels not in seen:
             seen.add(levels)
-            thickest = thickest_slab(problem, levels, slots)
-            slabs = [slab for slab in SLABS if slab < thickest] + [thickest]
-            yield from (Sizes(levels, slab, diamond=0) for slab in slabs if slab >= 1)
+            yield levels
         if levels == 1:
             break
-        passes = max(passes + 1, -(-problem.steps // (levels - 1)))
+        passes = max(passes + 1, -(-steps // (levels - 1)))
 
 
-def thickest_slab(problem: Problem, levels: int, slots: int) -> int:
-    """The largest b whose rings fit `slots` planes, 0 if none does. A slab never exceeds the whole range of zeta."""
+def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
+    """Rows per block: all of them (0), then halves, thirds and so on while a block is larger than its fringe."""
+    yield 0
+    interior = problem.shape[1] - 2 * problem.radius_y
+    for count in range(2, BLOCKS_MOST + 1):
+        rows = -(-interior // count)
+        if rows <= problem.radius_y * levels or rows < 2 * problem.row_group:
+            return
+        yield rows
+
+
+def thickest_slab(problem: Problem, levels: int, sizes: Sizes, budget_bytes: int) -> int:
+    """The largest b whose window fits the budget, 0 if none does. A slab never exceeds the whole range of zeta."""
     whole = max(1, problem.end_plane - problem.first_plane + problem.skew * (levels - 1))
-    if sum(ring_planes(problem, levels, whole)) <= slots:
+
+    def fits(slab: int) -> bool:
+        return window(problem, levels, replace(sizes, slab=slab)).bytes <= budget_bytes
+
+    if fits(whole):
         return whole
     low, high = 0, whole
     while high - low > 1:
         middle = (low + high) // 2
-        if sum(ring_planes(problem, levels, middle)) <= slots:
+        if fits(middle):
             low = middle
         else:
             high = middle
     return low
 
 
-SCHEME = Scheme("wavefront", ring_planes, make_pass, candidates)
+SCHEME = Scheme("wavefront", window, make_pass, candidates, smallest_window, volume)

@@ -1,0 +1,112 @@
+"""What schemes share that cut the grid into blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+from outcrop.plan.actions import Copy, Read, Update, Write
+from outcrop.plan.geometry import Region
+from outcrop.plan.plan import Sizes
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes.wavefront import levels_worth_trying
+from outcrop.plan.volume import cell_updates
+from outcrop.plan.window import Window
+
+Transfer = TypeVar("Transfer", Read, Write, Copy)
+
+
+class InStep(Generic[Transfer]):
+    """Actions on ranges of planes, handed out piece by piece in step with the updates."""
+
+    def __init__(self, whole: Sequence[Transfer], first: int) -> None:
+        self._whole: list[Transfer] = [one for one in whole if isinstance(one, Copy) or one.cut.cells]
+        self._done = first
+
+    def up_to(self, z_end: int) -> Iterator[Transfer]:
+        """What is left of planes below `z_end`."""
+        for one in self._whole if z_end > self._done else ():
+            z0, z1 = max(one.z0, self._done), min(one.z1, z_end)
+            if z0 < z1:
+                yield replace(one, z0=z0, z1=z1)
+        self._done = max(self._done, z_end)
+
+
+def updates(problem: Problem, zeta0: int, zeta1: int, levels: int, region: Region) -> Iterator[Update]:
+    """One Update, or none where it would find nothing to do."""
+    action = Update(zeta0, zeta1, levels, region)
+    if cell_updates(problem, action):
+        yield action
+
+
+BLOCKS_MOST = 16
+"""Blocks along y that are tried."""
+
+
+def candidates(problem: Problem, budget_bytes: int, window: Callable[[Problem, int, Sizes], Window]) -> Iterable[Sizes]:
+    """For numbers of levels worth trying: the numbers of blocks in y and z that fit the budget and move the least."""
+    for levels in levels_worth_trying(problem.steps):
+        fitting: list[tuple[float, Sizes]] = []
+        for count in range(1, BLOCKS_MOST + 1):
+            sizes = Sizes(levels, problem.planes, diamond=0, block_y=_share(problem.shape[1], count))
+            if most := _largest_block_z(problem, sizes, budget_bytes, window):
+                sizes = replace(sizes, block_z=most)
+                rho_z, rho_y = overlaps(problem, sizes)
+                fitting.append(((1 + rho_z) * (1 + rho_y), sizes))
+        fitting.sort(key=lambda pair: pair[0])
+        for overlap, sizes in fitting[:2]:
+            if overlap < OVERLAP_MOST or levels == 1:
+                yield replace(sizes, slab=min(sizes.slab, max(SLAB_LEAST, 2 * levels)))
+
+
+SLAB_LEAST = 64
+"""Planes of a block that are updated together; reading and writing go on between such slabs."""
+OVERLAP_MOST = 9.0
+"""Blocks so small against their fringe that they touch more than this times their cells are not worth costing."""
+
+
+def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
+    """r bt / bz and r bt / by: how wide the fringe is against the block; 0 for axes that are not cut."""
+    beside_y = problem.radius_y * sizes.levels / sizes.block_y if 0 < sizes.block_y < problem.shape[1] else 0.0
+    beside_z = problem.skew * sizes.levels / sizes.block_z if 0 < sizes.block_z < problem.planes else 0.0
+    return beside_z, beside_y
+
+
+def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int]:
+    """What is read before the first update of each block and written after its last, about a slab of planes each; and
+    how many slabs there are."""
+    rows, planes = sizes.block_y or problem.shape[1], sizes.block_z or problem.planes
+    blocks = -(-problem.shape[1] // rows) * -(-problem.planes // planes)
+    frame = min(problem.shape[1], rows + problem.radius_y * sizes.levels)
+    slabs = blocks * (-(-planes // sizes.slab) + 1)
+    return 2 * blocks * min(planes, sizes.slab) * frame * problem.pitch_bytes, slabs
+
+
+def smallest_window(problem: Problem, window: Callable[[Problem, int, Sizes], Window]) -> Window:
+    """The least memory a pass can do with: one level, blocks of one plane and a share of its rows."""
+    shares = (_share(problem.shape[1], count) for count in range(1, BLOCKS_MOST + 1))
+    sizes = (Sizes(1, 1, diamond=0, block_y=share, block_z=1) for share in shares)
+    return min((window(problem, 1, one) for one in sizes), key=lambda one: one.bytes)
+
+
+def _share(extent: int, count: int) -> int:
+    """Size of `count` equal blocks; 0 for one."""
+    return 0 if count == 1 else -(-extent // count)
+
+
+def _largest_block_z(
+    problem: Problem, sizes: Sizes, budget_bytes: int, window: Callable[[Problem, int, Sizes], Window]
+) -> int:
+    """The size of the fewest equal blocks along z that fit; 0 when none do."""
+
+    def fits(block_z: int) -> bool:
+        return window(problem, sizes.levels, replace(sizes, block_z=block_z)).bytes <= budget_bytes
+
+    if not fits(1):
+        return 0
+    low, high = 1, problem.planes + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return _share(problem.planes, -(-problem.planes // low)) or problem.planes

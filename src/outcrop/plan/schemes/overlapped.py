@@ -1,0 +1,145 @@
+"""Blocks that each compute all they need from level 0, the overlap with their neighbours twice: AL-R.
+
+    level L  |     |___0___|___1___|            A block reads its cells and r L more on each side, updates one radius
+       :     |    /         \\ /     \\           less at every level, and writes its own cells. Blocks do not depend on
+       1     |   /          /\\       \\          each other.
+       0     |  /__________/__\\_______\\
+                           overlap
+
+For d blocked axes and rho = r bt/b: [(1 + 2 rho)^d + 1]/bt words per cell and step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from outcrop.plan.actions import Action, Block, Commit, Copy, Read, Write
+from outcrop.plan.geometry import FAR, Bound, Cut, Region, round_down, round_up
+from outcrop.plan.plan import Pass, Sizes
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes import blocked
+from outcrop.plan.schemes.scheme import Scheme, Volume
+from outcrop.plan.window import Window, slot_bytes
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """How an axis is cut: `size` cells each; a block reads `reach` cells more per level on each side."""
+
+    extent: int
+    reach: int
+    levels: int
+    size: int
+    group: int
+
+    def __iter__(self) -> Iterator[_Range]:
+        return (_Range(self, low, min(self.extent, low + self.size)) for low in range(0, self.extent, self.size))
+
+
+@dataclass(frozen=True)
+class _Range:
+    """Cells low <= i < high that a block owns."""
+
+    blocks: _Blocks
+    low: int
+    high: int
+
+    @property
+    def frame(self) -> tuple[int, int]:
+        """Those it reads."""
+        group, beside = self.blocks.group, self.blocks.reach * self.blocks.levels
+        low, high = round_down(self.low - beside, group), round_up(self.high + beside, group)
+        return max(0, low), min(self.blocks.extent, high)
+
+    @property
+    def bounds(self) -> tuple[Bound, Bound]:
+        """At the last level a block updates just what it owns."""
+        reach, beside = self.blocks.reach, self.blocks.reach * self.blocks.levels
+        return (
+            Bound(self.low - beside, reach) if self.low else Bound(-FAR),
+            Bound(self.high + beside, -reach) if self.high < self.blocks.extent else Bound(FAR),
+        )
+
+
+def _cut(extent: int, reach: int, levels: int, size: int, group: int = 1) -> _Blocks:
+    """Blocks of `size` cells (0: one block), rounded up to whole groups."""
+    return _Blocks(extent, reach, levels, round_up(size, group) or extent, group)
+
+
+def _axes(problem: Problem, levels: int, sizes: Sizes) -> tuple[_Blocks, _Blocks, _Blocks]:
+    nz, ny, _ = problem.shape
+    vector = problem.vector_cells
+    return (
+        _cut(nz, problem.skew, levels, sizes.block_z),
+        _cut(ny, problem.radius_y, levels, sizes.block_y, problem.row_group),
+        _cut(problem.pitch_cells, round_up(problem.radii[2], vector), levels, sizes.block_x, vector),
+    )
+
+
+def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
+    """Slots for all planes of the largest block with its overlap, in both rings."""
+    planes, rows, columns = (_frame_most(axis) for axis in _axes(problem, levels, sizes))
+    return Window((planes, planes), slot_bytes(problem, Cut(0, rows, 0, columns)))
+
+
+def _frame_most(blocks: _Blocks) -> int:
+    """Cells that are enough for every frame."""
+    if blocks.size >= blocks.extent:
+        return blocks.extent
+    most = blocks.size + 2 * blocks.reach * blocks.levels + 2 * (blocks.group - 1)
+    return min(blocks.extent, round_down(most, blocks.group))
+
+
+def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
+    """One pass over all blocks."""
+    actions: list[Action] = []
+    for z, y, x in product(*_axes(problem, levels, sizes)):
+        actions += _block(problem, levels, sizes.slab, z, y, x)
+    actions.append(Commit())
+    return Pass(levels, sizes.slab, window(problem, levels, sizes), tuple(actions))
+
+
+def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _Range) -> Iterator[Action]:
+    """Reads and writes go along with the updates, slab by slab."""
+    skew, frame, (first, last) = problem.skew, Cut(*y.frame, *x.frame), z.frame
+    own = Cut(y.low, y.high, x.low, x.high)
+    yield Block(frame, z.low, z.high, own)
+    (z_low, z_high), (y_low, y_high), (x_low, x_high) = z.bounds, y.bounds, x.bounds
+    region = Region(z_low, z_high, y_low, y_high, x_low, x_high)
+    incoming = blocked.InStep([Read(first, last, frame)], first)
+    beside = skew * (levels - 1)  # beyond these planes nothing is updated
+    rims = blocked.InStep([Copy(max(first, z.low - beside), min(last, z.high + beside), frame)], first)
+    outgoing = blocked.InStep([Write(z.low, z.high, levels, own)], first)
+    zeta_first = max(problem.first_plane, z_low.at(1))
+    zeta_end = skew * (levels - 1) + min(problem.end_plane, z.high)
+    for zeta0 in range(zeta_first, zeta_end, slab) if problem.first_plane < problem.end_plane else ():
+        zeta1 = min(zeta_end, zeta0 + slab)
+        yield from incoming.up_to(min(last, zeta1 + skew))
+        yield from incoming.up_to(min(last, zeta1 + skew + slab))
+        yield from rims.up_to(min(last, zeta1 + skew))
+        yield from blocked.updates(problem, zeta0, zeta1, levels, region)
+        yield from outgoing.up_to(min(last, zeta1 - skew * (levels - 1)))
+    for transfers in (incoming, rims, outgoing):
+        yield from transfers.up_to(last)
+
+
+def volume(problem: Problem, sizes: Sizes) -> Volume:
+    """[(1 + 2 rho)^d + 1]/bt words; computes more by the mean of (1 + 2 rho t/bt)^d over the levels."""
+    rho_z, rho_y = blocked.overlaps(problem, sizes)
+    read = problem.grid_bytes * (1 + 2 * rho_z) * (1 + 2 * rho_y)
+    more = 1 + rho_z + rho_y + 4 / 3 * rho_z * rho_y
+    cells = problem.cells * sizes.levels * more
+    return Volume(read, problem.grid_bytes, cells, *blocked.exposed(problem, sizes))
+
+
+SCHEME = Scheme(
+    "overlapped",
+    window,
+    make_pass,
+    lambda problem, budget_bytes: blocked.candidates(problem, budget_bytes, window),
+    lambda problem: blocked.smallest_window(problem, window),
+    volume,
+    in_place=False,  # a block needs level 0 of cells that its neighbour owns
+)

@@ -1,0 +1,177 @@
+"""Blocks in z, y and x that lean back with the level and are advanced in turn: AL-NR of Midorikawa and Tan.
+
+    z-blocks              A block takes over the fringe that its neighbours below left beside the cuts: the latest
+      └─ x-blocks         two levels of each cell there, one in each ring (skewed_cut.py). Nothing is computed twice.
+           └─ y-blocks    What is left is written when the block is done, the last level of a plane as soon as it is.
+
+Three variants differ in what moves between disk and memory (n: cells of a block, p: parity of the last level):
+
+    full (aio)   all of both arrays that the block touches, in and out        4 (1 + r bt/by) (1 + r bt/bz) / bt words
+    3y           the fringe in y stays in memory: copied to the next block    4 (1 + r bt/bz) / bt
+    5y           of the array for levels of the other parity than the last
+                 only the fringe in z (and x), in and out                     2/bt + 4r/bz
+
+Of the arrays of the paper, the one for the last level's parity is `target` here and the other one `other`; level 0 is
+read from `source`, which stays as it was, so that a pass is a transaction. In place, source and target are the same.
+
+With levels q of parity p the target holds them; reads of a block, by place along (z, y):
+
+              fringe in y        body                  full and 3y also read the array for the other parity over
+    fringe z  carried (full: read)  both parities      the body, where nothing is that anybody needs; 5y leaves that out
+    body z    carried (full: read)  level 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal, TypeAlias
+
+from outcrop.plan.actions import Action, Array, Block, Carry, Commit, Copy, Read, Write
+from outcrop.plan.geometry import Cut, Region, round_up
+from outcrop.plan.plan import Pass, Sizes
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes import blocked
+from outcrop.plan.schemes.scheme import Scheme, Volume
+from outcrop.plan.skewed_cut import SkewedBlock, SkewedCut, cut_axis
+from outcrop.plan.window import Window, slot_bytes
+
+Variant: TypeAlias = Literal["full", "3y", "5y"]
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """How the three axes are cut for passes of so many levels."""
+
+    z: SkewedCut
+    y: SkewedCut
+    x: SkewedCut
+
+
+def cuts(problem: Problem, levels: int, sizes: Sizes) -> Cuts:
+    """The blocks of a pass; in x they lean by whole vectors."""
+    nz, ny, _ = problem.shape
+    reach_x = round_up(problem.radii[2], problem.vector_cells)
+    block_x = round_up(sizes.block_x, problem.vector_cells)
+    return Cuts(
+        cut_axis(nz, problem.radius_z, problem.skew, levels, sizes.block_z),
+        cut_axis(ny, problem.radius_y, problem.radius_y, levels, sizes.block_y, problem.row_group),
+        cut_axis(problem.pitch_cells, 0, reach_x, levels, block_x, problem.vector_cells),
+    )
+
+
+def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
+    """Slots for all planes of the largest block, in both rings."""
+    cut = cuts(problem, levels, sizes)
+    planes = cut.z.frame_most
+    return Window((planes, planes), slot_bytes(problem, Cut(0, cut.y.frame_most, 0, cut.x.frame_most)))
+
+
+def make_pass(variant: Variant, problem: Problem, levels: int, sizes: Sizes) -> Pass:
+    """One pass over all blocks."""
+    cut = cuts(problem, levels, sizes)
+    actions: list[Action] = []
+    for z, x, y in product(cut.z.blocks, cut.x.blocks, cut.y.blocks):
+        actions += _BlockPass(variant, problem, levels, z, y, x).actions(sizes.slab)
+    actions.append(Commit())
+    uses_other = any(isinstance(action, Read | Write) and action.array == "other" for action in actions)
+    return Pass(levels, sizes.slab, window(problem, levels, sizes), tuple(actions), uses_other=uses_other)
+
+
+class _BlockPass:
+    """One block: what it reads, updates and writes."""
+
+    def __init__(
+        self, variant: Variant, problem: Problem, levels: int, z: SkewedBlock, y: SkewedBlock, x: SkewedBlock
+    ) -> None:
+        self.variant, self.problem, self.levels = variant, problem, levels
+        self.z, self.y, self.x = z, y, x
+        self.planes = z.frame()
+
+    def actions(self, slab: int) -> Iterator[Action]:
+        """Reads and writes go along with the updates, slab by slab."""
+        problem, levels, skew = self.problem, self.levels, self.problem.skew
+        own_z, last = self.z.own(), self.planes[1]
+        yield Block(Cut(*self.y.frame(), *self.x.frame()), *own_z, Cut(*self.y.own(), *self.x.own()))
+        yield from self._carries()
+        incoming = blocked.InStep(list(self._reads()), self.planes[0])
+        rims = blocked.InStep([Copy(*self.z.body(1), Cut(*self.y.body(1), *self.x.body(1)))], self.planes[0])
+        outgoing = blocked.InStep(list(self._writes()), self.planes[0])
+        first, end = max(problem.first_plane, own_z[0]), min(problem.end_plane + skew * (levels - 1), own_z[1])
+        for zeta0 in range(first, end, slab) if problem.first_plane < problem.end_plane else ():
+            zeta1 = min(end, zeta0 + slab)
+            yield from incoming.up_to(zeta1 + skew)
+            yield from incoming.up_to(zeta1 + skew + slab)
+            yield from rims.up_to(zeta1 + skew)
+            yield from blocked.updates(problem, zeta0, zeta1, levels, self._region())
+            yield from outgoing.up_to(min(last, zeta1 - skew * (levels - 1)))
+        for transfers in (incoming, rims, outgoing):
+            yield from transfers.up_to(last)
+
+    def _region(self) -> Region:
+        (y_low, y_high), (x_low, x_high) = self.y.bounds(), self.x.bounds()
+        return Region(y_low=y_low, y_high=y_high, x_low=x_low, x_high=x_high)
+
+    def _array(self, parity: int) -> Array:
+        return "target" if parity == self.levels % 2 else "other"
+
+    def _carries(self) -> Iterator[Action]:
+        if self.variant != "full" and not self.y.is_first:
+            for parity in (0, 1):
+                if (cut := Cut(*self.y.fringe(parity), *self.x.span(parity))).cells:
+                    yield Carry(*self.z.span(parity), cut, parity)
+
+    def _reads(self) -> Iterator[Read]:
+        """Level 0 of the body, then what earlier blocks have left; the odd array whole, but for 5y."""
+        z, y, x = self.z, self.y, self.x
+        yield Read(*z.body(0), Cut(*y.body(0), *x.body(0)))
+        for parity in (0, 1):
+            array = self._array(parity)
+            rows = y.span(parity) if self.variant == "full" else y.body(parity)
+            if parity == 1 and self.variant != "5y":
+                yield Read(*z.span(1), Cut(*rows, *x.span(1)), array, 1)
+                continue
+            yield Read(*z.fringe(parity), Cut(*rows, *x.span(parity)), array, parity)
+            yield Read(*z.body(parity), Cut(*rows, *x.fringe(parity)), array, parity)
+            if self.variant == "full":
+                yield Read(*z.body(parity), Cut(*y.fringe(parity), *x.body(parity)), array, parity)
+
+    def _writes(self) -> Iterator[Write]:
+        """All that later blocks, or the next pass, will look for."""
+        z, y, x = self.z, self.y, self.x
+        final = self.levels % 2
+        for parity in (final, 1 - final):
+            array = self._array(parity)
+            rows = y.span(parity) if self.variant == "full" else y.left_below(parity)
+            if self.variant == "5y" and parity != final:
+                yield Write(*z.next_fringe(parity), parity, Cut(*rows, *x.span(parity)), array)
+                yield Write(*z.left_below(parity), parity, Cut(*rows, *x.next_fringe(parity)), array)
+            else:
+                yield Write(*z.span(parity), parity, Cut(*rows, *x.span(parity)), array)
+
+
+def volume(variant: Variant, problem: Problem, sizes: Sizes) -> Volume:
+    """The words of the table above, times the cells."""
+    rho_z, rho_y = blocked.overlaps(problem, sizes)
+    arrays = {
+        "full": 2 * (1 + rho_y) * (1 + rho_z),
+        "3y": 2 * (1 + rho_z),
+        "5y": 1 + 2 * rho_z,
+    }[variant]
+    moved = problem.grid_bytes * arrays
+    return Volume(moved, moved, problem.cells * sizes.levels, *blocked.exposed(problem, sizes))
+
+
+def _variant(name: Variant) -> Scheme:
+    return Scheme(
+        f"skewed-{name}",
+        window,
+        lambda problem, levels, sizes: make_pass(name, problem, levels, sizes),
+        lambda problem, budget_bytes: blocked.candidates(problem, budget_bytes, window),
+        lambda problem: blocked.smallest_window(problem, window),
+        lambda problem, sizes: volume(name, problem, sizes),
+    )
+
+
+FULL, THREE_Y, FIVE_Y = _variant("full"), _variant("3y"), _variant("5y")

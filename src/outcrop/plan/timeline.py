@@ -1,0 +1,132 @@
+"""What goes on when, during a pass: the model behind predicted seconds, and the time line that is drawn.
+
+One thread takes the actions in order. Transfers are only begun by it; they go on, reads and writes side by side, while
+it updates. An update waits for the planes it reads:
+
+    read    |0 |1 |2 |3
+    update     |0  |1  |2  |3         the first has nothing to hide behind; later ones are late only where
+    write          |0  |1  |2  |3     transfers take longer than updates
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from outcrop.plan.actions import Commit, Copy, Read, Update, Write
+from outcrop.plan.machine import Device, Machine
+from outcrop.plan.plan import Pass
+from outcrop.plan.problem import Problem
+from outcrop.plan.volume import cell_updates, transfer_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something that goes on from `start` to `end` (seconds): "read", "update", "write" or "flush"."""
+
+    what: str
+    start: float
+    end: float
+
+
+def timeline(problem: Problem, one: Pass, machine: Machine, cells_per_second: float) -> Iterator[Span]:
+    """Spans of one pass in order of their ends, checksums left out."""
+    transfers = _Transfers(machine.device)
+    for action in one.actions:
+        match action:
+            case Read():
+                transfers.begin_read(action.z0, action.z1, transfer_bytes(problem, action))
+            case Write():
+                transfers.begin_write(transfer_bytes(problem, action))
+            case Copy():
+                yield from transfers.wait_for(action.z1)
+            case Update():
+                yield from transfers.wait_for(min(problem.planes, action.zeta1 + problem.radius_z))
+                start = transfers.now
+                yield from transfers.go_on(cell_updates(problem, action) / cells_per_second)
+                yield Span("update", start, transfers.now)
+            case Commit():
+                yield from transfers.finish()
+                yield Span("flush", transfers.now, transfers.now + machine.device.seconds_flush)
+            case _:
+                pass
+
+
+class _Transfers:
+    """What has been asked of the device and is not done yet; `now` is the time of the thread that asks."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._reads: deque[tuple[float, int, float]] = deque()  # (first plane, end, bytes left), in order
+        self._read = self._written = 0.0  # bytes left of each
+        self.now = 0.0
+
+    def begin_read(self, z0: int, z1: int, count: int) -> None:
+        self._reads.append((z0, z1, count))
+        self._read += count
+
+    def begin_write(self, count: int) -> None:
+        self._written += count
+
+    def wait_for(self, z_end: int) -> Iterator[Span]:
+        """Until planes below `z_end` have arrived, and with them all that was asked for before."""
+        needed = before = 0.0
+        for z0, z1, count in self._reads:
+            if z0 < z_end:
+                needed = before + count * min(1.0, (z_end - z0) / (z1 - z0))
+            before += count
+        end = self._read - needed
+        while self._read - end > 1e-9 * needed:
+            fastest = self._device.read_bytes_per_second
+            each = self._device.mixed_bytes_per_second / 2 if self._written > 0 else fastest
+            seconds = (self._read - end) / each
+            yield from self.go_on(min(seconds, self._written / each) if self._written > 0 else seconds)
+
+    def go_on(self, seconds: float) -> Iterator[Span]:
+        """Let transfers go on for so long."""
+        end = self.now + seconds
+        while seconds > 0 and (self._read > 0 or self._written > 0):
+            step, read, written = self._step(seconds)
+            if read:
+                yield Span("read", self.now, self.now + step)
+            if written:
+                yield Span("write", self.now, self.now + step)
+            self._take(read, written)
+            self.now += step
+            seconds -= step
+        self.now = end
+
+    def finish(self) -> Iterator[Span]:
+        """Let everything end."""
+        while self._read > 0 or self._written > 0:
+            step, _, _ = self._step(float("inf"))
+            yield from self.go_on(step)
+
+    def _step(self, seconds: float) -> tuple[float, float, float]:
+        """The time until one of both directions ends, at most `seconds`, and what both move meanwhile."""
+        device = self._device
+        if self._read > 0 and self._written > 0:
+            each = device.mixed_bytes_per_second / 2
+            step = min(seconds, self._read / each, self._written / each)
+            return step, each * step, each * step
+        if self._read > 0:
+            step = min(seconds, self._read / device.read_bytes_per_second)
+            return step, device.read_bytes_per_second * step, 0.0
+        step = min(seconds, self._written / device.write_bytes_per_second)
+        return step, 0.0, device.write_bytes_per_second * step
+
+    def _take(self, read: float, written: float) -> None:
+        self._read = _rest(self._read, read)
+        self._written = _rest(self._written, written)
+        while self._reads and read > 0:
+            z0, z1, count = self._reads.popleft()
+            if count > read * (1 + 1e-9):
+                self._reads.appendleft((z1 - (z1 - z0) * (count - read) / count, z1, count - read))
+                return
+            read -= count
+
+
+def _rest(whole: float, part: float) -> float:
+    """`whole` - `part`, and nothing where only rounding is left."""
+    return whole - part if whole - part > 1e-6 * part else 0.0
