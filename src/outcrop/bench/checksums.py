@@ -21,7 +21,7 @@ def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) ->
     """
     prepared = open_simulation(directory, memory=budget_bytes).prepare(steps)
     state = open_state(directory)
-    arrays = [[Path(file) for file in state.files(array)] for array in (0, 1)]
+    arrays = [state.files(array) for array in (0, 1)]
 
     def seconds(checksum: bool) -> float:
         with Engine(prepared, arrays[0], arrays[1], state.layout, checksum=checksum) as engine:

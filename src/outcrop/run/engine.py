@@ -23,6 +23,7 @@ from outcrop.plan.plan import Plan
 from outcrop.plan.planner import find_scheme, make_plan, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.run.layout import PlaneLayout
+from outcrop.run.region import ShardFile
 from outcrop.tiers import discover, measure
 from outcrop.tiers.update_rate import UpdateRateMeter
 
@@ -100,8 +101,8 @@ class Engine:
     def __init__(
         self,
         prepared: Prepared,
-        array_a: Sequence[Path],
-        array_b: Sequence[Path],
+        array_a: Sequence[Path | ShardFile],
+        array_b: Sequence[Path | ShardFile],
         layout: PlaneLayout,
         io: str = "auto",
         checksum: bool = True,
@@ -110,7 +111,8 @@ class Engine:
         self._plan = plan
         self._first_files = (0, len(array_a) if array_b else 0)
         self._planes_per_file = layout.shard_planes
-        self._store = _core.Store([str(path) for path in (*array_a, *array_b)], backend=io, direct=True, writable=True)
+        files = [str(file) if isinstance(file, Path) else file for file in (*array_a, *array_b)]
+        self._store = _core.Store(files, backend=io, direct=True, writable=True)
         self._executor = _core.make_executor(
             prepared.problem,
             plan.sizes,
