@@ -24,8 +24,8 @@ class Mapping {
   explicit Mapping(const File &file) : size_(file.size()) {
     if (size_ == 0) return;
     const int protection = PROT_READ | (file.writable() ? PROT_WRITE : 0);
-    void *start = mmap(nullptr, size_, protection, MAP_SHARED, file.buffered_descriptor(),
-                       static_cast<off_t>(file.begin()));
+    void *start =
+        mmap(nullptr, size_, protection, MAP_SHARED, file.buffered_descriptor(), static_cast<off_t>(file.begin()));
     if (start == MAP_FAILED) throw StorageError("map", file.path(), 0, size_, errno);
     start_ = static_cast<std::byte *>(start);
   }

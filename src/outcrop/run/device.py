@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +26,10 @@ from outcrop.run.signatures import find_signature
 class Device(Home):
     """See Home. The manifest is in the header; the kernel's exclusive opening is the lock."""
 
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._found: dict[tuple[str, int], Path] = {}
+
     def read(self) -> Manifest:
         """See Home."""
         with opened(self.path, os.O_RDONLY) as handle:
@@ -34,6 +38,7 @@ class Device(Home):
     def store(self, manifest: Manifest) -> None:
         """See Home."""
         try:
+            device_use.require_writable(self.path)
             with opened(self.path, os.O_RDWR) as handle:
                 header = self._header(handle)
                 if header.identity != manifest.identity:
@@ -46,35 +51,29 @@ class Device(Home):
 
     def files(self, manifest: Manifest, array: int) -> Sequence[Region]:
         """See Home: regions of the devices."""
-        devices = [str(self.path), *manifest.directories[1:]]
-        shares = [regions(manifest, index, device) for index, device in enumerate(devices)]
+        devices = [self.path, *self._others(manifest)]
+        shares = [regions(manifest, index, str(device)) for index, device in enumerate(devices)]
         shards = manifest.layout.shards
         return [shares[shard % len(devices)][array, shard] for shard in range(shards)]
 
     def check(self, manifest: Manifest) -> None:
-        """See Home. Devices are known by their headers; their names may have changed."""
+        """See Home."""
         for index, path in enumerate([self.path, *self._others(manifest)]):
-            try:
-                with opened(path, os.O_RDONLY) as handle:
-                    size, header = device_use.size_of(handle), _read(handle, path) if index else None
-            except InputError as error:
-                raise StorageError(f"the run in {self.path} is not whole: {error}") from None
-            if index and (header is None or header.kind != MEMBER or _share(header) != (manifest.identity, index)):
-                raise StorageError(
-                    f"{path} does not hold share {index} of the run in {self.path}; if devices have other names now, "
-                    "link the old name to the new one"
-                )
+            with opened(path, os.O_RDONLY) as handle:
+                size = device_use.size_of(handle)
             if size < (needed := needed_bytes(manifest, index)):
                 raise StorageError(f"{path} has {size} bytes, {needed} belong there")
 
     def hold(self) -> list[int]:
         """See Home. Refused too when someone has made anything else of a device since."""
         handles: list[int] = []
+        self._found.clear()
         try:
             handles.append(device_use.claim(self.path))
             manifest = self._manifest(self._header(handles[0]))
             others = self._others(manifest)
-            handles += [device_use.claim(path) for path in others]
+            for path in others:
+                handles.append(device_use.claim(path))
             self.check(manifest)
             for path, handle in zip([self.path, *others], handles, strict=True):
                 if found := signature_on(path, handle):
@@ -108,12 +107,18 @@ class Device(Home):
     def _manifest(self, header: Header) -> Manifest:
         if header.kind != RUN:
             run = member_of(header).get("run")
-            raise InputError(f"{self.path} holds a share of the run in {run}; name that device")
+            raise InputError(f"{self.path} holds a share of a run; name its first device ({run} when it was made)")
         return parse_manifest(header.text, self.path)
 
-    @staticmethod
-    def _others(manifest: Manifest) -> list[Path]:
-        return [Path(name) for name in manifest.directories[1:]]
+    def _others(self, manifest: Manifest) -> list[Path]:
+        """The further devices. They are known by their headers: names may change when a machine starts again."""
+        paths = []
+        for index, name in enumerate(manifest.directories[1:], start=1):
+            share = (manifest.identity, index)
+            if share not in self._found:
+                self._found[share] = _find_share(share, Path(name))
+            paths.append(self._found[share])
+        return paths
 
 
 def regions(manifest: Manifest, index: int, device: str) -> dict[tuple[int, int], Region]:
@@ -161,9 +166,14 @@ def opened(path: Path, flags: int) -> Iterator[int]:
         os.close(handle)
 
 
-def _share(header: Header) -> tuple[object, object]:
-    member = member_of(header)
-    return member.get("identity"), member.get("index")
+def _find_share(share: tuple[str, int], name: Path) -> Path:
+    """The device with this share (identity of the run, index): the one of that name, or else any other there is."""
+    for path in (name, *device_use.all_devices()):
+        with suppress(InputError), opened(path, os.O_RDONLY) as handle:
+            header = _read(handle, path)
+            if header and (header.identity, member_of(header).get("index")) == share:
+                return path
+    raise StorageError(f"share {share[1]} of the run is missing: it was on {name}, and is on no block device now")
 
 
 def _read(handle: int, path: Path) -> Header | None:

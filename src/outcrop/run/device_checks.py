@@ -100,7 +100,10 @@ def _check_member(device: Path, header: Header, force: bool) -> None:
     if _is_alive(member):
         raise InputError(f"{device} belongs to another run, in {member.get('run')}; give another device")
     if not force:
-        raise InputError(f"{device} holds planes of a run that is gone; replace them with --force")
+        raise InputError(
+            f"{device} holds a share of a run whose first device, {member.get('run')}, is not there any more under "
+            "this name; replace it with --force"
+        )
 
 
 def _is_alive(member: dict[str, object]) -> bool:

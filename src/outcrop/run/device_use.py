@@ -74,6 +74,11 @@ def identity_of(path: Path) -> str:
     return _number(path) or str(path.resolve())
 
 
+def all_devices() -> list[Path]:
+    """The block devices of this machine, by name."""
+    return [Path("/dev") / name.replace("!", "/") for name in sorted(_names(SYS / "class" / "block"))]
+
+
 def find_use(number: str) -> str:
     """What uses the device with `number` ("major:minor") or a partition of it; "" when nothing is known."""
     disk = SYS / "dev" / "block" / number
