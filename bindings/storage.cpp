@@ -3,13 +3,17 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <variant>
 #include <vector>
 
 #include "bind.hpp"
@@ -86,10 +90,23 @@ Faults to_faults(const std::map<std::string, double> &values) {
   return faults;
 }
 
-std::unique_ptr<Store> make_store(const std::vector<std::string> &paths, const std::string &backend, bool direct,
-                                  bool writable, const std::map<std::string, double> &faults, std::size_t depth) {
+// A whole file, or (path, first byte, bytes) of a part of one.
+using Part = std::tuple<std::string, std::uint64_t, std::uint64_t>;
+using FileName = std::variant<std::string, Part>;
+
+FileSpec to_spec(const FileName &name, bool writable) {
+  if (const auto *path = std::get_if<std::string>(&name)) return {*path, writable};
+  const auto &[path, begin, size] = std::get<Part>(name);
+  if (size == 0) throw InputError("a part of " + path + " must have at least one byte");
+  return {path, writable, begin, size};
+}
+
+std::unique_ptr<Store> make_store(const std::vector<FileName> &names, const std::string &backend, bool direct,
+                                  bool writable, const std::map<std::string, double> &faults, std::size_t depth,
+                                  std::size_t scratch) {
   std::vector<FileSpec> files;
-  for (const std::string &path : paths) files.push_back({path, writable});
+  for (const FileName &name : names) files.push_back(to_spec(name, writable));
+  for (std::size_t i = 0; i < scratch && i < files.size(); ++i) files[files.size() - 1 - i].scratch = true;
   StoreOptions options;
   options.direct = direct;
   options.depth = depth;
@@ -136,7 +153,8 @@ void bind_storage(nb::module_ &module) {
              "Zeroed bytes in huge pages where there are any, aligned for direct I/O, resident when first touched.");
   nb::class_<Store>(module, "Store", "Open files and the way bytes move between them and memory.")
       .def(nb::new_(&make_store), nb::arg("files"), nb::arg("backend") = "auto", nb::arg("direct") = true,
-           nb::arg("writable") = false, nb::arg("faults") = std::map<std::string, double>(), nb::arg("depth") = 64)
+           nb::arg("writable") = false, nb::arg("faults") = std::map<std::string, double>(), nb::arg("depth") = 64,
+           nb::arg("scratch") = 0)
       .def("read_into", &read_into, nb::arg("file"), nb::arg("offset"), nb::arg("array"),
            "Fills a contiguous array from the file with that number. Raises StorageError. Not while a run is at work.")
       .def("write_from", &write_from, nb::arg("file"), nb::arg("offset"), nb::arg("array"),
@@ -147,7 +165,7 @@ void bind_storage(nb::module_ &module) {
       .def_prop_ro("direct", &Store::direct, "Whether all files bypass the page cache.")
       .def_prop_ro("alignment", &Store::alignment, "Bytes to which direct transfers are aligned; 1 if there are none.")
       .def_prop_ro("note", &Store::note, "What could not be had as preferred, and why; empty if nothing.")
-      .def_prop_ro("paths", &paths, "Paths of the files, by number.");
+      .def_prop_ro("paths", &paths, "Paths of the files, by number; with the first byte for parts.");
 }
 
 }  // namespace outcrop

@@ -2,6 +2,7 @@
 
 project = "Outcrop"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
+myst_heading_anchors = 2
 html_theme = "alabaster"
 html_title = "Outcrop"
 exclude_patterns = ["_build"]

@@ -16,7 +16,7 @@ from outcrop.errors import CorruptionError, StorageError
 from outcrop.language.compile import compile_kernel
 from outcrop.language.library import STENCILS, find_stencil
 from outcrop.language.stencil import Field, Parameter, Stencil
-from outcrop.plan.plan import Plan
+from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
@@ -94,6 +94,25 @@ def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
         execute(tmp_path, stencil, plan, initial, 2, "auto", damage)
 
 
+def test_no_flipped_bit_goes_unnoticed_in_blocks(tmp_path: Path) -> None:
+    """Protects what a pass in blocks keeps on disk for itself, too: a run with a flipped bit stops, or the bit was
+    padding and changed nothing."""
+    stencil, problem, _ = small_run()
+    plan = build(problem, SCHEMES["wavefront"], Sizes(4, 3, 2, block_y=12), MACHINE, assumed_rate)
+    assert plan.faces_rows > 0
+    initial = np.random.default_rng(4).random(problem.shape).astype(problem.dtype)
+    right, said = advance(stencil, initial, {}, problem.steps), []
+    for number in range(0, 400, 9):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        try:
+            result, _ = execute(folder, stencil, plan, initial, 2, "threads", faults={"flip_at": number})
+            assert np.array_equal(result, right)
+        except CorruptionError as error:
+            said.append(str(error))
+    assert any("rows between blocks of plane" in text for text in said), said
+
+
 @pytest.mark.parametrize("faults", [{"error_at": 7, "seed": 1}, {"full_after_bytes": 20000}])
 def test_a_failed_transfer_is_named(tmp_path: Path, faults: dict[str, float]) -> None:
     """Protects that an I/O error or a full disk stops the run with file, offset and length."""
@@ -112,8 +131,6 @@ def test_short_and_repeated_transfers_are_completed(tmp_path: Path) -> None:
 
 
 def small_run() -> tuple[Stencil, Problem, Plan]:
-    from outcrop.plan.plan import Sizes
-
     stencil = find_stencil("heat7")
     layout = make_layout((20, 40, 50), "float32")
     problem = Problem(

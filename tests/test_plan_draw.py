@@ -38,7 +38,8 @@ def holds(patch: Patch, x: float, y: float) -> bool:
 @st.composite
 def built(draw: st.DrawFn) -> Plan:
     problem = draw(problems(max_extent=16, max_steps=8))
-    return build(problem, find_scheme("wavefront"), draw(sizes_for(problem)), WITHOUT_CHECKSUM, assumed_rate)
+    sizes = replace(draw(sizes_for(problem)), block_y=0)
+    return build(problem, find_scheme("wavefront"), sizes, WITHOUT_CHECKSUM, assumed_rate)
 
 
 @given(built())
@@ -48,6 +49,9 @@ def test_slabs_cover_every_update_once(plan: Plan) -> None:
     for one in plan.passes:
         patches = slab_patches(problem, one)
         planes = problem.end_plane - problem.first_plane
+        if problem.shape[1] <= 2 * problem.radius_y:  # all rows are rim: there is nothing to update
+            assert not patches
+            continue
         assert sum(map(area, patches)) == planes * one.levels
         for z in range(problem.first_plane, problem.end_plane):
             for level in range(1, one.levels + 1):

@@ -15,7 +15,6 @@ import pytest
 from outcrop import _core
 from outcrop.errors import InputError, StorageError
 from outcrop.run import creation as creation_module
-from outcrop.run import state as state_module
 from outcrop.run.creation import created_state
 from outcrop.run.manifest import FORMAT, MANIFEST, Manifest, Settings, read_manifest
 from outcrop.run.state import State, open_state
@@ -85,7 +84,7 @@ def test_a_commit_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeyp
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(state_module.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageError, match=r"manifest\.json.*No space left"):
         state.commit(5)
     monkeypatch.undo()
@@ -107,7 +106,7 @@ def test_a_commit_flushes_before_and_after_its_rename(tmp_path: Path, monkeypatc
         events.append(f"rename {target.name}")
         return rename(self, target)
 
-    monkeypatch.setattr(state_module.os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "fsync", note_fsync)
     monkeypatch.setattr(Path, "replace", note_rename)
     state.commit(0)
     assert events == ["fsync manifest.json.tmp", "rename manifest.json", "fsync run.oc", "rename u"]

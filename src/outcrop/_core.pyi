@@ -26,15 +26,18 @@ class Store:
 
     def __init__(
         self,
-        files: Sequence[str],
+        files: Sequence[str | tuple[str, int, int]],
         backend: str = "auto",
         direct: bool = True,
         writable: bool = False,
         faults: Mapping[str, float] = ...,
         depth: int = 64,
+        scratch: int = 0,
     ) -> None:
-        """Open existing files; raises InputError for a backend that does not work here, StorageError for a file.
+        """Open existing files, or parts of them as (path, first byte, bytes). The last `scratch` of them are never
+        made durable.
 
+        Raises InputError for a backend that does not work here, StorageError for a file.
         `faults` makes the store misbehave, repeatably, for tests. Rates per transfer: error_rate, again_rate,
         short_rate, flip_rate (reads). Counts: seed, error_at, flip_at (number of the transfer), flush_error_at,
         full_after_bytes, latency_microseconds.
@@ -70,7 +73,7 @@ class Store:
 
     @property
     def paths(self) -> list[str]:
-        """Paths of the files, by number."""
+        """Paths of the files, by number; with the first byte for parts."""
 
 class Executor:
     """Runs the actions of passes; owns the window, the threads and the thread that transfers planes."""

@@ -105,6 +105,33 @@ TEST_P(Contract, FilesAreApart) {
   EXPECT_EQ(store_->path(1), specs_[1].path);
 }
 
+TEST_P(Contract, PartsAreReachedAndNothingBesideThem) {
+  fill(out_, file_bytes, 5);
+  EXPECT_EQ(move_one({true, 0, 0, out_, file_bytes, 1}), static_cast<std::int64_t>(file_bytes));
+  store_.reset();
+  specs_ = {{specs_[0].path, true, 2 * page, 3 * page}, {specs_[0].path, true, 5 * page, 2 * page + 100}};
+  open();
+  fill(in_, 3 * page, 6);
+  EXPECT_EQ(move_one({true, 0, 0, in_, 3 * page, 2}), static_cast<std::int64_t>(3 * page));
+  EXPECT_EQ(move_one({true, 1, 2 * page, in_, 100, 3}), 100) << "the end of a part need not be aligned";
+  if (!in_memory()) {
+    EXPECT_EQ(move_one({true, 0, 2 * page, out_, 2 * page, 4}), -EBADF) << "wrote behind a part";
+    EXPECT_EQ(move_one({true, 0, ~std::uint64_t{0} - page + 1, out_, page, 5}), -EBADF) << "wrapped around";
+  }
+  EXPECT_EQ(move_one({false, 1, 0, in_ + 3 * page, page, 6}), static_cast<std::int64_t>(page));
+  EXPECT_EQ(store_->files()[1].size(), 2 * page + 100);
+  store_->flush();
+  if (in_memory()) return;
+  EXPECT_EQ(store_->path(1), specs_[0].path + " (from byte 20480)");
+  EXPECT_EQ(std::memcmp(in_ + 3 * page, out_ + 5 * page, page), 0);
+  std::memcpy(out_ + 2 * page, in_, 3 * page);
+  std::memcpy(out_ + 7 * page, in_, 100);
+  std::ifstream file(specs_[0].path, std::ios::binary);
+  std::vector<char> seen(file_bytes);
+  file.read(seen.data(), static_cast<std::streamsize>(seen.size()));
+  EXPECT_EQ(std::memcmp(seen.data(), out_, file_bytes), 0) << "something beside the parts was changed";
+}
+
 TEST_P(Contract, TakesWhatIsNotAligned) {
   fill(out_, 3 * page, 3);
   EXPECT_EQ(move_one({true, 0, 0, out_, 3 * page, 1}), static_cast<std::int64_t>(3 * page));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "outcrop/base/error.hpp"
+#include "outcrop/storage/crc32c.hpp"
 
 namespace outcrop {
 namespace {
@@ -47,6 +48,7 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, outcrop_ker
     traverse_.sum_into(&source_sums_.emplace(grid), &target_sums_.emplace(grid));
     checked_.resize(static_cast<std::size_t>(grid.nz));
     expected_.resize(static_cast<std::size_t>(grid.nz));
+    face_sums_.resize(static_cast<std::size_t>(2 * grid.nz));
   }
   if (store_ != nullptr) {
     PumpOptions pump_options;
@@ -128,6 +130,12 @@ void Executor::perform(const WriteAction &action) {
     const Timer timer(counters_.seconds_checksum);
     for (long z = action.z0; z < action.z1; ++z) finish_record(z, action.level);
   }
+  if (action.array == Array::faces && source_sums_) {
+    const Timer timer(counters_.seconds_checksum);
+    team_.for_each(action.z1 - action.z0, [&](long i) {
+      face_sums_[face_index(action.level, action.z0 + i)] = sum_face(action.level, action.z0 + i, action.cut);
+    });
+  }
   for (long z = action.z0; z < action.z1; ++z) transfer(true, action.array, action.level, z, action.cut);
 }
 
@@ -151,6 +159,31 @@ void Executor::wait_for_reads(long z0, long z1) {
       if (source_sums_ && std::exchange(entry.has_tail, false))
         std::memcpy(&expected_[static_cast<std::size_t>(z)], window_.tail(0, z), sizeof expected_[0]);
     }
+  check_faces(z0, z1);
+}
+
+std::uint32_t Executor::sum_face(long level, long z, const Cut &cut) const {
+  const auto bytes = static_cast<std::size_t>(cut.rows()) * window_.pitch_bytes();
+  return crc32c({window_.cell(level, z, cut.y0, cut.x0), bytes});
+}
+
+// Faces come back as they were written, in the same pass, so their checksums need not leave memory.
+void Executor::check_faces(long z0, long z1) {
+  if (!source_sums_) return;
+  for (const long level : {0, 1}) {
+    std::atomic<long> bad{z1};
+    const auto check = [&](long i) {
+      Slot &entry = slot(level, z0 + i);
+      if (entry.z != z0 + i || entry.face.empty()) return;
+      const Cut face = std::exchange(entry.face, Cut{});
+      if (sum_face(level, z0 + i, face) != face_sums_[face_index(level, z0 + i)]) bad = z0 + i;
+    };
+    const auto has_face = [&](long z) { return slot(level, z).z == z && !slot(level, z).face.empty(); };
+    bool any = false;
+    for (long z = z0; z < z1 && !any; ++z) any = has_face(z);
+    if (any) team_.for_each(z1 - z0, check);
+    if (bad < z1) report_corruption(Array::faces, level, bad);
+  }
 }
 
 void Executor::wait_for_writes(long level, long z0, long z1) {
@@ -167,7 +200,7 @@ void Executor::check_planes(long z0, long z1) {
     const auto place = static_cast<std::size_t>(z);
     if (checked_[place] || !source_sums_->is_whole(z)) continue;
     checked_[place] = true;
-    if (source_sums_->value(z) != expected_[place]) report_corruption(z);
+    if (source_sums_->value(z) != expected_[place]) report_corruption(Array::source, 0, z);
   }
 }
 
@@ -227,6 +260,7 @@ void Executor::submit(Slot &entry, Request request) {
 void Executor::transfer(bool write, Array array, long level, long z, const Cut &cut) {
   Slot &entry = slot(level, z);
   entry.z = z;
+  if (!write && array == Array::faces) entry.face = cut;
   entry.has_tail = entry.has_tail || (array == Array::source && has_tail(array, cut));
   Request whole = request(array, level, z, cut);
   whole.write = write;
@@ -275,10 +309,12 @@ Request Executor::request(Array array, long level, long z, const Cut &cut) const
   return result;
 }
 
-void Executor::report_corruption(long z) const {
-  const Request read = request(Array::source, 0, z, whole_plane(grid_));
-  throw CorruptionError("checksum of plane " + std::to_string(z) + " does not match: " + store_->path(read.file) +
-                        ", offset " + std::to_string(read.offset) + ", length " + std::to_string(grid_.plane_bytes));
+void Executor::report_corruption(Array array, long level, long z) const {
+  const bool is_face = array == Array::faces;
+  const Request read = request(array, level, z, is_face ? Cut{0, 0, 0, grid_.pitch_cells()} : whole_plane(grid_));
+  throw CorruptionError("checksum of " + std::string(is_face ? "rows between blocks of plane " : "plane ") +
+                        std::to_string(z) + " does not match: " + store_->path(read.file) + ", offset " +
+                        std::to_string(read.offset) + ", length " + std::to_string(grid_.plane_bytes));
 }
 
 }  // namespace outcrop

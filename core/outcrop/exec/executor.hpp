@@ -86,6 +86,7 @@ class Executor {
     long z = -1;
     Ticket reading = no_ticket, writing = no_ticket;
     bool has_tail = false;  // what is being read ends with the checksum of the source
+    Cut face;               // the part of it that is a face
   };
 
   void perform(const BlockAction &action);
@@ -108,7 +109,10 @@ class Executor {
   void submit(Slot &entry, Request request);
   void transfer(bool write, Array array, long level, long z, const Cut &cut);
   Request request(Array array, long level, long z, const Cut &cut) const;
-  [[noreturn]] void report_corruption(long z) const;
+  std::uint32_t sum_face(long level, long z, const Cut &cut) const;
+  static std::size_t face_index(long level, long z) { return static_cast<std::size_t>(2 * z + (level & 1)); }
+  void check_faces(long z0, long z1);
+  [[noreturn]] void report_corruption(Array array, long level, long z) const;
 
   const Grid grid_;
   const ExecutorOptions options_;
@@ -117,8 +121,9 @@ class Executor {
   Team team_;
   Traverse traverse_;
   std::optional<PlaneSums> source_sums_, target_sums_;
-  std::vector<std::uint32_t> expected_;  // checksums that came with the planes of the source
-  std::vector<bool> checked_;            // whether they have been compared
+  std::vector<std::uint32_t> expected_;   // checksums that came with the planes of the source
+  std::vector<bool> checked_;             // whether they have been compared
+  std::vector<std::uint32_t> face_sums_;  // checksums of the faces this pass has written, by plane and parity
   Store *const store_;
   std::array<std::vector<Slot>, 2> slots_;
   std::unique_ptr<Pump> pump_;  // last: its thread ends before the window goes

@@ -41,19 +41,25 @@ std::string reason_against(const Backend &backend) {
   }
 }
 
+std::uint64_t size_of(const FileSpec &spec) {
+  if (spec.size > 0) return spec.size;
+  try {
+    return File::open(spec.path, false, false).size();
+  } catch (const StorageError &) {  // it stands for no file: it grows as it is written
+    return 0;
+  }
+}
+
 std::unique_ptr<Store> open_with(const Backend &backend, const std::vector<FileSpec> &specs,
                                  const StoreOptions &options) {
   std::vector<File> files;
   for (const FileSpec &spec : specs) {
     if (backend.on_disk) {
       files.push_back(File::open(spec.path, spec.writable, options.direct && backend.direct));
+      if (spec.size > 0) files.back().narrow(spec.begin, spec.size);
+      files.back().set_scratch(spec.scratch);
     } else {
-      std::uint64_t size = 0;
-      try {
-        size = File::open(spec.path, false, false).size();
-      } catch (const StorageError &) {  // it stands for no file: it grows as it is written
-      }
-      files.push_back(File::anonymous(spec.path, size, spec.writable));
+      files.push_back(File::anonymous(spec.path, size_of(spec), spec.writable));
     }
   }
   std::unique_ptr<Store> store = backend.make(std::move(files), options.depth);

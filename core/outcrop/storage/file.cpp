@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "outcrop/base/aligned.hpp"
@@ -64,7 +65,7 @@ void Descriptor::reset() {
 File File::open(const std::string &path, bool writable, bool direct) {
   const int flags = (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC;
   File file;
-  file.path_ = path;
+  file.path_ = file.whole_path_ = path;
   file.writable_ = writable;
   file.buffered_ = Descriptor(::open(path.c_str(), flags));
   if (file.buffered_.get() < 0) throw StorageError("open", path, 0, 0, errno);
@@ -87,7 +88,7 @@ void File::create(const std::string &path, std::uint64_t size) {
 
 File File::anonymous(const std::string &label, std::uint64_t size, bool writable) {
   File file;
-  file.path_ = label;
+  file.path_ = file.whole_path_ = label;
   file.writable_ = writable;
   file.buffered_ = Descriptor(memfd_create("outcrop", MFD_CLOEXEC));
   if (file.buffered_.get() < 0 || ftruncate(file.buffered_.get(), static_cast<off_t>(size)) != 0)
@@ -95,7 +96,18 @@ File File::anonymous(const std::string &label, std::uint64_t size, bool writable
   return file;
 }
 
+void File::narrow(std::uint64_t begin, std::uint64_t size) {
+  begin_ = begin;
+  part_size_ = size;
+  path_ = whole_path_ + " (from byte " + std::to_string(begin) + ")";
+}
+
+bool File::holds(std::uint64_t offset, std::size_t length) const {
+  return !is_part() || (offset <= part_size_ && length <= part_size_ - offset);
+}
+
 std::uint64_t File::size() const {
+  if (is_part()) return part_size_;
   struct stat status {};
   if (fstat(buffered_.get(), &status) != 0) throw StorageError("stat", path_, 0, 0, errno);
   return static_cast<std::uint64_t>(status.st_size);
@@ -107,7 +119,7 @@ void File::flush() const {
 
 int File::descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const {
   if (!direct()) return buffered_.get();
-  const std::uint64_t all = offset | length | reinterpret_cast<std::uintptr_t>(data);
+  const std::uint64_t all = (begin_ + offset) | length | reinterpret_cast<std::uintptr_t>(data);
   return all % alignment_ == 0 ? direct_.get() : buffered_.get();
 }
 

@@ -2,6 +2,8 @@
 //
 // A direct file keeps a second, buffered descriptor: a transfer whose offset, length or address is not aligned (the tail
 // of a short transfer, an index at the end of a file) goes by that one and needs no rule of its own.
+//
+// A file may be narrowed to a part: on a raw block device, which has no names, every shard is one.
 #pragma once
 
 #include <cstddef>
@@ -40,12 +42,31 @@ class File {
   /// A file without a name that lives in memory and goes when closed. It has `size` bytes of zeros; writes extend it.
   static File anonymous(const std::string &label, std::uint64_t size, bool writable = true);
 
+  /// Makes this the `size` bytes from byte `begin` on: offsets count from there, and nothing beside them is reached.
+  void narrow(std::uint64_t begin, std::uint64_t size);
+
+  /// The path; with the first byte when this is a part.
   const std::string &path() const { return path_; }
+  /// A file whose content nobody will look for later is not flushed with the others.
+  void set_scratch(bool scratch) { scratch_ = scratch; }
+  bool scratch() const { return scratch_; }
+
+  bool is_part() const { return part_size_ > 0; }
+
+  /// The path without that.
+  const std::string &whole_path() const { return whole_path_; }
+
+  /// Byte of the whole file at which offset 0 lies.
+  std::uint64_t begin() const { return begin_; }
+
+  /// Whether a transfer stays inside: in a part, within its size; a whole file may grow.
+  bool holds(std::uint64_t offset, std::size_t length) const;
+
   bool writable() const { return writable_; }
   bool direct() const { return direct_.get() >= 0; }
   std::size_t alignment() const { return direct() ? alignment_ : 1; }
 
-  /// Bytes now. Throws StorageError.
+  /// Bytes now, or those of the part. Throws StorageError.
   std::uint64_t size() const;
 
   /// Waits until the data are on the device (fdatasync). Throws StorageError.
@@ -57,8 +78,9 @@ class File {
   int descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const;
 
  private:
-  std::string path_;
-  bool writable_ = false;
+  std::string path_, whole_path_;
+  std::uint64_t begin_ = 0, part_size_ = 0;
+  bool writable_ = false, scratch_ = false;
   Descriptor buffered_, direct_;
   std::size_t alignment_ = 4096;
 };

@@ -62,8 +62,9 @@ class LibaioStore final : public Store {
   void prepare(const Transfer &transfer) {
     iocb *block = free_.back();
     free_.pop_back();
-    const int file = descriptor(transfer);
-    const auto offset = static_cast<long long>(transfer.offset);
+    const Place found = place(transfer);
+    const int file = found.descriptor;
+    const auto offset = static_cast<long long>(found.offset);
     if (transfer.write)
       io_prep_pwrite(block, file, transfer.data, transfer.length, offset);
     else

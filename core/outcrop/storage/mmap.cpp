@@ -18,13 +18,14 @@
 namespace outcrop {
 namespace {
 
-// One file's whole extent.
+// A whole file, or its part.
 class Mapping {
  public:
   explicit Mapping(const File &file) : size_(file.size()) {
     if (size_ == 0) return;
     const int protection = PROT_READ | (file.writable() ? PROT_WRITE : 0);
-    void *start = mmap(nullptr, size_, protection, MAP_SHARED, file.buffered_descriptor(), 0);
+    void *start =
+        mmap(nullptr, size_, protection, MAP_SHARED, file.buffered_descriptor(), static_cast<off_t>(file.begin()));
     if (start == MAP_FAILED) throw StorageError("map", file.path(), 0, size_, errno);
     start_ = static_cast<std::byte *>(start);
   }
@@ -52,7 +53,7 @@ class MmapStore final : public PoolStore {
   void flush() override {
     for (std::size_t i = 0; i < mappings_.size(); ++i) {
       const File &file = files()[i];
-      if (!file.writable()) continue;
+      if (!file.writable() || file.scratch()) continue;
       if (mappings_[i].size() > 0 && msync(mappings_[i].start(), mappings_[i].size(), MS_SYNC) != 0)
         throw StorageError("flush", file.path(), 0, 0, errno);
       file.flush();
@@ -66,7 +67,7 @@ class MmapStore final : public PoolStore {
 
  protected:
   std::int64_t move(const Transfer &transfer) override {
-    if (descriptor(transfer) < 0) return -EBADF;
+    if (place(transfer).descriptor < 0) return -EBADF;
     const Mapping &mapping = mappings_[transfer.file];
     if (transfer.offset >= mapping.size()) return transfer.write ? -ENOSPC : 0;
     const std::size_t length = std::min<std::uint64_t>(transfer.length, mapping.size() - transfer.offset);

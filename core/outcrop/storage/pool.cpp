@@ -77,8 +77,9 @@ void PoolStore::work() {
 }
 
 std::int64_t PoolStore::move_by_call(const Transfer &transfer) const {
-  const int file = descriptor(transfer);
-  const auto offset = static_cast<off_t>(transfer.offset);
+  const Place found = place(transfer);
+  const int file = found.descriptor;
+  const auto offset = static_cast<off_t>(found.offset);
   const ssize_t moved = transfer.write ? pwrite(file, transfer.data, transfer.length, offset)
                                        : pread(file, transfer.data, transfer.length, offset);
   return moved < 0 ? -errno : moved;

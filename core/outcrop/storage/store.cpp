@@ -4,6 +4,8 @@
 #include <array>
 #include <cassert>
 #include <cerrno>
+#include <set>
+#include <string>
 
 #include "outcrop/base/error.hpp"
 
@@ -16,8 +18,10 @@ constexpr std::size_t longest_bytes = std::size_t{64} << 20;
 }  // namespace
 
 void Store::flush() {
+  std::set<std::string> flushed;  // parts of one device are durable together
   for (const File &file : files())
-    if (file.writable()) file.flush();
+    if (file.writable() && !file.scratch() && (!file.is_part() || flushed.insert(file.whole_path()).second))
+      file.flush();
 }
 
 bool Store::direct() const {
@@ -38,9 +42,11 @@ void Store::write(std::uint32_t file, std::uint64_t offset, const std::byte *dat
   move(Transfer{true, file, offset, const_cast<std::byte *>(data), length, 0});  // writes only read it
 }
 
-int Store::descriptor(const Transfer &transfer) const {
-  if (transfer.file >= files_.size() || (transfer.write && !files_[transfer.file].writable())) return -1;
-  return files_[transfer.file].descriptor(transfer.offset, transfer.data, transfer.length);
+Store::Place Store::place(const Transfer &transfer) const {
+  if (transfer.file >= files_.size()) return {};
+  const File &file = files_[transfer.file];
+  if ((transfer.write && !file.writable()) || !file.holds(transfer.offset, transfer.length)) return {};
+  return {file.descriptor(transfer.offset, transfer.data, transfer.length), file.begin() + transfer.offset};
 }
 
 void Store::move(Transfer whole) {

@@ -19,10 +19,13 @@
 
 namespace outcrop {
 
-/// A file a store shall open. It must exist with its final size.
+/// A file a store shall open, or the `size` bytes of it from byte `begin` on. It must exist with its final size.
 struct FileSpec {
   std::string path;
   bool writable = false;
+  std::uint64_t begin = 0;
+  std::uint64_t size = 0;  ///< 0: the whole file
+  bool scratch = false;    ///< not to be made durable: nobody will look for its content later
 };
 
 /// `length` bytes between memory at `data` and file number `file` at `offset`. `tag` comes back with the completion.
@@ -84,8 +87,13 @@ class Store {
   void write(std::uint32_t file, std::uint64_t offset, const std::byte *data, std::size_t length);
 
  protected:
-  /// Descriptor for this transfer; -1 (giving EBADF) when there is no such file or it was not opened for that.
-  int descriptor(const Transfer &transfer) const;
+  /// Where a system call makes this transfer. The descriptor is -1 (giving EBADF) when there is no such file, it was not
+  /// opened for that, or the transfer would leave its part.
+  struct Place {
+    int descriptor = -1;
+    std::uint64_t offset = 0;
+  };
+  Place place(const Transfer &transfer) const;
 
  private:
   void move(Transfer whole);

@@ -110,12 +110,12 @@ class UringStore final : public Store {
   void prepare(const Transfer &transfer) {
     io_uring_sqe *entry = io_uring_get_sqe(ring_->get());
     assert(entry != nullptr);  // the queue has room for `depth` transfers
-    const int file = descriptor(transfer);
+    const auto [file, offset] = place(transfer);
     const auto length = static_cast<unsigned>(std::min(transfer.length, longest_bytes));
     if (transfer.write)
-      io_uring_prep_write(entry, file, transfer.data, length, transfer.offset);
+      io_uring_prep_write(entry, file, transfer.data, length, offset);
     else
-      io_uring_prep_read(entry, file, transfer.data, length, transfer.offset);
+      io_uring_prep_read(entry, file, transfer.data, length, offset);
     entry->user_data = transfer.tag;
     waiting_.push_back(transfer.tag);
   }

@@ -10,16 +10,17 @@ import typer
 from outcrop.units import format_bytes
 
 
-def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory of a run")]) -> None:
+def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")]) -> None:
     """Say what WHERE holds: grid, stencil, parameters, step."""
-    from outcrop.run.manifest import IN_FLIGHT, NEW, read_manifest
-    from outcrop.run.state import is_in_use
+    from outcrop.run.homes import find_home
+    from outcrop.run.manifest import IN_FLIGHT, NEW
 
-    run = read_manifest(where)
+    home = find_home(where)
+    run = home.read()
     nz, ny, nx = run.shape
     if run.phase == NEW:
         state = "no values yet"
-    elif is_in_use(where):
+    elif home.is_held():
         state = f"step {run.step} of {run.target_step}, being run now"
     elif run.phase == IN_FLIGHT:
         state = f"lost: a pass in place was interrupted after step {run.step}"

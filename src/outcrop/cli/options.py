@@ -26,7 +26,7 @@ Size: TypeAlias = Annotated[
 Steps: TypeAlias = Annotated[int, typer.Option("-t", "--steps", metavar="STEPS", help="time steps")]
 Directories: TypeAlias = Annotated[
     list[Path],
-    typer.Option("-d", "--directory", metavar="WHERE", help="where the run lives; repeat to use several devices"),
+    typer.Option("-d", "--directory", metavar="WHERE", help="directory or block device; repeat to use several"),
 ]
 Memory: TypeAlias = Annotated[str, typer.Option(help="hard cap for the window: 256MiB, 1GiB, 25% of the machine")]
 DType: TypeAlias = Annotated[str, typer.Option(help="float32 or float64")]
@@ -53,7 +53,10 @@ Json: TypeAlias = Annotated[
     typer.Option("--json", metavar="FILE", help="write the report as JSON"),
 ]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", help="no progress and no report; only errors")]
-Force: TypeAlias = Annotated[bool, typer.Option("--force", help="replace the run that WHERE holds")]
+RawDevice: TypeAlias = Annotated[
+    bool, typer.Option("--raw-device", help="WHERE is a block device, all of whose content may be overwritten")
+]
+Force: TypeAlias = Annotated[bool, typer.Option("--force", help="replace the run, or what else a raw device, holds")]
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Request:
     in_place: bool
     check_finite: bool
     force: bool
+    raw_device: bool
 
 
 def make_simulation(request: Request) -> tuple[Simulation, Source]:
@@ -102,6 +106,7 @@ def make_simulation(request: Request) -> tuple[Simulation, Source]:
         params=parse_parameters(request.parameters),
         in_place=request.in_place,
         force=request.force,
+        raw_device=request.raw_device,
     )
     return simulation, source
 

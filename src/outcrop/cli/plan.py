@@ -33,6 +33,7 @@ def plan(
     json: options.Json = None,
     quiet: options.Quiet = False,
     force: options.Force = False,
+    raw_device: options.RawDevice = False,
     draw: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option("--draw", metavar="PNG", help="draw slabs, cache tiles and a time line"),
@@ -44,7 +45,7 @@ def plan(
     simulation, _ = options.make_simulation(
         options.Request(
             stencil, size, steps, directory, memory, dtype, threads, scheme, io, parameters or [], initial, boundary,
-            in_place, check_finite, force=True,
+            in_place, check_finite, force=True, raw_device=raw_device,
         )
     )  # fmt: skip
     prepared = simulation.plan(steps)

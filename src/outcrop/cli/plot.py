@@ -18,7 +18,7 @@ PIXELS_MOST = 2048
 
 
 def plot(
-    where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory of a run, FILE.npy or FILE.zarr")],
+    where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run, FILE.npy or FILE.zarr")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="PNG", help="the picture to write")],
     slice_at: Annotated[
         Optional[str],  # noqa: UP045
@@ -57,11 +57,11 @@ def plot(
 def _open(where: Path) -> tuple[FieldView | SourceView, str, str]:
     """What `where` holds as something to index, its title, and the name of its values."""
     from outcrop.run.field import SourceView
+    from outcrop.run.homes import may_hold_run
     from outcrop.run.initial import parse_source
-    from outcrop.run.manifest import MANIFEST
     from outcrop.run.simulation import open as open_simulation
 
-    if where.exists() and not (where / MANIFEST).exists():
+    if where.exists() and not may_hold_run(where):
         return SourceView(parse_source(str(where.absolute()), None)), where.name, "value"
     simulation = open_simulation(where)
     name = simulation.stencil.fields[0].name

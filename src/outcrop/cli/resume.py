@@ -10,7 +10,7 @@ import typer
 from outcrop.cli import options
 from outcrop.errors import InputError
 
-Where = Annotated[Path, typer.Argument(metavar="WHERE", help="directory of a run")]
+Where = Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")]
 More = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option("-t", "--steps", metavar="STEPS", help="steps to do from here on [default: those still missing]"),

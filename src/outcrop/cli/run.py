@@ -24,8 +24,9 @@ def run(
     json: options.Json = None,
     quiet: options.Quiet = False,
     force: options.Force = False,
+    raw_device: options.RawDevice = False,
 ) -> None:
-    """Run a simulation and leave its result in WHERE as a Zarr array."""
+    """Run a simulation and leave its result in WHERE, in a directory as a Zarr array."""
     from outcrop.run.initial import scan_finite
     from outcrop.run.progress import stage
 
@@ -33,7 +34,7 @@ def run(
     simulation, source = options.make_simulation(
         options.Request(
             stencil, size, steps, directory, memory, dtype, threads, scheme, io, parameters or [], initial, boundary,
-            in_place, check_finite, force,
+            in_place, check_finite, force, raw_device,
         )
     )  # fmt: skip
     progress = "none" if quiet else "lines"

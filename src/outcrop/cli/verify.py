@@ -11,7 +11,7 @@ from outcrop.errors import CorruptionError
 
 
 def verify(
-    where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory of a run")],
+    where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")],
     quiet: Annotated[bool, typer.Option("--quiet", help="print nothing but errors")] = False,
 ) -> None:
     """Test every checksum of the committed state in WHERE: all planes and the indices of the shards."""

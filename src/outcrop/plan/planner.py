@@ -26,9 +26,12 @@ def make_plan(problem: Problem, machine: Machine, budget_bytes: int, scheme: str
 
 
 def schemes_for(problem: Problem, scheme: str) -> list[Scheme]:
-    """The scheme of that name, or for "auto" all that can do the problem. Raises InputError when it cannot."""
+    """The scheme of that name, or for "auto" all that can do the problem and check all they read.
+
+    Raises InputError for a name that is unknown, or a scheme that cannot do the problem.
+    """
     if scheme == "auto":
-        return [one for one in SCHEMES.values() if one.in_place or not problem.in_place]
+        return [one for one in SCHEMES.values() if one.checks_all and (one.in_place or not problem.in_place)]
     chosen = find_scheme(scheme)
     if problem.in_place and not chosen.in_place:
         raise InputError(f"scheme {chosen.name} cannot run in place: blocks read what others have overwritten")

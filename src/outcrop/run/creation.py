@@ -14,6 +14,8 @@ from pathlib import Path
 
 from outcrop import _core
 from outcrop.errors import InputError, StorageError
+from outcrop.run.device_checks import are_devices, check_devices
+from outcrop.run.device_creation import created_on_devices
 from outcrop.run.directory import (
     GROUP,
     array_folder,
@@ -23,20 +25,29 @@ from outcrop.run.directory import (
     remove_member,
     remove_run,
 )
+from outcrop.run.folder import flush_folder, lock_folder, replace_file
 from outcrop.run.layout import PlaneLayout
 from outcrop.run.manifest import MANIFEST, MEMBER, Manifest, read_manifest
-from outcrop.run.state import State, flush_folder, lock_folder, replace_file
+from outcrop.run.state import State
 from outcrop.run.zarr_format import array_metadata, group_metadata, index_bytes, shard_name, to_text
 
 
 @contextlib.contextmanager
-def created_state(directories: list[Path], manifest: Manifest, force: bool = False) -> Iterator[State]:
+def created_state(
+    directories: list[Path], manifest: Manifest, force: bool = False, raw_device: bool = False
+) -> Iterator[State]:
     """Make the directories and files of a run without values; the caller commits the first ones inside the `with`.
+
+    With `raw_device` the places are block devices.
 
     InputError leaves all as it was. Whatever ends the `with` early takes away again what was made, so that a refused or
     interrupted start leaves nothing behind. With `force` an older run there is replaced. Raises StorageError when the
     system refuses what had seemed possible.
     """
+    if are_devices(directories, raw_device):
+        with created_on_devices(directories, manifest, force) as state:
+            yield state
+        return
     check_state(directories, manifest, force)
     path, made = directories[0], _make_directories(directories)
     state = State(path, manifest)
@@ -64,8 +75,10 @@ def created_state(directories: list[Path], manifest: Manifest, force: bool = Fal
         raise
 
 
-def check_state(directories: list[Path], manifest: Manifest, force: bool = False) -> None:
+def check_state(directories: list[Path], manifest: Manifest, force: bool = False, raw_device: bool = False) -> None:
     """Raise InputError unless `created_state` would work; changes nothing."""
+    if are_devices(directories, raw_device):
+        return check_devices(directories, manifest, force)
     check_directories(directories, _needed_bytes(directories, manifest), force)
     if force and os.path.exists(directories[0] / MANIFEST):
         os.close(lock_folder(directories[0]))

@@ -40,7 +40,7 @@ def check_directories(directories: list[Path], needed_bytes: list[int], force: b
         _check_kind(directory)
     old = read_manifest(directories[0]) if os.path.exists(directories[0] / MANIFEST) else None
     if old is not None and old.phase != NEW and not force:
-        raise InputError(_what_is_there(directories[0], old))
+        raise InputError(f"directory {what_is_there(directories[0], old)}")
     for directory in directories:
         if old is None or directory is not directories[0]:
             _check_content(directory, force, old.identity if old else "")
@@ -88,8 +88,6 @@ def _check_kind(directory: Path) -> None:
         mode = nearest_existing(directory).stat().st_mode
     except OSError as error:
         raise InputError(f"directory {directory} cannot be used: {error.strerror}") from None
-    if stat.S_ISBLK(mode):
-        raise InputError(f"{directory} is a block device, which is not supported yet; give a directory on a filesystem")
     if not stat.S_ISDIR(mode):
         raise InputError(f"directory {directory} cannot be created: {nearest_existing(directory)} is a file")
 
@@ -123,13 +121,14 @@ def _is_alive(member: dict[str, str]) -> bool:
         return False
 
 
-def _what_is_there(directory: Path, old: Manifest) -> str:
+def what_is_there(place: Path, old: Manifest) -> str:
+    """The place, that it holds the run `old`, and what one can do about it."""
     name = old.stencil.get("name", "a stencil")
     if old.step < old.target_step:
         what = f"an unfinished run of {name} (step {old.step} of {old.target_step}); continue it with 'outcrop resume"
     else:
         what = f"a run of {name} at step {old.step}; look at it with 'outcrop info"
-    return f"directory {directory} holds {what} {directory}' or replace it with --force"
+    return f"{place} holds {what} {place}' or replace it with --force"
 
 
 def _device_bytes(directories: set[Path]) -> dict[int, int]:

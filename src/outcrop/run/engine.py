@@ -7,10 +7,7 @@ run_pass() ──► one generation to the next                               no
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +23,8 @@ from outcrop.plan.plan import Plan
 from outcrop.plan.planner import find_scheme, make_plan, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.run.layout import PlaneLayout
+from outcrop.run.region import ShardFile
+from outcrop.run.scratch import ScratchMaker, no_scratch
 from outcrop.tiers import discover, measure
 from outcrop.tiers.update_rate import UpdateRateMeter
 
@@ -104,20 +103,21 @@ class Engine:
     def __init__(
         self,
         prepared: Prepared,
-        array_a: Sequence[Path],
-        array_b: Sequence[Path],
+        array_a: Sequence[Path | ShardFile],
+        array_b: Sequence[Path | ShardFile],
         layout: PlaneLayout,
         io: str = "auto",
         checksum: bool = True,
+        scratch: ScratchMaker = no_scratch,
     ) -> None:
         plan = prepared.plan
         self._plan = plan
         self._first_files = (0, len(array_a) if array_b else 0)
         self._planes_per_file = layout.shard_planes
-        files = [str(path) for path in (*array_a, *array_b)]
+        files = [str(file) if isinstance(file, Path) else file for file in (*array_a, *array_b)]
         self._scratch_file = len(files)
-        with _scratch(array_a[0].parent, plan.scratch_bytes) as scratch:
-            self._store = _core.Store([*files, *scratch], backend=io, direct=True, writable=True)
+        with scratch(plan.scratch_bytes) as more:
+            self._store = _core.Store([*files, *more], backend=io, direct=True, writable=True, scratch=len(more))
         self._executor = _core.make_executor(
             prepared.problem,
             plan.sizes,
@@ -182,21 +182,3 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-@contextmanager
-def _scratch(folder: Path, count: int) -> Iterator[list[str]]:
-    """The path of a file of `count` bytes in `folder`, for as long as it takes to open it; none for no bytes.
-
-    Without a name it goes with the process, however that ends. Raises StorageError when there is no space.
-    """
-    if count == 0:
-        yield []
-        return
-    handle, name = tempfile.mkstemp(prefix=".scratch-", dir=folder)
-    os.close(handle)
-    try:
-        _core.create_file(name, count)
-        yield [name]
-    finally:
-        Path(name).unlink(missing_ok=True)

@@ -14,6 +14,7 @@ import numpy as np
 from outcrop import _core
 from outcrop.errors import CorruptionError
 from outcrop.run.layout import CHECKSUM_BYTES, PlaneLayout
+from outcrop.run.region import ShardFile
 
 BUFFER_BYTES = 4 << 20
 """Planes are moved in groups of about this many bytes, or one by one when they are larger."""
@@ -22,9 +23,11 @@ BUFFER_BYTES = 4 << 20
 class Planes:
     """The open files of one array. Not for use by several threads."""
 
-    def __init__(self, files: Sequence[str], layout: PlaneLayout, writable: bool = False, io: str = "auto") -> None:
-        self._files, self._layout = list(files), layout
-        self._store = _core.Store(self._files, backend=io, direct=True, writable=writable)
+    def __init__(
+        self, files: Sequence[ShardFile], layout: PlaneLayout, writable: bool = False, io: str = "auto"
+    ) -> None:
+        self._layout = layout
+        self._store = _core.Store(files, backend=io, direct=True, writable=writable)
         self.group_planes = max(1, min(layout.shard_planes, BUFFER_BYTES // layout.record_bytes))
         self._buffer = _core.aligned_array(self.group_planes * layout.record_bytes)
 
@@ -47,7 +50,7 @@ class Planes:
                 stored = int.from_bytes(record[layout.plane_bytes : layout.plane_bytes + CHECKSUM_BYTES], "little")
                 if _core.crc32c(record[: layout.plane_bytes]) != stored:
                     raise CorruptionError(
-                        f"plane {first + index} is damaged: checksum mismatch in {self._files[shard]} at offset "
+                        f"plane {first + index} is damaged: checksum mismatch in {self._store.paths[shard]} at offset "
                         f"{offset + index * layout.record_bytes}, {layout.plane_bytes} bytes"
                     )
             yield first, self._cells(records, count)

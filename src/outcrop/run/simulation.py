@@ -39,12 +39,14 @@ from outcrop.run.state import State, open_state
 
 
 class Simulation:
-    """One stencil on one grid that lives in a directory.
+    """One stencil on one grid that lives in a directory, or on a raw block device.
 
     `stencil` is a Stencil or the name of a built-in one; `shape` is (nz, ny, nx). `directory` is one place, or several,
     over which planes are spread. `memory` is a hard cap for the window: "1GiB", "25%" of the machine, or bytes.
     `params` are values of the stencil's parameters other than its defaults. `in_place` keeps one array instead of two,
     and loses the run when a pass is interrupted. `force` replaces a run that is already there.
+    `raw_device` allows that `directory` names block devices, all of whose content is lost then; one that is in use is
+    refused, and without `force` one that holds a file system, a partition table or a run.
 
     Everything is checked at once; directories are made when values are assigned, or by `run`, which starts from zeros
     then.
@@ -65,6 +67,7 @@ class Simulation:
         params: Mapping[str, float] | None = None,
         in_place: bool = False,
         force: bool = False,
+        raw_device: bool = False,
     ) -> None:
         stencil = arguments.as_stencil(stencil)
         directories = arguments.as_directories(directory)
@@ -83,8 +86,8 @@ class Simulation:
             settings=arguments.as_settings(memory, threads, scheme, io),
         )
         self._take(stencil, manifest, directories)
-        self._force = force
-        check_state(directories, manifest, force)
+        self._force, self._raw_device = force, raw_device
+        check_state(directories, manifest, force, raw_device)
 
     def _take(self, stencil: Stencil, manifest: Manifest, directories: list[Path]) -> None:
         self.stencil = stencil
@@ -165,10 +168,11 @@ class Simulation:
             state.require_whole()
             first_step = state.manifest.step
             state.change(target_step=first_step + steps, settings=self._manifest.settings)
-            first, second = [Path(file) for file in state.files(0)], [Path(file) for file in state.files(1)]
+            first, second = state.files(0), state.files(1)
             if state.manifest.in_place:
                 second = []
-            with Engine(prepared, first, second, state.layout, self._manifest.settings.io) as engine:
+            io = self._manifest.settings.io
+            with Engine(prepared, first, second, state.layout, io, scratch=state.scratch) as engine:
                 runner = PassRunner(engine, state, prepared.plan)
                 seconds_setup = time.perf_counter() - start
                 cells = _cells_updated(prepared.problem)
@@ -246,7 +250,8 @@ class Simulation:
             return
         # Known from the start, so that a run killed right after its values were committed can be resumed.
         steps = self._prepared.problem.steps if self._prepared else 0
-        with created_state(self._directories, replace(self._manifest, target_step=steps), self._force) as state:
+        manifest = replace(self._manifest, target_step=steps)
+        with created_state(self._directories, manifest, self._force, self._raw_device) as state:
             self._write(state, source)
         self._state = state
 
@@ -272,7 +277,7 @@ def open(
     scheme: str | None = None,
     io: str | None = None,
 ) -> Simulation:
-    """The run in directory `path`, with the settings it had unless others are given.
+    """The run in directory, or on block device, `path`, with the settings it had unless others are given.
 
     Raises InputError when there is no run, StorageError when files of it are missing.
     """
@@ -287,7 +292,7 @@ def open(
     simulation = Simulation.__new__(Simulation)
     others = [Path(name) for name in manifest.directories[1:]]
     simulation._take(Stencil.from_json(manifest.stencil), replace(manifest, settings=settings), [Path(path), *others])
-    simulation._force = False
+    simulation._force = simulation._raw_device = False
     simulation._state = state
     return simulation
 

@@ -12,31 +12,33 @@ A pass is a transaction. It reads the current array, generation g, and writes ge
     commit:  manifest.json.tmp ──► fsync ──► rename ──► fsync folder     the rename is the moment of truth
              u -> .u.1                                                   killed before this: mended when opened
 
+On a block device the protocol is the same: arrays and manifest are regions of it, see `device.py`.
+
 In place there is one array, so the manifest is marked "in flight" before the first write; a run that dies after that
-has lost its state; opening it says so. Whoever changes a run holds a lock on the folder meanwhile; readers need none.
+has lost its state; opening it says so. Whoever changes a run holds a lock on the place meanwhile; readers need none.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from outcrop.errors import InputError, StorageError
-from outcrop.run.directory import array_folder
+from outcrop.run.home import release
+from outcrop.run.homes import find_home
 from outcrop.run.layout import PlaneLayout
-from outcrop.run.manifest import IN_FLIGHT, MANIFEST, NEW, READY, Manifest, read_manifest
-from outcrop.run.zarr_format import shard_name
+from outcrop.run.manifest import IN_FLIGHT, NEW, READY, Manifest
+from outcrop.run.region import ShardFile
 
 
 class State:
-    """A run directory. `manifest` is what was committed last, as far as this process knows."""
+    """A run in a directory or on a device. `manifest` is what was committed last, as far as this process knows."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path, self.manifest = path, manifest
+        self._home = find_home(path)
         self._lock_depth = 0
 
     @property
@@ -49,25 +51,28 @@ class State:
         """Whether initial values were committed."""
         return self.manifest.phase != NEW
 
-    def files(self, array: int) -> list[str]:
-        """Paths of the shards of array 0 or 1, in the order of their planes."""
-        folder = self.path / array_folder(self.manifest.field_name, 0 if self.manifest.in_place else array)
-        return [str(folder / shard_name(shard)) for shard in range(self.layout.shards)]
+    def files(self, array: int) -> Sequence[ShardFile]:
+        """The shards of array 0 or 1, in the order of their planes; in place both are one."""
+        return self._home.files(self.manifest, 0 if self.manifest.in_place else array)
 
-    def current_files(self) -> list[str]:
-        """Paths of the shards that hold the committed generation."""
+    def scratch(self, count: int) -> contextlib.AbstractContextManager[Sequence[ShardFile]]:
+        """Room for `count` bytes that need not outlive a pass. Raises StorageError when there is none."""
+        return self._home.scratch(self.manifest, count)
+
+    def current_files(self) -> Sequence[ShardFile]:
+        """The shards that hold the committed generation."""
         self.require_whole()
         return self.files(self.manifest.current)
 
-    def target_files(self) -> list[str]:
-        """Paths of the shards that the next generation is written to."""
+    def target_files(self) -> Sequence[ShardFile]:
+        """The shards that the next generation is written to."""
         return self.files(1 - self.manifest.current)
 
     def require_whole(self) -> None:
         """Raise StorageError when an interrupted in-place pass has left nothing valid, InputError while one goes on."""
         if self.manifest.phase == IN_FLIGHT:
             if self._lock_depth == 0:
-                os.close(lock_folder(self.path))  # refused while another process is in the middle of a pass
+                release(self._home.hold())  # refused while another process is in the middle of a pass
             raise StorageError(
                 f"{self.path}: the state was lost when a pass in place was interrupted after step "
                 f"{self.manifest.step}; start the run again with --force"
@@ -89,108 +94,50 @@ class State:
                 manifest, phase=READY, step=step, target_step=target_step, generation=generation, current=current
             )
         )
-        try:
-            self._link_current()
-        except OSError as error:
-            raise StorageError(f"cannot link {self.path / self.manifest.field_name}: {error.strerror}") from error
+        self._home.tidy(self.manifest)
 
     def change(self, **values: object) -> None:
         """Store other settings or another target step."""
         self._store(replace(self.manifest, **values))  # type: ignore[arg-type]
 
     def refresh(self) -> None:
-        """Read again what another process may have committed."""
-        self.manifest = read_manifest(self.path)
+        """Read again what another process may have committed. Raises InputError when it is another run by now."""
+        manifest = self._home.read()
+        if manifest.identity != self.manifest.identity:
+            raise InputError(f"{self.path} holds another run by now; open it again")
+        self.manifest = manifest
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the run for changing it. Raises InputError when another process does."""
+    def locked(self, held: Sequence[int] | None = None) -> Iterator[None]:
+        """Hold the run for changing it. Raises InputError when another process does.
+
+        `held` are the descriptors of a caller who holds it already, and who closes them.
+        """
         if self._lock_depth == 0:
-            self._lock = lock_folder(self.path)
+            self._held = self._home.hold() if held is None else []
         self._lock_depth += 1
         try:
             if self._lock_depth == 1:
                 self.refresh()
                 if self.has_values:
-                    self._link_current()
+                    self._home.tidy(self.manifest)
             yield
         finally:
             self._lock_depth -= 1
             if self._lock_depth == 0:
-                os.close(self._lock)
+                release(self._held)
 
     def _store(self, manifest: Manifest) -> None:
-        try:
-            replace_file(self.path / MANIFEST, manifest.to_text())
-        except OSError as error:
-            raise StorageError(f"cannot commit to {self.path / MANIFEST}: {error.strerror}") from error
+        self._home.store(manifest)
         self.manifest = manifest
-
-    def _link_current(self) -> None:
-        """Point the field's name at the current array."""
-        link = self.path / self.manifest.field_name
-        folder = array_folder(self.manifest.field_name, self.manifest.current)
-        if link.is_symlink() and os.readlink(link) == folder:
-            return
-        beside = self.path / f".{self.manifest.field_name}.link"
-        beside.unlink(missing_ok=True)
-        beside.symlink_to(folder)
-        beside.replace(link)
 
 
 def open_state(path: Path) -> State:
     """The run in `path`. Raises InputError when there is none, StorageError when files are missing or cut short."""
-    state = State(path, read_manifest(path))
-    if state.has_values:
-        with contextlib.suppress(InputError, OSError), state.locked():
-            pass  # mends the link; a running process or a read-only filesystem needs and allows no mending
-    for array in range(state.manifest.arrays):
-        for shard, file in enumerate(state.files(array)):
-            expected = state.layout.shard_bytes(shard)
-            try:
-                found = os.stat(file).st_size
-            except OSError as error:
-                raise StorageError(f"{file} cannot be used: {error.strerror}") from None
-            if found != expected:
-                raise StorageError(f"{file} has {found} bytes, {expected} belong there")
+    home = find_home(path)
+    state = State(path, home.read())
+    if state.has_values and not home.is_tidy(state.manifest):
+        with contextlib.suppress(InputError, StorageError, OSError), state.locked():
+            pass  # tidies up; a running process or a read-only filesystem needs and allows none of that
+    home.check(state.manifest)
     return state
-
-
-def is_in_use(path: Path) -> bool:
-    """Whether some process is changing the run in `path` right now."""
-    try:
-        os.close(lock_folder(path))
-    except InputError:
-        return True
-    return False
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write beside, flush, rename, flush the folder: a reader sees the old or the new text, also after a power cut."""
-    beside = path.with_name(path.name + ".tmp")
-    with open(beside, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    flush_folder(path.parent)
-
-
-def flush_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def lock_folder(path: Path) -> int:
-    """Descriptor that holds the run until it is closed. Raises InputError when another process has it."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise InputError(f"{path} is in use by another process; wait for it or stop it") from None
-    return handle

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from outcrop.errors import CorruptionError, InputError, StorageError
+from outcrop.errors import CorruptionError, InputError
 from outcrop.run.planes import Planes
+from outcrop.run.region import ShardFile, place_of, read_bytes
 from outcrop.run.state import State, open_state
 from outcrop.run.zarr_format import index_bytes
 
@@ -46,16 +47,10 @@ def _damage(planes: Planes, z0: int, z1: int) -> list[str]:
     return []
 
 
-def _damaged_indices(state: State, files: list[str]) -> list[str]:
+def _damaged_indices(state: State, files: Sequence[ShardFile]) -> list[str]:
     damage = []
-    for shard, name in enumerate(files):
+    for shard, file in enumerate(files):
         offset = state.layout.records(shard) * state.layout.record_bytes
-        try:
-            with open(name, "rb") as file:
-                file.seek(offset)
-                found = file.read()
-        except OSError as error:
-            raise StorageError(f"{name}: {error.strerror}") from None
-        if found != index_bytes(state.layout, shard):
-            damage.append(f"{os.path.realpath(name)}: the index at offset {offset} is damaged")
+        if read_bytes(file, offset, state.layout.index_bytes) != index_bytes(state.layout, shard):
+            damage.append(f"{place_of(file)}: the index at offset {offset} is damaged")
     return damage

@@ -59,7 +59,7 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
         _one_device(folder, io, may_write and problem.grid_bytes >= SCRATCH_RECORDS * RECORD_BYTES // 4)
         for folder in directories
     ]
-    distinct = {filesystem_of(folder)[1]: found for folder, found in zip(directories, every, strict=True)}
+    distinct = {_source_of(folder): found for folder, found in zip(directories, every, strict=True)}
     found = list(distinct.values())
     return replace(
         found[0],
@@ -70,7 +70,14 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
     )
 
 
+def _source_of(folder: Path) -> str:
+    """What the bytes in `folder` lie on; places on one source share its bandwidth."""
+    return filesystem_of(folder)[1] if folder.is_dir() else str(folder)
+
+
 def _one_device(folder: Path, io: str, may_measure: bool) -> Device:
+    if not folder.is_dir():
+        return ASSUMED  # a raw device has no room for a scratch file, and may hold a run
     known = _load(cache_folder() / "devices.json").get(_key(folder, io))
     if known is not None:
         return replace(Device(**known), origin="cached")

@@ -11,6 +11,6 @@ SCHEMES: dict[str, Scheme] = {
     "skewed-3y": skewed.THREE_Y,
     "skewed-5y": skewed.FIVE_Y,
 }
-"""`auto` tries them all."""
+"""`auto` chooses among those that check all they read."""
 ALIASES = {"skewed": "skewed-5y"}
 """Other names users may give."""

@@ -32,7 +32,8 @@ class Scheme:
 
     `candidates(problem, budget_bytes)` lists the sizes worth costing, each within the budget; the tiling for the
     cache is added later; `volume(problem, sizes)` is what their passes roughly do. `smallest(problem)` is the least
-    memory any pass can do with. `in_place`: whether source and target may be one array.
+    memory any pass can do with. `in_place`: whether source and target may be one array. `checks_all`: whether every
+    byte that comes back from a disk is compared with a checksum; only such schemes are chosen unasked.
     """
 
     name: str
@@ -42,3 +43,4 @@ class Scheme:
     smallest: Callable[[Problem], Window]
     volume: Callable[[Problem, Sizes], Volume]
     in_place: bool = True
+    checks_all: bool = True

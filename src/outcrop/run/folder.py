@@ -1,0 +1,115 @@
+"""A run in a directory: its manifest, its lock, its shards, and the link to the current array."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from outcrop.errors import InputError, StorageError
+from outcrop.run.directory import array_folder
+from outcrop.run.home import Home, release
+from outcrop.run.manifest import MANIFEST, Manifest, read_manifest
+from outcrop.run.region import ShardFile
+from outcrop.run.scratch import PREFIX, scratch_in
+from outcrop.run.zarr_format import shard_name
+
+
+class Folder(Home):
+    """See Home. The manifest is a file, replaced by renaming; `u` links to the folder of the current array."""
+
+    def read(self) -> Manifest:
+        """See Home."""
+        return read_manifest(self.path)
+
+    def store(self, manifest: Manifest) -> None:
+        """See Home."""
+        try:
+            replace_file(self.path / MANIFEST, manifest.to_text())
+        except OSError as error:
+            raise StorageError(f"cannot commit to {self.path / MANIFEST}: {error.strerror}") from error
+
+    def files(self, manifest: Manifest, array: int) -> list[str]:
+        """See Home: paths."""
+        folder = self.path / array_folder(manifest.field_name, array)
+        return [str(folder / shard_name(shard)) for shard in range(manifest.layout.shards)]
+
+    def check(self, manifest: Manifest) -> None:
+        """See Home."""
+        for array in range(manifest.arrays):
+            for shard, file in enumerate(self.files(manifest, array)):
+                expected = manifest.layout.shard_bytes(shard)
+                try:
+                    found = os.stat(file).st_size
+                except OSError as error:
+                    raise StorageError(f"{file} cannot be used: {error.strerror}") from None
+                if found != expected:
+                    raise StorageError(f"{file} has {found} bytes, {expected} belong there")
+
+    def hold(self) -> list[int]:
+        """See Home."""
+        return [lock_folder(self.path)]
+
+    def is_held(self) -> bool:
+        """See Home."""
+        try:
+            release(self.hold())
+        except InputError:
+            return True
+        return False
+
+    def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
+        """See Home: a file without a name."""
+        for left in self.path.glob(PREFIX + "*"):  # of a process that was killed before it had opened it
+            left.unlink(missing_ok=True)
+        return scratch_in(self.path, count)
+
+    def is_tidy(self, manifest: Manifest) -> bool:
+        """Whether the field's name links to the current array."""
+        link = self.path / manifest.field_name
+        return link.is_symlink() and os.readlink(link) == array_folder(manifest.field_name, manifest.current)
+
+    def tidy(self, manifest: Manifest) -> None:
+        """Point the field's name at the current array."""
+        if self.is_tidy(manifest):
+            return
+        beside = self.path / f".{manifest.field_name}.link"
+        try:
+            beside.unlink(missing_ok=True)
+            beside.symlink_to(array_folder(manifest.field_name, manifest.current))
+            beside.replace(self.path / manifest.field_name)
+        except OSError as error:
+            raise StorageError(f"cannot link {self.path / manifest.field_name}: {error.strerror}") from error
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write beside, flush, rename, flush the folder: a reader sees the old or the new text, also after a power cut."""
+    beside = path.with_name(path.name + ".tmp")
+    with open(beside, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def lock_folder(path: Path) -> int:
+    """Descriptor that holds the run until it is closed. Raises InputError when another process has it."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise InputError(f"{path} is in use by another process; wait for it or stop it") from None
+    return handle

@@ -1,0 +1,241 @@
+"""Protects real block devices and runs on them: what only the kernel can show.
+
+Skipped where loop devices cannot be had. They are made of sparse files and belong to these tests; no other device is
+touched.
+"""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from outcrop import _core
+
+SIZES = ["-n", "50", "36", "40"]
+RUN = ["run", "heat7", *SIZES, "--memory", "512KiB", "--init", "random:3", "--quiet"]
+SBIN = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+
+
+def call(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(list(map(str, words)), capture_output=True, text=True, env={**os.environ, "PATH": SBIN})
+
+
+def outcrop(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return call(sys.executable, "-m", "outcrop.cli.main", *words)
+
+
+def must(*words: str | Path) -> str:
+    done = call(*words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line that says why."""
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1, (done.stdout, done.stderr)
+    return done.stderr
+
+
+class Loop:
+    """Makes loop devices of new files of 64 MiB, or of others."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.made = folder, dict[Path, Path]()
+
+    def __call__(self, *options: str, file: Path | None = None) -> Path:
+        if file is None:
+            file = self.folder / f"{len(self.made)}.img"
+            file.touch()
+            os.truncate(file, 64 << 20)
+        done = call("losetup", "--find", "--show", *options, file) if shutil.which("losetup", path=SBIN) else None
+        if done is None or done.returncode != 0:
+            pytest.skip(f"no loop device: {done.stderr.strip() if done else 'there is no losetup'}")
+        device = Path(done.stdout.strip())
+        self.made[device] = file
+        return device
+
+    def detach(self, device: Path) -> Path:
+        """Give the device back; its file remains."""
+        must("losetup", "--detach", device)
+        return self.made.pop(device)  # the name may be someone else's from here on
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Iterator[Loop]:
+    loop = Loop(tmp_path)
+    yield loop
+    for device in reversed(list(loop.made)):
+        loop.detach(device)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+    """The bits of the run in a directory."""
+    where = tmp_path_factory.mktemp("expected") / "run.oc"
+    assert outcrop(*RUN, "-t", "60", "-d", where).returncode == 0
+    return oc.open(where)["u"][:]
+
+
+def test_every_command_works_on_a_device(loop: Loop, tmp_path: Path, expected: np.ndarray) -> None:
+    device, picture = loop(), tmp_path / "slice.png"
+    assert "--raw-device" in refused(outcrop(*RUN, "-t", "20", "-d", device))
+    for words in (
+        ["plan", "heat7", *SIZES, "-t", "20", "-d", device, "--raw-device"],
+        [*RUN, "-t", "20", "-d", device, "--raw-device"],
+        ["resume", device, "-t", "40", "--quiet"],
+        ["verify", device],
+        ["plot", device, "-o", picture],
+    ):
+        done = outcrop(*words)
+        assert done.returncode == 0, done.stderr
+    assert "step 60, finished" in outcrop("info", device).stdout and picture.exists()
+    np.testing.assert_array_equal(oc.open(device)["u"][:], expected)
+    assert "holds a run of heat7 at step 60" in refused(outcrop(*RUN, "-t", "1", "-d", device, "--raw-device"))
+    report = oc.open(device).run(steps=1, progress="none")
+    assert report.direct_io or report.io == "mmap", "devices take direct transfers"
+
+
+@pytest.mark.parametrize("backend", [name for name, reason in _core.probe().items() if name != "memory" and not reason])
+@pytest.mark.parametrize("sector", [512, 4096])
+def test_sectors_and_backends_make_no_difference(loop: Loop, expected: np.ndarray, sector: int, backend: str) -> None:
+    devices = [loop("--sector-size", str(sector)) for _ in range(2)]
+    places = ["-d", devices[0], "-d", devices[1]]
+    assert outcrop(*RUN, "-t", "60", *places, "--raw-device", "--io", backend).returncode == 0
+    np.testing.assert_array_equal(oc.open(devices[0])["u"][:], expected)
+    assert outcrop("verify", devices[0]).returncode == 0
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(loop: Loop, tmp_path: Path) -> None:
+    """The kernel gives the device free when a process dies, and what it had committed is there."""
+    device, where, chance = loop(), tmp_path / "run.oc", random.Random(4)
+    steps, killed_inside = 3000, 0
+    script = "import sys, outcrop as oc; s = oc.open(sys.argv[1]); s.prepare(s.remaining_steps); print(flush=True); "
+    script += "s.run(s.remaining_steps, 'none')"
+    assert outcrop(*RUN, "-t", str(steps), "-d", where).returncode == 0
+    assert outcrop(*RUN, "-t", "6", "-d", device, "--raw-device").returncode == 0
+    sim = oc.open(device)
+    assert sim._state is not None
+    with sim._state.locked():
+        sim._state.change(target_step=steps)
+    for _ in range(4):
+        before = oc.open(device).step
+        with subprocess.Popen([sys.executable, "-c", script, str(device)], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(chance.uniform(0.05, 0.2))
+            process.send_signal(signal.SIGKILL)
+        killed_inside += before < oc.open(device).step < steps
+    assert killed_inside >= 1, "every kill came too early or too late"
+    done = outcrop("resume", device, "--quiet")
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(oc.open(device)["u"][:], oc.open(where)["u"][:])
+
+
+def test_damage_is_found_where_it_is(loop: Loop) -> None:
+    device = loop()
+    assert outcrop(*RUN, "-t", "6", "-d", device, "--raw-device").returncode == 0
+    sim = oc.open(device)
+    assert sim._state is not None
+    region = sim._state.current_files()[0]
+    with device.open("r+b") as file:
+        file.seek(region.begin + 5 * sim._state.layout.record_bytes + 77)
+        file.write(b"?")
+    done = outcrop("verify", device)
+    assert done.returncode == 2 and f"plane 5 is damaged: checksum mismatch in {region} at offset" in done.stdout
+
+
+def test_a_file_system_is_kept_and_a_mounted_one_even_from_force(loop: Loop, tmp_path: Path) -> None:
+    if not shutil.which("mkfs.ext4", path=SBIN):
+        pytest.skip("no mkfs.ext4")
+    device, point = loop(), tmp_path / "mounted"
+    must("mkfs.ext4", "-q", "-L", "thesis", device)
+    before = (tmp_path / "0.img").read_bytes()
+    said = refused(outcrop(*RUN, "-t", "1", "-d", device, "--raw-device"))
+    assert "ext4" in said and "--force" in said
+    assert (tmp_path / "0.img").read_bytes() == before
+    point.mkdir()
+    if call("mount", device, point).returncode != 0:
+        pytest.skip("mounting is not allowed here")
+    try:
+        (point / "chapter").write_text("one")
+        said = refused(outcrop(*RUN, "-t", "1", "-d", device, "--raw-device", "--force"))
+        assert f"it is mounted at {point}" in said
+        assert (point / "chapter").read_text() == "one"
+    finally:
+        must("umount", point)
+    assert outcrop(*RUN, "-t", "1", "-d", device, "--raw-device", "--force").returncode == 0
+    assert call("mount", device, point).returncode != 0, "the old file system must be gone, not half there"
+    assert outcrop("verify", device).returncode == 0
+
+
+def test_a_device_that_someone_holds_is_refused(loop: Loop) -> None:
+    """Opened exclusively (as by mounts that this process cannot see), behind a loop device, or twice behind two."""
+    device = loop()
+    run = [*RUN, "-t", "1", "-d", device, "--raw-device", "--force"]
+    assert outcrop(*run).returncode == 0
+    handle = os.open(device, os.O_RDONLY | os.O_EXCL)
+    try:
+        for words in (run, ["resume", device, "-t", "1"], ["verify", device]):
+            assert "in use by another process or by the system" in refused(outcrop(*words))
+        assert "being run now" in outcrop("info", device).stdout
+    finally:
+        os.close(handle)
+    above = loop(file=device)
+    assert f"it is behind {above.name}" in refused(outcrop(*run))
+    loop.detach(above)
+    twin = loop(file=loop.made[device])
+    assert "have the same file behind them" in refused(outcrop(*run))
+    assert twin.name in refused(outcrop("resume", device, "-t", "1"))
+
+
+def test_nothing_else_gets_the_device_while_it_is_held(loop: Loop) -> None:
+    """The exclusive opening works both ways: whoever would mount, format or join it is refused by the kernel."""
+    device = loop()
+    sim = oc.Simulation("heat7", (40, 36, 50), directory=device, memory="512KiB", raw_device=True)
+    refusals = []
+
+    def planes(z0: int, z1: int) -> np.ndarray:
+        with pytest.raises(OSError) as error:
+            os.close(os.open(device, os.O_RDWR | os.O_EXCL))
+        refusals.append(error.value.strerror)
+        return np.zeros((z1 - z0, 36, 50))
+
+    sim["u"] = planes
+    assert set(refusals) == {"Device or resource busy"}
+    os.close(os.open(device, os.O_RDWR | os.O_EXCL))
+
+
+def test_a_read_only_device_is_read_and_not_written(loop: Loop) -> None:
+    device = loop()
+    assert outcrop(*RUN, "-t", "6", "-d", device, "--raw-device").returncode == 0
+    must("blockdev", "--setro", device)
+    assert "is read-only" in refused(outcrop(*RUN, "-t", "6", "-d", device, "--raw-device", "--force"))
+    assert "is read-only" in refused(outcrop("resume", device, "-t", "6"))
+    assert outcrop("verify", device).returncode == 0
+    must("blockdev", "--setrw", device)
+
+
+def test_a_device_that_is_too_small_says_how_large_it_must_be(loop: Loop) -> None:
+    said = refused(outcrop("run", "heat7", "-n", "256", "256", "256", "-t", "1", "-d", loop(), "--raw-device"))
+    assert f"has {64 << 20} bytes" in said and "the run needs " in said
+
+
+def test_devices_are_found_under_other_names(loop: Loop) -> None:
+    """Names of devices change when a machine starts again; a run knows its own by what is on them."""
+    devices = [loop(), loop()]
+    assert outcrop(*RUN, "-t", "6", "-d", devices[0], "-d", devices[1], "--raw-device").returncode == 0
+    assert "share of a run" in refused(outcrop("info", devices[1]))
+    files = [loop.detach(device) for device in devices]
+    second, first = (loop(file=file) for file in reversed(files))
+    assert outcrop("resume", first, "-t", "3", "--quiet").returncode == 0
+    assert outcrop("verify", first).returncode == 0
+    assert "share of a run" in refused(outcrop("info", second))
