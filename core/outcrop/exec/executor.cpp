@@ -52,7 +52,8 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, outcrop_ker
   }
   if (store_ != nullptr) {
     PumpOptions pump_options;
-    pump_options.capacity = slots_[0].size() + slots_[1].size() + 2;  // more make submit() wait
+    pump_options.capacity = slots_[0].size() + slots_[1].size();
+    pump_options.capacity = 4 * pump_options.capacity + 2;  // a few parts of each slot; more make submit() wait
     pump_ = std::make_unique<Pump>(*store_, pump_options);
   }
 }

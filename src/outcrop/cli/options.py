@@ -34,7 +34,7 @@ Threads: TypeAlias = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option(metavar="N", help="threads that update [default: all cores this process may use]", show_default=False),
 ]
-SchemeName: TypeAlias = Annotated[str, typer.Option(help="auto, wavefront or naive")]
+SchemeName: TypeAlias = Annotated[str, typer.Option(help="auto, wavefront, naive, overlapped, skewed-full, -3y or -5y")]
 Io: TypeAlias = Annotated[str, typer.Option(help="auto, io_uring, libaio, threads or mmap")]
 Parameters: TypeAlias = Annotated[
     Optional[list[str]],  # noqa: UP045

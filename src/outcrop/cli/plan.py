@@ -12,6 +12,7 @@ from outcrop.cli import options
 from outcrop.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
+    from outcrop.plan.plan import Plan
     from outcrop.run.engine import Prepared
 
 
@@ -71,10 +72,13 @@ def describe(prepared: Prepared, budget_bytes: int) -> str:
         passes += f" (the last of {levels[-1]})"
     blocking = f"diamonds of {2 * sizes.diamond} levels" if sizes.diamond else "plain sweeps"
     arrays = 1 if problem.in_place else 2
+    disk = f"{format_bytes(arrays * problem.grid_bytes)} ({arrays} array{'s' * (arrays - 1)})"
+    if plan.scratch_bytes:
+        disk += f", and {format_bytes(plan.scratch_bytes)} while a pass goes on"
     rows = [
-        ("scheme", f"{plan.scheme}: {passes}, slabs of {sizes.slab} planes, {blocking}"),
+        ("scheme", f"{plan.scheme}: {passes}, {_blocks(plan)}slabs of {sizes.slab} planes, {blocking}"),
         ("memory", f"{format_bytes(plan.memory_bytes)} of {format_bytes(budget_bytes)}, {machine.threads} threads"),
-        ("disk", f"{format_bytes(arrays * problem.grid_bytes)} ({arrays} array{'s' * (arrays - 1)})"),
+        ("disk", disk),
         ("read", format_bytes(guess.bytes_read)),
         ("written", format_bytes(guess.bytes_written)),
         ("time", f"about {format_seconds(guess.seconds)}: updates {format_seconds(guess.seconds_update)}, meanwhile "
@@ -84,3 +88,12 @@ def describe(prepared: Prepared, budget_bytes: int) -> str:
     ]
     head = f"{problem.stencil} {nx} x {ny} x {nz} {problem.dtype}, {problem.steps} steps, boundary {problem.boundary}"
     return "\n".join([head, *(f"  {name:<9}{text}" for name, text in rows)])
+
+
+def _blocks(plan: Plan) -> str:
+    """How the grid is cut, if it is."""
+    count, sizes = plan.to_json()["blocks_per_pass"], plan.sizes
+    if count == 1:
+        return ""
+    cuts = [f"{size} {cells}" for size, cells in ((sizes.block_z, "planes"), (sizes.block_y, "rows")) if size]
+    return f"{count} blocks of {' x '.join(cuts)}, "

@@ -32,8 +32,13 @@ class Patch:
 def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
     """What each Update of a pass covers, in (z, level); every slab is a wave of its own."""
     patches: list[Patch] = []
+    drawn: set[tuple[object, ...]] = set()
     for action in one.actions:
         if isinstance(action, Update):
+            along_z = (action.zeta0, action.zeta1, action.levels, action.region.z_low, action.region.z_high)
+            if along_z in drawn:  # a block beside one that is drawn already
+                continue
+            drawn.add(along_z)
 
             def planes(level: int, slab: Update = action) -> tuple[int, int]:
                 back, region = problem.skew * (level - 1), slab.region

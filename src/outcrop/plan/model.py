@@ -14,13 +14,19 @@ from outcrop.plan.window import Window
 
 THIN_SLAB_COST = 0.15
 """What a plane costs that a tile touches without finishing it, as a share of one that it updates fully."""
+NARROW_BLOCK_COST = 0.3
+"""The same for the rows of tiles that the edges of a block in y cut."""
 
 
-def thin_slab_factor(problem: Problem, sizes: Sizes) -> float:
-    """How much longer an update takes in slabs of this thickness than in infinitely thick ones: a tile of 2 D levels
-    touches 2 r D planes beyond its slab."""
-    diamond = min(sizes.diamond, sizes.levels)
-    return 1 + THIN_SLAB_COST * 2 * problem.skew * diamond / max(1, sizes.slab)
+def edge_factor(problem: Problem, sizes: Sizes) -> float:
+    """How much longer an update takes in slabs and blocks of these sizes than without edges.
+
+    A tile of 2 D levels touches 2 r D planes beyond its slab, and the edges of a block cut about as many rows of tiles.
+    """
+    tile = 2 * problem.skew * min(sizes.diamond, sizes.levels)
+    rows = sizes.block_y or problem.shape[1]
+    cut = NARROW_BLOCK_COST * tile / rows if rows < problem.shape[1] else 0.0
+    return (1 + THIN_SLAB_COST * tile / max(1, sizes.slab)) * (1 + cut)
 
 
 def predict(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from outcrop.plan.machine import Machine, UpdateRate
-from outcrop.plan.model import predict, thin_slab_factor
+from outcrop.plan.model import edge_factor, predict
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme
@@ -18,6 +18,7 @@ from outcrop.plan.window import Window
 
 DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
 SWEEP_ROWS = (4, 8, 16, 32, 64)
+ASSUMED_CELLS_PER_SECOND = 5e9
 SECONDS_PER_SLAB = 1e-4
 """To begin and end an update: threads wait for each other and for planes."""
 SLABS_MOST = 20_000
@@ -51,15 +52,13 @@ def tune(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, rate: UpdateRate
 ) -> list[Candidate]:
     """Candidates measured in the last round, the chosen one first; empty when nothing fits the budget."""
-    rough_rate = _rough_rate(problem)
-    ranked = [
-        _Ranked(_rough_seconds(problem, scheme, sizes, machine, rough_rate), scheme, sizes)
-        for scheme in schemes
-        for sizes in scheme.candidates(problem, budget_bytes)
-    ]
-    if not ranked:
+    every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(problem, budget_bytes)]
+    if not every:
         return []
-    ranked.sort(key=lambda one: (one.seconds, -one.sizes.slab))
+    guess = _ranked(problem, every, machine, _rough_rate(problem, ASSUMED_CELLS_PER_SECOND))[0]
+    tried = next(iter(tilings(problem, guess.scheme, guess.sizes, machine)))
+    rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
+    ranked = _ranked(problem, every, machine, rough_rate)
     coarse = [
         _Ranked(build(problem, one.scheme, one.sizes, machine, rough_rate).predicted.seconds, one.scheme, one.sizes)
         for one in ranked[: BUILT if ranked[0].seconds < float("inf") else 1]
@@ -150,6 +149,14 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
     return slab
 
 
+def _ranked(
+    problem: Problem, every: Sequence[tuple[Scheme, Sizes]], machine: Machine, rate: UpdateRate
+) -> list[_Ranked]:
+    """The cheapest by formula first."""
+    ranked = [_Ranked(_rough_seconds(problem, *one, machine, rate), *one) for one in every]
+    return sorted(ranked, key=lambda one: (one.seconds, -one.sizes.slab))
+
+
 def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> float:
     """What `sizes` roughly cost, by formulas: updates or transfers, whichever take longer, and what nothing hides."""
     volume, device = scheme.volume(problem, sizes), machine.device
@@ -164,10 +171,10 @@ def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Mach
     return (max(updates, transfers) + exposed + SECONDS_PER_SLAB * volume.slabs) * problem.steps / sizes.levels
 
 
-def _rough_rate(problem: Problem) -> UpdateRate:
-    """A stand-in for the first round."""
+def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
+    """A stand-in while there are too many candidates to measure: that rate in thick slabs, less in thin ones."""
 
     def rate(sizes: Sizes) -> float:
-        return 5e9 / thin_slab_factor(problem, replace(sizes, diamond=8)) / (3 if sizes.levels == 1 else 1)
+        return cells_per_second / edge_factor(problem, replace(sizes, diamond=8)) / (3 if sizes.levels == 1 else 1)
 
     return rate

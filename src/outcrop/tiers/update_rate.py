@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from outcrop import _core
-from outcrop.plan.model import thin_slab_factor
+from outcrop.plan.model import edge_factor
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.window import slots_within
@@ -54,7 +54,7 @@ class UpdateRateMeter:
             start = time.perf_counter()
             self._known[reduced] = self._meter.measure(reduced, repeats=1)
             self._seconds_left -= time.perf_counter() - start
-        factors = thin_slab_factor(self._problem, reduced) / thin_slab_factor(self._problem, sizes)
+        factors = edge_factor(self._problem, reduced) / edge_factor(self._problem, sizes)
         return self._known[reduced] * factors
 
     def _reduce(self, sizes: Sizes) -> Sizes:
@@ -67,7 +67,7 @@ class UpdateRateMeter:
             slab -= 1
         while levels > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > self._ring_planes:
             levels -= 1
-        return replace(sizes, slab=slab, levels=levels)
+        return replace(sizes, slab=slab, levels=levels, block_x=0, block_y=0, block_z=0)
 
     def _most_similar(self, sizes: Sizes) -> float:
         def distance(known: Sizes) -> float:
