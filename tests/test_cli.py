@@ -235,3 +235,15 @@ def test_parameters_and_slices_are_read_exactly() -> None:
             parse_slice(text, (8, 9, 10))
     with pytest.raises(InputError, match="twice"):
         parse_parameters(["c0=1", "c0=2"])
+
+
+def test_plan_explains_its_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The candidates are listed, the chosen one first, each other one with a reason; nothing is made."""
+    target = tmp_path / "run.oc"
+    size = ["-n", "64", "64", "300", "-t", "40", "--memory", "1MiB"]
+    assert call(["plan", "heat7", *size, "-d", str(target), "--explain"]) == 0
+    said = capsys.readouterr().out
+    rows = said[said.index("scheme  ", said.index("storage")) :].splitlines()[1:]
+    assert "chosen" in rows[0] and 4 <= len(rows) <= 10
+    assert all("more" in row or "as fast" in row for row in rows[1:]), rows
+    assert not target.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -39,6 +40,7 @@ def plan(
         Optional[Path],  # noqa: UP045
         typer.Option("--draw", metavar="PNG", help="draw slabs, cache tiles and a time line"),
     ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="list the best candidates and why each lost")] = False,
 ) -> None:
     """Say what run with the same arguments would do, and what that should cost. Touches nothing."""
     options.check_output(json, "--json")
@@ -51,7 +53,11 @@ def plan(
     )  # fmt: skip
     prepared = simulation.plan(steps)
     if json is not None:
-        data = {**prepared.plan.to_json(), "predicted": vars(prepared.plan.predicted)}
+        data = {
+            **prepared.plan.to_json(),
+            "predicted": vars(prepared.plan.predicted),
+            "considered": [asdict(one) for one in prepared.considered],
+        }
         json.write_text(json_format.dumps(data, indent=2) + "\n")
     if draw is not None:
         from outcrop.cli import plan_picture  # matplotlib takes a second to load
@@ -59,6 +65,10 @@ def plan(
         plan_picture.draw(prepared, draw)
     if not quiet:
         print(describe(prepared, simulation.memory_bytes))
+    if explain:
+        from outcrop.cli import plan_explain
+
+        plan_explain.show(prepared.considered)
 
 
 def describe(prepared: Prepared, budget_bytes: int) -> str:

@@ -8,13 +8,18 @@ from outcrop.plan.plan import Plan
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import ALIASES, SCHEMES
 from outcrop.plan.schemes.scheme import Scheme
-from outcrop.plan.tuner import tune
+from outcrop.plan.tuner import Choice, tune
 from outcrop.plan.window import Window
 from outcrop.units import format_bytes
 
 
 def make_plan(problem: Problem, machine: Machine, budget_bytes: int, scheme: str, update_rate: UpdateRate) -> Plan:
-    """The cheapest plan of `scheme` ("auto": of all schemes) within `budget_bytes`.
+    """The plan that `choose` takes."""
+    return choose(problem, machine, budget_bytes, scheme, update_rate).plan
+
+
+def choose(problem: Problem, machine: Machine, budget_bytes: int, scheme: str, update_rate: UpdateRate) -> Choice:
+    """The cheapest plan of `scheme` ("auto": of all schemes) within `budget_bytes`, and those it was chosen from.
 
     Raises BudgetError with the smallest budget that works, InputError for an unknown scheme.
     """
@@ -22,7 +27,9 @@ def make_plan(problem: Problem, machine: Machine, budget_bytes: int, scheme: str
     if scheme == "auto" and budget_bytes >= largest_useful_bytes(problem):
         schemes = schemes[:1]  # in memory there is nothing to choose: one slab, one pass
     require_budget(problem, budget_bytes, scheme)
-    return tune(problem, schemes, machine, budget_bytes, update_rate)[0].plan
+    choice = tune(problem, schemes, machine, budget_bytes, update_rate)
+    assert choice is not None, "the smallest budget has a plan"
+    return choice
 
 
 def schemes_for(problem: Problem, scheme: str) -> list[Scheme]:

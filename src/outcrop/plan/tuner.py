@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.model import edge_factor, predict
-from outcrop.plan.plan import Pass, Plan, Sizes
+from outcrop.plan.plan import Pass, Plan, Prediction, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.window import Window
@@ -31,17 +31,45 @@ EQUALLY_FAST = 1.01
 
 
 @dataclass(frozen=True)
+class Considered:
+    """What a plan that was made would cost, without its actions."""
+
+    scheme: str
+    sizes: Sizes
+    passes: int
+    predicted: Prediction
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The plan taken, and all that were costed action by action: the plan's own entry first, then the fastest."""
+
+    plan: Plan
+    considered: tuple[Considered, ...]
+
+
+@dataclass(frozen=True)
 class Candidate:
-    """Sizes with the plan they give."""
+    """Sizes with what their plan costs."""
 
     scheme: Scheme
     sizes: Sizes
-    plan: Plan
+    passes: int
+    predicted: Prediction
+
+    @property
+    def seconds(self) -> float:
+        """Predicted."""
+        return self.predicted.seconds
+
+    def considered(self) -> Considered:
+        """What is told of it."""
+        return Considered(self.scheme.name, self.sizes, self.passes, self.predicted)
 
 
 @dataclass(frozen=True)
 class _Ranked:
-    """A candidate without its plan, of which there may be hundreds."""
+    """Sizes with what they roughly cost."""
 
     seconds: float
     scheme: Scheme
@@ -50,21 +78,21 @@ class _Ranked:
 
 def tune(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, rate: UpdateRate
-) -> list[Candidate]:
-    """Candidates measured in the last round, the chosen one first; empty when nothing fits the budget."""
+) -> Choice | None:
+    """The cheapest plan, and what else was costed; None when nothing fits the budget."""
     every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(problem, budget_bytes)]
     if not every:
-        return []
+        return None
     guess = _ranked(problem, every, machine, _rough_rate(problem, ASSUMED_CELLS_PER_SECOND))[0]
     tried = next(iter(tilings(problem, guess.scheme, guess.sizes, machine)))
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
     ranked = _ranked(problem, every, machine, rough_rate)
     coarse = [
-        _Ranked(build(problem, one.scheme, one.sizes, machine, rough_rate).predicted.seconds, one.scheme, one.sizes)
+        _candidate(problem, one.scheme, replace(one.sizes, diamond=tried.diamond), machine, rough_rate)
         for one in ranked[: BUILT if ranked[0].seconds < float("inf") else 1]
         if one.seconds < float("inf") or one is ranked[0]
     ]
-    coarse.sort(key=lambda one: one.seconds)
+    coarse.sort(key=_seconds)
     first, others = coarse[0], coarse[1:SHORTLIST]
     fine = [
         _candidate(problem, first.scheme, sizes, machine, rate)
@@ -77,20 +105,20 @@ def tune(
             if sizes.diamond in best_diamonds:
                 fine.append(_candidate(problem, other.scheme, sizes, machine, rate))
     fastest = min(map(_seconds, fine))
-
-    def order(candidate: Candidate) -> tuple[bool, float, float]:
-        slower = _seconds(candidate) > EQUALLY_FAST * fastest
-        return slower, _seconds(candidate) if slower else candidate.plan.memory_bytes, _seconds(candidate)
-
-    return sorted(fine, key=order)
+    equal = [one for one in fine if one.seconds <= EQUALLY_FAST * fastest]
+    chosen = min(equal, key=lambda one: (one.predicted.memory_bytes, one.seconds))
+    others = sorted((one for one in fine + coarse[SHORTLIST:] if one is not chosen), key=_seconds)
+    plan = build(problem, chosen.scheme, chosen.sizes, machine, rate)
+    return Choice(plan, tuple(one.considered() for one in (chosen, *others)))
 
 
 def _seconds(candidate: Candidate) -> float:
-    return candidate.plan.predicted.seconds
+    return candidate.seconds
 
 
 def _candidate(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Candidate:
-    return Candidate(scheme, sizes, build(problem, scheme, sizes, machine, rate))
+    plan = build(problem, scheme, sizes, machine, rate)
+    return Candidate(scheme, sizes, len(plan.passes), plan.predicted)
 
 
 def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) -> Iterable[Sizes]:

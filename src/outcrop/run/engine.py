@@ -20,8 +20,9 @@ from outcrop.language.compile import Kernel, compile_kernel
 from outcrop.language.stencil import Stencil
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan
-from outcrop.plan.planner import find_scheme, make_plan, smallest_budget_bytes
+from outcrop.plan.planner import choose, find_scheme, smallest_budget_bytes
 from outcrop.plan.problem import Problem
+from outcrop.plan.tuner import Considered
 from outcrop.run.layout import PlaneLayout
 from outcrop.run.region import ShardFile
 from outcrop.run.scratch import ScratchMaker, no_scratch
@@ -41,6 +42,7 @@ class Prepared:
     scalars: bytes
     machine: Machine
     plan: Plan
+    considered: tuple[Considered, ...]
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,8 @@ def prepare(
         device=measure.device(directories, io, may_write and worth, problem),
     )
     rate = UpdateRateMeter(problem, kernel.address, packed, threads, budget_bytes, measure=worth)
-    return Prepared(problem, kernel, packed, machine, make_plan(problem, machine, budget_bytes, scheme, rate))
+    choice = choose(problem, machine, budget_bytes, scheme, rate)
+    return Prepared(problem, kernel, packed, machine, choice.plan, choice.considered)
 
 
 class Engine:
