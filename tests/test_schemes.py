@@ -11,7 +11,7 @@ from outcrop.plan.tuner import build
 from strategies import MACHINE, assumed_rate, make_problem
 
 LEVELS, BLOCK_Y, BLOCK_Z = 64, 256, 320
-LARGE = make_problem((2560, 2048, 64), (1, 1, 1), LEVELS)
+LARGE = make_problem((2560, 2048, 1024), (1, 1, 1), LEVELS)
 
 
 def large_plan(scheme: str, problem: Problem = LARGE) -> Plan:

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-
 from outcrop.plan.tuner import EQUALLY_FAST, Considered
 from outcrop.units import format_bytes, format_seconds
 
 SHOWN = 10
+HEAD = ("scheme", "passes", "levels", "slab", "blocks", "D", "read", "written", "memory", "time", "")
 
 
 def show(considered: Sequence[Considered]) -> None:
     """Print the chosen plan and the best of the others."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("scheme", "passes", "levels", "slab", "blocks", "D"):
-        table.add_column(name, justify="left" if name == "scheme" else "right", no_wrap=True)
-    for name in ("read", "written", "memory", "time"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("")
-    chosen = considered[0]
-    for one in considered[:SHOWN]:
-        sizes, guess = one.sizes, one.predicted
-        blocks = "x".join(str(size) for size in (sizes.block_z, sizes.block_y, sizes.block_x) if size) or "-"
-        table.add_row(
-            one.scheme, str(one.passes), str(sizes.levels), str(sizes.slab), blocks, str(sizes.diamond or "-"),
-            format_bytes(guess.bytes_read), format_bytes(guess.bytes_written), format_bytes(guess.memory_bytes),
-            format_seconds(guess.seconds), why_it_lost(one, chosen),
-        )  # fmt: skip
-    Console(soft_wrap=True, highlight=False).print(table)
+    rows = [HEAD, *(_row(one, considered[0]) for one in considered[:SHOWN])]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
+    for row in rows:
+        cells = [cell.ljust(width) if i in (0, 10) else cell.rjust(width) for i, (cell, width) in
+                 enumerate(zip(row, widths, strict=True))]  # fmt: skip
+        print("  ".join(cells).rstrip())
+
+
+def _row(one: Considered, chosen: Considered) -> tuple[str, ...]:
+    sizes, guess = one.sizes, one.predicted
+    blocks = "x".join(str(size) for size in (sizes.block_z, sizes.block_y, sizes.block_x) if size) or "-"
+    numbers = one.passes, sizes.levels, sizes.slab, blocks, sizes.diamond or "-"
+    sums = (format_bytes(count) for count in (guess.bytes_read, guess.bytes_written, guess.memory_bytes))
+    return one.scheme, *map(str, numbers), *sums, format_seconds(guess.seconds), why_it_lost(one, chosen)
 
 
 def why_it_lost(one: Considered, chosen: Considered) -> str:
