@@ -37,6 +37,8 @@ def claim(path: Path) -> int:
     Raises InputError when something uses it, or when it cannot be opened.
     """
     number = _number(path)
+    if number and not (SYS / "dev" / "block").is_dir():  # loops hold the device behind them without the kernel minding
+        raise InputError(f"{path} may be in use: nothing says who uses it while {SYS} is not mounted; mount it first")
     if number and (use := find_use(number)):
         raise InputError(f"{path} is in use: {use}; a device must be free")
     handle = open_device(path, os.O_RDONLY | os.O_EXCL)
