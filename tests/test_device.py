@@ -344,38 +344,6 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     assert not Device(device).is_held()
 
 
-def fake_kernel(root: Path, monkeypatch: pytest.MonkeyPatch, mounts: str = "", holder: str = "") -> None:
-    """A disk 8:0 with a partition 8:1, and files where the kernel says who uses them."""
-    disk = root / "sys" / "dev" / "block" / "8:0"
-    for folder, number in ((disk, "8:0"), (disk / "sda1", "8:1")):
-        (folder / "holders").mkdir(parents=True)
-        (folder / "dev").write_text(f"{number}\n")
-    (disk / "sda1" / "partition").write_text("1\n")
-    if holder:
-        (disk / "sda1" / "holders" / holder).mkdir()
-    (root / "proc" / "self").mkdir(parents=True)
-    (root / "proc" / "self" / "mountinfo").write_text(mounts)
-    monkeypatch.setattr(device_use, "SYS", root / "sys")
-    monkeypatch.setattr(device_use, "PROC", root / "proc")
-
-
-@pytest.mark.parametrize(
-    ("mounts", "holder", "words"),
-    [
-        ("", "", ""),
-        ("36 35 8:0 / /data rw - ext4 /dev/sda rw\n", "", "it is mounted at /data"),
-        ("36 35 8:1 / /my\\040data rw shared:1 - ext4 /dev/sda1 rw\n", "", "its partition sda1 is mounted at /my data"),
-        ("36 35 8:17 / /data rw - ext4 /dev/sdb1 rw\n", "", ""),
-        ("", "dm-0", "its partition sda1 is part of dm-0"),
-    ],
-)
-def test_who_uses_a_disk_or_its_partitions_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mounts: str, holder: str, words: str
-) -> None:
-    fake_kernel(tmp_path, monkeypatch, mounts, holder)
-    assert device_use.find_use("8:0") == words
-
-
 def run_from_start(device: Path) -> None:
     """A child: create the run and go through all steps."""
     take_images_for_devices()

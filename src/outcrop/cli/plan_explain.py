@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outcrop.plan.tuner import EQUALLY_FAST, Considered
+from outcrop.plan.tuner import EQUALLY_FAST, Candidate
 from outcrop.units import format_bytes, format_seconds
 
 SHOWN = 10
 HEAD = ("scheme", "passes", "levels", "slab", "blocks", "D", "read", "written", "memory", "time", "")
 
 
-def show(considered: Sequence[Considered]) -> None:
+def show(considered: Sequence[Candidate]) -> None:
     """Print the chosen plan and the best of the others."""
     rows = [HEAD, *(_row(one, considered[0]) for one in considered[:SHOWN])]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
@@ -21,7 +21,7 @@ def show(considered: Sequence[Considered]) -> None:
         print("  ".join(cells).rstrip())
 
 
-def _row(one: Considered, chosen: Considered) -> tuple[str, ...]:
+def _row(one: Candidate, chosen: Candidate) -> tuple[str, ...]:
     sizes, guess = one.sizes, one.predicted
     blocks = "x".join(str(size) for size in (sizes.block_z, sizes.block_y, sizes.block_x) if size) or "-"
     numbers = one.passes, sizes.levels, sizes.slab, blocks, sizes.diamond or "-"
@@ -29,7 +29,7 @@ def _row(one: Considered, chosen: Considered) -> tuple[str, ...]:
     return one.scheme, *map(str, numbers), *sums, format_seconds(guess.seconds), why_it_lost(one, chosen)
 
 
-def why_it_lost(one: Considered, chosen: Considered) -> str:
+def why_it_lost(one: Candidate, chosen: Candidate) -> str:
     """The largest reason for which a candidate was not taken; of two equally fast ones the smaller is."""
     if one is chosen:
         return "chosen"

@@ -31,28 +31,10 @@ EQUALLY_FAST = 1.01
 
 
 @dataclass(frozen=True)
-class Considered:
-    """What a plan that was made would cost, without its actions."""
+class Candidate:
+    """Sizes of a scheme with what their plan costs; without its actions, of which there may be many."""
 
     scheme: str
-    sizes: Sizes
-    passes: int
-    predicted: Prediction
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The plan taken, and all that were costed action by action: the plan's own entry first, then the fastest."""
-
-    plan: Plan
-    considered: tuple[Considered, ...]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """Sizes with what their plan costs."""
-
-    scheme: Scheme
     sizes: Sizes
     passes: int
     predicted: Prediction
@@ -62,9 +44,13 @@ class Candidate:
         """Predicted."""
         return self.predicted.seconds
 
-    def considered(self) -> Considered:
-        """What is told of it."""
-        return Considered(self.scheme.name, self.sizes, self.passes, self.predicted)
+
+@dataclass(frozen=True)
+class Choice:
+    """The plan taken, and all that were costed action by action: the plan's own entry first, then the fastest."""
+
+    plan: Plan
+    considered: tuple[Candidate, ...]
 
 
 @dataclass(frozen=True)
@@ -94,22 +80,23 @@ def tune(
     ]
     coarse.sort(key=_seconds)
     first, others = coarse[0], coarse[1:SHORTLIST]
+    named = {scheme.name: scheme for scheme in schemes}
     fine = [
-        _candidate(problem, first.scheme, sizes, machine, rate)
-        for sizes in tilings(problem, first.scheme, first.sizes, machine)
+        _candidate(problem, named[first.scheme], sizes, machine, rate)
+        for sizes in tilings(problem, named[first.scheme], first.sizes, machine)
     ]
     fine.sort(key=_seconds)
     best_diamonds = {candidate.sizes.diamond for candidate in fine[:2]}
     for other in others:
-        for sizes in tilings(problem, other.scheme, other.sizes, machine):
+        for sizes in tilings(problem, named[other.scheme], other.sizes, machine):
             if sizes.diamond in best_diamonds:
-                fine.append(_candidate(problem, other.scheme, sizes, machine, rate))
+                fine.append(_candidate(problem, named[other.scheme], sizes, machine, rate))
     fastest = min(map(_seconds, fine))
     equal = [one for one in fine if one.seconds <= EQUALLY_FAST * fastest]
     chosen = min(equal, key=lambda one: (one.predicted.memory_bytes, one.seconds))
-    others = sorted((one for one in fine + coarse[SHORTLIST:] if one is not chosen), key=_seconds)
-    plan = build(problem, chosen.scheme, chosen.sizes, machine, rate)
-    return Choice(plan, tuple(one.considered() for one in (chosen, *others)))
+    rest = sorted((one for one in fine + coarse[SHORTLIST:] if one is not chosen), key=_seconds)
+    plan = build(problem, named[chosen.scheme], chosen.sizes, machine, rate)
+    return Choice(plan, (chosen, *rest))
 
 
 def _seconds(candidate: Candidate) -> float:
@@ -118,7 +105,7 @@ def _seconds(candidate: Candidate) -> float:
 
 def _candidate(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Candidate:
     plan = build(problem, scheme, sizes, machine, rate)
-    return Candidate(scheme, sizes, len(plan.passes), plan.predicted)
+    return Candidate(scheme.name, sizes, len(plan.passes), plan.predicted)
 
 
 def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) -> Iterable[Sizes]:

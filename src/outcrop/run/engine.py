@@ -22,7 +22,7 @@ from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan
 from outcrop.plan.planner import choose, find_scheme, smallest_budget_bytes
 from outcrop.plan.problem import Problem
-from outcrop.plan.tuner import Considered
+from outcrop.plan.tuner import Candidate
 from outcrop.run.layout import PlaneLayout
 from outcrop.run.region import ShardFile
 from outcrop.run.scratch import ScratchMaker, no_scratch
@@ -42,7 +42,7 @@ class Prepared:
     scalars: bytes
     machine: Machine
     plan: Plan
-    considered: tuple[Considered, ...]
+    considered: tuple[Candidate, ...]
 
 
 @dataclass(frozen=True)
