@@ -64,7 +64,8 @@ Action to_action(nb::handle action) {
   const auto kind = nb::cast<std::string>(action.type().attr("__name__"));
   if (kind == "Block")
     return BlockAction{to_cut(action.attr("frame")),
-                       Own{field(action, "own_z0"), field(action, "own_z1"), to_cut(action.attr("own"))}};
+                       Own{field(action, "own_z0"), field(action, "own_z1"), to_cut(action.attr("own"))},
+                       field(action, "shift")};
   if (kind == "Carry")
     return CarryAction{field(action, "z0"), field(action, "z1"), to_cut(action.attr("cut")), field(action, "level")};
   if (kind == "Read")

@@ -20,6 +20,7 @@ from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
+from outcrop.plan.validate import validate
 from outcrop.run.layout import PlaneLayout, make_layout
 from outcrop.run.oracle import advance
 from outcrop.run.rehearsal import rehearse
@@ -77,6 +78,40 @@ def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Problem, Plan], se
     stencil, problem, plan = run
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
     assert np.array_equal(rehearse(plan, stencil, {}, initial), advance(stencil, initial, {}, problem.steps))
+
+
+@st.composite
+def linked_runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Sizes]:
+    """A wavefront in blocks on a deep grid, where one block reads ahead into the next."""
+    stencil = draw(st.sampled_from(sorted({**STENCILS, **USERS}.items())))[1]()
+    skew = max(1, *stencil.radii)
+    levels, slab = draw(st.integers(1, 6)), draw(st.integers(1, 5))
+    planes = 2 * slab + skew * (levels + 2) + draw(st.integers(0, 9))
+    layout = make_layout((planes, draw(st.integers(4, 40)), draw(st.integers(1, 40))), "float32")
+    problem = Problem(
+        stencil.name, stencil.radii, layout.shape, layout.dtype, draw(st.integers(levels, 2 * levels)),
+        layout.pitch_bytes, layout.plane_bytes, layout.record_bytes, in_place=draw(st.booleans()),
+    )  # fmt: skip
+    sizes = Sizes(levels, slab, diamond=draw(st.integers(0, 4)), block_y=draw(st.integers(1, layout.shape[1])))
+    return stencil, problem, sizes
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(linked_runs(), st.integers(1, 4), st.sampled_from(BACKENDS), st.integers(0, 2**32 - 1))
+def test_blocks_that_follow_each_other_give_the_oracles_bits(
+    run: tuple[Stencil, Problem, Sizes], threads: int, backend: str, seed: int
+) -> None:
+    """Protects promise 1 where the first planes of a block are read while the one before it still goes on."""
+    stencil, problem, sizes = run
+    plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
+    validate(plan)
+    initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
+    right = advance(stencil, initial, {}, problem.steps)
+    assert np.array_equal(rehearse(plan, stencil, {}, initial), right)
+    with tempfile.TemporaryDirectory() as folder:
+        result, moved = execute(Path(folder), stencil, plan, initial, threads, backend)
+    assert np.array_equal(result, right)
+    assert moved == (plan.predicted.bytes_read, plan.predicted.bytes_written)
 
 
 def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
@@ -162,8 +197,9 @@ def execute(  # type: ignore[no-untyped-def]
     scratch = folder / "scratch"
     _core.create_file(str(scratch), max(1, plan.scratch_bytes))
     store = _core.Store(
-        [str(file) for file in (*arrays[0], *arrays[1], scratch)], backend=backend, writable=True, faults=faults or {}
-    )
+        [str(file) for file in (*arrays[0], *arrays[1], scratch)], backend=backend, direct=plan.is_direct,
+        writable=True, faults=faults or {},
+    )  # fmt: skip
     executor = _core.make_executor(
         problem, plan.sizes, *plan.window.ring_planes, slot_bytes=plan.window.slot_bytes,
         levels_max=max(one.levels for one in plan.passes),

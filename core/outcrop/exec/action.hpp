@@ -19,10 +19,12 @@ enum class Array : std::uint8_t {
   faces   ///< for each plane the rows between two blocks, first those of even levels, then those of odd ones
 };
 
-/// The next block begins: slots hold `frame` of their planes; `own` are the cells whose checksums it accounts for.
+/// What follows is about a block whose slots hold `frame` of their planes, plane z in slot (z + shift) mod ring; `own` are the
+/// cells whose checksums it accounts for.
 struct BlockAction {
   Cut frame;
   Own own;
+  long shift = 0;
 };
 
 /// Move cells of planes z0 <= z < z1 in the ring of `level` from where the former frame has them to where this one does.

@@ -51,6 +51,7 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, outcrop_ker
     face_sums_.resize(static_cast<std::size_t>(2 * grid.nz));
   }
   if (store_ != nullptr) {
+    face_tickets_.resize(static_cast<std::size_t>(2 * grid.nz), no_ticket);
     PumpOptions pump_options;
     pump_options.capacity = slots_[0].size() + slots_[1].size();
     pump_options.capacity = 4 * pump_options.capacity + 2;  // a few parts of each slot; more make submit() wait
@@ -65,7 +66,7 @@ void Executor::run(const Actions &actions, const PassFiles &files) {
     target_sums_->clear();
     checked_.assign(checked_.size(), false);
   }
-  begin_block(BlockAction{whole_plane(grid_), Own{}});
+  begin_block(BlockAction{whole_plane(grid_), Own{}, 0});
   long levels = 0;
   for (const Action &action : actions)
     if (const auto *update = std::get_if<UpdateAction>(&action)) levels = std::max(levels, update->levels);
@@ -88,7 +89,7 @@ void Executor::perform(const BlockAction &action) {
 
 void Executor::begin_block(const BlockAction &action) {
   former_frame_ = window_.frame();
-  window_.set_frame(action.frame);
+  window_.set_frame(action.frame, action.shift);
   traverse_.set_own(action.own);
   own_ = action.own;
 }
@@ -155,7 +156,7 @@ void Executor::wait_for_reads(long z0, long z1) {
   for (long z = z0; z < z1; ++z)
     for (const long level : {0, 1}) {
       Slot &entry = slot(level, z);
-      if (entry.z != z) continue;
+      if (!holds(entry, z)) continue;
       pump_->wait(std::exchange(entry.reading, no_ticket));
       if (source_sums_ && std::exchange(entry.has_tail, false))
         std::memcpy(&expected_[static_cast<std::size_t>(z)], window_.tail(0, z), sizeof expected_[0]);
@@ -175,11 +176,11 @@ void Executor::check_faces(long z0, long z1) {
     std::atomic<long> bad{z1};
     const auto check = [&](long i) {
       Slot &entry = slot(level, z0 + i);
-      if (entry.z != z0 + i || entry.face.empty()) return;
+      if (!holds(entry, z0 + i) || entry.face.empty()) return;
       const Cut face = std::exchange(entry.face, Cut{});
       if (sum_face(level, z0 + i, face) != face_sums_[face_index(level, z0 + i)]) bad = z0 + i;
     };
-    const auto has_face = [&](long z) { return slot(level, z).z == z && !slot(level, z).face.empty(); };
+    const auto has_face = [&](long z) { return holds(slot(level, z), z) && !slot(level, z).face.empty(); };
     bool any = false;
     for (long z = z0; z < z1 && !any; ++z) any = has_face(z);
     if (any) team_.for_each(z1 - z0, check);
@@ -248,7 +249,8 @@ bool Executor::has_tail(Array array, const Cut &cut) const {
 }
 
 Executor::Slot &Executor::slot(long level, long z) {
-  return slots_[static_cast<std::size_t>(level & 1)][static_cast<std::size_t>(window_.ring(level).slot(z))];
+  return slots_[static_cast<std::size_t>(level & 1)]
+               [static_cast<std::size_t>(window_.ring(level).slot(window_.place(z)))];
 }
 
 void Executor::submit(Slot &entry, Request request) {
@@ -260,14 +262,18 @@ void Executor::submit(Slot &entry, Request request) {
 
 void Executor::transfer(bool write, Array array, long level, long z, const Cut &cut) {
   Slot &entry = slot(level, z);
-  entry.z = z;
-  if (!write && array == Array::faces) entry.face = cut;
+  entry.place = window_.place(z);
+  if (!write && array == Array::faces) {
+    entry.face = cut;
+    pump_->wait(face_tickets_[face_index(level, z)]);  // as a rule a block ago
+  }
   entry.has_tail = entry.has_tail || (array == Array::source && has_tail(array, cut));
   Request whole = request(array, level, z, cut);
   whole.write = write;
   const bool is_contiguous = cut.columns() == grid_.pitch_cells();
   if (!has_tail(array, cut)) {
     submit(entry, whole);
+    if (write && array == Array::faces) face_tickets_[face_index(level, z)] = entry.writing;
     return;
   }
   if (is_contiguous) {  // the tail follows the last row, on disk and in the slot

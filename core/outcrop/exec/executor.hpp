@@ -9,7 +9,8 @@
 //                                                     └──► a Copy or Carry into that slot waits for it (here)
 //
 // Transfers of one slot are chained, each after the one before, so the last ticket stands for all. What one block writes to disk
-// and another reads back goes through the same slot, planes having their slots for good, so the chain orders that, too.
+// and another reads back goes through the same slot where planes have their slots for good, so the chain orders that, too. Blocks
+// that shift their planes read nothing of each other but faces, and a face is read once it has been written.
 //
 // Checksums are taken inside the update, while rows are in a cache (plane_sums.hpp), so a damaged plane is noticed after its
 // last row has been updated once: in time, because nothing of a pass counts before its commit.
@@ -83,7 +84,7 @@ class Executor {
 
  private:
   struct Slot {
-    long z = -1;
+    long place = -1;  // Window::place of the plane it holds
     Ticket reading = no_ticket, writing = no_ticket;
     bool has_tail = false;  // what is being read ends with the checksum of the source
     Cut face;               // the part of it that is a face
@@ -106,6 +107,7 @@ class Executor {
   bool is_updated(long z) const { return z >= grid_.first_plane() && z < grid_.end_plane(); }
   bool has_tail(Array array, const Cut &cut) const;
   Slot &slot(long level, long z);
+  bool holds(const Slot &entry, long z) const { return entry.place == window_.place(z); }
   void submit(Slot &entry, Request request);
   void transfer(bool write, Array array, long level, long z, const Cut &cut);
   Request request(Array array, long level, long z, const Cut &cut) const;
@@ -124,6 +126,7 @@ class Executor {
   std::vector<std::uint32_t> expected_;   // checksums that came with the planes of the source
   std::vector<bool> checked_;             // whether they have been compared
   std::vector<std::uint32_t> face_sums_;  // checksums of the faces this pass has written, by plane and parity
+  std::vector<Ticket> face_tickets_;      // and when they are on disk
   Store *const store_;
   std::array<std::vector<Slot>, 2> slots_;
   std::unique_ptr<Pump> pump_;  // last: its thread ends before the window goes

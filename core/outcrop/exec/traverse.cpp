@@ -12,7 +12,17 @@ constexpr long max_radius = 64;
 
 std::vector<Tile> cut(const Grid &grid, const Tiling &tiling, long levels, unsigned threads) {
   if (tiling.diamond == 0) return sweep_tiles(levels, grid.ny, grid.skew, tiling.sweep_rows);
-  return diamond_tiles(levels, grid.ny, grid.skew, tiling.diamond, threads);
+  const long rows = grid.ny + 2 * grid.skew * tiling.diamond;  // rows_down() moves tiles by less than a tile
+  return diamond_tiles(levels, rows, grid.skew, tiling.diamond, threads);
+}
+
+// A block in y leans back as the lower left sides of diamonds do, y + skew*level = odd multiples of skew*D: moved down by so
+// many rows, one of these sides lies on the edge of the block, and no tile is cut by it.
+long rows_down(const Region &region, const Grid &grid, long diamond) {
+  const Bound &edge = region.y_low.slope != 0 ? region.y_low : region.y_high;
+  if (diamond == 0 || edge.slope != -grid.skew) return 0;
+  const long half = grid.skew * diamond, down = (half - edge.at_zero) % (2 * half);
+  return down < 0 ? down + 2 * half : down;
 }
 
 }  // namespace
@@ -34,10 +44,11 @@ void Traverse::set_levels(long levels) {
 void Traverse::update(const Slab &slab, const std::atomic<bool> &cancelled) {
   ++epoch_;
   std::atomic<std::size_t> next{0};
+  const long down = rows_down(slab.region, grid_, tiling_.diamond);
   team_.run([&](unsigned) {
     for (std::size_t i = next.fetch_add(1); i < tiles_.size(); i = next.fetch_add(1)) {
       await(tiles_[i], epoch_, cancelled);
-      if (!cancelled.load(std::memory_order_relaxed)) update_tile(tiles_[i], slab);
+      if (!cancelled.load(std::memory_order_relaxed)) update_tile(tiles_[i], slab, down);
       finished_[i].store(epoch_, std::memory_order_release);
     }
   });
@@ -58,10 +69,11 @@ void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bo
   }
 }
 
-void Traverse::update_tile(const Tile &tile, const Slab &slab) {
+void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
   const long r = grid_.skew;
   const Region &region = slab.region;
-  if (tile.y_low >= grid_.end_row() || tile.y_high <= grid_.first_row()) return;
+  const long y_low = tile.y_low - down, y_high = tile.y_high - down;
+  if (y_low >= grid_.end_row() || y_high <= grid_.first_row()) return;
   // Groups of zeta that hold at least one plane of the grid at one of the tile's levels.
   const long begin = std::max(slab.zeta0, grid_.first_plane() + r * (tile.level_first - 1));
   const long end = std::min(slab.zeta1, grid_.end_plane() + r * (tile.level_last - 1));
@@ -73,8 +85,8 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab) {
       const long z0 = std::max({grid_.first_plane(), zeta - r * (level - 1), region.z_low.at(level)});
       const long z1 = std::min({grid_.end_plane(), zeta_end - r * (level - 1), region.z_high.at(level)});
       const long inset = tile.slope * std::labs(level - tile.centre);
-      const Cut cut{std::max({grid_.first_row(), tile.y_low + inset, region.y_low.at(level)}),
-                    std::min({grid_.end_row(), tile.y_high - inset, region.y_high.at(level)}),
+      const Cut cut{std::max({grid_.first_row(), y_low + inset, region.y_low.at(level)}),
+                    std::min({grid_.end_row(), y_high - inset, region.y_high.at(level)}),
                     std::max(0L, region.x_low.at(level)), std::min(grid_.pitch_cells(), region.x_high.at(level))};
       if (z0 >= z1 || cut.empty()) continue;
       update_planes(level, z0, z1, cut);

@@ -81,7 +81,7 @@ class Traverse {
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
 
  private:
-  void update_tile(const Tile &tile, const Slab &slab);
+  void update_tile(const Tile &tile, const Slab &slab, long down);
   void update_planes(long level, long z0, long z1, const Cut &cut);
   void sum_planes(PlaneSums &sums, long level, long z0, long z1, const Cut &cut);
   void await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const;

@@ -6,7 +6,8 @@
 //     slot:  | rows of the frame, one behind the other | tail: crc32c, zeros up to 4 KiB |
 //
 // The frame is the whole plane, or the rows and columns of a block. Cells are addressed by their place in the grid whatever the
-// frame: origin() is where cell (0, 0) of a plane would lie, and the row pitch is that of the frame.
+// frame: origin() is where cell (0, 0) of a plane would lie, and the row pitch is that of the frame. Blocks that follow each
+// other may shift their planes, so that the first planes of the next one come to lie behind the last ones of this one.
 //
 // Guards before the first and behind the last slot keep the few bytes readable that kernels load beyond a plane.
 #pragma once
@@ -99,14 +100,17 @@ class Window {
     return static_cast<std::size_t>(ring_planes[0] + ring_planes[1]) * slot_bytes + 3 * guard_bytes;
   }
 
-  /// From now on slots hold this part of their planes. What they held is lost, but for what the caller moves.
-  void set_frame(const Cut &frame) {
+  /// From now on slots are taken to hold this part of their planes, plane z lying in slot (z + shift) mod ring.
+  void set_frame(const Cut &frame, long shift = 0) {
     frame_ = frame;
+    shift_ = shift;
     pitch_bytes_ = static_cast<std::size_t>(frame.columns()) * grid_.item_bytes;
   }
   const Cut &frame() const { return frame_; }
   std::size_t pitch_bytes() const { return pitch_bytes_; }
   long pitch_cells() const { return frame_.columns(); }
+  /// Number of plane z among all planes of all blocks.
+  long place(long z) const { return z + shift_; }
 
   /// Whether a slot has room for that frame and a record's tail.
   bool has_room(const Cut &frame) const {
@@ -117,13 +121,13 @@ class Window {
   /// Where cell (y, x) of plane z at `level` lies; (0, 0) may lie outside the slot.
   std::byte *cell(long level, long z, long y, long x) const {
     const auto item = static_cast<std::ptrdiff_t>(grid_.item_bytes);
-    return ring(level).plane(z) + ((y - frame_.y0) * frame_.columns() + x - frame_.x0) * item;
+    return ring(level).plane(place(z)) + ((y - frame_.y0) * frame_.columns() + x - frame_.x0) * item;
   }
   std::byte *origin(long level, long z) const { return cell(level, z, 0, 0); }
 
   /// Where the checksum of plane z lies once the frame reaches its last row.
   std::byte *tail(long level, long z) const {
-    return ring(level).plane(z) + static_cast<std::size_t>(frame_.rows()) * pitch_bytes_;
+    return ring(level).plane(place(z)) + static_cast<std::size_t>(frame_.rows()) * pitch_bytes_;
   }
 
   const Ring &ring(long level) const { return rings_[static_cast<std::size_t>(level & 1)]; }
@@ -136,6 +140,7 @@ class Window {
   AlignedMemory memory_;
   std::array<Ring, 2> rings_;
   Cut frame_;
+  long shift_ = 0;
   std::size_t pitch_bytes_ = 0;
 };
 

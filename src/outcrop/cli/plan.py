@@ -102,7 +102,7 @@ def describe(prepared: Prepared, budget_bytes: int) -> str:
 
 def _blocks(plan: Plan) -> str:
     """How the grid is cut, if it is."""
-    count, sizes = plan.to_json()["blocks_per_pass"], plan.sizes
+    count, sizes = plan.blocks_per_pass, plan.sizes
     if count == 1:
         return ""
     cuts = [f"{size} {cells}" for size, cells in ((sizes.block_z, "planes"), (sizes.block_y, "rows")) if size]

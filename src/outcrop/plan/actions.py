@@ -2,8 +2,8 @@
 
 Each is small, frozen and means the same to the validator, the rehearsal, the cost model and the executor. Planes
 are half open ranges. Two rings hold the window: the even ring levels 0, 2, ..., the odd ring levels 1, 3, ...;
-plane z lies in slot z modulo the ring's size. A slot holds the frame of its plane: all of it, or the part that the
-block at hand needs.
+plane z lies in slot z + shift modulo the ring's size. A slot holds the frame of its plane: all of it, or the part that
+the block at hand needs.
 
 Arrays on disk:  source   generation g
                  target   generation g + 1; meanwhile also unfinished levels of the last level's parity
@@ -23,15 +23,18 @@ Array: TypeAlias = Literal["source", "target", "other", "faces"]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """From here on slots hold the cells `frame` of their planes; what they held is lost unless a Carry moves it.
+    """What follows is about the block whose slots hold the cells `frame` of their planes; what a slot holds of another
+    block is of no use to it unless a Carry moves it.
 
-    `own` in planes own_z0 <= z < own_z1 are the cells whose checksums this block accounts for.
+    `own` in planes own_z0 <= z < own_z1 are the cells whose checksums this block accounts for. Equal Blocks are one
+    and the same: blocks whose planes are shifted into slots of their own may take turns.
     """
 
     frame: Cut
     own_z0: int = -FAR
     own_z1: int = FAR
     own: Cut = EVERY_CELL
+    shift: int = 0
 
 
 @dataclass(frozen=True, slots=True)

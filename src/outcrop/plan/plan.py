@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from outcrop.plan.actions import Action
-from outcrop.plan.problem import Problem
+from outcrop.plan.actions import Action, Block
+from outcrop.plan.problem import DIRECT_BYTES, Problem
 from outcrop.plan.window import Window
 
 
@@ -87,6 +87,19 @@ class Plan:
         faces = 2 * self.faces_rows * problem.pitch_bytes * problem.planes
         return faces + (problem.grid_bytes if uses_other else 0)
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether every transfer begins and ends where direct I/O can. Else none may be direct: what goes through the
+        page cache and what does not must not meet in one file."""
+        problem, sizes = self.problem, self.sizes
+        rows_are_aligned = problem.row_group * problem.pitch_bytes % DIRECT_BYTES == 0
+        return self.blocks_per_pass == 1 or (not sizes.block_x and (rows_are_aligned or not sizes.block_y))
+
+    @property
+    def blocks_per_pass(self) -> int:
+        """Blocks that the first pass cuts the grid into."""
+        return max(1, len({action for action in self.passes[0].actions if isinstance(action, Block)}))
+
     def to_json(self) -> dict[str, Any]:
         """The plan without its actions, as plain data for the report."""
         return {
@@ -94,7 +107,7 @@ class Plan:
             **asdict(self.sizes),
             "passes": len(self.passes),
             "slabs_per_pass": sum(type(action).__name__ == "Update" for action in self.passes[0].actions),
-            "blocks_per_pass": max(1, sum(type(action).__name__ == "Block" for action in self.passes[0].actions)),
+            "blocks_per_pass": self.blocks_per_pass,
             "ring_planes": list(self.window.ring_planes),
             "memory_bytes": self.memory_bytes,
             "scratch_bytes": self.scratch_bytes,

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from outcrop.plan.actions import Commit, Copy, Read, Update, Write
+from outcrop.plan.actions import Block, Commit, Copy, Read, Update, Write
 from outcrop.plan.machine import Device, Machine
 from outcrop.plan.plan import Pass
 from outcrop.plan.problem import Problem
@@ -32,17 +32,19 @@ class Span:
 
 def timeline(problem: Problem, one: Pass, machine: Machine, cells_per_second: float) -> Iterator[Span]:
     """Spans of one pass in order of their ends, checksums left out."""
-    transfers = _Transfers(machine.device)
+    transfers, shift = _Transfers(machine.device), 0
     for action in one.actions:
         match action:
             case Read():
-                transfers.begin_read(action.z0, action.z1, transfer_bytes(problem, action))
+                transfers.begin_read(action.z0 + shift, action.z1 + shift, transfer_bytes(problem, action))
+            case Block():
+                shift = action.shift
             case Write():
                 transfers.begin_write(transfer_bytes(problem, action))
             case Copy():
-                yield from transfers.wait_for(action.z1)
+                yield from transfers.wait_for(action.z1 + shift)
             case Update():
-                yield from transfers.wait_for(min(problem.planes, action.zeta1 + problem.radius_z))
+                yield from transfers.wait_for(min(problem.planes, action.zeta1 + problem.radius_z) + shift)
                 start = transfers.now
                 yield from transfers.go_on(cell_updates(problem, action) / cells_per_second)
                 yield Span("update", start, transfers.now)

@@ -56,15 +56,19 @@ def validate_pass(problem: Problem, one: Pass, window: Window) -> None:
 
 @dataclass
 class _Slot:
-    """The cells of `frame` of a plane, by level."""
+    """What a block has of a plane: the cells of its frame, by level."""
 
+    block: Block
     plane: int
-    frame: Cut
     levels: Levels
+
+    def holds(self, block: Block, plane: int) -> bool:
+        """Whether it is that plane of that block."""
+        return self.plane == plane and self.block == block
 
     def part(self, cut: Cut) -> Levels:
         """The cells `cut`, to read or to assign; they must lie in the frame."""
-        frame = self.frame
+        frame = self.block.frame
         inside = frame.y0 <= cut.y0 and cut.y1 <= frame.y1 and frame.x0 <= cut.x0 and cut.x1 <= frame.x1
         _require(inside, f"cells {cut} are not all inside the frame {frame}")
         return self.levels[cut.y0 - frame.y0 : cut.y1 - frame.y0, cut.x0 - frame.x0 : cut.x1 - frame.x0]
@@ -77,8 +81,8 @@ class _SymbolicRun:
         self.problem, self.levels, self.window = problem, one.levels, window
         self.faces_rows, self.uses_other = one.faces_rows, one.uses_other
         self.rings: list[dict[int, _Slot]] = [{}, {}]
+        self.block = self.former_block = Block(problem.whole_plane)
         self.former: list[dict[int, _Slot]] = [{}, {}]
-        self.block = Block(problem.whole_plane)
         source = self._rim()
         source[source != RIM] = 0
         target = source if problem.in_place else np.full_like(source, NOTHING)
@@ -108,14 +112,17 @@ class _SymbolicRun:
         inside = 0 <= frame.y0 < frame.y1 <= whole.y1 and 0 <= frame.x0 < frame.x1 <= whole.x1
         _require(inside, "a frame beyond the plane")
         _require(slot_bytes(self.problem, frame) <= self.window.slot_bytes, "a frame larger than a slot")
-        self.former, self.rings, self.block = self.rings, [{}, {}], action
+        if action != self.block:
+            self.former = [dict(ring) for ring in self.rings]
+            self.former_block, self.block = self.block, action
 
     @perform.register
     def _carry(self, action: Carry) -> None:
         for z in self._planes(action.z0, action.z1):
             parity = action.level & 1
-            old = self.former[parity].get(z % self.window.ring_planes[parity])
-            _require(old is not None and old.plane == z, f"plane {z} is not there to be carried")
+            old = self.former[parity].get((z + self.former_block.shift) % self.window.ring_planes[parity])
+            _require(self.former_block.shift == self.block.shift, "a slot that planes have left")
+            _require(old is not None and old.holds(self.former_block, z), f"plane {z} is not there to be carried")
             assert old is not None
             self._slot(parity, z).part(action.cut)[:] = old.part(action.cut)
 
@@ -134,9 +141,7 @@ class _SymbolicRun:
     @perform.register
     def _copy(self, action: Copy) -> None:
         for z in self._planes(action.z0, action.z1):
-            even = self.rings[0].get(z % self.window.ring_planes[0])
-            _require(even is not None and even.plane == z, f"plane {z} is not in the even ring")
-            assert even is not None
+            even = self._there(0, z)
             for rim in self._rims(z, action.cut):
                 _require(bool((even.part(rim) == RIM).all()), f"the rim of plane {z} is not in the even ring")
                 self._slot(1, z).part(rim)[:] = RIM
@@ -236,18 +241,22 @@ class _SymbolicRun:
 
     def _slot(self, level: int, z: int) -> _Slot:
         """The slot of plane z, emptied if it held another one."""
-        ring, place = self.rings[level & 1], z % self.window.ring_planes[level & 1]
-        if place not in ring or ring[place].plane != z:
+        ring, place = self.rings[level & 1], self._place(level, z)
+        if place not in ring or not ring[place].holds(self.block, z):
             frame = self.block.frame
-            ring[place] = _Slot(z, frame, np.full((frame.y1 - frame.y0, frame.x1 - frame.x0), NOTHING, np.int16))
+            levels = np.full((frame.y1 - frame.y0, frame.x1 - frame.x0), NOTHING, np.int16)
+            ring[place] = _Slot(self.block, z, levels)
         return ring[place]
 
     def _there(self, level: int, z: int) -> _Slot:
         """The slot of plane z, which must hold it."""
-        found = self.rings[level & 1].get(z % self.window.ring_planes[level & 1])
-        _require(found is not None and found.plane == z, f"plane {z} is not in the ring of level {level}")
+        found = self.rings[level & 1].get(self._place(level, z))
+        _require(found is not None and found.holds(self.block, z), f"plane {z} is not in the ring of level {level}")
         assert found is not None
         return found
+
+    def _place(self, level: int, z: int) -> int:
+        return (z + self.block.shift) % self.window.ring_planes[level & 1]
 
 
 def _require(condition: bool, message: str) -> None:

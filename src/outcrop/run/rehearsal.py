@@ -38,11 +38,13 @@ def rehearse_pass(plan: Plan, one: Pass, stencil: Stencil, scalars: Mapping[str,
 
 
 class _Rehearsal:
-    """Rings hold whole planes, whatever the frame: cells outside it stay NaN."""
+    """Rings hold whole planes, whatever the frame: cells outside it stay NaN. A slot belongs to a plane of a block."""
 
     def __init__(self, plan: Plan, stencil: Stencil, scalars: Mapping[str, float], source: Cells) -> None:
         self.problem, self.stencil, self.scalars = plan.problem, stencil, scalars
-        self.rings = [np.full((count, *source.shape[1:]), np.nan, source.dtype) for count in plan.window.ring_planes]
+        self.ring_planes = plan.window.ring_planes
+        self.block = self.former_block = Block(self.problem.whole_plane)
+        self.rings: list[dict[int, tuple[Block, int, Cells]]] = [{}, {}]
         self.former = self.rings
         other, target = np.full_like(source, np.nan), np.full_like(source, np.nan)
         self.arrays = {"source": source, "target": target, "other": other}
@@ -51,11 +53,16 @@ class _Rehearsal:
     def perform(self, action: Action) -> None:
         """Do what the action says."""
         match action:
+            case Block() if action != self.block:
+                self.former_block, self.block = self.block, action
+                self.former = [dict(ring) for ring in self.rings]
             case Block():
-                self.former, self.rings = self.rings, [np.full_like(ring, np.nan) for ring in self.rings]
+                pass
             case Carry(z0, z1, cut, level):
                 for z in range(z0, z1):
-                    _cells(self._slot(level, z), cut)[:] = _cells(self._slot(level, z, self.former), cut)
+                    block, plane, cells = self.former[level & 1][self._place(level, z)]
+                    assert (block, plane) == (self.former_block, z), "a slot that holds something else"
+                    _cells(self._slot(level, z), cut)[:] = _cells(cells, cut)
             case Read(z0, z1, cut, array, level):
                 for z in range(z0, z1):
                     stored = self.faces[z, level & 1] if array == "faces" else self.arrays[array][z]
@@ -75,10 +82,14 @@ class _Rehearsal:
             case Commit():
                 pass
 
-    def _slot(self, level: int, z: int, rings: list[Cells] | None = None) -> Cells:
-        ring = (rings or self.rings)[level & 1]
-        slot: Cells = ring[z % len(ring)]
-        return slot
+    def _place(self, level: int, z: int) -> int:
+        return (z + self.block.shift) % self.ring_planes[level & 1]
+
+    def _slot(self, level: int, z: int) -> Cells:
+        ring, place = self.rings[level & 1], self._place(level, z)
+        if place not in ring or ring[place][:2] != (self.block, z):
+            ring[place] = (self.block, z, np.full_like(self.arrays["source"][z], np.nan))
+        return ring[place][2]
 
     def _update(self, action: Update) -> None:
         problem, region = self.problem, action.region

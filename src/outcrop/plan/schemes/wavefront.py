@@ -20,7 +20,8 @@ run while this slab is updated. Each plane is read once and written once: 2/L wo
 Where memory does not hold enough planes, y is cut into k blocks that lean back by r per level (skewed_cut.py), and the
 grid is streamed once per block. A block leaves the rows that the next one goes on with, the faces, in an array of
 their own: 4r/by words more per cell and step, and as many times more planes in memory. The odd ring then reads faces
-ahead, too, and needs as many planes as the even one.
+ahead, too, and needs as many planes as the even one. Plane z of block i counts as plane z + i nz, so reading ahead
+goes on into the next block while this one ends, and the pipeline never runs dry.
 """
 
 from __future__ import annotations
@@ -62,12 +63,16 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
     """Slots of the even and odd ring for a pass of `levels` levels in slabs of `slab`."""
     reach = problem.skew * levels
     if blocks > 1:
-        even = odd = 2 * slab + reach + 2 * problem.skew
+        even = odd = _ring_planes_of_blocks(problem, levels, slab)
     elif levels % 2 == 0:
         even, odd = 2 * slab + reach, slab + reach
     else:
         even, odd = 2 * slab + reach + problem.skew, slab + max(slab + reach - problem.skew, problem.radius_z)
     return min(even, problem.planes), min(odd, problem.planes)
+
+
+def _ring_planes_of_blocks(problem: Problem, levels: int, slab: int) -> int:
+    return 2 * slab + problem.skew * (levels + 2)
 
 
 def slabs(problem: Problem, levels: int, slab: int) -> list[tuple[int, int]]:
@@ -86,35 +91,43 @@ def has_updates(problem: Problem, levels: int, zeta: int) -> bool:
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
     """One pass: block by block read ahead by a slab, update, write behind."""
     cut = blocks_in_y(problem, levels, sizes)
+    streams = [_Stream(problem, levels, block, linked(problem, levels, sizes.slab)) for block in cut.blocks]
     actions: list[Action] = []
-    for block in cut.blocks:
-        if cut.count > 1:
-            frame = Cut(*block.frame(), 0, problem.pitch_cells)
-            actions.append(Block(frame, own=Cut(*block.own(), EVERY_CELL.x0, EVERY_CELL.x1)))
-        actions += _Stream(problem, levels, block).actions(sizes.slab)
+    for stream, following in zip(streams, [*streams[1:], None], strict=True):
+        actions += stream.actions(sizes.slab, following)
     actions.append(Commit())
     faces_rows = max(end - first for block in cut.blocks for first, end in map(block.fringe, (0, 1)))
     return Pass(levels, sizes.slab, window(problem, levels, sizes), tuple(actions), faces_rows)
 
 
-class _Stream:
-    """One block's way through all planes."""
+def linked(problem: Problem, levels: int, slab: int) -> bool:
+    """Whether planes of the next block can be read ahead: not where rings hold whole columns of a shallow grid."""
+    return problem.planes >= _ring_planes_of_blocks(problem, levels, slab)
 
-    def __init__(self, problem: Problem, levels: int, block: SkewedBlock) -> None:
-        self.problem, self.levels, self.block = problem, levels, block
-        low, high = block.bounds()
-        self.region = Region(y_low=low, y_high=high) if block.cut.count > 1 else EVERYTHING
+
+class _Stream:
+    """One block's way through all planes; `is_linked`: with slots of its own for them."""
+
+    def __init__(self, problem: Problem, levels: int, block: SkewedBlock, is_linked: bool) -> None:
+        self.problem, self.levels, self.block, self.is_linked = problem, levels, block, is_linked
+        self.region, self.begin = EVERYTHING, Block(problem.whole_plane)
+        if block.cut.count > 1:
+            self.region = Region(y_low=block.bounds()[0], y_high=block.bounds()[1])
+            own = Cut(*block.own(), EVERY_CELL.x0, EVERY_CELL.x1)
+            self.begin = Block(self._rows(*block.frame()), own=own, shift=is_linked * block.number * problem.planes)
         self.read = self.copied = self.written = 0
 
-    def actions(self, slab: int) -> Iterator[Action]:
-        """Everything but the commit."""
+    def actions(self, slab: int, following: _Stream | None) -> Iterator[Action]:
+        """Everything but the commit, and what of the `following` block is read meanwhile."""
         problem, levels, skew = self.problem, self.levels, self.problem.skew
-        ranges = slabs(problem, levels, slab)
-        for index, (zeta0, zeta1) in enumerate(ranges):
-            last = index == len(ranges) - 1
-            yield from self._read_to(zeta1 + skew)
-            if not last:
-                yield from self._read_to(ranges[index + 1][1] + skew)
+        if self.block.cut.count > 1:
+            yield self.begin
+        for zeta0, zeta1 in slabs(problem, levels, slab):
+            yield from self._read_to(zeta1 + slab + skew)
+            if following is not None and self.is_linked and zeta1 + slab + skew > problem.planes:
+                yield following.begin
+                yield from following._read_to(zeta1 + slab + skew - problem.planes)
+                yield self.begin
             yield from self._copy_to(zeta1)
             zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(problem, levels, zeta)]
             if zetas:  # on grids with fewer planes than the skew some zetas, or whole slabs, hold nothing
@@ -187,7 +200,8 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
     faces = (blocks - 1) * 2 * problem.radius_y * sizes.levels * problem.pitch_bytes * problem.planes
     frame = min(rows, sizes.block_y + problem.radius_y * (sizes.levels + 1)) if blocks > 1 else rows
     moved = problem.grid_bytes + faces
-    exposed = 2 * blocks * min(problem.planes, sizes.slab) * frame * problem.pitch_bytes
+    drained = 1 if linked(problem, sizes.levels, sizes.slab) else blocks
+    exposed = 2 * drained * min(problem.planes, sizes.slab) * frame * problem.pitch_bytes
     slabs = blocks * -(-(problem.planes + problem.skew * sizes.levels) // sizes.slab)
     return Volume(moved, moved, problem.cells * sizes.levels, exposed, slabs)
 
