@@ -31,6 +31,17 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 
+def test_small_tuner_bench_compares_plans(tmp_path: Path) -> None:
+    """The tuner's plan and the sweep's are run on the same files, and nothing is left behind."""
+    target = tmp_path / "figures.json"
+    assert call(["bench", "tuner", "--small", "-d", str(tmp_path), "--json", str(target)]) == 0
+    (case,) = json.loads(target.read_text())["cases"]
+    assert case["plans_swept"] == len(case["swept"]) > 2
+    assert case["best"]["seconds"] <= case["chosen"]["seconds"] and case["to_best"] >= 1
+    assert {scheme for scheme, _, _ in case["swept"]} >= {"wavefront"}
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
 def test_unknown_bench_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """A benchmark that is not there is named in one line with those that are."""
     assert call(["bench", "nothing"]) == 2

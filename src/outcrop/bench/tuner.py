@@ -1,0 +1,173 @@
+"""`outcrop bench tuner`: is what the tuner chooses the best there is, and does it take as long as it says?
+
+For three grids and three budgets: the tuner plans as it would for a user; then every plan of a sweep over levels,
+blocks, slabs and cache tiles is run once, and the fastest few of them take turns with the tuner's own. All run on the
+same files, each with all its passes, commits included.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from outcrop.bench.core import describe_machine, smooth_planes
+from outcrop.plan.machine import Machine
+from outcrop.plan.plan import Plan, Sizes
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.schemes.scheme import Scheme
+from outcrop.plan.schemes.wavefront import thickest_slab
+from outcrop.plan.tuner import SLABS_MOST, build
+from outcrop.run.engine import Engine, Prepared
+from outcrop.run.simulation import Simulation
+from outcrop.run.simulation import open as open_simulation
+from outcrop.run.state import State, open_state
+from outcrop.tiers import discover, measure
+from outcrop.units import format_bytes
+
+WITHIN_OF_BEST = 1.05
+PREDICTION_MOST = 0.15
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Grids (nz, ny, nx), steps, budgets as shares of both arrays, and what the sweep goes over."""
+
+    shapes: tuple[tuple[int, int, int], ...]
+    steps: int
+    shares: tuple[float, ...]
+    levels: tuple[int, ...]
+    blocks: tuple[int, ...]
+    diamonds: tuple[int, ...]
+    finalists: int
+    turns: int
+
+
+FULL = Scale(
+    shapes=((512, 512, 512), (4096, 256, 256), (512, 512, 1024)),
+    steps=96,
+    shares=(0.25, 0.0625, 0.0156),
+    levels=(16, 24, 32, 48, 96),
+    blocks=(1, 2, 3, 4, 6),
+    diamonds=(8, 16),
+    finalists=3,
+    turns=3,
+)
+SMALL = Scale(((48, 32, 64),), 8, (0.25,), levels=(4, 8), blocks=(1, 2), diamonds=(2, 4), finalists=1, turns=1)
+
+
+def bench(directory: Path, small: bool = False) -> dict[str, Any]:
+    """Measure and print; the figures as plain data. Files are made in a new folder inside `directory` and removed."""
+    scale, threads = SMALL if small else FULL, discover.available_cores()
+    if not small:
+        measure.measure_afresh(directory)
+    figures: dict[str, Any] = {"benchmark": "tuner", "small": small, "machine": describe_machine(directory, threads)}
+    print(", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
+    figures["cases"] = [case for shape in scale.shapes for case in _cases(directory, scale, shape)]
+    within = sum(case["to_best"] <= WITHIN_OF_BEST for case in figures["cases"])
+    predicted = sum(abs(case["predicted_to_measured"] - 1) <= PREDICTION_MOST for case in figures["cases"])
+    count = len(figures["cases"])
+    print(f"within 5 % of the best: {within} of {count}; predicted within 15 %: {predicted} of {count}")
+    return figures
+
+
+def _cases(directory: Path, scale: Scale, shape: tuple[int, int, int]) -> Iterator[dict[str, Any]]:
+    """All budgets of one grid."""
+    with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
+        where = Path(folder) / "run.oc"
+        simulation = Simulation("heat7", shape=shape, dtype="float32", directory=where)
+        simulation["u"] = lambda z0, z1: smooth_planes(z0, z1, shape)
+        del simulation  # gives the directory's lock back
+        for share in scale.shares:
+            budget_bytes = int(share * 2 * shape[0] * shape[1] * shape[2] * 4)
+            yield _case(where, scale, share, budget_bytes)
+
+
+def _case(where: Path, scale: Scale, share: float, budget_bytes: int) -> dict[str, Any]:
+    prepared = open_simulation(where, memory=budget_bytes).prepare(scale.steps)
+    state = open_state(where)
+    own = prepared.plan
+    every = _sweep(prepared.problem, prepared.machine, scale, budget_bytes)
+    sweep = [plan for plan in every if plan.sizes != own.sizes]
+    once = sorted(((_seconds(prepared, state, plan), plan) for plan in sweep), key=lambda pair: pair[0])
+    finalists = [own, *(plan for _, plan in once[: scale.finalists])]
+    turns = [[_seconds(prepared, state, plan) for plan in finalists] for _ in range(scale.turns)]
+    seconds = [median(column) for column in zip(*turns, strict=True)]
+    best = min(range(len(seconds)), key=seconds.__getitem__)
+    case = {
+        "shape": list(prepared.problem.shape),
+        "steps": scale.steps,
+        "share": share,
+        "budget_bytes": budget_bytes,
+        "plans_swept": len(sweep),
+        "chosen": {"scheme": own.scheme, **asdict(own.sizes), "seconds": seconds[0]},
+        "best": {"scheme": finalists[best].scheme, **asdict(finalists[best].sizes), "seconds": seconds[best]},
+        "predicted_seconds": own.predicted.seconds,
+        "predicted_to_measured": own.predicted.seconds / seconds[0],
+        "to_best": median(turn[0] / min(turn) for turn in turns),
+        "swept": [[plan.scheme, _sizes(plan), seconds] for seconds, plan in once],
+    }
+    print(_line(case), flush=True)
+    return case
+
+
+def _line(case: dict[str, Any]) -> str:
+    nz, ny, nx = case["shape"]
+    chosen, best = case["chosen"], case["best"]
+
+    def name(one: dict[str, Any]) -> str:
+        return f"L {one['levels']}, b {one['slab']}, by {one['block_y'] or ny}, D {one['diamond']}"
+
+    return (
+        f"{nx} x {ny} x {nz} in {format_bytes(case['budget_bytes'])}: chosen {chosen['scheme']} {name(chosen)}: "
+        f"{chosen['seconds']:.2f} s (predicted {case['predicted_seconds']:.2f}), {case['to_best']:.3f} of the best of "
+        f"{case['plans_swept']}: {best['scheme']} {name(best)}: {best['seconds']:.2f} s"
+    )
+
+
+def _sizes(plan: Plan) -> list[int]:
+    sizes = plan.sizes
+    return [sizes.levels, sizes.slab, sizes.block_y, sizes.diamond]
+
+
+def _sweep(problem: Problem, machine: Machine, scale: Scale, budget_bytes: int) -> Iterator[Plan]:
+    """Wavefronts of all sizes in the scale that fit, and what overlapped blocks there are."""
+    seen: set[tuple[str, Sizes]] = set()
+    for scheme, sizes in (*_wavefronts(problem, scale, budget_bytes), *_overlapped(problem, budget_bytes)):
+        for diamond in scale.diamonds:
+            tiled = replace(sizes, diamond=diamond)
+            if (scheme.name, tiled) not in seen and scheme.volume(problem, tiled).slabs <= SLABS_MOST:
+                seen.add((scheme.name, tiled))
+                yield build(problem, scheme, tiled, machine, lambda _: 1e10)
+
+
+def _wavefronts(problem: Problem, scale: Scale, budget_bytes: int) -> Iterator[tuple[Scheme, Sizes]]:
+    scheme, interior = SCHEMES["wavefront"], problem.shape[1] - 2 * problem.radius_y
+    for levels in scale.levels:
+        for blocks in scale.blocks:
+            sizes = Sizes(min(levels, problem.steps), 1, 0, block_y=0 if blocks == 1 else -(-interior // blocks))
+            thickest = thickest_slab(problem, sizes.levels, sizes, budget_bytes)
+            for slab in {thickest, thickest // 2} - {0}:
+                yield scheme, replace(sizes, slab=slab)
+
+
+def _overlapped(problem: Problem, budget_bytes: int) -> Iterator[tuple[Scheme, Sizes]]:
+    scheme = SCHEMES["overlapped"]
+    for sizes in scheme.candidates(problem, budget_bytes):
+        if scheme.volume(problem, sizes).cell_updates < 2 * problem.cells * sizes.levels:
+            yield scheme, sizes
+
+
+def _seconds(prepared: Prepared, state: State, plan: Plan) -> float:
+    """Wall-clock seconds of all passes of `plan` from one array of the run to the other and back; never committed."""
+    trial = replace(prepared, plan=plan)
+    with Engine(trial, state.files(0), state.files(1), state.layout, scratch=state.scratch) as engine:
+        start = time.perf_counter()
+        for index in range(len(plan.passes)):
+            engine.run_pass(index, index % 2)
+        return time.perf_counter() - start
