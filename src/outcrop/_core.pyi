@@ -145,7 +145,7 @@ def has_hwloc() -> bool:
     """Whether the core was built with hwloc."""
 
 def numa_nodes(topology: str = "") -> list[tuple[int, int]]:
-    """Cores and processors of each NUMA node that this thread may use, or of a machine described in hwloc's notation."""
+    """Cores and processors of each NUMA node that this thread may use, or of a machine in hwloc's notation."""
 
 def threads_on_nodes(threads: int, bind: str, topology: str = "") -> list[int]:
     """How many of `threads` threads run on each NUMA node that has any; one number when they are not placed.
