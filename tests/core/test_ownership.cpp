@@ -8,8 +8,10 @@
 #include <numeric>
 #include <vector>
 
+#include "outcrop/base/error.hpp"
 #include "outcrop/exec/node_queues.hpp"
 #include "outcrop/exec/ownership.hpp"
+#include "pages.hpp"
 
 namespace outcrop {
 namespace {
@@ -129,6 +131,23 @@ TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
       for (std::size_t at = 0; at < window.size(); at += 64) others += window.data()[at] != std::byte{0};
       EXPECT_EQ(others, 0u);
     }
+}
+
+// On one node this holds of itself; with several it is what all of this is for.
+TEST(Ownership, PagesLieOnTheirOwnersNode) {
+  Placement placement;
+  try {
+    placement = place_threads(system_topology().nodes.size() > 1 ? 4 : 2, Bind::cores);
+  } catch (const InputError &error) {
+    GTEST_SKIP() << error.what();
+  }
+  Team team(placement);
+  const Window window(grid_of(4096, 4096), {4, 3});
+  place_memory(window, team);
+  if (node_of_page(window.data()) < 0) GTEST_SKIP() << "the system does not tell where pages lie";
+  for (const MemoryPart &part : memory_parts(window, placement.node_threads))
+    for (std::size_t at = 0; at < part.size; at += AlignedMemory::page_bytes)
+      ASSERT_EQ(node_of_page(part.data + at), static_cast<int>(placement.node_indices[part.node]));
 }
 
 TEST(NodeQueues, OwnItemsComeFirstAndInOrder) {

@@ -1,10 +1,7 @@
 // Protects what is found of a machine's nodes and cores, with made-up machines that nobody here has, and that binding to this
 // one does what it says and is undone.
 #include <gtest/gtest.h>
-#include <linux/mempolicy.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <optional>
 #include <set>
@@ -15,6 +12,7 @@
 #include "outcrop/base/error.hpp"
 #include "outcrop/exec/placement.hpp"
 #include "outcrop/exec/topology.hpp"
+#include "pages.hpp"
 
 namespace outcrop {
 namespace {
@@ -115,13 +113,6 @@ TEST(BoundThread, WithoutAProcessorChangesNothing) {
   ASSERT_EQ(sched_getaffinity(0, sizeof during, &during), 0);
   EXPECT_FALSE(bound.is_bound());
   EXPECT_TRUE(CPU_EQUAL(&before, &during));
-}
-
-// The node on which a resident page lies; -1 where the system does not tell.
-int node_of_page(const std::byte *data) {
-  int node = -1;
-  if (syscall(SYS_get_mempolicy, &node, nullptr, 0, data, MPOL_F_NODE | MPOL_F_ADDR) != 0) return -1;
-  return node;
 }
 
 TEST(Memory, ComesFromTheNodeItIsBoundTo) {
