@@ -6,11 +6,13 @@
 #include <atomic>
 #include <cstring>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "outcrop/base/error.hpp"
 #include "outcrop/exec/node_queues.hpp"
 #include "outcrop/exec/ownership.hpp"
+#include "outcrop/exec/tiles.hpp"
 #include "pages.hpp"
 
 namespace outcrop {
@@ -148,6 +150,47 @@ TEST(Ownership, PagesLieOnTheirOwnersNode) {
   for (const MemoryPart &part : memory_parts(window, placement.node_threads))
     for (std::size_t at = 0; at < part.size; at += AlignedMemory::page_bytes)
       ASSERT_EQ(node_of_page(part.data + at), static_cast<int>(placement.node_indices[part.node]));
+}
+
+// Threads that take one time unit for a tile: when the last one is done, as a multiple of what it would be without waiting.
+double time_taken(const std::vector<Tile> &tiles, const std::vector<long> &rows, const Counts &node_threads) {
+  std::vector<unsigned> owners, node_of;
+  for (const Tile &tile : tiles) owners.push_back(owner_of((tile.y_low + tile.y_high) / 2, rows));
+  for (unsigned node = 0; node < node_threads.size(); ++node) node_of.insert(node_of.end(), node_threads[node], node);
+  NodeQueues queues(static_cast<unsigned>(node_threads.size()), owners);
+  std::vector<std::size_t> item(node_of.size(), NodeQueues::none);
+  std::vector<bool> finished(tiles.size(), false);
+  std::size_t left = tiles.size(), time = 0;
+  for (; left > 0; ++time) {
+    std::vector<std::size_t> done;
+    for (std::size_t i = 0; i < item.size(); ++i) {
+      if (item[i] == NodeQueues::none) item[i] = queues.take(node_of[i]);
+      if (item[i] == NodeQueues::none) continue;
+      const auto &needs = tiles[item[i]].needs;
+      if (std::all_of(needs.begin(), needs.end(), [&](std::size_t need) { return finished[need]; }))
+        done.push_back(std::exchange(item[i], NodeQueues::none));
+    }
+    for (const std::size_t i : done) finished[i] = true;
+    left -= done.size();
+  }
+  return static_cast<double>(time * item.size()) / static_cast<double>(tiles.size());
+}
+
+// Begun at row 0, a node would wait at its lower edge until the one below has all but finished.
+TEST(Ownership, NodesDoNotWaitForEachOther) {
+  for (const Counts &threads : {Counts{2, 2}, Counts{8, 8}, Counts{4, 4, 4}, Counts(4, 8), Counts(8, 8), Counts{6, 4}})
+    for (const long levels : {16, 48, 128}) {
+      const unsigned sum = std::accumulate(threads.begin(), threads.end(), 0U);
+      const long diamond = 8, ny = sum * 16 * diamond;
+      const std::vector<long> rows = first_rows(Window(grid_of(ny, 64), {2, 1}), threads);
+      const auto begun_at = [&](const std::vector<long> &begin) {
+        return time_taken(diamond_tiles(levels, ny, 1, diamond, threads[0], begin), rows, threads);
+      };
+      EXPECT_LT(begun_at(rows_to_begin_at(rows)), 1.1) << threads.size() << " nodes, " << levels << " levels";
+      if (threads.size() == 8 && levels > 16) {
+        EXPECT_GT(begun_at({0}), 3);
+      }
+    }
 }
 
 TEST(NodeQueues, OwnItemsComeFirstAndInOrder) {

@@ -92,6 +92,14 @@ unsigned owner_of(long row, const std::vector<long> &first_rows) {
   return static_cast<unsigned>(std::upper_bound(first_rows.begin() + 1, inner_end, row) - first_rows.begin() - 1);
 }
 
+std::vector<long> rows_to_begin_at(const std::vector<long> &first_rows) {
+  const std::size_t nodes = first_rows.size() - 1;
+  if (nodes == 1) return {0};
+  std::vector<long> begin;
+  for (std::size_t i = (nodes - 1) % 2; i < nodes; i += 2) begin.push_back(first_rows[i]);
+  return begin;
+}
+
 std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<unsigned> &node_threads) {
   if (smallest_part_bytes(window.slot_bytes(), node_threads) < page_bytes) return {};
   const std::vector<std::size_t> first = cut_in_proportion(window.slot_bytes(), node_threads);

@@ -29,6 +29,10 @@ std::vector<long> first_rows(const Window &window, const std::vector<unsigned> &
 /// The node that owns a row; rows outside of the frame belong to the nearest.
 unsigned owner_of(long row, const std::vector<long> &first_rows);
 
+/// Where diamond_tiles() is to begin, so that nodes do not wait for each other: at every second edge between parts. Each part
+/// has one then. One node begins at row 0, whatever the frame.
+std::vector<long> rows_to_begin_at(const std::vector<long> &first_rows);
+
 /// A piece of the window, and the node whose memory it is to be in.
 struct MemoryPart {
   std::byte *data = nullptr;

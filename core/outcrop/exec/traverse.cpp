@@ -19,15 +19,6 @@ std::vector<Tile> cut(const Grid &grid, const Tiling &tiling, long levels, unsig
   return diamond_tiles(levels, grid.ny, grid.skew, tiling.diamond, threads, begin);
 }
 
-// Every second edge between parts, so that each part has one at which it begins: the second, the fourth and so on from the
-// last part's own edge downwards.
-std::vector<long> rows_to_begin_at(const std::vector<long> &first_rows) {
-  const std::size_t nodes = first_rows.size() - 1;
-  std::vector<long> begin;
-  for (std::size_t i = (nodes - 1) % 2; i < nodes; i += 2) begin.push_back(first_rows[i]);
-  return begin;
-}
-
 }  // namespace
 
 Traverse::Traverse(Team &team, const Grid &grid, const Window &window, outcrop_kernel kernel, const void *scalars,
@@ -51,8 +42,7 @@ Traverse::Schedule Traverse::make_schedule(const Cut &frame) const {
   const unsigned nodes = placement.nodes();
   const std::vector<long> rows = first_rows(window_, placement.node_threads);
   const unsigned threads = *std::max_element(placement.node_threads.begin(), placement.node_threads.end());
-  std::vector<Tile> tiles =
-      cut(grid_, tiling_, levels_, threads, nodes == 1 ? std::vector<long>{0} : rows_to_begin_at(rows));
+  std::vector<Tile> tiles = cut(grid_, tiling_, levels_, threads, rows_to_begin_at(rows));
   std::vector<unsigned> owners;
   for (const Tile &tile : tiles) owners.push_back(owner_of((tile.y_low + tile.y_high) / 2, rows));
   return {frame, std::move(tiles), NodeQueues(nodes, owners)};
