@@ -94,6 +94,14 @@ TEST(Placement, SpreadsInProportionToCores) {
   EXPECT_EQ(spread(machine({2, 2}), 9).node_threads, (Counts{5, 4})) << "more threads than processors";
 }
 
+// Where only a part of a node's hyperthreads may be used.
+TEST(Placement, NoProcessorIsSharedWhileAnotherIsFree) {
+  const Topology topology{{make_node(0, 0, 4, 2), make_node(1, 8, 4, 1)}, false};
+  EXPECT_EQ(spread(topology, 8).node_threads, (Counts{4, 4}));
+  EXPECT_EQ(spread(topology, 10).node_threads, (Counts{6, 4}));
+  EXPECT_EQ(spread(topology, 12).node_threads, (Counts{8, 4}));
+}
+
 TEST(Placement, PartsAddUpAndKeepProportions) {
   for (const Counts &weights : {Counts{1}, Counts{1, 1}, Counts{3, 1}, Counts{2, 5, 1}, Counts(8, 7)})
     for (const std::size_t total : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{1} << 62}) {
