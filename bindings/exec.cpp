@@ -3,17 +3,20 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "bind.hpp"
 #include "outcrop/exec/calibrate.hpp"
 #include "outcrop/exec/executor.hpp"
+#include "outcrop/exec/placement.hpp"
 
 namespace nb = nanobind;
 
@@ -95,11 +98,31 @@ std::vector<std::byte> to_bytes(nb::bytes bytes) {
 
 outcrop_kernel to_kernel(std::uintptr_t address) { return reinterpret_cast<outcrop_kernel>(address); }
 
+Bind to_bind(const std::string &name) {
+  if (name == "auto") return Bind::automatic;
+  if (name == "cores") return Bind::cores;
+  if (name == "none") return Bind::none;
+  throw nb::value_error(("no such way to bind: " + name).c_str());
+}
+
+// Cores and processors of each node that this process may use.
+std::vector<std::tuple<unsigned, std::size_t>> numa_nodes(const std::string &topology) {
+  std::vector<std::tuple<unsigned, std::size_t>> result;
+  for (const NumaNode &node : (topology.empty() ? system_topology() : synthetic_topology(topology)).nodes)
+    result.emplace_back(node.cores, node.processors.size());
+  return result;
+}
+
+std::vector<unsigned> threads_on_nodes(unsigned threads, const std::string &bind, const std::string &topology) {
+  return place_threads(threads, to_bind(bind), topology).node_threads;
+}
+
 std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, long ring_even, long ring_odd,
                                         std::size_t slot_bytes, long levels_max, std::uintptr_t kernel,
-                                        nb::bytes scalars, unsigned threads, bool checksum, Store *store) {
+                                        nb::bytes scalars, unsigned threads, bool checksum, Store *store,
+                                        const std::string &bind, const std::string &topology) {
   ExecutorOptions options;
-  options.threads = threads;
+  options.placement = place_threads(threads, to_bind(bind), topology);
   options.ring_planes = {ring_even, ring_odd};
   options.slot_bytes = slot_bytes;
   options.levels_max = levels_max;
@@ -138,11 +161,13 @@ nb::dict counters(const Executor &executor) {
 }
 
 std::unique_ptr<UpdateMeter> make_update_meter(nb::object grid, std::uintptr_t kernel, nb::bytes scalars,
-                                               unsigned threads, long ring_planes) {
+                                               unsigned threads, long ring_planes, const std::string &bind) {
   const Grid core_grid = to_grid(grid);
   std::vector<std::byte> values = to_bytes(scalars);
+  Placement placement = place_threads(threads, to_bind(bind));
   nb::gil_scoped_release release;
-  return std::make_unique<UpdateMeter>(core_grid, to_kernel(kernel), std::move(values), threads, ring_planes);
+  return std::make_unique<UpdateMeter>(core_grid, to_kernel(kernel), std::move(values), std::move(placement),
+                                       ring_planes);
 }
 
 double measure(UpdateMeter &meter, nb::object sizes, int repeats) {
@@ -160,13 +185,16 @@ void bind_exec(nb::module_ &module) {
            nb::arg("faces_file") = 0, nb::arg("faces_rows") = 0)
       .def("cancel", &Executor::cancel)
       .def("counters", &counters)
-      .def_prop_ro("memory_bytes", &Executor::memory_bytes);
+      .def_prop_ro("memory_bytes", &Executor::memory_bytes)
+      .def_prop_ro("threads_on_nodes", [](const Executor &executor) { return executor.placement().node_threads; })
+      .def_prop_ro("is_bound", [](const Executor &executor) { return executor.placement().is_bound; });
   module.def("make_executor", &make_executor, nb::arg("grid"), nb::arg("sizes"), nb::arg("ring_even"),
              nb::arg("ring_odd"), nb::arg("slot_bytes"), nb::arg("levels_max"), nb::arg("kernel"), nb::arg("scalars"),
-             nb::arg("threads"), nb::arg("checksum"), nb::arg("store").none(), nb::keep_alive<0, 11>());
+             nb::arg("threads"), nb::arg("checksum"), nb::arg("store").none(), nb::arg("bind") = "none",
+             nb::arg("topology") = "", nb::keep_alive<0, 11>());
   nb::class_<UpdateMeter>(module, "UpdateMeter")
       .def(nb::new_(&make_update_meter), nb::arg("grid"), nb::arg("kernel"), nb::arg("scalars"), nb::arg("threads"),
-           nb::arg("ring_planes"))
+           nb::arg("ring_planes"), nb::arg("bind") = "none")
       .def("measure", &measure, nb::arg("sizes"), nb::arg("repeats"))
       .def_static(
           "planes_needed",
@@ -174,6 +202,9 @@ void bind_exec(nb::module_ &module) {
             return UpdateMeter::planes_needed(to_grid(grid), levels, slab);
           },
           nb::arg("grid"), nb::arg("levels"), nb::arg("slab"));
+  module.def("has_hwloc", &has_hwloc);
+  module.def("numa_nodes", &numa_nodes, nb::arg("topology") = "");
+  module.def("threads_on_nodes", &threads_on_nodes, nb::arg("threads"), nb::arg("bind"), nb::arg("topology") = "");
   module.def("measure_checksum_rate", &measure_checksum_rate, nb::arg("threads"), nb::arg("plane_bytes"),
              nb::arg("total_bytes"), nb::call_guard<nb::gil_scoped_release>());
 }

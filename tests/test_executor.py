@@ -26,6 +26,9 @@ from outcrop.run.oracle import advance
 from outcrop.run.rehearsal import rehearse
 from strategies import MACHINE, assumed_rate, examples, schemes_for, sizes_for
 
+MACHINES = ["numa:2 core:4 pu:1", "numa:4 core:1 pu:2", "numa:3 core:2 pu:1", "pack:2 numa:4 core:1 pu:1"]
+"""Machines of several NUMA nodes, in hwloc's notation."""
+
 BACKENDS = [name for name, reason in _core.probe().items() if not reason and name != "memory"]
 
 
@@ -67,6 +70,21 @@ def test_executor_gives_the_oracles_bits(
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
     with tempfile.TemporaryDirectory() as folder:
         result, moved = execute(Path(folder), stencil, plan, initial, threads, backend)
+    assert np.array_equal(result, advance(stencil, initial, {}, problem.steps))
+    assert moved == (plan.predicted.bytes_read, plan.predicted.bytes_written)
+
+
+@pytest.mark.skipif(not _core.has_hwloc(), reason="built without hwloc")
+@settings(max_examples=examples(60), deadline=None)
+@given(runs(), st.integers(1, 8), st.sampled_from(MACHINES), st.integers(0, 2**32 - 1))
+def test_several_nodes_give_the_oracles_bits(
+    run: tuple[Stencil, Problem, Plan], threads: int, topology: str, seed: int
+) -> None:
+    """Protects same bits on several NUMA nodes, each with rows and tiles of its own; made-up ones, unbound."""
+    stencil, problem, plan = run
+    initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        result, moved = execute(Path(folder), stencil, plan, initial, threads, "threads", topology=topology)
     assert np.array_equal(result, advance(stencil, initial, {}, problem.steps))
     assert moved == (plan.predicted.bytes_read, plan.predicted.bytes_written)
 
@@ -183,6 +201,7 @@ def execute(  # type: ignore[no-untyped-def]
     backend: str,
     damage=None,
     faults=None,
+    topology="",
 ) -> tuple[NDArray[np.floating], tuple[int, int]]:
     """Run `plan` on files in `folder`; returns the final grid and the bytes read and written."""
     problem = plan.problem
@@ -204,8 +223,10 @@ def execute(  # type: ignore[no-untyped-def]
         problem, plan.sizes, *plan.window.ring_planes, slot_bytes=plan.window.slot_bytes,
         levels_max=max(one.levels for one in plan.passes),
         kernel=stencil_kernel.address, scalars=np.array(stencil.scalars({}), problem.dtype).tobytes(), threads=threads,
-        checksum=True, store=store,
+        checksum=True, store=store, bind="auto", topology=topology,
     )  # fmt: skip
+    if topology:
+        assert len(executor.threads_on_nodes) == min(threads, len(_core.numa_nodes(topology)))
     source = 0
     for one in plan.passes:
         target = source if problem.in_place else 1 - source

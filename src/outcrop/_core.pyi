@@ -99,6 +99,14 @@ class Executor:
     def memory_bytes(self) -> int:
         """Bytes of the window, guards included."""
 
+    @property
+    def threads_on_nodes(self) -> list[int]:
+        """Threads on each NUMA node that has any; each owns a part of the window."""
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether threads and memory are bound to cores and nodes."""
+
 def make_executor(
     grid: object,
     sizes: object,
@@ -111,13 +119,19 @@ def make_executor(
     threads: int,
     checksum: bool,
     store: Store | None,
+    bind: str = "none",
+    topology: str = "",
 ) -> Executor:
-    """Takes all memory and touches it. `kernel` is the address of a compiled kernel."""
+    """Takes all memory and touches it. `kernel` is the address of a compiled kernel. `bind` is "auto", "cores" or
+    "none"; `topology` describes another machine than this one, whose nodes are made up then and not bound to.
+    Raises InputError when that cannot be."""
 
 class UpdateMeter:
     """A window in which updates are timed, with nothing else going on."""
 
-    def __new__(cls, grid: object, kernel: int, scalars: bytes, threads: int, ring_planes: int) -> UpdateMeter:
+    def __new__(
+        cls, grid: object, kernel: int, scalars: bytes, threads: int, ring_planes: int, bind: str = "none"
+    ) -> UpdateMeter:
         """Take two rings of `ring_planes` planes of `grid`."""
 
     def measure(self, sizes: object, repeats: int) -> float:
@@ -126,6 +140,16 @@ class UpdateMeter:
     @staticmethod
     def planes_needed(grid: object, levels: int, slab: int) -> int:
         """Planes each ring must have to measure that."""
+
+def has_hwloc() -> bool:
+    """Whether the core was built with hwloc."""
+
+def numa_nodes(topology: str = "") -> list[tuple[int, int]]:
+    """Cores and processors of each NUMA node that this thread may use, or of a machine in hwloc's notation."""
+
+def threads_on_nodes(threads: int, bind: str, topology: str = "") -> list[int]:
+    """How many of `threads` threads run on each NUMA node that has any; one number when they are not placed.
+    Raises InputError when they are to be bound and cannot be."""
 
 def measure_checksum_rate(threads: int, plane_bytes: int, total_bytes: int) -> float:
     """Bytes per second of CRC32C over planes by that many threads."""

@@ -28,6 +28,12 @@ std::vector<Cut> all_cuts() {
           for (unsigned threads : {1u, 2u, 9u})
             cuts.push_back({name + ", diamond " + std::to_string(diamond) + ", threads " + std::to_string(threads),
                             levels, rows, skew, diamond_tiles(levels, rows, skew, diamond, threads)});
+        for (long diamond : {1, 3, 8})
+          for (const std::vector<long> &begin :
+               {std::vector<long>{rows / 2}, std::vector<long>{0, rows / 3}, std::vector<long>{rows / 4, rows - 1}})
+            cuts.push_back({name + ", diamond " + std::to_string(diamond) + ", begun at " +
+                                std::to_string(begin.size()) + " rows from " + std::to_string(begin[0]),
+                            levels, rows, skew, diamond_tiles(levels, rows, skew, diamond, 2, begin)});
         for (long block : {1, 3, 16, 100})
           cuts.push_back({name + ", blocks of " + std::to_string(block), levels, rows, skew,
                           sweep_tiles(levels, rows, skew, block)});
@@ -106,6 +112,18 @@ TEST(Tiles, DiamondsComeLongAfterThoseTheyNeed) {
     for (std::size_t i = tiles.size() / 4; i < tiles.size() * 3 / 4; ++i)  // diagonals are shorter at both ends
       for (const std::size_t need : tiles[i].needs) EXPECT_GE(i - need, 2 * threads) << "tile " << i;
   }
+}
+
+// A node that works its way down from row 500 and one that works its way up from there must not wait for each other: their tiles
+// come at the same time, so what lies behind the edge is finished about as long before as what lies on the own side.
+TEST(Tiles, NeighboursAreEquallyFarFromTheirEdge) {
+  const auto tiles = diamond_tiles(30, 1000, 1, 8, 4, {500});
+  long low = 0, high = 0, most = 0;
+  for (const Tile &tile : tiles) {
+    ++((tile.y_low + tile.y_high) / 2 < 500 ? low : high);
+    most = std::max(most, std::labs(low - high));
+  }
+  EXPECT_LE(most, 8) << "of " << tiles.size() << " tiles";
 }
 
 }  // namespace

@@ -7,7 +7,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "outcrop/exec/traverse.hpp"
 
@@ -66,12 +68,21 @@ struct Case {
   long nz, ny, radius_z, radius_y, skew, levels, slab;
   Tiling tiling;
   unsigned threads;
+  std::vector<unsigned> node_threads{threads};
 };
 
 std::ostream &operator<<(std::ostream &out, const Case &c) {
   return out << c.nz << "x" << c.ny << " radii " << c.radius_z << "," << c.radius_y << " skew " << c.skew << " levels "
              << c.levels << " slab " << c.slab << " diamond " << c.tiling.diamond << " planes " << c.tiling.planes
-             << " threads " << c.threads;
+             << " threads " << c.threads << " nodes " << c.node_threads.size();
+}
+
+// Threads of made-up nodes, bound to nothing.
+Placement placement_of(const Case &c) {
+  Placement placement{{}, c.node_threads, std::vector<unsigned>(c.node_threads.size(), 0), false};
+  for (unsigned node = 0; node < c.node_threads.size(); ++node)
+    placement.threads.insert(placement.threads.end(), c.node_threads[node], Place{node, 0});
+  return placement;
 }
 
 Grid grid_of(const Case &c) {
@@ -96,7 +107,7 @@ void run_case(const Case &c) {
   const long planes = std::min(grid.nz, c.slab + c.skew * (c.levels + 1));  // the fewest that hold a slab and its reach
   const Window window(grid, {planes, planes});
   Check check{grid, c.tiling.planes, {}, {}, {}};
-  Team team(c.threads);
+  Team team(placement_of(c));
   Traverse traverse(team, grid, window, checking_kernel, &check, c.tiling, c.levels);
   traverse.set_levels(c.levels);
   const std::atomic<bool> cancelled{false};
@@ -141,6 +152,18 @@ TEST(Traverse, TakesGridsSmallerThanADiamond) {
 
 TEST(Traverse, ManyThreadsShareManyTiles) {
   for (unsigned threads : {1u, 2u, 4u, 7u}) run_case({30, 120, 1, 1, 1, 12, 11, {3, 16, 2}, threads});
+}
+
+// Each node takes its own tiles first and waits for those of others: any mistake there is a wrong order or a standstill.
+TEST(Traverse, NodesTakeTheirOwnRowsFirst) {
+  for (const auto &node_threads :
+       std::vector<std::vector<unsigned>>{{1, 1}, {2, 1}, {1, 3}, {1, 1, 1}, {2, 2, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1}})
+    for (long ny : {5, 23, 120})
+      for (long diamond : {0, 1, 3})
+        for (long levels : {1, 7, 12}) {
+          const unsigned threads = std::accumulate(node_threads.begin(), node_threads.end(), 0u);
+          run_case({30, ny, 1, 1, 1, levels, 11, {diamond, 4, 2}, threads, node_threads});
+        }
 }
 
 TEST(Traverse, FewerLevelsThanPrepared) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "outcrop/base/error.hpp"
+#include "outcrop/exec/ownership.hpp"
 #include "outcrop/storage/crc32c.hpp"
 
 namespace outcrop {
@@ -24,15 +25,15 @@ Grid endless(Grid grid) {
 
 }  // namespace
 
-UpdateMeter::UpdateMeter(const Grid &grid, outcrop_kernel kernel, std::vector<std::byte> scalars, unsigned threads,
+UpdateMeter::UpdateMeter(const Grid &grid, outcrop_kernel kernel, std::vector<std::byte> scalars, Placement placement,
                          long ring_planes)
     : grid_(endless(grid)),
       kernel_(kernel),
       scalars_(std::move(scalars)),
       ring_planes_(ring_planes),
       window_(grid_, {ring_planes, ring_planes}),
-      team_(threads) {
-  team_.touch(window_.data(), window_.size());
+      team_(std::move(placement)) {
+  place_memory(window_, team_);
 }
 
 long UpdateMeter::planes_needed(const Grid &grid, long levels, long slab_planes) {
@@ -43,6 +44,7 @@ double UpdateMeter::measure(const Tiling &tiling, long levels, long slab_planes,
   if (planes_needed(grid_, levels, slab_planes) > ring_planes_)
     throw InputError("slabs of " + std::to_string(slab_planes) + " planes and " + std::to_string(levels) +
                      " levels do not fit rings of " + std::to_string(ring_planes_) + " planes");
+  const BoundThread bound = team_.bind_caller();
   Traverse traverse(team_, grid_, window_, kernel_, scalars_.data(), tiling, levels);
   const std::atomic<bool> cancelled{false};
   double best = 0;

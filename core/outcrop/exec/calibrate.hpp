@@ -10,7 +10,7 @@ namespace outcrop {
 class UpdateMeter {
  public:
   /// Takes and touches two rings of `ring_planes` planes.
-  UpdateMeter(const Grid &grid, outcrop_kernel kernel, std::vector<std::byte> scalars, unsigned threads,
+  UpdateMeter(const Grid &grid, outcrop_kernel kernel, std::vector<std::byte> scalars, Placement placement,
               long ring_planes);
 
   /// Cell updates per second for slabs of `slab_planes` and `levels`, the best of `repeats` after one that warms up.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "outcrop/base/error.hpp"
+#include "outcrop/exec/ownership.hpp"
 #include "outcrop/storage/crc32c.hpp"
 
 namespace outcrop {
@@ -38,12 +39,12 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, outcrop_ker
       options_(options),
       scalars_(std::move(scalars)),
       window_(grid, options.ring_planes, options.slot_bytes),
-      team_(options.threads),
+      team_(options.placement),
       traverse_(team_, grid_, window_, kernel, scalars_.data(), options.tiling, options.levels_max),
       store_(store) {
   for (std::size_t parity = 0; parity < 2; ++parity)
     slots_[parity].resize(static_cast<std::size_t>(options.ring_planes[parity]));
-  team_.touch(window_.data(), window_.size());  // no page fault and no refusal comes later
+  place_memory(window_, team_);  // no page fault and no refusal comes later
   if (options.checksum && store_ != nullptr) {
     traverse_.sum_into(&source_sums_.emplace(grid), &target_sums_.emplace(grid));
     checked_.resize(static_cast<std::size_t>(grid.nz));
@@ -60,6 +61,7 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, outcrop_ker
 }
 
 void Executor::run(const Actions &actions, const PassFiles &files) {
+  const BoundThread bound = team_.bind_caller();
   files_ = files;
   if (source_sums_) {
     source_sums_->clear();

@@ -56,7 +56,7 @@ struct ExecutorCounters {
 };
 
 struct ExecutorOptions {
-  unsigned threads = 1;
+  Placement placement;  ///< of the threads
   std::array<long, 2> ring_planes{1, 1};
   std::size_t slot_bytes = 0;
   long levels_max = 1;
@@ -81,6 +81,7 @@ class Executor {
   std::uint64_t bytes_read() const { return pump_ ? pump_->bytes_read() : 0; }
   std::uint64_t bytes_written() const { return pump_ ? pump_->bytes_written() : 0; }
   std::size_t memory_bytes() const { return window_.size(); }
+  const Placement &placement() const { return team_.placement(); }
 
  private:
   struct Slot {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 namespace outcrop {
 namespace {
@@ -22,10 +23,10 @@ std::uint32_t await_change(const std::atomic<std::uint32_t> &value, std::uint32_
 
 }  // namespace
 
-Team::Team(unsigned size) {
-  assert(size >= 1);
-  threads_.reserve(size - 1);
-  for (unsigned member = 1; member < size; ++member) threads_.emplace_back([this, member] { serve(member); });
+Team::Team(Placement placement) : placement_(std::move(placement)) {
+  assert(size() >= 1);
+  threads_.reserve(size() - 1);
+  for (unsigned member = 1; member < size(); ++member) threads_.emplace_back([this, member] { serve(member); });
 }
 
 Team::~Team() {
@@ -60,6 +61,7 @@ void Team::touch(std::byte *data, std::size_t size) {
 }
 
 void Team::serve(unsigned member) {
+  const BoundThread bound(placement_.processor(member));
   std::uint32_t seen = 0;
   for (;;) {
     std::uint32_t now = epoch_.load(std::memory_order_acquire);

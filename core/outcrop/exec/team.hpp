@@ -3,6 +3,9 @@
 // Not OpenMP, because a slab's tiles are handed out by tickets and wait for their own predecessors only (see tiles.hpp);
 // there is no loop to share out, no barrier inside a slab, and every synchronisation is visible to the thread
 // sanitizer. Between jobs members spin for a moment (slabs follow each other within microseconds), then sleep.
+//
+// Members are bound to processors where their placement says so. The caller is bound only as long as it wants to be, because
+// its thread is not the team's: threads that it starts later would inherit that.
 #pragma once
 
 #include <atomic>
@@ -11,6 +14,8 @@
 #include <functional>
 #include <thread>
 #include <vector>
+
+#include "outcrop/exec/placement.hpp"
 
 namespace outcrop {
 
@@ -27,13 +32,19 @@ class Team {
  public:
   using Job = std::function<void(unsigned member)>;
 
-  /// Starts `size - 1` threads; size >= 1.
-  explicit Team(unsigned size);
+  /// Starts all threads of the placement but the first, which stands for the caller.
+  explicit Team(Placement placement);
+  explicit Team(unsigned size) : Team(unbound(size)) {}
   ~Team();
   Team(const Team &) = delete;
   Team &operator=(const Team &) = delete;
 
-  unsigned size() const { return static_cast<unsigned>(threads_.size()) + 1; }
+  unsigned size() const { return placement_.size(); }
+  const Placement &placement() const { return placement_; }
+  unsigned node_of(unsigned member) const { return placement_.threads[member].node; }
+
+  /// The calling thread runs where member 0 belongs as long as the result lives.
+  [[nodiscard]] BoundThread bind_caller() const { return BoundThread(placement_.processor(0)); }
 
   /// Runs job(0) .. job(size-1) at once and returns when all have returned. Jobs must not throw.
   void run(const Job &job);
@@ -47,6 +58,7 @@ class Team {
  private:
   void serve(unsigned member);
 
+  const Placement placement_;
   std::vector<std::thread> threads_;
   const Job *job_ = nullptr;
   std::atomic<std::uint32_t> epoch_{0};

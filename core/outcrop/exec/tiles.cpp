@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace outcrop {
@@ -21,26 +23,40 @@ long lean_of(long levels, long diamond, unsigned threads) {
   return 1 + 2 * ((2 * static_cast<long>(threads) + rows_of_tiles - 1) / rows_of_tiles);
 }
 
-std::vector<Place> places_in_order(long levels, long rows, long half, long diamond, long lean) {
+// How many half tiles lie between place p and the nearest row at which diagonals begin. Neighbours differ by one at most, so
+// whatever the rows, a tile's needs come before it.
+long distance(long p, long half, const std::vector<long> &begin) {
+  long nearest = std::numeric_limits<long>::max();
+  for (const long row : begin) {
+    const long first = (row + half / 2) / half;
+    nearest = std::min(nearest, p >= first ? p - first : first - 1 - p);
+  }
+  return nearest;
+}
+
+std::vector<Place> places_in_order(long levels, long rows, long half, long diamond, long lean,
+                                   const std::vector<long> &begin) {
   std::vector<Place> places;
   for (long q = 0; (q - 1) * diamond < levels; ++q) {
     if (q == 0 && diamond == 1) continue;  // holds nothing but level 0
     for (long p = q % 2; (p - 1) * half < rows; p += 2) places.push_back({q, p});
   }
-  std::sort(places.begin(), places.end(), [lean](const Place &a, const Place &b) {
-    return std::pair(a.p + lean * a.q, a.q) < std::pair(b.p + lean * b.q, b.q);
-  });
+  const auto key = [&](const Place &place) {
+    return std::tuple(distance(place.p, half, begin) + lean * place.q, place.q, place.p);
+  };
+  std::sort(places.begin(), places.end(), [&](const Place &a, const Place &b) { return key(a) < key(b); });
   return places;
 }
 
 }  // namespace
 
-std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads) {
-  assert(levels >= 1 && rows >= 1 && skew >= 1 && diamond >= 1 && threads >= 1);
+std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads,
+                                const std::vector<long> &begin) {
+  assert(levels >= 1 && rows >= 1 && skew >= 1 && diamond >= 1 && threads >= 1 && !begin.empty());
   const long half = skew * diamond;  // half the height of a tile in y
   std::vector<Tile> tiles;
   std::map<std::pair<long, long>, std::size_t> index;  // of the tile at (q, p)
-  for (const auto [q, p] : places_in_order(levels, rows, half, diamond, lean_of(levels, diamond, threads))) {
+  for (const auto [q, p] : places_in_order(levels, rows, half, diamond, lean_of(levels, diamond, threads), begin)) {
     const long centre = q * diamond, y = p * half;
     Tile tile{
         std::max(1L, centre - diamond + 1), std::min(levels, centre + diamond - 1), centre, y - half, y + half, skew};

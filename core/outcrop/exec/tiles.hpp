@@ -19,6 +19,13 @@
 //     q = 1     1    4    7        in the order of these numbers
 //     q = 0   0    2    5   ...
 //
+// Where several nodes own parts of the rows (ownership.hpp), each works its way through its own part, and those of two
+// neighbours begin at the edge between them or end there together. So tiles on both sides of an edge come at the same
+// time, and no node waits for long for what another one has to do first:
+//
+//     node 0 | node 1 | node 2 | node 3          begin:  the rows where diagonals begin; they lean to the nearest
+//      <------ ------> <------ ------>
+//
 // Sweeps (D = 0) update one level after the other in blocks of rows: what plain code does, kept for comparison.
 // Either way a tile is a trapezoid pair: rows [y_low + slope*|level - centre|, y_high - slope*|level - centre|).
 #pragma once
@@ -37,8 +44,10 @@ struct Tile {
 };
 
 /// Tiles for levels 1 .. levels over `rows` rows, in an order in which every tile's needs come before it.
-/// `diamond` = D >= 1. Dependencies reach `skew` rows per level. `threads` take tiles in turn.
-std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads);
+/// `diamond` = D >= 1. Dependencies reach `skew` rows per level. `threads` take tiles in turn between two edges; `begin` are
+/// the rows, at least one, in ascending order, at which they do so first.
+std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads,
+                                const std::vector<long> &begin = {0});
 
 /// One level at a time, blocks of `rows_per_block` rows.
 std::vector<Tile> sweep_tiles(long levels, long rows, long skew, long rows_per_block);

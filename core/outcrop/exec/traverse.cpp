@@ -4,16 +4,20 @@
 #include <cassert>
 #include <cstdlib>
 #include <thread>
+#include <utility>
+
+#include "outcrop/exec/ownership.hpp"
 
 namespace outcrop {
 namespace {
 
 constexpr long max_radius = 64;
 
-std::vector<Tile> cut(const Grid &grid, const Tiling &tiling, long levels, unsigned threads) {
+std::vector<Tile> cut(const Grid &grid, const Tiling &tiling, long levels, unsigned threads,
+                      const std::vector<long> &begin) {
   if (tiling.diamond == 0) return sweep_tiles(levels, grid.ny, grid.skew, tiling.sweep_rows);
   const long rows = grid.ny + 2 * grid.skew * tiling.diamond;  // rows_down() moves tiles by less than a tile
-  return diamond_tiles(levels, rows, grid.skew, tiling.diamond, threads);
+  return diamond_tiles(levels, rows, grid.skew, tiling.diamond, threads, begin);
 }
 
 // A block in y leans back as the lower left sides of diamonds do, y + skew*level = odd multiples of skew*D: moved down by so
@@ -31,30 +35,54 @@ Traverse::Traverse(Team &team, const Grid &grid, const Window &window, outcrop_k
                    Tiling tiling, long levels_max)
     : team_(team), grid_(grid), window_(window), kernel_(kernel), scalars_(scalars), tiling_(tiling) {
   assert(tiling.planes >= 1 && tiling.planes <= Tiling::max_planes && grid.radius_z <= max_radius);
-  tiles_ = cut(grid, tiling, levels_max, team.size());
-  tiles_max_ = tiles_.size();
+  levels_ = levels_max;
+  schedules_.push_back(make_schedule(window.frame()));
+  tiles_max_ = schedules_.front().tiles.size();
   finished_ = std::make_unique<std::atomic<std::uint32_t>[]>(tiles_max_);
 }
 
 void Traverse::set_levels(long levels) {
-  tiles_ = cut(grid_, tiling_, levels, team_.size());
-  assert(tiles_.size() <= tiles_max_);
+  levels_ = levels;
+  schedules_.clear();
+  schedules_.push_back(make_schedule(window_.frame()));
+}
+
+Traverse::Schedule Traverse::make_schedule(const Cut &frame) const {
+  const Placement &placement = team_.placement();
+  const unsigned nodes = placement.nodes();
+  const std::vector<long> rows = first_rows(window_, placement.node_threads);
+  const unsigned threads = *std::max_element(placement.node_threads.begin(), placement.node_threads.end());
+  std::vector<Tile> tiles = cut(grid_, tiling_, levels_, threads, rows_to_begin_at(rows));
+  std::vector<unsigned> owners;
+  for (const Tile &tile : tiles) owners.push_back(owner_of((tile.y_low + tile.y_high) / 2, rows));
+  return {frame, std::move(tiles), NodeQueues(nodes, owners)};
+}
+
+// Blocks may take turns, but they are few, and their schedules stay until the next pass.
+Traverse::Schedule &Traverse::schedule() {
+  if (team_.placement().nodes() == 1) return schedules_.front();
+  for (Schedule &known : schedules_)
+    if (known.frame == window_.frame()) return known;
+  return schedules_.emplace_back(make_schedule(window_.frame()));
 }
 
 void Traverse::update(const Slab &slab, const std::atomic<bool> &cancelled) {
   ++epoch_;
-  std::atomic<std::size_t> next{0};
+  Schedule &plan = schedule();
+  assert(plan.tiles.size() <= tiles_max_);
   const long down = rows_down(slab.region, grid_, tiling_.diamond);
-  team_.run([&](unsigned) {
-    for (std::size_t i = next.fetch_add(1); i < tiles_.size(); i = next.fetch_add(1)) {
-      await(tiles_[i], epoch_, cancelled);
-      if (!cancelled.load(std::memory_order_relaxed)) update_tile(tiles_[i], slab, down);
+  plan.queues.restart();
+  team_.run([&](unsigned member) {
+    const unsigned node = team_.node_of(member);
+    for (std::size_t i = plan.queues.take(node); i != NodeQueues::none; i = plan.queues.take(node)) {
+      await(plan.tiles[i], epoch_, cancelled);
+      if (!cancelled.load(std::memory_order_relaxed)) update_tile(plan.tiles[i], slab, down);
       finished_[i].store(epoch_, std::memory_order_release);
     }
   });
 }
 
-// Tickets ascend and needs point down, so the lowest unfinished tile can always run: no deadlock.
+// Tiles are taken in ascending order and needs point down, so some tile can always run: no deadlock (node_queues.hpp).
 void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const {
   constexpr int spins_before_yield = 1000;
   for (const std::size_t i : tile.needs) {

@@ -8,13 +8,17 @@
 //     level 2        z-r  z-r+1    keep the planes between them in registers
 //     level 1             z   z+1
 //
+// On several NUMA nodes threads take the tiles of the rows first that their own node owns (ownership.hpp, node_queues.hpp),
+// then they help the others. Which rows these are depends on the frame, so there is a schedule for each frame.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
+#include "outcrop/exec/node_queues.hpp"
 #include "outcrop/exec/plane_sums.hpp"
 #include "outcrop/exec/team.hpp"
 #include "outcrop/exec/tiles.hpp"
@@ -81,6 +85,15 @@ class Traverse {
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
 
  private:
+  // The tiles in the order in which they are taken, and who takes which first.
+  struct Schedule {
+    Cut frame;
+    std::vector<Tile> tiles;
+    NodeQueues queues;
+  };
+
+  Schedule make_schedule(const Cut &frame) const;
+  Schedule &schedule();
   void update_tile(const Tile &tile, const Slab &slab, long down);
   void update_planes(long level, long z0, long z1, const Cut &cut);
   void sum_planes(PlaneSums &sums, long level, long z0, long z1, const Cut &cut);
@@ -92,7 +105,8 @@ class Traverse {
   const outcrop_kernel kernel_;
   const void *const scalars_;
   const Tiling tiling_;
-  std::vector<Tile> tiles_;
+  long levels_;
+  std::deque<Schedule> schedules_;                          // with one node: a single one, good for every frame
   std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // epoch in which tile i was last finished
   std::size_t tiles_max_;
   std::uint32_t epoch_ = 0;

@@ -131,6 +131,7 @@ class Window {
   }
 
   const Ring &ring(long level) const { return rings_[static_cast<std::size_t>(level & 1)]; }
+  std::size_t slot_bytes() const { return slot_bytes_; }
   std::byte *data() const { return memory_.data(); }
   std::size_t size() const { return memory_.size(); }
 

@@ -34,6 +34,7 @@ Threads: TypeAlias = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option(metavar="N", help="threads that update [default: all cores this process may use]", show_default=False),
 ]
+Bind: TypeAlias = Annotated[str, typer.Option(help="bind threads: auto (on several NUMA nodes), cores or none")]
 SchemeName: TypeAlias = Annotated[str, typer.Option(help="auto, wavefront, naive, overlapped, skewed-full, -3y or -5y")]
 Io: TypeAlias = Annotated[str, typer.Option(help="auto, io_uring, libaio, threads or mmap")]
 Parameters: TypeAlias = Annotated[
@@ -79,6 +80,7 @@ class Request:
     check_finite: bool
     force: bool
     raw_device: bool
+    bind: str
 
 
 def make_simulation(request: Request) -> tuple[Simulation, Source]:
@@ -107,6 +109,7 @@ def make_simulation(request: Request) -> tuple[Simulation, Source]:
         in_place=request.in_place,
         force=request.force,
         raw_device=request.raw_device,
+        bind=request.bind,
     )
     return simulation, source
 

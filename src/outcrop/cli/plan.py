@@ -36,6 +36,7 @@ def plan(
     quiet: options.Quiet = False,
     force: options.Force = False,
     raw_device: options.RawDevice = False,
+    bind: options.Bind = "auto",
     draw: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option("--draw", metavar="PNG", help="draw slabs, cache tiles and a time line"),
@@ -48,13 +49,14 @@ def plan(
     simulation, _ = options.make_simulation(
         options.Request(
             stencil, size, steps, directory, memory, dtype, threads, scheme, io, parameters or [], initial, boundary,
-            in_place, check_finite, force=True, raw_device=raw_device,
+            in_place, check_finite, force=True, raw_device=raw_device, bind=bind,
         )
     )  # fmt: skip
     prepared = simulation.plan(steps)
     if json is not None:
         data = {
             **prepared.plan.to_json(),
+            "numa_nodes": prepared.layout.nodes,
             "predicted": vars(prepared.plan.predicted),
             "considered": [asdict(one) for one in prepared.considered],
         }
@@ -87,7 +89,7 @@ def describe(prepared: Prepared, budget_bytes: int) -> str:
         disk += f", and {format_bytes(plan.scratch_bytes)} while a pass goes on"
     rows = [
         ("scheme", f"{plan.scheme}: {passes}, {_blocks(plan)}slabs of {sizes.slab} planes, {blocking}"),
-        ("memory", f"{format_bytes(plan.memory_bytes)} of {format_bytes(budget_bytes)}, {machine.threads} threads"),
+        ("memory", f"{format_bytes(plan.memory_bytes)} of {format_bytes(budget_bytes)}, {prepared.layout}"),
         ("disk", disk),
         ("read", format_bytes(guess.bytes_read)),
         ("written", format_bytes(guess.bytes_written)),

@@ -27,6 +27,10 @@ OtherIo = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--io", help="another storage backend"),
 ]
+OtherBind = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--bind", help="bind threads to cores in another way: auto, cores or none"),
+]
 
 
 def resume(
@@ -35,6 +39,7 @@ def resume(
     memory: OtherMemory = None,
     threads: OtherThreads = None,
     io: OtherIo = None,
+    bind: OtherBind = None,
     json: options.Json = None,
     quiet: options.Quiet = False,
 ) -> None:
@@ -45,7 +50,7 @@ def resume(
     options.check_output(json, "--json")
     if steps is not None and steps < 1:
         raise InputError(f"-t {steps}: the number of steps must be at least 1")
-    simulation = open_simulation(where, memory=memory, threads=threads, io=io)
+    simulation = open_simulation(where, memory=memory, threads=threads, io=io, bind=bind)
     left = simulation.remaining_steps if steps is None else steps
     if left == 0:
         if not quiet:

@@ -25,6 +25,7 @@ def run(
     quiet: options.Quiet = False,
     force: options.Force = False,
     raw_device: options.RawDevice = False,
+    bind: options.Bind = "auto",
 ) -> None:
     """Run a simulation and leave its result in WHERE, in a directory as a Zarr array."""
     from outcrop.run.initial import scan_finite
@@ -34,7 +35,7 @@ def run(
     simulation, source = options.make_simulation(
         options.Request(
             stencil, size, steps, directory, memory, dtype, threads, scheme, io, parameters or [], initial, boundary,
-            in_place, check_finite, force, raw_device,
+            in_place, check_finite, force, raw_device, bind,
         )
     )  # fmt: skip
     progress = "none" if quiet else "lines"

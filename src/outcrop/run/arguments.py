@@ -18,6 +18,7 @@ from outcrop.language.stencil import Stencil
 from outcrop.plan.planner import find_scheme
 from outcrop.run.manifest import Settings
 from outcrop.tiers import discover
+from outcrop.tiers.topology import BINDS, lay_out
 from outcrop.units import parse_bytes
 
 BOUNDARIES = ("fixed",)
@@ -97,8 +98,8 @@ def as_parameters(stencil: Stencil, chosen: Mapping[str, float]) -> dict[str, fl
     return dict(zip(names, stencil.scalars(values), strict=True))
 
 
-def as_settings(memory: str | int, threads: int | None, scheme: str, io: str) -> Settings:
-    """Budget in bytes, number of threads, a scheme and a storage backend that exist and work here."""
+def as_settings(memory: str | int, threads: int | None, scheme: str, io: str, bind: str) -> Settings:
+    """Budget in bytes, number of threads, a scheme and a storage backend that exist and work here, and how to bind."""
     count = discover.available_cores() if threads is None else as_whole_number(threads, "threads")
     if scheme != "auto":
         find_scheme(scheme)
@@ -107,6 +108,9 @@ def as_settings(memory: str | int, threads: int | None, scheme: str, io: str) ->
         raise InputError(f"io {io!r} is unknown; there are auto, {', '.join(reasons)}")
     if io != "auto" and reasons[io]:
         raise InputError(f"io {io} does not work here: {reasons[io]}; auto takes what does")
+    if bind not in BINDS:
+        raise InputError(f"bind {bind!r} is unknown; there are {', '.join(BINDS)}")
+    lay_out(count, bind)
     if not isinstance(memory, (str, int)):
         raise InputError(f"memory {memory!r} must be a whole number of bytes, or text such as 512MiB")
-    return Settings(parse_bytes(memory, discover.memory_bytes()), count, scheme, io)
+    return Settings(parse_bytes(memory, discover.memory_bytes()), count, scheme, io, bind)

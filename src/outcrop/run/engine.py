@@ -27,6 +27,7 @@ from outcrop.run.layout import PlaneLayout
 from outcrop.run.region import ShardFile
 from outcrop.run.scratch import ScratchMaker, no_scratch
 from outcrop.tiers import discover, measure
+from outcrop.tiers.topology import ThreadLayout, lay_out
 from outcrop.tiers.update_rate import UpdateRateMeter
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
@@ -43,6 +44,8 @@ class Prepared:
     machine: Machine
     plan: Plan
     considered: tuple[Candidate, ...]
+    layout: ThreadLayout
+    bind: str
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ def prepare(
     scheme: str = "auto",
     io: str = "auto",
     may_write: bool = True,
+    bind: str = "none",
 ) -> Prepared:
     """Compile, measure and plan. `may_write` allows a scratch file of up to 1 GiB for a few seconds in `directories`.
 
@@ -83,6 +87,7 @@ def prepare(
     """
     if scheme != "auto":
         find_scheme(scheme)
+    layout = lay_out(threads, bind)
     kernel = compile_kernel(stencil, problem.dtype)
     packed = pack_scalars(stencil, scalars, problem.dtype)
     fits = budget_bytes >= smallest_budget_bytes(problem, scheme)
@@ -91,13 +96,13 @@ def prepare(
         threads=threads,
         memory_bytes=discover.memory_bytes(),
         cache_bytes=discover.caches().second_bytes,
-        last_cache_bytes=discover.caches().last_bytes,
+        last_cache_bytes=discover.caches().last_bytes * layout.nodes,
         checksum_bytes_per_second=_core.measure_checksum_rate(threads, 1 << 20, min(budget_bytes, 64 << 20)),
         device=measure.device(directories, io, may_write and worth, problem),
     )
-    rate = UpdateRateMeter(problem, kernel.address, packed, threads, budget_bytes, measure=worth)
+    rate = UpdateRateMeter(problem, kernel.address, packed, threads, budget_bytes, measure=worth, bind=bind)
     choice = choose(problem, machine, budget_bytes, scheme, rate)
-    return Prepared(problem, kernel, packed, machine, choice.plan, choice.considered)
+    return Prepared(problem, kernel, packed, machine, choice.plan, choice.considered, layout, bind)
 
 
 class Engine:
@@ -134,6 +139,7 @@ class Engine:
             threads=prepared.machine.threads,
             checksum=checksum,
             store=self._store,
+            bind=prepared.bind,
         )
         assert self._executor.memory_bytes == plan.memory_bytes, "the model must predict what the window takes"
 

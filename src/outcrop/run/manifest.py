@@ -30,6 +30,7 @@ class Settings:
     threads: int
     scheme: str = "auto"
     io: str = "auto"
+    bind: str = "auto"
 
 
 @dataclass(frozen=True)

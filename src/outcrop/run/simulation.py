@@ -47,6 +47,8 @@ class Simulation:
     and loses the run when a pass is interrupted. `force` replaces a run that is already there.
     `raw_device` allows that `directory` names block devices, all of whose content is lost then; one that is in use is
     refused, and without `force` one that holds a file system, a partition table or a run.
+    `bind` says whether threads and memory are bound to cores and NUMA nodes: "auto" does so on several nodes, "cores"
+    always, "none" never.
 
     Everything is checked at once; directories are made when values are assigned, or by `run`, which starts from zeros
     then.
@@ -68,6 +70,7 @@ class Simulation:
         in_place: bool = False,
         force: bool = False,
         raw_device: bool = False,
+        bind: str = "auto",
     ) -> None:
         stencil = arguments.as_stencil(stencil)
         directories = arguments.as_directories(directory)
@@ -83,7 +86,7 @@ class Simulation:
             directories=tuple(str(path.absolute()) for path in directories),
             shard_planes=stripe_planes(layout.shape, layout.dtype, len(directories)),
             in_place=in_place,
-            settings=arguments.as_settings(memory, threads, scheme, io),
+            settings=arguments.as_settings(memory, threads, scheme, io, bind),
         )
         self._take(stencil, manifest, directories)
         self._force, self._raw_device = force, raw_device
@@ -193,6 +196,8 @@ class Simulation:
             io=engine.io,
             direct_io=engine.direct,
             threads=manifest.settings.threads,
+            numa_nodes=prepared.layout.nodes,
+            thread_layout=str(prepared.layout),
             memory_budget_bytes=self.memory_bytes,
             memory_peak_bytes=peak_memory_bytes(),
             window_bytes=engine.memory_bytes,
@@ -241,6 +246,7 @@ class Simulation:
             settings.scheme,
             settings.io,
             may_write,
+            settings.bind,
         )
 
     def _load(self, values: object) -> None:
@@ -276,6 +282,7 @@ def open(
     threads: int | None = None,
     scheme: str | None = None,
     io: str | None = None,
+    bind: str | None = None,
 ) -> Simulation:
     """The run in directory, or on block device, `path`, with the settings it had unless others are given.
 
@@ -288,6 +295,7 @@ def open(
         old.threads if threads is None else threads,
         old.scheme if scheme is None else scheme,
         old.io if io is None else io,
+        old.bind if bind is None else bind,
     )
     simulation = Simulation.__new__(Simulation)
     others = [Path(name) for name in manifest.directories[1:]]

@@ -30,9 +30,17 @@ class UpdateRateMeter:
     """
 
     def __init__(
-        self, problem: Problem, kernel: int, scalars: bytes, threads: int, budget_bytes: int, measure: bool = True
+        self,
+        problem: Problem,
+        kernel: int,
+        scalars: bytes,
+        threads: int,
+        budget_bytes: int,
+        measure: bool = True,
+        bind: str = "none",
     ) -> None:
         self._problem, self._kernel, self._scalars, self._threads = problem, kernel, scalars, threads
+        self._bind = bind
         self._ring_planes = slots_within(problem.record_bytes, min(budget_bytes, WINDOW_BYTES)) // 2
         self._meter: _core.UpdateMeter | None = None
         self._known: dict[Sizes, float] = {}
@@ -49,7 +57,7 @@ class UpdateRateMeter:
                 return self._most_similar(reduced)
             if self._meter is None:
                 self._meter = _core.UpdateMeter(
-                    self._problem, self._kernel, self._scalars, self._threads, self._ring_planes
+                    self._problem, self._kernel, self._scalars, self._threads, self._ring_planes, self._bind
                 )
             start = time.perf_counter()
             self._known[reduced] = self._meter.measure(reduced, repeats=1)

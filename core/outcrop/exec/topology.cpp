@@ -1,0 +1,170 @@
+#include "outcrop/exec/topology.hpp"
+
+#include "outcrop/base/error.hpp"
+
+#ifdef OUTCROP_HAVE_HWLOC
+
+#include <hwloc.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+namespace outcrop {
+namespace {
+
+struct Free {
+  void operator()(hwloc_topology *topology) const { hwloc_topology_destroy(topology); }
+  void operator()(hwloc_bitmap_s *bitmap) const { hwloc_bitmap_free(bitmap); }
+};
+using Handle = std::unique_ptr<hwloc_topology, Free>;
+using Bitmap = std::unique_ptr<hwloc_bitmap_s, Free>;
+
+Bitmap empty_bitmap() { return Bitmap(hwloc_bitmap_alloc()); }
+Bitmap copy_of(hwloc_const_bitmap_t bitmap) { return Bitmap(hwloc_bitmap_dup(bitmap)); }
+
+// This system, or with a description another one. Null where hwloc fails.
+Handle load(const char *description) {
+  hwloc_topology_t topology = nullptr;
+  if (hwloc_topology_init(&topology) != 0) return nullptr;
+  Handle handle(topology);
+  if (description != nullptr && hwloc_topology_set_synthetic(topology, description) != 0) return nullptr;
+  return hwloc_topology_load(topology) == 0 ? std::move(handle) : nullptr;
+}
+
+// The one system there is, looked at once; null where hwloc fails.
+hwloc_topology *this_system() {
+  static const Handle handle = load(nullptr);
+  return handle.get();
+}
+
+// One processor of each core comes before the second of any.
+void list_processors(NumaNode &node, hwloc_topology_t topology, hwloc_const_bitmap_t cpuset) {
+  std::map<unsigned, unsigned> listed;  // processors so far, by core
+  std::vector<std::pair<unsigned, unsigned>> ranked;
+  hwloc_obj_t processor = nullptr;
+  while ((processor = hwloc_get_next_obj_inside_cpuset_by_type(topology, cpuset, HWLOC_OBJ_PU, processor)) != nullptr) {
+    const hwloc_obj_t core = hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, processor);
+    const unsigned rank = core == nullptr ? 0 : listed[core->logical_index]++;
+    ranked.emplace_back(rank, processor->os_index);
+    if (rank == 0) ++node.cores;
+  }
+  std::stable_sort(ranked.begin(), ranked.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
+  for (const auto &[rank, os_index] : ranked) node.processors.push_back(os_index);
+}
+
+// All memory, that of the fewest processors first. Of memory with the same processors the system numbers the ordinary kind first.
+std::vector<hwloc_obj_t> memory_from_near_to_far(hwloc_topology_t topology) {
+  std::vector<hwloc_obj_t> memory;
+  hwloc_obj_t next = nullptr;
+  while ((next = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, next)) != nullptr) memory.push_back(next);
+  std::sort(memory.begin(), memory.end(), [](hwloc_obj_t a, hwloc_obj_t b) {
+    return std::pair(hwloc_bitmap_weight(a->cpuset), a->os_index) <
+           std::pair(hwloc_bitmap_weight(b->cpuset), b->os_index);
+  });
+  return memory;
+}
+
+std::vector<NumaNode> nodes_of(hwloc_topology_t topology, hwloc_const_bitmap_t allowed) {
+  const Bitmap left = copy_of(hwloc_topology_get_topology_cpuset(topology));
+  if (hwloc_bitmap_intersects(left.get(), allowed)) hwloc_bitmap_and(left.get(), left.get(), allowed);
+  std::map<unsigned, std::pair<unsigned, Bitmap>> found;  // by place: number and processors
+  for (const hwloc_obj_t memory : memory_from_near_to_far(topology)) {
+    Bitmap own = copy_of(memory->cpuset);
+    hwloc_bitmap_and(own.get(), own.get(), left.get());
+    if (hwloc_bitmap_iszero(own.get())) continue;
+    hwloc_bitmap_andnot(left.get(), left.get(), own.get());
+    found[memory->logical_index] = {memory->os_index, std::move(own)};
+  }
+  if (found.empty()) found[0] = {0, empty_bitmap()};
+  Bitmap &first = found.begin()->second.second;
+  hwloc_bitmap_or(first.get(), first.get(), left.get());
+  std::vector<NumaNode> nodes;
+  for (const auto &[place, node] : found)
+    list_processors(nodes.emplace_back(NumaNode{node.first}), topology, node.second.get());
+  return nodes;
+}
+
+}  // namespace
+
+bool has_hwloc() { return true; }
+
+Topology system_topology() {
+  hwloc_topology *topology = this_system();
+  if (topology == nullptr) return {{NumaNode{0, 1, {0}}}, false};
+  const bool is_this_system = hwloc_topology_is_thissystem(topology) != 0;
+  const Bitmap allowed = empty_bitmap();
+  if (!is_this_system || hwloc_get_cpubind(topology, allowed.get(), HWLOC_CPUBIND_THREAD) != 0)
+    hwloc_bitmap_fill(allowed.get());
+  return {nodes_of(topology, allowed.get()), is_this_system};
+}
+
+Topology synthetic_topology(const std::string &description, const std::string &allowed) {
+  const Handle topology = load(description.c_str());
+  if (topology == nullptr)
+    throw InputError("topology '" + description + "' is not understood; write for example 'numa:2 core:4 pu:1'");
+  const Bitmap set = empty_bitmap();
+  if (allowed.empty())
+    hwloc_bitmap_fill(set.get());
+  else
+    hwloc_bitmap_list_sscanf(set.get(), allowed.c_str());
+  return {nodes_of(topology.get(), set.get()), false};
+}
+
+BoundThread::BoundThread(std::optional<unsigned> processor) {
+  hwloc_topology *topology = processor ? this_system() : nullptr;
+  if (topology == nullptr) return;
+  Bitmap former = empty_bitmap();
+  const Bitmap wanted = empty_bitmap();
+  hwloc_bitmap_only(wanted.get(), *processor);
+  if (hwloc_get_cpubind(topology, former.get(), HWLOC_CPUBIND_THREAD) == 0 &&
+      hwloc_set_cpubind(topology, wanted.get(), HWLOC_CPUBIND_THREAD) == 0)
+    former_ = former.release();
+}
+
+BoundThread::~BoundThread() {
+  if (former_ == nullptr) return;
+  hwloc_set_cpubind(this_system(), former_, HWLOC_CPUBIND_THREAD);
+  hwloc_bitmap_free(former_);
+}
+
+bool bind_memory(std::byte *data, std::size_t size, unsigned node) {
+  const Bitmap nodes = empty_bitmap();
+  hwloc_bitmap_only(nodes.get(), node);
+  return this_system() != nullptr && hwloc_set_area_membind(this_system(), data, size, nodes.get(), HWLOC_MEMBIND_BIND,
+                                                            HWLOC_MEMBIND_BYNODESET) == 0;
+}
+
+bool interleave_memory(std::byte *data, std::size_t size, const std::vector<unsigned> &nodes) {
+  const Bitmap set = empty_bitmap();
+  for (const unsigned node : nodes) hwloc_bitmap_set(set.get(), node);
+  return this_system() != nullptr && hwloc_set_area_membind(this_system(), data, size, set.get(),
+                                                            HWLOC_MEMBIND_INTERLEAVE, HWLOC_MEMBIND_BYNODESET) == 0;
+}
+
+}  // namespace outcrop
+
+#else
+
+namespace outcrop {
+
+bool has_hwloc() { return false; }
+
+Topology system_topology() { return {{NumaNode{0, 1, {0}}}, false}; }
+
+Topology synthetic_topology(const std::string &description, const std::string &) {
+  throw InputError("topology '" + description + "' cannot be used: this version was built without hwloc");
+}
+
+BoundThread::BoundThread(std::optional<unsigned>) {}
+
+BoundThread::~BoundThread() = default;
+
+bool bind_memory(std::byte *, std::size_t, unsigned) { return false; }
+
+bool interleave_memory(std::byte *, std::size_t, const std::vector<unsigned> &) { return false; }
+
+}  // namespace outcrop
+
+#endif

@@ -1,0 +1,19 @@
+// Where the system has put a page.
+#pragma once
+
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstddef>
+
+namespace outcrop {
+
+/// The NUMA node on which a resident page lies; -1 where the system does not tell.
+inline int node_of_page(const std::byte *data) {
+  int node = -1;
+  if (syscall(SYS_get_mempolicy, &node, nullptr, 0, data, MPOL_F_NODE | MPOL_F_ADDR) != 0) return -1;
+  return node;
+}
+
+}  // namespace outcrop

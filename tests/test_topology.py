@@ -1,0 +1,118 @@
+"""Protects what users see of NUMA nodes: how many there are, how threads are laid out, what is refused."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import outcrop as oc
+from outcrop import _core
+from outcrop.errors import InputError
+from outcrop.tiers import topology
+from outcrop.tiers.discover import available_cores
+
+needs_hwloc = pytest.mark.skipif(not _core.has_hwloc(), reason="built without hwloc")
+
+
+@needs_hwloc
+def test_nodes_hold_the_processors_of_this_process() -> None:
+    """All that the process may use, and nothing else."""
+    nodes = topology.numa_nodes()
+    assert sum(node.processors for node in nodes) == available_cores()
+    assert all(1 <= node.cores <= node.processors for node in nodes)
+
+
+@needs_hwloc
+@pytest.mark.parametrize(
+    ("machine", "threads", "expected"),
+    [
+        ("numa:1 core:8 pu:1", 4, [4]),
+        ("numa:2 core:4 pu:2", 8, [4, 4]),
+        ("numa:2 core:4 pu:2", 1, [1]),
+        ("numa:8 core:2 pu:1", 16, [2] * 8),
+    ],
+)
+def test_threads_are_spread_over_nodes(machine: str, threads: int, expected: list[int]) -> None:
+    """Cores first, in proportion."""
+    assert _core.threads_on_nodes(threads, "auto", machine) == expected
+    assert _core.threads_on_nodes(threads, "none", machine) == [threads]
+
+
+def test_words_for_a_layout() -> None:
+    """One node needs no words; what is not as it should be does."""
+    assert str(topology.ThreadLayout((16,))) == "16 threads"
+    assert str(topology.ThreadLayout((8, 8))) == "16 threads on 2 NUMA nodes"
+    assert str(topology.ThreadLayout((4,), "not placed")) == "4 threads, not placed"
+
+
+def test_a_build_without_hwloc_says_what_it_cannot_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two sockets that are treated as one must not go unnoticed."""
+    has_cpu = tmp_path / "has_cpu"
+    monkeypatch.setattr(topology, "_WITH_PROCESSORS", has_cpu)
+    monkeypatch.setattr(_core, "has_hwloc", lambda: False)
+    monkeypatch.setattr(_core, "threads_on_nodes", lambda threads, bind: [threads])
+    assert topology.lay_out(4, "auto").note == ""
+    has_cpu.write_text("0-1,4\n")
+    assert topology.lay_out(4, "auto").note == "not placed on the 3 NUMA nodes: built without hwloc"
+    assert topology.lay_out(4, "none").note == ""
+    has_cpu.write_text("0\n")
+    assert topology.lay_out(4, "auto").note == ""
+
+
+def test_a_refusal_to_bind_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container that forbids binding costs speed on several nodes."""
+    monkeypatch.setattr(_core, "has_hwloc", lambda: True)
+    monkeypatch.setattr(_core, "numa_nodes", lambda: [(4, 4), (4, 4)])
+    monkeypatch.setattr(_core, "threads_on_nodes", lambda threads, bind: [threads])
+    assert topology.lay_out(8, "auto").note == "not placed on the 2 NUMA nodes: the system refuses to bind them"
+
+
+def test_unknown_ways_to_bind_are_refused(tmp_path: Path) -> None:
+    """The value is named, and what there is."""
+    with pytest.raises(InputError, match=r"bind 'sockets' is unknown; there are auto, cores, none"):
+        oc.Simulation("heat7", (8, 8, 8), directory=tmp_path / "run.oc", bind="sockets")
+
+
+@needs_hwloc
+def test_a_run_bound_to_cores_gives_the_same_bits_and_gives_them_back(tmp_path: Path) -> None:
+    """On one node this is what --bind cores is for; the caller's own threads stay where they were."""
+    before = os.sched_getaffinity(0)
+    results: list[Any] = []
+    for bind in ("none", "cores"):
+        try:
+            simulation = oc.Simulation("heat7", (20, 24, 40), directory=tmp_path / bind, threads=2, bind=bind)
+        except InputError as error:
+            pytest.skip(str(error))
+        simulation["u"] = "random:3"
+        assert simulation.run(6, progress="none").threads == 2
+        results.append(simulation["u"][:])
+    assert (results[0] == results[1]).all()
+    assert os.sched_getaffinity(0) == before
+
+
+@needs_hwloc
+def test_the_layout_of_another_machine_can_be_tried(tmp_path: Path) -> None:
+    """Plan and report say on how many nodes, and the bits stay the same."""
+    common = [sys.executable, "-m", "outcrop.cli.main"]
+    size = ["heat7", "-n", "40", "24", "20", "-t", "6", "--init", "random:3", "--threads", "4"]
+    said = {}
+    for name, environment in (("one", {}), ("four", {"HWLOC_SYNTHETIC": "numa:4 core:1 pu:1"})):
+        where = tmp_path / f"{name}.oc"
+        done = subprocess.run(
+            [*common, "run", *size, "-d", str(where), "--json", str(tmp_path / f"{name}.json")],
+            capture_output=True, text=True, env={**os.environ, **environment}, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        said[name] = done.stdout
+    assert said["four"].count("4 threads on 4 NUMA nodes") == 2  # in the plan and in the report
+    assert "NUMA" not in said["one"] or len(topology.numa_nodes()) > 1
+    assert '"numa_nodes": 4' in (tmp_path / "four.json").read_text()
+    assert (oc.open(tmp_path / "one.oc")["u"][:] == oc.open(tmp_path / "four.oc")["u"][:]).all()
+    refused = subprocess.run(
+        [*common, "plan", *size, "-d", str(tmp_path / "new.oc"), "--bind", "cores"],
+        capture_output=True, text=True, env={**os.environ, "HWLOC_SYNTHETIC": "numa:4 core:1 pu:1"}, timeout=120,
+    )  # fmt: skip
+    assert refused.returncode == 2 and "not this system's" in refused.stderr
