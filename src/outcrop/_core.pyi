@@ -89,6 +89,9 @@ class Executor:
         """Runs one pass. `first_files` are those of source, target and other; the last is one file whatever
         `planes_per_file`. Raises StorageError, CorruptionError or InterruptedRun; of no use after that."""
 
+    def swap_rings(self) -> None:
+        """Where planes stay in the window over passes: the last, odd level of one is level 0 of the next."""
+
     def cancel(self) -> None:
         """Makes `run` raise InterruptedRun soon; from any thread."""
 
@@ -111,8 +114,11 @@ def make_executor(
     threads: int,
     checksum: bool,
     store: Store | None,
+    memory: NDArray[np.uint8] | None = None,
+    lock: bool = False,
 ) -> Executor:
-    """Takes all memory and touches it. `kernel` is the address of a compiled kernel."""
+    """Takes all memory and touches it, or uses `memory` with what it holds; `lock` keeps it from being swapped out.
+    `kernel` is the address of a compiled kernel. Raises InputError when memory cannot be had, or not be locked."""
 
 class UpdateMeter:
     """A window in which updates are timed, with nothing else going on."""
