@@ -9,6 +9,7 @@ that is the business of whoever starts the process.
 from __future__ import annotations
 
 import mmap
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,12 +53,16 @@ class ArrayMemory:
 
 
 class OneLayerRun:
-    """A plan of `plan/schemes/one_layer.py`, its memory, and the executor that updates in it."""
+    """A plan of `plan/schemes/one_layer.py`, its memory, and the executor that updates in it.
+
+    `seconds_flush`: time spent waiting for the file.
+    """
 
     def __init__(self, plan: Plan, kernel: int, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
         """`kernel` is the address of a compiled one, `scalars` its parameters as it reads them."""
         self._plan, self._memory = plan, memory
         self._current = 0
+        self.seconds_flush = 0.0
         self._executor = _core.make_executor(
             plan.problem,
             plan.sizes,
@@ -86,7 +91,9 @@ class OneLayerRun:
         if one.levels % 2:
             self._executor.swap_rings()
             self._current = 1 - self._current
+        start = time.perf_counter()
         self._memory.flush()
+        self.seconds_flush += time.perf_counter() - start
 
     def array(self, which: int) -> NDArray[Any]:
         """One of the arrays, of shape (nz, ny, nx), as a view."""
