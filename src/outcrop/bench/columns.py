@@ -13,6 +13,9 @@ Through: TypeAlias = Literal["swap", "mmap", "aio"]
 
 STEPS_WHERE_HOPELESS = 2
 """Without temporal blocking every step moves both arrays through swap; more of them only take longer."""
+PAGED_SHARE = 0.5
+"""Where the system moves pages it needs room for those that are on their way. Larger blocks were slower, in one layer
+by three times: they lost pages that they still needed."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +23,7 @@ class Column:
     """`scheme` is that of the plan, or the one whose blocks a single layer takes; "naive" for plain sweeps.
 
     `through`: what carries planes between memory and flash. `padded`: rows and planes are kept from competing for the
-    same sets of caches. `window_share`: the part of the budget that blocks take; what is left holds pages that the
-    system has not written back yet.
+    same sets of caches.
     """
 
     number: int
@@ -30,7 +32,11 @@ class Column:
     through: Through
     layers: Literal[1, 2]
     padded: bool = False
-    window_share: float = 1.0
+
+    @property
+    def window_share(self) -> float:
+        """The part of the budget that blocks take out of core."""
+        return 1.0 if self.through == "aio" else PAGED_SHARE
 
     @property
     def is_hopeless(self) -> bool:

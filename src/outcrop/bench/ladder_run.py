@@ -29,10 +29,13 @@ from outcrop.plan.schemes import blocked, one_layer
 from outcrop.run.engine import Engine, Prepared
 from outcrop.run.layout import make_layout
 from outcrop.run.one_layer import ArrayMemory, OneLayerRun
+from outcrop.run.passes import PassRunner
 from outcrop.run.planes import Planes
+from outcrop.run.progress import make_progress
 from outcrop.run.region import Region, ShardFile
 from outcrop.run.report import peak_memory_bytes
 from outcrop.run.simulation import Simulation
+from outcrop.run.state import open_state
 
 STENCIL, DTYPE, FIELD = "heat7", "float32", "u"
 CHUNK_PLANES = 16
@@ -91,15 +94,22 @@ def _block_planes(plan: Plan, planes: int) -> int:
 
 def _stored(job: Job, column: Column) -> _Done:
     """Two layers over files: what `outcrop run` does."""
-    simulation = _simulation(job, column)
-    prepared = simulation.prepare(job.steps)
+    prepared, io = _simulation(job, column).plan(job.steps), "mmap" if column.through == "mmap" else "auto"
+    simulation = _simulation(job, column, io)
     simulation[FIELD] = lambda z0, z1: smooth_planes(z0, z1, job.shape)
-    before = moved()
-    report = simulation.run(job.steps, progress="none")
-    after = moved()
-    view = simulation[FIELD]
-    digest = _digest(job, lambda z0, z1: view[z0:z1])
-    return _Done(prepared.plan, report.seconds, report.to_json(), report.io, after - before, digest)
+    state = open_state(simulation.directory)
+    with (
+        state.locked(),
+        Engine(prepared, state.files(0), state.files(1), state.layout, io, scratch=state.scratch) as engine,
+    ):
+        runner, before = PassRunner(engine, state, prepared.plan), moved()
+        runner.run(make_progress("none", len(prepared.plan.passes), 0, job.steps, 1))
+        after = moved()
+        counters = asdict(engine.sample())
+        counters["seconds_commit"] += runner.seconds_commit
+        name = engine.io
+    digest = _digest(job, Planes(state.current_files(), state.layout, io=io).read)
+    return _Done(prepared.plan, runner.seconds, counters, name, after - before, digest)
 
 
 def _swapped(job: Job, column: Column) -> _Done:
@@ -147,8 +157,8 @@ def _one_layer_plan(prepared: Prepared, column: Column) -> Plan:
     return one_layer.make_plan(problem, sizes, prepared.machine, lambda _: rate)
 
 
-def _simulation(job: Job, column: Column) -> Simulation:
-    """Not on disk yet."""
+def _simulation(job: Job, column: Column, io: str = "auto") -> Simulation:
+    """Not on disk yet. Plans are made for the device as direct I/O finds it, whatever then moves the planes."""
     return Simulation(
         STENCIL,
         shape=job.shape,
@@ -156,7 +166,7 @@ def _simulation(job: Job, column: Column) -> Simulation:
         directory=Path(job.directory) / "run.oc",
         memory=job.window_bytes,
         scheme=column.scheme,
-        io="mmap" if column.through == "mmap" and column.layers == 2 else "auto",
+        io=io,
     )
 
 

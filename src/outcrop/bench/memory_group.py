@@ -70,7 +70,7 @@ def run_limited(
         raise StorageError(f"killed by signal {-done.returncode}{beyond}")
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise StorageError(lines[-1])
+        raise StorageError(lines[-1].removeprefix("outcrop.errors."))
     return Output(done.stdout, group is not None, peak)
 
 
