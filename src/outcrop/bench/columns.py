@@ -39,6 +39,11 @@ class Column:
         return 1.0 if self.through == "aio" else PAGED_SHARE
 
     @property
+    def locks_memory(self) -> bool:
+        """Whether blocks are kept from being swapped out while their arrays may be."""
+        return self.through == "swap" and self.layers == 2
+
+    @property
     def is_hopeless(self) -> bool:
         """Whether out of core a few steps are measured and scaled."""
         return self.scheme == "naive"

@@ -71,7 +71,7 @@ def _parts(axes: Axes, figures: dict[str, Any]) -> None:
 
     handles = [Patch(color=color, label=HEADS[name]) for name, color in zip(COMPONENTS, COLORS, strict=True)]
     axes.legend(handles=handles, ncols=len(handles), loc="upper center", bbox_to_anchor=(0.5, -0.08), frameon=False)
-    axes.set(ylabel="share of the time", ylim=(0, 1.02), title="where the time goes (one layer: updates wait for pages)")
+    axes.set(ylabel="share of the time", ylim=(0, 1.02), title="where the time goes (one layer: in updates)")
 
 
 def _speed(axes: Axes, figures: dict[str, Any]) -> None:
@@ -83,7 +83,8 @@ def _speed(axes: Axes, figures: dict[str, Any]) -> None:
         axes.plot(shares, [1 / row["relative_time"] for row in of], marker="o", label=name)
     axes.set_xscale("log", base=2)
     axes.invert_xaxis()
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.3g} %")
+    shares = sorted({100 * row["memory_budget_bytes"] / figures["both_arrays_bytes"] for row in rows})
+    axes.set_xticks(shares, [f"{share:.3g} %" for share in shares])
     axes.set(xlabel="memory against both arrays", ylabel="speed against the fastest in core", ylim=(0, None))
     axes.legend(frameon=False)
 

@@ -60,7 +60,7 @@ def measure(job: Job) -> Measured:
     if column.layers == 1:
         done = _one_layer(job, column)
     else:
-        done = _swapped(job, column) if column.through == "swap" else _stored(job, column)
+        done = _swapped(job, column) if column.locks_memory else _stored(job, column)
     plan, sizes, guess = done.plan, done.plan.sizes, done.plan.predicted
     nz, ny, nx = job.shape
     return Measured(

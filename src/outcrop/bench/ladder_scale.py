@@ -61,8 +61,8 @@ class Scale:
         return self.both_bytes + SWAP_SPARE_BYTES
 
 
-FULL = Scale((1024, 512, 512), 128, SHARES, 3, 15, 720, 240)
-SMALL = Scale((96, 64, 64), 6, (1.0, 0.25), 1, 0, 0, 60)
+FULL = Scale((512, 512, 512), 128, SHARES, 3, 15, 720, 240)
+SMALL = Scale((96, 64, 64), 6, (0.25,), 1, 0, 0, 60)
 
 
 def scaled(

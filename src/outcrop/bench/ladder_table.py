@@ -79,7 +79,7 @@ def _moved(row: dict[str, Any]) -> list[str]:
         moved = f"{(one['device_bytes_read'] + one['device_bytes_written']) / gib:.2f} (by the system)"
     swapped = (one["swapped_in_bytes"] + one["swapped_out_bytes"]) / gib
     block = " ".join(map(str, one["block"]))
-    return [moved, f"{swapped:.2f}" if swapped else "0", f"{block}, {one['levels']}"]
+    return [moved, f"{swapped:.2f}" if swapped >= 0.005 else "0", f"{block}, {one['levels']}"]
 
 
 def _components(rows: list[dict[str, Any]], title: str) -> Iterator[str]:

@@ -23,7 +23,7 @@ REMOVALS_MOST, SECONDS_BETWEEN = 50, 0.1
 
 
 @dataclass(frozen=True)
-class _Version:
+class Version:
     """Names of one version's files: the limit, that of memory and swap together or of swap, and the most ever used."""
 
     limit: str
@@ -32,10 +32,11 @@ class _Version:
     peak: str
 
 
-_VERSIONS = {
-    1: _Version("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", True, "memory.max_usage_in_bytes"),
-    2: _Version("memory.max", "memory.swap.max", False, "memory.peak"),
+VERSIONS = {
+    1: Version("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", True, "memory.max_usage_in_bytes"),
+    2: Version("memory.max", "memory.swap.max", False, "memory.peak"),
 }
+"""By the number of the interface."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,11 @@ def run_limited(
 
 
 @dataclass(frozen=True)
-class _Group:
-    """One that exists."""
+class Group:
+    """A control group that exists, in the folder `path`."""
 
     path: Path
-    version: _Version
+    version: Version
 
     def peak_bytes(self) -> int | None:
         """The most it ever held, where the kernel counts that."""
@@ -89,8 +90,9 @@ class _Group:
             return None
 
     def limit(self, limit_bytes: int, may_swap: bool) -> None:
-        """Raises OSError where the controller is not delegated: its files are not there."""
-        (self.path / self.version.limit).write_text(str(limit_bytes))
+        """Raises OSError where the controller is not delegated, or this is no group at all: its files are not there."""
+        with (self.path / self.version.limit).open("r+") as file:
+            file.write(str(limit_bytes))
         swap_limit = self.path / self.version.swap_limit
         if not may_swap and swap_limit.exists():  # not there: the kernel does not count swap
             swap_limit.write_text(str(limit_bytes if self.version.swap_counts_memory else 0))
@@ -106,7 +108,7 @@ class _Group:
 
 
 @contextmanager
-def _group(limit_bytes: int | None, may_swap: bool) -> Iterator[_Group | None]:
+def _group(limit_bytes: int | None, may_swap: bool) -> Iterator[Group | None]:
     """A control group below this process's own, or None where none can be made."""
     group = None if limit_bytes is None else _make_group(limit_bytes, may_swap)
     try:
@@ -116,16 +118,16 @@ def _group(limit_bytes: int | None, may_swap: bool) -> Iterator[_Group | None]:
             group.remove()
 
 
-def _make_group(limit_bytes: int, may_swap: bool) -> _Group | None:
+def _make_group(limit_bytes: int, may_swap: bool) -> Group | None:
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, own = line.split(":", 2)
         if controllers == "":
-            root, version = Path("/sys/fs/cgroup"), _VERSIONS[2]
+            root, version = Path("/sys/fs/cgroup"), VERSIONS[2]
         elif controllers == "memory":
-            root, version = Path("/sys/fs/cgroup/memory"), _VERSIONS[1]
+            root, version = Path("/sys/fs/cgroup/memory"), VERSIONS[1]
         else:
             continue
-        group = _Group(root / own.lstrip("/") / f"outcrop-{os.getpid()}", version)
+        group = Group(root / own.lstrip("/") / f"outcrop-{os.getpid()}", version)
         try:
             group.path.mkdir()
         except OSError:
