@@ -1,5 +1,7 @@
 // Conversion only: plans, sizes and counters between Python and the executor.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -8,12 +10,14 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bind.hpp"
+#include "outcrop/base/error.hpp"
 #include "outcrop/exec/calibrate.hpp"
 #include "outcrop/exec/executor.hpp"
 #include "outcrop/exec/placement.hpp"
@@ -96,6 +100,9 @@ std::vector<std::byte> to_bytes(nb::bytes bytes) {
   return {data, data + bytes.size()};
 }
 
+// Memory of the caller's that a window can lie in.
+using Memory = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
+
 outcrop_kernel to_kernel(std::uintptr_t address) { return reinterpret_cast<outcrop_kernel>(address); }
 
 Bind to_bind(const std::string &name) {
@@ -120,7 +127,8 @@ std::vector<unsigned> threads_on_nodes(unsigned threads, const std::string &bind
 std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, long ring_even, long ring_odd,
                                         std::size_t slot_bytes, long levels_max, std::uintptr_t kernel,
                                         nb::bytes scalars, unsigned threads, bool checksum, Store *store,
-                                        const std::string &bind, const std::string &topology) {
+                                        std::optional<Memory> memory, bool lock, const std::string &bind,
+                                        const std::string &topology) {
   ExecutorOptions options;
   options.placement = place_threads(threads, to_bind(bind), topology);
   options.ring_planes = {ring_even, ring_odd};
@@ -128,6 +136,12 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, long 
   options.levels_max = levels_max;
   options.tiling = to_tiling(sizes);
   options.checksum = checksum;
+  options.lock = lock;
+  if (memory) {
+    if (memory->size() < Window::bytes(options.ring_planes, slot_bytes))
+      throw InputError("memory of " + std::to_string(memory->size()) + " bytes is less than the window takes");
+    options.memory = reinterpret_cast<std::byte *>(memory->data());
+  }
   const Grid core_grid = to_grid(grid);
   std::vector<std::byte> values = to_bytes(scalars);
   nb::gil_scoped_release release;
@@ -183,6 +197,7 @@ void bind_exec(nb::module_ &module) {
   nb::class_<Executor>(module, "Executor")
       .def("run", &run, nb::arg("actions"), nb::arg("first_files"), nb::arg("planes_per_file"),
            nb::arg("faces_file") = 0, nb::arg("faces_rows") = 0)
+      .def("swap_rings", &Executor::swap_rings)
       .def("cancel", &Executor::cancel)
       .def("counters", &counters)
       .def_prop_ro("memory_bytes", &Executor::memory_bytes)
@@ -190,8 +205,9 @@ void bind_exec(nb::module_ &module) {
       .def_prop_ro("is_bound", [](const Executor &executor) { return executor.placement().is_bound; });
   module.def("make_executor", &make_executor, nb::arg("grid"), nb::arg("sizes"), nb::arg("ring_even"),
              nb::arg("ring_odd"), nb::arg("slot_bytes"), nb::arg("levels_max"), nb::arg("kernel"), nb::arg("scalars"),
-             nb::arg("threads"), nb::arg("checksum"), nb::arg("store").none(), nb::arg("bind") = "none",
-             nb::arg("topology") = "", nb::keep_alive<0, 11>());
+             nb::arg("threads"), nb::arg("checksum"), nb::arg("store").none(),
+             nb::arg("memory").noconvert() = nb::none(), nb::arg("lock") = false, nb::arg("bind") = "none",
+             nb::arg("topology") = "", nb::keep_alive<0, 11>(), nb::keep_alive<0, 12>());
   nb::class_<UpdateMeter>(module, "UpdateMeter")
       .def(nb::new_(&make_update_meter), nb::arg("grid"), nb::arg("kernel"), nb::arg("scalars"), nb::arg("threads"),
            nb::arg("ring_planes"), nb::arg("bind") = "none")

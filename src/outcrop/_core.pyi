@@ -89,6 +89,9 @@ class Executor:
         """Runs one pass. `first_files` are those of source, target and other; the last is one file whatever
         `planes_per_file`. Raises StorageError, CorruptionError or InterruptedRun; of no use after that."""
 
+    def swap_rings(self) -> None:
+        """Where planes stay in the window over passes: the last, odd level of one is level 0 of the next."""
+
     def cancel(self) -> None:
         """Makes `run` raise InterruptedRun soon; from any thread."""
 
@@ -119,12 +122,14 @@ def make_executor(
     threads: int,
     checksum: bool,
     store: Store | None,
+    memory: NDArray[np.uint8] | None = None,
+    lock: bool = False,
     bind: str = "none",
     topology: str = "",
 ) -> Executor:
-    """Takes all memory and touches it. `kernel` is the address of a compiled kernel. `bind` is "auto", "cores" or
-    "none"; `topology` describes another machine than this one, whose nodes are made up then and not bound to.
-    Raises InputError when that cannot be."""
+    """Takes all memory and touches it, or uses `memory` with what it holds; `lock` keeps it from being swapped out.
+    `kernel` is the address of a compiled kernel. `bind` is "auto", "cores" or "none"; `topology` describes another
+    machine than this one, whose nodes are made up then and not bound to. Raises InputError when that cannot be."""
 
 class UpdateMeter:
     """A window in which updates are timed, with nothing else going on."""

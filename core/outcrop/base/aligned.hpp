@@ -67,4 +67,11 @@ class AlignedMemory {
   std::size_t mapped_ = 0;
 };
 
+/// Keeps pages in memory until they are unmapped. Throws InputError when that is refused.
+inline void lock_memory(std::byte *data, std::size_t size) {
+  if (mlock(data, size) != 0)
+    throw InputError("cannot lock " + std::to_string(size) + " bytes in memory: " + std::strerror(errno) +
+                     "; raise the limit that ulimit -l shows");
+}
+
 }  // namespace outcrop

@@ -38,13 +38,14 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, outcrop_ker
     : grid_(grid),
       options_(options),
       scalars_(std::move(scalars)),
-      window_(grid, options.ring_planes, options.slot_bytes),
+      window_(grid, options.ring_planes, options.slot_bytes, options.memory),
       team_(options.placement),
       traverse_(team_, grid_, window_, kernel, scalars_.data(), options.tiling, options.levels_max),
       store_(store) {
   for (std::size_t parity = 0; parity < 2; ++parity)
     slots_[parity].resize(static_cast<std::size_t>(options.ring_planes[parity]));
-  place_memory(window_, team_);  // no page fault and no refusal comes later
+  if (options.memory == nullptr) place_memory(window_, team_);  // no page fault and no refusal comes later
+  if (options.lock) lock_memory(window_.data(), window_.size());
   if (options.checksum && store_ != nullptr) {
     traverse_.sum_into(&source_sums_.emplace(grid), &target_sums_.emplace(grid));
     checked_.resize(static_cast<std::size_t>(grid.nz));
@@ -77,6 +78,11 @@ void Executor::run(const Actions &actions, const PassFiles &files) {
     if (cancelled_) throw Cancelled("the run was cancelled");
     std::visit([this](const auto &one) { perform(one); }, action);
   }
+}
+
+void Executor::swap_rings() {
+  window_.swap_rings();
+  slots_[0].swap(slots_[1]);
 }
 
 void Executor::cancel() {

@@ -61,17 +61,23 @@ struct ExecutorOptions {
   std::size_t slot_bytes = 0;
   long levels_max = 1;
   Tiling tiling;
-  bool checksum = true;  ///< write a CRC32C with every plane and check it on reading
+  bool checksum = true;         ///< write a CRC32C with every plane and check it on reading
+  std::byte *memory = nullptr;  ///< where the window lies, with what it holds; null: the executor takes memory
+  bool lock = false;            ///< keep the window from being swapped out
 };
 
 class Executor {
  public:
-  /// Takes all memory and touches it. `store` may be null when no action transfers planes (calibration).
+  /// Takes all memory and touches it, unless it is given. `store` may be null when no action transfers planes
+  /// (calibration, arrays in memory). Throws InputError when memory cannot be had or locked.
   Executor(const Grid &grid, const ExecutorOptions &options, outcrop_kernel kernel, std::vector<std::byte> scalars,
            Store *store);
 
   /// Runs one pass. Throws StorageError, CorruptionError or Cancelled, and may not be used again after that.
   void run(const Actions &actions, const PassFiles &files);
+
+  /// Where planes stay in the window over passes: the last, odd level of one is level 0 of the next. Between runs only.
+  void swap_rings();
 
   /// Makes run() throw Cancelled soon; from any thread.
   void cancel();

@@ -17,6 +17,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "outcrop/base/aligned.hpp"
 
@@ -77,14 +78,20 @@ class Ring {
   std::size_t slot_bytes_ = 0;
 };
 
-/// Two rings in one huge-page allocation. Every byte is resident when the constructor's caller has touched it.
+/// Two rings in one huge-page allocation, or in memory of the caller. Every byte of the former is resident when the
+/// constructor's caller has touched it.
 class Window {
  public:
   static constexpr std::size_t guard_bytes = 4096;
 
-  Window(const Grid &grid, std::array<long, 2> ring_planes, std::size_t slot_bytes)
-      : grid_(grid), slot_bytes_(slot_bytes), memory_(bytes(ring_planes, slot_bytes)) {
-    std::byte *next = memory_.data() + guard_bytes;
+  /// `given`, where it is not null, is at least bytes(...) of memory that outlives this, aligned to 64 bytes.
+  Window(const Grid &grid, std::array<long, 2> ring_planes, std::size_t slot_bytes, std::byte *given = nullptr)
+      : grid_(grid),
+        slot_bytes_(slot_bytes),
+        size_(bytes(ring_planes, slot_bytes)),
+        memory_(given == nullptr ? size_ : 0),
+        data_(given == nullptr ? memory_.data() : given) {
+    std::byte *next = data_ + guard_bytes;
     for (std::size_t parity = 0; parity < 2; ++parity) {
       rings_[parity] = Ring(next, ring_planes[parity], slot_bytes);
       next += static_cast<std::size_t>(ring_planes[parity]) * slot_bytes + guard_bytes;
@@ -132,13 +139,19 @@ class Window {
 
   const Ring &ring(long level) const { return rings_[static_cast<std::size_t>(level & 1)]; }
   std::size_t slot_bytes() const { return slot_bytes_; }
-  std::byte *data() const { return memory_.data(); }
-  std::size_t size() const { return memory_.size(); }
+
+  /// What was the ring of odd levels is that of even ones from now on, and the other way round.
+  void swap_rings() { std::swap(rings_[0], rings_[1]); }
+
+  std::byte *data() const { return data_; }
+  std::size_t size() const { return size_; }
 
  private:
   const Grid grid_;
   const std::size_t slot_bytes_;
-  AlignedMemory memory_;
+  const std::size_t size_;
+  AlignedMemory memory_;  // empty when the memory is the caller's
+  std::byte *const data_;
   std::array<Ring, 2> rings_;
   Cut frame_;
   long shift_ = 0;

@@ -3,32 +3,81 @@
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Optional
 
 import typer
 
 from outcrop.cli import options
 from outcrop.errors import InputError
 
-BENCHMARKS = ("core", "tuner")
-"""Each is a module of `outcrop.bench` with a function `bench(directory, small) -> dict` that prints as it goes."""
+BENCHMARKS = {
+    "core": "in memory, cache-blocked and out of core",
+    "ladder": "from plain sweeps over swapped memory to wavefronts over direct I/O",
+    "tuner": "what it chooses against a sweep",
+}
+"""Each is a module of `outcrop.bench` with a function `bench(directory, small, ...) -> dict` that prints as it goes. Of
+OPTIONS it takes those that it has parameters for."""
+OPTIONS = {"size": "-n", "memory": "--memory", "steps": "-t", "png": "--png", "swap_file": "--swap-file"}
+
+Size = Annotated[
+    Optional[tuple[int, int, int]],  # noqa: UP045
+    typer.Option("-n", metavar="NX NY NZ", help="cells along x (fastest), y, z"),
+]
+Memory = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--memory", help="memory out of core: 512MiB, or 50% of both arrays"),
+]
+Steps = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("-t", "--steps", metavar="STEPS", help="time steps"),
+]
+Png = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--png", metavar="FILE", help="draw the figures"),
+]
 
 
 def bench(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="core: in and out of core; tuner: against a sweep")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="; ".join(f"{name}: {text}" for name, text in BENCHMARKS.items())),
+    ],
     directory: Annotated[Path, typer.Option("-d", "--directory", metavar="WHERE", help="for its files")] = Path("."),
     json: options.Json = None,
     small: Annotated[bool, typer.Option("--small", help="a rehearsal of seconds; its figures mean nothing")] = False,
+    size: Size = None,
+    memory: Memory = None,
+    steps: Steps = None,
+    png: Png = None,
+    swap_file: Annotated[
+        bool, typer.Option("--swap-file", help="root only: have swap space in WHERE meanwhile")
+    ] = False,
 ) -> None:
     """Run a benchmark, print its figures, and write them as JSON."""
     import json as json_format
 
     if name not in BENCHMARKS:
-        raise InputError(f"benchmark {name!r} is unknown; there is {', '.join(BENCHMARKS)}")
+        raise InputError(f"benchmark {name!r} is unknown; there are {', '.join(BENCHMARKS)}")
+    run = import_module(f"outcrop.bench.{name}").bench
+    given = {"size": size, "memory": memory, "steps": steps, "png": png, "swap_file": swap_file or None}
+    chosen = _chosen(name, set(signature(run).parameters), given)
     options.check_output(json, "--json")
+    options.check_output(png, "--png")
     if not directory.is_dir():
         raise InputError(f"-d {directory} is not a directory")
-    figures = import_module(f"outcrop.bench.{name}").bench(directory, small)
+    figures = run(directory, small, **chosen)
     if json is not None:
         json.write_text(json_format.dumps(figures, indent=2) + "\n")
+
+
+def _chosen(name: str, accepted: set[str], given: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given. Raises InputError for one that the benchmark does not take."""
+    chosen = {option: value for option, value in given.items() if value is not None}
+    for option in chosen:
+        if option not in accepted:
+            takes = [OPTIONS[other] for other in OPTIONS if other in accepted]
+            remedy = f"it takes {', '.join(takes)}" if takes else "its size is fixed"
+            raise InputError(f"bench {name} does not take {OPTIONS[option]}; {remedy}")
+    return chosen

@@ -7,6 +7,7 @@ done), so what passes here cannot race there: transfers of one slot wait for eac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
@@ -45,13 +46,21 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
 def validate_pass(problem: Problem, one: Pass, window: Window) -> None:
     """Raise IllegalPlan unless `one` brings every cell to the last level and has it on disk when it commits."""
     run = _SymbolicRun(problem, one, window)
-    for index, action in enumerate(one.actions):
-        try:
-            run.perform(action)
-        except IllegalPlan as error:
-            raise IllegalPlan(f"action {index}, {action}: {error}") from None
+    run.perform_all(one.actions)
     if not run.committed:
         raise IllegalPlan("no commit")
+
+
+def validate_one_layer(problem: Problem, one: Pass, window: Window) -> None:
+    """Raise IllegalPlan unless `one` brings every cell to the last level inside the window, which holds all planes at
+    level 0, and the rim at every level, when it begins."""
+    run = _SymbolicRun(problem, one, window)
+    for z, plane in enumerate(run.arrays["source"]):
+        run.fill(0, z, plane)
+        run.fill(1, z, np.where(plane == RIM, RIM, NOTHING))
+    run.perform_all(one.actions)
+    for z in range(problem.planes):
+        run.require_final(z)
 
 
 @dataclass
@@ -101,6 +110,23 @@ class _SymbolicRun:
         inner = [slice(min(r, n), max(min(r, n), n - r)) for r, n in zip(problem.radii, (nz, ny, nx), strict=True)]
         cells[tuple(inner)] = NOTHING
         return cells
+
+    def perform_all(self, actions: Sequence[Action]) -> None:
+        """One after the other; an error names the action."""
+        for index, action in enumerate(actions):
+            try:
+                self.perform(action)
+            except IllegalPlan as error:
+                raise IllegalPlan(f"action {index}, {action}: {error}") from None
+
+    def fill(self, parity: int, z: int, levels: Levels) -> None:
+        """Say what a ring holds of plane z."""
+        self._slot(parity, z).levels[:] = levels
+
+    def require_final(self, z: int) -> None:
+        """Plane z is in the window at the last level."""
+        cells = self._there(self.levels, z).levels
+        _require(bool(((cells == self.levels) | (cells == RIM)).all()), f"plane {z} is not at the last level")
 
     @singledispatchmethod
     def perform(self, action: Action) -> None:

@@ -117,7 +117,10 @@ class Engine:
         io: str = "auto",
         checksum: bool = True,
         scratch: ScratchMaker = no_scratch,
+        lock: bool = False,
     ) -> None:
+        """`checksum`: write and compare them. `lock`: keep the window from being swapped out; InputError when that is
+        refused."""
         plan = prepared.plan
         self._plan = plan
         self._first_files = (0, len(array_a) if array_b else 0)
@@ -139,6 +142,7 @@ class Engine:
             threads=prepared.machine.threads,
             checksum=checksum,
             store=self._store,
+            lock=lock,
             bind=prepared.bind,
         )
         assert self._executor.memory_bytes == plan.memory_bytes, "the model must predict what the window takes"
@@ -147,6 +151,11 @@ class Engine:
     def io(self) -> str:
         """Name of the storage backend in use."""
         return self._store.name
+
+    @property
+    def store(self) -> _core.Store:
+        """The open files: those of the first array, then those of the second. Not for use during a pass."""
+        return self._store
 
     @property
     def direct(self) -> bool:

@@ -24,10 +24,19 @@ class Planes:
     """The open files of one array. Not for use by several threads."""
 
     def __init__(
-        self, files: Sequence[ShardFile], layout: PlaneLayout, writable: bool = False, io: str = "auto"
+        self,
+        files: Sequence[ShardFile] | _core.Store,
+        layout: PlaneLayout,
+        writable: bool = False,
+        io: str = "auto",
+        first_file: int = 0,
     ) -> None:
-        self._layout = layout
-        self._store = _core.Store(files, backend=io, direct=True, writable=writable)
+        """`files` may be a store, open already; the array's files are those from number `first_file` on."""
+        self._layout, self._first_file = layout, first_file
+        if isinstance(files, _core.Store):
+            self._store = files
+        else:
+            self._store = _core.Store(files, backend=io, direct=True, writable=writable)
         self.group_planes = max(1, min(layout.shard_planes, BUFFER_BYTES // layout.record_bytes))
         self._buffer = _core.aligned_array(self.group_planes * layout.record_bytes)
 
@@ -45,12 +54,13 @@ class Planes:
         for first, count in self._runs(z0, z1):
             shard, offset = layout.locate(first)
             records = self._buffer[: count * layout.record_bytes]
-            self._store.read_into(shard, offset, records)
+            self._store.read_into(self._first_file + shard, offset, records)
             for index, record in enumerate(records.reshape(count, layout.record_bytes)):
                 stored = int.from_bytes(record[layout.plane_bytes : layout.plane_bytes + CHECKSUM_BYTES], "little")
                 if _core.crc32c(record[: layout.plane_bytes]) != stored:
+                    path = self._store.paths[self._first_file + shard]
                     raise CorruptionError(
-                        f"plane {first + index} is damaged: checksum mismatch in {self._store.paths[shard]} at offset "
+                        f"plane {first + index} is damaged: checksum mismatch in {path} at offset "
                         f"{offset + index * layout.record_bytes}, {layout.plane_bytes} bytes"
                     )
             yield first, self._cells(records, count)
@@ -66,7 +76,7 @@ class Planes:
             for record in records.reshape(count, layout.record_bytes):
                 checksum = _core.crc32c(record[: layout.plane_bytes]).to_bytes(CHECKSUM_BYTES, "little")
                 record[layout.plane_bytes : layout.plane_bytes + CHECKSUM_BYTES] = np.frombuffer(checksum, np.uint8)
-            self._store.write_from(shard, offset, records)
+            self._store.write_from(self._first_file + shard, offset, records)
 
     def flush(self) -> None:
         """Make everything written durable."""

@@ -37,6 +37,20 @@ def rehearse_pass(plan: Plan, one: Pass, stencil: Stencil, scalars: Mapping[str,
     return rehearsal.arrays["target"]
 
 
+def rehearse_one_layer(plan: Plan, stencil: Stencil, scalars: Mapping[str, float], initial: Cells) -> Cells:
+    """The grid after all passes of a plan whose window is both arrays: planes stay in it from pass to pass."""
+    grid = initial
+    for one in plan.passes:
+        rehearsal = _Rehearsal(plan, stencil, scalars, grid)
+        for z in range(len(grid)):
+            rehearsal.fill(0, z, grid[z])
+            rehearsal.fill(1, z, initial[z])  # the rim; the rest must not matter
+        for action in one.actions:
+            rehearsal.perform(action)
+        grid = np.stack([rehearsal.plane(one.levels, z) for z in range(len(grid))])
+    return grid
+
+
 class _Rehearsal:
     """Rings hold whole planes, whatever the frame: cells outside it stay NaN. A slot belongs to a plane of a block."""
 
@@ -81,6 +95,14 @@ class _Rehearsal:
                         _cells(self.arrays[array][z], cut)[:] = _cells(slot, cut)
             case Commit():
                 pass
+
+    def fill(self, level: int, z: int, cells: Cells) -> None:
+        """Say what plane z is."""
+        self._slot(level, z)[:] = cells
+
+    def plane(self, level: int, z: int) -> Cells:
+        """What plane z is now."""
+        return self._slot(level, z)
 
     def _place(self, level: int, z: int) -> int:
         return (z + self.block.shift) % self.ring_planes[level & 1]

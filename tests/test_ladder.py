@@ -1,0 +1,226 @@
+"""The ladder: every column gives the oracle's bits, its limits limit, and what it says of a measurement is true."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outcrop import _core
+from outcrop.bench import memory_group, swap_file
+from outcrop.bench.columns import COLUMNS, STEPS_WHERE_HOPELESS, Column, find_column
+from outcrop.bench.core import smooth_planes
+from outcrop.bench.ladder_entry import Entry, same_bits
+from outcrop.bench.ladder_job import COMPONENTS, Job, Limited, Measured
+from outcrop.bench.ladder_run import measure
+from outcrop.bench.ladder_scale import SMALL
+from outcrop.cli.main import call
+from outcrop.errors import InputError, StorageError
+from outcrop.language.library import find_stencil
+from outcrop.plan.window import Window
+from outcrop.run.layout import make_layout
+from outcrop.run.oracle import advance
+from strategies import examples
+
+MIB = 1 << 20
+LOCKABLE_BYTES = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+MAY_LOCK = os.geteuid() == 0 or LOCKABLE_BYTES == resource.RLIM_INFINITY or LOCKABLE_BYTES >= 8 * MIB
+
+
+def right_digest(shape: tuple[int, int, int], steps: int) -> int:
+    """The checksum of what NumPy makes of the benchmark's initial values."""
+    initial = smooth_planes(0, shape[0], shape)
+    after = advance(find_stencil("heat7"), initial, {}, steps)
+    return _core.crc32c(np.ascontiguousarray(after).view(np.uint8).reshape(-1))
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.sampled_from([column for column in COLUMNS if MAY_LOCK or not column.locks_memory]),
+    st.tuples(st.integers(1, 40), st.integers(1, 30), st.integers(1, 70)),
+    st.integers(1, 9),
+    st.floats(0.05, 1.0),
+)
+def test_every_column_gives_the_oracles_bits(
+    column: Column, shape: tuple[int, int, int], steps: int, share: float
+) -> None:
+    """Protects the comparison: swap, mmap and direct I/O, one layer and two, padded or not, in any memory, compute the
+    same, and move what was predicted."""
+    layout = make_layout(shape, "float32")
+    whole = Window((shape[0], shape[0]), layout.record_bytes).bytes
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(column.number, shape, steps, max(int(share * whole), 30 * layout.record_bytes), folder)
+        measured = measure(Job.from_argument(job.to_argument()))
+    assert measured.digest == right_digest(shape, steps)
+    assert (measured.bytes_read, measured.bytes_written) == (
+        measured.predicted_bytes_read,
+        measured.predicted_bytes_written,
+    )
+    assert (measured.bytes_read > 0) == (column.layers == 2)
+    assert sum(measured.seconds_components.values()) <= measured.seconds * 1.01 + 1e-3
+
+
+def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All bars are there or say why not, all have the oracle's bits, and nothing is left behind."""
+    figures_file, picture = tmp_path / "figures.json", tmp_path / "picture.png"
+    arguments = ["bench", "ladder", "--small", "-d", str(tmp_path), "--json", str(figures_file), "--png", str(picture)]
+    assert call([*arguments, "-t", "5", "--memory", "40%"]) == 0
+    said = capsys.readouterr().out
+    assert "All columns give the same bits." in said
+    figures = json.loads(figures_file.read_text())
+    assert figures["steps"] == 5 and figures["memory_budget_bytes"] == int(0.4 * SMALL.both_bytes)
+    digest = right_digest(SMALL.shape, 5)
+    for key in ("in_core", "out_of_core"):
+        assert [row["number"] for row in figures[key]] == [column.number for column in COLUMNS]
+        for row in figures[key]:
+            has_swap = row["is_in_core"] or swap_file.swap_free_bytes() >= SMALL.both_bytes
+            if row["through"] == "swap" and not has_swap:
+                assert row["seconds"] is None and "no swap here" in row["notes"][0]
+                continue
+            if not MAY_LOCK and find_column(row["number"]).locks_memory:
+                assert row["seconds"] is None and "cannot lock" in row["notes"][0]
+                continue
+            (run,) = row["runs"]
+            measured = run["measured"]
+            assert row["is_scaled"] == (measured["steps"] == STEPS_WHERE_HOPELESS)
+            assert row["is_scaled"] == (row["number"] == 1 and not row["is_in_core"])
+            assert row["is_scaled"] or measured["digest"] == digest
+            assert row["relative_time"] == pytest.approx(row["seconds"] / figures["fastest_in_core_seconds"])
+            assert row["seconds"] == pytest.approx(measured["seconds"] * 5 / measured["steps"])
+            assert 0 < sum(row[f"seconds_{name}"] for name in COMPONENTS) <= row["seconds"] * 1.01 + 1e-3
+            if run["limit_bytes"] is not None:
+                assert run["group_peak_bytes"] is None or run["group_peak_bytes"] <= run["limit_bytes"]
+    assert min(row["relative_time"] for row in figures["in_core"]) == 1
+    assert {row["name"] for row in figures["over_shares"]} == {"aio5y", "wavefront"}
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "picture.png"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["ladder", "-n", "64", "64", "0"], "-n 64 64 0"),
+        (["ladder", "-n", "60000", "60000", "60000"], "smaller grid"),
+        (["ladder", "-t", "0"], "-t 0"),
+        (["ladder", "--memory", "100%"], "--memory 100%"),
+        (["ladder", "--memory", "much"], "'much'"),
+        (["core", "-n", "64", "64", "64"], "does not take -n"),
+        (["core", "--memory", "1GiB"], "does not take --memory"),
+        (["core", "-t", "5"], "does not take -t"),
+        (["core", "--png", "x.png"], "does not take --png"),
+        (["core", "--swap-file"], "does not take --swap-file"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(
+    arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Protects users from options that are ignored, and from an hour of measuring something else."""
+    assert call(["bench", *arguments, "--small", "-d", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert named in said and said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def measured(steps: int, seconds: float, digest: int = 7, swapped_out: int = 0) -> Measured:
+    """One measurement, made up."""
+    components = {name: seconds / 10 for name in COMPONENTS}
+    return Measured(steps, seconds, components, 1000, "swap", (1, 1, 1), 1, 1, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, swapped_out,
+                    0, digest)  # fmt: skip
+
+
+def test_scaled_and_unlimited_bars_say_so() -> None:
+    """Protects the reader: a bar that is scaled, or whose memory nothing limited, or that did not swap, is marked."""
+    column = find_column(1)
+    runs = tuple(Limited(measured(2, seconds, swapped_out=1), 10 * MIB, None) for seconds in (4.0, 1.0, 2.0))
+    entry = Entry(column, False, 10, 100, runs)
+    assert entry.seconds == 100.0 and entry.is_scaled and entry.is_comparable
+    assert entry.seconds_components["update"] == pytest.approx(10.0)
+    assert entry.notes == ["2 of 100 steps measured, scaled"]
+    unlimited = replace(entry, runs=(Limited(measured(100, 4.0), None, None),))
+    assert not unlimited.is_comparable and unlimited.notes == ["memory not limited here: not comparable"]
+    assert replace(unlimited, column=find_column(12)).is_comparable
+    assert replace(unlimited, is_in_core=True).is_comparable
+    dry = replace(entry, runs=(Limited(measured(100, 4.0), 10 * MIB, None),))
+    assert dry.notes == ["nothing was swapped out"]
+    none = replace(entry, runs=(), trouble="no swap here")
+    assert none.seconds is None and none.notes == ["no swap here"] and none.to_json(1.0)["relative_time"] is None
+    other = replace(dry, runs=(Limited(measured(100, 4.0, digest=8), None, None),))
+    assert same_bits([entry, dry]) and same_bits([entry, other]) and not same_bits([dry, other])
+
+
+def can_limit() -> bool:
+    """Whether memory groups can be made here."""
+    return memory_group.run_limited(["-c", "pass"], 100 * MIB).is_limited
+
+
+def test_a_memory_group_limits_and_goes() -> None:
+    """Protects the columns' budgets: page cache and memory count, what is beyond ends the process, no group stays."""
+    if not can_limit():
+        pytest.skip("no memory group can be made here")
+    output = memory_group.run_limited(["-c", f"print(len(bytearray({20 * MIB})))"], 200 * MIB)
+    assert output.text.strip() == str(20 * MIB)
+    assert output.peak_bytes is None or 20 * MIB <= output.peak_bytes <= 200 * MIB
+    with pytest.raises(StorageError, match=r"killed by signal 9.*within 60 MiB"):
+        memory_group.run_limited(["-c", f"bytearray(b'x' * {200 * MIB})"], 60 * MIB)
+    assert not list(Path("/sys/fs/cgroup").rglob(f"outcrop-{os.getpid()}"))
+
+
+@pytest.mark.parametrize(("number", "swap_limit"), [(1, str(60 * MIB)), (2, "0")])
+def test_both_versions_of_groups_forbid_swap(tmp_path: Path, number: int, swap_limit: str) -> None:
+    """Protects columns that are not to swap, by the files of either version; and that a folder which is no group
+    counts as none."""
+    group = memory_group.Group(tmp_path, memory_group.VERSIONS[number])
+    with pytest.raises(FileNotFoundError):
+        group.limit(60 * MIB, may_swap=False)
+    limit, swap = tmp_path / group.version.limit, tmp_path / group.version.swap_limit
+    limit.touch()
+    group.limit(60 * MIB, may_swap=False)  # as where the kernel does not count swap
+    assert limit.read_text() == str(60 * MIB) and not swap.exists()
+    swap.write_text("max")
+    group.limit(60 * MIB, may_swap=True)
+    assert swap.read_text() == "max"
+    group.limit(60 * MIB, may_swap=False)
+    assert swap.read_text() == swap_limit
+
+
+def test_a_failing_or_slow_child_is_told_in_one_line() -> None:
+    """Protects the ladder from one bad column: its last line is kept, and it does not go on for ever."""
+    with pytest.raises(StorageError, match=r"^InputError: too small$"):
+        memory_group.run_limited(["-c", "from outcrop.errors import InputError; raise InputError('too small')"], None)
+    with pytest.raises(StorageError, match=r"^stopped after 1 s$"):
+        memory_group.run_limited(["-c", "import time; time.sleep(60)"], None, seconds_most=1.0)
+
+
+def test_swap_is_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protects the message for everybody else; nothing is made."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(InputError, match="needs root"), swap_file.swap_file(tmp_path, MIB):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_swap_file_always_goes(tmp_path: Path) -> None:
+    """Protects the machine: swap is on meanwhile, and off and removed after success, Ctrl-C and failure."""
+    if os.geteuid() != 0:
+        pytest.skip("swap files need root")
+    with pytest.raises(StorageError, match="swap file"), swap_file.swap_file(tmp_path, 4096):
+        pass  # too small to be one
+    assert not list(tmp_path.iterdir())
+    try:
+        with swap_file.swap_file(tmp_path, 4 * MIB):
+            (path,) = tmp_path.iterdir()
+            assert swap_file.is_active(path) and swap_file.swap_free_bytes() >= 3 * MIB
+    except (InputError, StorageError) as error:
+        pytest.skip(f"no swap file can be used here: {error}")
+    assert not swap_file.is_active(path) and not list(tmp_path.iterdir())
+    with pytest.raises(KeyboardInterrupt), swap_file.swap_file(tmp_path, 4 * MIB):
+        raise KeyboardInterrupt
+    assert not swap_file.is_active(path) and not list(tmp_path.iterdir())

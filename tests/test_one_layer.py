@@ -1,0 +1,125 @@
+"""Arrays updated where they lie: legal plans, and the oracle's bits in plain and in mapped memory."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outcrop import _core
+from outcrop.errors import InputError
+from outcrop.language.compile import compile_kernel
+from outcrop.language.library import STENCILS
+from outcrop.language.stencil import Stencil
+from outcrop.plan.actions import Update
+from outcrop.plan.plan import Plan, Sizes
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes import one_layer
+from outcrop.plan.validate import IllegalPlan, validate_one_layer
+from outcrop.run.engine import pack_scalars
+from outcrop.run.one_layer import ArrayMemory, OneLayerRun
+from outcrop.run.oracle import advance
+from outcrop.run.rehearsal import rehearse_one_layer
+from strategies import MACHINE, assumed_rate, examples, make_problem, problems, sizes_for
+from test_executor import USERS
+
+FOR_ALL = sorted({**STENCILS, **USERS}.items())
+
+
+@st.composite
+def plans(draw: st.DrawFn, problem: Problem | None = None) -> Plan:
+    """Any sizes, padded or not, of the given problem or of any."""
+    problem = one_layer.in_memory(problem or draw(problems()), draw(st.booleans()))
+    return one_layer.make_plan(problem, draw(sizes_for(problem)), MACHINE, assumed_rate)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[Stencil, Plan]:
+    """A stencil on a small odd grid, with any plan."""
+    stencil = draw(st.sampled_from(FOR_ALL))[1]()
+    shape = draw(st.tuples(st.integers(1, 30), st.integers(1, 24), st.integers(1, 90)))
+    dtype = draw(st.sampled_from(["float32", "float64"]))
+    problem = make_problem(shape, stencil.radii, draw(st.integers(1, 12)), dtype)
+    return stencil, draw(plans(replace(problem, stencil=stencil.name)))
+
+
+@given(plans())
+def test_every_plan_is_legal(plan: Plan) -> None:
+    """Protects the order of blocks: no update finds something else than the level before."""
+    assert sum(one.levels for one in plan.passes) == plan.problem.steps
+    for one in dict.fromkeys(plan.passes):
+        validate_one_layer(plan.problem, one, plan.window)
+
+
+@given(plans(make_problem((19, 17, 20), (1, 2, 1), 6)), st.data())
+def test_a_dropped_or_late_update_is_rejected(plan: Plan, data: st.DataObject) -> None:
+    """Protects the validator of these plans: there is no update that they could do without, or do last."""
+    one = plan.passes[0]
+    index = data.draw(st.integers(0, len(one.actions) - 1))
+    rest = one.actions[:index] + one.actions[index + 1 :]
+    with pytest.raises(IllegalPlan):
+        validate_one_layer(plan.problem, replace(one, actions=rest), plan.window)
+    if one.levels > 1 and index + 1 < len(one.actions):  # all but the last block leave something to later ones
+        with pytest.raises(IllegalPlan):
+            late = replace(one, actions=(*rest, one.actions[index]))
+            validate_one_layer(plan.problem, late, plan.window)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(runs(), st.integers(0, 2**32 - 1))
+def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Plan], seed: int) -> None:
+    """Protects the meaning of the plans: NumPy doing them one by one gets what plain stepping gets."""
+    stencil, plan = run
+    initial = np.random.default_rng(seed).random(plan.problem.shape).astype(plan.problem.dtype)
+    rehearsed = rehearse_one_layer(plan, stencil, {}, initial)
+    assert np.array_equal(rehearsed, advance(stencil, initial, {}, plan.problem.steps))
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(runs(), st.booleans(), st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_runs_give_the_oracles_bits(run: tuple[Stencil, Plan], in_a_file: bool, threads: int, seed: int) -> None:
+    """Protects promise 1 for arrays updated in place, padded or not, in plain memory or in a file, which has the
+    result at the end, too."""
+    stencil, plan = run
+    problem = plan.problem
+    initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
+    right = advance(stencil, initial, {}, problem.steps)
+    kernel = compile_kernel(stencil, problem.dtype).address
+    with tempfile.TemporaryDirectory() as folder:
+        path, size = Path(folder) / "arrays", plan.window.bytes
+        memory = ArrayMemory.mapped(path, size) if in_a_file else ArrayMemory.plain(size)
+        runner = OneLayerRun(plan, kernel, pack_scalars(stencil, {}, problem.dtype), threads, memory)
+        runner.fill(lambda z0, z1: initial[z0:z1], 3)
+        for index in range(len(plan.passes)):
+            runner.run_pass(index)
+        assert np.array_equal(runner.current, right)
+        updates = [action for one in plan.passes for action in one.actions if isinstance(action, Update)]
+        assert (runner.counters()["cells_updated"] > 0) == bool(updates)
+        if in_a_file:
+            stored = ArrayMemory(np.fromfile(path, np.uint8))
+            again = OneLayerRun(plan, kernel, pack_scalars(stencil, {}, problem.dtype), 1, stored)
+            assert any(np.array_equal(again.array(which), right) for which in (0, 1))
+
+
+def test_padding_keeps_rows_and_planes_apart() -> None:
+    """Protects column 6 of the ladder: strides of padded arrays are odd in cache lines and in pages, and what
+    is not padded has no byte between rows and planes."""
+    for nx in (1, 16, 512, 1024, 1000):
+        problem = make_problem((4, 64, nx), (1, 1, 1), 2)
+        plain, padded = (one_layer.in_memory(problem, flag) for flag in (False, True))
+        assert plain.record_bytes == plain.plane_bytes == 64 * plain.pitch_bytes == 64 * problem.pitch_bytes
+        assert padded.pitch_bytes // 64 % 2 == 1 and padded.record_bytes >= padded.plane_bytes
+        assert padded.record_bytes // 4096 % 2 == 1 and padded.record_bytes // 64 % 2 == 1
+
+
+def test_too_little_memory_is_refused() -> None:
+    """Protects the caller's memory: arrays that are smaller than the window are named, not overrun."""
+    problem = one_layer.in_memory(make_problem((9, 9, 9), (1, 1, 1), 2), False)
+    plan = one_layer.make_plan(problem, Sizes(2, 9, 2), MACHINE, assumed_rate)
+    with pytest.raises(InputError, match="less than the window takes"):
+        OneLayerRun(plan, 0, b"", 1, ArrayMemory(_core.aligned_array(plan.window.bytes - 1)))
