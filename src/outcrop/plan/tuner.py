@@ -120,6 +120,9 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
         rows = max(1, min(block_rows, problem.shape[1] // machine.threads))
         yield replace(sizes, diamond=0, sweep_rows=rows)
         return
+    if scheme.diamond:  # given by the user
+        yield replace(sizes, diamond=scheme.diamond)
+        return
     share = max(machine.cache_bytes, machine.last_cache_bytes // (2 * machine.threads))
     fitting = [
         diamond

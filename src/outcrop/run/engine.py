@@ -18,11 +18,11 @@ import numpy as np
 from outcrop import _core
 from outcrop.language.compile import Kernel, compile_kernel
 from outcrop.language.stencil import Stencil
+from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.machine import Machine
-from outcrop.plan.plan import Plan
+from outcrop.plan.planned import Planned
 from outcrop.plan.planner import choose, find_scheme, smallest_budget_bytes
 from outcrop.plan.problem import Problem
-from outcrop.plan.tuner import Candidate
 from outcrop.run.layout import PlaneLayout
 from outcrop.run.region import ShardFile
 from outcrop.run.scratch import ScratchMaker, no_scratch
@@ -34,15 +34,11 @@ WORTH_MEASURING_UPDATES = 5_000_000_000
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """Everything decided before the first byte moves."""
+class Prepared(Planned):
+    """Everything decided before the first byte moves: a plan for this machine, and what runs it."""
 
-    problem: Problem
     kernel: Kernel
     scalars: bytes
-    machine: Machine
-    plan: Plan
-    considered: tuple[Candidate, ...]
 
 
 @dataclass(frozen=True)
@@ -76,16 +72,18 @@ def prepare(
     scheme: str = "auto",
     io: str = "auto",
     may_write: bool = True,
+    given: GivenSizes = FREE,
 ) -> Prepared:
     """Compile, measure and plan. `may_write` allows a scratch file of up to 1 GiB for a few seconds in `directories`.
 
-    Raises BudgetError with the smallest budget that works, InputError for an unknown scheme or a missing compiler.
+    Raises BudgetError with the smallest budget that works, InputError for an unknown scheme, sizes that cannot be, or a
+    missing compiler.
     """
     if scheme != "auto":
         find_scheme(scheme)
     kernel = compile_kernel(stencil, problem.dtype)
     packed = pack_scalars(stencil, scalars, problem.dtype)
-    fits = budget_bytes >= smallest_budget_bytes(problem, scheme)
+    fits = budget_bytes >= smallest_budget_bytes(problem, scheme, given)
     worth = fits and problem.cells * problem.steps >= WORTH_MEASURING_UPDATES
     machine = Machine(
         threads=threads,
@@ -96,8 +94,10 @@ def prepare(
         device=measure.device(directories, io, may_write and worth, problem),
     )
     rate = UpdateRateMeter(problem, kernel.address, packed, threads, budget_bytes, measure=worth)
-    choice = choose(problem, machine, budget_bytes, scheme, rate)
-    return Prepared(problem, kernel, packed, machine, choice.plan, choice.considered)
+    choice = choose(problem, machine, budget_bytes, scheme, rate, given)
+    return Prepared(
+        problem, machine, budget_bytes, given, choice.plan, choice.considered, kernel=kernel, scalars=packed
+    )
 
 
 class Engine:
