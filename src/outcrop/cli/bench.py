@@ -11,12 +11,15 @@ import typer
 from outcrop.cli import options
 from outcrop.errors import InputError
 
-BENCHMARKS = ("core", "tuner")
+BENCHMARKS = ("core", "table2", "tuner")
 """Each is a module of `outcrop.bench` with a function `bench(directory, small) -> dict` that prints as it goes."""
 
 
 def bench(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="core: in and out of core; tuner: against a sweep")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="core: in and out of core; table2: a paper's; tuner: against a sweep"),
+    ],
     directory: Annotated[Path, typer.Option("-d", "--directory", metavar="WHERE", help="for its files")] = Path("."),
     json: options.Json = None,
     small: Annotated[bool, typer.Option("--small", help="a rehearsal of seconds; its figures mean nothing")] = False,
