@@ -186,6 +186,7 @@ def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Mach
     transfers += alone[0] / device.read_bytes_per_second + alone[1] / device.write_bytes_per_second
     updates = volume.cell_updates / rate(sizes)
     exposed = volume.exposed_bytes / device.mixed_bytes_per_second + device.seconds_flush
+    exposed += (volume.bytes_read + volume.bytes_written) / machine.checksum_bytes_per_second
     return (max(updates, transfers) + exposed + SECONDS_PER_SLAB * volume.slabs) * problem.steps / sizes.levels
 
 
