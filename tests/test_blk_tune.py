@@ -54,6 +54,17 @@ def test_the_table_does_not_hang_on_the_assumed_share_of_memory(row: Published, 
     assert (found.blocks, found.bt) == (row.blocks, row.bt)
 
 
+@each_problem
+@pytest.mark.parametrize("multiple", [1, 16, 192])
+def test_the_division_does_not_hang_on_the_assumed_rounding(
+    row: Published, multiple: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planes rounded in another way, or not at all, give as many blocks of as many steps."""
+    monkeypatch.setattr("outcrop.plan.blk_tune.PLANES_MULTIPLE", multiple)
+    found = blk_tune(table2_problem(row), MACHINE.usable_bytes)
+    assert (found.blocks, found.bt) == (row.blocks, row.bt)
+
+
 def test_less_memory_moves_more_and_is_never_exceeded() -> None:
     """The search keeps its limit, uses most of it, and pays for less."""
     problem, words = make_problem((2048, 2048, 2048), (1, 1, 1), 500), 0.0

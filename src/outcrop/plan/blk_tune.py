@@ -13,10 +13,10 @@ search is not at hand; these rules are theirs, or follow from their Table II (7-
                 not cut costs nothing
     fringe      a cut axis has blocks at least twice as wide as their fringe, 2 r bt
 
-Assumed, because Table II is all there is to judge by: the rounding to 96 (a multiple of what sockets and threads share
-evenly), the factor 2 of the last rule (anything from 1.9 to 2.04 gives the table), and the share of memory (91 to 97 %
-give it; crest10.toml declares 120 of 128 GiB usable). Of equal choices the one with the fewest blocks is taken. The
-example on their poster, by an earlier version and on a machine that is not named, comes out otherwise.
+Assumed, because Table II is all there is to judge by: the rounding to 96 (what sockets and threads share evenly; the
+blocks are as many without it), the factor 2 of the last rule (anything from 1.8 to 2.04 gives the table), and the share
+of memory (91 to 97 % give it; crest10.toml declares 120 of 128 GiB usable). Of equal choices the one with the fewest
+blocks is taken. The example on their poster, on a machine that is not named, comes out otherwise.
 """
 
 from __future__ import annotations
