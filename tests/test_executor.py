@@ -216,7 +216,7 @@ def execute(  # type: ignore[no-untyped-def]
     scratch = folder / "scratch"
     _core.create_file(str(scratch), max(1, plan.scratch_bytes))
     store = _core.Store(
-        [str(file) for file in (*arrays[0], *arrays[1], scratch)], backend=backend, direct=plan.is_direct,
+        [str(file) for file in (*arrays[0], *arrays[1], scratch)], backend=backend,
         writable=True, faults=faults or {},
     )  # fmt: skip
     executor = _core.make_executor(

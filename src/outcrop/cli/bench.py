@@ -15,6 +15,7 @@ from outcrop.errors import InputError
 BENCHMARKS = {
     "core": "in memory, cache-blocked and out of core",
     "ladder": "from plain sweeps over swapped memory to wavefronts over direct I/O",
+    "table2": "blocks and traffic of a published table, planned only",
     "tuner": "what it chooses against a sweep",
 }
 """Each is a module of `outcrop.bench` with a function `bench(directory, small, ...) -> dict` that prints as it goes. Of

@@ -37,6 +37,8 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
                  f"{run.layout.shards} shard{'s' * (run.layout.shards > 1)} each"),
         ("memory", f"{format_bytes(run.settings.memory_bytes)}, {run.settings.threads} threads"),
     ]
+    if run.settings.sizes:
+        rows.append(("given", str(run.settings.given)))
     if len(run.directories) > 1:
         rows.append(("over", ", ".join(run.directories)))
     print("\n".join([str(where), *(f"  {name:<9}{text}" for name, text in rows)]))

@@ -28,6 +28,18 @@ Directories: TypeAlias = Annotated[
     list[Path],
     typer.Option("-d", "--directory", metavar="WHERE", help="directory or block device; repeat to use several"),
 ]
+DirectoriesOrNone: TypeAlias = Annotated[
+    Optional[list[Path]],  # noqa: UP045
+    typer.Option("-d", "--directory", metavar="WHERE", help="as for run; not with --machine"),
+]
+Machine: TypeAlias = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--machine", metavar="FILE", help="plan for the machine a TOML file declares, or crest6 or crest10"),
+]
+MemoryOrNone: TypeAlias = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--memory", help="as for run [default: 1GiB; what --machine declares usable]", show_default=False),
+]
 Memory: TypeAlias = Annotated[str, typer.Option(help="hard cap for the window: 256MiB, 1GiB, 25% of the machine")]
 DType: TypeAlias = Annotated[str, typer.Option(help="float32 or float64")]
 Threads: TypeAlias = Annotated[
@@ -57,6 +69,21 @@ Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", help="no progress and
 RawDevice: TypeAlias = Annotated[
     bool, typer.Option("--raw-device", help="WHERE is a block device, all of whose content may be overwritten")
 ]
+Bt: TypeAlias = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--bt", metavar="N", help="steps of a pass; sizes that are not given are chosen"),
+]
+Bx: TypeAlias = Annotated[Optional[int], typer.Option("--bx", metavar="N", help="cells of a block in x")]  # noqa: UP045
+By: TypeAlias = Annotated[Optional[int], typer.Option("--by", metavar="N", help="rows of a block")]  # noqa: UP045
+Bz: TypeAlias = Annotated[Optional[int], typer.Option("--bz", metavar="N", help="planes of a block")]  # noqa: UP045
+Slab: TypeAlias = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--slab", metavar="N", help="planes that are updated together"),
+]
+Diamond: TypeAlias = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--diamond", metavar="N", help="half the height of the cache tiles, in levels"),
+]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="replace the run, or what else a raw device, holds")]
 
 
@@ -81,20 +108,18 @@ class Request:
     force: bool
     raw_device: bool
     bind: str
+    sizes: dict[str, int]
 
 
 def make_simulation(request: Request) -> tuple[Simulation, Source]:
     """The simulation that was asked for, and its initial values. Nothing is created; InputError for what cannot be."""
-    from outcrop.run.initial import cache_within, parse_source
+    from outcrop.run.initial import cache_within
     from outcrop.run.simulation import Simulation
     from outcrop.tiers import discover
     from outcrop.units import parse_bytes
 
     heap.return_freed_memory()
-    if request.steps < 1:
-        raise InputError(f"-t {request.steps}: the number of steps must be at least 1")
-    cache_bytes = cache_within(parse_bytes(request.memory, discover.memory_bytes()))
-    source = parse_source(request.initial, _shape(request.size), cache_bytes)
+    source = initial_values(request, cache_within(parse_bytes(request.memory, discover.memory_bytes())))
     simulation = Simulation(
         request.stencil,
         source.shape,
@@ -110,8 +135,23 @@ def make_simulation(request: Request) -> tuple[Simulation, Source]:
         force=request.force,
         raw_device=request.raw_device,
         bind=request.bind,
+        sizes=request.sizes,
     )
     return simulation, source
+
+
+def initial_values(request: Request, cache_bytes: int) -> Source:
+    """Where values come from, and with them the shape of the grid. Raises InputError for wrong steps too."""
+    from outcrop.run.initial import parse_source
+
+    if request.steps < 1:
+        raise InputError(f"-t {request.steps}: the number of steps must be at least 1")
+    return parse_source(request.initial, _shape(request.size), cache_bytes)
+
+
+def given_sizes(**sizes: int | None) -> dict[str, int]:
+    """Those that are given, by name."""
+    return {name: size for name, size in sizes.items() if size is not None}
 
 
 def parse_parameters(texts: Sequence[str]) -> dict[str, float]:

@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from outcrop.cli import options
+from outcrop.errors import InputError
 from outcrop.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from outcrop.plan.plan import Plan
-    from outcrop.run.engine import Prepared
+    from outcrop.plan.planned import Planned
 
 
 def plan(
     stencil: options.StencilName,
     steps: options.Steps,
-    directory: options.Directories,
+    directory: options.DirectoriesOrNone = None,
     size: options.Size = None,
-    memory: options.Memory = "1GiB",
+    memory: options.MemoryOrNone = None,
     dtype: options.DType = "float32",
     threads: options.Threads = None,
     scheme: options.SchemeName = "auto",
@@ -37,6 +38,13 @@ def plan(
     force: options.Force = False,
     raw_device: options.RawDevice = False,
     bind: options.Bind = "auto",
+    bt: options.Bt = None,
+    bx: options.Bx = None,
+    by: options.By = None,
+    bz: options.Bz = None,
+    slab: options.Slab = None,
+    diamond: options.Diamond = None,
+    machine: options.Machine = None,
     draw: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option("--draw", metavar="PNG", help="draw slabs, cache tiles and a time line"),
@@ -46,36 +54,65 @@ def plan(
     """Say what run with the same arguments would do, and what that should cost. Touches nothing."""
     options.check_output(json, "--json")
     options.check_output(draw, "--draw")
-    simulation, _ = options.make_simulation(
-        options.Request(
-            stencil, size, steps, directory, memory, dtype, threads, scheme, io, parameters or [], initial, boundary,
-            in_place, check_finite, force=True, raw_device=raw_device, bind=bind,
-        )
+    request = options.Request(
+        stencil, size, steps, directory or [], memory or "1GiB", dtype, threads, scheme, io,
+        parameters or [], initial, boundary, in_place, check_finite, force=True, raw_device=raw_device, bind=bind,
+        sizes=options.given_sizes(bt=bt, bx=bx, by=by, bz=bz, slab=slab, diamond=diamond),
     )  # fmt: skip
-    prepared = simulation.plan(steps)
+    if machine is not None:
+        planned = elsewhere(request, machine, memory)
+    elif directory:
+        planned = options.make_simulation(request)[0].plan(steps)
+    else:
+        raise InputError("-d WHERE is missing: name the run's directory, or another machine with --machine")
     if json is not None:
         data = {
-            **prepared.plan.to_json(),
-            "numa_nodes": prepared.layout.nodes,
-            "predicted": vars(prepared.plan.predicted),
-            "considered": [asdict(one) for one in prepared.considered],
+            **planned.plan.to_json(),
+            "numa_nodes": planned.numa_nodes,
+            "given": planned.given.to_dict(),
+            "machine": asdict(planned.machine),
+            "predicted": vars(planned.plan.predicted),
+            "considered": [asdict(one) for one in planned.considered],
         }
         json.write_text(json_format.dumps(data, indent=2) + "\n")
     if draw is not None:
         from outcrop.cli import plan_picture  # matplotlib takes a second to load
 
-        plan_picture.draw(prepared, draw)
+        plan_picture.draw(planned, draw)
     if not quiet:
-        print(describe(prepared, simulation.memory_bytes))
+        print(describe(planned))
     if explain:
         from outcrop.cli import plan_explain
 
-        plan_explain.show(prepared.considered)
+        plan_explain.show(planned.considered, planned.given)
 
 
-def describe(prepared: Prepared, budget_bytes: int) -> str:
+def elsewhere(request: options.Request, name: str, memory: str | None) -> Planned:
+    """The plan for the machine that the file `name` declares. Raises InputError for options about this machine."""
+    from outcrop.run.elsewhere import budget_within, plan_elsewhere
+    from outcrop.run.initial import cache_within
+    from outcrop.tiers.machine_file import load_machine
+
+    about_here = {
+        "-d": request.directories,
+        "--io": request.io != "auto",
+        "--raw-device": request.raw_device,
+        "--bind": request.bind != "auto",
+    }
+    for option, is_given in about_here.items():
+        if is_given:
+            raise InputError(f"{option} is about this machine, --machine {name} about another; leave one of them out")
+    declared = load_machine(name)
+    source = options.initial_values(request, cache_within(budget_within(declared, memory)))
+    return plan_elsewhere(
+        declared, request.stencil, source.shape, request.steps, request.dtype, memory, request.threads, request.scheme,
+        request.boundary, options.parse_parameters(request.parameters), request.in_place, request.sizes,
+    )  # fmt: skip
+
+
+def describe(planned: Planned) -> str:
     """The plan in a few lines."""
-    plan, problem, machine = prepared.plan, prepared.problem, prepared.machine
+    plan, problem, machine = planned.plan, planned.problem, planned.machine
     nz, ny, nx = problem.shape
     guess, sizes = plan.predicted, plan.sizes
     levels = [one.levels for one in plan.passes]
@@ -89,7 +126,8 @@ def describe(prepared: Prepared, budget_bytes: int) -> str:
         disk += f", and {format_bytes(plan.scratch_bytes)} while a pass goes on"
     rows = [
         ("scheme", f"{plan.scheme}: {passes}, {_blocks(plan)}slabs of {sizes.slab} planes, {blocking}"),
-        ("memory", f"{format_bytes(plan.memory_bytes)} of {format_bytes(budget_bytes)}, {prepared.layout}"),
+        ("memory", f"{format_bytes(plan.memory_bytes)} of {format_bytes(planned.budget_bytes)}, "
+                   f"{planned.thread_layout}"),
         ("disk", disk),
         ("read", format_bytes(guess.bytes_read)),
         ("written", format_bytes(guess.bytes_written)),

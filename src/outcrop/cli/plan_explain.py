@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.tuner import EQUALLY_FAST, Candidate
 from outcrop.units import format_bytes, format_seconds
 
@@ -11,14 +12,16 @@ SHOWN = 10
 HEAD = ("scheme", "passes", "levels", "slab", "blocks", "D", "read", "written", "memory", "time", "")
 
 
-def show(considered: Sequence[Candidate]) -> None:
-    """Print the chosen plan and the best of the others."""
+def show(considered: Sequence[Candidate], given: GivenSizes = FREE) -> None:
+    """Print the chosen plan and the best of the others, and what was not to be chosen."""
     rows = [HEAD, *(_row(one, considered[0]) for one in considered[:SHOWN])]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
     for row in rows:
         cells = [cell.ljust(width) if i in (0, 10) else cell.rjust(width) for i, (cell, width) in
                  enumerate(zip(row, widths, strict=True))]  # fmt: skip
         print("  ".join(cells).rstrip())
+    if given:
+        print(f"given, not chosen: {given}")
 
 
 def _row(one: Candidate, chosen: Candidate) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from outcrop.units import format_seconds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from outcrop.run.engine import Prepared
+    from outcrop.plan.planned import Planned
 
 WAVE_COLORS = ("#b7c9d9", "#7f9db9")
 LANES = {"read": "#4c8c6b", "update": "#e07b39", "write": "#6c757d", "flush": "#333333"}
@@ -20,14 +20,14 @@ TILES_SHOWN = 6
 """Tiles are alike: a few beside each other and a few on top of each other say it all."""
 
 
-def draw(prepared: Prepared, output: Path) -> None:
+def draw(planned: Planned, output: Path) -> None:
     """Write the picture of the plan's first pass to `output` as PNG."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
-    problem, plan, one = prepared.problem, prepared.plan, prepared.plan.passes[0]
+    problem, plan, one = planned.problem, planned.plan, planned.plan.passes[0]
     sizes = plan.sizes
     figure = Figure(figsize=(10, 10), layout="constrained")
     space, tiles, line = figure.subplots(3, 1, height_ratios=(3, 3, 1.2))
@@ -54,7 +54,7 @@ def draw(prepared: Prepared, output: Path) -> None:
 
     for axes in (space, tiles):
         axes.yaxis.get_major_locator().set_params(integer=True)
-    _lanes(line, time_line(plan, one, prepared.machine))
+    _lanes(line, time_line(plan, one, planned.machine))
     line.set(xlabel="seconds", title=f"one pass; the whole run takes about {format_seconds(plan.predicted.seconds)}")
     head = f"{problem.stencil} {' x '.join(map(str, problem.shape[::-1]))} {problem.dtype}, {problem.steps} steps"
     figure.suptitle(head)

@@ -26,6 +26,12 @@ def run(
     force: options.Force = False,
     raw_device: options.RawDevice = False,
     bind: options.Bind = "auto",
+    bt: options.Bt = None,
+    bx: options.Bx = None,
+    by: options.By = None,
+    bz: options.Bz = None,
+    slab: options.Slab = None,
+    diamond: options.Diamond = None,
 ) -> None:
     """Run a simulation and leave its result in WHERE, in a directory as a Zarr array."""
     from outcrop.run.initial import scan_finite
@@ -36,6 +42,7 @@ def run(
         options.Request(
             stencil, size, steps, directory, memory, dtype, threads, scheme, io, parameters or [], initial, boundary,
             in_place, check_finite, force, raw_device, bind,
+            sizes=options.given_sizes(bt=bt, bx=bx, by=by, bz=bz, slab=slab, diamond=diamond),
         )
     )  # fmt: skip
     progress = "none" if quiet else "lines"
@@ -45,7 +52,7 @@ def run(
         with stage(f"checking {source.name}", progress):
             scan_finite(source, dtype)
     if not quiet:
-        print(describe(prepared, simulation.memory_bytes), flush=True)
+        print(describe(prepared), flush=True)
     with stage(f"writing initial values ({source.name})", progress):
         simulation["u"] = source
     report = simulation.run(steps, progress)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from outcrop.plan.actions import Action, Block
-from outcrop.plan.problem import DIRECT_BYTES, Problem
+from outcrop.plan.problem import Problem
 from outcrop.plan.window import Window
 
 
@@ -86,14 +86,6 @@ class Plan:
         problem, uses_other = self.problem, any(one.uses_other for one in self.passes)
         faces = 2 * self.faces_rows * problem.pitch_bytes * problem.planes
         return faces + (problem.grid_bytes if uses_other else 0)
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether every transfer begins and ends where direct I/O can. Else none may be direct: what goes through the
-        page cache and what does not must not meet in one file."""
-        problem, sizes = self.problem, self.sizes
-        rows_are_aligned = problem.row_group * problem.pitch_bytes % DIRECT_BYTES == 0
-        return self.blocks_per_pass == 1 or (not sizes.block_x and (rows_are_aligned or not sizes.block_y))
 
     @property
     def blocks_per_pass(self) -> int:

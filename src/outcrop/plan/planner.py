@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outcrop.errors import BudgetError, InputError
+from outcrop.plan.given_sizes import FREE, GivenSizes, with_given
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.plan import Plan
 from outcrop.plan.problem import Problem
@@ -18,40 +19,51 @@ def make_plan(problem: Problem, machine: Machine, budget_bytes: int, scheme: str
     return choose(problem, machine, budget_bytes, scheme, update_rate).plan
 
 
-def choose(problem: Problem, machine: Machine, budget_bytes: int, scheme: str, update_rate: UpdateRate) -> Choice:
-    """The cheapest plan of `scheme` ("auto": of all schemes) within `budget_bytes`, and those it was chosen from.
+def choose(
+    problem: Problem,
+    machine: Machine,
+    budget_bytes: int,
+    scheme: str,
+    update_rate: UpdateRate,
+    given: GivenSizes = FREE,
+) -> Choice:
+    """The cheapest plan of `scheme` ("auto": of all schemes) within `budget_bytes` that keeps to the sizes `given`, and
+    those it was chosen from.
 
-    Raises BudgetError with the smallest budget that works, InputError for an unknown scheme.
+    Raises BudgetError with the smallest budget that works, InputError for an unknown scheme and sizes that cannot be.
     """
-    schemes = schemes_for(problem, scheme)
-    if scheme == "auto" and budget_bytes >= largest_useful_bytes(problem):
+    schemes = schemes_for(problem, scheme, given)
+    if scheme == "auto" and not given and budget_bytes >= largest_useful_bytes(problem):
         schemes = schemes[:1]  # in memory there is nothing to choose: one slab, one pass
-    require_budget(problem, budget_bytes, scheme)
+    require_budget(problem, budget_bytes, scheme, given)
     choice = tune(problem, schemes, machine, budget_bytes, update_rate)
     assert choice is not None, "the smallest budget has a plan"
     return choice
 
 
-def schemes_for(problem: Problem, scheme: str) -> list[Scheme]:
-    """The scheme of that name, or for "auto" all that can do the problem and check all they read.
+def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list[Scheme]:
+    """The scheme of that name, or for "auto" all that can do the problem and check all they read; kept to the sizes
+    `given`.
 
-    Raises InputError for a name that is unknown, or a scheme that cannot do the problem.
+    Raises InputError for a name that is unknown, or a scheme that cannot do the problem or has not these sizes.
     """
     if scheme == "auto":
-        return [one for one in SCHEMES.values() if one.checks_all and (one.in_place or not problem.in_place)]
+        every = [one for one in SCHEMES.values() if one.checks_all and (one.in_place or not problem.in_place)]
+        return with_given(every, problem, given)
     chosen = find_scheme(scheme)
     if problem.in_place and not chosen.in_place:
         raise InputError(f"scheme {chosen.name} cannot run in place: blocks read what others have overwritten")
-    return [chosen]
+    return with_given([chosen], problem, given)
 
 
-def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto") -> None:
+def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", given: GivenSizes = FREE) -> None:
     """Raise BudgetError, which names the smallest budget that works, when no plan fits `budget_bytes`."""
-    smallest = smallest_budget_bytes(problem, scheme)
+    smallest = smallest_budget_bytes(problem, scheme, given)
     if budget_bytes < smallest:
+        sizes = f" with {given}" if given else ""
         raise BudgetError(
             f"memory {format_bytes(budget_bytes)} is too small for {problem.stencil} on planes of "
-            f"{format_bytes(problem.plane_bytes)}: at least {_rounded_up_kib(smallest)} KiB are needed"
+            f"{format_bytes(problem.plane_bytes)}{sizes}: at least {_rounded_up_kib(smallest)} KiB are needed"
         )
 
 
@@ -62,9 +74,9 @@ def find_scheme(name: str) -> Scheme:
     return SCHEMES[ALIASES.get(name, name)]
 
 
-def smallest_budget_bytes(problem: Problem, scheme: str = "auto") -> int:
-    """Bytes of the smallest window any plan of `scheme` can have."""
-    return min(one.smallest(problem).bytes for one in schemes_for(problem, scheme))
+def smallest_budget_bytes(problem: Problem, scheme: str = "auto", given: GivenSizes = FREE) -> int:
+    """Bytes of the smallest window any plan of `scheme` with the sizes `given` can have."""
+    return min(one.smallest(problem).bytes for one in schemes_for(problem, scheme, given))
 
 
 def largest_useful_bytes(problem: Problem) -> int:

@@ -56,6 +56,8 @@ class SkewedCut:
         rounding to groups adds."""
         if self.count == 1:
             return self.extent
+        if self.count == 2:  # the first has no fringe below, the second nothing above: the longer one is all it takes
+            return max(end - first for first, end in (block.frame() for block in self.blocks))
         size = self.starts[1] - self.starts[0]
         most = size + self.reach * self.levels + max(self.reach, self.starts[0]) + 2 * (self.group - 1)
         return min(self.extent, round_down(most, self.group) if self.group > 1 else most)

@@ -120,6 +120,9 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
         rows = max(1, min(block_rows, problem.shape[1] // machine.threads))
         yield replace(sizes, diamond=0, sweep_rows=rows)
         return
+    if scheme.diamond:  # given by the user
+        yield replace(sizes, diamond=scheme.diamond)
+        return
     share = max(machine.cache_bytes, machine.last_cache_bytes // (2 * machine.threads))
     fitting = [
         diamond
@@ -183,6 +186,7 @@ def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Mach
     transfers += alone[0] / device.read_bytes_per_second + alone[1] / device.write_bytes_per_second
     updates = volume.cell_updates / rate(sizes)
     exposed = volume.exposed_bytes / device.mixed_bytes_per_second + device.seconds_flush
+    exposed += (volume.bytes_read + volume.bytes_written) / machine.checksum_bytes_per_second
     return (max(updates, transfers) + exposed + SECONDS_PER_SLAB * volume.slabs) * problem.steps / sizes.levels
 
 

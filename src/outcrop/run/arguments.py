@@ -15,7 +15,10 @@ from outcrop import _core
 from outcrop.errors import InputError
 from outcrop.language.library import find_stencil
 from outcrop.language.stencil import Stencil
+from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.planner import find_scheme
+from outcrop.plan.problem import Problem
+from outcrop.run.layout import PlaneLayout
 from outcrop.run.manifest import Settings
 from outcrop.tiers import discover
 from outcrop.tiers.topology import BINDS, lay_out
@@ -98,8 +101,19 @@ def as_parameters(stencil: Stencil, chosen: Mapping[str, float]) -> dict[str, fl
     return dict(zip(names, stencil.scalars(values), strict=True))
 
 
-def as_settings(memory: str | int, threads: int | None, scheme: str, io: str, bind: str) -> Settings:
-    """Budget in bytes, number of threads, a scheme and a storage backend that exist and work here, and how to bind."""
+def as_sizes(sizes: Mapping[str, int] | None) -> GivenSizes:
+    """Sizes by name, each at least 1; whether a scheme has them, planning knows."""
+    for name in sizes or {}:
+        if name not in NAMES:
+            raise InputError(f"size {name!r} is unknown; there are {', '.join(NAMES)}")
+    return GivenSizes(**{name: as_whole_number(size, name) for name, size in (sizes or {}).items()})
+
+
+def as_settings(
+    memory: str | int, threads: int | None, scheme: str, io: str, bind: str, sizes: Mapping[str, int] | None = None
+) -> Settings:
+    """Budget in bytes, number of threads, a scheme and a storage backend that exist and work here, how to bind,
+    and the sizes that are given."""
     count = discover.available_cores() if threads is None else as_whole_number(threads, "threads")
     if scheme != "auto":
         find_scheme(scheme)
@@ -113,4 +127,21 @@ def as_settings(memory: str | int, threads: int | None, scheme: str, io: str, bi
     lay_out(count, bind)
     if not isinstance(memory, (str, int)):
         raise InputError(f"memory {memory!r} must be a whole number of bytes, or text such as 512MiB")
-    return Settings(parse_bytes(memory, discover.memory_bytes()), count, scheme, io, bind)
+    budget_bytes = parse_bytes(memory, discover.memory_bytes())
+    return Settings(budget_bytes, count, scheme, io, bind, as_sizes(sizes).to_dict())
+
+
+def as_problem(stencil: Stencil, layout: PlaneLayout, steps: int, boundary: str, in_place: bool) -> Problem:
+    """What is to be computed, in the numbers that planning needs."""
+    return Problem(
+        stencil=stencil.name,
+        radii=stencil.radii,
+        shape=layout.shape,
+        dtype=layout.dtype,
+        steps=steps,
+        pitch_bytes=layout.pitch_bytes,
+        plane_bytes=layout.plane_bytes,
+        record_bytes=layout.record_bytes,
+        boundary=boundary,
+        in_place=in_place,
+    )

@@ -18,11 +18,11 @@ import numpy as np
 from outcrop import _core
 from outcrop.language.compile import Kernel, compile_kernel
 from outcrop.language.stencil import Stencil
+from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.machine import Machine
-from outcrop.plan.plan import Plan
+from outcrop.plan.planned import Planned
 from outcrop.plan.planner import choose, find_scheme, smallest_budget_bytes
 from outcrop.plan.problem import Problem
-from outcrop.plan.tuner import Candidate
 from outcrop.run.layout import PlaneLayout
 from outcrop.run.region import ShardFile
 from outcrop.run.scratch import ScratchMaker, no_scratch
@@ -35,17 +35,23 @@ WORTH_MEASURING_UPDATES = 5_000_000_000
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """Everything decided before the first byte moves."""
+class Prepared(Planned):
+    """Everything decided before the first byte moves: a plan for this machine, and what runs it."""
 
-    problem: Problem
     kernel: Kernel
     scalars: bytes
-    machine: Machine
-    plan: Plan
-    considered: tuple[Candidate, ...]
     layout: ThreadLayout
     bind: str
+
+    @property
+    def thread_layout(self) -> str:
+        """The threads that update, and on how many NUMA nodes, in words."""
+        return str(self.layout)
+
+    @property
+    def numa_nodes(self) -> int:
+        """Nodes that these threads are on."""
+        return self.layout.nodes
 
 
 @dataclass(frozen=True)
@@ -80,17 +86,19 @@ def prepare(
     io: str = "auto",
     may_write: bool = True,
     bind: str = "none",
+    given: GivenSizes = FREE,
 ) -> Prepared:
     """Compile, measure and plan. `may_write` allows a scratch file of up to 1 GiB for a few seconds in `directories`.
 
-    Raises BudgetError with the smallest budget that works, InputError for an unknown scheme or a missing compiler.
+    Raises BudgetError with the smallest budget that works, InputError for an unknown scheme, sizes that cannot be, or a
+    missing compiler.
     """
     if scheme != "auto":
         find_scheme(scheme)
     layout = lay_out(threads, bind)
     kernel = compile_kernel(stencil, problem.dtype)
     packed = pack_scalars(stencil, scalars, problem.dtype)
-    fits = budget_bytes >= smallest_budget_bytes(problem, scheme)
+    fits = budget_bytes >= smallest_budget_bytes(problem, scheme, given)
     worth = fits and problem.cells * problem.steps >= WORTH_MEASURING_UPDATES
     machine = Machine(
         threads=threads,
@@ -101,8 +109,11 @@ def prepare(
         device=measure.device(directories, io, may_write and worth, problem),
     )
     rate = UpdateRateMeter(problem, kernel.address, packed, threads, budget_bytes, measure=worth, bind=bind)
-    choice = choose(problem, machine, budget_bytes, scheme, rate)
-    return Prepared(problem, kernel, packed, machine, choice.plan, choice.considered, layout, bind)
+    choice = choose(problem, machine, budget_bytes, scheme, rate, given)
+    return Prepared(
+        problem, machine, budget_bytes, given, choice.plan, choice.considered,
+        kernel=kernel, scalars=packed, layout=layout, bind=bind,
+    )  # fmt: skip
 
 
 class Engine:
@@ -129,7 +140,7 @@ class Engine:
         self._scratch_file = len(files)
         with scratch(plan.scratch_bytes) as more:
             self._store = _core.Store(
-                [*files, *more], backend=io, direct=plan.is_direct, writable=True, scratch=len(more)
+                [*files, *more], backend=io, direct=True, writable=True, scratch=len(more)
             )
         self._executor = _core.make_executor(
             prepared.problem,

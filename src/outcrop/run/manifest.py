@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from outcrop.errors import InputError
+from outcrop.plan.given_sizes import GivenSizes
 from outcrop.run.layout import PlaneLayout, make_layout
 
 FORMAT = 1
@@ -31,6 +32,12 @@ class Settings:
     scheme: str = "auto"
     io: str = "auto"
     bind: str = "auto"
+    sizes: dict[str, int] = field(default_factory=dict)  # those given; earlier manifests have none
+
+    @property
+    def given(self) -> GivenSizes:
+        """The sizes that planning must keep to."""
+        return GivenSizes(**self.sizes)
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,8 @@ class Simulation:
     refused, and without `force` one that holds a file system, a partition table or a run.
     `bind` says whether threads and memory are bound to cores and NUMA nodes: "auto" does so on several nodes, "cores"
     always, "none" never.
+    `sizes` are those of the plan that are not to be chosen, such as {"bt": 48, "by": 128}: `bt` steps a pass; `bx`,
+    `by`, `bz` cells of a block; `slab` planes updated together; `diamond` levels, half a cache tile.
 
     Everything is checked at once; directories are made when values are assigned, or by `run`, which starts from zeros
     then.
@@ -71,6 +73,7 @@ class Simulation:
         force: bool = False,
         raw_device: bool = False,
         bind: str = "auto",
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
         stencil = arguments.as_stencil(stencil)
         directories = arguments.as_directories(directory)
@@ -86,7 +89,7 @@ class Simulation:
             directories=tuple(str(path.absolute()) for path in directories),
             shard_planes=stripe_planes(layout.shape, layout.dtype, len(directories)),
             in_place=in_place,
-            settings=arguments.as_settings(memory, threads, scheme, io, bind),
+            settings=arguments.as_settings(memory, threads, scheme, io, bind, sizes),
         )
         self._take(stencil, manifest, directories)
         self._force, self._raw_device = force, raw_device
@@ -97,7 +100,9 @@ class Simulation:
         self._manifest, self._directories = manifest, directories
         self._state: State | None = None
         self._prepared: Prepared | None = None
-        require_budget(self._problem(1), self.memory_bytes)
+        given = manifest.settings.given
+        steps, scheme = (given.bt or 1, manifest.settings.scheme) if given else (1, "auto")
+        require_budget(self._problem(steps), self.memory_bytes, scheme, given)
 
     def __repr__(self) -> str:
         return f"<Simulation of {self.stencil.name} on {self.shape} in {str(self.directory)!r} at step {self.step}>"
@@ -219,19 +224,8 @@ class Simulation:
         )
 
     def _problem(self, steps: int) -> Problem:
-        layout = self._manifest.layout
-        return Problem(
-            stencil=self.stencil.name,
-            radii=self.stencil.radii,
-            shape=layout.shape,
-            dtype=layout.dtype,
-            steps=steps,
-            pitch_bytes=layout.pitch_bytes,
-            plane_bytes=layout.plane_bytes,
-            record_bytes=layout.record_bytes,
-            boundary=self._manifest.boundary,
-            in_place=self._manifest.in_place,
-        )
+        manifest = self._manifest
+        return arguments.as_problem(self.stencil, manifest.layout, steps, manifest.boundary, manifest.in_place)
 
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
         steps = arguments.as_whole_number(steps, "steps")
@@ -247,6 +241,7 @@ class Simulation:
             settings.io,
             may_write,
             settings.bind,
+            settings.given,
         )
 
     def _load(self, values: object) -> None:
@@ -283,8 +278,10 @@ def open(
     scheme: str | None = None,
     io: str | None = None,
     bind: str | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Simulation:
-    """The run in directory, or on block device, `path`, with the settings it had unless others are given.
+    """The run in directory, or on block device, `path`, with the settings it had unless others are given. `sizes`
+    replace all that were given before; another scheme begins without any.
 
     Raises InputError when there is no run, StorageError when files of it are missing.
     """
@@ -296,6 +293,7 @@ def open(
         old.scheme if scheme is None else scheme,
         old.io if io is None else io,
         old.bind if bind is None else bind,
+        sizes if sizes is not None else old.sizes if scheme in (None, old.scheme) else {},
     )
     simulation = Simulation.__new__(Simulation)
     others = [Path(name) for name in manifest.directories[1:]]

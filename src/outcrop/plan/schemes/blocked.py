@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from outcrop.plan.actions import Copy, Read, Update, Write
 from outcrop.plan.geometry import Region
+from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.wavefront import levels_worth_trying
@@ -42,22 +43,26 @@ def updates(problem: Problem, zeta0: int, zeta1: int, levels: int, region: Regio
 
 BLOCKS_MOST = 16
 """Blocks along y that are tried."""
+SIZES = ("bt", "bx", "by", "bz", "slab", "diamond")
+WindowOf: TypeAlias = Callable[[Problem, int, Sizes], Window]
 
 
-def candidates(problem: Problem, budget_bytes: int, window: Callable[[Problem, int, Sizes], Window]) -> Iterable[Sizes]:
+def candidates(
+    window: WindowOf, problem: Problem, budget_bytes: int, given: GivenSizes = FREE
+) -> Iterable[Sizes]:
     """For numbers of levels worth trying: the numbers of blocks in y and z that fit the budget and move the least."""
-    for levels in levels_worth_trying(problem.steps):
+    for levels in given.levels(problem, levels_worth_trying(problem.steps)):
         fitting: list[tuple[float, Sizes]] = []
-        for count in range(1, BLOCKS_MOST + 1):
-            sizes = Sizes(levels, problem.planes, diamond=0, block_y=_share(problem.shape[1], count))
-            if most := _largest_block_z(problem, sizes, budget_bytes, window):
+        for block_y in given.or_any("by", _shares(problem.shape[1])):
+            sizes = Sizes(levels, problem.planes, diamond=0, block_x=given.bx or 0, block_y=block_y)
+            if most := _largest_block_z(problem, sizes, budget_bytes, window, given):
                 sizes = replace(sizes, block_z=most)
                 rho_z, rho_y = overlaps(problem, sizes)
                 fitting.append(((1 + rho_z) * (1 + rho_y), sizes))
         fitting.sort(key=lambda pair: pair[0])
         for overlap, sizes in fitting[:2]:
-            if overlap < OVERLAP_MOST or levels == 1:
-                yield replace(sizes, slab=min(sizes.slab, max(SLAB_LEAST, 2 * levels)))
+            if overlap < OVERLAP_MOST or levels == 1 or given:
+                yield replace(sizes, slab=given.slab or min(sizes.slab, max(SLAB_LEAST, 2 * levels)))
 
 
 SLAB_LEAST = 64
@@ -83,11 +88,17 @@ def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int]:
     return 2 * blocks * min(planes, sizes.slab) * frame * problem.pitch_bytes, slabs
 
 
-def smallest_window(problem: Problem, window: Callable[[Problem, int, Sizes], Window]) -> Window:
-    """The least memory a pass can do with: one level, blocks of one plane and a share of its rows."""
-    shares = (_share(problem.shape[1], count) for count in range(1, BLOCKS_MOST + 1))
-    sizes = (Sizes(1, 1, diamond=0, block_y=share, block_z=1) for share in shares)
-    return min((window(problem, 1, one) for one in sizes), key=lambda one: one.bytes)
+def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE) -> Window:
+    """The least memory a pass can do with: one level, blocks of one plane and a share of its rows, or as `given`."""
+    (levels,), shares = given.levels(problem, (1,)), given.or_any("by", _shares(problem.shape[1]))
+    whole = Sizes(levels, 1, diamond=0, block_x=given.bx or 0, block_z=given.bz or 1)
+    sizes = (replace(whole, block_y=block_y) for block_y in shares)
+    return min((window(problem, levels, one) for one in sizes), key=lambda one: one.bytes)
+
+
+def _shares(extent: int) -> Iterator[int]:
+    """Sizes of 1, 2, ... equal blocks."""
+    return (_share(extent, count) for count in range(1, BLOCKS_MOST + 1))
 
 
 def _share(extent: int, count: int) -> int:
@@ -96,15 +107,17 @@ def _share(extent: int, count: int) -> int:
 
 
 def _largest_block_z(
-    problem: Problem, sizes: Sizes, budget_bytes: int, window: Callable[[Problem, int, Sizes], Window]
+    problem: Problem, sizes: Sizes, budget_bytes: int, window: WindowOf, given: GivenSizes
 ) -> int:
-    """The size of the fewest equal blocks along z that fit; 0 when none do."""
+    """The size of the fewest equal blocks along z that fit, or the one `given`; 0 when none do."""
 
     def fits(block_z: int) -> bool:
         return window(problem, sizes.levels, replace(sizes, block_z=block_z)).bytes <= budget_bytes
 
-    if not fits(1):
+    if not fits(given.bz or 1):
         return 0
+    if given.bz:
+        return given.bz
     low, high = 1, problem.planes + 1
     while high - low > 1:
         middle = (low + high) // 2

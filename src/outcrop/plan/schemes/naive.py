@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import wavefront
@@ -15,7 +16,7 @@ from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.window import Window, slots_within
 
 
-def candidates(problem: Problem, budget_bytes: int) -> Iterable[Sizes]:
+def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
     """All steps in one pass in memory if the grid fits twice, else one level per pass in the thickest slabs."""
     fits = 2 * problem.planes <= slots_within(problem.record_bytes, budget_bytes)
     sizes = Sizes(problem.steps if fits else 1, 1, diamond=0)
@@ -24,9 +25,9 @@ def candidates(problem: Problem, budget_bytes: int) -> Iterable[Sizes]:
         yield replace(sizes, slab=slab)
 
 
-def smallest_window(problem: Problem) -> Window:
+def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
     """The window of slabs of one plane; planes are not cut."""
     return wavefront.window(problem, 1, Sizes(1, 1, diamond=0))
 
 
-SCHEME = Scheme("naive", wavefront.window, wavefront.make_pass, candidates, smallest_window, wavefront.volume)
+SCHEME = Scheme("naive", wavefront.window, wavefront.make_pass, candidates, smallest_window, wavefront.volume, sizes=())

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 from outcrop.plan.actions import Action, Block, Commit, Copy, Read, Write
@@ -138,8 +139,9 @@ SCHEME = Scheme(
     "overlapped",
     window,
     make_pass,
-    lambda problem, budget_bytes: blocked.candidates(problem, budget_bytes, window),
-    lambda problem: blocked.smallest_window(problem, window),
+    partial(blocked.candidates, window),
+    partial(blocked.smallest_window, window),
     volume,
+    blocked.SIZES,
     in_place=False,  # a block needs level 0 of cells that its neighbour owns
 )

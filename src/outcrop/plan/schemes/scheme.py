@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
+from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.plan import Pass, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.window import Window
@@ -25,22 +27,37 @@ class Volume:
     slabs: int
 
 
+class Candidates(Protocol):
+    """Lists the sizes worth costing, each within the budget and with the sizes given."""
+
+    def __call__(self, problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
+        """Without a tiling for the cache, which is added later."""
+
+
+class Smallest(Protocol):
+    """Says the least memory that any pass with the sizes given can do with."""
+
+    def __call__(self, problem: Problem, given: GivenSizes = FREE) -> Window:
+        """The window."""
+
+
 @dataclass(frozen=True)
 class Scheme:
     """`make_pass(problem, levels, sizes)` generates one pass, `window(problem, levels, sizes)` says what memory it
     needs.
 
-    `candidates(problem, budget_bytes)` lists the sizes worth costing, each within the budget; the tiling for the
-    cache is added later; `volume(problem, sizes)` is what their passes roughly do. `smallest(problem)` is the least
-    memory any pass can do with. `in_place`: whether source and target may be one array. `checks_all`: whether every
-    byte that comes back from a disk is compared with a checksum; only such schemes are chosen unasked.
+    `volume(problem, sizes)` is what their passes roughly do. `sizes` are the names of those that users may give, and
+    `diamond` the one they gave (0: none). `in_place`: whether source and target may be one array. `checks_all`: whether
+    every byte that comes back from a disk is compared with a checksum; only such schemes are chosen unasked.
     """
 
     name: str
     window: Callable[[Problem, int, Sizes], Window]
     make_pass: Callable[[Problem, int, Sizes], Pass]
-    candidates: Callable[[Problem, int], Iterable[Sizes]]
-    smallest: Callable[[Problem], Window]
+    candidates: Candidates
+    smallest: Smallest
     volume: Callable[[Problem, Sizes], Volume]
+    sizes: tuple[str, ...]
     in_place: bool = True
     checks_all: bool = True
+    diamond: int = 0

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Literal, TypeAlias
 
@@ -168,9 +169,10 @@ def _variant(name: Variant) -> Scheme:
         f"skewed-{name}",
         window,
         lambda problem, levels, sizes: make_pass(name, problem, levels, sizes),
-        lambda problem, budget_bytes: blocked.candidates(problem, budget_bytes, window),
-        lambda problem: blocked.smallest_window(problem, window),
+        partial(blocked.candidates, window),
+        partial(blocked.smallest_window, window),
         lambda problem, sizes: volume(name, problem, sizes),
+        blocked.SIZES,
         checks_all=False,  # unfinished levels go to disk and back by other cuts than they came
     )
 

@@ -31,6 +31,7 @@ from dataclasses import replace
 
 from outcrop.plan.actions import Action, Block, Commit, Copy, Read, Update, Write
 from outcrop.plan.geometry import EVERY_CELL, EVERYTHING, Cut, Region
+from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.plan import Pass, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme, Volume
@@ -53,10 +54,12 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
     return Window(ring_planes(problem, levels, sizes.slab, cut.count), slot)
 
 
-def smallest_window(problem: Problem) -> Window:
-    """The window of one level, slabs of one plane, and as many blocks as help."""
-    sizes = (Sizes(1, 1, diamond=0, block_y=block_y) for block_y in _block_sizes(problem, 1))
-    return min((window(problem, 1, one) for one in sizes), key=lambda window: window.bytes)
+def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
+    """The window of one level, slabs of one plane, and as many blocks as help, or as `given`."""
+    (levels,), (slab,) = given.levels(problem, (1,)), given.or_any("slab", (1,))
+    shares = given.or_any("by", _block_sizes(problem, levels))
+    sizes = (Sizes(levels, slab, diamond=0, block_y=block_y) for block_y in shares)
+    return min((window(problem, levels, one) for one in sizes), key=lambda window: window.bytes)
 
 
 def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tuple[int, int]:
@@ -174,23 +177,24 @@ BLOCKS_MOST = 12
 """Blocks in y that are tried; more of them move more faces than thicker slabs or more levels can save."""
 
 
-def candidates(problem: Problem, budget_bytes: int) -> Iterable[Sizes]:
+def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
     """For each number of passes worth trying: the fewest levels that do it, with the thickest slab the memory
     then allows and some thinner ones, which leave less to read before the first update and to write after the
     last; whole planes, and planes cut into some blocks.
 
     Memory for the whole grid gives one slab and one pass.
     """
-    if 2 * problem.planes <= slots_within(problem.record_bytes, budget_bytes):
+    if not given and 2 * problem.planes <= slots_within(problem.record_bytes, budget_bytes):
         whole = Sizes(problem.steps, 1, diamond=0)
         yield replace(whole, slab=thickest_slab(problem, problem.steps, whole, budget_bytes))
         return
-    for levels in levels_worth_trying(problem.steps):
-        for block_y in _block_sizes(problem, levels):
+    for levels in given.levels(problem, levels_worth_trying(problem.steps)):
+        for block_y in given.or_any("by", _block_sizes(problem, levels)):
             sizes = Sizes(levels, 1, diamond=0, block_y=block_y)
             thickest = thickest_slab(problem, levels, sizes, budget_bytes)
-            slabs = [slab for slab in SLABS if slab < thickest] + [thickest]
-            yield from (replace(sizes, slab=slab) for slab in slabs if slab >= 1)
+            slabs = given.or_any("slab", [*(slab for slab in SLABS if slab < thickest), thickest])
+            fitting = (replace(sizes, slab=slab) for slab in slabs if slab >= 1)
+            yield from (one for one in fitting if window(problem, levels, one).bytes <= budget_bytes)
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
@@ -252,4 +256,5 @@ def thickest_slab(problem: Problem, levels: int, sizes: Sizes, budget_bytes: int
     return low
 
 
-SCHEME = Scheme("wavefront", window, make_pass, candidates, smallest_window, volume)
+SIZES = ("bt", "by", "slab", "diamond")
+SCHEME = Scheme("wavefront", window, make_pass, candidates, smallest_window, volume, SIZES)

@@ -1,0 +1,116 @@
+"""Sizes that the user has given; the tuner chooses the others.
+
+    bt              time steps of a pass; a run of fewer steps does them in one pass
+    bx, by, bz      cells of a block along each axis, as at level 1
+    slab            planes that are updated together
+    diamond         half the height of the cache tiles, in levels
+
+A scheme has some of them (`Scheme.sizes`) and lists candidates that keep to those given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from outcrop.errors import InputError
+from outcrop.plan.problem import Problem
+
+if TYPE_CHECKING:
+    from outcrop.plan.schemes.scheme import Scheme
+
+
+@dataclass(frozen=True)
+class GivenSizes:
+    """Each is at least 1, or None where the tuner is free."""
+
+    bt: int | None = None
+    bx: int | None = None
+    by: int | None = None
+    bz: int | None = None
+    slab: int | None = None
+    diamond: int | None = None
+
+    def to_dict(self) -> dict[str, int]:
+        """Those that are given, by name."""
+        every = ((one.name, getattr(self, one.name)) for one in fields(self))
+        return {name: size for name, size in every if size is not None}
+
+    def or_any(self, name: str, tried: Iterable[int]) -> Iterable[int]:
+        """The one size given, or all that are worth trying."""
+        size = self.to_dict().get(name)
+        return tried if size is None else (size,)
+
+    def levels(self, problem: Problem, tried: Iterable[int]) -> Iterable[int]:
+        """The same for steps of a pass, which are never more than those of the run."""
+        return tried if self.bt is None else (max(1, min(self.bt, problem.steps)),)
+
+    def __bool__(self) -> bool:
+        return bool(self.to_dict())
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} = {size}" for name, size in self.to_dict().items())
+
+
+FREE = GivenSizes()
+NAMES = tuple(one.name for one in fields(GivenSizes))
+
+
+def with_given(schemes: Sequence[Scheme], problem: Problem, given: GivenSizes) -> list[Scheme]:
+    """Those of `schemes` that have all sizes given, kept to them.
+
+    Raises InputError when none has, or when a size cannot be on this grid.
+    """
+    if not given:
+        return list(schemes)
+    _check(problem, given)
+    fitting = [one for one in schemes if set(given.to_dict()) <= set(one.sizes)]
+    if not fitting:
+        raise _no_scheme(schemes, given)
+    return [
+        replace(
+            one,
+            candidates=partial(one.candidates, given=given),
+            smallest=partial(one.smallest, given=given),
+            diamond=given.diamond or 0,
+        )
+        for one in fitting
+    ]
+
+
+def _no_scheme(schemes: Sequence[Scheme], given: GivenSizes) -> InputError:
+    if len(schemes) > 1:
+        others = "; ".join(f"{one.name} has {', '.join(one.sizes)}" for one in schemes if one.sizes)
+        return InputError(f"no scheme that auto may choose has all of {given}; {others}")
+    (scheme,) = schemes
+    name = next(name for name in given.to_dict() if name not in scheme.sizes)
+    has = f"which has {', '.join(scheme.sizes)}" if scheme.sizes else "which has none to choose"
+    return InputError(f"{name} is no size of scheme {scheme.name}, {has}")
+
+
+def _check(problem: Problem, given: GivenSizes) -> None:
+    """Raise InputError for a size that cannot be, with the nearest that can."""
+    (nz, ny, nx), (radius_z, radius_y, radius_x) = problem.shape, problem.radii
+    _check_block("bx", given.bx, nx, radius_x, problem.vector_cells, "cells, a whole vector")
+    _check_block("by", given.by, ny, radius_y, problem.row_group, "rows, which direct I/O needs")
+    _check_block("bz", given.bz, nz, radius_z, 1, "")
+    if given.slab is not None and given.slab > nz:
+        raise InputError(f"slab {given.slab} is more than the {nz} planes of the grid; give at most {nz}")
+    widest = max(1, ny // problem.skew)
+    if given.diamond is not None and given.diamond > widest:
+        raise InputError(f"diamond {given.diamond} is wider than the {ny} rows of the grid; give at most {widest}")
+
+
+def _check_block(name: str, size: int | None, extent: int, radius: int, multiple: int, unit: str) -> None:
+    if size is None or size == extent:
+        return
+    if size > extent:
+        raise InputError(f"{name} {size} is more than the grid's {extent} along {name[1]}; give at most {extent}")
+    if size < radius:
+        raise InputError(f"{name} {size} is less than the stencil's radius {radius} along {name[1]}; give more")
+    if size % multiple:
+        below, above = size // multiple * multiple, min(extent, (size // multiple + 1) * multiple)
+        nearest = f"{below} or {above}" if below >= max(1, radius) else f"{above}"
+        raise InputError(f"{name} {size} must be a multiple of {multiple} {unit}, or all {extent}: give {nearest}")

@@ -1,0 +1,209 @@
+"""Protects users who choose sizes themselves: plans keep to them whatever else is chosen, or one line says why not."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import outcrop as oc
+from outcrop.cli.main import call
+from outcrop.errors import BudgetError, InputError
+from outcrop.plan.given_sizes import GivenSizes
+from outcrop.plan.plan import Sizes
+from outcrop.plan.planner import choose, smallest_budget_bytes
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.validate import validate
+from outcrop.run.oracle import advance
+from strategies import MACHINE, assumed_rate, examples, make_problem, problems
+
+SIZED = [name for name, scheme in SCHEMES.items() if scheme.sizes]
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[Problem, str, GivenSizes]:
+    """A problem, a scheme, and sizes of that scheme that can be on that grid."""
+    name = draw(st.sampled_from(SIZED))
+    problem = draw(problems())
+    if not SCHEMES[name].in_place:
+        problem = replace(problem, in_place=False)
+    (nz, ny, nx), (radius_z, radius_y, radius_x) = problem.shape, problem.radii
+    group, vector = problem.row_group, problem.vector_cells
+
+    def block(extent: int, radius: int, multiple: int) -> list[int]:
+        return [extent, *(size for size in range(max(1, radius), extent) if size % multiple == 0)]
+
+    possible = {
+        "bt": range(1, problem.steps + 3),
+        "bx": block(nx, radius_x, vector),
+        "by": block(ny, radius_y, group),
+        "bz": block(nz, radius_z, 1),
+        "slab": range(1, nz + 1),
+        "diamond": range(1, max(1, ny // problem.skew) + 1),
+    }
+    chosen = draw(st.sets(st.sampled_from(SCHEMES[name].sizes), min_size=1))
+    return problem, name, GivenSizes(**{one: draw(st.sampled_from(possible[one])) for one in chosen})
+
+
+def as_planned(sizes: Sizes) -> dict[str, int]:
+    """The sizes of a plan, by the names users give."""
+    return {
+        "bt": sizes.levels, "bx": sizes.block_x, "by": sizes.block_y, "bz": sizes.block_z, "slab": sizes.slab,
+        "diamond": sizes.diamond,
+    }  # fmt: skip
+
+
+@settings(max_examples=examples(60))
+@given(requests(), st.integers(0, 40))
+def test_plans_keep_to_the_sizes_given(request: tuple[Problem, str, GivenSizes], extra_planes: int) -> None:
+    """From the smallest budget on there is a legal plan within it that has every size given; steps are never more than
+    those of the run."""
+    problem, name, sizes = request
+    budget = smallest_budget_bytes(problem, name, sizes) + extra_planes * problem.record_bytes
+    choice = choose(problem, MACHINE, budget, name, assumed_rate, sizes)
+    validate(choice.plan, budget_bytes=budget)
+    expected = {**sizes.to_dict(), **({"bt": min(sizes.bt, problem.steps)} if sizes.bt else {})}
+    for candidate in choice.considered:
+        found = as_planned(candidate.sizes)
+        assert expected.items() <= found.items(), "a candidate that was costed has other sizes"
+
+
+@given(requests())
+def test_one_byte_less_is_refused_with_what_works(request: tuple[Problem, str, GivenSizes]) -> None:
+    """The refusal names the sizes, and a budget that is enough for them."""
+    problem, name, sizes = request
+    smallest = smallest_budget_bytes(problem, name, sizes)
+    with pytest.raises(BudgetError, match=re.escape(str(sizes))) as refusal:
+        choose(problem, MACHINE, smallest - 1, name, assumed_rate, sizes)
+    named = int(str(refusal.value).split(" KiB are needed")[0].split()[-1]) * 1024
+    assert choose(problem, MACHINE, named, name, assumed_rate, sizes).plan.memory_bytes <= named
+
+
+def test_sizes_that_are_not_given_are_still_chosen() -> None:
+    """One size given leaves several candidates that differ in the others."""
+    problem = make_problem((400, 128, 128), (1, 1, 1), 60)
+    choice = choose(problem, MACHINE, 4 << 20, "wavefront", assumed_rate, GivenSizes(by=32))
+    assert len({(one.sizes.levels, one.sizes.slab) for one in choice.considered}) > 2
+    assert {one.sizes.block_y for one in choice.considered} == {32}
+
+
+def test_auto_takes_a_scheme_that_has_the_sizes() -> None:
+    """Of those it may choose unasked, which do not include the skewed ones."""
+    problem = make_problem((400, 128, 128), (1, 1, 1), 60)
+    assert choose(problem, MACHINE, 4 << 20, "auto", assumed_rate, GivenSizes(bz=100)).plan.scheme == "overlapped"
+    with pytest.raises(InputError, match=r"bz = 100.*wavefront has bt, by"):
+        choose(replace(problem, in_place=True), MACHINE, 4 << 20, "auto", assumed_rate, GivenSizes(bz=100))
+
+
+HERE = ["-n", "100", "48", "40", "-t", "9", "--memory", "1MiB"]
+REFUSALS = {
+    "not a number": (["--bt", "many"], "--bt.*integer"),
+    "nothing": (["--bt", "0"], "bt 0 must be at least 1"),
+    "negative": (["--slab", "-4"], "slab -4 must be at least 1"),
+    "no size of the scheme": (["--bz", "8", "--scheme", "wavefront"], "bz is no size of scheme wavefront.*bt, by"),
+    "naive has none": (["--bt", "2", "--scheme", "naive"], "bt is no size of scheme naive.*none"),
+    "below the radius": (["--by", "1"], "by 1 is less than.*radius 2"),
+    "z below the radius": (["--bz", "1", "--scheme", "skewed"], "bz 1 is less than.*radius 2"),
+    "beyond the grid": (["--by", "49"], "by 49 is more than.*48 along y"),
+    "x beyond the grid": (["--bx", "101", "--scheme", "skewed"], "bx 101 is more than.*100 along x"),
+    "no whole vector": (["--bx", "40", "--scheme", "skewed"], "bx 40.*multiple of 16.*give 32 or 48"),
+    "slab beyond the grid": (["--slab", "41"], "slab 41 is more than the 40 planes"),
+    "diamond beyond the grid": (["--diamond", "25"], "diamond 25 is wider.*at most 24"),
+    "too little memory": (["--bt", "9", "--memory", "100KiB"], "100 KiB.*with bt = 9: at least \\d+ KiB"),
+    "in place": (["--scheme", "overlapped", "--in-place", "--bz", "8"], "overlapped cannot run in place"),
+}
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize(("words", "message"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_sizes_that_cannot_be_are_one_line(
+    command: str, words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line names the size and what would be right; nothing is made."""
+    arguments = [one for one in HERE if "--memory" not in words or one not in ("--memory", "1MiB")]
+    assert call([command, "heat13", *arguments, "-d", str(tmp_path / "run.oc"), *words]) == 2
+    output = capsys.readouterr()
+    assert output.out == "" and output.err.count("\n") == 1
+    assert re.search(message, output.err), output.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_rows_of_a_block_are_those_direct_transfers_can_begin_at(tmp_path: Path) -> None:
+    """Rows of 1536 bytes reach a multiple of 4096 every 8 rows only; others are refused with the nearest."""
+    shape = (20, 128, 384)
+    with pytest.raises(InputError, match=r"by 20 must be a multiple of 8 rows.*16 or 24"):
+        oc.Simulation("heat7", shape, directory=tmp_path / "run.oc", sizes={"by": 20})
+    oc.Simulation("heat7", shape, directory=tmp_path / "run.oc", sizes={"by": 24})
+
+
+@pytest.mark.parametrize("name", ["b", "levels"])
+def test_unknown_sizes_are_named(name: str, tmp_path: Path) -> None:
+    """A misspelt size in Python is refused with those there are, and so is one that is no number."""
+    with pytest.raises(InputError, match=f"'{name}'.*bt, bx, by, bz, slab, diamond"):
+        oc.Simulation("heat7", (9, 9, 9), directory=tmp_path / "run.oc", sizes={name: 3})
+    with pytest.raises(InputError, match=r"bt 2\.5.*whole number"):
+        oc.Simulation("heat7", (9, 9, 9), directory=tmp_path / "run.oc", sizes={"bt": 2.5})
+
+
+GIVEN = {
+    "wavefront": {"bt": 5, "by": 16, "slab": 3, "diamond": 3},
+    "overlapped": {"bt": 4, "bx": 32, "by": 16, "bz": 12, "slab": 5},
+    "skewed-5y": {"bt": 4, "bx": 48, "by": 16, "bz": 12, "diamond": 1},
+    "skewed-full": {"bt": 7, "by": 24, "bz": 30},
+}
+
+
+@pytest.mark.parametrize("scheme", sorted(GIVEN))
+def test_runs_with_given_sizes_have_the_same_bits(scheme: str, tmp_path: Path) -> None:
+    """Whatever a user gives, and whoever goes on: the manifest has the sizes, and an open run keeps to them."""
+    shape, where = (40, 48, 80), tmp_path / "run.oc"
+    start = np.random.default_rng(3).random(shape, dtype="float32")
+    sim = oc.Simulation("heat7", shape, directory=where, memory="8MiB", scheme=scheme, sizes=GIVEN[scheme])
+    sim["u"] = start
+    sizes = sim.prepare(9).plan.sizes
+    assert GIVEN[scheme].items() <= as_planned(sizes).items()
+    assert sim.run(9, progress="none").plan["levels"] == GIVEN[scheme]["bt"]
+    del sim
+    again = oc.open(where)
+    assert as_planned(again.plan(8).plan.sizes)["bt"] == GIVEN[scheme]["bt"]
+    again.run(4, progress="none")
+    assert np.array_equal(again["u"][:], advance(again.stencil, start, {}, 13))
+
+
+def test_an_open_run_may_be_given_other_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Other sizes replace all, none frees them, and another scheme begins without; info says which there are."""
+    where = tmp_path / "run.oc"
+    oc.Simulation("heat7", (40, 48, 80), directory=where, memory="8MiB", sizes={"bt": 3})["u"] = 1.0
+    assert json.loads((where / "manifest.json").read_text())["settings"]["sizes"] == {"bt": 3}
+    assert oc.open(where).plan(8).given == GivenSizes(bt=3)
+    assert call(["info", str(where)]) == 0
+    assert "given    bt = 3" in capsys.readouterr().out
+    assert oc.open(where, sizes={"slab": 4}).plan(8).given == GivenSizes(slab=4)
+    assert oc.open(where, sizes={}).plan(8).plan.sizes.levels == 8
+    assert not oc.open(where, scheme="naive").plan(8).given
+
+
+def test_runs_made_before_sizes_could_be_given_still_open(tmp_path: Path) -> None:
+    """A manifest without sizes is that of a run without any."""
+    where = tmp_path / "run.oc"
+    oc.Simulation("heat7", (10, 12, 16), directory=where)["u"] = 1.0
+    manifest = json.loads((where / "manifest.json").read_text())
+    del manifest["settings"]["sizes"]
+    (where / "manifest.json").write_text(json.dumps(manifest))
+    assert not oc.open(where).plan(3).given
+
+
+def test_plan_says_what_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the explanation and in the JSON, so that nobody takes it for a choice."""
+    target = tmp_path / "plan.json"
+    words = ["--by", "16", "--bt", "4", "--explain", "--json", str(target)]
+    assert call(["plan", "heat13", *HERE, "-d", str(tmp_path / "run.oc"), *words]) == 0
+    assert "given, not chosen: bt = 4, by = 16" in capsys.readouterr().out
+    assert json.loads(target.read_text())["given"] == {"bt": 4, "by": 16}
