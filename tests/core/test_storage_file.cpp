@@ -71,6 +71,19 @@ TEST_F(FileTest, AlignmentIsAPowerOfTwoThatRecordsMeet) {
   EXPECT_EQ(File::open(path("a"), true, false).alignment(), 1u);
 }
 
+TEST_F(FileTest, NoPageIsWrittenBothDirectlyAndThroughTheCache) {
+  File::create(path("a"), 1 << 16);
+  const File file = File::open(path("a"), true, true);
+  if (!file.direct()) GTEST_SKIP() << "no direct I/O here";
+  const AlignedMemory memory(1 << 14);
+  EXPECT_NE(file.descriptor(8192, memory.data(), 4096), file.buffered_descriptor());
+  EXPECT_NE(file.descriptor(8192, memory.data() + file.alignment(), 8192), file.buffered_descriptor());
+  for (const std::size_t part : {std::size_t{64}, std::size_t{512}, std::size_t{2048}}) {
+    EXPECT_EQ(file.descriptor(8192 + part, memory.data(), 4096), file.buffered_descriptor());
+    EXPECT_EQ(file.descriptor(8192, memory.data(), 4096 + part), file.buffered_descriptor());
+  }
+}
+
 TEST_F(FileTest, MovesAndClosesOnce) {
   File::create(path("a"), 10);
   File first = File::open(path("a"), true, false);

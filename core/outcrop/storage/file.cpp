@@ -119,8 +119,12 @@ void File::flush() const {
 
 int File::descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const {
   if (!direct()) return buffered_.get();
-  const std::uint64_t all = (begin_ + offset) | length | reinterpret_cast<std::uintptr_t>(data);
-  return all % alignment_ == 0 ? direct_.get() : buffered_.get();
+  // Whole pages, even where the device does with less: a page that is written here around the page cache and there through
+  // it, at the same time, may come out with old bytes.
+  const std::uint64_t range = (begin_ + offset) | length;
+  const bool is_direct = range % AlignedMemory::page_bytes == 0 && range % alignment_ == 0 &&
+                         reinterpret_cast<std::uintptr_t>(data) % alignment_ == 0;
+  return is_direct ? direct_.get() : buffered_.get();
 }
 
 }  // namespace outcrop

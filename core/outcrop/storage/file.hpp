@@ -1,7 +1,8 @@
 // One open file, read and written at offsets, by O_DIRECT where the filesystem takes it.
 //
-// A direct file keeps a second, buffered descriptor: a transfer whose offset, length or address is not aligned (the tail
-// of a short transfer, an index at the end of a file) goes by that one and needs no rule of its own.
+// A direct file keeps a second, buffered descriptor: a transfer that is not of whole pages (the tail of a short transfer,
+// an index at the end of a file, some rows of a plane), or not aligned in memory, goes by that one. No page is shared by
+// transfers of both kinds: the system does not keep what they write there apart.
 //
 // A file may be narrowed to a part: on a raw block device, which has no names, every shard is one.
 #pragma once
@@ -74,7 +75,7 @@ class File {
 
   int buffered_descriptor() const { return buffered_.get(); }
 
-  /// The descriptor to use for such a transfer: the direct one if there is one and all is aligned.
+  /// The descriptor to use for such a transfer: the direct one if there is one, it is of whole pages, and all is aligned.
   int descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const;
 
  private:
