@@ -147,10 +147,11 @@ def _sweep(problem: Problem, machine: Machine, scale: Scale, budget_bytes: int) 
 
 
 def _wavefronts(problem: Problem, scale: Scale, budget_bytes: int) -> Iterator[tuple[Scheme, Sizes]]:
-    scheme, interior = SCHEMES["wavefront"], problem.shape[1] - 2 * problem.radius_y
+    scheme = SCHEMES["wavefront"]
     for levels in scale.levels:
         for blocks in scale.blocks:
-            sizes = Sizes(min(levels, problem.steps), 1, 0, block_y=0 if blocks == 1 else -(-interior // blocks))
+            rows = problem.shape[1] - problem.radius_y * min(levels, problem.steps)  # the first block has so many more
+            sizes = Sizes(min(levels, problem.steps), 1, 0, block_y=0 if blocks == 1 else max(1, -(-rows // blocks)))
             thickest = thickest_slab(problem, sizes.levels, sizes, budget_bytes)
             for slab in {thickest, thickest // 2} - {0}:
                 yield scheme, replace(sizes, slab=slab)

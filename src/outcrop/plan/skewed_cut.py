@@ -37,7 +37,7 @@ class SkewedCut:
     extent: int
     reach: int
     levels: int
-    starts: range
+    starts: tuple[int, ...]
     group: int = 1
 
     @property
@@ -58,7 +58,7 @@ class SkewedCut:
             return self.extent
         if self.count == 2:  # the first has no fringe below, the second nothing above: the longer one is all it takes
             return max(end - first for first, end in (block.frame() for block in self.blocks))
-        size = self.starts[1] - self.starts[0]
+        size = self.starts[2] - self.starts[1]  # the first one may be larger by what it lacks below
         most = size + self.reach * self.levels + max(self.reach, self.starts[0]) + 2 * (self.group - 1)
         return min(self.extent, round_down(most, self.group) if self.group > 1 else most)
 
@@ -133,7 +133,13 @@ class SkewedBlock:
         return max(0, min(self.cut.extent, place))
 
 
-def cut_axis(extent: int, first: int, reach: int, levels: int, size: int, group: int = 1) -> SkewedCut:
-    """Blocks of `size` cells each at level 1 (0: one block), the first one from cell `first` on."""
-    starts = range(first, max(extent - first, first + 1), size) if size else range(first, first + 1)
-    return SkewedCut(extent, reach, levels, starts, group)
+def cut_axis(
+    extent: int, first: int, reach: int, levels: int, size: int, group: int = 1, lead: int = 0
+) -> SkewedCut:
+    """Blocks of `size` cells each at level 1 (0: one block), the first one from cell `first` on.
+
+    The first block has `lead` cells more. It has no fringe below, so with up to reach (levels - 1) of them its frame
+    is no larger than those of the others.
+    """
+    further = range(first + size + lead, extent - first, size) if size else ()
+    return SkewedCut(extent, reach, levels, (first, *further), group)

@@ -42,8 +42,13 @@ from outcrop.plan.window import Window, slot_bytes, slots_within
 
 def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
     """How y is cut into blocks; one block when `sizes` say nothing."""
-    rows = problem.shape[1]
-    return cut_axis(rows, problem.radius_y, problem.radius_y, levels, sizes.block_y, problem.row_group)
+    rows, lead = problem.shape[1], _lead(problem, levels)
+    return cut_axis(rows, problem.radius_y, problem.radius_y, levels, sizes.block_y, problem.row_group, lead)
+
+
+def _lead(problem: Problem, levels: int) -> int:
+    """Rows by which the first block may be larger than the others, because it takes over no faces."""
+    return problem.radius_y * (levels - 1)
 
 
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
@@ -127,10 +132,9 @@ class _Stream:
             yield self.begin
         for zeta0, zeta1 in slabs(problem, levels, slab):
             yield from self._read_to(zeta1 + slab + skew)
-            if following is not None and self.is_linked and zeta1 + slab + skew > problem.planes:
-                yield following.begin
-                yield from following._read_to(zeta1 + slab + skew - problem.planes)
-                yield self.begin
+            if following is not None and self.is_linked:
+                ahead = list(following._read_to(zeta1 + slab + skew - problem.planes))
+                yield from (following.begin, *ahead, self.begin) if ahead else ()
             yield from self._copy_to(zeta1)
             zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(problem, levels, zeta)]
             if zetas:  # on grids with fewer planes than the skew some zetas, or whole slabs, hold nothing
@@ -200,7 +204,7 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
 def volume(problem: Problem, sizes: Sizes) -> Volume:
     """2/L + 4r/by words per cell and step."""
     rows, interior = problem.shape[1], problem.shape[1] - 2 * problem.radius_y
-    blocks = -(-interior // sizes.block_y) if sizes.block_y else 1
+    blocks = max(1, -(-(interior - _lead(problem, sizes.levels)) // sizes.block_y)) if sizes.block_y else 1
     faces = (blocks - 1) * 2 * problem.radius_y * sizes.levels * problem.pitch_bytes * problem.planes
     frame = min(rows, sizes.block_y + problem.radius_y * (sizes.levels + 1)) if blocks > 1 else rows
     moved = problem.grid_bytes + faces
@@ -231,7 +235,7 @@ def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
     yield 0
     interior = problem.shape[1] - 2 * problem.radius_y
     for count in range(2, BLOCKS_MOST + 1):
-        rows = -(-interior // count)
+        rows = -(-(interior - _lead(problem, levels)) // count)
         if rows <= problem.radius_y * levels or rows < 2 * problem.row_group:
             return
         yield rows
