@@ -184,11 +184,13 @@ std::unique_ptr<UpdateMeter> make_update_meter(nb::object grid, std::uintptr_t k
                                        ring_planes);
 }
 
-double measure(UpdateMeter &meter, nb::object sizes, int repeats) {
+double measure(UpdateMeter &meter, nb::object sizes, nb::object frame, nb::object region, int repeats) {
   const Tiling tiling = to_tiling(sizes);
   const long levels = field(sizes, "levels"), slab = field(sizes, "slab");
+  const Cut cut = to_cut(frame);
+  const Region part = to_region(region);
   nb::gil_scoped_release release;
-  return meter.measure(tiling, levels, slab, repeats);
+  return meter.measure(tiling, levels, slab, cut, part, repeats);
 }
 
 }  // namespace
@@ -211,7 +213,7 @@ void bind_exec(nb::module_ &module) {
   nb::class_<UpdateMeter>(module, "UpdateMeter")
       .def(nb::new_(&make_update_meter), nb::arg("grid"), nb::arg("kernel"), nb::arg("scalars"), nb::arg("threads"),
            nb::arg("ring_planes"), nb::arg("bind") = "none")
-      .def("measure", &measure, nb::arg("sizes"), nb::arg("repeats"))
+      .def("measure", &measure, nb::arg("sizes"), nb::arg("frame"), nb::arg("region"), nb::arg("repeats"))
       .def_static(
           "planes_needed",
           [](nb::object grid, long levels, long slab) {

@@ -139,8 +139,9 @@ class UpdateMeter:
     ) -> UpdateMeter:
         """Take two rings of `ring_planes` planes of `grid`."""
 
-    def measure(self, sizes: object, repeats: int) -> float:
-        """Cell updates per second for slabs and levels of `sizes`; InputError when the rings are too small for them."""
+    def measure(self, sizes: object, frame: object, region: object, repeats: int) -> float:
+        """Cell updates per second for slabs and levels of `sizes` in a block whose slots hold `frame` (a Cut) and which
+        updates `region`; InputError when the window is too small for them."""
 
     @staticmethod
     def planes_needed(grid: object, levels: int, slab: int) -> int:

@@ -6,7 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
+#include "outcrop/base/round.hpp"
 #include "outcrop/exec/ownership.hpp"
 #include "outcrop/storage/crc32c.hpp"
 
@@ -30,7 +32,6 @@ UpdateMeter::UpdateMeter(const Grid &grid, outcrop_kernel kernel, std::vector<st
     : grid_(endless(grid)),
       kernel_(kernel),
       scalars_(std::move(scalars)),
-      ring_planes_(ring_planes),
       window_(grid_, {ring_planes, ring_planes}),
       team_(std::move(placement)) {
   place_memory(window_, team_);
@@ -40,19 +41,25 @@ long UpdateMeter::planes_needed(const Grid &grid, long levels, long slab_planes)
   return slab_planes + grid.skew * (levels + 1) + 2 * grid.radius_z;
 }
 
-double UpdateMeter::measure(const Tiling &tiling, long levels, long slab_planes, int repeats) {
-  if (planes_needed(grid_, levels, slab_planes) > ring_planes_)
+double UpdateMeter::measure(const Tiling &tiling, long levels, long slab_planes, const Cut &frame, const Region &region,
+                            int repeats) {
+  const long planes = planes_needed(grid_, levels, slab_planes);
+  const auto cells = static_cast<std::size_t>(frame.rows() * frame.columns());
+  const std::size_t slot_bytes = round_up(cells * grid_.item_bytes + grid_.tail_bytes(), AlignedMemory::page_bytes);
+  if (Window::bytes({planes, planes}, slot_bytes) > window_.size())
     throw InputError("slabs of " + std::to_string(slab_planes) + " planes and " + std::to_string(levels) +
-                     " levels do not fit rings of " + std::to_string(ring_planes_) + " planes");
+                     " levels do not fit a window of " + std::to_string(window_.size()) + " bytes");
   const BoundThread bound = team_.bind_caller();
-  Traverse traverse(team_, grid_, window_, kernel_, scalars_.data(), tiling, levels);
+  Window window(grid_, {planes, planes}, slot_bytes, window_.data());
+  window.set_frame(frame);
+  Traverse traverse(team_, grid_, window, kernel_, scalars_.data(), tiling, levels);
   const std::atomic<bool> cancelled{false};
   double best = 0;
   long zeta = grid_.first_plane() + grid_.skew * levels;
   for (int repeat = 0; repeat < repeats + 1; ++repeat, zeta += slab_planes) {
     const std::uint64_t before = traverse.cells_updated();
     const Clock::time_point start = Clock::now();
-    traverse.update(Slab{zeta, zeta + slab_planes, levels}, cancelled);
+    traverse.update(Slab{zeta, zeta + slab_planes, levels, region}, cancelled);
     const double rate = static_cast<double>(traverse.cells_updated() - before) / seconds_since(start);
     if (repeat > 0) best = std::max(best, rate);
   }

@@ -13,9 +13,10 @@ class UpdateMeter {
   UpdateMeter(const Grid &grid, outcrop_kernel kernel, std::vector<std::byte> scalars, Placement placement,
               long ring_planes);
 
-  /// Cell updates per second for slabs of `slab_planes` and `levels`, the best of `repeats` after one that warms up.
-  /// Throws InputError when they need more planes than the rings have.
-  double measure(const Tiling &tiling, long levels, long slab_planes, int repeats);
+  /// Cell updates per second for slabs of `slab_planes` and `levels` in a block whose slots hold `frame` and which updates
+  /// `region`; the best of `repeats` after one that warms up. Throws InputError when they need more memory than there is.
+  double measure(const Tiling &tiling, long levels, long slab_planes, const Cut &frame, const Region &region,
+                 int repeats);
 
   /// Planes each ring must have for that.
   static long planes_needed(const Grid &grid, long levels, long slab_planes);
@@ -24,7 +25,6 @@ class UpdateMeter {
   const Grid grid_;
   const outcrop_kernel kernel_;
   const std::vector<std::byte> scalars_;
-  const long ring_planes_;
   const Window window_;
   Team team_;
 };

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from outcrop import _core
+from outcrop.plan.geometry import EVERYTHING
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 
@@ -47,7 +48,8 @@ def kernel_rate(problem: Problem, kernel: int, scalars: bytes, threads: int, cac
 
     def one_thread(_: int) -> float:
         meter = _core.UpdateMeter(small, kernel, scalars, 1, _core.UpdateMeter.planes_needed(small, levels, slab))
-        return max(meter.measure(Sizes(levels, slab, 0, ny, call_planes), repeats) for call_planes in CALL_PLANES)
+        every = (Sizes(levels, slab, 0, ny, call_planes) for call_planes in CALL_PLANES)
+        return max(meter.measure(sizes, small.whole_plane, EVERYTHING, repeats) for sizes in every)
 
     with ThreadPoolExecutor(threads) as pool:
         return sum(pool.map(one_thread, range(threads)))
@@ -57,9 +59,10 @@ def sweep_rate(problem: Problem, kernel: int, scalars: bytes, threads: int, plan
     """The best plain sweep, one step after the other, over `planes` planes from one array in memory to another."""
     meter = _core.UpdateMeter(problem, kernel, scalars, threads, _core.UpdateMeter.planes_needed(problem, 1, planes))
     found = [
-        SweepRate(meter.measure(Sizes(1, planes, 0, rows, call_planes), repeats), rows, call_planes)
-        for rows in SWEEP_ROWS
-        if rows <= problem.shape[1]
-        for call_planes in CALL_PLANES
+        SweepRate(
+            meter.measure(sizes, problem.whole_plane, EVERYTHING, repeats), sizes.sweep_rows, sizes.planes_per_call
+        )
+        for sizes in (Sizes(1, planes, 0, rows, call_planes) for rows in SWEEP_ROWS for call_planes in CALL_PLANES)
+        if sizes.sweep_rows <= problem.shape[1]
     ]
     return max(found, key=lambda one: one.cells_per_second)

@@ -50,10 +50,10 @@ class Scale:
 
 FULL = Scale(
     shapes=((512, 512, 512), (4096, 256, 256), (512, 512, 1024)),
-    steps=96,
+    steps=48,
     shares=(0.25, 0.0625, 0.0156),
-    levels=(16, 24, 32, 48, 96),
-    blocks=(1, 2, 3, 4, 6),
+    levels=(12, 16, 24, 48),
+    blocks=(1, 2, 3, 4),
     diamonds=(8, 16),
     finalists=3,
     turns=3,

@@ -17,6 +17,9 @@ THIN_SLAB_COST = 0.15
 NARROW_BLOCK_COST = 0.3
 """The same for the rows of tiles that the edges of a block in y cut."""
 
+REQUEST_SECONDS = 1e-5
+"""Of a core's time that the system takes for the transfer of a plane, or a part of one; updates wait meanwhile."""
+
 
 def edge_factor(problem: Problem, sizes: Sizes) -> float:
     """How much longer an update takes in slabs and blocks of these sizes than without edges.
@@ -68,5 +71,6 @@ def _pass_cost(problem: Problem, one: Pass, machine: Machine, cell_rate: float) 
     written = sum(transfer_bytes(problem, action) for action in one.actions if isinstance(action, Write))
     spans = list(timeline(problem, one, machine, cell_rate))
     updating = sum(span.end - span.start for span in spans if span.what == "update")
-    checksums = (read + written) / machine.checksum_bytes_per_second
-    return _PassCost(read, written, max((span.end for span in spans), default=0.0) + checksums, updating)
+    requests = sum(action.z1 - action.z0 for action in one.actions if isinstance(action, Read | Write))
+    aside = (read + written) / machine.checksum_bytes_per_second + requests * REQUEST_SECONDS / machine.threads
+    return _PassCost(read, written, max((span.end for span in spans), default=0.0) + aside, updating)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from outcrop.plan.machine import Machine, UpdateRate
-from outcrop.plan.model import edge_factor, predict
+from outcrop.plan.model import REQUEST_SECONDS, edge_factor, predict
 from outcrop.plan.plan import Pass, Plan, Prediction, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme
@@ -79,22 +79,22 @@ def tune(
         if one.seconds < float("inf") or one is ranked[0]
     ]
     coarse.sort(key=_seconds)
-    first, others = coarse[0], coarse[1:SHORTLIST]
+    first, others = coarse[0], coarse[1:]
     named = {scheme.name: scheme for scheme in schemes}
     fine = [
         _candidate(problem, named[first.scheme], sizes, machine, rate)
         for sizes in tilings(problem, named[first.scheme], first.sizes, machine)
     ]
     fine.sort(key=_seconds)
-    best_diamonds = {candidate.sizes.diamond for candidate in fine[:2]}
-    for other in others:
+    best_diamonds = [candidate.sizes.diamond for candidate in fine[:2]]
+    for place, other in enumerate(others):
         for sizes in tilings(problem, named[other.scheme], other.sizes, machine):
-            if sizes.diamond in best_diamonds:
+            if sizes.diamond in best_diamonds[: 2 if place < SHORTLIST else 1]:
                 fine.append(_candidate(problem, named[other.scheme], sizes, machine, rate))
     fastest = min(map(_seconds, fine))
     equal = [one for one in fine if one.seconds <= EQUALLY_FAST * fastest]
     chosen = min(equal, key=lambda one: (one.predicted.memory_bytes, one.seconds))
-    rest = sorted((one for one in fine + coarse[SHORTLIST:] if one is not chosen), key=_seconds)
+    rest = sorted((one for one in fine if one is not chosen), key=_seconds)
     plan = build(problem, named[chosen.scheme], chosen.sizes, machine, rate)
     return Choice(plan, (chosen, *rest))
 
@@ -187,6 +187,7 @@ def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Mach
     updates = volume.cell_updates / rate(sizes)
     exposed = volume.exposed_bytes / device.mixed_bytes_per_second + device.seconds_flush
     exposed += (volume.bytes_read + volume.bytes_written) / machine.checksum_bytes_per_second
+    exposed += volume.requests * REQUEST_SECONDS / machine.threads
     return (max(updates, transfers) + exposed + SECONDS_PER_SLAB * volume.slabs) * problem.steps / sizes.levels
 
 

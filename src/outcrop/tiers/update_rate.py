@@ -6,10 +6,12 @@ import time
 from dataclasses import replace
 
 from outcrop import _core
+from outcrop.plan.geometry import EVERYTHING, Cut, Region
 from outcrop.plan.model import edge_factor
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
-from outcrop.plan.window import slots_within
+from outcrop.plan.schemes.wavefront import blocks_in_y
+from outcrop.plan.window import slot_bytes, slots_within
 
 LEVELS_MEASURED = 48
 WINDOW_BYTES = 640 << 20
@@ -22,7 +24,7 @@ EXPECTED_CELLS_PER_SECOND = 5e9
 
 
 class UpdateRateMeter:
-    """Callable: sizes -> cell updates per second of all threads together, measured on a window of the problem's rows.
+    """Callable: sizes -> cell updates per second of all threads together, measured on slabs of a block of those sizes.
 
     Uses at most `budget_bytes` of memory. Once its time is spent (a twentieth of the expected run, but 2 to
     6 s), or when `measure` is false, it answers with what it knows: the rate of the most similar sizes, or an
@@ -54,13 +56,14 @@ class UpdateRateMeter:
         reduced = self._reduce(sizes)
         if reduced not in self._known:
             if self._seconds_left <= 0:
-                return self._most_similar(reduced)
+                return self._guess(sizes)
             if self._meter is None:
                 self._meter = _core.UpdateMeter(
                     self._problem, self._kernel, self._scalars, self._threads, self._ring_planes, self._bind
                 )
             start = time.perf_counter()
-            self._known[reduced] = self._meter.measure(reduced, repeats=1)
+            frame, region = _block(self._problem, reduced)
+            self._known[reduced] = self._meter.measure(reduced, frame, region, repeats=2)
             self._seconds_left -= time.perf_counter() - start
         factors = edge_factor(self._problem, reduced) / edge_factor(self._problem, sizes)
         return self._known[reduced] * factors
@@ -68,19 +71,34 @@ class UpdateRateMeter:
     def _reduce(self, sizes: Sizes) -> Sizes:
         """Fewer levels and planes with the same rate, so that a measurement is short and fits the memory."""
         problem = self._problem
+        frame, _ = _block(problem, sizes)
+        planes = self._ring_planes * problem.record_bytes // slot_bytes(problem, frame)
         levels = min(sizes.levels, LEVELS_MEASURED)
-        cells_per_plane = problem.shape[1] * problem.shape[2]
-        slab = min(sizes.slab, max(8, UPDATES_PER_MEASUREMENT // (levels * cells_per_plane)))
-        while slab > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > self._ring_planes:
+        slab = min(sizes.slab, max(8, UPDATES_PER_MEASUREMENT // (levels * frame.cells)))
+        while slab > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > planes:
             slab -= 1
-        while levels > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > self._ring_planes:
+        while levels > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > planes:
             levels -= 1
-        return replace(sizes, slab=slab, levels=levels, block_x=0, block_y=0, block_z=0)
+        return replace(sizes, slab=slab, levels=levels, block_x=0, block_z=0)
 
-    def _most_similar(self, sizes: Sizes) -> float:
+    def _guess(self, sizes: Sizes) -> float:
+        """From the most similar sizes that are known."""
+
         def distance(known: Sizes) -> float:
-            return abs(known.diamond - sizes.diamond) + abs(known.slab - sizes.slab) / max(known.slab, sizes.slab)
+            slabs = abs(known.slab - sizes.slab) / max(known.slab, sizes.slab)
+            return abs(known.diamond - sizes.diamond) + slabs + (known.block_y != sizes.block_y)
 
         if not self._known:
             return ASSUMED_CELLS_PER_SECOND
-        return self._known[min(self._known, key=distance)]
+        nearest = min(self._known, key=distance)
+        return self._known[nearest] * edge_factor(self._problem, nearest) / edge_factor(self._problem, sizes)
+
+
+def _block(problem: Problem, sizes: Sizes) -> tuple[Cut, Region]:
+    """Frame and region of a block in the middle, cut in y as wavefronts are."""
+    blocks = blocks_in_y(problem, sizes.levels, sizes).blocks
+    if len(blocks) == 1:
+        return problem.whole_plane, EVERYTHING
+    block = blocks[len(blocks) // 2]
+    low, high = block.bounds()
+    return Cut(*block.frame(), 0, problem.pitch_cells), Region(y_low=low, y_high=high)

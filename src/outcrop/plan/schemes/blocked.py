@@ -78,14 +78,15 @@ def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
     return beside_z, beside_y
 
 
-def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int]:
-    """What is read before the first update of each block and written after its last, about a slab of planes each; and
-    how many slabs there are."""
+def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
+    """What is read before the first update of each block and written after its last, about a slab of planes each;
+    how many slabs there are; and about how many transfers."""
     rows, planes = sizes.block_y or problem.shape[1], sizes.block_z or problem.planes
     blocks = -(-problem.shape[1] // rows) * -(-problem.planes // planes)
     frame = min(problem.shape[1], rows + problem.radius_y * sizes.levels)
     slabs = blocks * (-(-planes // sizes.slab) + 1)
-    return 2 * blocks * min(planes, sizes.slab) * frame * problem.pitch_bytes, slabs
+    moved = 2 * blocks * min(planes, sizes.slab) * frame * problem.pitch_bytes
+    return moved, slabs, 4.0 * blocks * (planes + problem.skew * sizes.levels)
 
 
 def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE) -> Window:

@@ -17,7 +17,7 @@ class Volume:
     """What one pass does, by the formulas of the scheme: good enough to rank sizes by.
 
     `exposed_bytes` are those that have to be moved before the first update of a block, or after its last; `slabs` the
-    Update actions.
+    Update actions; `requests` the transfers of a plane or a part of one.
     """
 
     bytes_read: float
@@ -25,6 +25,7 @@ class Volume:
     cell_updates: float
     exposed_bytes: float
     slabs: int
+    requests: float
 
 
 class Candidates(Protocol):

@@ -211,7 +211,8 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
     drained = 1 if linked(problem, sizes.levels, sizes.slab) else blocks
     exposed = 2 * drained * min(problem.planes, sizes.slab) * frame * problem.pitch_bytes
     slabs = blocks * -(-(problem.planes + problem.skew * sizes.levels) // sizes.slab)
-    return Volume(moved, moved, problem.cells * sizes.levels, exposed, slabs)
+    requests = problem.planes * (2 * blocks + 4 * (blocks - 1))
+    return Volume(moved, moved, problem.cells * sizes.levels, exposed, slabs, requests)
 
 
 def levels_worth_trying(steps: int) -> Iterator[int]:
