@@ -52,8 +52,8 @@ FULL = Scale(
     shapes=((512, 512, 512), (4096, 256, 256), (512, 512, 1024)),
     steps=48,
     shares=(0.25, 0.0625, 0.0156),
-    levels=(12, 16, 24, 48),
-    blocks=(1, 2, 3, 4),
+    levels=(12, 24, 48),
+    blocks=(1, 2, 3),
     diamonds=(8, 16),
     finalists=3,
     turns=3,
@@ -138,7 +138,7 @@ def _sizes(plan: Plan) -> list[int]:
 def _sweep(problem: Problem, machine: Machine, scale: Scale, budget_bytes: int) -> Iterator[Plan]:
     """Wavefronts of all sizes in the scale that fit, and what overlapped blocks there are."""
     seen: set[tuple[str, Sizes]] = set()
-    for scheme, sizes in (*_wavefronts(problem, scale, budget_bytes), *_overlapped(problem, budget_bytes)):
+    for scheme, sizes in (*_wavefronts(problem, scale, budget_bytes), *_overlapped(problem, scale, budget_bytes)):
         for diamond in scale.diamonds:
             tiled = replace(sizes, diamond=diamond)
             if (scheme.name, tiled) not in seen and scheme.volume(problem, tiled).slabs <= SLABS_MOST:
@@ -157,10 +157,11 @@ def _wavefronts(problem: Problem, scale: Scale, budget_bytes: int) -> Iterator[t
                 yield scheme, replace(sizes, slab=slab)
 
 
-def _overlapped(problem: Problem, budget_bytes: int) -> Iterator[tuple[Scheme, Sizes]]:
+def _overlapped(problem: Problem, scale: Scale, budget_bytes: int) -> Iterator[tuple[Scheme, Sizes]]:
     scheme = SCHEMES["overlapped"]
     for sizes in scheme.candidates(problem, budget_bytes):
-        if scheme.volume(problem, sizes).cell_updates < 2 * problem.cells * sizes.levels:
+        few = scheme.volume(problem, sizes).cell_updates < 2 * problem.cells * sizes.levels
+        if few and sizes.levels in scale.levels:
             yield scheme, sizes
 
 
