@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outcrop.plan.actions import Read, Write
+from outcrop.plan.actions import Read, Update, Write
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.plan import Pass, Prediction, Sizes
 from outcrop.plan.problem import Problem
@@ -17,6 +17,8 @@ THIN_SLAB_COST = 0.15
 NARROW_BLOCK_COST = 0.3
 """The same for the rows of tiles that the edges of a block in y cut."""
 
+SLAB_SECONDS = 6e-4
+"""To begin and end the update of a slab: threads wait for each other, and for planes that wait for others' slots."""
 REQUEST_SECONDS = 1e-5
 """Of a core's time that the system takes for the transfer of a plane, or a part of one; updates wait meanwhile."""
 
@@ -73,4 +75,5 @@ def _pass_cost(problem: Problem, one: Pass, machine: Machine, cell_rate: float) 
     updating = sum(span.end - span.start for span in spans if span.what == "update")
     requests = sum(action.z1 - action.z0 for action in one.actions if isinstance(action, Read | Write))
     aside = (read + written) / machine.checksum_bytes_per_second + requests * REQUEST_SECONDS / machine.threads
+    aside += SLAB_SECONDS * sum(isinstance(action, Update) for action in one.actions)
     return _PassCost(read, written, max((span.end for span in spans), default=0.0) + aside, updating)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from outcrop.plan.machine import Machine, UpdateRate
-from outcrop.plan.model import REQUEST_SECONDS, edge_factor, predict
+from outcrop.plan.model import REQUEST_SECONDS, SLAB_SECONDS, edge_factor, predict
 from outcrop.plan.plan import Pass, Plan, Prediction, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme
@@ -19,8 +19,6 @@ from outcrop.plan.window import Window
 DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
 SWEEP_ROWS = (4, 8, 16, 32, 64)
 ASSUMED_CELLS_PER_SECOND = 5e9
-SECONDS_PER_SLAB = 1e-4
-"""To begin and end an update: threads wait for each other and for planes."""
 SLABS_MOST = 20_000
 """Plans of more slabs than that are made only where there is no other: the list of actions would outgrow the window."""
 BUILT = 10
@@ -188,7 +186,7 @@ def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Mach
     exposed = volume.exposed_bytes / device.mixed_bytes_per_second + device.seconds_flush
     exposed += (volume.bytes_read + volume.bytes_written) / machine.checksum_bytes_per_second
     exposed += volume.requests * REQUEST_SECONDS / machine.threads
-    return (max(updates, transfers) + exposed + SECONDS_PER_SLAB * volume.slabs) * problem.steps / sizes.levels
+    return (max(updates, transfers) + exposed + SLAB_SECONDS * volume.slabs) * problem.steps / sizes.levels
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
