@@ -109,7 +109,7 @@ def _case(where: Path, scale: Scale, share: float, budget_bytes: int) -> dict[st
         "best": {"scheme": finalists[best].scheme, **asdict(finalists[best].sizes), "seconds": seconds[best]},
         "predicted_seconds": own.predicted.seconds,
         "predicted_to_measured": own.predicted.seconds / seconds[0],
-        "to_best": median(turn[0] / min(turn) for turn in turns),
+        "to_best": seconds[0] / seconds[best],
         "swept": [[plan.scheme, _sizes(plan), seconds] for seconds, plan in once],
     }
     print(_line(case), flush=True)
