@@ -73,7 +73,14 @@ def _pass_cost(problem: Problem, one: Pass, machine: Machine, cell_rate: float) 
     written = sum(transfer_bytes(problem, action) for action in one.actions if isinstance(action, Write))
     spans = list(timeline(problem, one, machine, cell_rate))
     updating = sum(span.end - span.start for span in spans if span.what == "update")
-    requests = sum(action.z1 - action.z0 for action in one.actions if isinstance(action, Read | Write))
-    aside = (read + written) / machine.checksum_bytes_per_second + requests * REQUEST_SECONDS / machine.threads
-    aside += SLAB_SECONDS * sum(isinstance(action, Update) for action in one.actions)
-    return _PassCost(read, written, max((span.end for span in spans), default=0.0) + aside, updating)
+    seconds = max((span.end for span in spans), default=0.0) + aside_seconds(problem, one, machine)
+    return _PassCost(read, written, seconds, updating)
+
+
+def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
+    """What a pass takes that the time line has no spans for: checksums, the system's work for requests, and the
+    beginnings and ends of updates."""
+    moves = [action for action in one.actions if isinstance(action, Read | Write)]
+    checksums = sum(transfer_bytes(problem, move) for move in moves) / machine.checksum_bytes_per_second
+    requests = sum(move.z1 - move.z0 for move in moves) * REQUEST_SECONDS / machine.threads
+    return checksums + requests + SLAB_SECONDS * sum(isinstance(action, Update) for action in one.actions)
