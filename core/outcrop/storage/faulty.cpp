@@ -69,7 +69,7 @@ class FaultyStore final : public Store {
     Transfer transfer;
     Clock::time_point due;
     bool flip = false;
-    std::uint64_t number = 0;
+    std::uint64_t read = 0;
   };
   struct Held {
     Completion completion;
@@ -90,8 +90,10 @@ class FaultyStore final : public Store {
     assert(!free_.empty());
     const std::size_t slot = free_.back();
     free_.pop_back();
-    const bool flips = !transfer.write && (number == faults_.flip_at || happens(faults_.flip_rate, number, flip));
-    pending_[slot] = Pending{transfer, due, flips, number};
+    // Reads are counted by themselves: how many writes lie between them differs from run to run.
+    const std::uint64_t read = transfer.write ? reads_ : reads_++;
+    const bool flips = !transfer.write && (read == faults_.flip_at || happens(faults_.flip_rate, read, flip));
+    pending_[slot] = Pending{transfer, due, flips, read};
     Transfer passed = transfer;
     passed.tag = slot;
     if (happens(faults_.short_rate, number, shorter)) passed.length = shortened(transfer, number);
@@ -120,7 +122,7 @@ class FaultyStore final : public Store {
     const std::size_t slot = completion.tag;
     const Pending &pending = pending_[slot];
     if (pending.flip && completion.result > 0) {
-      const std::uint64_t word = random_word(faults_.seed, pending.number, where);
+      const std::uint64_t word = random_word(faults_.seed, pending.read, where);
       std::byte &victim = pending.transfer.data[(word >> 3) % static_cast<std::uint64_t>(completion.result)];
       victim ^= std::byte{1} << static_cast<int>(word & 7);
     }
@@ -134,7 +136,7 @@ class FaultyStore final : public Store {
   std::vector<std::size_t> free_;
   std::vector<Completion> arrived_;
   std::deque<Held> held_;
-  std::uint64_t transfers_ = 0, written_ = 0, flushes_ = 0;
+  std::uint64_t transfers_ = 0, reads_ = 0, written_ = 0, flushes_ = 0;
 };
 
 }  // namespace

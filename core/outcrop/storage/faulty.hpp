@@ -20,7 +20,7 @@ struct Faults {
   double flip_rate = 0;                    ///< flips one bit of what was read
   std::uint64_t full_after_bytes = never;  ///< writes fail with ENOSPC once this much was written
   std::uint64_t error_at = never;          ///< the transfer with this number (from 0) fails with EIO
-  std::uint64_t flip_at = never;           ///< the transfer with this number, if a read, has a bit flipped
+  std::uint64_t flip_at = never;           ///< the read with this number, writes not counted, has a bit flipped
   std::uint64_t flush_error_at = never;    ///< the flush with this number fails with EIO
   std::uint64_t latency_microseconds = 0;  ///< each completion is seen this much later, at least
 
