@@ -31,6 +31,18 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 
+def test_bench_of_a_grid_and_share_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`-n`, `-t` and `--memory` say what is measured; a share that is none is refused."""
+    target = tmp_path / "figures.json"
+    arguments = ["bench", "core", "--small", "-d", str(tmp_path), "--json", str(target), "-n", "40", "30", "50"]
+    assert call([*arguments, "-t", "4", "--memory", "10%"]) == 0
+    found = json.loads(target.read_text())["float32"]
+    assert (found["shape"], found["steps"], list(found["checks"])) == ([50, 30, 40], 4, ["out_of_core_10_percent"])
+    for wrong in ("512MiB", "0%", "many%"):
+        assert call([*arguments, "--memory", wrong]) == 2
+        assert "share of both arrays" in capsys.readouterr().err
+
+
 def test_small_tuner_bench_compares_plans(tmp_path: Path) -> None:
     """The tuner's plan and the sweep's are run on the same files, and nothing is left behind."""
     target = tmp_path / "figures.json"

@@ -40,9 +40,7 @@ def test_who_uses_a_disk_or_its_partitions_is_named(
     assert device_use.find_use("8:0") == words
 
 
-def test_a_device_of_which_nothing_says_who_uses_it_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_of_which_nothing_says_who_uses_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without /sys a device behind a loop would look free."""
     monkeypatch.setattr(device_use, "SYS", tmp_path / "sys")
     monkeypatch.setattr(device_use, "_number", lambda path: "7:0")

@@ -202,9 +202,7 @@ def test_damage_is_found_by_reading_and_by_running(tmp_path: Path) -> None:
         ({"directory": []}, "directory"),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_is_made(
-    tmp_path: Path, options: dict[str, object], words: str
-) -> None:
+def test_what_cannot_be_is_refused_and_nothing_is_made(tmp_path: Path, options: dict[str, object], words: str) -> None:
     good: dict[str, object] = {"stencil": HEAT, "shape": SHAPE, "directory": tmp_path / "run.oc", "memory": "1MiB"}
     with pytest.raises(InputError, match=words):
         oc.Simulation(**{**good, **options})  # type: ignore[arg-type]

@@ -88,9 +88,7 @@ def test_a_failing_device_stops_the_run_and_loses_nothing(
     np.testing.assert_array_equal(later["u"][:], expected)
 
 
-def test_a_failed_pass_in_place_says_that_the_state_is_lost(
-    storage_with: Callable[..., None], tmp_path: Path
-) -> None:
+def test_a_failed_pass_in_place_says_that_the_state_is_lost(storage_with: Callable[..., None], tmp_path: Path) -> None:
     """With one array a pass that fails leaves a mixture of steps: nobody may read it or go on from it unawares."""
     where = tmp_path / "run.oc"
     simulation = make_run(where, in_place=True)

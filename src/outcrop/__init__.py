@@ -1,9 +1,9 @@
 """Outcrop: stencil simulations on grids larger than memory, at the speed of memory.
 
-    import outcrop as oc
-    sim = oc.Simulation(oc.stencils.heat(ndim=3), shape=(2048, 1024, 1024), directory="run.oc", memory="1GiB")
-    sim["u"] = volume
-    report = sim.run(steps=1000)
+import outcrop as oc
+sim = oc.Simulation(oc.stencils.heat(ndim=3), shape=(2048, 1024, 1024), directory="run.oc", memory="1GiB")
+sim["u"] = volume
+report = sim.run(steps=1000)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The columns of the ladder: the eleven of Figure 4 of Midorikawa and Tan, and ours.
 
-    layers = 1    both arrays are memory, plain or mapped, and updated where they lie (plan/schemes/one_layer.py)
-    layers = 2    blocks, or a window, are copied between the arrays and memory of their own (the engine)
+layers = 1    both arrays are memory, plain or mapped, and updated where they lie (plan/schemes/one_layer.py)
+layers = 2    blocks, or a window, are copied between the arrays and memory of their own (the engine)
 """
 
 from __future__ import annotations

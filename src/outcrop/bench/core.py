@@ -53,23 +53,37 @@ class Scale:
     sweep_planes: int
     settle_seconds: float
     """After a run that held the whole grid: virtual machines spend a while giving so much memory back."""
+    shares: tuple[float, ...] = SHARES
 
 
 FULL = Scale((4096, 512, 1024), steps=96, repeats=3, kernel_repeats=20_000, sweep_planes=256, settle_seconds=20)
 SMALL = Scale((64, 48, 64), steps=6, repeats=1, kernel_repeats=5, sweep_planes=16, settle_seconds=0)
 
 
-def bench(directory: Path, small: bool = False) -> dict[str, Any]:
-    """Measure and print; the figures as plain data.
+def bench(
+    directory: Path,
+    small: bool = False,
+    size: tuple[int, int, int] | None = None,
+    memory: str | None = None,
+    steps: int | None = None,
+) -> dict[str, Any]:
+    """Measure and print; the figures as plain data. `size` is nx, ny, nz and `memory` the one share to measure.
 
     Files for two arrays are made in a new folder inside `directory` and removed at the end. Raises InputError when
     memory or disk are too small for even a small grid, StorageError when a run fails.
     """
-    scale = SMALL if small else fitting(FULL, directory)
+    scale = SMALL if small else FULL
+    if size is not None:
+        scale = replace(scale, shape=(size[2], size[1], size[0]))
+    if memory is not None:
+        scale = replace(scale, shares=(share_of(memory),))
+    scale = replace(scale, steps=steps or scale.steps)
+    scale = scale if small else fitting(scale, directory)
     threads = discover.available_cores()
     if not small:  # what the device does now, not on the day when it was first used
         measure.measure_afresh(directory)
     figures: dict[str, Any] = {"benchmark": "core", "small": small, "machine": describe_machine(directory, threads)}
+    figures["shares"] = scale.shares
     print(", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
     for dtype in ("float32", "float64"):
         figures[dtype] = bench_dtype(directory, scale, dtype, threads)
@@ -91,8 +105,8 @@ def table(figures: dict[str, Any]) -> str:
         ("(b) in memory, temporal blocking for the cache", "in_memory_cells_per_second"),
     ):
         lines.append(row(name, [f"{figures[dtype][key] / 1e9:.2f}" for dtype in dtypes]))
-    for share in SHARES:
-        name, cells = f"out_of_core_{100 * share:g}_percent", []
+    for share in figures["shares"]:
+        name, cells = name_of(share), []
         for dtype in dtypes:
             ratio = figures[dtype]["ratios"][f"{name}_to_b"]
             cells.append(f"{ratio * figures[dtype]['in_memory_cells_per_second'] / 1e9:.2f} ({ratio:.2f} of b)")
@@ -106,7 +120,7 @@ def fitting(scale: Scale, directory: Path) -> Scale:
     nz, ny, nx = scale.shape
     while 2 * nz * ny * nx * 4 > room:
         nz //= 2
-    if nz < 256:
+    if nz < min(256, scale.shape[0]):
         raise InputError(f"bench core needs {format_bytes(2 * 256 * ny * nx * 4)} of memory and of disk in {directory}")
     return replace(scale, shape=(nz, ny, nx))
 
@@ -142,7 +156,7 @@ def bench_dtype(directory: Path, scale: Scale, dtype: str, threads: int) -> dict
         simulation["u"] = lambda z0, z1: smooth_planes(z0, z1, shape)
         problem = simulation.prepare(scale.steps).problem
         del simulation  # gives the directory's lock back
-        budgets = budgets_of(problem)
+        budgets = budgets_of(problem, scale.shares)
         cache_bytes = discover.caches().second_bytes
         l2 = rates.kernel_rate(problem, kernel.address, scalars, threads, cache_bytes, scale.kernel_repeats)
         print(f"{dtype} {nx} x {ny} x {shape[0]}, {scale.steps} steps; kernel {kernel.isa} in the second-level cache: "
@@ -161,9 +175,9 @@ def bench_dtype(directory: Path, scale: Scale, dtype: str, threads: int) -> dict
                 if name == "in_memory":  # and what comes next is to find its memory as the runs after it do
                     time.sleep(scale.settle_seconds)
                     one_run.advance(where, max(1, scale.steps // 4), largest, None)
-        middle = f"out_of_core_{100 * SHARES[1]:g}_percent"
-        cost = checksums.checksum_cost(where, scale.steps, budgets[middle], scale.repeats)
-        print(f"  checksums lengthen a pass at {100 * SHARES[1]:g} % by {100 * cost:.1f} %", flush=True)
+        middle = scale.shares[len(scale.shares) // 2]
+        cost = checksums.checksum_cost(where, scale.steps, budgets[name_of(middle)], scale.repeats)
+        print(f"  checksums lengthen a pass at {100 * middle:g} % by {100 * cost:.1f} %", flush=True)
     return summary(shape, scale, kernel.isa, l2, sweeps, reports, cost)
 
 
@@ -176,12 +190,28 @@ def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.f
     return product
 
 
-def budgets_of(problem: Problem) -> dict[str, int]:
+def name_of(share: float) -> str:
+    """What the run at a share of both arrays is called."""
+    return f"out_of_core_{100 * share:g}_percent"
+
+
+def share_of(memory: str) -> float:
+    """The share that text such as 6.25% names; InputError for any other text."""
+    try:
+        share = float(memory.removesuffix("%")) / 100 if memory.endswith("%") else 0.0
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise InputError(f"--memory {memory} must be a share of both arrays, such as 1%")
+    return share
+
+
+def budgets_of(problem: Problem, shares: tuple[float, ...]) -> dict[str, int]:
     """Budget in bytes of each run: the whole grid in memory, then the shares, never below what works."""
     both = 2 * problem.cells * problem.item_bytes
     budgets = {"in_memory": largest_useful_bytes(problem)}
-    for share in SHARES:
-        budgets[f"out_of_core_{100 * share:g}_percent"] = max(math.ceil(share * both), smallest_budget_bytes(problem))
+    for share in shares:
+        budgets[name_of(share)] = max(math.ceil(share * both), smallest_budget_bytes(problem))
     return budgets
 
 

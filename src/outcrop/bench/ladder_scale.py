@@ -65,9 +65,7 @@ FULL = Scale((512, 512, 512), 128, SHARES, 3, 15, 720, 240)
 SMALL = Scale((96, 64, 64), 6, (0.25,), 1, 0, 0, 60)
 
 
-def scaled(
-    scale: Scale, size: tuple[int, int, int] | None, steps: int | None, directory: Path, swap: bool
-) -> Scale:
+def scaled(scale: Scale, size: tuple[int, int, int] | None, steps: int | None, directory: Path, swap: bool) -> Scale:
     """`scale` with what was asked for: `size` (nx, ny, nz) or as many of its planes as this machine has room for, and
     `steps`. `swap`: whether swap space is to be made, too. Raises InputError for what cannot be."""
     if steps is not None and steps < 1:

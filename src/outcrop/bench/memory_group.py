@@ -1,7 +1,7 @@
 """Limit the memory of a process, page cache included, by a control group of version 1 or 2 where one may be made.
 
-    parent: make group ──► set limits ──► start child ───────────────────────► read peak ──► remove group
-    child:                                 join group ──► interpreter starts: all its memory counts
+parent: make group ──► set limits ──► start child ───────────────────────► read peak ──► remove group
+child:                                 join group ──► interpreter starts: all its memory counts
 """
 
 from __future__ import annotations

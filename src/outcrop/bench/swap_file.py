@@ -1,7 +1,7 @@
 """Swap space in a file for as long as a benchmark takes. For root only; always switched off and removed.
 
-    create ──► mkswap ──► swapon ──► ... ──► swapoff ──► remove
-                             └── Ctrl-C, errors ──┘
+create ──► mkswap ──► swapon ──► ... ──► swapoff ──► remove
+                         └── Ctrl-C, errors ──┘
 """
 
 from __future__ import annotations

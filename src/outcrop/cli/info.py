@@ -33,8 +33,11 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
         ("stencil", f"{run.stencil.get('name', '?')}{f' with {chosen}' if chosen else ''}, boundary {run.boundary}"),
         ("grid", f"{nx} x {ny} x {nz} cells (x, y, z), {run.dtype}"),
         ("state", f"{state} (generation {run.generation})"),
-        ("disk", f"{format_bytes(run.arrays * run.layout.array_bytes)}, {run.arrays} array{'s' * (run.arrays - 1)}, "
-                 f"{run.layout.shards} shard{'s' * (run.layout.shards > 1)} each"),
+        (
+            "disk",
+            f"{format_bytes(run.arrays * run.layout.array_bytes)}, {run.arrays} array{'s' * (run.arrays - 1)}, "
+            f"{run.layout.shards} shard{'s' * (run.layout.shards > 1)} each",
+        ),
         ("memory", f"{format_bytes(run.settings.memory_bytes)}, {run.settings.threads} threads"),
     ]
     if run.settings.sizes:

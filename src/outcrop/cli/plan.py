@@ -126,15 +126,23 @@ def describe(planned: Planned) -> str:
         disk += f", and {format_bytes(plan.scratch_bytes)} while a pass goes on"
     rows = [
         ("scheme", f"{plan.scheme}: {passes}, {_blocks(plan)}slabs of {sizes.slab} planes, {blocking}"),
-        ("memory", f"{format_bytes(plan.memory_bytes)} of {format_bytes(planned.budget_bytes)}, "
-                   f"{planned.thread_layout}"),
+        (
+            "memory",
+            f"{format_bytes(plan.memory_bytes)} of {format_bytes(planned.budget_bytes)}, {planned.thread_layout}",
+        ),
         ("disk", disk),
         ("read", format_bytes(guess.bytes_read)),
         ("written", format_bytes(guess.bytes_written)),
-        ("time", f"about {format_seconds(guess.seconds)}: updates {format_seconds(guess.seconds_update)}, meanwhile "
-                 f"reading {format_seconds(guess.seconds_read)} and writing {format_seconds(guess.seconds_write)}"),
-        ("storage", f"{machine.device.origin}: reads {format_rate(machine.device.read_bytes_per_second)}B/s, "
-                    f"writes {format_rate(machine.device.write_bytes_per_second)}B/s"),
+        (
+            "time",
+            f"about {format_seconds(guess.seconds)}: updates {format_seconds(guess.seconds_update)}, meanwhile "
+            f"reading {format_seconds(guess.seconds_read)} and writing {format_seconds(guess.seconds_write)}",
+        ),
+        (
+            "storage",
+            f"{machine.device.origin}: reads {format_rate(machine.device.read_bytes_per_second)}B/s, "
+            f"writes {format_rate(machine.device.write_bytes_per_second)}B/s",
+        ),
     ]
     head = f"{problem.stencil} {nx} x {ny} x {nz} {problem.dtype}, {problem.steps} steps, boundary {problem.boundary}"
     return "\n".join([head, *(f"  {name:<9}{text}" for name, text in rows)])

@@ -133,9 +133,7 @@ class SkewedBlock:
         return max(0, min(self.cut.extent, place))
 
 
-def cut_axis(
-    extent: int, first: int, reach: int, levels: int, size: int, group: int = 1, lead: int = 0
-) -> SkewedCut:
+def cut_axis(extent: int, first: int, reach: int, levels: int, size: int, group: int = 1, lead: int = 0) -> SkewedCut:
     """Blocks of `size` cells each at level 1 (0: one block), the first one from cell `first` on.
 
     The first block has `lead` cells more. It has no fringe below, so with up to reach (levels - 1) of them its frame

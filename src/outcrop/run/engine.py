@@ -139,9 +139,7 @@ class Engine:
         files = [str(file) if isinstance(file, Path) else file for file in (*array_a, *array_b)]
         self._scratch_file = len(files)
         with scratch(plan.scratch_bytes) as more:
-            self._store = _core.Store(
-                [*files, *more], backend=io, direct=True, writable=True, scratch=len(more)
-            )
+            self._store = _core.Store([*files, *more], backend=io, direct=True, writable=True, scratch=len(more))
         self._executor = _core.make_executor(
             prepared.problem,
             plan.sizes,

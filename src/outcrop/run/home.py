@@ -1,8 +1,8 @@
 """What a run needs of the place that keeps it; a folder and a block device are such places.
 
-    read, store     the manifest, replaced as a whole or not at all
-    files           where the shards of an array are
-    hold            keep other processes from changing the run
+read, store     the manifest, replaced as a whole or not at all
+files           where the shards of an array are
+hold            keep other processes from changing the run
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`Simulation`: joins state on disk, initial values, engine, progress and report.
 
-    Simulation(...)    ──► everything checked, nothing made
-    sim["u"] = values  ──► directories and files made, values streamed in, generation 0 committed
-    sim.run(steps)     ──► prepare ─► Engine ─► per pass: run, commit ─► Report
-    sim["u"][z]        ──► planes of the committed generation, checksums tested
+Simulation(...)    ──► everything checked, nothing made
+sim["u"] = values  ──► directories and files made, values streamed in, generation 0 committed
+sim.run(steps)     ──► prepare ─► Engine ─► per pass: run, commit ─► Report
+sim["u"][z]        ──► planes of the committed generation, checksums tested
 """
 
 from __future__ import annotations

@@ -90,9 +90,7 @@ class State:
         current = 0 if manifest.in_place else 1 - manifest.current
         target_step = max(step, manifest.target_step)
         self._store(
-            replace(
-                manifest, phase=READY, step=step, target_step=target_step, generation=generation, current=current
-            )
+            replace(manifest, phase=READY, step=step, target_step=target_step, generation=generation, current=current)
         )
         self._home.tidy(self.manifest)
 

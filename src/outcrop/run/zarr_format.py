@@ -1,8 +1,8 @@
 """The Zarr v3 metadata and shard indices that make a run directory readable by any Zarr library.
 
-    run.oc/zarr.json          group, with the metadata of its one array inlined (readers need not list the folder)
-    run.oc/u/zarr.json        array: shards, inner chunk = one plane, codecs bytes (little) + crc32c, index at the end
-    run.oc/u/c/S/0/0          shard S
+run.oc/zarr.json          group, with the metadata of its one array inlined (readers need not list the folder)
+run.oc/u/zarr.json        array: shards, inner chunk = one plane, codecs bytes (little) + crc32c, index at the end
+run.oc/u/c/S/0/0          shard S
 """
 
 from __future__ import annotations

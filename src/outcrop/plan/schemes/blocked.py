@@ -47,9 +47,7 @@ SIZES = ("bt", "bx", "by", "bz", "slab", "diamond")
 WindowOf: TypeAlias = Callable[[Problem, int, Sizes], Window]
 
 
-def candidates(
-    window: WindowOf, problem: Problem, budget_bytes: int, given: GivenSizes = FREE
-) -> Iterable[Sizes]:
+def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
     """For numbers of levels worth trying: the numbers of blocks in y and z that fit the budget and move the least."""
     for levels in given.levels(problem, levels_worth_trying(problem.steps)):
         fitting: list[tuple[float, Sizes]] = []
@@ -107,9 +105,7 @@ def _share(extent: int, count: int) -> int:
     return 0 if count == 1 else -(-extent // count)
 
 
-def _largest_block_z(
-    problem: Problem, sizes: Sizes, budget_bytes: int, window: WindowOf, given: GivenSizes
-) -> int:
+def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: WindowOf, given: GivenSizes) -> int:
     """The size of the fewest equal blocks along z that fit, or the one `given`; 0 when none do."""
 
     def fits(block_z: int) -> bool:
