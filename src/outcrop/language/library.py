@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 from outcrop.errors import InputError
 from outcrop.language.program import Apply, Constant, Load, Scalar
-from outcrop.language.stencil import Field, Parameter, Stencil
+from outcrop.language.stencil import Stencil
+from outcrop.language.symbols import Field, Parameter
 
 _SIX = ((0, 0, -1), (0, 0, 1), (0, -1, 0), (0, 1, 0), (-1, 0, 0), (1, 0, 0))
 
@@ -75,11 +76,13 @@ def find_stencil(name: str) -> Stencil:
 
 def weights(stencil: Stencil, values: Mapping[str, float]) -> dict[tuple[int, int, int], float] | None:
     """The weight of each neighbour when the update is a fixed linear combination without constant term, else None."""
+    if len(stencil.fields) > 1 or len(stencil.stages) > 1 or stencil.signals:
+        return None
     scalars = stencil.scalars(values)
     parts: list[tuple[float, dict[tuple[int, int, int], float]]] = []  # constant, and weights by offset
-    for operation in stencil.program.operations:
+    for operation in stencil.stages[0].program.operations:
         match operation:
-            case Load(_, offset):
+            case Load(_, offset, 0):
                 parts.append((0.0, {offset: 1.0}))
             case Scalar(index):
                 parts.append((scalars[index], {}))
@@ -88,6 +91,9 @@ def weights(stencil: Stencil, values: Mapping[str, float]) -> dict[tuple[int, in
             case Apply("add", (i, j)):
                 (a, u), (b, v) = parts[i], parts[j]
                 parts.append((a + b, {k: u.get(k, 0.0) + v.get(k, 0.0) for k in {**u, **v}}))
+            case Apply("sub", (i, j)):
+                (a, u), (b, v) = parts[i], parts[j]
+                parts.append((a - b, {k: u.get(k, 0.0) - v.get(k, 0.0) for k in {**u, **v}}))
             case Apply("neg", (i,)):
                 a, u = parts[i]
                 parts.append((-a, {k: -w for k, w in u.items()}))
@@ -99,7 +105,7 @@ def weights(stencil: Stencil, values: Mapping[str, float]) -> dict[tuple[int, in
                 parts.append((a / b, {k: w / b for k, w in u.items()}))
             case _:
                 return None
-    constant, result = parts[-1]
+    constant, result = parts[stencil.stages[0].program.results[0]]
     return result if constant == 0 else None
 
 
