@@ -70,4 +70,4 @@ def sizes_for(draw: st.DrawFn, problem: Problem) -> Sizes:
 
 def schemes_for(problem: Problem) -> st.SearchStrategy[Scheme]:
     """Every scheme that can do the problem."""
-    return st.sampled_from([one for one in SCHEMES.values() if one.in_place or not problem.in_place])
+    return st.sampled_from([one for one in SCHEMES.values() if one.refusal(problem) is None])

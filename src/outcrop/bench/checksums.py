@@ -24,7 +24,7 @@ def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) ->
     arrays = [state.files(array) for array in (0, 1)]
 
     def seconds(checksum: bool) -> float:
-        with Engine(prepared, arrays[0], arrays[1], state.layout, checksum=checksum, scratch=state.scratch) as engine:
+        with Engine(prepared, arrays[:1], arrays[1:], [], state.layout, checksum=checksum, scratch=state.scratch) as engine:
             start = time.perf_counter()
             engine.run_pass(0, state.manifest.current)
             return time.perf_counter() - start

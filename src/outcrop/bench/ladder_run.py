@@ -100,7 +100,7 @@ def _stored(job: Job, column: Column) -> _Done:
     state = open_state(simulation.directory)
     with (
         state.locked(),
-        Engine(prepared, state.files(0), state.files(1), state.layout, io, scratch=state.scratch) as engine,
+        Engine(prepared, [state.files(0)], [state.files(1)], [], state.layout, io, scratch=state.scratch) as engine,
     ):
         runner, before = PassRunner(engine, state, prepared.plan), moved()
         runner.run(make_progress("none", len(prepared.plan.passes), 0, job.steps, 1))
@@ -117,7 +117,7 @@ def _swapped(job: Job, column: Column) -> _Done:
     prepared = _simulation(job, column).plan(job.steps)
     layout = make_layout(job.shape, DTYPE)
     array = [Region("array in memory", 0, layout.array_bytes)]
-    with Engine(prepared, array, array, layout, "memory", scratch=_memory_scratch, lock=True) as engine:
+    with Engine(prepared, [array], [array], [], layout, "memory", scratch=_memory_scratch, lock=True) as engine:
         arrays = [Planes(engine.store, layout, first_file=number) for number in (0, 1)]
         arrays[0].fill(lambda z0, z1: smooth_planes(z0, z1, job.shape))
         before, start = moved(), time.perf_counter()
@@ -136,7 +136,7 @@ def _one_layer(job: Job, column: Column) -> _Done:
         memory = ArrayMemory.plain(plan.window.bytes)
     else:
         memory = ArrayMemory.mapped(Path(job.directory) / "arrays", plan.window.bytes)
-    run = OneLayerRun(plan, prepared.kernel.address, prepared.scalars, prepared.machine.threads, memory)
+    run = OneLayerRun(plan, prepared.kernel.calls, prepared.scalars.of_steps(0, 0), prepared.machine.threads, memory)
     run.fill(lambda z0, z1: smooth_planes(z0, z1, job.shape), CHUNK_PLANES)
     before, start = moved(), time.perf_counter()
     for index in range(len(plan.passes)):

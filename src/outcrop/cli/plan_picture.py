@@ -41,7 +41,7 @@ def draw(planned: Planned, output: Path) -> None:
         title=f"{plan.scheme}: slabs of {one.slab} planes; levels in a pass: {one.levels}, passes: {len(plan.passes)}",
     )
 
-    rows = 2 * problem.skew * sizes.diamond if sizes.diamond else sizes.sweep_rows
+    rows = 2 * problem.skew_y * sizes.diamond if sizes.diamond else sizes.sweep_rows
     levels = min(one.levels, TILES_SHOWN * max(1, sizes.diamond))
     _patches(tiles, tile_patches(problem, sizes, levels))
     tiles.set(

@@ -13,18 +13,18 @@ from numpy.typing import DTypeLike
 
 from outcrop import _core
 from outcrop.errors import InputError
+from outcrop.language.boundary import Boundary
 from outcrop.language.library import find_stencil
 from outcrop.language.stencil import Stencil
 from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.planner import find_scheme
 from outcrop.plan.problem import Problem
+from outcrop.run.dependencies import field_plans, stage_plans
 from outcrop.run.layout import PlaneLayout
 from outcrop.run.manifest import Settings
 from outcrop.tiers import discover
 from outcrop.tiers.topology import BINDS, lay_out
 from outcrop.units import parse_bytes
-
-BOUNDARIES = ("fixed",)
 
 FOR_TESTS = "memory"
 """A storage backend that has no files: nothing a run could live on."""
@@ -65,13 +65,6 @@ def as_dtype_name(dtype: DTypeLike) -> str:
         return np.dtype(dtype).name
     except TypeError:
         return str(dtype)
-
-
-def as_boundary(boundary: object) -> str:
-    """One of BOUNDARIES."""
-    if boundary not in BOUNDARIES:
-        raise InputError(f"boundary {boundary!r} is not available; there is {', '.join(BOUNDARIES)}")
-    return str(boundary)
 
 
 def as_directories(directory: object) -> list[Path]:
@@ -131,7 +124,7 @@ def as_settings(
     return Settings(budget_bytes, count, scheme, io, bind, as_sizes(sizes).to_dict())
 
 
-def as_problem(stencil: Stencil, layout: PlaneLayout, steps: int, boundary: str, in_place: bool) -> Problem:
+def as_problem(stencil: Stencil, layout: PlaneLayout, steps: int, boundary: Boundary, in_place: bool) -> Problem:
     """What is to be computed, in the numbers that planning needs."""
     return Problem(
         stencil=stencil.name,
@@ -142,6 +135,8 @@ def as_problem(stencil: Stencil, layout: PlaneLayout, steps: int, boundary: str,
         pitch_bytes=layout.pitch_bytes,
         plane_bytes=layout.plane_bytes,
         record_bytes=layout.record_bytes,
-        boundary=boundary,
+        sides=boundary.sides,
         in_place=in_place,
+        fields=field_plans(stencil),
+        updates=stage_plans(stencil),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from outcrop.errors import InputError
+from outcrop.language.boundary import as_boundary
 from outcrop.language.stencil import Stencil
 from outcrop.plan.declared import DeclaredMachine
 from outcrop.plan.planned import Planned
@@ -44,7 +45,7 @@ def plan_elsewhere(
     budget_bytes = budget_within(declared, memory)
     layout = make_layout(arguments.as_shape(shape), arguments.as_dtype_name(dtype))
     steps = arguments.as_whole_number(steps, "steps")
-    problem = arguments.as_problem(stencil, layout, steps, arguments.as_boundary(boundary), in_place)
+    problem = arguments.as_problem(stencil, layout, steps, as_boundary(boundary), in_place)
     machine, rate, given = declared.machine(count), declared.update_rate(problem, count), arguments.as_sizes(sizes)
     choice = choose(problem, machine, budget_bytes, scheme, rate, given)
     return Planned(problem, machine, budget_bytes, given, choice.plan, choice.considered)

@@ -68,7 +68,11 @@ class _Run:
         """One stage."""
         stage = self.stencil.stages[number]
         scalars = (*self.parameters, *(self.signals[name][step] for name in self.stencil.signals))
-        results = self._compute(stage.program, scalars)
+
+        def load(operation: Load) -> Cells:
+            return self._shifted((self.newest, self.previous)[operation.age][operation.field], operation.offset)
+
+        results = evaluate(stage.program, scalars, self.newest[0].dtype.type, load)
         for field, result in zip(stage.targets, results, strict=True):
             updated = self.newest[field].copy()
             updated[self.inner] = result
@@ -82,33 +86,35 @@ class _Run:
                 found[name + PREVIOUS] = previous
         return found
 
-    def _compute(self, program: Program, scalars: Sequence[float]) -> list[Any]:
-        """The results for all cells that are not rim."""
-        dtype = self.newest[0].dtype.type
-        found: list[Any] = []  # arrays, and NumPy scalars of the same dtype
-        with np.errstate(all="ignore"):
-            for operation in program.operations:
-                match operation:
-                    case Load(field, offset, age):
-                        found.append(self._shifted((self.newest, self.previous)[age][field], offset))
-                    case Scalar(index):
-                        found.append(dtype(scalars[index]))
-                    case Constant(value):
-                        found.append(dtype(value))
-                    case Apply(operator, operands):
-                        found.append(_OPERATORS[operator](*(found[i] for i in operands)))
-        return [found[place] for place in program.results]
-
     def _shifted(self, array: Cells, offset: tuple[int, int, int]) -> Cells:
         indices = (
-            _seen_from(np.arange(inner.start, inner.stop) + step, extent, sides)
+            seen_from(np.arange(inner.start, inner.stop) + step, extent, sides)
             for inner, step, extent, sides in zip(self.inner, offset, array.shape, self.boundary.sides, strict=True)
         )
         cells: Cells = array[np.ix_(*indices)]
         return cells
 
 
-def _seen_from(index: NDArray[np.intp], extent: int, sides: tuple[Side, Side]) -> NDArray[np.intp]:
+def evaluate(
+    program: Program, scalars: Sequence[float], dtype: type[np.floating], load: Callable[[Load], Cells]
+) -> list[Any]:
+    """The results of a program: arrays like those of `load`, or one number of `dtype` where they depend on no cell."""
+    found: list[Any] = []
+    with np.errstate(all="ignore"):
+        for operation in program.operations:
+            match operation:
+                case Load():
+                    found.append(load(operation))
+                case Scalar(index):
+                    found.append(dtype(scalars[index]))
+                case Constant(value):
+                    found.append(dtype(value))
+                case Apply(operator, operands):
+                    found.append(_OPERATORS[operator](*(found[i] for i in operands)))
+    return [found[place] for place in program.results]
+
+
+def seen_from(index: NDArray[np.intp], extent: int, sides: tuple[Side, Side]) -> NDArray[np.intp]:
     """Where the values of cells beyond the grid are found."""
     if sides[0] == "periodic":
         return index % extent

@@ -18,6 +18,7 @@ from pathlib import Path
 from numpy.typing import DTypeLike
 
 from outcrop.errors import InputError
+from outcrop.language.boundary import as_boundary
 from outcrop.language.library import stability
 from outcrop.language.stencil import Stencil
 from outcrop.plan.planner import require_budget
@@ -85,7 +86,7 @@ class Simulation:
             field_name=stencil.fields[0].name,
             shape=layout.shape,
             dtype=layout.dtype,
-            boundary=arguments.as_boundary(boundary),
+            boundary=str(as_boundary(boundary)),
             directories=tuple(str(path.absolute()) for path in directories),
             shard_planes=stripe_planes(layout.shape, layout.dtype, len(directories)),
             in_place=in_place,
@@ -176,11 +177,11 @@ class Simulation:
             state.require_whole()
             first_step = state.manifest.step
             state.change(target_step=first_step + steps, settings=self._manifest.settings)
-            first, second = state.files(0), state.files(1)
+            first, second = [state.files(0)], [state.files(1)]
             if state.manifest.in_place:
                 second = []
             io = self._manifest.settings.io
-            with Engine(prepared, first, second, state.layout, io, scratch=state.scratch) as engine:
+            with Engine(prepared, first, second, [], state.layout, io, scratch=state.scratch) as engine:
                 runner = PassRunner(engine, state, prepared.plan)
                 seconds_setup = time.perf_counter() - start
                 cells = _cells_updated(prepared.problem)
@@ -225,7 +226,7 @@ class Simulation:
 
     def _problem(self, steps: int) -> Problem:
         manifest = self._manifest
-        return arguments.as_problem(self.stencil, manifest.layout, steps, manifest.boundary, manifest.in_place)
+        return arguments.as_problem(self.stencil, manifest.layout, steps, as_boundary(manifest.boundary), manifest.in_place)
 
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
         steps = arguments.as_whole_number(steps, "steps")
