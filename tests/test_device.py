@@ -84,8 +84,8 @@ def test_a_run_on_devices_has_the_bits_and_bytes_of_one_in_directories(tmp_path:
     assert oc.open(devices[0]).step == 14
     np.testing.assert_array_equal(oc.open(devices[0])["u"][:], oc.open(folders[0])["u"][:])
     on_device, in_folder = open_state(devices[0]), open_state(folders[0])
-    for array in (0, 1):
-        for region, file in zip(on_device.files(array), in_folder.files(array), strict=True):
+    for turn in (0, 1):
+        for region, file in zip(on_device.files_of("u", turn), in_folder.files_of("u", turn), strict=True):
             content = Path(region.path).read_bytes()[region.begin : region.begin + region.size]
             assert content == Path(file).read_bytes()
 
@@ -99,13 +99,14 @@ def test_regions_are_apart_aligned_and_behind_the_header(devices: int, in_place:
     seen = set()
     for index in range(devices):
         end = HEADER_BYTES
-        for (array, shard), region in regions(manifest, index, "x").items():
+        for (name, turn, shard), region in regions(manifest, index, "x").items():
             assert region.begin >= end and region.begin % 4096 == 0
             assert region.size == manifest.layout.shard_bytes(shard)
             end = region.begin + region.size
-            seen.add((array, shard))
+            seen.add((name, turn, shard))
         assert end <= needed_bytes(manifest, index) < end + 4096
-    assert seen == {(array, shard) for array in range(manifest.arrays) for shard in range(manifest.layout.shards)}
+    shards = range(manifest.layout.shards)
+    assert seen == {(entry.name, turn, shard) for entry, turn in manifest.copies for shard in shards}
 
 
 def test_a_torn_commit_leaves_the_manifest_before_it(tmp_path: Path) -> None:
