@@ -23,8 +23,8 @@ SHAPE = (11, 6, 5)
 def make_state(where: Path, shard_planes: int = 4, shape: tuple[int, int, int] = SHAPE) -> State:
     with created_state(
         [where],
-        Manifest("1", {"name": "heat7"}, {}, (ArrayEntry("u", False),), shape, "float32", "fixed", (str(where),), shard_planes, False,
-                 Settings(1 << 20, 1)),
+        Manifest("1", {"name": "heat7"}, {}, (ArrayEntry("u", False),), shape, "float32", "fixed", (str(where),),
+                 shard_planes, False, Settings(1 << 20, 1)),
     ) as state:  # fmt: skip
         return state
 

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from outcrop.language.boundary import FIXED
 from outcrop.language.library import heat7
 from outcrop.plan.blk_tune import BlkTune, blk_tune
 from outcrop.plan.declared import DeclaredMachine
@@ -103,7 +104,7 @@ def bench(directory: Path, small: bool) -> dict[str, Any]:
 
 def table2_problem(one: Published) -> Problem:
     """A problem of Table II."""
-    return as_problem(heat7(), make_layout(one.shape, "float64"), STEPS, "fixed", in_place=False)
+    return as_problem(heat7(), make_layout(one.shape, "float64"), STEPS, FIXED, in_place=False)
 
 
 def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredMachine) -> Iterator[Traffic]:

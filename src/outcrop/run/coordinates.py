@@ -24,7 +24,8 @@ class Coordinates:
 
     def along(self, axis: int, cells: int) -> NDArray[np.float64]:
         """The coordinates of all cells along an axis."""
-        return self.origin[axis] + np.arange(cells) * self.spacing[axis]
+        places: NDArray[np.float64] = self.origin[axis] + np.arange(cells, dtype=np.float64) * self.spacing[axis]
+        return places
 
 
 Numbers = float | Sequence[float] | None

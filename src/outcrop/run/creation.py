@@ -136,7 +136,7 @@ def _make_files(directories: list[Path], manifest: Manifest) -> None:
 
 def _make_shards(directories: list[Path], manifest: Manifest, name: str) -> set[Path]:
     """Make the shards of one copy of an array, and links where they lie elsewhere; the folders that hold them."""
-    layout, folders = manifest.layout, set()
+    layout, folders = manifest.layout, set[Path]()
     for shard in range(layout.shards):
         file = shard_name(shard, len(manifest.shape))
         link, place = directories[0] / name / file, directories[shard % len(directories)] / name / file

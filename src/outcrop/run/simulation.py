@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ from outcrop.run.progress import KINDS, make_progress
 from outcrop.run.report import Predicted, Report, peak_memory_bytes
 from outcrop.run.signal_values import decode_signals, encode_signals, require_steps
 from outcrop.run.state import State, open_state
-from outcrop.run.values import assign, complete, missing_fields, require_fields
+from outcrop.run.values import assign, complete, require_fields
 
 
 class Simulation:
@@ -138,10 +138,9 @@ class Simulation:
         """Where cells are in space, if that was said."""
         return self._manifest.coordinates
 
-    @property
-    def missing_fields(self) -> list[str]:
-        """Fields that are only read and still wait for their values."""
-        return missing_fields(self._state.manifest if self._state else self._manifest)
+    def require_fields(self, given: Iterable[str] = ()) -> None:
+        """Raise InputError when a field that is only read has no values, neither now nor among those `given`."""
+        require_fields(self._state.manifest if self._state else self._manifest, given)
 
     @property
     def memory_bytes(self) -> int:
@@ -217,7 +216,7 @@ class Simulation:
         if progress not in KINDS:
             raise InputError(f"progress {progress!r} is unknown; there are {', '.join(KINDS)}")
         start = time.perf_counter()
-        require_fields(self._state.manifest if self._state else self._manifest)
+        self.require_fields()
         prepared = self.prepare(steps)
         steps = prepared.problem.steps
         if self._state is None or not self._state.has_values:

@@ -26,14 +26,9 @@ PlaneSource: TypeAlias = Callable[[int, int], np.ndarray[Any, Any]]
 """Planes z0 <= z < z1 on the three axes inside, shape (z1 - z0, ny, nx)."""
 
 
-def missing_fields(manifest: Manifest, given: Iterable[str] = ()) -> list[str]:
-    """Fields that are only read and have no values, neither now nor among those `given`."""
-    return [entry.name for entry in manifest.static if entry.name not in {*manifest.filled, *given}]
-
-
 def require_fields(manifest: Manifest, given: Iterable[str] = ()) -> None:
-    """Raise InputError, with the remedy, when fields that are only read have no values."""
-    if missing := missing_fields(manifest, given):
+    """Raise InputError, with the remedy, when fields that are only read have no values, nor are among those `given`."""
+    if missing := [entry.name for entry in manifest.static if entry.name not in {*manifest.filled, *given}]:
         names = " and ".join(missing)
         raise InputError(
             f"{manifest.stencil.get('name', 'this run')} reads {names}, which "
