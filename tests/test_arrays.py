@@ -119,9 +119,7 @@ def test_files_are_listed_array_by_array(tmp_path: Path) -> None:
     shards = state.layout.shards
     assert shards > 1 and [len(files) for files in state.files(0)] == [shards] * 3
     assert state.current_files() == state.files(0) and state.target_files() == state.files(1)
-    assert [[str(file).split("/")[-5] for file in files][0] for files in state.files(1)] == [
-        f".{name}.1" for name in STATE
-    ]
+    assert [Path(str(files[0])).parts[-5] for files in state.files(1)] == [f".{name}.1" for name in STATE]
     assert state.static_files() == [state.files_of("m", 0)] == [state.files_of("m", 1)]
     assert state.current_files_of("v") == state.files(0)[2]
     with pytest.raises(InputError, match=r"no field 'q'; there are: u, u.previous, v, m"):
@@ -310,7 +308,7 @@ with state.locked():
 def test_killed_at_any_moment_all_arrays_are_at_the_same_step(tmp_path: Path) -> None:
     """SIGKILL between any two arrays' writes: each commit is of the whole state."""
     where, chance = tmp_path / "run.oc", random.Random(3)
-    simulation, start = make_run(where)
+    _, start = make_run(where)
     step = 0
     for _ in range(6):
         with subprocess.Popen([sys.executable, "-c", WORK, str(where)], stdout=subprocess.PIPE) as process:

@@ -56,7 +56,9 @@ def test_indexing_is_numpy_s_on_fewer_axes(tmp_path: Path, shape: tuple[int, ...
     values = random_values(shape)
     view = make_run(tmp_path / "run.oc", shape, values)["u"]
     some = [0, -1, ..., slice(None), slice(3, 9), slice(None, None, -3), slice(12, 2, -4), slice(9, 3)]
-    both = [(4, 5), (slice(2, 4), 3), (..., 2), (2, ...), (slice(None), slice(None, None, -2))] if len(shape) == 2 else []
+    both = (
+        [(4, 5), (slice(2, 4), 3), (..., 2), (2, ...), (slice(None), slice(None, None, -2))] if len(shape) == 2 else []
+    )
     for index in [*some, *both]:
         assert np.array_equal(view[index], values[index]), index
         assert np.shape(view[index]) == np.shape(values[index]), index
