@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import InputError
-from outcrop.language.stencil import Stencil
+
+if TYPE_CHECKING:
+    from outcrop.language.stencil import Stencil
 
 _STORED = np.dtype("<f8")
 
