@@ -8,6 +8,7 @@ import pytest
 import zarr
 
 from outcrop.errors import CorruptionError, InputError
+from outcrop.run.arrays import ArrayEntry
 from outcrop.run.creation import created_state
 from outcrop.run.initial import checked_planes, make_source, parse_source, scan_finite
 from outcrop.run.layout import make_layout
@@ -22,8 +23,8 @@ SHAPE = (11, 6, 5)
 def make_state(where: Path, shard_planes: int = 4, shape: tuple[int, int, int] = SHAPE) -> State:
     with created_state(
         [where],
-        Manifest("1", {"name": "heat7"}, {}, "u", shape, "float32", "fixed", (str(where),), shard_planes, False,
-                 Settings(1 << 20, 1)),
+        Manifest("1", {"name": "heat7"}, {}, (ArrayEntry("u", False),), shape, "float32", "fixed", (str(where),),
+                 shard_planes, False, Settings(1 << 20, 1)),
     ) as state:  # fmt: skip
         return state
 
@@ -87,7 +88,7 @@ def test_zarr_groups_need_one_array_or_its_name(tmp_path: Path) -> None:
 def test_a_run_can_start_from_the_result_of_another(tmp_path: Path) -> None:
     values = np.random.default_rng(0).random(SHAPE, dtype=np.float32)
     state = make_state(tmp_path / "run.oc")
-    with Planes(state.target_files(), state.layout, writable=True) as planes:
+    with Planes(state.target_files()[0], state.layout, writable=True) as planes:
         planes.fill(make_source(values, SHAPE).planes)
         planes.flush()
     state.commit(0)
@@ -199,7 +200,7 @@ def test_planes_come_back_as_they_were_written(tmp_path: Path, shard_planes: int
     """Across the borders of shards and groups, for small planes and for some larger than a group."""
     values = np.random.default_rng(1).random(shape, dtype=np.float32)
     state = make_state(tmp_path / "run.oc", shard_planes, shape)
-    with Planes(state.files(0), state.layout, writable=True) as planes:
+    with Planes(state.files_of("u", 0), state.layout, writable=True) as planes:
         planes.fill(lambda z0, z1: values[z0:z1])
         planes.fill(lambda z0, z1: values[z0:z1] + 1, 3, 6)
         for z0, z1 in [(0, 11), (0, 3), (6, 11), (8, 9)]:
@@ -213,15 +214,15 @@ def test_a_flipped_bit_anywhere_in_a_plane_is_named(tmp_path: Path, place: int) 
     layout = make_layout(SHAPE, "float32", 4)
     assert layout.plane_bytes == 6 * 64
     state = make_state(tmp_path / "run.oc")
-    with Planes(state.files(0), layout, writable=True) as planes:
+    with Planes(state.files_of("u", 0), layout, writable=True) as planes:
         planes.fill(make_source(1.5, SHAPE).planes)
     shard, offset = layout.locate(6)
-    with open(state.files(0)[shard], "r+b") as file:
+    with open(state.files_of("u", 0)[shard], "r+b") as file:
         file.seek(offset + place)
         byte = file.read(1)[0]
         file.seek(offset + place)
         file.write(bytes([byte ^ 0x10]))
-    with Planes(state.files(0), layout) as planes:
+    with Planes(state.files_of("u", 0), layout) as planes:
         planes.read(0, 6)
         planes.read(7, 11)
         with pytest.raises(CorruptionError, match=rf"plane 6 is damaged.*c/1/0/0.*offset {offset}"):

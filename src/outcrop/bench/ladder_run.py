@@ -98,9 +98,10 @@ def _stored(job: Job, column: Column) -> _Done:
     simulation = _simulation(job, column, io)
     simulation[FIELD] = lambda z0, z1: smooth_planes(z0, z1, job.shape)
     state = open_state(simulation.directory)
+    arrays = state.files(0), state.files(1), state.static_files()
     with (
         state.locked(),
-        Engine(prepared, [state.files(0)], [state.files(1)], [], state.layout, io, scratch=state.scratch) as engine,
+        Engine(prepared, *arrays, state.layout, io, scratch=state.scratch) as engine,
     ):
         runner, before = PassRunner(engine, state, prepared.plan), moved()
         runner.run(make_progress("none", len(prepared.plan.passes), 0, job.steps, 1))
@@ -108,7 +109,7 @@ def _stored(job: Job, column: Column) -> _Done:
         counters = asdict(engine.sample())
         counters["seconds_commit"] += runner.seconds_commit
         name = engine.io
-    digest = _digest(job, Planes(state.current_files(), state.layout, io=io).read)
+    digest = _digest(job, Planes(state.current_files_of(FIELD), state.layout, io=io).read)
     return _Done(prepared.plan, runner.seconds, counters, name, after - before, digest)
 
 

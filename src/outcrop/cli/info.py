@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outcrop.units import format_bytes
 
+if TYPE_CHECKING:
+    from outcrop.run.arrays import ArrayEntry
+    from outcrop.run.manifest import Manifest
+
 
 def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")]) -> None:
-    """Say what WHERE holds: grid, stencil, parameters, step."""
+    """Say what WHERE holds: grid, stencil, parameters, fields, step."""
+    from outcrop.language.boundary import as_boundary
+    from outcrop.run.axes import NAMES, boundary_text
     from outcrop.run.homes import find_home
     from outcrop.run.manifest import IN_FLIGHT, NEW
+    from outcrop.run.signal_values import decode_signals
 
     home = find_home(where)
     run = home.read()
-    nz, ny, nx = run.shape
     if run.phase == NEW:
         state = "no values yet"
     elif home.is_held():
@@ -29,19 +35,32 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
     else:
         state = f"step {run.step}, finished"
     chosen = ", ".join(f"{name} = {value:g}" for name, value in run.parameters.items())
+    boundary = boundary_text(as_boundary(run.boundary), len(run.shape))
+    size, axes = " x ".join(map(str, reversed(run.shape))), ", ".join(reversed(NAMES[len(run.shape)]))
     rows = [
-        ("stencil", f"{run.stencil.get('name', '?')}{f' with {chosen}' if chosen else ''}, boundary {run.boundary}"),
-        ("grid", f"{nx} x {ny} x {nz} cells (x, y, z), {run.dtype}"),
+        ("stencil", f"{run.stencil.get('name', '?')}{f' with {chosen}' if chosen else ''}, boundary {boundary}"),
+        ("grid", f"{size} cells ({axes}), {run.dtype}"),
+        ("fields", ", ".join(_described(entry, run) for entry in run.arrays)),
         ("state", f"{state} (generation {run.generation})"),
         (
             "disk",
-            f"{format_bytes(run.arrays * run.layout.array_bytes)}, {run.arrays} array{'s' * (run.arrays - 1)}, "
+            f"{format_bytes(len(run.copies) * run.layout.array_bytes)}, "
+            f"{len(run.copies)} array{'s' * (len(run.copies) > 1)}, "
             f"{run.layout.shards} shard{'s' * (run.layout.shards > 1)} each",
         ),
         ("memory", f"{format_bytes(run.settings.memory_bytes)}, {run.settings.threads} threads"),
     ]
     if run.settings.sizes:
         rows.append(("given", str(run.settings.given)))
+    if run.signals:
+        steps = ", ".join(f"{name} ({len(values)} steps)" for name, values in decode_signals(run.signals).items())
+        rows.append(("signals", steps))
     if len(run.directories) > 1:
         rows.append(("over", ", ".join(run.directories)))
     print("\n".join([str(where), *(f"  {name:<9}{text}" for name, text in rows)]))
+
+
+def _described(entry: ArrayEntry, run: Manifest) -> str:
+    notes = ["only read"] if entry.is_static else []
+    notes += [] if entry.name in run.filled else ["no values yet"]
+    return f"{entry.name} ({', '.join(notes)})" if notes else entry.name

@@ -29,7 +29,7 @@ def plan(
     scheme: options.SchemeName = "auto",
     io: options.Io = "auto",
     parameters: options.Parameters = None,
-    initial: options.Initial = "zeros",
+    initial: options.Initial = None,
     boundary: options.Boundary = "fixed",
     in_place: options.InPlace = False,
     check_finite: options.CheckFinite = False,
@@ -56,7 +56,7 @@ def plan(
     options.check_output(draw, "--draw")
     request = options.Request(
         stencil, size, steps, directory or [], memory or "1GiB", dtype, threads, scheme, io,
-        parameters or [], initial, boundary, in_place, check_finite, force=True, raw_device=raw_device, bind=bind,
+        parameters or [], initial or [], boundary, in_place, check_finite, force=True, raw_device=raw_device, bind=bind,
         sizes=options.given_sizes(bt=bt, bx=bx, by=by, bz=bz, slab=slab, diamond=diamond),
     )  # fmt: skip
     if machine is not None:
@@ -89,6 +89,7 @@ def plan(
 
 def elsewhere(request: options.Request, name: str, memory: str | None) -> Planned:
     """The plan for the machine that the file `name` declares. Raises InputError for options about this machine."""
+    from outcrop.run.arguments import as_stencil
     from outcrop.run.elsewhere import budget_within, plan_elsewhere
     from outcrop.run.initial import cache_within
     from outcrop.tiers.machine_file import load_machine
@@ -103,9 +104,10 @@ def elsewhere(request: options.Request, name: str, memory: str | None) -> Planne
         if is_given:
             raise InputError(f"{option} is about this machine, --machine {name} about another; leave one of them out")
     declared = load_machine(name)
-    source = options.initial_values(request, cache_within(budget_within(declared, memory)))
+    stencil = as_stencil(request.stencil)
+    shape, _ = options.grid_and_values(request, stencil, cache_within(budget_within(declared, memory)))
     return plan_elsewhere(
-        declared, request.stencil, source.shape, request.steps, request.dtype, memory, request.threads, request.scheme,
+        declared, stencil, shape, request.steps, request.dtype, memory, request.threads, request.scheme,
         request.boundary, options.parse_parameters(request.parameters), request.in_place, request.sizes,
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ def run(
     scheme: options.SchemeName = "auto",
     io: options.Io = "auto",
     parameters: options.Parameters = None,
-    initial: options.Initial = "zeros",
+    initial: options.Initial = None,
     boundary: options.Boundary = "fixed",
     in_place: options.InPlace = False,
     check_finite: options.CheckFinite = False,
@@ -38,23 +38,26 @@ def run(
     from outcrop.run.progress import stage
 
     options.check_output(json, "--json")
-    simulation, source = options.make_simulation(
+    simulation, sources = options.make_simulation(
         options.Request(
-            stencil, size, steps, directory, memory, dtype, threads, scheme, io, parameters or [], initial, boundary,
-            in_place, check_finite, force, raw_device, bind,
+            stencil, size, steps, directory, memory, dtype, threads, scheme, io, parameters or [], initial or [],
+            boundary, in_place, check_finite, force, raw_device, bind,
             sizes=options.given_sizes(bt=bt, bx=bx, by=by, bz=bz, slab=slab, diamond=diamond),
         )
     )  # fmt: skip
+    simulation.require_fields(sources)
     progress = "none" if quiet else "lines"
+    names = ", ".join(source.name for source in sources.values())
     with stage("compiling the kernel and measuring this machine", progress):
         prepared = simulation.prepare(steps)
     if check_finite:
-        with stage(f"checking {source.name}", progress):
-            scan_finite(source, dtype)
+        with stage(f"checking {names}", progress):
+            for source in sources.values():
+                scan_finite(source, dtype)
     if not quiet:
         print(describe(prepared), flush=True)
-    with stage(f"writing initial values ({source.name})", progress):
-        simulation["u"] = source
+    with stage(f"writing initial values ({names})", progress):
+        simulation.assign(sources)
     report = simulation.run(steps, progress)
     if json is not None:
         report.save(json)

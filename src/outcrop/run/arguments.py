@@ -13,12 +13,13 @@ from numpy.typing import DTypeLike
 
 from outcrop import _core
 from outcrop.errors import InputError
-from outcrop.language.boundary import Boundary
+from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.language.library import find_stencil
 from outcrop.language.stencil import Stencil
 from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.planner import find_scheme
 from outcrop.plan.problem import Problem
+from outcrop.run.axes import Shape, axes_text, boundary_on_grid
 from outcrop.run.dependencies import field_plans, stage_plans
 from outcrop.run.layout import PlaneLayout
 from outcrop.run.manifest import Settings
@@ -50,13 +51,12 @@ def as_whole_number(value: object, name: str) -> int:
     return count
 
 
-def as_shape(shape: object) -> tuple[int, int, int]:
-    """Three whole numbers (nz, ny, nx)."""
+def as_shape(shape: object, stencil: Stencil) -> Shape:
+    """As many whole numbers as the stencil has axes: (nz, ny, nx), (ny, nx) or (nx,)."""
     sizes = list(shape) if isinstance(shape, Iterable) else [shape]
-    if len(sizes) != 3:
-        raise InputError(f"shape {shape!r} must have three sizes (nz, ny, nx)")
-    nz, ny, nx = (as_whole_number(size, f"shape {tuple(sizes)!r}: size") for size in sizes)
-    return nz, ny, nx
+    if len(sizes) != stencil.ndim:
+        raise InputError(f"shape {shape!r}: {stencil.name} is for grids of {axes_text(stencil.ndim)}")
+    return tuple(as_whole_number(size, f"shape {tuple(sizes)!r}: size") for size in sizes)
 
 
 def as_dtype_name(dtype: DTypeLike) -> str:
@@ -65,6 +65,11 @@ def as_dtype_name(dtype: DTypeLike) -> str:
         return np.dtype(dtype).name
     except TypeError:
         return str(dtype)
+
+
+def as_grid_boundary(boundary: object, stencil: Stencil) -> Boundary:
+    """The sides on the three axes inside, from a word, text, sides by axis of the stencil's own axes, or a Boundary."""
+    return boundary_on_grid(as_boundary(boundary), stencil.ndim)
 
 
 def as_directories(directory: object) -> list[Path]:

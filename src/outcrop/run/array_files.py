@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ PIECE_BYTES = 4 << 20
 
 
 def npy_source(path: Path, cache_bytes: int = CACHE_BYTES) -> Source:
-    """A three-dimensional .npy file of a real dtype, read in pieces and not left in the page cache."""
+    """A .npy file of one to three axes and a real dtype, read in pieces and not left in the page cache."""
     try:
         with open(path, "rb") as file:
             version = np.lib.format.read_magic(file)
@@ -34,7 +35,7 @@ def npy_source(path: Path, cache_bytes: int = CACHE_BYTES) -> Source:
         raise InputError(f"{path} is cut short: {size} bytes for shape {shape} of {dtype}")
     if fortran:
         return chunked_source(str(path), _FortranFile(path, start, solid, dtype), cache_bytes)
-    plane_cells = solid[1] * solid[2]
+    plane_cells = math.prod(solid[1:])
 
     def planes(z0: int, z1: int) -> Array:
         block = _read_cells(path, start, dtype, z0 * plane_cells, (z1 - z0) * plane_cells)
@@ -73,15 +74,15 @@ class _FortranFile:
 
     def __getitem__(self, wanted: slice) -> Array:
         """Planes of a slice of z."""
-        nz, ny, nx = self.shape
+        nz, across = self.shape[0], math.prod(self.shape[1:])
         count = len(range(nz)[wanted])
-        columns = np.empty((nx * ny, count), self.dtype)
+        columns = np.empty((across, count), self.dtype)
         group = max(1, PIECE_BYTES // (nz * self.dtype.itemsize))
-        for first in range(0, nx * ny, group):
+        for first in range(0, across, group):
             target = columns[first : first + group]
             cells = _read_cells(self._path, self._start, self.dtype, first * nz, len(target) * nz)
             target[:] = cells.reshape(-1, nz)[:, wanted]
-        return columns.reshape(nx, ny, count).transpose(2, 1, 0)
+        return columns.reshape(*reversed(self.shape[1:]), count).transpose()
 
 
 def _read_cells(path: Path, start: int, dtype: np.dtype[Any], first: int, count: int) -> Array:

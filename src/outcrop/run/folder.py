@@ -1,4 +1,4 @@
-"""A run in a directory: its manifest, its lock, its shards, and the link to the current array."""
+"""A run in a directory: its manifest, its lock, its shards, and the links to the current arrays."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from outcrop.errors import InputError, StorageError
+from outcrop.run.arrays import ArrayEntry
 from outcrop.run.directory import array_folder
 from outcrop.run.home import Home, release
 from outcrop.run.manifest import MANIFEST, Manifest, read_manifest
@@ -18,7 +19,8 @@ from outcrop.run.zarr_format import shard_name
 
 
 class Folder(Home):
-    """See Home. The manifest is a file, replaced by renaming; `u` links to the folder of the current array."""
+    """See Home. The manifest is a file, replaced by renaming; `u` links to the folder of the current turn of u,
+    as soon as that has values; before, readers of Zarr see an array without chunks, that is of zeros."""
 
     def read(self) -> Manifest:
         """See Home."""
@@ -31,15 +33,15 @@ class Folder(Home):
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / MANIFEST}: {error.strerror}") from error
 
-    def files(self, manifest: Manifest, array: int) -> list[str]:
+    def files(self, manifest: Manifest, entry: ArrayEntry, turn: int) -> list[str]:
         """See Home: paths."""
-        folder = self.path / array_folder(manifest.field_name, array)
-        return [str(folder / shard_name(shard)) for shard in range(manifest.layout.shards)]
+        folder = self.path / array_folder(entry, turn)
+        return [str(folder / shard_name(shard, len(manifest.shape))) for shard in range(manifest.layout.shards)]
 
     def check(self, manifest: Manifest) -> None:
         """See Home."""
-        for array in range(manifest.arrays):
-            for shard, file in enumerate(self.files(manifest, array)):
+        for entry, turn in manifest.copies:
+            for shard, file in enumerate(self.files(manifest, entry, turn)):
                 expected = manifest.layout.shard_bytes(shard)
                 try:
                     found = os.stat(file).st_size
@@ -67,21 +69,29 @@ class Folder(Home):
         return scratch_in(self.path, count)
 
     def is_tidy(self, manifest: Manifest) -> bool:
-        """Whether the field's name links to the current array."""
-        link = self.path / manifest.field_name
-        return link.is_symlink() and os.readlink(link) == array_folder(manifest.field_name, manifest.current)
+        """Whether the name of every array of the state links to its current turn."""
+        return all(self._is_linked(manifest, entry) for entry in manifest.state)
 
     def tidy(self, manifest: Manifest) -> None:
-        """Point the field's name at the current array."""
-        if self.is_tidy(manifest):
-            return
-        beside = self.path / f".{manifest.field_name}.link"
+        """Point the names of the state's arrays at their current turns."""
+        for entry in manifest.state:
+            if not self._is_linked(manifest, entry):
+                self._link(entry.name, array_folder(entry, manifest.current))
+
+    def _is_linked(self, manifest: Manifest, entry: ArrayEntry) -> bool:
+        link = self.path / entry.name
+        if entry.name not in manifest.filled:
+            return True  # nothing to show yet
+        return link.is_symlink() and os.readlink(link) == array_folder(entry, manifest.current)
+
+    def _link(self, name: str, target: str) -> None:
+        beside = self.path / f".{name}.link"
         try:
             beside.unlink(missing_ok=True)
-            beside.symlink_to(array_folder(manifest.field_name, manifest.current))
-            beside.replace(self.path / manifest.field_name)
+            beside.symlink_to(target)
+            beside.replace(self.path / name)
         except OSError as error:
-            raise StorageError(f"cannot link {self.path / manifest.field_name}: {error.strerror}") from error
+            raise StorageError(f"cannot link {self.path / name}: {error.strerror}") from error
 
 
 def replace_file(path: Path, text: str) -> None:

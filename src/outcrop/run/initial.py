@@ -1,30 +1,41 @@
 """Initial values: where they come from, plane by plane, whatever the size of the grid.
 
 A `Source` gives planes z0 <= z < z1 on request; it is asked in ascending order, a few planes at a time, and gives the
-same values however the planes are grouped.
+same values however the planes are grouped. On grids of two axes a row counts as a plane.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
 
 from outcrop.errors import InputError
 from outcrop.run.array_files import npy_source, zarr_source
+from outcrop.run.axes import NAMES, ORDERS, axes_text, grid_shape, size_text
 from outcrop.run.source import CACHE_BYTES, Array, Shape, Source, array_source, chunked_source, require_real
+
+NAMED = ("zeros", "gaussian", "random")
+"""Values that need no file."""
+
+
+def is_named(text: str) -> bool:
+    """Whether `--init` names values that need no file, and so have no size of their own."""
+    name, _, rest = text.partition(":")
+    return name in NAMED and not (rest and name != "random")
 
 
 def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES) -> Source:
     """The source that `--init` names: zeros, gaussian, random[:SEED], FILE.npy or FILE.zarr.
 
-    Files that are not stored plane by plane are read about size / `cache_bytes` times. `shape` (nz, ny, nx) may be None
-    for files. Raises InputError for unknown names, for files that are missing, foreign or of another shape.
+    Files that are not stored plane by plane are read about size / `cache_bytes` times. `shape` may be None for
+    files. Raises InputError for unknown names, for files that are missing, foreign or of another shape.
     """
     name, _, rest = text.partition(":")
-    if name in ("zeros", "gaussian", "random") and not (rest and name != "random"):
+    if is_named(text):
         if shape is None:
             raise InputError(f"--init {text} needs the size of the grid: give -n NX NY NZ")
         if name == "random":
@@ -69,28 +80,38 @@ def cache_within(memory_bytes: int) -> int:
 
 def require_shape(source: Source, shape: Shape | None) -> Source:
     """The source itself; InputError unless it has `shape` (None: any)."""
-    if shape is not None and tuple(source.shape) != tuple(shape):
-        raise InputError(
-            f"{source.name} has shape {tuple(source.shape)}, the grid is {tuple(shape)} (nz, ny, nx), "
-            f"that is -n {' '.join(map(str, reversed(shape)))}"
-        )
-    return source
+    if shape is None or tuple(source.shape) == tuple(shape):
+        return source
+    if len(source.shape) != len(shape):
+        raise InputError(f"{source.name} has shape {tuple(source.shape)}, the grid {shape} has {axes_text(len(shape))}")
+    raise InputError(
+        f"{source.name} has shape {tuple(source.shape)}, the grid is {tuple(shape)} {ORDERS[len(shape)]}, that is "
+        f"{size_text(shape)}"
+    )
 
 
 def checked_planes(source: Source, dtype: str, check_finite: bool) -> Callable[[int, int], Array]:
-    """`source.planes` converted to `dtype`. Raises InputError for wrong shapes and, if asked, for values not finite."""
+    """Planes of shape (z1 - z0, ny, nx) on the three axes inside, of `source` converted to `dtype`.
+
+    Raises InputError for wrong shapes and, if asked, for values not finite.
+    """
+    _, ny, nx = grid_shape(source.shape)
 
     def planes(z0: int, z1: int) -> Array:
-        block = np.asarray(source.planes(z0, z1))
-        expected = (z1 - z0, *source.shape[1:])
+        first, end = (0, nx) if len(source.shape) == 1 else (z0, z1)
+        block = np.asarray(source.planes(first, end))
+        expected = (end - first, *source.shape[1:])
         if block.shape != expected:
-            raise InputError(f"{source.name} gave shape {block.shape} for planes {z0} to {z1 - 1}, not {expected}")
+            raise InputError(f"{source.name} gave shape {block.shape} for planes {first} to {end - 1}, not {expected}")
+        block = block.reshape(z1 - z0, ny, nx)
         require_real(source.name, block.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             block = block.astype(dtype, copy=False)
         if check_finite and not np.isfinite(block).all():
             z, y, x = np.argwhere(~np.isfinite(block))[0]
-            raise InputError(f"{source.name} holds {block[z, y, x]} at z={z0 + z}, y={y}, x={x} (--check-finite)")
+            places = {1: [x], 2: [z0 + z, x], 3: [z0 + z, y, x]}[len(source.shape)]
+            where = ", ".join(f"{name}={place}" for name, place in zip(NAMES[len(places)], places, strict=True))
+            raise InputError(f"{source.name} holds {block[z, y, x]} at {where} (--check-finite)")
         return block
 
     return planes
@@ -99,9 +120,10 @@ def checked_planes(source: Source, dtype: str, check_finite: bool) -> Callable[[
 def scan_finite(source: Source, dtype: str) -> None:
     """Go through all of `source` once; InputError at the first value that is not finite in `dtype`."""
     planes = checked_planes(source, dtype, check_finite=True)
-    group = max(1, (4 << 20) // max(1, source.shape[1] * source.shape[2] * 8))
-    for z0 in range(0, source.shape[0], group):
-        planes(z0, min(z0 + group, source.shape[0]))
+    nz, ny, nx = grid_shape(source.shape)
+    group = max(1, (4 << 20) // (ny * nx * 8))
+    for z0 in range(0, nz, group):
+        planes(z0, min(z0 + group, nz))
 
 
 def zeros_source(shape: Shape) -> Source:
@@ -114,7 +136,8 @@ def gaussian_source(shape: Shape) -> Source:
     bells = [np.exp(-(((np.arange(n) - (n - 1) / 2) / (n / 8)) ** 2) / 2) for n in shape]
 
     def planes(z0: int, z1: int) -> Array:
-        return np.asarray(bells[0][z0:z1, None, None] * (bells[1][:, None] * bells[2]))
+        across = reduce(np.multiply.outer, bells[1:]) if bells[1:] else 1.0
+        return np.asarray(np.multiply.outer(bells[0][z0:z1], across))
 
     return Source("gaussian", shape, planes)
 
@@ -123,6 +146,8 @@ def random_source(shape: Shape, seed: int) -> Source:
     """Uniform in [0, 1); each plane has its own generator, so values depend on the seed and the place only."""
 
     def planes(z0: int, z1: int) -> Array:
+        if len(shape) == 1:
+            return np.random.default_rng([seed, 0]).random(shape[0], np.float32)[z0:z1]
         return np.stack([np.random.default_rng([seed, z]).random(shape[1:], np.float32) for z in range(z0, z1)])
 
     return Source(f"random:{seed}", shape, planes)

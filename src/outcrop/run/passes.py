@@ -66,7 +66,8 @@ class PassRunner:
                 if self._stop_after_pass:
                     raise InterruptedRun
                 self._state.begin_writing()
-                self._engine.run_pass(index, self._state.manifest.current)
+                manifest = self._state.manifest
+                self._engine.run_pass(index, manifest.current, first_step=manifest.step)
                 before = time.perf_counter()
                 self._state.commit(self._state.manifest.step + one.levels)
                 self.seconds_commit += time.perf_counter() - before

@@ -35,7 +35,7 @@ class Report:
     """
 
     stencil: str
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     dtype: str
     steps: int
     step: int
@@ -77,8 +77,8 @@ class Report:
             raise InputError(f"report {path} cannot be written: {error.strerror}") from None
 
     def __str__(self) -> str:
-        nz, ny, nx = self.shape
-        head = f"{self.stencil} {nx} x {ny} x {nz} {self.dtype}: {self.steps} steps in {format_seconds(self.seconds)}, "
+        size = " x ".join(map(str, reversed(self.shape)))
+        head = f"{self.stencil} {size} {self.dtype}: {self.steps} steps in {format_seconds(self.seconds)}, "
         head += f"{format_rate(self.cell_updates_per_second)}cell/s"
         guess = self.predicted
         rows = [

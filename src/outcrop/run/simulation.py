@@ -2,7 +2,8 @@
 
 Simulation(...)    ──► everything checked, nothing made
 sim["u"] = values  ──► directories and files made, values streamed in, generation 0 committed
-sim.run(steps)     ──► prepare ─► Engine ─► per pass: run, commit ─► Report
+sim["m"] = values  ──► values of a field that is only read
+sim.run(steps)     ──► prepare ─► fields without values ─► Engine ─► per pass: run, commit ─► Report
 sim["u"][z]        ──► planes of the committed generation, checksums tested
 """
 
@@ -11,9 +12,10 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from numpy.typing import DTypeLike
 
@@ -24,6 +26,9 @@ from outcrop.language.stencil import Stencil
 from outcrop.plan.planner import require_budget
 from outcrop.plan.problem import Problem
 from outcrop.run import arguments
+from outcrop.run.arrays import arrays_of
+from outcrop.run.axes import NAMES, Shape, grid_shape
+from outcrop.run.coordinates import Coordinates, Numbers, as_coordinates
 from outcrop.run.creation import check_state, created_state
 from outcrop.run.directory import nearest_existing
 from outcrop.run.engine import Engine, Prepared, prepare
@@ -32,19 +37,23 @@ from outcrop.run.initial import cache_within, checked_planes, make_source
 from outcrop.run.layout import make_layout, stripe_planes
 from outcrop.run.manifest import Manifest
 from outcrop.run.passes import PassRunner
-from outcrop.run.planes import Planes
 from outcrop.run.progress import KINDS, make_progress
 from outcrop.run.report import Predicted, Report, peak_memory_bytes
-from outcrop.run.source import Source
+from outcrop.run.signal_values import decode_signals, encode_signals, require_steps
 from outcrop.run.state import State, open_state
+from outcrop.run.values import assign, complete, require_fields
 
 
 class Simulation:
     """One stencil on one grid that lives in a directory, or on a raw block device.
 
-    `stencil` is a Stencil or the name of a built-in one; `shape` is (nz, ny, nx). `directory` is one place, or several,
-    over which planes are spread. `memory` is a hard cap for the window: "1GiB", "25%" of the machine, or bytes.
-    `params` are values of the stencil's parameters other than its defaults. `in_place` keeps one array instead of two,
+    `stencil` is a Stencil or the name of a built-in one; `shape` is (nz, ny, nx), (ny, nx) or (nx,), by the stencil's
+    axes. `directory` is one place, or several, over which planes are spread. `memory` is a hard cap for the window:
+    "1GiB", "25%" of the machine, or bytes.
+    `boundary` is one word for all sides, "fixed", "mirror" or "periodic", or sides by axis: "x=periodic,z=fixed:mirror"
+    or {"x": "periodic", "z": ("fixed", "mirror")}; axes that are not named are fixed.
+    `params` are values of the stencil's parameters other than its defaults, `signals` those of its signals: one finite
+    number for each step from the first of the run on. `in_place` keeps one copy of the state instead of two,
     and loses the run when a pass is interrupted. `force` replaces a run that is already there.
     `raw_device` allows that `directory` names block devices, all of whose content is lost then; one that is in use is
     refused, and without `force` one that holds a file system, a partition table or a run.
@@ -52,46 +61,57 @@ class Simulation:
     always, "none" never.
     `sizes` are those of the plan that are not to be chosen, such as {"bt": 48, "by": 128}: `bt` steps a pass; `bx`,
     `by`, `bz` cells of a block; `slab` planes updated together; `diamond` levels, half a cache tile.
+    `spacing`, `origin` (one number, or one for each axis) and `units` (text) become the coordinates of cells in the
+    Zarr group; they do not enter the computation.
 
-    Everything is checked at once; directories are made when values are assigned, or by `run`, which starts from zeros
-    then.
+    Everything is checked at once; directories are made when values are assigned, or by `run`. Fields that are updated
+    start from zeros unless they are assigned, and their previous values from the same as they; those that are only
+    read must be assigned.
     Raises InputError for what cannot be, BudgetError with the smallest budget that works.
     """
 
     def __init__(
         self,
         stencil: Stencil | str,
-        shape: tuple[int, int, int],
+        shape: Shape | int,
         dtype: DTypeLike = "float32",
         directory: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = "run.oc",
         memory: str | int = "1GiB",
         threads: int | None = None,
         scheme: str = "auto",
         io: str = "auto",
-        boundary: str = "fixed",
+        boundary: object = "fixed",
         params: Mapping[str, float] | None = None,
         in_place: bool = False,
         force: bool = False,
         raw_device: bool = False,
         bind: str = "auto",
         sizes: Mapping[str, int] | None = None,
+        signals: Mapping[str, Any] | None = None,
+        spacing: Numbers = None,
+        origin: Numbers = None,
+        units: str | None = None,
     ) -> None:
         stencil = arguments.as_stencil(stencil)
         directories = arguments.as_directories(directory)
-        layout = make_layout(arguments.as_shape(shape), arguments.as_dtype_name(dtype))
+        own_shape = arguments.as_shape(shape, stencil)
+        layout = make_layout(grid_shape(own_shape), arguments.as_dtype_name(dtype))
         manifest = Manifest(
             identity=uuid.uuid4().hex,
             stencil=stencil.to_json(),
             parameters=arguments.as_parameters(stencil, params or {}),
-            field_name=stencil.fields[0].name,
-            shape=layout.shape,
+            arrays=arrays_of(stencil),
+            shape=own_shape,
             dtype=layout.dtype,
-            boundary=str(as_boundary(boundary)),
+            boundary=str(arguments.as_grid_boundary(boundary, stencil)),
             directories=tuple(str(path.absolute()) for path in directories),
             shard_planes=stripe_planes(layout.shape, layout.dtype, len(directories)),
             in_place=in_place,
             settings=arguments.as_settings(memory, threads, scheme, io, bind, sizes),
+            signals=encode_signals(stencil, signals or {}),
+            coordinates=as_coordinates(spacing, origin, units, stencil.ndim),
         )
+        _check_coordinates(manifest)
         self._take(stencil, manifest, directories)
         self._force, self._raw_device = force, raw_device
         check_state(directories, manifest, force, raw_device)
@@ -109,9 +129,18 @@ class Simulation:
         return f"<Simulation of {self.stencil.name} on {self.shape} in {str(self.directory)!r} at step {self.step}>"
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Cells along (z, y, x)."""
+    def shape(self) -> Shape:
+        """Cells along the stencil's axes: (nz, ny, nx), (ny, nx) or (nx,)."""
         return self._manifest.shape
+
+    @property
+    def coordinates(self) -> Coordinates | None:
+        """Where cells are in space, if that was said."""
+        return self._manifest.coordinates
+
+    def require_fields(self, given: Iterable[str] = ()) -> None:
+        """Raise InputError when a field that is only read has no values, neither now nor among those `given`."""
+        require_fields(self._state.manifest if self._state else self._manifest, given)
 
     @property
     def memory_bytes(self) -> int:
@@ -134,19 +163,39 @@ class Simulation:
         return self._state.manifest.target_step - self._state.manifest.step if self._state else 0
 
     def __getitem__(self, name: str) -> FieldView:
-        """The field `name` on disk, to be indexed like an array."""
-        self._check_name(name)
+        """The field `name` on disk, to be indexed like an array; "u.previous" are values before the newest ones."""
+        self._manifest.entry(name)
         if self._state is None:
             raise InputError(f"{self.directory} holds no values yet; assign sim[{name!r}] first")
-        return FieldView(self._state)
+        return FieldView(self._state, name)
 
     def __setitem__(self, name: str, values: object) -> None:
         """Stream values in: an array, a zarr array, a function (z0, z1) -> planes, or what `--init` accepts as text.
 
         Raises InputError for a wrong shape or type before anything is made.
         """
-        self._check_name(name)
-        self._load(values)
+        self.assign({name: values})
+
+    def assign(self, values: Mapping[str, object]) -> None:
+        """Stream values of several fields in; where this makes the directories, all of them or none are made.
+
+        Values of other fields stay as they are. A field that is only read can be assigned anew until the first step.
+        """
+        for name in values:
+            self._manifest.entry(name)
+        cache_bytes = cache_within(self.memory_bytes) // max(1, len(values))
+        sources = {name: make_source(one, self.shape, cache_bytes) for name, one in values.items()}
+        planes = {name: checked_planes(one, self._manifest.dtype, check_finite=False) for name, one in sources.items()}
+        io = self._manifest.settings.io
+        if self._state is not None:
+            assign(self._state, planes, io)
+            return
+        # Known from the start, so that a run killed right after its values were committed can be resumed.
+        steps = self._prepared.problem.steps if self._prepared else 0
+        manifest = replace(self._manifest, target_step=steps)
+        with created_state(self._directories, manifest, self._force, self._raw_device) as state:
+            assign(state, planes, io)
+        self._state = state
 
     def plan(self, steps: int) -> Prepared:
         """What `run(steps)` would do and what that should cost. Compiles the kernel; touches no directory."""
@@ -167,21 +216,26 @@ class Simulation:
         if progress not in KINDS:
             raise InputError(f"progress {progress!r} is unknown; there are {', '.join(KINDS)}")
         start = time.perf_counter()
+        self.require_fields()
         prepared = self.prepare(steps)
         steps = prepared.problem.steps
         if self._state is None or not self._state.has_values:
-            self._load("zeros")
+            self.assign({entry.name: "zeros" for entry in self._manifest.state if not entry.is_previous})
         assert self._state is not None
         with self._state.locked():
-            state = self._state
+            state, io = self._state, self._manifest.settings.io
             state.require_whole()
+            require_fields(state.manifest)
             first_step = state.manifest.step
-            state.change(target_step=first_step + steps, settings=self._manifest.settings)
-            first, second = [state.files(0)], [state.files(1)]
-            if state.manifest.in_place:
-                second = []
-            io = self._manifest.settings.io
-            with Engine(prepared, first, second, [], state.layout, io, scratch=state.scratch) as engine:
+            require_steps(decode_signals(self._manifest.signals), first_step + steps)
+            complete(state, io)
+            state.change(
+                target_step=first_step + steps, settings=self._manifest.settings, signals=self._manifest.signals
+            )
+            first, second = state.files(0), [] if state.manifest.in_place else state.files(1)
+            with Engine(
+                prepared, first, second, state.static_files(), state.layout, io, scratch=state.scratch
+            ) as engine:
                 runner = PassRunner(engine, state, prepared.plan)
                 seconds_setup = time.perf_counter() - start
                 cells = _cells_updated(prepared.problem)
@@ -226,11 +280,13 @@ class Simulation:
 
     def _problem(self, steps: int) -> Problem:
         manifest = self._manifest
-        return arguments.as_problem(self.stencil, manifest.layout, steps, as_boundary(manifest.boundary), manifest.in_place)
+        boundary = as_boundary(manifest.boundary)
+        return arguments.as_problem(self.stencil, manifest.layout, steps, boundary, manifest.in_place)
 
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
         steps = arguments.as_whole_number(steps, "steps")
-        settings = self._manifest.settings
+        settings, signals = self._manifest.settings, decode_signals(self._manifest.signals)
+        require_steps(signals, self.step + steps)
         return prepare(
             self.stencil,
             self._manifest.parameters,
@@ -243,33 +299,8 @@ class Simulation:
             may_write,
             settings.bind,
             settings.given,
+            signals=signals,
         )
-
-    def _load(self, values: object) -> None:
-        source = make_source(values, self.shape, cache_within(self.memory_bytes))
-        if self._state is not None:
-            self._write(self._state, source)
-            return
-        # Known from the start, so that a run killed right after its values were committed can be resumed.
-        steps = self._prepared.problem.steps if self._prepared else 0
-        manifest = replace(self._manifest, target_step=steps)
-        with created_state(self._directories, manifest, self._force, self._raw_device) as state:
-            self._write(state, source)
-        self._state = state
-
-    def _write(self, state: State, source: Source) -> None:
-        """Make the values of `source` the next generation, at the same step."""
-        with state.locked():
-            state.begin_writing()
-            io = self._manifest.settings.io
-            with Planes(state.target_files(), state.layout, writable=True, io=io) as planes:
-                planes.fill(checked_planes(source, self._manifest.dtype, check_finite=False))
-                planes.flush()
-            state.commit(state.manifest.step)
-
-    def _check_name(self, name: str) -> None:
-        if name != self._manifest.field_name:
-            raise InputError(f"{self.stencil.name} has no field {name!r}; there is {self._manifest.field_name!r}")
 
 
 def open(
@@ -280,9 +311,10 @@ def open(
     io: str | None = None,
     bind: str | None = None,
     sizes: Mapping[str, int] | None = None,
+    signals: Mapping[str, Any] | None = None,
 ) -> Simulation:
     """The run in directory, or on block device, `path`, with the settings it had unless others are given. `sizes`
-    replace all that were given before; another scheme begins without any.
+    replace all that were given before; another scheme begins without any. `signals` replace those of the same names.
 
     Raises InputError when there is no run, StorageError when files of it are missing.
     """
@@ -298,10 +330,21 @@ def open(
     )
     simulation = Simulation.__new__(Simulation)
     others = [Path(name) for name in manifest.directories[1:]]
-    simulation._take(Stencil.from_json(manifest.stencil), replace(manifest, settings=settings), [Path(path), *others])
+    stencil = Stencil.from_json(manifest.stencil)
+    if signals:
+        texts = encode_signals(stencil, {**decode_signals(manifest.signals), **signals})
+        manifest = replace(manifest, signals=texts)
+    simulation._take(stencil, replace(manifest, settings=settings), [Path(path), *others])
     simulation._force = simulation._raw_device = False
     simulation._state = state
     return simulation
+
+
+def _check_coordinates(manifest: Manifest) -> None:
+    """Raise InputError when coordinates would have the name of a field."""
+    for entry in manifest.arrays if manifest.coordinates else ():
+        if entry.name in NAMES[len(manifest.shape)]:
+            raise InputError(f"field {entry.name!r} has the name of an axis; leave out spacing, origin and units")
 
 
 def _cells_updated(problem: Problem) -> int:

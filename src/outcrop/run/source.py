@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,9 +12,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from outcrop.errors import InputError
+from outcrop.run.axes import Shape
+
+__all__ = ["CACHE_BYTES", "Array", "Shape", "Source", "array_source", "chunked_source", "require_real", "require_solid"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Shape: TypeAlias = tuple[int, int, int]
 
 CACHE_BYTES = 8 << 20
 """Planes that may be kept of what is not stored plane by plane, so that it is not read and decoded for each plane."""
@@ -21,7 +24,10 @@ CACHE_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class Source:
-    """`planes(z0, z1)` returns an array of shape (z1 - z0, ny, nx) of any real dtype."""
+    """`planes(z0, z1)` returns an array of shape (z1 - z0, *shape[1:]) of any real dtype.
+
+    Of a grid of two axes these are rows, of one axis cells, of which it is asked for all at once.
+    """
 
     name: str
     shape: Shape
@@ -39,7 +45,7 @@ def chunked_source(name: str, array: Any, cache_bytes: int) -> Source:
     shape = require_solid(name, array.shape)
     chunks = getattr(array, "chunks", None)
     chunk_planes = int(chunks[0]) if chunks and not isinstance(chunks[0], tuple) else 1
-    chunk_bytes = chunk_planes * shape[1] * shape[2] * np.dtype(array.dtype).itemsize
+    chunk_bytes = chunk_planes * math.prod(shape[1:]) * np.dtype(array.dtype).itemsize
     depth = max(1, -(-chunk_planes // -(-chunk_bytes // cache_bytes)))
     cached: dict[int, Array] = {}
 
@@ -74,10 +80,10 @@ def _one_chunk_at_a_time() -> Iterator[None]:
 
 
 def require_solid(name: str, shape: tuple[int, ...]) -> Shape:
-    """The shape itself; InputError unless it has three axes of at least 1."""
-    if len(shape) != 3 or min(shape) < 1:
-        raise InputError(f"{name} has shape {tuple(shape)}; three axes (nz, ny, nx) of at least 1 are needed")
-    return (int(shape[0]), int(shape[1]), int(shape[2]))
+    """The shape itself; InputError unless it has one to three axes of at least 1."""
+    if not 1 <= len(shape) <= 3 or min(shape) < 1:
+        raise InputError(f"{name} has shape {tuple(shape)}; one to three axes (nz, ny, nx) of at least 1 are needed")
+    return tuple(int(size) for size in shape)
 
 
 def require_real(name: str, dtype: np.dtype[Any]) -> None:
