@@ -137,8 +137,8 @@ def make_executor(
 
     `rings` are planes, bytes of a slot and whether it holds all planes for good, for first copies of `fields`, then for
     second ones. `calls` are kernel, sources and targets of the stages of an even, then of an odd step, operands being
-    (field, copy). `scalars_bytes` from one step's scalars to the next one's, 0 when all have the same. `bind` is "auto",
-    "cores" or "none"; `topology` describes another machine than this one, whose nodes are made up then and not bound to.
+    (field, copy). `scalars_bytes` from one step's scalars to the next one's, 0 when all have the same. `bind` is
+    "auto", "cores" or "none"; `topology` describes another machine, whose nodes are made up then and not bound to.
     Raises InputError when that cannot be."""
 
 class UpdateMeter:

@@ -21,7 +21,7 @@ def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) ->
     """
     prepared = open_simulation(directory, memory=budget_bytes).prepare(steps)
     state = open_state(directory)
-    arrays = [state.files(0), state.files(1), state.static_files()]
+    arrays = state.files(0), state.files(1), state.static_files()
 
     def seconds(checksum: bool) -> float:
         with Engine(prepared, *arrays, state.layout, checksum=checksum, scratch=state.scratch) as engine:

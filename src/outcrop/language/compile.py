@@ -41,8 +41,10 @@ Calls: TypeAlias = tuple[tuple[int, tuple[Copy, ...], tuple[Copy, ...]], ...]
 
 @dataclass(frozen=True)
 class Kernel:
-    """Compiled updates. `calls` are, for the stages of an even and then of an odd step, the address of a function, which
-    stays valid as long as the process lives, and (field, copy) of its sources and targets."""
+    """Compiled updates.
+
+    `calls` are, for the stages of an even and then of an odd step, the address of a function, which stays valid as long
+    as the process lives, and (field, copy) of its sources and targets."""
 
     name: str
     dtype: str

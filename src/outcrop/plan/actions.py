@@ -28,8 +28,8 @@ class Block:
     """What follows is about the block whose slots hold the cells `frame` of their planes; what a slot holds of another
     block is of no use to it unless a Carry moves it.
 
-    `own` in planes own_z0 <= z < own_z1 are the cells whose checksums this block accounts for as it updates them. Equal Blocks are one
-    and the same: blocks whose planes are shifted into slots of their own may take turns.
+    `own` in planes own_z0 <= z < own_z1 are the cells whose checksums this block accounts for as it updates them. Equal
+    Blocks are one and the same: blocks whose planes are shifted into slots of their own may take turns.
     """
 
     frame: Cut

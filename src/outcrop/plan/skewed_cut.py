@@ -31,8 +31,8 @@ class SkewedCut:
     """Blocks of one axis with `extent` cells, for passes of `levels` levels.
 
     `starts` are eta[0], eta[1], ...; the first and the last block end with the grid. All ranges of a block are
-    half open and begin and end at multiples of `group` cells, or with the grid. `joint`: rings do not hold levels of one
-    parity each, so that the fringes of both are taken for each.
+    half open and begin and end at multiples of `group` cells, or with the grid. `joint`: rings do not hold levels of
+    one parity each, so that the fringes of both are taken for each.
     """
 
     extent: int

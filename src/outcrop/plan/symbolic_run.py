@@ -62,7 +62,8 @@ class SymbolicRun:
         self.problem, self.levels, self.window, self.grid = problem, one.levels, window, SymbolicGrid(problem)
         self.faces_rows, self.uses_other = one.faces_rows, one.uses_other
         self.versions = versions(problem.fields, problem.updates, one.levels)
-        self.state = [_Entry(f, age) for f, one in enumerate(problem.fields) if not one.is_static for age in range(1 + one.has_previous)]  # fmt: skip
+        updated = [f for f, one in enumerate(problem.fields) if not one.is_static]
+        self.state = [_Entry(f, age) for f in updated for age in range(1 + problem.fields[f].has_previous)]
         self.statics = [_Entry(f, 0) for f, one in enumerate(problem.fields) if one.is_static]
         doubles = [f for f, one in enumerate(problem.fields) if one.is_double]
         self.second = {f: len(problem.fields) + place for place, f in enumerate(doubles)}
@@ -108,6 +109,7 @@ class SymbolicRun:
 
     @singledispatchmethod
     def perform(self, action: Action) -> None:
+        """Do what an action says, or raise IllegalPlan."""
         raise IllegalPlan("unknown action")
 
     @perform.register

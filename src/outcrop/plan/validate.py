@@ -1,9 +1,9 @@
 """Prove a plan legal without touching data.
 
-A symbolic run (symbolic_run.py): every cell of the rings and of the arrays on disk is represented by the level that wrote
-it. Actions take effect at once and in order, which is stricter than the executor (a transfer that is still under way
-counts as done), so what passes here cannot race there: transfers of one slot wait for each other, and nothing else
-touches it.
+A symbolic run (symbolic_run.py): every cell of the rings and of the arrays on disk is represented by the level that
+wrote it. Actions take effect at once and in order, which is stricter than the executor (a transfer that is still under
+way counts as done), so what passes here cannot race there: transfers of one slot wait for each other, and nothing
+else touches it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
 
 
 def validate_pass(problem: Problem, one: Pass, window: Window) -> None:
-    """Raise IllegalPlan unless `one`, the first of its plan, brings every cell to the last level and has it on disk when
-    it commits."""
+    """Raise IllegalPlan unless `one`, as the first pass of a plan, brings every cell to the last level and has it on
+    disk when it commits."""
     _validate(problem, one, window, has_statics=False)
 
 

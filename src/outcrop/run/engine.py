@@ -25,7 +25,7 @@ from outcrop.plan.problem import Problem
 from outcrop.run.layout import PlaneLayout
 from outcrop.run.region import ShardFile
 from outcrop.run.rings import ring_specs
-from outcrop.run.scalars import Scalars
+from outcrop.run.scalars import Scalars, Signal
 from outcrop.run.scratch import ScratchMaker, no_scratch
 from outcrop.tiers import discover, measure
 from outcrop.tiers.topology import ThreadLayout, lay_out
@@ -90,7 +90,7 @@ def prepare(
     may_write: bool = True,
     bind: str = "none",
     given: GivenSizes = FREE,
-    signals: Mapping[str, Sequence[float]] | None = None,
+    signals: Mapping[str, Signal] | None = None,
 ) -> Prepared:
     """Compile, measure and plan. `may_write` allows a scratch file of up to 1 GiB for a few seconds in `directories`;
     `signals` have a value for every step, counted from the first one of the simulation.
@@ -122,8 +122,10 @@ def prepare(
 
 
 class Engine:
-    """A window in memory and the open files of a run: of each array of the state in both turns (`arrays_b` is empty when
-    running in place), and of the fields that nothing updates."""
+    """A window in memory and the open files of a run.
+
+    These are of each array of the state in both turns (`arrays_b` is empty when running in place), and of the fields
+    that nothing updates."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Execute a plan with NumPy: slow, obviously right, and the meaning of every action written down once more.
 
-Rings are dictionaries of whole planes, a transfer is an assignment, and a plane is updated by the programs of its stage.
+Rings are dictionaries of whole planes, a transfer is an assignment, and a plane is updated by the program of a stage.
 What no action has brought is NaN.
 """
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outcrop.language.stencil import Stencil
+
+Signal: TypeAlias = "Sequence[float] | NDArray[np.float64]"
+"""A value for every step, counted from the first one of a simulation."""
 
 
 class Scalars:
     """Parameters and signals of a stencil, rounded to `dtype`, in the order in which kernels read them."""
 
     def __init__(
-        self, stencil: Stencil, parameters: Mapping[str, float], signals: Mapping[str, Sequence[float]], dtype: str
+        self, stencil: Stencil, parameters: Mapping[str, float], signals: Mapping[str, Signal], dtype: str
     ) -> None:
         """`parameters` are those that differ from their defaults; `signals` have a value for every step."""
         self._parameters = np.array(stencil.scalars(parameters), dtype)

@@ -250,8 +250,8 @@ def _steps_worth_trying(steps: int) -> Iterator[int]:
 
 
 def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
-    """Rows per block: all of them (0), then halves, thirds and so on while a block is larger than its fringe. A periodic
-    axis is not cut."""
+    """Rows per block: all of them (0), then halves, thirds and so on while a block is larger than its fringe; all where
+    y is periodic."""
     yield 0
     if problem.periodic[1]:
         return
