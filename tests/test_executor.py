@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from execution import execute_fields
 from outcrop import _core
 from outcrop.errors import CorruptionError, StorageError
 from outcrop.language.boundary import FIXED
@@ -26,7 +27,6 @@ from outcrop.run.arguments import as_problem
 from outcrop.run.layout import PlaneLayout, make_layout
 from outcrop.run.oracle import advance
 from outcrop.run.rehearsal import rehearse
-from execution import execute_fields
 from strategies import MACHINE, assumed_rate, examples, schemes_for, sizes_for
 
 MACHINES = ["numa:2 core:4 pu:1", "numa:4 core:1 pu:2", "numa:3 core:2 pu:1", "pack:2 numa:4 core:1 pu:1"]

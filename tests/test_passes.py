@@ -29,7 +29,7 @@ class FakeEngine:
         self.error: Exception | None = None
         self.passes = 0
 
-    def run_pass(self, index: int, source: int) -> None:
+    def run_pass(self, index: int, source: int, first_step: int = 0) -> None:
         self.passes += 1
         self.begun.set()
         if self.error is not None and index == 1:

@@ -15,9 +15,9 @@ class Sizes:
     """The numbers a scheme is free to choose.
 
     `levels` of a pass (L: its steps, `bt`, times the stages of a step), `slab` planes of zeta updated together (b),
-    `diamond` half height D of the cache tiles in levels (0: plain sweeps), `sweep_rows` rows per block of a plain sweep, `planes_per_call`
-    planes a kernel call updates; `block_x`, `block_y`, `block_z` cells of a block along each axis (0: not cut);
-    `keeps_statics`: fields that are only read stay in memory, all of them.
+    `diamond` half height D of the cache tiles in levels (0: plain sweeps), `sweep_rows` rows per block of a plain
+    sweep, `planes_per_call` planes a kernel call updates; `block_x`, `block_y`, `block_z` cells of a block along each
+    axis (0: not cut); `keeps_statics`: fields that are only read stay in memory, all of them.
     """
 
     levels: int
