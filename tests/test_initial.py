@@ -118,7 +118,9 @@ def test_everything_that_can_be_assigned(values: object) -> None:
     ("values", "words"),
     [
         (np.ones((11, 5, 6)), r"shape \(11, 5, 6\), the grid is \(11, 6, 5\).*-n 5 6 11"),
-        (np.ones((11, 30)), "three axes"),
+        (np.ones((11, 5)), r"shape \(11, 1, 5\), the grid is \(11, 6, 5\).*oc\.resample"),
+        (np.ones((1, 11, 6, 5)), "three axes"),
+        ([[1.0], [1.0, 2.0]], "no array"),
         (np.ones((0, 6, 5)), "at least 1"),
         (np.ones(SHAPE, complex), "only real numbers"),
         (np.full(SHAPE, "text"), "only real numbers"),

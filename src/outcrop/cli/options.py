@@ -54,7 +54,7 @@ Parameters: TypeAlias = Annotated[
     typer.Option("--param", metavar="NAME=VALUE", help="a parameter of the stencil; repeat for several"),
 ]
 Initial: TypeAlias = Annotated[
-    str, typer.Option("--init", help="zeros, gaussian, random:SEED, FILE.npy or FILE.zarr of any real dtype")
+    str, typer.Option("--init", help="zeros, gaussian, random:SEED, FILE.npy, .npz, .zarr, .nc, .sgy, FILE@resample")
 ]
 Boundary: TypeAlias = Annotated[str, typer.Option(help="fixed: the rim keeps its initial values")]
 InPlace: TypeAlias = Annotated[

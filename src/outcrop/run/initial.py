@@ -7,19 +7,25 @@ same values however the planes are grouped.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from outcrop.errors import InputError
-from outcrop.run.array_files import npy_source, zarr_source
-from outcrop.run.source import CACHE_BYTES, Array, Shape, Source, array_source, chunked_source, require_real
+from outcrop.run.resample import resample
+from outcrop.run.source import CACHE_BYTES, Array, Shape, Source, lift, plane_groups, require_real
+from outcrop.run.values import open_values
+
+_RESAMPLE = re.compile(r"(?P<file>.+)@resample(?::(?P<axes>[A-Za-z]+))?")
 
 
 def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES) -> Source:
-    """The source that `--init` names: zeros, gaussian, random[:SEED], FILE.npy or FILE.zarr.
+    """The source that `--init` names: zeros, gaussian, random[:SEED], or a file, with @resample fitted to the grid.
 
+    FILE@resample interpolates linearly onto `shape`, first and last samples on each other. FILE@resample:AXES does the
+    same when the file's axes are, slowest first, those of the letters AXES: xz for a section of shape (nx, nz).
     Files that are not stored plane by plane are read about size / `cache_bytes` times. `shape` (nz, ny, nx) may be None
     for files. Raises InputError for unknown names, for files that are missing, foreign or of another shape.
     """
@@ -32,34 +38,40 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
                 raise InputError(f"--init {text}: the seed must be a whole number of at least 0, as in random:42")
             return random_source(shape, int(rest or 0))
         return zeros_source(shape) if name == "zeros" else gaussian_source(shape)
-    path = Path(text)
-    if not path.exists():
-        where = "no such file" if path.suffix in (".npy", ".zarr") or "/" in text else "neither a file nor a known name"
-        raise InputError(f"--init {text}: {where}; there are zeros, gaussian, random:SEED, FILE.npy and FILE.zarr")
-    source = (zarr_source if path.is_dir() else npy_source)(path, cache_bytes)
-    return require_shape(source, shape)
+    match = _RESAMPLE.fullmatch(text)
+    if match is None:
+        return require_shape(open_values(text, "", cache_bytes), shape)
+    if shape is None:
+        raise InputError(f"--init {text} needs the size of the grid: give -n NX NY NZ")
+    return resample(match["file"], shape, axes=match["axes"] or "", cache_bytes=cache_bytes)
 
 
 def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) -> Source:
-    """The source for what a user assigns: a number, an array, a Zarr array, a callable (z0, z1) -> planes, a Source.
+    """The source for what a user assigns: a number, an array, a zarr, dask or xarray object, a callable (z0, z1) ->
+    planes, a Source, or what `--init` accepts as text.
 
-    Raises InputError for other things and for the wrong shape.
+    Values with two axes fit a grid (n0, 1, n1), those with one (1, 1, n). Raises InputError for other things and for
+    the wrong shape.
     """
-    if isinstance(values, Source):
-        return require_shape(values, shape)
     if isinstance(values, (str, os.PathLike)):
         return parse_source(os.fspath(values), shape, cache_bytes)
     if callable(values) and not hasattr(values, "shape"):
-        return Source("a function", shape, values)
+        return _function_source(values, shape)
     if np.isscalar(values) or (isinstance(values, np.ndarray) and values.ndim == 0):
         value = np.asarray(values)
         require_real("the value", value.dtype)
         return Source("a constant", shape, lambda z0, z1: np.broadcast_to(value, (z1 - z0, *shape[1:])))
-    if hasattr(values, "chunks") and hasattr(values, "shape"):
-        return require_shape(chunked_source("the array", values, cache_bytes), shape)
-    array = values if isinstance(values, np.ndarray) else np.asarray(values)
-    require_real("the array", array.dtype)
-    return require_shape(array_source("the array", array), shape)
+    return require_shape(open_values(values, "", cache_bytes), shape)
+
+
+def _function_source(function: Callable[[int, int], Any], shape: Shape) -> Source:
+    """Planes that a function gives; on a grid with fewer axes they may have fewer too."""
+
+    def planes(z0: int, z1: int) -> Array:
+        block = np.asarray(function(z0, z1))
+        return lift(block) if lift(block).shape == (z1 - z0, *shape[1:]) else block
+
+    return Source("a function", shape, planes)
 
 
 def cache_within(memory_bytes: int) -> int:
@@ -72,7 +84,7 @@ def require_shape(source: Source, shape: Shape | None) -> Source:
     if shape is not None and tuple(source.shape) != tuple(shape):
         raise InputError(
             f"{source.name} has shape {tuple(source.shape)}, the grid is {tuple(shape)} (nz, ny, nx), "
-            f"that is -n {' '.join(map(str, reversed(shape)))}"
+            f"that is -n {' '.join(map(str, reversed(shape)))}; to interpolate write FILE@resample, or use oc.resample"
         )
     return source
 
@@ -99,9 +111,8 @@ def checked_planes(source: Source, dtype: str, check_finite: bool) -> Callable[[
 def scan_finite(source: Source, dtype: str) -> None:
     """Go through all of `source` once; InputError at the first value that is not finite in `dtype`."""
     planes = checked_planes(source, dtype, check_finite=True)
-    group = max(1, (4 << 20) // max(1, source.shape[1] * source.shape[2] * 8))
-    for z0 in range(0, source.shape[0], group):
-        planes(z0, min(z0 + group, source.shape[0]))
+    for z0, z1 in plane_groups(source.shape, itemsize=8, group_bytes=4 << 20):
+        planes(z0, z1)
 
 
 def zeros_source(shape: Shape) -> Source:
