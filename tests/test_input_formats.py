@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,6 +114,14 @@ def test_a_file_cut_short_is_refused(tmp_path: Path, save: Callable[[Path, np.nd
         collect(parse_source(text, None))
     assert path.name.split(".")[0] in str(caught.value) or ".zarr" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_compressed_file_with_too_few_cells_is_refused(tmp_path: Path) -> None:
+    """The file itself may be whole and yet hold less than its header says."""
+    np.save(tmp_path / "a.npy", VOLUME)
+    (tmp_path / "a.npy.xz").write_bytes(lzma.compress((tmp_path / "a.npy").read_bytes()[:-4]))
+    with pytest.raises(InputError, match=r"a\.npy\.xz is cut short"):
+        collect(parse_source(str(tmp_path / "a.npy.xz"), SHAPE))
 
 
 @pytest.mark.parametrize("save", [save_xz, save_npz])
@@ -281,10 +290,12 @@ def test_dask_arrays_are_computed_piece_by_piece() -> None:
     dask_array = pytest.importorskip("dask.array")
     xarray = pytest.importorskip("xarray")
     computed: list[int] = []
+    threads: set[int] = set()
 
     def make(block_info: dict) -> np.ndarray:  # type: ignore[type-arg]
         (z0, z1), *_ = block_info[None]["array-location"]
         computed.append(z0)
+        threads.add(threading.get_ident())
         return VOLUME[z0:z1]
 
     lazy = dask_array.map_blocks(make, chunks=((4, 4, 3), (6,), (5,)), dtype="f4", meta=VOLUME[:0])
@@ -293,8 +304,10 @@ def test_dask_arrays_are_computed_piece_by_piece() -> None:
         source = make_source(values, SHAPE)
         source.planes(0, 2)
         assert computed == [0]
+        source.planes(0, 9)
+        computed.clear()
         assert np.array_equal(np.concatenate([source.planes(z, z + 1) for z in range(11)]), VOLUME)
-        assert computed == [0, 4, 8]
+        assert computed == [0, 4, 8] and threads == {threading.get_ident()}
 
 
 def test_functions_on_grids_of_fewer_axes() -> None:
