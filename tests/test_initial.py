@@ -125,7 +125,7 @@ def test_everything_that_can_be_assigned(values: object) -> None:
         (np.ones(SHAPE, complex), "only real numbers"),
         (np.full(SHAPE, "text"), "only real numbers"),
         (1j, "only real numbers"),
-        ("nonsense", "neither a file nor a known name"),
+        ("nonsense", "neither a file nor a known name; there are zeros, "),
         ("missing.npy", "no such file"),
         ("random:-1", "whole number"),
         ("random:x", "whole number"),

@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -26,6 +27,11 @@ def collect(source: Source, group: int = 3) -> np.ndarray:
     return np.concatenate([planes(z, min(z + group, count)) for z in range(0, count, group)])
 
 
+def chunks_of(array: np.ndarray) -> tuple[int, ...]:
+    """Chunks that do not divide an axis, of several planes each."""
+    return tuple(max(3, size // 5) for size in array.shape)
+
+
 def save_npy(path: Path, array: np.ndarray) -> str:
     np.save(path / "a.npy", array)
     return str(path / "a.npy")
@@ -42,7 +48,7 @@ def save_xz(path: Path, array: np.ndarray) -> str:
 
 
 def save_fortran_gz(path: Path, array: np.ndarray) -> str:
-    with gzip.open(path / "a.npy.gz", "wb") as file:
+    with gzip.open(path / "a.npy.gz", "wb", compresslevel=1) as file:
         np.save(file, np.asfortranarray(array))
     return str(path / "a.npy.gz")
 
@@ -60,7 +66,7 @@ def save_raw(path: Path, array: np.ndarray) -> str:
 
 def save_zarr(path: Path, array: np.ndarray) -> str:
     zarr = pytest.importorskip("zarr")
-    zarr.create_group(path / "a.zarr").create_array("vp", data=array, chunks=(4,) + (3,) * (array.ndim - 1))
+    zarr.create_group(path / "a.zarr").create_array("vp", data=array, chunks=chunks_of(array))
     return str(path / "a.zarr" / "vp")
 
 
@@ -69,7 +75,7 @@ def save_netcdf(path: Path, array: np.ndarray) -> str:
     xarray = pytest.importorskip("xarray")
     names = [f"d{number}" for number in range(array.ndim)]
     dataset = xarray.Dataset({"vp": (names, array), "rho": (names, array + 1)})
-    chunks = {"vp": {"chunksizes": (4,) + (3,) * (array.ndim - 1), "zlib": True}}
+    chunks = {"vp": {"chunksizes": chunks_of(array), "zlib": True, "complevel": 1}}
     dataset.to_netcdf(path / "a.nc", engine="h5netcdf", encoding=chunks)
     return str(path / "a.nc:vp")
 
@@ -310,8 +316,53 @@ def test_dask_arrays_are_computed_piece_by_piece() -> None:
         assert computed == [0, 4, 8] and threads == {threading.get_ident()}
 
 
+def test_dask_arrays_of_unknown_size_are_refused() -> None:
+    """Their sizes are only known when they have been computed."""
+    dask_array = pytest.importorskip("dask.array")
+    lazy = dask_array.from_array(VOLUME, chunks=4)
+    with pytest.raises(InputError, match="at least 1 are needed"):
+        make_source(lazy[lazy[:, 0, 0] > 0.5], SHAPE)
+
+
 def test_functions_on_grids_of_fewer_axes() -> None:
     """A function for a section gives rows, one for a profile all of it."""
     for array, shape in [(SECTION, (11, 1, 5)), (VOLUME[0, 0], (1, 1, 5))]:
         source = make_source(lambda z0, z1, array=array: array[z0:z1] if array.ndim == 2 else array, shape)
         assert np.array_equal(collect(source), array.reshape(shape))
+
+
+PEAK_OF = """
+import importlib, sys
+from outcrop.run.initial import parse_source
+from outcrop.run.source import plane_groups
+
+def peak_kib():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+
+for package in sys.argv[2:]:
+    importlib.import_module(package)
+before = peak_kib()
+source = parse_source(sys.argv[1], (384, 256, 256))
+for z0, z1 in plane_groups(source.shape, 4, 1 << 20):
+    source.planes(z0, z1)
+print((peak_kib() - before) << 10)
+"""
+
+
+@pytest.mark.parametrize(
+    ("save", "suffix", "packages"),
+    [
+        (save_npy, "@resample:xyz", []),
+        (save_fortran_gz, "", []),
+        (save_netcdf, "", ["xarray", "h5netcdf", "h5py"]),
+        (save_segy, "", ["segyio"]),
+    ],
+)
+def test_files_are_never_whole_in_memory(
+    tmp_path: Path, save: Callable[[Path, np.ndarray], str], suffix: str, packages: list[str]
+) -> None:
+    """By the kernel's count of a process of its own: half of the file at most, whichever way its planes lie."""
+    text = save(tmp_path, np.zeros((384, 256, 256), "f4"))
+    done = subprocess.run([sys.executable, "-c", PEAK_OF, text + suffix, *packages], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 384 * 256 * 256 * 4 // 2

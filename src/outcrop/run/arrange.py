@@ -23,7 +23,7 @@ def arrange(source: Source, axes: str, cache_bytes: int) -> Source:
     """
     if not axes:
         return source
-    if not set(axes) <= set(LETTERS) or len(set(axes)) != len(axes):
+    if not isinstance(axes, str) or not set(axes) <= set(LETTERS) or len(set(axes)) != len(axes):
         raise InputError(f"axes {axes!r} of {source.name} are not understood; write different letters of z, y and x")
     own = {3: (0, 1, 2), 2: (0, 2), 1: (2,)}[len(axes)]
     single = [axis for axis in range(3) if axis not in own]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from outcrop.errors import InputError
+from outcrop.run.formats import FORMS
 from outcrop.run.resample import resample
 from outcrop.run.source import CACHE_BYTES, Array, Shape, Source, lift, plane_groups, require_real
 from outcrop.run.values import open_values
@@ -39,6 +40,10 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
             return random_source(shape, int(rest or 0))
         return zeros_source(shape) if name == "zeros" else gaussian_source(shape)
     match = _RESAMPLE.fullmatch(text)
+    if not set("./@") & set(text) and not os.path.exists(text):
+        raise InputError(
+            f"--init {text}: neither a file nor a known name; there are zeros, gaussian, random:SEED, {FORMS}"
+        )
     if match is None:
         return require_shape(open_values(text, "", cache_bytes), shape)
     if shape is None:

@@ -9,7 +9,8 @@ range of the samples they lie between.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -80,7 +81,7 @@ def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_byt
     `extrude(model, "y", 512, axes="xz")` for a model of shape (nx, nz) gives the shape (nz, 512, nx).
     Takes what `resample` takes. Raises InputError for other letters, and for what has three axes.
     """
-    if axis not in LETTERS or len(axis) != 1:
+    if axis not in tuple(LETTERS):
         raise InputError(f"axis {axis!r} is unknown; a section is extruded along z, y or x")
     others = LETTERS.replace(axis, "")
     if axes and set(axes) != set(others):
@@ -96,7 +97,7 @@ def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_byt
         flat = arrange(source, axes or own or others, cache_bytes)
     shape = list(flat.shape)
     shape[place] = count
-    return resample(flat, shape)
+    return replace(resample(flat, shape), name=f"{source.name}, extruded along {axis}")
 
 
 def require_shape_of_grid(shape: Sequence[int]) -> Shape:
@@ -131,7 +132,7 @@ def _at_distance(source: Source, axis: int, target: Shape, origin: Fraction, ste
 
 def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> tuple[Fraction, Fraction, Fraction]:
     """One length for each of the three axes, exactly the decimal number that was written; 1 for axes not there."""
-    several = list(given) if isinstance(given, Sequence) else [given] * ndim
+    several = list(given) if isinstance(given, Iterable) else [given] * ndim
     try:
         # The decimal number, not its binary neighbour, so that 10 * 0.1 is a sample of a grid with spacing 1.
         exact = [Fraction(repr(float(length))) for length in several]

@@ -52,7 +52,7 @@ def chunked_source(name: str, array: Any, cache_bytes: int, axes: str = "") -> S
     shape = require_solid(name, array.shape)
     chunk_planes = min(_chunk_planes(array), shape[0])
     chunk_bytes = chunk_planes * shape[1] * shape[2] * np.dtype(array.dtype).itemsize
-    depth = max(1, -(-chunk_planes // -(-chunk_bytes // cache_bytes)))
+    depth = max(1, -(-chunk_planes // -(-chunk_bytes // max(1, cache_bytes))))
     cached: dict[int, Array] = {}
 
     def decoded(first: int) -> Array:
@@ -106,7 +106,7 @@ def _lifted(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def require_solid(name: str, shape: tuple[int, ...]) -> Shape:
     """The shape with three axes, as `lift` makes it; InputError unless it has one to three axes of at least 1."""
-    if not 1 <= len(shape) <= 3 or min(shape) < 1:
+    if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # Dask has sizes NaN
         raise InputError(f"{name} has shape {tuple(shape)}; three axes (nz, ny, nx) of at least 1 are needed, or fewer")
     nz, ny, nx = (int(size) for size in _lifted(shape))
     return nz, ny, nx

@@ -52,8 +52,7 @@ def open_file(text: str, cache_bytes: int) -> Source:
         return raw.raw_source(text, cache_bytes)
     path, variable = _split_variable(text)
     if not path.exists():
-        known = "/" in text or any(_ends_in(path, kind) for kind in FORMATS)
-        raise InputError(f"{text}: {'no such file' if known else 'neither a file nor a known name'}; there are {FORMS}")
+        raise InputError(f"{text}: no such file; there are {FORMS}")
     kind = ZARR if path.is_dir() else next((kind for kind in FORMATS if _ends_in(path, kind)), None)
     if kind is None:
         raise InputError(f"{path}: files of this name are not known; there are {FORMS}")
