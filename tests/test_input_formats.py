@@ -227,7 +227,7 @@ def test_without_a_reader_of_hdf5_the_message_says_what_to_install(
     monkeypatch.setattr("outcrop.run.formats.netcdf.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'outcrop\[netcdf\]'"):
         parse_source(text, SHAPE)
-    with pytest.raises(InputError, match=r"classic NetCDF.*pip install xarray netCDF4"):
+    with pytest.raises(InputError, match=r"classic NetCDF.*pip install xarray scipy"):
         parse_source(str(classic), SHAPE)
 
 
@@ -241,6 +241,18 @@ def test_netcdf_values_are_scaled_and_groups_are_found(tmp_path: Path) -> None:
     dataset.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding=packed, group="deep")
     source = make_source(f"{tmp_path}/a.nc:deep/vp", (1, 6, 5))
     assert np.array_equal(collect(source), values[None])
+
+
+def test_classic_netcdf(tmp_path: Path) -> None:
+    """Version 3 of the format has no checksum and no length: what was cut off must not become zeros."""
+    pytest.importorskip("scipy")
+    xarray = pytest.importorskip("xarray")
+    path = tmp_path / "a.nc"
+    xarray.Dataset({"vp": (("z", "y", "x"), VOLUME)}).to_netcdf(path, engine="scipy")
+    assert np.array_equal(collect(parse_source(str(path), SHAPE)), VOLUME)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InputError, match=r"a\.nc.*cannot be opened"):
+        collect(parse_source(str(path), SHAPE))
 
 
 def test_segy_volumes_sorted_by_crosslines_are_put_in_order(tmp_path: Path) -> None:

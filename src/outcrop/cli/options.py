@@ -142,11 +142,18 @@ def make_simulation(request: Request) -> tuple[Simulation, Source]:
 
 def initial_values(request: Request, cache_bytes: int) -> Source:
     """Where values come from, and with them the shape of the grid. Raises InputError for wrong steps too."""
+    from outcrop.language.library import find_stencil
     from outcrop.run.initial import parse_source
 
     if request.steps < 1:
         raise InputError(f"-t {request.steps}: the number of steps must be at least 1")
-    return parse_source(request.initial, _shape(request.size), cache_bytes)
+    source = parse_source(request.initial, _shape(request.size), cache_bytes)
+    if request.size is None and 1 in source.shape[:2] and find_stencil(request.stencil).ndim == 3:
+        raise InputError(
+            f"{source.name} has shape {source.shape}, {request.stencil} needs a grid of three axes; "
+            "give -n NX NY NZ, and write FILE@resample to extrude it"
+        )
+    return source
 
 
 def given_sizes(**sizes: int | None) -> dict[str, int]:

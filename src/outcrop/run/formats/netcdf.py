@@ -1,4 +1,4 @@
-"""NetCDF files, through xarray: version 4 (which is HDF5) with h5netcdf, classic ones with netCDF4 or SciPy."""
+"""NetCDF files, through xarray: version 4 (which is HDF5) with h5netcdf, classic ones with SciPy."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from outcrop.run.source import Source
 
 _INSTALL = "pip install 'outcrop[netcdf]'"
 _CLASSIC = b"CDF"
-_ENGINES = {_CLASSIC: ("netCDF4", "scipy"), b"\x89HDF": ("h5netcdf", "netCDF4")}
-"""Packages that read files which begin with these bytes. xarray's engines have the same names in small letters."""
+_ENGINES = {_CLASSIC: ("scipy",), b"\x89HDF": ("h5netcdf", "netCDF4")}
+"""Packages that read files which begin with these bytes. xarray's engines have the same names in small letters.
+
+netCDF4 reads classic files too, but gives zeros for what is missing at the end of one that was cut short.
+"""
 
 
 def netcdf_source(path: Path, variable: str, cache_bytes: int) -> Source:
@@ -48,8 +51,6 @@ def _find_engine(path: Path) -> str:
             if found:
                 return found[0].lower()
             if magic == _CLASSIC:
-                raise InputError(
-                    f"{path} is a classic NetCDF file; reading it needs netCDF4: pip install xarray netCDF4"
-                )
+                raise InputError(f"{path} is a classic NetCDF file; reading it needs SciPy: pip install xarray scipy")
             raise InputError(f"{path}: reading NetCDF needs xarray and h5netcdf: {_INSTALL}")
     raise InputError(f"{path} is not a NetCDF file: it begins with {begin!r}")
