@@ -17,7 +17,7 @@ from outcrop.errors import InputError
 from outcrop.run.formats import FORMS
 from outcrop.run.resample import resample
 from outcrop.run.source import CACHE_BYTES, Array, Shape, Source, lift, plane_groups, require_real
-from outcrop.run.values import open_values
+from outcrop.run.samples import open_values
 
 _RESAMPLE = re.compile(r"(?P<file>.+)@resample(?::(?P<axes>[A-Za-z]+))?")
 

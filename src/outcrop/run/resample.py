@@ -18,7 +18,7 @@ from outcrop.errors import InputError
 from outcrop.run.arrange import LETTERS, arrange
 from outcrop.run.interpolate import AxisMap, Interpolator, axis_map
 from outcrop.run.source import CACHE_BYTES, Shape, Source, require_solid
-from outcrop.run.values import open_as_stored, open_values
+from outcrop.run.samples import open_as_stored, open_values
 
 Lengths: TypeAlias = float | Sequence[float]
 
