@@ -92,6 +92,25 @@ def test_the_grid_has_the_size_of_any_file(tmp_path: Path) -> None:
     shape, sources = initial_values(["u=gaussian", "m=model.npy"], None, waves(), 1 << 20)
     assert shape == (6, 5, 4) and {name: source.shape for name, source in sources.items()} == dict.fromkeys("um", shape)
     assert initial_values([], "9 7", flat(), 1 << 20)[0] == (7, 9)
+    np.save("thin.npy", np.ones((1, 7, 9)))
+    for text, words in [
+        ("m=model.npy@resample", "model.npy@resample needs the size of the grid: give -n NX NY NZ"),
+        ("a=model.npy@resample:zyx", "give -n NX NY$"),
+        ("a=thin.npy", r"shape \(1, 7, 9\); flat is for grids of two axes .*; give -n NX NY, and write FILE@resample"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            initial_values([text], None, flat() if text.startswith("a") else waves(), 1 << 20)
+
+
+def test_each_field_s_file_is_fitted_to_the_grid() -> None:
+    """Values of several fields may come from files of other sizes and fewer axes."""
+    section = np.arange(20.0).reshape(4, 5)
+    np.save("section.npy", section)
+    shape, sources = initial_values(["u=model.npy", "m=section.npy@resample:xz"], "4 5 6", waves(), 1 << 20)
+    assert shape == (6, 5, 4) and sources["m"].shape == shape
+    assert np.array_equal(sources["m"].planes(0, 6)[[0, -1], 2], section.T[[0, -1]])
+    shape, sources = initial_values(["a=section.npy", "b=section.npy@resample:yx"], None, flat(), 1 << 20)
+    assert shape == (4, 5) and np.array_equal(sources["b"].planes(0, 4), section)
 
 
 def test_info_verify_and_plot_know_all_fields(capsys: pytest.CaptureFixture[str]) -> None:

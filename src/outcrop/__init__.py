@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from outcrop.language import library as stencils
     from outcrop.language.stencil import Field, Parameter, Stencil
     from outcrop.run.report import Report
+    from outcrop.run.resample import extrude, resample
     from outcrop.run.simulation import Simulation, open
 
-__all__ = ["Field", "Parameter", "Report", "Simulation", "Stencil", "errors", "open", "stencils"]
+__all__ = ["Field", "Parameter", "Report", "Simulation", "Stencil", "errors", "extrude", "open", "resample", "stencils"]
 __version__ = "0.1.0"
 
 # Loaded when first used, so that `outcrop --help` and `outcrop info` need neither NumPy nor SymPy.
@@ -29,7 +30,9 @@ _HOMES = {
     "Report": ("outcrop.run.report", "Report"),
     "Simulation": ("outcrop.run.simulation", "Simulation"),
     "Stencil": ("outcrop.language.stencil", "Stencil"),
+    "extrude": ("outcrop.run.resample", "extrude"),
     "open": ("outcrop.run.simulation", "open"),
+    "resample": ("outcrop.run.resample", "resample"),
     "stencils": ("outcrop.language.library", ""),
 }
 

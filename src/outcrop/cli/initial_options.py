@@ -58,16 +58,19 @@ def by_name(texts: Sequence[str], stencil: Stencil) -> dict[str, str]:
 
 def _shape(named: dict[str, str], size: str | None, stencil: Stencil) -> Shape:
     from outcrop.run.axes import axes_text, option_text
-    from outcrop.run.initial import is_named, parse_source
+    from outcrop.run.initial import needs_shape, parse_source
+    from outcrop.run.lift import can_lift
 
     if size is not None:
         return parse_size(size, stencil)
-    files = [text for text in named.values() if not is_named(text)]
+    files = [text for text in named.values() if not needs_shape(text)]
     if not files:
         text = next(iter(named.values()))
         raise InputError(f"--init {text} needs the size of the grid: give {option_text(stencil.ndim)}")
     source = parse_source(files[0], None)
     if len(source.shape) != stencil.ndim:
-        axes = axes_text(stencil.ndim)
-        raise InputError(f"{source.name} has shape {source.shape}; {stencil.name} is for grids of {axes}")
+        message = f"{source.name} has shape {source.shape}; {stencil.name} is for grids of {axes_text(stencil.ndim)}"
+        if can_lift(source, stencil.ndim):
+            message += f"; give {option_text(stencil.ndim)}, and write FILE@resample to fit it to that grid"
+        raise InputError(message)
     return source.shape

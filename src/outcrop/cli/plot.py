@@ -20,7 +20,7 @@ PIXELS_MOST = 2048
 
 
 def plot(
-    where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run, FILE.npy or FILE.zarr")],
+    where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run, or a file of values")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="PNG", help="the picture to write")],
     slice_at: Annotated[
         Optional[str],  # noqa: UP045

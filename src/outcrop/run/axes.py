@@ -19,6 +19,9 @@ GridShape: TypeAlias = tuple[int, int, int]
 NAMES: dict[int, tuple[str, ...]] = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
 """Names of the axes of grids of one, two and three."""
 
+PLACES: dict[int, tuple[int, ...]] = {1: (2,), 2: (0, 2), 3: (0, 1, 2)}
+"""Which of the three axes inside those axes are."""
+
 ORDERS = {1: "(nx,)", 2: "(ny, nx)", 3: "(nz, ny, nx)"}
 """Shapes as messages write them."""
 
@@ -29,11 +32,10 @@ _FIXED = ("fixed", "fixed")
 
 def grid_shape(shape: Shape) -> GridShape:
     """(nz, ny, nx) of a grid of one to three axes."""
-    if len(shape) == 1:
-        return 1, 1, shape[0]
-    if len(shape) == 2:
-        return shape[0], 1, shape[1]
-    nz, ny, nx = shape
+    sizes = [1, 1, 1]
+    for place, size in zip(PLACES[len(shape)], shape, strict=True):
+        sizes[place] = size
+    nz, ny, nx = sizes
     return nz, ny, nx
 
 

@@ -70,6 +70,9 @@ class SourceView(PlanesView):
         self.dtype = np.asarray(source.planes(0, 1)).dtype
 
     def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
+        if self.ndim == 1:  # cell by cell would read a file again for each
+            yield np.asarray(self._source.planes(0, self.shape[0]))[np.arange(wanted.start, wanted.stop, wanted.step)]
+            return
         for z in wanted:
             yield np.asarray(self._source.planes(z, z + 1))
 

@@ -7,57 +7,70 @@ same values however the planes are grouped. On grids of two axes a row counts as
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from functools import reduce
-from pathlib import Path
 
 import numpy as np
 
 from outcrop.errors import InputError
-from outcrop.run.array_files import npy_source, zarr_source
-from outcrop.run.axes import NAMES, ORDERS, axes_text, grid_shape, size_text
-from outcrop.run.source import CACHE_BYTES, Array, Shape, Source, array_source, chunked_source, require_real
+from outcrop.run.axes import NAMES, ORDERS, Shape, axes_text, grid_shape, size_text
+from outcrop.run.formats import FORMS
+from outcrop.run.lift import can_lift
+from outcrop.run.resample import resample
+from outcrop.run.samples import open_values
+from outcrop.run.source import CACHE_BYTES, Array, Source, plane_groups, require_real
 
 NAMED = ("zeros", "gaussian", "random")
 """Values that need no file."""
 
+_RESAMPLE = re.compile(r"(?P<file>.+)@resample(?::(?P<axes>[A-Za-z]+))?")
+
 
 def is_named(text: str) -> bool:
-    """Whether `--init` names values that need no file, and so have no size of their own."""
+    """Whether `--init` names values that need no file."""
     name, _, rest = text.partition(":")
     return name in NAMED and not (rest and name != "random")
 
 
-def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES) -> Source:
-    """The source that `--init` names: zeros, gaussian, random[:SEED], FILE.npy or FILE.zarr.
+def needs_shape(text: str) -> bool:
+    """Whether what `--init` names has no size of its own, but takes that of the grid."""
+    return is_named(text) or _RESAMPLE.fullmatch(text) is not None
 
+
+def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES) -> Source:
+    """The source that `--init` names: zeros, gaussian, random[:SEED], or a file, with @resample fitted to the grid.
+
+    FILE@resample interpolates linearly onto `shape`, first and last samples on each other. FILE@resample:AXES does the
+    same when the file's axes are, slowest first, those of the letters AXES: xz for a section of shape (nx, nz).
     Files that are not stored plane by plane are read about size / `cache_bytes` times. `shape` may be None for
     files. Raises InputError for unknown names, for files that are missing, foreign or of another shape.
     """
-    name, _, rest = text.partition(":")
-    if is_named(text):
-        if shape is None:
-            raise InputError(f"--init {text} needs the size of the grid: give -n NX NY NZ")
+    if shape is None and needs_shape(text):
+        raise InputError(f"--init {text} needs the size of the grid: give -n NX NY NZ")
+    if shape is not None and is_named(text):
+        name, _, rest = text.partition(":")
         if name == "random":
             if rest and not rest.isdecimal():
                 raise InputError(f"--init {text}: the seed must be a whole number of at least 0, as in random:42")
             return random_source(shape, int(rest or 0))
         return zeros_source(shape) if name == "zeros" else gaussian_source(shape)
-    path = Path(text)
-    if not path.exists():
-        where = "no such file" if path.suffix in (".npy", ".zarr") or "/" in text else "neither a file nor a known name"
-        raise InputError(f"--init {text}: {where}; there are zeros, gaussian, random:SEED, FILE.npy and FILE.zarr")
-    source = (zarr_source if path.is_dir() else npy_source)(path, cache_bytes)
-    return require_shape(source, shape)
+    match = _RESAMPLE.fullmatch(text)
+    if not set("./@") & set(text) and not os.path.exists(text):
+        raise InputError(
+            f"--init {text}: neither a file nor a known name; there are zeros, gaussian, random:SEED, {FORMS}"
+        )
+    if match is None or shape is None:
+        return require_shape(open_values(text, "", cache_bytes), shape)
+    return resample(match["file"], shape, axes=match["axes"] or "", cache_bytes=cache_bytes)
 
 
 def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) -> Source:
-    """The source for what a user assigns: a number, an array, a Zarr array, a callable (z0, z1) -> planes, a Source.
+    """The source for what a user assigns: a number, an array, a zarr, dask or xarray object, a callable (z0, z1) ->
+    planes, a Source, or what `--init` accepts as text.
 
     Raises InputError for other things and for the wrong shape.
     """
-    if isinstance(values, Source):
-        return require_shape(values, shape)
     if isinstance(values, (str, os.PathLike)):
         return parse_source(os.fspath(values), shape, cache_bytes)
     if callable(values) and not hasattr(values, "shape"):
@@ -66,11 +79,7 @@ def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) ->
         value = np.asarray(values)
         require_real("the value", value.dtype)
         return Source("a constant", shape, lambda z0, z1: np.broadcast_to(value, (z1 - z0, *shape[1:])))
-    if hasattr(values, "chunks") and hasattr(values, "shape"):
-        return require_shape(chunked_source("the array", values, cache_bytes), shape)
-    array = values if isinstance(values, np.ndarray) else np.asarray(values)
-    require_real("the array", array.dtype)
-    return require_shape(array_source("the array", array), shape)
+    return require_shape(open_values(values, "", cache_bytes), shape)
 
 
 def cache_within(memory_bytes: int) -> int:
@@ -80,14 +89,16 @@ def cache_within(memory_bytes: int) -> int:
 
 def require_shape(source: Source, shape: Shape | None) -> Source:
     """The source itself; InputError unless it has `shape` (None: any)."""
-    if shape is None or tuple(source.shape) == tuple(shape):
+    if shape is None or source.shape == tuple(shape):
         return source
-    if len(source.shape) != len(shape):
-        raise InputError(f"{source.name} has shape {tuple(source.shape)}, the grid {shape} has {axes_text(len(shape))}")
-    raise InputError(
-        f"{source.name} has shape {tuple(source.shape)}, the grid is {tuple(shape)} {ORDERS[len(shape)]}, that is "
-        f"{size_text(shape)}"
+    if len(source.shape) == len(shape):
+        grid = f"is {tuple(shape)} {ORDERS[len(shape)]}, that is {size_text(shape)}"
+    else:
+        grid = f"{tuple(shape)} has {axes_text(len(shape))}"
+    remedy = (
+        "to interpolate write FILE@resample, or use oc.resample" if can_lift(source, len(shape)) else "take a slice"
     )
+    raise InputError(f"{source.name} has shape {source.shape}, the grid {grid}; {remedy}")
 
 
 def checked_planes(source: Source, dtype: str, check_finite: bool) -> Callable[[int, int], Array]:
@@ -120,10 +131,8 @@ def checked_planes(source: Source, dtype: str, check_finite: bool) -> Callable[[
 def scan_finite(source: Source, dtype: str) -> None:
     """Go through all of `source` once; InputError at the first value that is not finite in `dtype`."""
     planes = checked_planes(source, dtype, check_finite=True)
-    nz, ny, nx = grid_shape(source.shape)
-    group = max(1, (4 << 20) // (ny * nx * 8))
-    for z0 in range(0, nz, group):
-        planes(z0, min(z0 + group, nz))
+    for z0, z1 in plane_groups(grid_shape(source.shape), itemsize=8, group_bytes=4 << 20):
+        planes(z0, z1)
 
 
 def zeros_source(shape: Shape) -> Source:
