@@ -9,7 +9,7 @@ slopes are their derivatives there. What depends on a value that is not known be
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from outcrop.language.program import Apply, Constant, Load, Program, Scalar
@@ -71,9 +71,7 @@ def _of_two(operator: str, a: Linear, b: Linear) -> Linear:
         return _sum(value, a.scaled(b.value, value), b.scaled(a.value, value))
     if operator == "div":
         value = _quotient(a.value, b.value)
-        return _sum(
-            value, a.scaled(_quotient(1.0, b.value), value), b.scaled(-_quotient(value, b.value), value)
-        )
+        return _sum(value, a.scaled(_quotient(1.0, b.value), value), b.scaled(-_quotient(value, b.value), value))
     if a.value < b.value or a.value > b.value:
         return a if (a.value < b.value) == (operator == "min") else b
     same = Linear(a.value if a.value == b.value else math.nan)

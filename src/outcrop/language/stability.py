@@ -184,9 +184,7 @@ class _Amplification:
                 rows[number, 1], rows[number, 0] = rows[number, 0], row
         return np.stack([rows[unknown] for unknown in self.unknowns], axis=1)
 
-    def _result(
-        self, linear: Linear, rows: Mapping[tuple[int, int], NDArray[np.complex128]]
-    ) -> NDArray[np.complex128]:
+    def _result(self, linear: Linear, rows: Mapping[tuple[int, int], NDArray[np.complex128]]) -> NDArray[np.complex128]:
         total = np.zeros((len(self.waves), len(self.unknowns)), np.complex128)
         for load, slope in linear.slopes.items():
             phase = np.exp(1j * (self.waves @ np.array(load.offset)))
@@ -197,5 +195,4 @@ class _Amplification:
 def _eigenvalues(matrices: NDArray[np.complex128]) -> NDArray[np.complex128]:
     if matrices.shape[-1] == 1:
         return matrices
-    found: NDArray[np.complex128] = np.linalg.eigvals(matrices)
-    return found
+    return np.linalg.eigvals(matrices).astype(np.complex128)

@@ -15,8 +15,8 @@ def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spaci
         u' = u_previous + (2 (u - u_previous) + dt^2 v^2 lap u) / (1 + damp dt/2)
 
     Fields: u (any unit, say Pa), the read-only v (m/s), with `sponge` the read-only damp (1/s, see `sponge`; Devito's
-    damping field is damp / v^2). Parameters: dt (s), h (m), or hz, hy, hx without `equal_spacing`. Stable for
-    dt v <= 2 h / sqrt(ndim s), s = 4, 16/3, 6.04, 6.50, ... 7.30 for order 2, 4, 6, 8, ... 16; damping does not lower
+    damping field is damp / v^2). Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`. Stable for
+    dt v <= 2 h / sqrt(ndim s), s = 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8, ... 16; damping does not lower
     that. Source: M. A. Dablain, Geophysics 51, 54, 1986; sponge: C. Cerjan et al., Geophysics 50, 705, 1985, as a term
     of the equation: J. Sochacki et al., Geophysics 52, 60, 1987.
     """

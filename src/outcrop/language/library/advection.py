@@ -14,10 +14,10 @@ def advection(ndim: int = 3, order: int = 1, *, equal_spacing: bool = True) -> S
 
     Order 1 takes differences upwind (donor cell) along all axes at once, keeps u within its bounds, and is stable
     for a sum of |v| dt / h over the axes <= 1. Order 2 is Lax and Wendroff's scheme along x, then y, then z, a stage
-    for each (the velocity is constant, so their order does not matter), stable for |v| dt / h <= 1 along each axis. Both
-    are differences of fluxes: on a periodic grid the sum of u does not change.
+    for each (the velocity is constant, so their order does not matter), stable for |v| dt / h <= 1 along each axis.
+    Both are differences of fluxes: on a periodic grid the sum of u does not change.
 
-    Field: u (any unit). Parameters: vx, vy, vz (m/s, of any sign), dt (s), h (m), or hz, hy, hx without
+    Field: u (any unit). Parameters: vx, vy, vz (m/s, of any sign), dt (s), h (m), or dz, dy, dx without
     `equal_spacing`. Source: R. Courant, E. Isaacson, M. Rees, Comm. Pure Appl. Math. 5, 243, 1952; P. Lax and
     B. Wendroff, Comm. Pure Appl. Math. 13, 217, 1960.
     """

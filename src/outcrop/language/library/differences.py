@@ -50,10 +50,10 @@ def both_sides(u: Values, axis: int, distance: int, ndim: int) -> sympy.Expr:
 
 
 def spacings(ndim: int, equal: bool, default: float) -> tuple[Parameter, ...]:
-    """The spacing along each axis: one parameter h, or hz, hy and hx."""
+    """The spacing along each axis: one parameter h, or dz, dy and dx."""
     if equal:
         return (Parameter("h", default),) * ndim
-    return tuple(Parameter(f"h{axis}", default) for axis in "zyx"[3 - ndim :])
+    return tuple(Parameter(f"d{axis}", default) for axis in "zyx"[3 - ndim :])
 
 
 def laplacian(u: Field, order: int, h: tuple[Parameter, ...]) -> sympy.Expr:
@@ -79,17 +79,13 @@ def over_square(h: tuple[Parameter, ...]) -> sympy.Expr:
 def ahead(f: Field, axis: int, order: int, ndim: int) -> sympy.Expr:
     """The derivative at +1/2 of values at whole numbers, spacing 1."""
     weights = staggered_derivative(order)
-    return sympy.Add(
-        *(w * (f[unit(axis, m + 1, ndim)] - f[unit(axis, -m, ndim)]) for m, w in enumerate(weights))
-    )
+    return sympy.Add(*(w * (f[unit(axis, m + 1, ndim)] - f[unit(axis, -m, ndim)]) for m, w in enumerate(weights)))
 
 
 def behind(f: Field, axis: int, order: int, ndim: int) -> sympy.Expr:
     """The derivative at whole numbers of values that lie half a cell ahead of them, spacing 1."""
     weights = staggered_derivative(order)
-    return sympy.Add(
-        *(w * (f[unit(axis, m, ndim)] - f[unit(axis, -m - 1, ndim)]) for m, w in enumerate(weights))
-    )
+    return sympy.Add(*(w * (f[unit(axis, m, ndim)] - f[unit(axis, -m - 1, ndim)]) for m, w in enumerate(weights)))
 
 
 def as_one(*terms: sympy.Expr) -> sympy.Expr:

@@ -22,7 +22,7 @@ def elastic(ndim: int = 3, order: int = 4, *, equal_spacing: bool = True) -> Ste
     (m^3/kg); in 2-D (axes y, x) vx, vy, txx, tyy, txy. In a cell the normal stresses, lam, mu and b lie at the centre,
     a velocity half a cell ahead along its own axis, a shear stress half a cell ahead along both of its axes; there b
     and mu are the means of the cells around. Two stages, velocities then stresses, leapfrog: stresses before the
-    first step belong to time 0, velocities to -dt/2. Parameters: dt (s), h (m), or hz, hy, hx without `equal_spacing`.
+    first step belong to time 0, velocities to -dt/2. Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`.
 
     Stable for dt vp <= h / (sqrt(ndim) sum |weights|), vp^2 = (lam + 2 mu) b; the sum is 1 for order 2 and 7/6 for
     order 4. Source: J. Virieux, Geophysics 51, 889, 1986; fourth order: A. R. Levander, Geophysics 53, 1425, 1988.

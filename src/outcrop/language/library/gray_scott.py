@@ -19,14 +19,14 @@ def gray_scott(ndim: int = 3, *, equal_spacing: bool = True) -> Stencil:
         u_t = du lap u - u v^2 + feed (1 - u),    v_t = dv lap v + u v^2 - (feed + kill) v
 
     Fields: the concentrations u and v (no unit; u = 1, v = 0 is at rest). Parameters: du, dv (cells^2 per unit of time
-    for h = 1), feed, kill (per unit of time), dt, h, or hz, hy, hx without `equal_spacing`. Not linear; the limit is
+    for h = 1), feed, kill (per unit of time), dt, h, or dz, dy, dx without `equal_spacing`. Not linear; the limit is
     that of the update near u = 0, v = 1/2, where u goes fastest: dt <= 2 / (4 ndim du / h^2 + feed + 1/4).
     Source: P. Gray and S. K. Scott, Chem. Eng. Sci. 39, 1087, 1984; patterns: J. E. Pearson, Science 261, 189, 1993.
     """
     require("gray_scott", "ndim", ndim, (1, 2, 3))
     u, v, here = Field("u"), Field("v"), (0,) * ndim
     du, dv, feed, kill = (
-        Parameter(name, default) for name, default in (("du", 0.16), ("dv", 0.08), ("feed", 0.035), ("kill", 0.065))
+        Parameter(name, default) for name, default in (("du", 0.16), ("dv", 0.08), ("feed", 0.035), ("kill", 0.06))
     )
     dt, h = Parameter("dt", 0.5 if ndim == 3 else 1.0), spacings(ndim, equal_spacing, 1.0)
     reaction = dt * u[here] * v[here] ** 2

@@ -50,11 +50,11 @@ def lattice_boltzmann(ndim: int = 3) -> Stencil:
         f_i'(x) = f_i(x - c_i) - (f_i(x - c_i) - f_i^eq) / tau,    rho = sum f_i,  rho u = sum c_i f_i,
         f_i^eq = w_i (rho + 3 c_i.j + (9/2 (c_i.j)^2 - 3/2 j.j) / rho),  j = rho u
 
-    Streaming and collision are one stage ("pull"): all is taken at the values that arrive. Fields: f0 ... f8 or f18, one
-    for each of `lattice_directions` (no unit; a fluid at rest has `lattice_weights`). Lattice units: one cell, one step, sound
-    at 1/sqrt(3), kinematic viscosity (tau - 1/2)/3; keep |u| well below 0.3. Parameter: tau (steps). Near rest it is
-    stable for tau >= 1/2; flow needs more, the faster the more. Source: Y. H. Qian, D. d'Humieres, P. Lallemand,
-    Europhys. Lett. 17, 479, 1992; BGK: P. L. Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954.
+    Streaming and collision are one stage ("pull"): all is taken at the values that arrive. Fields: f0 ... f8 or f18,
+    one for each of `lattice_directions` (no unit; a fluid at rest has `lattice_weights`). Lattice units: one cell, one
+    step, sound at 1/sqrt(3), kinematic viscosity (tau - 1/2)/3; keep |u| well below 0.3. Parameter: tau (steps). Near
+    rest it is stable for tau >= 1/2; flow needs more, the faster the more. Source: Y. H. Qian, D. d'Humieres,
+    P. Lallemand, Europhys. Lett. 17, 479, 1992; BGK: P. L. Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954.
     """
     velocities = lattice_directions(ndim)
     fields = [Field(f"f{i}") for i in range(len(velocities))]
@@ -94,7 +94,9 @@ def _whole(term: sympy.Expr) -> sympy.Expr:
 
 def _carried(axis: int, flows: Mapping[Vector, sympy.Expr]) -> sympy.Expr:
     """One component of the momentum that pairs of opposite directions carry."""
-    return as_one(*(_times(sympy.Integer(c[axis]), flow) if c[axis] < 0 else flow for c, flow in flows.items() if c[axis]))
+    return as_one(
+        *(_times(sympy.Integer(c[axis]), flow) if c[axis] < 0 else flow for c, flow in flows.items() if c[axis])
+    )
 
 
 def _along(c: Vector, vector: Sequence[sympy.Expr]) -> sympy.Expr:

@@ -17,6 +17,7 @@ EPS0 = 8.8541878128e-12
 """Permittivity of free space, F/m (CODATA 2018)."""
 
 MEDIA = ("eps", "vacuum", "lossy")
+_NEXT = {"x": ("y", "z"), "y": ("z", "x"), "z": ("x", "y")}
 _COMPONENTS = {  # (ndim, mode) -> the components of E and of H
     (3, "tm"): ("xyz", "xyz"),
     (2, "tm"): ("z", "xy"),
@@ -35,7 +36,7 @@ def maxwell(ndim: int = 3, mode: str = "tm", *, medium: str = "eps", equal_spaci
     "vacuum"; "eps" with the read-only relative permittivity eps; or "lossy" with the read-only conductivity sigma (S/m)
     too. A component of E lies half a cell ahead along its own axis, one of H along the two others; eps and sigma lie at
     the centre, and their means over two cells count for E. Two stages, H then E, leapfrog: E before the first step
-    belongs to time 0, H to -dt/2. Parameters: c (m/s), dt (s), h (m), or hz, hy, hx without `equal_spacing`, and eps0
+    belongs to time 0, H to -dt/2. Parameters: c (m/s), dt (s), h (m), or dz, dy, dx without `equal_spacing`, and eps0
     (F/m) for "lossy". The magnetic permeability is that of free space.
 
     Stable for c dt <= h sqrt(eps / ndim), eps the least. Source: K. S. Yee, IEEE Trans. Antennas Propag. 14, 302, 1966;
@@ -93,7 +94,7 @@ class _Yee:
 
     def _curl(self, axis: str, of: dict[str, Field], derivative: Derivative) -> sympy.Expr:
         """One component of a curl; what does not depend on an axis has no derivative along it."""
-        one, other = {"x": "yz", "y": "zx", "z": "xy"}[axis]
+        one, other = _NEXT[axis]
         terms = []
         for along, component, sign in ((one, other, 1), (other, one, -1)):
             if along in self.axes and component in of:

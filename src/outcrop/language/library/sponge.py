@@ -32,10 +32,14 @@ def sponge(
 
         3 velocity ln(1/reflection) / (width spacing)
 
-    at its outer edge. There and back along an axis at `velocity` (m/s; take the largest), a wave is left with the part
-    `reflection`. `spacing` is in m. Where layers meet, the larger value holds. `sides` are those that absorb; on a grid
-    of shape (nz, ny, nx) all six, or for instance without "z0" for a free surface. Grids of two axes (shape of two
-    numbers, or ny = 1) have no y, as axes of one cell never absorb. Raises InputError for a layer that does not fit.
+    at its outer edge. There and back along an axis at `velocity` (m/s; take the largest) a wave would be left with
+    the part `reflection`. In truth 1 % comes back of waves half as long as the layer is wide, and 6 % of those as long
+    as that: the layer reflects long waves by itself, so make it wider rather than stronger. `spacing` is in m. Where
+    layers meet, the larger value holds.
+
+    `sides` are those that absorb: on a grid of shape (nz, ny, nx) all six, or for instance all but "z0" below a free
+    surface. Grids of two axes, as shapes of two numbers or with ny = 1, have z and x; axes of one cell never absorb.
+    Raises InputError for a layer that does not fit.
 
     Source: quadratic profile as in F. Collino and C. Tsogka, Geophysics 66, 294, 2001, applied to the damping term of
     J. Sochacki et al., Geophysics 52, 60, 1987.
