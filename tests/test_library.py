@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -230,3 +232,13 @@ def test_openings_outside_the_box_are_refused() -> None:
     """Protects from a flow that has nowhere to go."""
     with pytest.raises(InputError, match=r"outlet \(3, 20\) must ascend and lie within 0 and 15"):
         library.inlet_outlet((16, 24), inlet=(4, 8), outlet=(3, 20))
+
+
+def test_the_manual_has_every_family_and_tells_the_truth() -> None:
+    """Protects the reader: each family is in the table of the page, and the message shown there is the one printed."""
+    page = (Path(__file__).parent.parent / "docs" / "stencils.md").read_text()
+    table = page[: page.index("## Names and options")]
+    for name in library.FAMILIES:
+        assert f"`{name}" in table, f"{name} is missing"
+    message = library.stability(library.acoustic(), {"dt": 0.002}, [{"v": 1500}, {"v": 4500}])
+    assert f"    {message}\n" in page

@@ -56,11 +56,11 @@ def box27() -> Stencil:
 def heat(ndim: int = 3, order: int = 2, *, equal_spacing: bool = True) -> Stencil:
     """Heat equation u_t = kappa (u_xx + u_yy + u_zz) in `ndim` = 1, 2 or 3 dimensions, of `order` 2, 4, ... 16.
 
-    u' = u + dt kappa (sum over the axes of the second differences), forward Euler, first order in time, of
-    `order` in space. Field: u (any unit, say K). Parameters: kappa (m^2/s), dt (s), h (m), or dz, dy, dx without
-    `equal_spacing`. Stable for dt kappa ndim s / h^2 <= 2, where s = 4, 16/3, 6.04, 6.50, ... 7.43 is the largest
-    symbol of the second difference of order 2, 4, 6, 8, ... 16; order 2 in 3-D: dt <= h^2 / (6 kappa). Source: R. Courant,
-    K. Friedrichs, H. Lewy, Math. Ann. 100, 32, 1928; weights: B. Fornberg, Math. Comp. 51, 699, 1988.
+    u' = u + dt kappa (sum over the axes of the second differences), forward Euler, first order in time, of `order` in
+    space. Field: u (any unit, say K). Parameters: kappa (m^2/s), dt (s), h (m), or dz, dy, dx without `equal_spacing`.
+    Stable for dt kappa ndim s / h^2 <= 2, where s = 4, 16/3, 6.04, 6.50, ... 7.43 is the largest symbol of the second
+    difference of order 2, 4, 6, 8, ... 16; order 2 in 3-D: dt <= h^2 / (6 kappa). Source: R. Courant, K. Friedrichs,
+    H. Lewy, Math. Ann. 100, 32, 1928; weights: B. Fornberg, Math. Comp. 51, 699, 1988.
 
     Differences to the centre are added, so a constant state stays constant to the last bit, over any number of steps.
     """
