@@ -81,7 +81,7 @@ def largest_step(
     def is_stable(step: float) -> bool | None:
         return _is_bounded(stencil, {**values, one.parameter: step}, states)
 
-    if is_stable(abs(start) or 1.0) is None:
+    if not states or is_stable(abs(start) or 1.0) is None:
         return None
     return _bisect(lambda step: bool(is_stable(step)), abs(start) or 1.0, one.is_least)
 

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
-from outcrop.language.library.table import split_name
+from outcrop.language.library.table import Family, find_stencil, split_name
 from outcrop.language.linear import linearise
 from outcrop.language.program import Load
 from outcrop.language.stability import GROWTH_MOST, Extremes, Limit, State, growth, largest_step
 from outcrop.language.stencil import Stencil
+from outcrop.language.symbols import Field
 
 
 def limit_of(stencil: Stencil) -> Limit | None:
     """What decides on the stability of a stencil: built-in knowledge, else its parameter dt; None if it has none."""
-    found = split_name(stencil.name)
-    limit = (found[0].limit if found else None) or Limit()
+    family = _family_of(stencil)
+    limit = (family.limit if family else None) or Limit()
     return limit if limit.parameter in {one.name for one in stencil.parameters} else None
 
 
 def extremes_of(stencil: Stencil) -> Extremes:
     """An empty collection of what `stability` is to know of the fields that are only read."""
-    found = split_name(stencil.name)
+    family = _family_of(stencil)
     fields = {one.name for one, storage in zip(stencil.fields, stencil.storage, strict=True) if storage.is_static}
-    return Extremes(fields, found[0].measures if found else ())
+    return Extremes(fields, family.measures if family else ())
+
+
+def _family_of(stencil: Stencil) -> Family | None:
+    """The family of a built-in stencil; None for a user's own, whatever it is called."""
+    found = split_name(stencil.name)
+    return found[0] if found and _fields_of(stencil.name) == stencil.fields else None
+
+
+@cache
+def _fields_of(name: str) -> tuple[Field, ...]:
+    return find_stencil(name).fields
 
 
 def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> float | None:
