@@ -3,12 +3,14 @@
 SymPy keeps sums and products as sets without an order, so one is chosen here, from the content alone: terms
 nearest the centre first, then by offset. Terms of a sum with one and the same coefficient are added before they are
 multiplied; sums are balanced trees, which keeps chains of dependent additions short; in products, what does not depend
-on the cell is multiplied first, so that it is computed once per call. Equal operations are computed once.
+on the cell is multiplied first, so that it is computed once per call. Equal operations are computed once. Sums and
+products inside others, which SymPy makes with `evaluate=False` only, are computed as they stand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sympy
 from sympy.core.function import AppliedUndef
@@ -35,9 +37,15 @@ class _Builder:
         self.fields, self.scalars = list(fields), list(scalars)
         self.operations: list[Operation] = []
         self._places: dict[Operation, int] = {}
+        self._visited: dict[sympy.Expr, int] = {}
 
     def visit(self, node: sympy.Expr) -> int:
         """The position of the operation that computes `node`."""
+        if node not in self._visited:
+            self._visited[node] = self._visit(node)
+        return self._visited[node]
+
+    def _visit(self, node: sympy.Expr) -> int:
         if node.is_Number:
             value = float(node)
             if value != value or value in (float("inf"), float("-inf")):
@@ -92,7 +100,8 @@ class _Builder:
         terms: list[tuple[bool, sympy.Expr, sympy.Expr]] = []
         for coefficient, rests in groups.items():
             if len(rests) > 1 and coefficient != 1:
-                rests = [(False, sympy.Add(*(-rest if negative else rest for negative, rest in rests)))]
+                sign = all(negative for negative, _ in rests)
+                rests = [(sign, sympy.Add(*(rest if negative == sign else -rest for negative, rest in rests)))]
             terms += [(negative, coefficient, rest) for negative, rest in rests]
         terms.sort(key=lambda term: _key(term[1] * term[2]))
         return self._signed_tree([(self._scaled(coefficient, rest), negative) for negative, coefficient, rest in terms])
@@ -162,13 +171,17 @@ def _spread(steps: Sequence[int]) -> tuple[int, int, int]:
 
 def _split(term: sympy.Expr) -> tuple[bool, sympy.Expr, sympy.Expr]:
     """Whether a term is to be subtracted, the product of its factors that do not depend on the cell, and the rest."""
-    negative = bool(term.as_coeff_Mul()[0].is_negative)
-    positive = -term if negative else term
+    number, rest = term.as_coeff_Mul()
+    negative = bool(number.is_negative)
+    positive = term
+    if negative:
+        positive = rest if number == -1 else sympy.Mul(-number, *sympy.Mul.make_args(rest), evaluate=False)
     if not positive.has(AppliedUndef):
         return negative, sympy.S.One, positive
     factors = sympy.Mul.make_args(positive)
     uniform = [factor for factor in factors if not factor.has(AppliedUndef)]
-    return negative, sympy.Mul(*uniform), sympy.Mul(*(factor for factor in factors if factor.has(AppliedUndef)))
+    own = [factor for factor in factors if factor.has(AppliedUndef)]
+    return negative, sympy.Mul(*uniform), sympy.Mul(*own, evaluate=False)
 
 
 def _is_divisor(factor: sympy.Expr) -> bool:
@@ -183,7 +196,17 @@ def _key(term: sympy.Expr) -> tuple[object, ...]:
     """Numbers, then scalars, then terms by how far from the centre and where they read, then by text."""
     loads = sorted(_offset_key(load) for load in term.atoms(AppliedUndef))
     kind = 0 if term.is_Number else 1 if not loads else 2
-    return kind, len(loads), loads, str(term)
+    return kind, len(loads), loads, _Text(term)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """Orders terms by how they are written, which is worked out only when nothing else tells them apart."""
+
+    term: sympy.Expr
+
+    def __lt__(self, other: _Text) -> bool:
+        return str(self.term) < str(other.term)
 
 
 def _offset_key(load: AppliedUndef) -> tuple[object, ...]:
