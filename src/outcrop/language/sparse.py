@@ -1,7 +1,7 @@
 """Points between the cells of a grid: sources that are added to fields, and receivers that read them.
 
-A point has one or more corners, cells with a weight each; `linear` makes them from coordinates. Everything here is plain
-arrays, so it does not matter who made them.
+A point has one or more corners, cells with a weight each; `linear` makes them from coordinates. Everything here is
+plain arrays, so it does not matter who made them.
 
     step t:   samplings with `before`  ►  stages  ►  injections, in order  ►  all other samplings
 """
@@ -60,8 +60,8 @@ class Injection:
 
         field[cells[p, k]] += dtype(weights[p, k] * values[t, p])
 
-    where the product is taken in float64 and rounded once to the field's dtype. Steps count from 0. With a `scale`, weights
-    are not complete until `resolved`.
+    where the product is taken in float64 and rounded once to the field's dtype. Steps count from 0. With a `scale`,
+    weights are not complete until `resolved`.
     """
 
     field: str
@@ -95,8 +95,8 @@ class Injection:
 class Sampling:
     """Receivers: the sum over corners k, in order and in float64, of weights[p, k] * field[cells[p, k]].
 
-    Taken at the end of every step, after all injections, or with `before` ahead of the step's first stage. Samplings of one
-    name are added up: they are parts of one trace.
+    Taken at the end of every step, after all injections, or with `before` ahead of the step's first stage. Samplings
+    of one name are added up: they are parts of one trace.
     """
 
     name: str
@@ -112,8 +112,8 @@ class Sampling:
 def _check_corners(what: str, cells: Cells, weights: Weights) -> None:
     if cells.ndim != 3 or cells.shape[2] != 3 or weights.shape != cells.shape[:2]:
         raise InputError(
-            f"{what}: cells of shape {cells.shape} and weights of shape {weights.shape}; they need (points, corners, 3) "
-            "and (points, corners)"
+            f"{what}: cells of shape {cells.shape} and weights of shape {weights.shape}; "
+            "they need (points, corners, 3) and (points, corners)"
         )
 
 
@@ -126,18 +126,18 @@ def linear(
 ) -> tuple[Cells, Weights]:
     """Corners and weights of (multi)linear interpolation at `points`, coordinates of shape (points, axes).
 
-    `shape`, `spacing` and `origin` (where cell 0 lies) are those of the axes, in the same order: (z, y, x), (z, x) or (x).
-    Raises InputError with the first point that lies outside the grid, `name` being what the points are called.
+    `shape`, `spacing` and `origin` (where cell 0 lies) are those of the axes, in the same order: (z, y, x), (z, x) or
+    (x). Raises InputError with the first point that lies outside the grid, `name` being what the points are called.
     """
-    points = np.asarray(points, np.float64)
+    places: NDArray[np.float64] = np.asarray(points, np.float64)
     axes = len(shape)
-    if points.ndim != 2 or points.shape[1] != axes:
-        raise InputError(f"{name}: coordinates have shape {points.shape}; they need (points, {axes})")
+    if places.ndim != 2 or places.shape[1] != axes:
+        raise InputError(f"{name}: coordinates have shape {places.shape}; they need (points, {axes})")
     last = np.asarray(shape) - 1
-    position = (points - np.asarray(origin, np.float64)) / np.asarray(spacing, np.float64)
+    position = (places - np.asarray(origin, np.float64)) / np.asarray(spacing, np.float64)
     inside = ((position >= -_NEAR * (last + 1)) & (position <= last + _NEAR * (last + 1))).all(axis=1)  # NaN is not
     if not inside.all():
-        raise _outside(name, points, int(np.argmin(inside)), shape, spacing, origin)
+        raise _outside(name, places, int(np.argmin(inside)), shape, spacing, origin)
     position = np.clip(position, 0, last)
     low = np.clip(np.floor(position), 0, np.maximum(last - 1, 0)).astype(np.int64)
     part = position - low

@@ -110,7 +110,9 @@ class _Run:
 
     def read(self, field: str, cells: NDArray[np.int64]) -> NDArray[np.float64]:
         """The newest values at cells of shape (..., 3)."""
-        return self.newest[self.names.index(field)][tuple(np.moveaxis(cells, -1, 0))].astype(np.float64)
+        z, y, x = np.moveaxis(cells, -1, 0)
+        values: NDArray[np.float64] = self.newest[self.names.index(field)][z, y, x].astype(np.float64)
+        return values
 
     def inject(self, source: Injection, step: int) -> None:
         """Add the sources' values of one step."""

@@ -3,7 +3,8 @@
     eq = Eq(u.forward, solve(m * u.dt2 - u.laplace, u.forward))
     lowered = from_devito([eq, src.inject(u.forward, src * dt**2 / m), rec.interpolate(u)], dt=1.0)
 
-Devito evaluates derivatives and staggering (`Eq.evaluate`) and turns them into whole offsets (`lower_exprs`); what follows is ours:
+Devito evaluates derivatives and staggering (`Eq.evaluate`) and turns them into whole offsets (`lower_exprs`); what
+follows is ours:
 
     Eq, Inc ──► equation ──► stages: what waits for what ──► Stencil
     inject, interpolate ──► points ──► Injection, Sampling

@@ -17,8 +17,8 @@ ORDERS = (1, 2)
 
 @dataclass(frozen=True)
 class Access:
-    """A value that an expression reads: `shift` steps from t (0 for what does not depend on time), at an offset in cells
-    along the grid's axes, which is () for a value that all cells share."""
+    """A value that an expression reads: `shift` steps from t (0 for what does not depend on time), at an offset in
+    cells along the grid's axes, which is () for a value that all cells share."""
 
     function: Any
     shift: int
@@ -66,7 +66,8 @@ class Update:
 
 
 def updates_of(equation: Any, position: int, grid: Any) -> Iterator[Update]:
-    """Those of an Eq or Inc, one for each component of a vector or tensor. `position` counts what the user wrote, from 0.
+    """Those of an Eq or Inc, one for each component of a vector or tensor. `position` counts what the user wrote,
+    from 0.
 
     Raises InputError with what cannot be lowered.
     """
@@ -96,7 +97,9 @@ def _check(where: str, equation: Any) -> None:
     if equation.is_Reduction and type(equation).__name__ != "Inc":
         raise InputError(f"{where}: {type(equation).__name__} is not available; there are Eq and Inc")
     if equation.subdomain is not None:
-        raise InputError(f"{where}: subdomain {equation.subdomain.name!r} is not available; leave it out and use boundary=")
+        raise InputError(
+            f"{where}: subdomain {equation.subdomain.name!r} is not available; leave it out and use boundary="
+        )
     if equation.implicit_dims:
         raise InputError(f"{where}: implicit_dims are not available")
 
@@ -157,7 +160,9 @@ def check_function(where: str, function: Any, grid: Any) -> None:
             raise InputError(f"{where}: {name} has more dimensions than the grid; use one Function for each component")
         return
     if function.save is not None:
-        raise InputError(f"{where}: {name} has save={function.save}: steps are not kept; leave it out and take snapshots")
+        raise InputError(
+            f"{where}: {name} has save={function.save}: steps are not kept; leave it out and take snapshots"
+        )
     if function.time_order not in ORDERS:
         raise InputError(f"{where}: {name} has time_order={function.time_order}; there are 1 and 2")
     if function.dimensions[0] is not grid.stepping_dim:

@@ -45,8 +45,8 @@ def number(value: Any) -> sympy.Expr:
 
 
 def convert(where: str, node: Any, scalars: Scalars, leaf: Callable[[Any], sympy.Expr]) -> sympy.Expr:
-    """`node` with every Indexed replaced by what `leaf` gives for it. Raises InputError with the term that no kernel can
-    compute."""
+    """`node` with every Indexed replaced by what `leaf` gives for it. Raises InputError with the term that no kernel
+    can compute."""
     if isinstance(node, Indexed):
         return leaf(node)
     if node.is_Number or node.is_NumberSymbol:
@@ -55,7 +55,7 @@ def convert(where: str, node: Any, scalars: Scalars, leaf: Callable[[Any], sympy
     if node.is_Add:
         return sympy.Add(*arguments)
     if node.is_Mul:
-        return sympy.Mul(*arguments)
+        return _product(sympy.Mul(*arguments))
     if node.is_Pow:
         return _power(where, node, *arguments)
     if isinstance(node, sympy.Function) and type(node).__name__ == "sqrt":
@@ -67,6 +67,33 @@ def convert(where: str, node: Any, scalars: Scalars, leaf: Callable[[Any], sympy
     if known is None:
         raise InputError(f"{where}: {node} {_why(node)}")
     return known
+
+
+def _product(product: sympy.Expr) -> sympy.Expr:
+    """The same with sums multiplied out as far as something cancels: dt**2/m * (2*m*u/dt**2 + s) is 2*u + dt**2/m*s.
+
+    That is how `solve` leaves its solutions. A factor of exactly 2 matters in long runs: one that is off in its last
+    digit is a force on u that never ends.
+    """
+    factors = sympy.Mul.make_args(product)
+    for number, factor in enumerate(factors):
+        rest = sympy.Mul(*factors[:number], *factors[number + 1 :])
+        terms = sympy.Add.make_args(factor)
+        cancelled = [term for term in terms if len(terms) > 1 and _cancels(rest, term)]
+        if cancelled:
+            left = sympy.Add(*(term for term in terms if term not in cancelled))
+            return sympy.Add(*(_product(rest * term) for term in cancelled), _product(rest * left))
+    return product
+
+
+def _cancels(factor: sympy.Expr, term: sympy.Expr) -> bool:
+    """Whether both have powers of the same thing, one above and one below the line."""
+    powers = term.as_powers_dict()
+    return any(
+        not base.is_Number and exponent.could_extract_minus_sign() != powers[base].could_extract_minus_sign()
+        for base, exponent in factor.as_powers_dict().items()
+        if base in powers
+    )
 
 
 def _power(where: str, node: Any, base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr:

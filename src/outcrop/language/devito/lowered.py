@@ -20,15 +20,15 @@ from outcrop.language.symbols import PREVIOUS
 class Lowered:
     """A stencil, and what a run of it needs.
 
-    Arrays have `shape` (nz, ny, nx): Devito's grid, its first dimension being our z and its last our x, with `padding` cells
-    before and behind it along each axis. Grids of two dimensions have ny = 1, those of one nz = ny = 1. `spacing` and
-    `origin`, where the arrays' cell (0, 0, 0) lies, are in the grid's units and follow z, y, x, and so do `dimensions`, the
-    names of Devito's ("" for axes that the grid does not have).
+    Arrays have `shape` (nz, ny, nx): Devito's grid, its first dimension being our z and its last our x, with
+    `padding` cells before and behind it along each axis. Grids of two dimensions have ny = 1, those of one nz = ny =
+    1. `spacing` and `origin`, where the arrays' cell (0, 0, 0) lies, are in the grid's units and follow z, y, x, and
+    so do `dimensions`, the names of Devito's ("" for axes that the grid does not have).
 
-    Devito updates every cell of its grid and reads a halo around it that no equation changes: zeros, if the user has not set
-    it. The padding is this halo, as thick as the stencil's radii, and with the boundary `fixed`, whose rim is just as
-    thick, the cells that are updated are those of Devito's grid, and all of them have its values. Where `from_devito` was given
-    another boundary there is no padding, and the halo does not matter.
+    Devito updates every cell of its grid and reads a halo around it that no equation changes: zeros, if the user has
+    not set it. The padding is this halo, as thick as the stencil's radii, and with the boundary `fixed`, whose rim is
+    just as thick, the cells that are updated are those of Devito's grid, and all of them have its values. Where
+    `from_devito` was given another boundary there is no padding, and the halo does not matter.
 
     `first_time` is Devito's number of step 0: 1 where something reads t - dt, else 0. The values of `injections` and
     `signals` begin there.
@@ -63,8 +63,8 @@ class Lowered:
         return (*names, *(name + PREVIOUS for name, storage in pairs if storage.history == 2))
 
     def initial(self, name: str) -> NDArray[np.floating] | None:
-        """What the user has put into a Function's `.data`, halo included, as an array of `shape`; None where `.data` has
-        not been touched, which Devito takes for zeros.
+        """What the user has put into a Function's `.data`, halo included, as an array of `shape`; None where `.data`
+        has not been touched, which Devito takes for zeros.
 
         `name` is one of `state_names`. Raises InputError when the halo differs between the two times of a field, which
         Devito keeps apart and a fixed rim does not.
@@ -77,7 +77,9 @@ class Lowered:
             return self._padded(function, ())
         newest = self.first_time % function.shape_allocated[0]
         if len({self._rim(function, time).tobytes() for time in range(function.shape_allocated[0])}) > 1:
-            raise InputError(f"{field}: its halo differs between time steps; give all of {field}.data_with_halo the same")
+            raise InputError(
+                f"{field}: its halo differs between time steps; give all of {field}.data_with_halo the same"
+            )
         return self._padded(function, (newest - name.endswith(PREVIOUS),))
 
     def _padded(self, function: Any, time: tuple[int, ...]) -> NDArray[np.floating]:
@@ -85,12 +87,13 @@ class Lowered:
         zeros."""
         axes = [axis for axis in range(3) if self.dimensions[axis]]
         halo = [sizes[0] for sizes in function._size_inhalo[-len(axes) :]]
-        cut, missing = [], []
+        cut: list[int | slice] = [*time]
+        missing = []
         for axis, left, extent in zip(axes, halo, function.grid.shape, strict=True):
             kept = min(left, self.padding[axis])
             cut.append(slice(left - kept, left + extent + kept))
             missing.append(self.padding[axis] - kept)
-        values = np.asarray(function.data_with_halo)[(*time, *cut)]
+        values = np.asarray(function.data_with_halo)[tuple(cut)]
         return np.pad(values, [(width, width) for width in missing]).reshape(self.shape)
 
     def _rim(self, function: Any, time: int) -> NDArray[np.floating]:

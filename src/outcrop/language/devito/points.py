@@ -1,13 +1,8 @@
-"""Devito's inject and interpolate, as Injections and Samplings.
-
-Devito's order is that of its list, in every step. Ours is fixed: stages, then sources, then receivers; receivers of u(t) come
-before all of it. So what the list may not hold is an equation or a receiver of u.forward that comes after the stages and
-before a source in u.forward.
-"""
+"""Devito's inject and interpolate, as Injections and Samplings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -21,7 +16,7 @@ from numpy.typing import NDArray
 from sympy.core.function import AppliedUndef
 
 from outcrop.errors import InputError
-from outcrop.language.devito.equation import Access, Update, access_of
+from outcrop.language.devito.equation import Access, access_of
 from outcrop.language.devito.expression import Scalars, convert
 from outcrop.language.lower import lower
 from outcrop.language.sparse import Injection, Sampling, Scale, linear, spread
@@ -32,8 +27,8 @@ from outcrop.language.symbols import Field, Parameter
 class Points:
     """Makes Injections and Samplings for the arrays of one run.
 
-    `padding` cells lie in front of the grid's first one along each axis, and behind its last. `first_time` is the time, in
-    Devito's count, of step 0.
+    `padding` cells lie in front of the grid's first one along each axis, and behind its last. `first_time` is the
+    time, in Devito's count, of step 0.
     """
 
     grid: Any
@@ -81,7 +76,9 @@ class Points:
         if not getattr(sparse, "is_SparseTimeFunction", False) or len(sparse.dimensions) != 2:
             raise InputError(f"{where}: {sparse.name} must be a SparseTimeFunction, or a precomputed one")
         if sparse.dimensions[0] is not self.grid.time_dim:
-            raise InputError(f"{where}: {sparse.name} steps along {sparse.dimensions[0]}, not along the grid's own time")
+            raise InputError(
+                f"{where}: {sparse.name} steps along {sparse.dimensions[0]}, not along the grid's own time"
+            )
         if operation.implicit_dims:
             raise InputError(f"{where}: implicit_dims are not available")
 
@@ -96,7 +93,9 @@ class Points:
         interpolator, grid = sparse.interpolator, self.grid
         if isinstance(interpolator, LinearInterpolator) and sparse.r == 1:
             shifts = interpolator._field_shifts(target) if target is not None else ()
-            moved = [0.5 * h if shift != 0 else 0.0 for shift, h in zip(shifts or [0] * grid.dim, grid.spacing, strict=True)]
+            moved = [
+                0.5 * h if shift != 0 else 0.0 for shift, h in zip(shifts or [0] * grid.dim, grid.spacing, strict=True)
+            ]
             origin = [float(o) + move for o, move in zip(grid.origin, moved, strict=True)]
             points = np.asarray(sparse.coordinates.data, np.float64)
             cells, weights = linear(where, points, grid.shape, [float(h) for h in grid.spacing], origin)
@@ -135,7 +134,9 @@ class Points:
                 raise InputError(f"{where}: {indexed.function.name} has no place in what {sparse.name} injects")
             access = access_of(where, indexed, self.grid)
             if access.function.is_TimeFunction or not access.offset:
-                raise InputError(f"{where}: the factor of a source may only hold fields that do not change, not {access.field}")
+                raise InputError(
+                    f"{where}: the factor of a source may only hold fields that do not change, not {access.field}"
+                )
             functions[access.field] = access.function
             return Field(access.field)[access.offset]
 
@@ -194,28 +195,3 @@ def _precomputed(sparse: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     for axis in range(axes):
         weights *= coefficients[:, axis, :][:, numbers[:, axis]]
     return spread(points[:, None, :] + numbers - sparse.r + 1), weights
-
-
-def check_order(
-    operations: Sequence[tuple[int, str, str, bool]], updates: Sequence[Update]
-) -> None:
-    """InputError when sources, receivers and equations stand in an order that a step cannot keep.
-
-    `operations` are (position, text, field, whether it is a source), for sources in and receivers of u.forward.
-    """
-    for position, where, field, is_source in operations:
-        written = [update.position for update in updates if update.field == field]
-        if not written or min(written) > position:
-            raise InputError(f"{where}: {field}.forward has no value yet; put it behind the equation that gives it one")
-        if max(written) > position:
-            raise InputError(f"{where}: a later equation overwrites {field}.forward; put it behind all equations")
-        later = [update for update in updates if update.position > position]
-        if is_source and any(_reads_new(update, field) for update in later):
-            raise InputError(f"{where}: a later equation reads {field}.forward; put it behind all equations")
-        for other, text, same, source_too in operations:
-            if is_source and same == field and not source_too and other < position:
-                raise InputError(f"{text}: a later source is added to {field}.forward; put receivers behind sources")
-
-
-def _reads_new(update: Update, field: str) -> bool:
-    return any(read.field == field and read.shift == 1 for read in update.reads.values())

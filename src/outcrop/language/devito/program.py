@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import sympy
-from devito.operations.interpolators import Interpolation, UnevaluatedSparseOperation
 from devito.operations.interpolators import Injection as Inject
+from devito.operations.interpolators import Interpolation, UnevaluatedSparseOperation
 from devito.symbolics import retrieve_functions
 from devito.types import Eq
 from numpy.typing import NDArray
@@ -18,7 +18,8 @@ from outcrop.language.boundary import FIXED, Boundary, as_boundary
 from outcrop.language.devito.equation import Access, Update, updates_of
 from outcrop.language.devito.expression import Scalars, convert
 from outcrop.language.devito.lowered import Lowered
-from outcrop.language.devito.points import Points, check_order
+from outcrop.language.devito.order import Placed, check_order
+from outcrop.language.devito.points import Points
 from outcrop.language.devito.stages import age, assign, merge
 from outcrop.language.sparse import AXES, Injection, Sampling, spread
 from outcrop.language.stencil import Stencil
@@ -30,9 +31,9 @@ def from_devito(
 ) -> Lowered:
     """What Devito's Operator of `equations` does in each step, with the time step `dt`.
 
-    `equations` are `Eq`, `Inc`, and what `SparseTimeFunction.inject` and `.interpolate` return, also in nested lists. Without a
-    `boundary` the grid has Devito's own, a halo (see Lowered); else those of `boundary`, in our terms. `first_time` is Devito's
-    `time_m`, by default the same as there. Nothing of the grid's size is allocated.
+    `equations` are `Eq`, `Inc`, and what `SparseTimeFunction.inject` and `.interpolate` return, also in nested lists.
+    Without a `boundary` the grid has Devito's own, a halo (see Lowered); else those of `boundary`, in our terms.
+    `first_time` is Devito's `time_m`, by default the same as there. Nothing of the grid's size is allocated.
 
     Raises InputError naming the equation, the term and why, for what cannot be lowered.
     """
@@ -133,20 +134,20 @@ def _points(
     """Sources, receivers, and the functions that only these read."""
     injections: list[Injection] = []
     samplings: list[Sampling] = []
-    order: list[tuple[int, str, str, bool]] = []
+    order: list[Placed] = []
     functions: dict[str, Any] = {}
     for position, one in enumerate(operations):
         if isinstance(one, Inject):
             for injection, read in points.injections(one, position):
                 injections.append(injection)
                 functions |= {function.name: function for function in read}
-                order.append((position, _text(position, one, "inject"), injection.field, True))
+                order.append(Placed(position, _text(position, one, "inject"), injection.field, True))
         elif isinstance(one, Interpolation):
             for sampling, access in points.samplings(one, position):
                 samplings.append(sampling)
                 functions[access.field] = access.function
                 if not sampling.before:
-                    order.append((position, _text(position, one, "interpolate"), sampling.field, False))
+                    order.append(Placed(position, _text(position, one, "interpolate"), sampling.field, False))
     check_order(order, updates)
     return tuple(injections), tuple(samplings), functions
 
@@ -169,18 +170,17 @@ def _lowered(
     read = [one.field for one in samplings] + [name for one in injections if one.scale for name in one.scale.fields]
     for name in read:
         if name not in fields:
-            raise InputError(f"sources or receivers read {name}, but no equation does; a run keeps only what equations use")
+            raise InputError(
+                f"sources or receivers read {name}, but no equation does; a run keeps only what equations use"
+            )
     static = tuple(f.name for f, kept in zip(stencil.fields, stencil.storage, strict=True) if kept.is_static)
     nz, ny, nx = (int(extent + 2 * pad) for extent, pad in zip(shape, padding, strict=True))
     return Lowered(
         stencil, (nz, ny, nx), padding, np.dtype(grid.dtype).name, (spacing[0], spacing[1], spacing[2]),
         (origin[0], origin[1], origin[2]), (names[0], names[1], names[2]), boundary, injections, samplings,
-        _signals(stencil, functions, first_time), static, {name: functions[name] for name in functions if name in fields},
-        first_time,
-    )  # fmt: skip
+        _signals(stencil, functions, first_time), static, {name: functions[name] for name in functions if name in
+        fields}, first_time, )  # fmt: skip
 
 
 def _signals(stencil: Stencil, functions: Mapping[str, Any], first_time: int) -> dict[str, NDArray[np.float64]]:
     return {name: np.asarray(functions[name].data, np.float64)[first_time:] for name in stencil.signals}
-
-

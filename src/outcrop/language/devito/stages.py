@@ -1,8 +1,8 @@
 """Which updates can be computed together, and which have to wait for others.
 
-Devito's equations are a program: within a step they happen in the order given. A stage computes everything from what was
-there before it, so an update that reads at t + dt waits for the one that computes that, and so does one that would
-overwrite what an earlier equation still reads at t - dt.
+Devito's equations are a program: within a step they happen in the order given. A stage computes everything from what
+was there before it, so an update that reads at t + dt waits for the one that computes that, and so does one that
+would overwrite what an earlier equation still reads at t - dt.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def age(access: Access, stage: int, stages: dict[str, int]) -> int:
 def _check(update: Update, access: Access, stages: dict[str, int]) -> None:
     name = access.field
     if access.function.is_TimeFunction and access.offset and name not in stages:
-        raise InputError(f"{update.where}: no equation writes {name}.forward; make {name} a Function if it does not change")
+        raise InputError(
+            f"{update.where}: no equation writes {name}.forward; make {name} a Function if it does not change"
+        )
     if access.shift not in (-1, 0, 1):
         raise InputError(f"{update.where}: reads {name} {access.shift} steps from t; there are t - dt, t and t + dt")
     if access.shift == -1 and access.function.time_order < 2:
@@ -70,8 +72,11 @@ def _check(update: Update, access: Access, stages: dict[str, int]) -> None:
     if access.shift != -1:
         return
     if stages[name] < stages[update.field]:
-        raise InputError(f"{update.where}: reads {name}(t - dt), which {name}(t + dt) has replaced by then; read {name}(t)")
+        raise InputError(
+            f"{update.where}: reads {name}(t - dt), which {name}(t + dt) has replaced by then; read {name}(t)"
+        )
     if access.is_near and stages[name] == stages[update.field]:
         raise InputError(
-            f"{update.where}: reads {name}(t - dt) at neighbours while {name} is updated; only at the cell itself is possible"
+            f"{update.where}: reads {name}(t - dt) at neighbours while {name} is updated; "
+            "only at the cell itself is possible"
         )
