@@ -121,6 +121,7 @@ def test_acoustic_with_sources_and_receivers(dtype: Any) -> None:
     assert lowered.first_time == 1
     assert lowered.static_fields == ("damp", "m")
     assert [one.before for one in lowered.samplings] == [True, False]
+    assert lowered.most_steps == steps + 2
 
 
 @BOTH
@@ -282,3 +283,20 @@ def test_boundaries_of_ours_instead_of_a_halo() -> None:
     assert fields["u"].sum() == pytest.approx(float(np.sum(u.data[0])), rel=1e-12)
     assert traces["rec"][-1, 0] == fields["u"][0, 0, 0]
     assert lowered.origin == (0.0, 0.0, 5.0)
+
+
+def test_traces_are_put_where_devito_puts_them() -> None:
+    """A script that goes on with rec.data finds there what Devito would have left, or is told that there is no room."""
+    grid = make_grid((8, 9), np.float32, 1.0)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2)
+    seen = receivers("rec", grid, 3, [[1.0, 6.0]])
+    wave = dv.Eq(u.forward, 2 * u - u.backward + 0.1 * u.laplace)
+    lowered = from_devito([wave, seen.interpolate(expr=u)], dt=1.0)
+    seen.data[:] = -1.0
+    lowered.put_traces({"rec": np.array([[3.0], [4.0]])})
+    assert seen.data[:, 0].tolist() == [-1, 3, 4, -1, -1, -1]
+    lowered.put_traces({"rec": np.array([[5.0]])}, first_step=4)
+    assert seen.data[:, 0].tolist() == [-1, 3, 4, -1, -1, 5]
+    with pytest.raises(InputError, match="rec has room for 5 of 6 steps"):
+        lowered.put_traces({"rec": np.zeros((6, 1))})
+    assert lowered.most_steps == 5

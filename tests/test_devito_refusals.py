@@ -28,6 +28,7 @@ def make_script(dtype: Any = np.float32) -> SimpleNamespace:
         grid=grid,
         u=dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2),
         v=dv.TimeFunction(name="v", grid=grid, space_order=2),
+        vec=dv.VectorTimeFunction(name="vec", grid=grid, space_order=2),
         m=dv.Function(name="m", grid=grid, space_order=2),
         c=dv.Constant(name="c", value=2.0),
         cubic=dv.TimeFunction(name="cubic", grid=grid, time_order=3),
@@ -59,9 +60,10 @@ REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
     (r"equations can only give u.forward of a TimeFunction u a value", lambda s: dv.Eq(s.u, s.u + 1)),
     (r"equations can only give u.forward of a TimeFunction u a value", lambda s: dv.Eq(s.u.backward, s.u)),
     (r"free is no TimeFunction", lambda s: [dv.Eq(s.free, s.u), step(s)]),
-    (r"is not at a fixed distance", lambda s: [step(s), dv.Eq(s.u[s.grid.stepping_dim + 1, 0, 3], 0)]),
+    (r"for u\[t \+ 1, 0, 3\]: u\[t \+ 1, 0, 3\] is not at a fixed distance", lambda s: [step(s), dv.Eq(s.u[s.grid.stepping_dim + 1, 0, 3], 0)]),
     (r"is not at a fixed distance", lambda s: dv.Eq(s.u.forward, s.u + s.m[4, s.grid.dimensions[1]])),
     (r"subdomain 'interior' is not available", lambda s: dv.Eq(s.u.forward, s.u, subdomain=s.grid.interior)),
+    (r"equation 1, for Vector\(.*\): subdomain", lambda s: dv.Eq(s.vec.forward, s.vec, subdomain=s.grid.interior)),
     (r"implicit_dims are not available", lambda s: dv.Eq(s.u.forward, s.u, implicit_dims=s.grid.time_dim)),
     (r"cubic has time_order=3; there are 1 and 2", lambda s: dv.Eq(s.cubic.forward, s.cubic)),
     (r"saved has save=9", lambda s: dv.Eq(s.saved.forward, s.saved)),
@@ -105,6 +107,8 @@ REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
     (r"is no sum of fields with constant factors", lambda s: [step(s), s.rec.interpolate(expr=s.m * s.u)]),
     (r"cannot be received; there are u and u.forward", lambda s: [step(s), s.rec.interpolate(expr=s.u.backward)]),
     (r"increment and p_t are not available", lambda s: [step(s), s.rec.interpolate(expr=s.u, increment=True)]),
+    (r"operation 3, rec.interpolate: another one has the name rec",
+     lambda s: [step(s), s.rec.interpolate(expr=s.u), s.rec.interpolate(expr=s.u.forward)]),
 ]  # fmt: skip
 
 

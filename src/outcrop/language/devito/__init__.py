@@ -14,7 +14,12 @@ This package is imported only when equations are given; Devito itself is an extr
 
 from __future__ import annotations
 
-from outcrop.language.devito.lowered import Lowered
-from outcrop.language.devito.program import from_devito
+from outcrop.errors import InputError
+
+try:
+    from outcrop.language.devito.lowered import Lowered
+    from outcrop.language.devito.program import from_devito
+except ImportError as error:
+    raise InputError(f"Devito is missing, or is another version ({error}): pip install 'outcrop[devito]'") from None
 
 __all__ = ["Lowered", "from_devito"]

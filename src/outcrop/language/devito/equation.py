@@ -11,6 +11,7 @@ from devito.ir.equations.algorithms import lower_exprs
 from devito.types import Indexed
 
 from outcrop.errors import InputError
+from outcrop.language.devito.shown import shown
 
 ORDERS = (1, 2)
 
@@ -71,16 +72,14 @@ def updates_of(equation: Any, position: int, grid: Any) -> Iterator[Update]:
 
     Raises InputError with what cannot be lowered.
     """
-    where = f"equation {position + 1}, for {equation.lhs}"
-    if len(where) > 100:
-        where = where[:97] + "..."
+    where = _where(position, str(equation.lhs))  # not lowered yet
     _check(where, equation)
     try:
         flat = lower_exprs(equation._evaluate(expand=True)._flatten)
     except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
         raise InputError(f"{where}: Devito cannot evaluate it: {' '.join(str(error).split())}") from None
     for one in flat:
-        place = where if len(flat) == 1 else f"equation {position + 1}, for {one.lhs}"
+        place = where if len(flat) == 1 else _where(position, one.lhs)
         if not isinstance(one.lhs, Indexed):
             raise InputError(f"{place}: {one.lhs} is no TimeFunction; equations can only give u.forward a value")
         target = access_of(place, one.lhs, grid)
@@ -93,12 +92,17 @@ def updates_of(equation: Any, position: int, grid: Any) -> Iterator[Update]:
         yield Update(place, position, target.function, expression, reads)
 
 
+def _where(position: int, target: Any) -> str:
+    return f"equation {position + 1}, for {shown(target)}"
+
+
 def _check(where: str, equation: Any) -> None:
     if equation.is_Reduction and type(equation).__name__ != "Inc":
         raise InputError(f"{where}: {type(equation).__name__} is not available; there are Eq and Inc")
     if equation.subdomain is not None:
         raise InputError(
-            f"{where}: subdomain {equation.subdomain.name!r} is not available; leave it out and use boundary="
+            f"{where}: subdomain {equation.subdomain.name!r} is not available; leave it out, "
+            "boundary= says what the rim does"
         )
     if equation.implicit_dims:
         raise InputError(f"{where}: implicit_dims are not available")
@@ -123,13 +127,13 @@ def access_of(where: str, indexed: Any, grid: Any) -> Access:
     time = [grid.time_dim] if tuple(function.dimensions) == (grid.time_dim,) else []
     if time:
         if _distance(indexed.indices[0], grid.time_dim) != 0:
-            raise InputError(f"{where}: {indexed} is not read at the step's own time")
+            raise InputError(f"{where}: {shown(indexed)} is not read at the step's own time")
         return Access(function, 0, ())
     check_function(where, function, grid)
     dimensions = function.dimensions
     steps = [_distance(i, d) for i, d in zip(indexed.indices, dimensions, strict=True)]
     if any(step is None for step in steps):
-        raise InputError(f"{where}: {indexed} is not at a fixed distance from the cell that is computed")
+        raise InputError(f"{where}: {shown(indexed)} is not at a fixed distance from the cell that is computed")
     halo = [int(left) for left in function._size_nodomain.left]
     offsets = [int(step) - left for step, left in zip(steps, halo, strict=True)]  # type: ignore[arg-type]
     if not is_updatable(function):

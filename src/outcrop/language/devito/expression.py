@@ -11,6 +11,7 @@ from devito.types import Indexed
 from sympy.core.function import AppliedUndef
 
 from outcrop.errors import InputError
+from outcrop.language.devito.shown import shown
 from outcrop.language.symbols import Parameter
 
 _KEPT = (sympy.Abs, sympy.Min, sympy.Max)
@@ -65,7 +66,7 @@ def convert(where: str, node: Any, scalars: Scalars, leaf: Callable[[Any], sympy
             return kind(*arguments)
     known = scalars.of(node) if node.is_Symbol else None
     if known is None:
-        raise InputError(f"{where}: {node} {_why(node)}")
+        raise InputError(f"{where}: {shown(node)} {_why(node)}")
     return known
 
 
@@ -101,7 +102,7 @@ def _power(where: str, node: Any, base: sympy.Expr, exponent: sympy.Expr) -> sym
         exponent = sympy.Rational(int(2 * exponent), 2)
     whole = exponent.is_Integer or abs(exponent) == sympy.Rational(1, 2)
     if not whole and base.has(AppliedUndef):
-        raise InputError(f"{where}: {node} has an exponent other than 1/2 or a whole number")
+        raise InputError(f"{where}: {shown(node)} has an exponent other than 1/2 or a whole number")
     return base**exponent
 
 

@@ -31,7 +31,7 @@ class Lowered:
     `from_devito` was given another boundary there is no padding, and the halo does not matter.
 
     `first_time` is Devito's number of step 0: 1 where something reads t - dt, else 0. The values of `injections` and
-    `signals` begin there.
+    `signals` begin there. `functions` are Devito's objects by the names of fields, `receivers` those of samplings.
     """
 
     stencil: Stencil
@@ -47,6 +47,7 @@ class Lowered:
     signals: Mapping[str, NDArray[np.float64]]
     static_fields: tuple[str, ...]
     functions: Mapping[str, Any]
+    receivers: Mapping[str, Any]
     first_time: int
 
     @property
@@ -54,6 +55,26 @@ class Lowered:
         """The part of the arrays that is Devito's grid."""
         z, y, x = (slice(pad, extent - pad) for pad, extent in zip(self.padding, self.shape, strict=True))
         return z, y, x
+
+    @property
+    def most_steps(self) -> int | None:
+        """How many steps sources, signals and receivers last; None where there are none."""
+        lengths = [one.steps for one in self.injections] + [len(values) for values in self.signals.values()]
+        lengths += [one.shape[0] - self.first_time for one in self.receivers.values()]
+        return min(lengths, default=None)
+
+    def put_traces(self, traces: Mapping[str, NDArray[np.float64]], first_step: int = 0) -> None:
+        """Put what was sampled, of shape (steps, points) by name, into the receivers' `.data`, where Devito would.
+
+        Raises InputError, with nothing changed, when a receiver has no room for so many steps.
+        """
+        first = self.first_time + first_step
+        for name, trace in traces.items():
+            room = self.receivers[name].shape[0] - first
+            if len(trace) > room:
+                raise InputError(f"{name} has room for {room} of {len(trace)} steps; make its nt larger")
+        for name, trace in traces.items():
+            self.receivers[name].data[first : first + len(trace)] = trace
 
     @property
     def state_names(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from sympy.core.function import AppliedUndef
 from outcrop.errors import InputError
 from outcrop.language.devito.equation import Access, access_of
 from outcrop.language.devito.expression import Scalars, convert
+from outcrop.language.devito.shown import shown
 from outcrop.language.lower import lower
 from outcrop.language.sparse import Injection, Sampling, Scale, linear, spread
 from outcrop.language.symbols import Field, Parameter
@@ -43,7 +44,7 @@ class Points:
         given = operation.expr if isinstance(operation.expr, tuple | list) else (operation.expr,)
         expressions = list(given) * len(fields) if len(given) == 1 else list(given)
         for target, expression in zip(fields, expressions, strict=True):
-            where = f"operation {position + 1}, {sparse.name}.inject into {target}"
+            where = f"operation {position + 1}, {sparse.name}.inject into {shown(str(target))}"
             self._check(where, operation, sparse)
             access = self._access(where, target)
             if access.shift != 1:
@@ -128,7 +129,7 @@ class Points:
         def leaf(indexed: Any) -> sympy.Expr:
             if indexed.function is sparse:
                 if indexed.indices[0] != self.grid.time_dim:
-                    raise InputError(f"{where}: {indexed} is not the source at the step's own time")
+                    raise InputError(f"{where}: {shown(indexed)} is not the source at the step's own time")
                 return source
             if indexed.function.is_SparseFunction:
                 raise InputError(f"{where}: {indexed.function.name} has no place in what {sparse.name} injects")
@@ -143,7 +144,7 @@ class Points:
         converted = convert(where, expression, self.scalars, leaf)
         factor = sympy.diff(converted, source)
         if factor == 0 or factor.has(source) or converted.subs(source, 0) != 0:
-            raise InputError(f"{where}: {expression} is no multiple of {sparse.name}")
+            raise InputError(f"{where}: {shown(expression)} is no multiple of {sparse.name}")
         if factor == 1:
             return None, ()
         parameters = sorted(factor.atoms(Parameter), key=str)
@@ -159,7 +160,7 @@ class Points:
         def leaf(indexed: Any) -> sympy.Expr:
             access = access_of(where, indexed, self.grid)
             if access.shift not in (0, 1) or not access.offset:
-                raise InputError(f"{where}: {indexed} cannot be received; there are u and u.forward")
+                raise InputError(f"{where}: {shown(indexed)} cannot be received; there are u and u.forward")
             load = Field(f"{access.field}_at_{access.shift}")[access.offset]
             found[load] = access
             return load
@@ -168,7 +169,7 @@ class Points:
         factors = {load: sympy.diff(converted, load) for load in found}
         rest = converted.subs(dict.fromkeys(found, 0))
         if not found or rest != 0 or any(factor.has(AppliedUndef) for factor in factors.values()):
-            raise InputError(f"{where}: {expression} is no sum of fields with constant factors")
+            raise InputError(f"{where}: {shown(expression)} is no sum of fields with constant factors")
         return [(found[load], float(_value(factor))) for load, factor in factors.items() if factor != 0]
 
 

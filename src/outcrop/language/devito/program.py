@@ -25,6 +25,9 @@ from outcrop.language.sparse import AXES, Injection, Sampling, spread
 from outcrop.language.stencil import Stencil
 from outcrop.language.symbols import Field, Signal
 
+LONGEST_TEXT = 1000
+"""Characters of the equations that a stencil keeps, for people to read."""
+
 
 def from_devito(
     equations: Sequence[Any], dt: float, name: str = "devito", boundary: object = None, first_time: int | None = None
@@ -53,14 +56,16 @@ def from_devito(
         raise InputError("there is no equation among what was given; a run needs at least one Eq for u.forward")
     merged = merge(updates)
     stages = assign(merged)
-    stencil = _stencil(name, merged, stages, scalars)
+    text = "; ".join(" ".join(str(one).split()) for one in operations if isinstance(one, Eq))
+    stencil = _stencil(name, merged, stages, scalars, text if len(text) < LONGEST_TEXT else text[:LONGEST_TEXT] + "...")
     padding = stencil.radii if sides is None else (0, 0, 0)
     start = _first_time(updates) if first_time is None else first_time
     points = Points(grid, scalars, padding, start)
     injections, samplings, extra = _points(operations, updates, points)
     functions = {read.field: read.function for update in updates for read in update.reads.values()} | extra
     functions |= {update.field: update.function for update in updates}
-    return _lowered(grid, stencil, padding, sides or FIXED, injections, samplings, functions, start)
+    receivers = _receivers(operations)
+    return _lowered(grid, stencil, padding, sides or FIXED, injections, samplings, functions, receivers, start)
 
 
 def _flatten(equations: Any) -> list[Any]:
@@ -104,13 +109,12 @@ def _first_time(updates: Sequence[Update]) -> int:
     return max((-read.shift for update in updates for read in update.reads.values() if read.shift < 0), default=0)
 
 
-def _stencil(name: str, updates: Sequence[Update], stages: dict[str, int], scalars: Scalars) -> Stencil:
+def _stencil(name: str, updates: Sequence[Update], stages: dict[str, int], scalars: Scalars, text: str) -> Stencil:
     found: list[dict[Field, sympy.Expr]] = [{} for _ in range(max(stages.values()) + 1)]
     for update in updates:
         stage = stages[update.field]
         found[stage][Field(update.field)] = _expression(update, stage, stages, scalars)
-    text = "; ".join(f"{update.field}(t + dt) = {update.expression}" for update in updates)
-    return Stencil(name, found, text if len(text) < 1000 else text[:997] + "...", ndim=scalars.grid.dim)
+    return Stencil(name, found, text, ndim=scalars.grid.dim)
 
 
 def _expression(update: Update, stage: int, stages: dict[str, int], scalars: Scalars) -> sympy.Expr:
@@ -152,13 +156,25 @@ def _points(
     return tuple(injections), tuple(samplings), functions
 
 
+def _receivers(operations: Sequence[Any]) -> dict[str, Any]:
+    """The objects that interpolate, by name. Raises InputError when two have one name, or one does so twice."""
+    found: dict[str, Any] = {}
+    for position, one in enumerate(operations):
+        if isinstance(one, Interpolation):
+            receiver = one.interpolator.sfunction
+            if receiver.name in found:
+                raise InputError(f"{_text(position, one, 'interpolate')}: another one has the name {receiver.name}")
+            found[str(receiver.name)] = receiver
+    return found
+
+
 def _text(position: int, operation: Any, what: str) -> str:
     return f"operation {position + 1}, {operation.interpolator.sfunction.name}.{what}"
 
 
 def _lowered(
     grid: Any, stencil: Stencil, padding: tuple[int, int, int], boundary: Boundary, injections: tuple[Injection, ...],
-    samplings: tuple[Sampling, ...], functions: Mapping[str, Any], first_time: int,
+    samplings: tuple[Sampling, ...], functions: Mapping[str, Any], receivers: Mapping[str, Any], first_time: int,
 ) -> Lowered:  # fmt: skip
     axes = AXES[grid.dim]
     shape = spread(np.array(grid.shape)) + [0 if axis in axes else 1 for axis in range(3)]
@@ -176,10 +192,13 @@ def _lowered(
     static = tuple(f.name for f, kept in zip(stencil.fields, stencil.storage, strict=True) if kept.is_static)
     nz, ny, nx = (int(extent + 2 * pad) for extent, pad in zip(shape, padding, strict=True))
     return Lowered(
-        stencil, (nz, ny, nx), padding, np.dtype(grid.dtype).name, (spacing[0], spacing[1], spacing[2]),
-        (origin[0], origin[1], origin[2]), (names[0], names[1], names[2]), boundary, injections, samplings,
-        _signals(stencil, functions, first_time), static, {name: functions[name] for name in functions if name in
-        fields}, first_time, )  # fmt: skip
+        stencil=stencil, shape=(nz, ny, nx), padding=padding, dtype=np.dtype(grid.dtype).name,
+        spacing=(spacing[0], spacing[1], spacing[2]), origin=(origin[0], origin[1], origin[2]),
+        dimensions=(names[0], names[1], names[2]), boundary=boundary, injections=injections, samplings=samplings,
+        signals=_signals(stencil, functions, first_time), static_fields=static,
+        functions={name: functions[name] for name in functions if name in fields}, receivers=receivers,
+        first_time=first_time,
+    )  # fmt: skip
 
 
 def _signals(stencil: Stencil, functions: Mapping[str, Any], first_time: int) -> dict[str, NDArray[np.float64]]:
