@@ -1,87 +1,21 @@
-"""Protects Devito as a language: what a script means to Devito is what it means here, in every cell, boundary
-included."""
+"""Protects Devito as a language: what a script means to Devito is what it means here, in every cell, edges included."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from outcrop.errors import InputError
-from outcrop.run.oracle import record_fields
+from strategies import examples
 
 dv = pytest.importorskip("devito")
-from outcrop.language.devito import Lowered, from_devito  # noqa: E402
+from devito_scripts import DTYPES, check, fill, make_grid, ours, receivers, wavelet  # noqa: E402
+from outcrop.language.devito import from_devito  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Devito's own
-dv.configuration["log-level"] = "ERROR"
-
-DTYPES = {np.float32: 1e-5, np.float64: 1e-12}
-"""The largest difference that is allowed, over the largest value."""
 BOTH = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.__name__)
-Arrays = dict[str, np.ndarray[Any, Any]]
-
-
-def make_grid(shape: tuple[int, ...], dtype: Any, spacing: float = 10.0) -> Any:
-    """A grid whose axes have different origins."""
-    extent = tuple(spacing * (n - 1) for n in shape)
-    return dv.Grid(shape=shape, extent=extent, origin=tuple(5.0 * i for i in range(len(shape))), dtype=dtype)
-
-
-def fill(function: Any, low: float = 0.0, high: float = 1.0) -> None:
-    """Random values, the same for all times; the halo stays zero."""
-    rng = np.random.default_rng(sum(map(ord, function.name)))
-    function.data[:] = low + (high - low) * rng.random(function.grid.shape)
-
-
-def ours(lowered: Lowered, steps: int) -> tuple[Arrays, Arrays]:
-    """The fields inside the padding, and the traces, of our oracle, from the values in Devito's functions."""
-    state = {}
-    for name in lowered.state_names:
-        given = lowered.initial(name)
-        state[name] = np.zeros(lowered.shape, lowered.dtype) if given is None else given
-    done = record_fields(
-        lowered.stencil, state, {}, steps, lowered.boundary, lowered.signals, 0, lowered.injections, lowered.samplings
-    )  # fmt: skip
-    return {name: array[lowered.inside] for name, array in done.state.items()}, done.traces
-
-
-def check(equations: Sequence[Any], dt: float, steps: int, dtype: Any) -> Lowered:
-    """Devito in memory and our oracle agree on every field and every receiver."""
-    lowered = from_devito(equations, dt=dt)
-    fields, traces = ours(lowered, steps)
-    first = lowered.first_time
-    dv.Operator(equations).apply(dt=dt, time_m=first, time_M=first + steps - 1)
-    for name, function in lowered.functions.items():
-        if name not in lowered.static_fields:
-            want = np.asarray(function.data[(first + steps) % function.shape_allocated[0]]).reshape(fields[name].shape)
-            close(name, fields[name], want, dtype)
-    for operation in equations:
-        if type(operation).__name__ == "Interpolation":
-            receivers = operation.interpolator.sfunction
-            close(receivers.name, traces[receivers.name], np.asarray(receivers.data)[first : first + steps], dtype)
-    return lowered
-
-
-def close(name: str, got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], dtype: Any) -> None:
-    scale = np.abs(want).max()
-    assert scale > 0, f"{name}: nothing happens, so nothing is compared"
-    assert np.abs(got - want).max() <= DTYPES[dtype] * scale, name
-
-
-def wavelet(name: str, grid: Any, steps: int, points: Sequence[Sequence[float]], **options: Any) -> Any:
-    """A source whose points have Ricker wavelets."""
-    source = dv.SparseTimeFunction(name=name, grid=grid, npoint=len(points), nt=steps + 3, **options)
-    source.coordinates.data[:] = points
-    argument = (np.pi * 0.08 * (np.arange(steps + 3) - 9.0)) ** 2
-    source.data[:] = ((1 - 2 * argument) * np.exp(-argument))[:, None] * np.arange(1, len(points) + 1)
-    return source
-
-
-def receivers(name: str, grid: Any, steps: int, points: Sequence[Sequence[float]]) -> Any:
-    return dv.SparseTimeFunction(name=name, grid=grid, npoint=len(points), nt=steps + 3, coordinates=np.array(points))
 
 
 @BOTH
@@ -149,7 +83,6 @@ def test_elastic(dtype: Any) -> None:
         pressure.interpolate(expr=tau.forward[0, 0] + tau.forward[1, 1] - 2 * tau[2, 2]),
         motion.interpolate(expr=v.forward[2]),
     ]
-    equations = [equations[0], *equations[1:]]
     lowered = check(equations, 2.0, steps, dtype)
     assert len(lowered.stencil.stages) == 2
     assert len(lowered.stencil.fields) == 12
@@ -201,6 +134,52 @@ def test_equations_happen_in_the_order_given(dtype: Any) -> None:
     lowered = check(equations, 0.1, 11, dtype)
     assert len(lowered.stencil.stages) == 3
     assert lowered.shape == (16, 1, 19)
+
+
+def random_program(rng: np.random.Generator, grid: Any) -> list[Any]:
+    """Equations for up to three fields, in random order, that read each other at random times, and maybe points."""
+    k = dv.Function(name="k", grid=grid, space_order=2)
+    names = "uvw"[: rng.integers(1, 4)]
+    fields = [dv.TimeFunction(name=n, grid=grid, space_order=2, time_order=int(rng.integers(1, 3))) for n in names]
+    for function in (k, *fields):
+        fill(function, -1.0)
+    done: list[Any] = []
+
+    def term(target: Any) -> Any:
+        one = fields[rng.integers(len(fields))]
+        newer, older = [one.forward] * (2 * (one in done)), [one.backward] * (one.time_order == 2)
+        read = rng.choice([one, *newer, *older])
+        if one is not target or read == one:
+            read = rng.choice([read, read.dx, read.dy, read.laplace])
+        return float(rng.uniform(-0.2, 0.2)) * rng.choice([1, k]) * read
+
+    equations = []
+    for target in [*rng.permutation(fields), *rng.choice(fields, rng.integers(0, 3))]:
+        again = dv.Inc if target in done and rng.integers(2) else dv.Eq
+        equations.append(again(target.forward, 0.5 * target + sum(term(target) for _ in range(rng.integers(1, 4)))))
+        done.append(target)
+    source, seen = wavelet("src", grid, 6, [[3.3, 7.2], [4.0, 8.5]]), receivers("rec", grid, 6, [[2.2, 6.1]])
+    one, other = rng.choice(fields, 2)
+    if rng.integers(2):
+        equations.append(source.inject(field=one.forward, expr=0.1 * source))
+    if rng.integers(2):
+        equations.append(seen.interpolate(expr=rng.choice([one, one.forward, one - 0.5 * other.forward])))
+    return equations
+
+
+def test_random_programs() -> None:
+    """Whatever is not refused gives Devito's numbers: stages, ages of values, the order of points are never wrong."""
+    accepted = 0
+    for seed in range(examples(8)):
+        equations = random_program(np.random.default_rng(seed), make_grid((9, 11), np.float64, 1.0))
+        try:
+            from_devito(equations, dt=0.1)
+        except InputError as error:
+            assert "(t" in str(error) or ".forward" in str(error), error  # times and order, nothing else
+            continue
+        check(equations, 0.1, 6, np.float64)
+        accepted += 1
+    assert accepted >= examples(8) / 2
 
 
 def test_one_dimension_with_roots_and_powers() -> None:
