@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.language.boundary import FIXED, Boundary, Side
-from outcrop.language.program import Apply, Constant, Load, Program, Scalar
+from outcrop.language.evaluate import evaluate
+from outcrop.language.program import Load, Program
+from outcrop.language.sparse import Injection, Sampling
 from outcrop.language.stencil import Stencil
 from outcrop.language.symbols import PREVIOUS
 
@@ -36,17 +39,49 @@ def advance_fields(
     boundary: Boundary = FIXED,
     signals: Signals | None = None,
     first_step: int = 0,
+    injections: Sequence[Injection] = (),
 ) -> dict[str, Cells]:
     """The arrays of `state`, each of shape (nz, ny, nx), after `steps` steps, computed in their dtype.
 
     `state` names every field of the stencil, and as "u.previous" the values before those of a field u of which a step
     needs both. `signals` hold a value for every step, counted from 0; these steps begin with `first_step`.
     """
+    return record_fields(stencil, state, values, steps, boundary, signals, first_step, injections).state
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What `advance_fields` returns, and by name of samplings what was sampled, shape (steps, points) in float64."""
+
+    state: dict[str, Cells]
+    traces: dict[str, NDArray[np.float64]]
+
+
+def record_fields(
+    stencil: Stencil,
+    state: Mapping[str, Cells],
+    values: Mapping[str, float],
+    steps: int,
+    boundary: Boundary = FIXED,
+    signals: Signals | None = None,
+    first_step: int = 0,
+    injections: Sequence[Injection] = (),
+    samplings: Sequence[Sampling] = (),
+) -> Recorded:
+    """`advance_fields`, and what samplings see on the way."""
     run = _Run(stencil, state, values, boundary, signals or {})
+    sources = [injection.resolved(run.read) for injection in injections]
+    traces = {sampling.name: np.zeros((steps, len(sampling.cells))) for sampling in samplings}
     for step in range(first_step, first_step + steps):
+        row = step - first_step
+        run.sample([one for one in samplings if one.before], traces, row)
         for number in range(len(stencil.stages)):
             run.perform(number, step)
-    return run.state()
+            for source in sources:
+                if run.last_update[source.field] == number:
+                    run.inject(source, step)
+        run.sample([one for one in samplings if not one.before], traces, row)
+    return Recorded(run.state(), traces)
 
 
 class _Run:
@@ -61,6 +96,9 @@ class _Run:
         self.newest = [state[name].copy() for name in self.names]
         self.previous = [state.get(name + PREVIOUS, np.full_like(state[name], np.nan)).copy() for name in self.names]
         self.parameters = stencil.scalars(values)
+        self.last_update = {
+            self.names[field]: number for number, stage in enumerate(stencil.stages) for field in stage.targets
+        }
         rims = zip(boundary.rims(stencil.radii), self.newest[0].shape, strict=True)
         self.inner = tuple(slice(min(low, n), max(min(low, n), n - high)) for (low, high), n in rims)
 
@@ -68,15 +106,32 @@ class _Run:
         """One stage."""
         stage = self.stencil.stages[number]
         scalars = (*self.parameters, *(self.signals[name][step] for name in self.stencil.signals))
-
-        def load(operation: Load) -> Cells:
-            return self._shifted((self.newest, self.previous)[operation.age][operation.field], operation.offset)
-
-        results = evaluate(stage.program, scalars, self.newest[0].dtype.type, load)
+        results = self._compute(stage.program, scalars)
         for field, result in zip(stage.targets, results, strict=True):
             updated = self.newest[field].copy()
             updated[self.inner] = result
             self.previous[field], self.newest[field] = self.newest[field], updated
+
+    def read(self, field: str, cells: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The newest values at cells of shape (..., 3)."""
+        z, y, x = np.moveaxis(cells, -1, 0)
+        values: NDArray[np.float64] = self.newest[self.names.index(field)][z, y, x].astype(np.float64)
+        return values
+
+    def inject(self, source: Injection, step: int) -> None:
+        """Add the sources' values of one step."""
+        array = self.newest[self.names.index(source.field)]
+        for cells, weights, value in zip(source.cells, source.weights, source.values[step], strict=True):
+            for cell, weight in zip(cells, weights, strict=True):
+                array[tuple(cell)] += array.dtype.type(weight * value)
+
+    def sample(self, samplings: Sequence[Sampling], traces: Mapping[str, NDArray[np.float64]], row: int) -> None:
+        """Add what is seen now to a row of the traces."""
+        for one in samplings:
+            total = np.zeros(len(one.cells))
+            for corner in range(one.cells.shape[1]):
+                total += one.weights[:, corner] * self.read(one.field, one.cells[:, corner])
+            traces[one.name][row] += total
 
     def state(self) -> dict[str, Cells]:
         """As it came, for the fields that have a say in the next step."""
@@ -85,6 +140,15 @@ class _Run:
             if storage.history == 2:
                 found[name + PREVIOUS] = previous
         return found
+
+    def _compute(self, program: Program, scalars: Sequence[float]) -> list[Any]:
+        """The results for all cells that are not rim."""
+        dtype = self.newest[0].dtype.type
+
+        def load(one: Load) -> Cells:
+            return self._shifted((self.newest, self.previous)[one.age][one.field], one.offset)
+
+        return evaluate(program, load, scalars, dtype)
 
     def _shifted(self, array: Cells, offset: tuple[int, int, int]) -> Cells:
         indices = (
@@ -95,41 +159,9 @@ class _Run:
         return cells
 
 
-def evaluate(
-    program: Program, scalars: Sequence[float], dtype: type[np.floating], load: Callable[[Load], Cells]
-) -> list[Any]:
-    """The results of a program: arrays like those of `load`, or one number of `dtype` where they depend on no cell."""
-    found: list[Any] = []
-    with np.errstate(all="ignore"):
-        for operation in program.operations:
-            match operation:
-                case Load():
-                    found.append(load(operation))
-                case Scalar(index):
-                    found.append(dtype(scalars[index]))
-                case Constant(value):
-                    found.append(dtype(value))
-                case Apply(operator, operands):
-                    found.append(_OPERATORS[operator](*(found[i] for i in operands)))
-    return [found[place] for place in program.results]
-
-
 def seen_from(index: NDArray[np.intp], extent: int, sides: tuple[Side, Side]) -> NDArray[np.intp]:
     """Where the values of cells beyond the grid are found."""
     if sides[0] == "periodic":
         return index % extent
     folded = index % (2 * extent)  # mirrors on both sides: the grid and its image, over and over
     return np.where(folded < extent, folded, 2 * extent - 1 - folded)
-
-
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "neg": lambda a: -a,
-    "sqrt": np.sqrt,
-    "abs": np.abs,
-    "min": lambda a, b: np.where(a < b, a, b),
-    "max": lambda a, b: np.where(a > b, a, b),
-}

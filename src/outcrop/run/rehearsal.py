@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.language.boundary import Boundary
+from outcrop.language.evaluate import evaluate
 from outcrop.language.operands import copies_of, newest_copies, operands_of
 from outcrop.language.program import Load
 from outcrop.language.stencil import Stencil
@@ -20,7 +21,7 @@ from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Updat
 from outcrop.plan.geometry import Cut
 from outcrop.plan.plan import Pass, Plan
 from outcrop.plan.problem import Problem
-from outcrop.run.oracle import Signals, evaluate, seen_from
+from outcrop.run.oracle import Signals, seen_from
 
 Cells = NDArray[np.floating]
 State = Mapping[str, Cells]
@@ -221,7 +222,7 @@ class _Rehearsal:
             return seen
 
         scalars = (*self.parameters, *(self.signals[name][self.first_step + step] for name in self.stencil.signals))
-        results = evaluate(stage.program, scalars, self.other.dtype.type, load)
+        results = evaluate(stage.program, load, scalars, self.other.dtype.type)
         low, high = self.boundary.rims(self.problem.radii)[2]
         for field, target, result in zip(stage.targets, copies.targets, results, strict=True):
             before = self.slot(self._ring(*source[field, 0]), position)
