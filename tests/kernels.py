@@ -49,8 +49,8 @@ def call(
 ) -> NDArray[np.floating]:
     """One kernel call on all planes of `array` that can be updated, on `rows` and the 64-byte `lines` (default all).
 
-    Returns the targets, shape (planes, ny, pitch), with -7 where the kernel did not write. Padding of the sources is 5, that of the targets becomes 0.
-    Asserts that nothing outside of the rows of the target planes was touched.
+    Returns the targets, shape (planes, ny, pitch), with -7 where the kernel did not write. Padding of the sources is 5,
+    that of the targets becomes 0. Asserts that nothing outside of the rows of the target planes was touched.
     """
     dtype = str(array.dtype)
     nz, ny, nx = array.shape

@@ -77,9 +77,9 @@ def test_elastic(dtype: Any) -> None:
     pressure, motion = receivers("pressure", grid, steps, places), receivers("motion", grid, steps, places)
     equations = [
         dv.Eq(v.forward, v + dt * b * dv.div(tau)),
+        shear.inject(field=v.forward[0], expr=shear * dt * b),
         dv.Eq(tau.forward, tau + dt * (lam * dv.diag(dv.div(v.forward)) + mu * strain)),
         *(source.inject(field=tau.forward[i, i], expr=source * dt) for i in range(3)),
-        shear.inject(field=v.forward[0], expr=shear * dt * b),
         pressure.interpolate(expr=tau.forward[0, 0] + tau.forward[1, 1] - 2 * tau[2, 2]),
         motion.interpolate(expr=v.forward[2]),
     ]
@@ -161,7 +161,9 @@ def random_program(rng: np.random.Generator, grid: Any) -> list[Any]:
     source, seen = wavelet("src", grid, 6, [[3.3, 7.2], [4.0, 8.5]]), receivers("rec", grid, 6, [[2.2, 6.1]])
     one, other = rng.choice(fields, 2)
     if rng.integers(2):
-        equations.append(source.inject(field=one.forward, expr=0.1 * source))
+        last = max(place for place, equation in enumerate(equations) if equation.lhs.function is one)
+        place = int(rng.choice([last + 1, len(equations)]))
+        equations.insert(place, source.inject(field=one.forward, expr=0.1 * source))
     if rng.integers(2):
         equations.append(seen.interpolate(expr=rng.choice([one, one.forward, one - 0.5 * other.forward])))
     return equations
@@ -169,8 +171,10 @@ def random_program(rng: np.random.Generator, grid: Any) -> list[Any]:
 
 def test_random_programs() -> None:
     """Whatever is not refused gives Devito's numbers: stages, ages of values, the order of points are never wrong."""
-    accepted = 0
-    for seed in range(examples(8)):
+    accepted, wanted = 0, examples(4)
+    for seed in range(10 * wanted):
+        if accepted == wanted:
+            return
         equations = random_program(np.random.default_rng(seed), make_grid((9, 11), np.float64, 1.0))
         try:
             from_devito(equations, dt=0.1)
@@ -179,7 +183,7 @@ def test_random_programs() -> None:
             continue
         check(equations, 0.1, 6, np.float64)
         accepted += 1
-    assert accepted >= examples(8) / 2
+    raise AssertionError(f"only {accepted} of {10 * wanted} programs were accepted")
 
 
 def test_one_dimension_with_roots_and_powers() -> None:

@@ -152,7 +152,7 @@ def test_plans_of_several_fields_are_legal_and_mean_the_oracles_steps(
 def test_executor_gives_the_oracles_bits_of_several_fields(
     run: tuple[Stencil, Boundary, Plan], threads: int, backend: str, seed: int
 ) -> None:
-    """Protects promise 1 for several fields: same bits, whatever the plan, the boundary, the threads and the storage."""
+    """Protects promise 1 for several fields: same bits, whatever the plan, the boundary, the threads, the storage."""
     stencil, boundary, plan = run
     problem = plan.problem
     state = random_state(stencil, problem.shape, problem.dtype, seed)

@@ -210,5 +210,6 @@ def test_what_depends_on_no_cell_is_no_vector_operation() -> None:
     """Protects speed: steps over squares of spacings are divided once per call, not once per cell."""
     h, dt = Parameter("h", 2.0), Parameter("dt", 0.1)
     program = Stencil("s", {U: CENTRE + dt / h**2 * (U[0, 0, 1] - CENTRE)}).stages[0].program
-    of_cells = [one.operator for one, uniform in zip(program.operations, program.uniform, strict=True) if isinstance(one, Apply) and not uniform]  # fmt: skip
+    pairs = zip(program.operations, program.uniform, strict=True)
+    of_cells = [one.operator for one, uniform in pairs if isinstance(one, Apply) and not uniform]
     assert sorted(of_cells) == ["add", "mul", "sub"]

@@ -3,7 +3,7 @@
 A point has one or more corners, cells with a weight each; `linear` makes them from coordinates. Everything here is
 plain arrays, so it does not matter who made them.
 
-    step t:   samplings with `before`  ►  stages  ►  injections, in order  ►  all other samplings
+    step t:   samplings with `before`  ►  stages, each with its injections behind it  ►  all other samplings
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Scale:
 
 @dataclass(frozen=True, eq=False)
 class Injection:
-    """Sources: at the end of every step t, after all stages, in the order of points, then corners,
+    """Sources: in every step t, right after the last stage that updates the field, for points and then corners in order,
 
         field[cells[p, k]] += dtype(weights[p, k] * values[t, p])
 
@@ -95,7 +95,7 @@ class Injection:
 class Sampling:
     """Receivers: the sum over corners k, in order and in float64, of weights[p, k] * field[cells[p, k]].
 
-    Taken at the end of every step, after all injections, or with `before` ahead of the step's first stage. Samplings
+    Taken at the end of every step, or with `before` ahead of the step's first stage. Samplings
     of one name are added up: they are parts of one trace.
     """
 

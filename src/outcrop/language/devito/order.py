@@ -1,8 +1,9 @@
 """Whether sources and receivers stand where a step can have them.
 
-Devito's order is that of its list, in every step. Ours is fixed: stages, then sources, then receivers; receivers of
-u(t) come before all of it. So what the list may not hold is an equation that follows a source, or a receiver of
-u.forward that precedes one, in a way that makes a difference.
+Devito's order is that of its list, in every step. Ours is fixed: sources act right after the last update of their
+field, receivers see the end of the step; receivers of u(t) come before all of it. So what the list may not hold is
+another equation between an update and its source, or a receiver of u.forward ahead of a source, where that makes a
+difference.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ def check_order(operations: Sequence[Placed], updates: Sequence[Update]) -> None
             raise InputError(f"{one.where}: a later equation overwrites {name}.forward; put it behind all equations")
         if not one.is_source:
             continue
-        if any(update.position > one.position and _reads_new(update, name) for update in updates):
-            raise InputError(f"{one.where}: a later equation reads {name}.forward; put it behind all equations")
+        if any(update.position < one.position and _reads_new(update, name) for update in updates):
+            raise InputError(
+                f"{one.where}: an equation before it reads {name}.forward; "
+                f"put it right behind the one that updates {name}"
+            )
         for other in operations:
             if other.field == name and not other.is_source and other.position < one.position:
                 raise InputError(
