@@ -28,20 +28,28 @@ from outcrop.run.directory import (
     remove_member,
     remove_run,
 )
-from outcrop.run.folder import flush_folder, lock_folder, replace_file
+from outcrop.run.durable import flush_folder, replace_file
+from outcrop.run.folder import lock_folder
 from outcrop.run.layout import PlaneLayout
 from outcrop.run.manifest import MANIFEST, MEMBER, Manifest, read_manifest
+from outcrop.run.records import create_records
+from outcrop.run.snapshot_files import create_snapshots
 from outcrop.run.state import State
+from outcrop.run.tap_definitions import NO_TAPS_DEFINED, TapDefinitions, write_definitions
 from outcrop.run.zarr_format import array_metadata, group_metadata, index_bytes, shard_name, to_text
 
 
 @contextlib.contextmanager
 def created_state(
-    directories: list[Path], manifest: Manifest, force: bool = False, raw_device: bool = False
+    directories: list[Path],
+    manifest: Manifest,
+    force: bool = False,
+    raw_device: bool = False,
+    definitions: TapDefinitions = NO_TAPS_DEFINED,
 ) -> Iterator[State]:
     """Make the directories and files of a run without values; the caller commits the first ones inside the `with`.
 
-    With `raw_device` the places are block devices.
+    With `raw_device` the places are block devices. `definitions` are those of the manifest's taps.
 
     InputError leaves all as it was. Whatever ends the `with` early takes away again what was made, so that a refused or
     interrupted start leaves nothing behind. With `force` an older run there is replaced. Raises StorageError when the
@@ -65,6 +73,10 @@ def created_state(
                 for directory in directories:
                     remove_member(directory)
                 _make_files(directories, manifest)
+                write_definitions(path, definitions)
+                create_snapshots(path, manifest)
+                create_records(path, manifest)
+                flush_folder(path)
             finally:
                 os.close(lock)
         yield state
@@ -81,6 +93,11 @@ def created_state(
 def check_state(directories: list[Path], manifest: Manifest, force: bool = False, raw_device: bool = False) -> None:
     """Raise InputError unless `created_state` would work; changes nothing."""
     if are_devices(directories, raw_device):
+        if manifest.taps:
+            raise InputError(
+                f"{directories[0]}: block devices hold arrays only; a run with sources, receivers, snapshots or norms "
+                "needs a directory"
+            )
         return check_devices(directories, manifest, force)
     check_directories(directories, manifest, _needed_bytes(directories, manifest), force)
     if force and os.path.exists(directories[0] / MANIFEST):

@@ -20,6 +20,12 @@ from outcrop.units import format_bytes
 
 GROUP = "zarr.json"
 
+TAPS = ".taps"
+"""Folder of points, values and records of taps."""
+
+SNAPSHOTS = "snapshots.zarr"
+"""Folder of the group of snapshots."""
+
 _SLACK_BYTES = 1 << 20
 """Room for metadata, beside the arrays."""
 
@@ -37,6 +43,11 @@ def array_folders(manifest: Manifest) -> list[str]:
 def coordinate_folders(manifest: Manifest) -> list[str]:
     """Folders of the coordinates, in the run's own directory."""
     return list(NAMES[len(manifest.shape)]) if manifest.coordinates else []
+
+
+def tap_folders(manifest: Manifest) -> list[str]:
+    """Folders of sources, receivers, norms and snapshots, in the run's own directory."""
+    return ([TAPS] if manifest.taps else []) + ([SNAPSHOTS] if manifest.taps.snapshots else [])
 
 
 def check_directories(directories: list[Path], manifest: Manifest, needed_bytes: list[int], force: bool) -> None:
@@ -74,7 +85,7 @@ def member_text(directory: Path, manifest: Manifest) -> str:
 
 def remove_run(directory: Path, manifest: Manifest) -> None:
     """Delete the arrays of the run that `manifest` describes, in all its directories; the manifest stays."""
-    for name in (*array_folders(manifest), *coordinate_folders(manifest)):
+    for name in (*array_folders(manifest), *coordinate_folders(manifest), *tap_folders(manifest)):
         shutil.rmtree(directory / name, ignore_errors=True)
     for entry in manifest.state:
         (directory / entry.name).unlink(missing_ok=True)
@@ -139,8 +150,9 @@ def _check_names(directory: Path, manifest: Manifest, old: Manifest | None) -> N
 
 
 def _names(manifest: Manifest) -> set[str]:
-    """All names in the run's own directory that arrays and coordinates take."""
-    return {*array_folders(manifest), *coordinate_folders(manifest), *(entry.name for entry in manifest.state)}
+    """All names in the run's own directory that arrays, coordinates and taps take."""
+    state = (entry.name for entry in manifest.state)
+    return {*array_folders(manifest), *coordinate_folders(manifest), *tap_folders(manifest), *state}
 
 
 def _is_alive(member: Member) -> bool:

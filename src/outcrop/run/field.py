@@ -78,11 +78,12 @@ class SourceView(PlanesView):
 
 
 class FieldView(PlanesView):
-    """The committed values of the array `name`. Indexing reads planes and tests their checksums."""
+    """The committed values of the array `name`, on the user's own grid. Indexing reads planes and tests their
+    checksums."""
 
     def __init__(self, state: State, name: str) -> None:
         self._state, self.name = state, name
-        self.shape = state.manifest.shape
+        self.shape = state.manifest.own_shape
         self.dtype = np.dtype(state.manifest.dtype)
 
     def __getitem__(self, index: Any) -> Any:
@@ -115,6 +116,9 @@ class FieldView(PlanesView):
         files = state.current_files_of(self.name)
         if not wanted:
             return
+        first, *rest = state.manifest.padding
+        inside = tuple(slice(pad, pad + n) for pad, n in zip(rest, self.shape[1:], strict=True))
+        wanted = range(wanted.start + first, wanted.stop + first, wanted.step)
         with Planes(files, state.layout) as planes:
             if self.ndim == 1:  # a single plane has all cells
                 yield planes.read(0, 1)[0, 0, np.arange(wanted.start, wanted.stop, wanted.step)]
@@ -122,7 +126,7 @@ class FieldView(PlanesView):
             pieces = [(wanted.start, wanted.stop)] if wanted.step == 1 else [(z, z + 1) for z in wanted]
             for z0, z1 in pieces:
                 for _, block in planes.groups(z0, z1):
-                    yield block if self.ndim == 3 else block[:, 0]
+                    yield (block if self.ndim == 3 else block[:, 0])[(slice(None), *inside)]
 
 
 def _split(index: Any, ndim: int) -> tuple[int | slice, tuple[int | slice, ...]]:

@@ -11,10 +11,12 @@ from pathlib import Path
 from outcrop.errors import InputError, StorageError
 from outcrop.run.arrays import ArrayEntry
 from outcrop.run.directory import array_folder
+from outcrop.run.durable import replace_file
 from outcrop.run.home import Home, release
 from outcrop.run.manifest import MANIFEST, Manifest, read_manifest
 from outcrop.run.region import ShardFile
 from outcrop.run.scratch import PREFIX, scratch_in
+from outcrop.run.snapshot_files import are_current, update_snapshots
 from outcrop.run.zarr_format import shard_name
 
 
@@ -69,11 +71,16 @@ class Folder(Home):
         return scratch_in(self.path, count)
 
     def is_tidy(self, manifest: Manifest) -> bool:
-        """Whether the name of every array of the state links to its current turn."""
-        return all(self._is_linked(manifest, entry) for entry in manifest.state)
+        """Whether the name of every array of the state links to its current turn, and all snapshots are shown."""
+        return all(self._is_linked(manifest, entry) for entry in manifest.state) and are_current(self.path, manifest)
 
     def tidy(self, manifest: Manifest) -> None:
-        """Point the names of the state's arrays at their current turns."""
+        """Point the names of the state's arrays at their current turns, and show the snapshots up to its step."""
+        if not are_current(self.path, manifest):
+            try:
+                update_snapshots(self.path, manifest)
+            except OSError as error:
+                raise StorageError(f"cannot list snapshots of {self.path}: {error.strerror}") from error
         for entry in manifest.state:
             if not self._is_linked(manifest, entry):
                 self._link(entry.name, array_folder(entry, manifest.current))
@@ -92,26 +99,6 @@ class Folder(Home):
             beside.replace(self.path / name)
         except OSError as error:
             raise StorageError(f"cannot link {self.path / name}: {error.strerror}") from error
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write beside, flush, rename, flush the folder: a reader sees the old or the new text, also after a power cut."""
-    beside = path.with_name(path.name + ".tmp")
-    with open(beside, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    flush_folder(path.parent)
-
-
-def flush_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def lock_folder(path: Path) -> int:

@@ -13,6 +13,7 @@ from outcrop.run.arrays import ArrayEntry
 from outcrop.run.axes import Shape, grid_shape
 from outcrop.run.coordinates import Coordinates
 from outcrop.run.layout import PlaneLayout, make_layout
+from outcrop.run.tap_entries import NO_ENTRIES, TapEntries, parse_entries
 
 FORMAT = 2
 """Version of the directory's format; a reader refuses others. 1 had one field."""
@@ -61,6 +62,10 @@ class Manifest:
     the initial values; a run is finished when `step` has reached `target_step`. `filled` names the arrays that have
     values; before the first step others may wait for theirs. `stencil` is the stencil in its JSON form, `boundary` the
     text of one on the three axes inside, `signals` are as `encode_signals` made them.
+
+    The user's own grid lies `padding` cells inside the arrays, on both sides of each axis; `rim` is that, or empty where
+    there is none. `ranges` are the least and the largest value of fields that are only read, as far as they were seen;
+    `unstable` says that the user wants the parameters even if waves grow.
     """
 
     identity: str
@@ -82,12 +87,26 @@ class Manifest:
     filled: tuple[str, ...] = ()
     signals: dict[str, str] = field(default_factory=dict)
     coordinates: Coordinates | None = None
+    taps: TapEntries = NO_ENTRIES
+    rim: tuple[int, ...] = ()
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    unstable: bool = False
     format: int = field(default=FORMAT)
 
     @property
     def layout(self) -> PlaneLayout:
         """Where the planes of each array lie."""
         return make_layout(grid_shape(self.shape), self.dtype, self.shard_planes)
+
+    @property
+    def padding(self) -> tuple[int, ...]:
+        """Cells of the arrays outside the user's grid, before and behind it along each of its axes."""
+        return self.rim or (0,) * len(self.shape)
+
+    @property
+    def own_shape(self) -> Shape:
+        """Cells of the user's grid along its axes."""
+        return tuple(n - 2 * pad for n, pad in zip(self.shape, self.padding, strict=True))
 
     @property
     def state(self) -> tuple[ArrayEntry, ...]:
@@ -129,6 +148,9 @@ def parse_manifest(text: str, path: Path) -> Manifest:
             data["arrays"] = tuple(ArrayEntry(**entry) for entry in data["arrays"])
             data["settings"] = Settings(**data["settings"])
             data["coordinates"] = _coordinates(data["coordinates"])
+            data["taps"] = parse_entries(data["taps"])
+            data["rim"] = tuple(data["rim"])
+            data["ranges"] = {name: (low, high) for name, (low, high) in data["ranges"].items()}
             return Manifest(**{one.name: data[one.name] for one in fields(Manifest)})
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is damaged or not written by Outcrop ({error!r})") from None

@@ -52,6 +52,19 @@ def array_metadata(layout: PlaneLayout, ndim: int, attributes: dict[str, Any]) -
     }
 
 
+def plain_codecs(inner: tuple[int, ...] | None = None) -> list[dict[str, Any]]:
+    """Codecs of values as they lie in memory; with `inner` the chunk is a shard of such chunks, its index at the end."""
+    if inner is None:
+        return [_BYTES]
+    sharding = {
+        "chunk_shape": list(inner),
+        "codecs": [_BYTES],
+        "index_codecs": [_BYTES, _CHECKSUM],
+        "index_location": "end",
+    }
+    return [{"name": "sharding_indexed", "configuration": sharding}]
+
+
 def group_metadata(arrays: dict[str, dict[str, Any]], attributes: dict[str, Any]) -> dict[str, Any]:
     """Content of the group's zarr.json; `arrays` maps names to their metadata."""
     return {
