@@ -15,21 +15,23 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import DTypeLike
 
 from outcrop.errors import InputError
 from outcrop.language.boundary import as_boundary
-from outcrop.language.library import stability
 from outcrop.language.stencil import Stencil
 from outcrop.plan.planner import require_budget
 from outcrop.plan.problem import Problem
 from outcrop.run import arguments
+from outcrop.run.acquisition import Norms, OnSnapshot, Receivers, Snapshots, Source
 from outcrop.run.arrays import arrays_of
 from outcrop.run.axes import NAMES, Shape, grid_shape
-from outcrop.run.coordinates import Coordinates, Numbers, as_coordinates
+from outcrop.run.coordinates import Coordinates, Numbers
 from outcrop.run.creation import check_state, created_state
+from outcrop.run.definition import Wanted, are_equations, of_equations, of_stencil
+from outcrop.run.devito_data import initial_planes, put_traces, require_room
 from outcrop.run.directory import nearest_existing
 from outcrop.run.engine import Engine, Prepared, prepare
 from outcrop.run.field import FieldView
@@ -38,17 +40,26 @@ from outcrop.run.layout import make_layout, stripe_planes
 from outcrop.run.manifest import Manifest
 from outcrop.run.passes import PassRunner
 from outcrop.run.progress import KINDS, make_progress
+from outcrop.run.recorder import Recorder
+from outcrop.run.records import NormRecords, Traces
 from outcrop.run.report import Predicted, Report, peak_memory_bytes
 from outcrop.run.signal_values import decode_signals, encode_signals, require_steps
+from outcrop.run.snapshot_view import SnapshotViews
+from outcrop.run.stable import Ranges, growing, refuse_unstable, refuse_unstable_run, watched
 from outcrop.run.state import State, open_state
-from outcrop.run.values import assign, complete, require_fields
+from outcrop.run.tap_definitions import NO_TAPS_DEFINED
+from outcrop.run.values import PlaneSource, assign, complete, padded, require_fields
+
+if TYPE_CHECKING:
+    from outcrop.language.devito import Lowered
 
 
 class Simulation:
     """One stencil on one grid that lives in a directory, or on a raw block device.
 
     `stencil` is a Stencil or the name of a built-in one; `shape` is (nz, ny, nx), (ny, nx) or (nx,), by the stencil's
-    axes. `directory` is one place, or several, over which planes are spread. `memory` is a hard cap for the window:
+    axes. Or it is a list of Devito's equations, with `inject` and `interpolate`; these have a grid, parameters and
+    signals of their own, and need `dt`. `dtype` is "float32" unless given. `directory` is one place, or several, over which planes are spread. `memory` is a hard cap for the window:
     "1GiB", "25%" of the machine, or bytes.
     `boundary` is one word for all sides, "fixed", "mirror" or "periodic", or sides by axis: "x=periodic,z=fixed:mirror"
     or {"x": "periodic", "z": ("fixed", "mirror")}; axes that are not named are fixed.
@@ -62,7 +73,10 @@ class Simulation:
     `sizes` are those of the plan that are not to be chosen, such as {"bt": 48, "by": 128}: `bt` steps a pass; `bx`,
     `by`, `bz` cells of a block; `slab` planes updated together; `diamond` levels, half a cache tile.
     `spacing`, `origin` (one number, or one for each axis) and `units` (text) become the coordinates of cells in the
-    Zarr group; they do not enter the computation.
+    Zarr group; points of sources and receivers are in them, the computation does not know them.
+    `dt` is the parameter of that name. `sources`, `receivers`, `snapshots` and `norms`: see acquisition.py; all are
+    kept with the run, so that `oc.open` goes on with them. `unstable` allows parameters that let waves grow, which
+    are refused otherwise.
 
     Everything is checked at once; directories are made when values are assigned, or by `run`. Fields that are updated
     start from zeros unless they are assigned, and their previous values from the same as they; those that are only
@@ -72,15 +86,15 @@ class Simulation:
 
     def __init__(
         self,
-        stencil: Stencil | str,
-        shape: Shape | int,
-        dtype: DTypeLike = "float32",
+        stencil: Any,
+        shape: Shape | int | None = None,
+        dtype: DTypeLike | None = None,
         directory: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = "run.oc",
         memory: str | int = "1GiB",
         threads: int | None = None,
         scheme: str = "auto",
         io: str = "auto",
-        boundary: object = "fixed",
+        boundary: object = None,
         params: Mapping[str, float] | None = None,
         in_place: bool = False,
         force: bool = False,
@@ -91,35 +105,58 @@ class Simulation:
         spacing: Numbers = None,
         origin: Numbers = None,
         units: str | None = None,
+        dt: float | None = None,
+        sources: Sequence[Source] = (),
+        receivers: Sequence[Receivers] = (),
+        snapshots: Snapshots | None = None,
+        norms: Norms | None = None,
+        unstable: bool = False,
     ) -> None:
-        stencil = arguments.as_stencil(stencil)
+        wanted = Wanted(sources, receivers, snapshots, norms)
+        if are_equations(stencil):
+            others = {"shape": shape, "params": params, "signals": signals, "spacing": spacing, "origin": origin}
+            _refuse_beside_equations(others)
+            definition = of_equations(stencil, dt, dtype, boundary, units, wanted)
+        else:
+            coordinates = (spacing, origin, units)
+            params = _with_dt(params or {}, dt)
+            definition = of_stencil(
+                stencil, shape, dtype or "float32", boundary or "fixed", params, signals or {}, coordinates, wanted
+            )
         directories = arguments.as_directories(directory)
-        own_shape = arguments.as_shape(shape, stencil)
-        layout = make_layout(grid_shape(own_shape), arguments.as_dtype_name(dtype))
+        layout = make_layout(grid_shape(definition.shape), definition.dtype)
         manifest = Manifest(
             identity=uuid.uuid4().hex,
-            stencil=stencil.to_json(),
-            parameters=arguments.as_parameters(stencil, params or {}),
-            arrays=arrays_of(stencil),
-            shape=own_shape,
+            stencil=definition.stencil.to_json(),
+            parameters=definition.parameters,
+            arrays=arrays_of(definition.stencil),
+            shape=definition.shape,
             dtype=layout.dtype,
-            boundary=str(arguments.as_grid_boundary(boundary, stencil)),
+            boundary=str(definition.boundary),
             directories=tuple(str(path.absolute()) for path in directories),
             shard_planes=stripe_planes(layout.shape, layout.dtype, len(directories)),
             in_place=in_place,
             settings=arguments.as_settings(memory, threads, scheme, io, bind, sizes),
-            signals=encode_signals(stencil, signals or {}),
-            coordinates=as_coordinates(spacing, origin, units, stencil.ndim),
+            signals=definition.signals,
+            coordinates=definition.coordinates,
+            taps=definition.taps.entries,
+            rim=definition.padding if any(definition.padding) else (),
+            unstable=unstable,
         )
         _check_coordinates(manifest)
-        self._take(stencil, manifest, directories)
+        self._take(definition.stencil, manifest, directories)
+        self._taps, self._lowered = definition.taps, definition.lowered
         self._force, self._raw_device = force, raw_device
+        refuse_unstable(self.stencil, manifest, {})
         check_state(directories, manifest, force, raw_device)
 
     def _take(self, stencil: Stencil, manifest: Manifest, directories: list[Path]) -> None:
         self.stencil = stencil
         self._manifest, self._directories = manifest, directories
         self._state: State | None = None
+        self._taps = NO_TAPS_DEFINED
+        self._lowered: Lowered | None = None
+        self._ranges: Ranges = dict(manifest.ranges)
         self._prepared: Prepared | None = None
         given = manifest.settings.given
         steps, scheme = (given.bt or 1, manifest.settings.scheme) if given else (1, "auto")
@@ -131,12 +168,36 @@ class Simulation:
     @property
     def shape(self) -> Shape:
         """Cells along the stencil's axes: (nz, ny, nx), (ny, nx) or (nx,)."""
-        return self._manifest.shape
+        return self._manifest.own_shape
 
     @property
     def coordinates(self) -> Coordinates | None:
         """Where cells are in space, if that was said."""
-        return self._manifest.coordinates
+        where = self._manifest.coordinates
+        if where is None:
+            return None
+        origin = (o + pad * h for o, pad, h in zip(where.origin, self._manifest.padding, where.spacing, strict=True))
+        return replace(where, origin=tuple(origin))
+
+    @property
+    def traces(self) -> Traces:
+        """What receivers have recorded, by name: float64, shape (steps so far, points)."""
+        return Traces(self._reader(), self._manifest)
+
+    @property
+    def norms(self) -> NormRecords:
+        """Sums of fields, by name: a row with step, sum, squares, min and max for each time, over all cells of the
+        array, the rim included."""
+        return NormRecords(self._reader(), self._manifest)
+
+    @property
+    def snapshots(self) -> SnapshotViews:
+        """What snapshots have kept, by field, indexed like an array (time, z, y, x)."""
+        return SnapshotViews(self._reader(), self._manifest)
+
+    def _reader(self) -> State | None:
+        """The run for those who only look: another thread may be in the middle of a pass."""
+        return State(self._state.path, self._state.manifest) if self._state else None
 
     def require_fields(self, given: Iterable[str] = ()) -> None:
         """Raise InputError when a field that is only read has no values, neither now nor among those `given`."""
@@ -165,9 +226,10 @@ class Simulation:
     def __getitem__(self, name: str) -> FieldView:
         """The field `name` on disk, to be indexed like an array; "u.previous" are values before the newest ones."""
         self._manifest.entry(name)
-        if self._state is None:
+        reader = self._reader()
+        if reader is None:
             raise InputError(f"{self.directory} holds no values yet; assign sim[{name!r}] first")
-        return FieldView(self._state, name)
+        return FieldView(reader, name)
 
     def __setitem__(self, name: str, values: object) -> None:
         """Stream values in: an array, a zarr array, a function (z0, z1) -> planes, or what `--init` accepts as text.
@@ -186,16 +248,33 @@ class Simulation:
         cache_bytes = cache_within(self.memory_bytes) // max(1, len(values))
         sources = {name: make_source(one, self.shape, cache_bytes) for name, one in values.items()}
         planes = {name: checked_planes(one, self._manifest.dtype, check_finite=False) for name, one in sources.items()}
-        io = self._manifest.settings.io
+        self._assign({name: padded(one, self._manifest) for name, one in planes.items()})
+
+    def _assign(self, planes: Mapping[str, PlaneSource]) -> None:
+        """The same for planes of whole arrays."""
+        io, static = self._manifest.settings.io, {entry.name for entry in self._manifest.static}
+        ranges = {name: ends for name, ends in self._ranges.items() if name not in planes}
+
+        def check() -> None:
+            refuse_unstable(self.stencil, self._manifest, ranges)
+
+        planes = {
+            name: watched(name, one, self._manifest, ranges, check) if name in static else one
+            for name, one in planes.items()
+        }
         if self._state is not None:
             assign(self._state, planes, io)
-            return
-        # Known from the start, so that a run killed right after its values were committed can be resumed.
-        steps = self._prepared.problem.steps if self._prepared else 0
-        manifest = replace(self._manifest, target_step=steps)
-        with created_state(self._directories, manifest, self._force, self._raw_device) as state:
-            assign(state, planes, io)
-        self._state = state
+        else:
+            # Known from the start, so that a run killed right after its values were committed can be resumed.
+            steps = self._prepared.problem.steps if self._prepared else 0
+            manifest = replace(self._manifest, target_step=steps)
+            with created_state(self._directories, manifest, self._force, self._raw_device, self._taps) as state:
+                assign(state, planes, io)
+            self._state = state
+        self._ranges = ranges
+        if static & planes.keys():
+            with self._state.locked():
+                self._state.change(ranges=ranges)
 
     def plan(self, steps: int) -> Prepared:
         """What `run(steps)` would do and what that should cost. Compiles the kernel; touches no directory."""
@@ -207,18 +286,23 @@ class Simulation:
             self._prepared = self._prepare(steps, may_write=True)
         return self._prepared
 
-    def run(self, steps: int, progress: str = "auto") -> Report:
+    def run(self, steps: int, progress: str = "auto", on_snapshot: OnSnapshot | None = None) -> Report:
         """Advance by `steps` steps, committing after every pass.
 
         `progress`: "auto" shows a bar in a terminal or notebook, "lines" plain lines elsewhere too, "none" nothing.
+        `on_snapshot(step, fields)` is called for every snapshot once the pass that took it is committed; `fields` are
+        arrays by name, mapped from their files. Traces of Devito's receivers are put into their `.data` at the end.
         Raises InterruptedRun after Ctrl-C and StorageError when storage fails; the last committed pass is intact then.
         """
         if progress not in KINDS:
             raise InputError(f"progress {progress!r} is unknown; there are {', '.join(KINDS)}")
         start = time.perf_counter()
-        self.require_fields()
+        first_values = initial_planes(self._lowered, self._state.manifest if self._state else self._manifest)
+        self.require_fields(first_values)
         prepared = self.prepare(steps)
         steps = prepared.problem.steps
+        if first_values:
+            self._assign(first_values)
         if self._state is None or not self._state.has_values:
             self.assign({entry.name: "zeros" for entry in self._manifest.state if not entry.is_previous})
         assert self._state is not None
@@ -229,17 +313,23 @@ class Simulation:
             first_step = state.manifest.step
             require_steps(decode_signals(self._manifest.signals), first_step + steps)
             complete(state, io)
+            refuse_unstable_run(self.stencil, state)
             state.change(
                 target_step=first_step + steps, settings=self._manifest.settings, signals=self._manifest.signals
             )
+            names = [field.name for field in self.stencil.fields]
+            recorder = Recorder(state, names, first_step + steps, io)
             first, second = state.files(0), [] if state.manifest.in_place else state.files(1)
             with Engine(
                 prepared, first, second, state.static_files(), state.layout, io, scratch=state.scratch
             ) as engine:
-                runner = PassRunner(engine, state, prepared.plan)
+                runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot)
                 seconds_setup = time.perf_counter() - start
                 cells = _cells_updated(prepared.problem)
-                runner.run(make_progress(progress, len(prepared.plan.passes), first_step, first_step + steps, cells))
+                try:
+                    runner.run(make_progress(progress, len(prepared.plan.passes), first_step, first_step + steps, cells))
+                finally:
+                    put_traces(self._lowered, self.traces, first_step)
                 return self._report(prepared, engine, runner, seconds_setup)
 
     def _report(self, prepared: Prepared, engine: Engine, runner: PassRunner, seconds_setup: float) -> Report:
@@ -275,7 +365,7 @@ class Simulation:
             seconds_commit=sample.seconds_commit + runner.seconds_commit,
             plan=prepared.plan.to_json(),
             predicted=Predicted(guess.seconds, guess.bytes_read, guess.bytes_written, guess.memory_bytes),
-            warning=stability(self.stencil, manifest.parameters) or "",
+            warning=(growing(self.stencil, self._state) or "") if manifest.unstable else "",
         )
 
     def _problem(self, steps: int) -> Problem:
@@ -287,6 +377,7 @@ class Simulation:
         steps = arguments.as_whole_number(steps, "steps")
         settings, signals = self._manifest.settings, decode_signals(self._manifest.signals)
         require_steps(signals, self.step + steps)
+        require_room(self._lowered, self.step + steps)
         return prepare(
             self.stencil,
             self._manifest.parameters,
@@ -338,6 +429,21 @@ def open(
     simulation._force = simulation._raw_device = False
     simulation._state = state
     return simulation
+
+
+def _with_dt(params: Mapping[str, float], dt: float | None) -> Mapping[str, float]:
+    """Parameters with the time step that was given beside them."""
+    if dt is None:
+        return params
+    if "dt" in params:
+        raise InputError(f"dt={dt} and params['dt']={params['dt']} are the same; give one of them")
+    return {**params, "dt": dt}
+
+
+def _refuse_beside_equations(given: Mapping[str, object]) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"{name}={value!r} cannot be given beside Devito's equations, which say it themselves")
 
 
 def _check_coordinates(manifest: Manifest) -> None:

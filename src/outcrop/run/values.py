@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from outcrop.errors import InputError
+from outcrop.run.axes import PLACES
 from outcrop.run.manifest import NEW, READY, Manifest
 from outcrop.run.planes import Planes
 from outcrop.run.region import ShardFile
@@ -72,6 +73,26 @@ def complete(state: State, io: str = "auto") -> None:
             if entry.is_previous:
                 with Planes(state.current_files_of(entry.field), state.layout, io=io) as planes:
                     _fill(state, {entry.name: planes.read}, io)
+
+
+def padded(planes: PlaneSource, manifest: Manifest) -> PlaneSource:
+    """Planes of the arrays of planes of the user's grid, (z1 - z0, ny, nx) both; zeros around these."""
+    if not any(manifest.padding):
+        return planes
+    pads = [0, 0, 0]
+    for place, pad in zip(PLACES[len(manifest.shape)], manifest.padding, strict=True):
+        pads[place] = pad
+    nz, ny, nx = manifest.layout.shape
+
+    def give(z0: int, z1: int) -> np.ndarray[Any, Any]:
+        block = np.zeros((z1 - z0, ny, nx), manifest.dtype)
+        first, end = max(z0, pads[0]), min(z1, nz - pads[0])
+        if first < end:
+            inside = block[first - z0 : end - z0, pads[1] : ny - pads[1], pads[2] : nx - pads[2]]
+            inside[...] = planes(first - pads[0], end - pads[0])
+        return block
+
+    return give
 
 
 def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str], io: str) -> None:
