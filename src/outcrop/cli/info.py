@@ -36,10 +36,10 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
         state = f"step {run.step}, finished"
     chosen = ", ".join(f"{name} = {value:g}" for name, value in run.parameters.items())
     boundary = boundary_text(as_boundary(run.boundary), len(run.shape))
-    size, axes = " x ".join(map(str, reversed(run.shape))), ", ".join(reversed(NAMES[len(run.shape)]))
+    size, axes = " x ".join(map(str, reversed(run.own_shape))), ", ".join(reversed(NAMES[len(run.shape)]))
     rows = [
         ("stencil", f"{run.stencil.get('name', '?')}{f' with {chosen}' if chosen else ''}, boundary {boundary}"),
-        ("grid", f"{size} cells ({axes}), {run.dtype}"),
+        ("grid", f"{size} cells ({axes}), {run.dtype}{_rim(run)}"),
         ("fields", ", ".join(_described(entry, run) for entry in run.arrays)),
         ("state", f"{state} (generation {run.generation})"),
         (
@@ -55,9 +55,41 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
     if run.signals:
         steps = ", ".join(f"{name} ({len(values)} steps)" for name, values in decode_signals(run.signals).items())
         rows.append(("signals", steps))
+    rows += _taps(run)
     if len(run.directories) > 1:
         rows.append(("over", ", ".join(run.directories)))
-    print("\n".join([str(where), *(f"  {name:<9}{text}" for name, text in rows)]))
+    print("\n".join([str(where), *(f"  {name:<10}{text}" for name, text in rows)]))
+
+
+def _rim(run: Manifest) -> str:
+    """The cells around the user's grid that the arrays have too."""
+    if not any(run.padding):
+        return ""
+    return f", stored with {' x '.join(map(str, reversed(run.padding)))} cells around it"
+
+
+def _taps(run: Manifest) -> list[tuple[str, str]]:
+    """Sources, receivers, snapshots and norms, as far as there are some."""
+    taps, rows = run.taps, []
+    if taps.sources:
+        texts = [f"{one.field} ({_points(one.points)}, {one.steps} steps)" for one in taps.sources]
+        rows.append(("sources", f"in {', '.join(texts)}"))
+    if taps.traces:
+        fields = {one.name: one.field for one in taps.samplings}
+        texts = [f"{name} of {fields[name]} ({_points(points)})" for name, points in taps.traces.items()]
+        rows.append(("traces", f"{', '.join(texts)}, {run.step} steps"))
+    if kept := taps.snapshots:
+        size = " x ".join(map(str, reversed(kept.shape)))
+        rows.append(
+            ("snapshots", f"{', '.join(kept.fields)}, {size} cells every {kept.every} steps, {kept.count(run.step)} so far")
+        )
+    if taps.norms:
+        rows.append(("norms", f"{', '.join(taps.norms.fields)}, every {taps.norms.every} steps"))
+    return rows
+
+
+def _points(count: int) -> str:
+    return f"{count} point{'s' * (count != 1)}"
 
 
 def _described(entry: ArrayEntry, run: Manifest) -> str:

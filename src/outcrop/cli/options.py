@@ -97,6 +97,9 @@ Diamond: TypeAlias = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option("--diamond", metavar="N", help="half the height of the cache tiles, in levels"),
 ]
+Unstable: TypeAlias = Annotated[
+    bool, typer.Option("--unstable", help="run parameters that let waves grow, which are refused otherwise")
+]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="replace the run, or what else a raw device, holds")]
 
 
@@ -122,6 +125,7 @@ class Request:
     raw_device: bool
     bind: str
     sizes: dict[str, int]
+    unstable: bool = False
 
 
 def make_simulation(request: Request) -> tuple[Simulation, dict[str, Source]]:
@@ -153,6 +157,7 @@ def make_simulation(request: Request) -> tuple[Simulation, dict[str, Source]]:
         raw_device=request.raw_device,
         bind=request.bind,
         sizes=request.sizes,
+        unstable=request.unstable,
     )
     return simulation, sources
 

@@ -57,7 +57,7 @@ def plan(
     request = options.Request(
         stencil, size, steps, directory or [], memory or "1GiB", dtype, threads, scheme, io,
         parameters or [], initial or [], boundary, in_place, check_finite, force=True, raw_device=raw_device, bind=bind,
-        sizes=options.given_sizes(bt=bt, bx=bx, by=by, bz=bz, slab=slab, diamond=diamond),
+        sizes=options.given_sizes(bt=bt, bx=bx, by=by, bz=bz, slab=slab, diamond=diamond), unstable=True,
     )  # fmt: skip
     if machine is not None:
         planned = elsewhere(request, machine, memory)

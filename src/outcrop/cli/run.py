@@ -32,6 +32,7 @@ def run(
     bz: options.Bz = None,
     slab: options.Slab = None,
     diamond: options.Diamond = None,
+    unstable: options.Unstable = False,
 ) -> None:
     """Run a simulation and leave its result in WHERE, in a directory as a Zarr array."""
     from outcrop.run.initial import scan_finite
@@ -42,7 +43,7 @@ def run(
         options.Request(
             stencil, size, steps, directory, memory, dtype, threads, scheme, io, parameters or [], initial or [],
             boundary, in_place, check_finite, force, raw_device, bind,
-            sizes=options.given_sizes(bt=bt, bx=bx, by=by, bz=bz, slab=slab, diamond=diamond),
+            sizes=options.given_sizes(bt=bt, bx=bx, by=by, bz=bz, slab=slab, diamond=diamond), unstable=unstable,
         )
     )  # fmt: skip
     simulation.require_fields(sources)

@@ -8,7 +8,7 @@ from functools import cache
 from outcrop.language.library.table import Family, find_stencil, split_name
 from outcrop.language.linear import linearise
 from outcrop.language.program import Load
-from outcrop.language.stability import GROWTH_MOST, Extremes, Limit, State, growth, largest_step
+from outcrop.language.stability import Extremes, Limit, State, growth, growth_most, largest_step
 from outcrop.language.stencil import Stencil
 from outcrop.language.symbols import Field
 
@@ -58,7 +58,7 @@ def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[St
     known = [{**(limit.state if limit else {}), **state} for state in states]
     found = [one for one in (growth(stencil, values, state) for state in known) if one is not None]
     worst = max(found, default=0.0)
-    if worst <= GROWTH_MOST:
+    if worst <= growth_most(stencil):
         return None
     grows = f"the worst wave grows by a factor {worst:.6g} per step"
     if limit is None:
