@@ -139,6 +139,9 @@ class _StageWriter:
         low_side, high_side = self.boundary.x
         low_end = f"within({radius}, 0, b->nx)"
         high_first = f"within(b->nx - {radius}, {low_end}, b->nx)"
+        if (low_side, high_side) == ("mirror", "fixed"):  # on rows so short that both claim a cell, it is rim
+            high_first = f"within(b->nx - {radius}, 0, b->nx)"
+            low_end = f"within({radius}, 0, {high_first})"
         clip = "within({}, b->x0, b->x1)"
         return [
             (low_side, "l", clip.format(0), clip.format(low_end)),
