@@ -52,8 +52,7 @@ TapRequests to_requests(nb::handle python) {
   }
   for (nb::handle one : python.attr("samples")) {
     const auto values = get<Array<double, nb::ndim<2>>>(one, "values");
-    result.samples.push_back(
-        {get<std::size_t>(one, "field"), to_cells(one), get<bool>(one, "before"), values.data()});
+    result.samples.push_back({get<std::size_t>(one, "field"), to_cells(one), get<bool>(one, "before"), values.data()});
   }
   for (nb::handle one : python.attr("sums"))
     result.sums.push_back({get<std::size_t>(one, "field"), get<long>(one, "step")});

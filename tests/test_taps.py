@@ -232,7 +232,7 @@ def assert_same(found: Seen, right: Seen) -> None:
         np.testing.assert_array_equal(array, right.state[name], err_msg=name)
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     field_runs({**STENCILS, "heat": heat}), st.integers(1, 4), st.sampled_from(BACKENDS), st.integers(0, 2**32 - 1)
 )

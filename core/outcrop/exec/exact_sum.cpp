@@ -54,7 +54,8 @@ std::vector<std::byte> ExactSum::integer() const {
   carried.carry();
   std::vector<std::byte> bytes;
   const auto append = [&](std::int64_t lane, int count) {
-    for (int i = 0; i < count; ++i) bytes.push_back(static_cast<std::byte>(static_cast<std::uint64_t>(lane) >> (8 * i)));
+    for (int i = 0; i < count; ++i)
+      bytes.push_back(static_cast<std::byte>(static_cast<std::uint64_t>(lane) >> (8 * i)));
   };
   for (std::size_t i = 0; i + 1 < lanes; ++i) append(carried.lanes_[i], lane_bits / 8);
   append(carried.lanes_[lanes - 1], 8);

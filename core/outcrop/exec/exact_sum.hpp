@@ -25,7 +25,7 @@ class ExactSum {
   double special() const { return special_; }
 
  private:
-  static constexpr std::size_t lanes = 68;       // 2^1024 and room for 2^60 such numbers
+  static constexpr std::size_t lanes = 68;  // 2^1024 and room for 2^60 such numbers
   static constexpr std::uint32_t adds_most = 1u << 29;
 
   void carry();

@@ -27,9 +27,8 @@ void begin_write_back(int descriptor, std::uint64_t begin, std::uint64_t end) {
 void wait_and_drop(int descriptor, std::uint64_t begin, std::uint64_t end) {
   const auto first = static_cast<off_t>(begin), length = static_cast<off_t>(end - begin);
 #if defined(__linux__)
-  static_cast<void>(
-      sync_file_range(descriptor, first, length,
-                      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER));
+  static_cast<void>(sync_file_range(descriptor, first, length,
+                                    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER));
 #endif
   static_cast<void>(posix_fadvise(descriptor, first, length, POSIX_FADV_DONTNEED));
 }
@@ -75,8 +74,7 @@ void Snapshots::write_rows(Output &output, std::size_t ring, long position, cons
   const Snapshot &box = output.snapshot;
   const std::size_t row_bytes = static_cast<std::size_t>(part.columns()) * grid_.item_bytes;
   const long plane = grid_.plane(position) - box.z0, rows = box.y1 - box.y0, columns = box.x1 - box.x0;
-  const auto rows_at_once =
-      part.columns() == columns ? std::max(1L, static_cast<long>(buffer_bytes / row_bytes)) : 1L;
+  const auto rows_at_once = part.columns() == columns ? std::max(1L, static_cast<long>(buffer_bytes / row_bytes)) : 1L;
   for (long y = part.y0; y < part.y1; y += rows_at_once) {
     const long end = std::min(part.y1, y + rows_at_once);
     const auto cell = static_cast<std::uint64_t>((plane * rows + y - box.y0) * columns + part.x0 - box.x0);
@@ -96,8 +94,8 @@ void Snapshots::write_rows(Output &output, std::size_t ring, long position, cons
 void Snapshots::write_bytes(Output &output, long position, const std::byte *data, std::size_t length,
                             std::uint64_t offset) {
   for (std::size_t done = 0; done < length;) {
-    const ssize_t count = pwrite(output.file.buffered_descriptor(), data + done, length - done,
-                                 static_cast<off_t>(offset + done));
+    const ssize_t count =
+        pwrite(output.file.buffered_descriptor(), data + done, length - done, static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
       const int reason = count < 0 ? errno : 0;
