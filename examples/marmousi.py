@@ -127,21 +127,21 @@ def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
     """The section through the shot at several times: the wave over the model's velocities."""
     views, h = sim.snapshots["u"], survey.spacing
     velocity = sim["v"][:, round(survey.shot[1] / h)] / 1000
-    figure, panels = plt.subplots(PANELS // 2, 2, figsize=(13, 8.5), layout="constrained", sharex=True, sharey=True)
+    figure, panels = plt.subplots(PANELS // 2, 2, figsize=(13, 6.2), layout="constrained", sharex=True, sharey=True)
     extent = (-h / 2000, (LENGTH + h / 2) / 1000, (DEPTH + h / 2) / 1000, -h / 2000)
     for axes, step, wave in zip(panels.flat, views.steps, views, strict=False):
         plane = np.asarray(wave[:, 0])
         most = np.percentile(np.abs(plane), 99.5) or 1.0
         loud = np.clip(plane / most, -1, 1)
-        back = axes.imshow(velocity, cmap="YlGnBu_r", extent=extent, aspect="equal")
-        axes.imshow(loud, cmap="RdBu", vmin=-1, vmax=1, alpha=np.sqrt(np.abs(loud)), extent=extent, aspect="equal")
-        axes.plot(survey.shot[2] / 1000, survey.shot[0] / 1000, "*", color="black", markersize=9)
+        back = axes.imshow(velocity, cmap="gray", extent=extent, aspect="equal")
+        axes.imshow(loud, cmap="seismic", vmin=-1, vmax=1, alpha=np.sqrt(np.abs(loud)), extent=extent, aspect="equal")
+        axes.plot(survey.shot[2] / 1000, survey.shot[0] / 1000, "*", color="gold", markeredgecolor="black", markersize=11)
         axes.set_title(f"{step * survey.seconds / sim.step:.2f} s", fontsize=10)
     for axes in panels[-1]:
         axes.set_xlabel("distance (km)")
     for axes in panels[:, 0]:
         axes.set_ylabel("depth (km)")
-    figure.colorbar(back, ax=panels, label="velocity (km/s)", shrink=0.7)
+    figure.colorbar(back, ax=panels, label="velocity (km/s)", shrink=0.8)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
@@ -160,7 +160,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help="cells of 25 m, a width of 1 km, 16 MiB")
     parser.add_argument("--spacing", type=float, help="metres between cells [default: 5]")
     parser.add_argument("--width", type=float, help="metres along which the model is the same [default: 7440]")
-    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--seconds", type=float, default=2.4, help="default: 2.4")
     parser.add_argument("--sponge", type=int, help="cells of the absorbing layers [default: 40]")
     parser.add_argument("--memory", help="hard cap of the window [default: 512MiB]")
     return parser.parse_args()

@@ -362,7 +362,7 @@ def test_a_run_over_directories_goes_completely_when_it_is_replaced(tmp_path: Pa
     (places[0] / "plots").mkdir()
     (places[0] / "plots" / "mine.png").write_text("precious")
     u = oc.Field("u")
-    small = oc.Stencil("small", {u: u[0, 0, 0] * 2})
+    small = oc.Stencil("small", {u: u[0, 0, 0] / 2})
     oc.Simulation(small, SHAPE, directory=places[0], memory="1MiB", force=True)["u"] = 1
     assert sorted(os.listdir(places[0])) == [".u.0", ".u.1", "manifest.json", "plots", "u", "zarr.json"]
     assert not any(places[1].iterdir())
@@ -372,7 +372,7 @@ def test_a_name_that_the_user_s_own_folder_has_is_not_taken(tmp_path: Path) -> N
     """A field that is only read lies in a folder of its name, which --force must not overwrite."""
     u, plots = oc.Field("u"), oc.Field("plots")
     where = tmp_path / "run.oc"
-    oc.Simulation(oc.Stencil("small", {u: u[0, 0, 0] * 2}), SHAPE, directory=where, memory="1MiB")["u"] = 1
+    oc.Simulation(oc.Stencil("small", {u: u[0, 0, 0] / 2}), SHAPE, directory=where, memory="1MiB")["u"] = 1
     (where / "plots").mkdir()
     (where / "plots" / "mine.png").write_text("precious")
     before = everything_below(where)
