@@ -2,13 +2,13 @@
 
     .venv/bin/python examples/marmousi.py [DIRECTORY] [--small]
 
-Acoustic waves of order 8 in space, absorbed at all sides but the surface, from a Ricker wavelet just below it; receivers
-in a line, and snapshots of the vertical section through the shot. Two pictures are left in DIRECTORY (default `marmousi`)
-beside the run: `seismogram.png` and `snapshots.png`.
+Acoustic waves of order 8 in space, absorbed at all sides but the surface, from a Ricker wavelet just below it;
+receivers in a line, and snapshots of the vertical section through the shot. Two pictures are left in DIRECTORY (default
+`marmousi`) beside the run: `seismogram.png` and `snapshots.png`.
 
 As it stands the grid has 601 x 1489 x 2401 cells, 8 GiB for each time level and 48 GiB on disk, runs in 512 MiB, and
-takes hours. `--small` is the same in two million cells and half a minute. A run that was interrupted goes on when the same
-is called again.
+takes hours. `--small` is the same in two million cells and half a minute. A run that was interrupted goes on when the
+same is called again.
 """
 
 import argparse
@@ -47,7 +47,7 @@ class Survey:
 
     @property
     def frequency(self) -> float:
-        """The slowest waves, 1500 m/s, have four cells for the shortest wavelength that matters (2.5 times the peak)."""
+        """Such that waves of 1500 m/s and 2.5 times this frequency are four cells long."""
         return min(25.0, 1500.0 / (4 * 2.5 * self.spacing))
 
     @property
@@ -99,7 +99,9 @@ def simulate(survey: Survey, directory: Path) -> oc.Simulation:
             units="m",
             sources=[oc.Source("u", survey.shot, wavelet, scale=step**2 * v[0, 0, 0] ** 2)],
             receivers=[oc.Receivers("line", "u", points)],
-            snapshots=oc.Snapshots(steps // PANELS, box=(slice(None), slice(row, row + 1), slice(None)), time_units="s"),
+            snapshots=oc.Snapshots(
+                steps // PANELS, box=(slice(None), slice(row, row + 1), slice(None)), time_units="s"
+            ),
         )
         sides = ("z1", "y0", "y1", "x0", "x1")
         damp = oc.stencils.sponge(shape, survey.sponge, velocity=fastest, spacing=h, sides=sides)
@@ -135,7 +137,9 @@ def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
         loud = np.clip(plane / most, -1, 1)
         back = axes.imshow(velocity, cmap="gray", extent=extent, aspect="equal")
         axes.imshow(loud, cmap="seismic", vmin=-1, vmax=1, alpha=np.sqrt(np.abs(loud)), extent=extent, aspect="equal")
-        axes.plot(survey.shot[2] / 1000, survey.shot[0] / 1000, "*", color="gold", markeredgecolor="black", markersize=11)
+        axes.plot(
+            survey.shot[2] / 1000, survey.shot[0] / 1000, "*", color="gold", markeredgecolor="black", markersize=11
+        )
         axes.set_title(f"{step * survey.seconds / sim.step:.2f} s", fontsize=10)
     for axes in panels[-1]:
         axes.set_xlabel("distance (km)")

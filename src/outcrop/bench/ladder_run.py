@@ -32,6 +32,7 @@ from outcrop.run.one_layer import ArrayMemory, OneLayerRun
 from outcrop.run.passes import PassRunner
 from outcrop.run.planes import Planes
 from outcrop.run.progress import make_progress
+from outcrop.run.recorder import Recorder
 from outcrop.run.region import Region, ShardFile
 from outcrop.run.report import peak_memory_bytes
 from outcrop.run.simulation import Simulation
@@ -103,7 +104,8 @@ def _stored(job: Job, column: Column) -> _Done:
         state.locked(),
         Engine(prepared, *arrays, state.layout, io, scratch=state.scratch) as engine,
     ):
-        runner, before = PassRunner(engine, state, prepared.plan), moved()
+        recorder = Recorder(state, [FIELD], job.steps)
+        runner, before = PassRunner(engine, state, prepared.plan, recorder), moved()
         runner.run(make_progress("none", len(prepared.plan.passes), 0, job.steps, 1))
         after = moved()
         counters = asdict(engine.sample())

@@ -81,7 +81,10 @@ def _taps(run: Manifest) -> list[tuple[str, str]]:
     if kept := taps.snapshots:
         size = " x ".join(map(str, reversed(kept.shape)))
         rows.append(
-            ("snapshots", f"{', '.join(kept.fields)}, {size} cells every {kept.every} steps, {kept.count(run.step)} so far")
+            (
+                "snapshots",
+                f"{', '.join(kept.fields)}, {size} cells every {kept.every} steps, {kept.count(run.step)} so far",
+            )
         )
     if taps.norms:
         rows.append(("norms", f"{', '.join(taps.norms.fields)}, every {taps.norms.every} steps"))

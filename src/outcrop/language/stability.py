@@ -30,8 +30,9 @@ Measure: TypeAlias = Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]
 GROWTH_MOST, GROWTH_MOST_SECOND = 1 + 1e-6, 1 + 1e-4
 """What rounding may add to an eigenvalue of 1: of updates that read one value of a field, and of those that read two.
 
-Of second order in time, 1 is a double eigenvalue of the longest wave, and weights that are rounded to e move it by about the
-square root of e; Devito writes them with nine digits. A step beyond the limit by the part d grows by the root of d, too.
+Of second order in time, 1 is a double eigenvalue of the longest wave, and weights that are rounded to e move it by
+about the square root of e; Devito writes them with nine digits. A step that exceeds the limit by the part d makes waves
+grow by about the root of d, too, so the limit itself is as sharp as before.
 """
 
 _PHASES_ALONE, _PHASES = 32, 8  # parts of a turn: for one unknown, where no eigenvalues are needed, and for several

@@ -98,12 +98,12 @@ def of_equations(
     lowered = from_devito(equations, dt=dt, boundary=boundary)
     stencil = lowered.stencil
     if dtype is not None and arguments.as_dtype_name(dtype) != lowered.dtype:
-        raise InputError(f"dtype {arguments.as_dtype_name(dtype)}: the equations' grid has {lowered.dtype}; leave it out")
+        raise InputError(
+            f"dtype {arguments.as_dtype_name(dtype)}: the equations' grid has {lowered.dtype}; leave it out"
+        )
     places = PLACES[stencil.ndim]
-    shape, padding, spacing, origin = (
-        tuple(values[place] for place in places)
-        for values in (lowered.shape, lowered.padding, lowered.spacing, lowered.origin)
-    )
+    shape, padding = (tuple(sizes[place] for place in places) for sizes in (lowered.shape, lowered.padding))
+    spacing, origin = (tuple(lengths[place] for place in places) for lengths in (lowered.spacing, lowered.origin))
     sides = lowered.boundary if boundary is None else arguments.as_grid_boundary(boundary, stencil)
     grid = Grid(
         stencil,

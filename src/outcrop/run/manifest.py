@@ -63,9 +63,9 @@ class Manifest:
     values; before the first step others may wait for theirs. `stencil` is the stencil in its JSON form, `boundary` the
     text of one on the three axes inside, `signals` are as `encode_signals` made them.
 
-    The user's own grid lies `padding` cells inside the arrays, on both sides of each axis; `rim` is that, or empty where
-    there is none. `ranges` are the least and the largest value of fields that are only read, as far as they were seen;
-    `unstable` says that the user wants the parameters even if waves grow.
+    The user's own grid lies `padding` cells inside the arrays, on both sides of each axis; `rim` is that, or empty
+    where there is none. `ranges` are the least and the largest value of fields that are only read, as far as they were
+    seen; `unstable` says that the user wants the parameters even if waves grow.
     """
 
     identity: str

@@ -1,8 +1,8 @@
 """What a run's passes do besides updating: made ready before each pass, and kept before its commit.
 
-    before(first, steps)        files for its snapshots ──► Taps for Engine.run_pass
-    after(first, results)       corners of receivers added up ──► rows of traces and norms, flushed
-    commit                      from here on these rows count, and the snapshots are shown
+before(first, steps)        files for its snapshots ──► Taps for Engine.run_pass
+after(first, results)       corners of receivers added up ──► rows of traces and norms, flushed
+commit                      from here on these rows count, and the snapshots are shown
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ class Simulation:
 
     `stencil` is a Stencil or the name of a built-in one; `shape` is (nz, ny, nx), (ny, nx) or (nx,), by the stencil's
     axes. Or it is a list of Devito's equations, with `inject` and `interpolate`; these have a grid, parameters and
-    signals of their own, and need `dt`. `dtype` is "float32" unless given. `directory` is one place, or several, over which planes are spread. `memory` is a hard cap for the window:
-    "1GiB", "25%" of the machine, or bytes.
+    signals of their own, and need `dt`. `dtype` is "float32" unless given. `directory` is one place, or several, over
+    which planes are spread. `memory` is a hard cap for the window: "1GiB", "25%" of the machine, or bytes.
     `boundary` is one word for all sides, "fixed", "mirror" or "periodic", or sides by axis: "x=periodic,z=fixed:mirror"
     or {"x": "periodic", "z": ("fixed", "mirror")}; axes that are not named are fixed.
     `params` are values of the stencil's parameters other than its defaults, `signals` those of its signals: one finite
@@ -73,10 +73,9 @@ class Simulation:
     `sizes` are those of the plan that are not to be chosen, such as {"bt": 48, "by": 128}: `bt` steps a pass; `bx`,
     `by`, `bz` cells of a block; `slab` planes updated together; `diamond` levels, half a cache tile.
     `spacing`, `origin` (one number, or one for each axis) and `units` (text) become the coordinates of cells in the
-    Zarr group; points of sources and receivers are in them, the computation does not know them.
-    `dt` is the parameter of that name. `sources`, `receivers`, `snapshots` and `norms`: see acquisition.py; all are
-    kept with the run, so that `oc.open` goes on with them. `unstable` allows parameters that let waves grow, which
-    are refused otherwise.
+    Zarr group. Points of sources and receivers are in them; the computation does not know them. `dt` is the parameter
+    of that name. `sources`, `receivers`, `snapshots` and `norms`, see acquisition.py, are kept with the run, so that
+    `oc.open` goes on with them. `unstable` allows parameters that let waves grow, which are refused otherwise.
 
     Everything is checked at once; directories are made when values are assigned, or by `run`. Fields that are updated
     start from zeros unless they are assigned, and their previous values from the same as they; those that are only
@@ -150,12 +149,14 @@ class Simulation:
         refuse_unstable(self.stencil, manifest, {})
         check_state(directories, manifest, force, raw_device)
 
+    _lowered: Lowered | None
+
     def _take(self, stencil: Stencil, manifest: Manifest, directories: list[Path]) -> None:
         self.stencil = stencil
         self._manifest, self._directories = manifest, directories
         self._state: State | None = None
         self._taps = NO_TAPS_DEFINED
-        self._lowered: Lowered | None = None
+        self._lowered = None
         self._ranges: Ranges = dict(manifest.ranges)
         self._prepared: Prepared | None = None
         given = manifest.settings.given
@@ -327,7 +328,9 @@ class Simulation:
                 seconds_setup = time.perf_counter() - start
                 cells = _cells_updated(prepared.problem)
                 try:
-                    runner.run(make_progress(progress, len(prepared.plan.passes), first_step, first_step + steps, cells))
+                    runner.run(
+                        make_progress(progress, len(prepared.plan.passes), first_step, first_step + steps, cells)
+                    )
                 finally:
                     put_traces(self._lowered, self.traces, first_step)
                 return self._report(prepared, engine, runner, seconds_setup)

@@ -30,6 +30,7 @@ from outcrop.run.snapshot_metadata import (
 from outcrop.run.taps import Box, SnapshotFile
 from outcrop.run.zarr_format import to_text
 
+
 def create_snapshots(directory: Path, manifest: Manifest) -> None:
     """Make the group, without a snapshot yet. Raises OSError."""
     if manifest.taps.snapshots is None:

@@ -18,7 +18,7 @@ from outcrop import _core
 from outcrop.run.axes import NAMES
 from outcrop.run.layout import CHECKSUM_BYTES
 from outcrop.run.manifest import Manifest
-from outcrop.run.zarr_format import plain_codecs, group_metadata
+from outcrop.run.zarr_format import group_metadata, plain_codecs
 
 TIMES_PER_CHUNK = 1024
 """Entries of time and step in one chunk. Their values follow from its number, so a chunk is written once and whole."""

@@ -12,6 +12,7 @@ from outcrop.errors import StorageError
 from outcrop.run.manifest import Manifest
 from outcrop.run.snapshot_files import snapshot_path
 from outcrop.run.state import State
+from outcrop.run.tap_entries import SnapshotsEntry
 
 
 class SnapshotView:
@@ -71,8 +72,10 @@ class SnapshotView:
         return f"<snapshots of {self._field!r} {self.shape} {self.dtype}>"
 
     @property
-    def _entry(self) -> Any:
-        return self._state.manifest.taps.snapshots
+    def _entry(self) -> SnapshotsEntry:
+        entry = self._state.manifest.taps.snapshots
+        assert entry is not None
+        return entry
 
 
 def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:

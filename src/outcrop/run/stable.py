@@ -1,7 +1,8 @@
 """Refuses runs in which waves would grow, with the largest stable step.
 
-Fields that are only read decide on it with their extremes. These are seen while values stream in; where the least and the
-largest values of several fields together would be unstable, though perhaps no cell has both, all fields are read once.
+Fields that are only read decide on it with their extremes. These are seen while values stream in; where the least and
+the largest values of several fields together would be unstable, though perhaps no cell has both, all fields are read
+once more.
 """
 
 from __future__ import annotations

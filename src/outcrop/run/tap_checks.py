@@ -160,7 +160,8 @@ def _sampling(grid: Grid, one: Any, taken: set[str]) -> Sampling:
 
 def _check_rim(grid: Grid, number: int, source: Injection) -> None:
     """InputError for a source in cells that keep their values."""
-    counted = (source.weights != 0) & source.values.any(axis=0)[:, None]
+    loud: NDArray[np.bool_] = (source.values != 0).any(axis=0)
+    counted = (source.weights != 0) & loud[:, None]
     low, high = np.array(grid.boundary.rims(grid.stencil.radii)).T
     first, end = low, np.array(grid_shape(grid.arrays)) - high
     bad = ((source.cells < first) | (source.cells >= end)).any(axis=2) & counted
@@ -184,7 +185,9 @@ def _snapshots(grid: Grid, given: Any) -> SnapshotsEntry:
             raise InputError(f"snapshots: field {name!r} has the name of a coordinate; leave it out")
     if not isinstance(given.time_units, str):
         raise InputError(f"snapshots: time_units {given.time_units!r} must be text, such as 's'")
-    return SnapshotsEntry(as_whole_number(given.every, "snapshots: every"), fields, _box(grid, given.box), given.time_units)
+    return SnapshotsEntry(
+        as_whole_number(given.every, "snapshots: every"), fields, _box(grid, given.box), given.time_units
+    )
 
 
 def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:

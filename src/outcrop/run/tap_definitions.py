@@ -22,6 +22,7 @@ from outcrop.language.sparse import Injection, Sampling, Scale
 from outcrop.run.directory import TAPS
 from outcrop.run.tap_entries import NO_ENTRIES, NormsEntry, SamplingEntry, SnapshotsEntry, SourceEntry, TapEntries
 
+
 @dataclass(frozen=True, eq=False)
 class TapDefinitions:
     """What a run does besides updating, complete: cells count in the arrays that it stores."""

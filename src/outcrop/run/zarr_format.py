@@ -53,7 +53,7 @@ def array_metadata(layout: PlaneLayout, ndim: int, attributes: dict[str, Any]) -
 
 
 def plain_codecs(inner: tuple[int, ...] | None = None) -> list[dict[str, Any]]:
-    """Codecs of values as they lie in memory; with `inner` the chunk is a shard of such chunks, its index at the end."""
+    """Codecs of values as they lie in memory; with `inner` the chunk is a shard of such chunks, index at the end."""
     if inner is None:
         return [_BYTES]
     sharding = {
