@@ -304,6 +304,18 @@ def test_devices_need_the_flag_and_the_flag_needs_devices(tmp_path: Path) -> Non
     assert device.read_bytes() == before and not other.exists()
 
 
+def test_what_needs_files_of_its_own_is_refused(tmp_path: Path) -> None:
+    """Snapshots and traces have no place on a device; nothing is written there."""
+    device = make_image(tmp_path / "a")
+    before = device.read_bytes()
+    with pytest.raises(InputError, match=r"block devices hold arrays only; .* snapshots or norms needs a directory"):
+        oc.Simulation(
+            oc.stencils.heat(ndim=3), SHAPE, directory=device, memory="512KiB", raw_device=True,
+            snapshots=oc.Snapshots(2),
+        )  # fmt: skip
+    assert device.read_bytes() == before
+
+
 def test_too_small_says_how_many_bytes_are_needed(tmp_path: Path) -> None:
     device = make_image(tmp_path / "a.img")
     needed = needed_bytes(make_manifest(device), 0)

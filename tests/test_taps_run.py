@@ -7,6 +7,7 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -336,6 +337,16 @@ def test_fields_judged_together_are_not_refused_for_cells_that_are_not_there(tmp
         else:
             with pytest.raises(InputError, match=r"largest stable one is 0\.12"):
                 sim.run(2)
+
+
+def test_snapshots_that_have_no_room_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first step, with how much is needed, rather than in the middle."""
+    sim, room = make(tmp_path / "run.oc"), os.statvfs(tmp_path)
+    few = SimpleNamespace(f_bavail=10, f_frsize=room.f_frsize)
+    monkeypatch.setattr(os, "statvfs", lambda path: few)
+    with pytest.raises(InputError, match="no space: 8 snapshots need"):
+        sim.run(STEPS)
+    assert sim.step == 0
 
 
 def test_ctrl_c_leaves_what_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,14 +51,47 @@ class Definition:
     lowered: Lowered | None = None
 
 
-def are_equations(given: object) -> bool:
+def definition_of(
+    stencil: object,
+    shape: object,
+    dtype: DTypeLike | None,
+    boundary: object,
+    params: Mapping[str, float] | None,
+    signals: Mapping[str, Any] | None,
+    dt: float | None,
+    coordinates: tuple[Numbers, Numbers, str | None],
+    wanted: Wanted,
+) -> Definition:
+    """What a Simulation is to compute; all as users gave it. Raises InputError for what cannot be."""
+    spacing, origin, units = coordinates
+    if not _are_equations(stencil):
+        given = _with_dt(params or {}, dt)
+        sides = "fixed" if boundary is None else boundary
+        return _of_stencil(stencil, shape, dtype or "float32", sides, given, signals or {}, coordinates, wanted)
+    others = {"shape": shape, "params": params, "signals": signals, "spacing": spacing, "origin": origin}
+    for name, value in others.items():
+        if value is not None:
+            raise InputError(f"{name}={value!r} cannot be given beside Devito's equations, which say it themselves")
+    return _of_equations(stencil, dt, dtype, boundary, units, wanted)
+
+
+def _are_equations(given: object) -> bool:
     """Whether this is a list of Devito's equations, or one of them, and no stencil."""
     return not isinstance(given, (str, Stencil)) and (
         isinstance(given, (list, tuple)) or type(given).__module__.partition(".")[0] == "devito"
     )
 
 
-def of_stencil(
+def _with_dt(params: Mapping[str, float], dt: float | None) -> Mapping[str, float]:
+    """Parameters with the time step that was given beside them."""
+    if dt is None:
+        return params
+    if "dt" in params:
+        raise InputError(f"dt={dt} and params['dt']={params['dt']} are the same; give one of them")
+    return {**params, "dt": dt}
+
+
+def _of_stencil(
     stencil: object,
     shape: object,
     dtype: DTypeLike,
@@ -87,7 +120,7 @@ def of_stencil(
     return Definition(known, own, grid.padding, name, grid.boundary, grid.parameters, texts, grid.coordinates, taps)
 
 
-def of_equations(
+def _of_equations(
     equations: Any, dt: float | None, dtype: DTypeLike | None, boundary: object, units: str | None, wanted: Wanted
 ) -> Definition:
     """That of Devito's equations with the time step `dt`. Raises InputError for what cannot be."""

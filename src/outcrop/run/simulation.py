@@ -30,7 +30,7 @@ from outcrop.run.arrays import arrays_of
 from outcrop.run.axes import NAMES, Shape, grid_shape
 from outcrop.run.coordinates import Coordinates, Numbers
 from outcrop.run.creation import check_state, created_state
-from outcrop.run.definition import Wanted, are_equations, of_equations, of_stencil
+from outcrop.run.definition import Wanted, definition_of
 from outcrop.run.devito_data import initial_planes, put_traces, require_room
 from outcrop.run.directory import nearest_existing
 from outcrop.run.engine import Engine, Prepared, prepare
@@ -44,6 +44,7 @@ from outcrop.run.recorder import Recorder
 from outcrop.run.records import NormRecords, Traces
 from outcrop.run.report import Predicted, Report, peak_memory_bytes
 from outcrop.run.signal_values import decode_signals, encode_signals, require_steps
+from outcrop.run.snapshot_files import require_space
 from outcrop.run.snapshot_view import SnapshotViews
 from outcrop.run.stable import Ranges, growing, refuse_unstable, refuse_unstable_run, watched
 from outcrop.run.state import State, open_state
@@ -112,16 +113,8 @@ class Simulation:
         unstable: bool = False,
     ) -> None:
         wanted = Wanted(sources, receivers, snapshots, norms)
-        if are_equations(stencil):
-            others = {"shape": shape, "params": params, "signals": signals, "spacing": spacing, "origin": origin}
-            _refuse_beside_equations(others)
-            definition = of_equations(stencil, dt, dtype, boundary, units, wanted)
-        else:
-            coordinates = (spacing, origin, units)
-            params = _with_dt(params or {}, dt)
-            definition = of_stencil(
-                stencil, shape, dtype or "float32", boundary or "fixed", params, signals or {}, coordinates, wanted
-            )
+        coordinates = (spacing, origin, units)
+        definition = definition_of(stencil, shape, dtype, boundary, params, signals, dt, coordinates, wanted)
         directories = arguments.as_directories(directory)
         layout = make_layout(grid_shape(definition.shape), definition.dtype)
         manifest = Manifest(
@@ -315,6 +308,7 @@ class Simulation:
             require_steps(decode_signals(self._manifest.signals), first_step + steps)
             complete(state, io)
             refuse_unstable_run(self.stencil, state)
+            require_space(state.path, state.manifest, first_step + steps)
             state.change(
                 target_step=first_step + steps, settings=self._manifest.settings, signals=self._manifest.signals
             )
@@ -432,21 +426,6 @@ def open(
     simulation._force = simulation._raw_device = False
     simulation._state = state
     return simulation
-
-
-def _with_dt(params: Mapping[str, float], dt: float | None) -> Mapping[str, float]:
-    """Parameters with the time step that was given beside them."""
-    if dt is None:
-        return params
-    if "dt" in params:
-        raise InputError(f"dt={dt} and params['dt']={params['dt']} are the same; give one of them")
-    return {**params, "dt": dt}
-
-
-def _refuse_beside_equations(given: Mapping[str, object]) -> None:
-    for name, value in given.items():
-        if value is not None:
-            raise InputError(f"{name}={value!r} cannot be given beside Devito's equations, which say it themselves")
 
 
 def _check_coordinates(manifest: Manifest) -> None:

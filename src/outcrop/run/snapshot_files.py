@@ -10,12 +10,15 @@ What lies beyond the manifest's step is not in the metadata, and the pass that i
 from __future__ import annotations
 
 import json
+import math
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from outcrop import _core
+from outcrop.errors import InputError
 from outcrop.run.axes import grid_shape
 from outcrop.run.directory import SNAPSHOTS
 from outcrop.run.durable import flush_folder, replace_file
@@ -29,6 +32,7 @@ from outcrop.run.snapshot_metadata import (
 )
 from outcrop.run.taps import Box, SnapshotFile
 from outcrop.run.zarr_format import to_text
+from outcrop.units import format_bytes
 
 
 def create_snapshots(directory: Path, manifest: Manifest) -> None:
@@ -71,6 +75,22 @@ def snapshot_path(directory: Path, manifest: Manifest, field: str, number: int) 
     return directory.joinpath(SNAPSHOTS, field, "c", str(number), *zeros)
 
 
+def require_space(directory: Path, manifest: Manifest, last_step: int) -> None:
+    """Raise InputError unless the snapshots up to a step have room."""
+    entry = manifest.taps.snapshots
+    if entry is None:
+        return
+    times = entry.count(last_step) - entry.count(manifest.step)
+    each = math.prod(entry.shape) * np.dtype(manifest.dtype).itemsize + len(shard_index(entry.shape, 1))
+    room = os.statvfs(directory)
+    needed, free = times * len(entry.fields) * each, room.f_bavail * room.f_frsize
+    if needed > free:
+        raise InputError(
+            f"no space: {times} snapshots need {format_bytes(needed)} in {directory}, {format_bytes(free)} are free; "
+            "make room, or start again with fewer of them or a smaller box"
+        )
+
+
 def make_files(directory: Path, manifest: Manifest, fields: list[str], first: int, steps: int) -> list[SnapshotFile]:
     """Files for the snapshots of steps first < step <= first + steps; `fields` are those of the stencil, in its order.
 
@@ -80,7 +100,7 @@ def make_files(directory: Path, manifest: Manifest, fields: list[str], first: in
     if entry is None:
         return []
     itemsize = np.dtype(manifest.dtype).itemsize
-    size, index = int(np.prod(entry.shape)) * itemsize, shard_index(entry.shape, itemsize)
+    size, index = math.prod(entry.shape) * itemsize, shard_index(entry.shape, itemsize)
     for number in range(entry.count(first), entry.count(first + steps)):
         for name in entry.fields:
             path = snapshot_path(directory, manifest, name, number)
