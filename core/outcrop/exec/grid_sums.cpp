@@ -59,6 +59,41 @@ void add_row(const Value *row, long x0, long x1, FieldSum &total) {
   total.maximum = static_cast<double>(*std::max_element(high, high + count));
 }
 
+// Rows of one plane. Wider vectors change no bit: they only do several of the same additions at once.
+template <typename Value>
+inline __attribute__((always_inline)) void add_rows(const std::byte *origin, std::size_t pitch_bytes, const Cut &cut,
+                                                    FieldSum &total) {
+  for (long y = cut.y0; y < cut.y1; ++y)
+    add_row(reinterpret_cast<const Value *>(origin + y * static_cast<long>(pitch_bytes)), cut.x0, cut.x1, total);
+}
+
+using AddRows = void (*)(const std::byte *, std::size_t, const Cut &, FieldSum &);
+
+void add_floats(const std::byte *origin, std::size_t pitch_bytes, const Cut &cut, FieldSum &total) {
+  add_rows<float>(origin, pitch_bytes, cut, total);
+}
+void add_doubles(const std::byte *origin, std::size_t pitch_bytes, const Cut &cut, FieldSum &total) {
+  add_rows<double>(origin, pitch_bytes, cut, total);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"), flatten)) void add_floats_avx2(const std::byte *origin, std::size_t pitch_bytes,
+                                                              const Cut &cut, FieldSum &total) {
+  add_rows<float>(origin, pitch_bytes, cut, total);
+}
+__attribute__((target("avx2"), flatten)) void add_doubles_avx2(const std::byte *origin, std::size_t pitch_bytes,
+                                                               const Cut &cut, FieldSum &total) {
+  add_rows<double>(origin, pitch_bytes, cut, total);
+}
+#endif
+
+AddRows choose(std::size_t item_bytes) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return item_bytes == sizeof(float) ? add_floats_avx2 : add_doubles_avx2;
+#endif
+  return item_bytes == sizeof(float) ? add_floats : add_doubles;
+}
+
 }  // namespace
 
 void FieldSum::add(const FieldSum &other) {
@@ -86,15 +121,10 @@ void GridSums::add_rim(long position, const Cut &cut) {
 
 FieldSum GridSums::sum(std::size_t ring, long z0, long z1, const Cut &cut) const {
   FieldSum total;
-  const long end = std::min(cut.x1, grid_.nx);
-  for (long z = z0; z < z1; ++z)
-    for (long y = cut.y0; y < cut.y1; ++y) {
-      const std::byte *row = window_.cell(ring, z, y, 0);
-      if (grid_.item_bytes == sizeof(float))
-        add_row(reinterpret_cast<const float *>(row), cut.x0, end, total);
-      else
-        add_row(reinterpret_cast<const double *>(row), cut.x0, end, total);
-    }
+  Cut part = cut;
+  part.x1 = std::min(cut.x1, grid_.nx);
+  const AddRows add_part = choose(grid_.item_bytes);
+  for (long z = z0; z < z1; ++z) add_part(window_.origin(ring, z), window_.pitch_bytes(), part, total);
   return total;
 }
 
