@@ -58,7 +58,7 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
     rows += _taps(run)
     if len(run.directories) > 1:
         rows.append(("over", ", ".join(run.directories)))
-    print("\n".join([str(where), *(f"  {name:<10}{text}" for name, text in rows)]))
+    print("\n".join([str(where), *(f"  {name:<9}{text}" for name, text in rows)]))
 
 
 def _rim(run: Manifest) -> str:
@@ -82,8 +82,8 @@ def _taps(run: Manifest) -> list[tuple[str, str]]:
         size = " x ".join(map(str, reversed(kept.shape)))
         rows.append(
             (
-                "snapshots",
-                f"{', '.join(kept.fields)}, {size} cells every {kept.every} steps, {kept.count(run.step)} so far",
+                "keeps",
+                f"snapshots of {', '.join(kept.fields)}, {size} cells every {kept.every} steps, {kept.count(run.step)} so far",
             )
         )
     if taps.norms:
