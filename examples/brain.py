@@ -2,9 +2,9 @@
 
     .venv/bin/python examples/brain.py [--size 233] [--steps 50] [--memory 8MiB] [-d DIRECTORY]
 
-The volume (197 x 233 x 189 cells, float32: 35 MiB an array) is more than four times the budget; another `--size` of its
-longest axis resamples it on its way in. Two pictures, `before.png` and `after.png`, are left in DIRECTORY beside the run
-itself.
+The volume (197 x 233 x 189 cells, float32: 35 MiB an array) is more than four times the budget; another `--size` of
+its longest axis resamples it on its way in. Two pictures, `before.png` and `after.png`, are left in DIRECTORY beside
+the run itself.
 """
 
 import lzma
@@ -16,8 +16,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-
 import options
+
 import outcrop as oc
 
 VOLUME = Path(__file__).parent / "data" / "mni152_t1.npy.xz"

@@ -2,9 +2,10 @@
 
     .venv/bin/python examples/elastic.py [--size 500] [--steps 420] [--memory 3MiB] [-d DIRECTORY]
 
-The medium has two halves, the lower one faster. What begins as motion along y in one spot soon is a P wave, seen as compression
-(the divergence of the velocity), and an S wave, seen as rotation (its curl). `elastic.png` shows both over the circles
-where theory has their fronts in the upper half. How far the waves really came is printed beside it.
+The medium has two halves, the lower one faster. What begins as motion along y in one spot soon is a P wave, seen as
+compression (the divergence of the velocity), and an S wave, seen as rotation (its curl). `elastic.png` shows both, with
+circles where theory has their fronts in the upper half, dashed for P and dotted for S. How far the waves really came is
+printed.
 """
 
 from collections.abc import Sequence
@@ -14,8 +15,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-
 import options
+
 import outcrop as oc
 
 H, DT = 10.0, 0.001
@@ -75,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"{name}: {found:.0f} cells from the source, {expected:.0f} expected ({found / expected - 1:+.1%})")
 
     extent = (0, n * H / 1000, n * H / 1000, 0)
-    figure, panels = plt.subplots(1, 2, figsize=(11, 5.6), layout="constrained")
+    figure, panels = plt.subplots(1, 2, figsize=(11, 5.9), layout="constrained")
     for panel, title, wave in zip(panels, ("compression: P", "rotation: S"), (compression, rotation), strict=True):
         most = np.quantile(abs(wave), 0.995)
         panel.imshow(wave, cmap="RdBu_r", vmin=-most, vmax=most, extent=extent)

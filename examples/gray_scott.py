@@ -1,9 +1,9 @@
 """Two species react and diffuse until spots fill the plane.
 
-    .venv/bin/python examples/gray_scott.py [--size 384] [--steps 8000] [--memory 3MiB] [-d DIRECTORY]
+    .venv/bin/python examples/gray_scott.py [--size 320] [--steps 8000] [--memory 4MiB] [-d DIRECTORY]
 
-The plane is periodic. It starts from rest (u = 1, v = 0) with some squares of v; each spot that grows divides, until there is
-no room. `gray_scott.png` shows v at four times.
+The plane is periodic. It starts from rest (u = 1, v = 0) with some squares of v; each spot that grows divides,
+until there is no room. `gray_scott.png` shows v at four times.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-
 import options
+
 import outcrop as oc
 
 PARAMETERS = {"feed": 0.03, "kill": 0.062}
@@ -23,7 +23,7 @@ TIMES = 4
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    given = options.parse(__doc__, argv, name="gray_scott", size=384, steps=8000, memory="3MiB")
+    given = options.parse(__doc__, argv, name="gray_scott", size=320, steps=8000, memory="4MiB")
     shape = (given.size, given.size)
     generator = np.random.default_rng(4)
     u, v = np.ones(shape, "float32"), np.zeros(shape, "float32")
@@ -50,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     plt.close(figure)
     values = sim["u"][:]
     print(report)
-    print(f"u between {values.min():.3f} and {values.max():.3f}; within 0 and 1: {0 <= values.min() <= values.max() <= 1}")
+    low, high = values.min(), values.max()
+    print(f"u between {low:.3f} and {high:.3f}; within 0 and 1: {0 <= low <= high <= 1}")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     .venv/bin/python examples/maxwell.py [--size 600] [--steps 700] [--memory 2MiB] [-d DIRECTORY]
 
-A plane wave travels along x through a periodic box; E points out of the picture. `maxwell.png` shows it at four times. The
-energy of the scheme is conserved to the last digits of float32, with glass and all.
+A plane wave travels along x through a periodic box; E points out of the picture. `maxwell.png` shows it at four times.
+The energy of the scheme is conserved to the last digits of float32, with glass and all.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-
 import options
+
 import outcrop as oc
 
 H, DT, C = 0.01, 2e-11, 299792458.0
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     inside = np.hypot(y - centre[0], x - centre[1]) < radius
     # Hy lies half a cell ahead of Ez and belongs to half a step before.
     hy = -pulse(x + 0.5 + STEP / 2, nx)
-    sim.assign({"ez": pulse(x, nx), "hy": hy, "eps": np.where(inside, GLASS, 1.0)})
+    sim.assign({"ez": pulse(x, nx), "hx": 0.0, "hy": hy, "eps": np.where(inside, GLASS, 1.0)})
 
     before = energy(sim)
     figure, panels = plt.subplots(TIMES // 2, 2, figsize=(11, 6), layout="constrained")

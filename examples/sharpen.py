@@ -2,8 +2,8 @@
 
     .venv/bin/python examples/sharpen.py [--size 233] [--memory 512KiB] [-d DIRECTORY]
 
-The slice is resampled to `--size` rows on its way in. `sharpen.png` shows it before and after, and the largest difference to
-NumPy's own sum is printed.
+The slice is resampled to `--size` rows on its way in. `sharpen.png` shows it before and after, and the largest difference
+to NumPy's own sum is printed.
 """
 
 import lzma
@@ -15,8 +15,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-
 import options
+
 import outcrop as oc
 
 REACH = 8
@@ -24,7 +24,7 @@ VOLUME = Path(__file__).parent / "data" / "mni152_t1.npy.xz"
 
 
 def load_slice() -> np.ndarray:
-    """A slice across both halves, shape (233, 189), uint8."""
+    """A slice from the side, shape (233, 189), uint8."""
     with lzma.open(VOLUME) as source:
         plane: np.ndarray = np.load(source)[85]
     return plane

@@ -1,9 +1,9 @@
 """Potential flow through a box, in at the bottom and out at the right, by Jacobi's iteration.
 
-    .venv/bin/python examples/stream_function.py [--size 128] [--steps 20000] [--memory 256KiB] [-d DIRECTORY]
+    .venv/bin/python examples/stream_function.py [--size 128] [--steps 20000] [--memory 768KiB] [-d DIRECTORY]
 
-Contours of the stream function are stream lines, with equal fluxes between them. `stream_function.png` shows them over the
-speed. The same equations are solved directly, too; what differs is what the iteration has left.
+Contours of the stream function are stream lines, with equal fluxes between them. `stream_function.png` shows them over
+the speed. The same equations are solved directly, too; what differs is what the iteration has left.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-
 import options
+
 import outcrop as oc
 
 
@@ -33,7 +33,7 @@ def solved(psi: np.ndarray) -> np.ndarray:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    given = options.parse(__doc__, argv, name="stream_function", size=128, steps=20_000, memory="256KiB")
+    given = options.parse(__doc__, argv, name="stream_function", size=128, steps=20_000, memory="768KiB")
     n = given.size
     sim = oc.Simulation(
         oc.stencils.stream_function(),

@@ -11,7 +11,7 @@ import typer
 
 from outcrop.cli import options
 from outcrop.errors import InputError
-from outcrop.units import format_bytes, format_rate, format_seconds
+from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from outcrop.plan.plan import Plan
@@ -118,13 +118,13 @@ def describe(planned: Planned) -> str:
     plan, problem, machine = planned.plan, planned.problem, planned.machine
     guess, sizes = plan.predicted, plan.sizes
     steps = [one.levels // problem.stages for one in plan.passes]
-    passes = f"{_counted(len(steps), 'pass', 'es')} of {_counted(steps[0], 'step')}"
+    passes = f"{counted(len(steps), 'pass', 'es')} of {counted(steps[0], 'step')}"
     if steps[-1] != steps[0]:
         passes += f" (the last of {steps[-1]})"
-    planes = "rows" if problem.ndim == 2 else "planes"
+    slabs = counted(sizes.slab, "row" if problem.ndim == 2 else "plane")
     blocking = f"diamonds of {2 * sizes.diamond} levels" if sizes.diamond else "plain sweeps"
     rows = [
-        ("scheme", f"{plan.scheme}: {passes}, {_blocks(plan)}slabs of {sizes.slab} {planes}, {blocking}"),
+        ("scheme", f"{plan.scheme}: {passes}, {_blocks(plan)}slabs of {slabs}, {blocking}"),
         (
             "memory",
             f"{format_bytes(plan.memory_bytes)} of {format_bytes(planned.budget_bytes)}"
@@ -147,12 +147,8 @@ def describe(planned: Planned) -> str:
     if fields := _fields(problem):
         rows.insert(0, ("fields", fields))
     size = " x ".join(map(str, problem.own_shape[::-1]))
-    head = f"{problem.stencil} {size} {problem.dtype}, {_counted(problem.steps, 'step')}, boundary {problem.boundary}"
+    head = f"{problem.stencil} {size} {problem.dtype}, {counted(problem.steps, 'step')}, boundary {problem.boundary}"
     return "\n".join([head, *(f"  {name:<9}{text}" for name, text in rows)])
-
-
-def _counted(number: int, what: str, plural: str = "s") -> str:
-    return f"{number} {what}{plural * (number != 1)}"
 
 
 def _fields(problem: Problem) -> str:
@@ -177,7 +173,7 @@ def _resident(plan: Plan) -> str:
 def _disk(plan: Plan) -> str:
     problem = plan.problem
     arrays = problem.state_arrays * (1 if problem.in_place else 2) + problem.statics
-    text = f"{format_bytes(arrays * problem.grid_bytes)} ({_counted(arrays, 'array')})"
+    text = f"{format_bytes(arrays * problem.grid_bytes)} ({counted(arrays, 'array')})"
     return text + (f", and {format_bytes(plan.scratch_bytes)} while a pass goes on" if plan.scratch_bytes else "")
 
 
