@@ -11,7 +11,7 @@ import outcrop as oc
 from outcrop.cli.initial_options import by_name, initial_values
 from outcrop.cli.main import call
 from outcrop.errors import InputError
-from outcrop.language.library import STENCILS
+from outcrop.language.library.table import FAMILIES, Family
 from outcrop.language.symbols import Signal
 from test_state import everything_below
 
@@ -36,7 +36,7 @@ def own_stencils(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A current directory with inputs, and stencils that the library need not have."""
     monkeypatch.chdir(tmp_path)
     for maker in (waves, flat, pushed):
-        monkeypatch.setitem(STENCILS, maker.__name__, maker)
+        monkeypatch.setitem(FAMILIES, maker.__name__, Family(maker))
     np.save("model.npy", np.ones((6, 5, 4)))
     np.save("small.npy", np.ones((5, 5, 4)))
     np.save("a=b.npy", np.ones((6, 5, 4)))

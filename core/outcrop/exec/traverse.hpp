@@ -68,6 +68,8 @@ struct RingSums {
   PlaneSums *sums = nullptr;
 };
 
+class Taps;
+
 class Traverse {
  public:
   /// Prepares tiles for up to `levels_max` levels. `stages` must outlive this.
@@ -85,6 +87,9 @@ class Traverse {
     targets_ = std::move(targets);
   }
   void set_own(const Own &own) { own_ = own; }
+
+  /// From now on, show what is updated to `taps`; null: to nobody.
+  void set_taps(Taps *taps) { taps_ = taps; }
 
   /// Cells updated since construction.
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
@@ -118,6 +123,7 @@ class Traverse {
   std::uint32_t epoch_ = 0;
   std::vector<RingSums> sources_, targets_;
   Own own_;
+  Taps *taps_ = nullptr;
   std::atomic<std::uint64_t> cells_updated_{0};
 };
 
