@@ -2,8 +2,8 @@
 
     .venv/bin/python examples/sharpen.py [--size 233] [--memory 512KiB] [-d DIRECTORY]
 
-The slice is resampled to `--size` rows on its way in. `sharpen.png` shows it before and after; the largest difference to
-NumPy's own sum is printed.
+The slice is resampled to `--size` rows on its way in. `sharpen.png` shows it before and after; the largest difference
+to NumPy's own sum is printed.
 """
 
 import lzma

@@ -21,7 +21,15 @@ from outcrop.run.layout import make_layout
 from outcrop.run.oracle import advance_fields
 from strategies import MACHINE, assumed_rate, examples
 
-MORE = ["heat16_1d", "heat4_2d", "acoustic4_2d_sponge", "elastic2_2d", "maxwell_2d_te", "maxwell_lossy", "advection1_2d"]
+MORE = [
+    "heat16_1d",
+    "heat4_2d",
+    "acoustic4_2d_sponge",
+    "elastic2_2d",
+    "maxwell_2d_te",
+    "maxwell_lossy",
+    "advection1_2d",
+]
 """Beside one of each family: other orders, fewer axes, options."""
 
 BOUNDARIES = ["fixed", "periodic", "x=mirror", "y=mirror:fixed,x=periodic"]

@@ -1,4 +1,4 @@
-"""Protects what users read about several fields and stages: plans, reports and progress count steps, cells and arrays."""
+"""Protects what users read about several fields and stages: plans, reports and progress count steps and arrays."""
 
 from __future__ import annotations
 
@@ -48,6 +48,13 @@ def test_a_plan_in_place_has_one_copy_of_the_state(tmp_path: Path, capsys: pytes
     """What is only read is there once in any case."""
     words = ["maxwell_2d", "-n", "40", "60", "-t", "2", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB"]
     assert "(4 arrays)" in plan_text(*words, "--in-place", capsys=capsys)
+
+
+def test_candidates_are_listed_by_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table of candidates counts steps of a pass, as the plan above it does; a pass does no part of a step."""
+    words = ["maxwell_2d", "-n", "40", "60", "-t", "9", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB", "--explain"]
+    head, chosen = plan_text(*words, capsys=capsys).splitlines()[9:11]
+    assert dict(zip(head.split(), chosen.split(), strict=False))["steps"] == "9"
 
 
 def test_sides_are_named_as_on_the_users_own_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

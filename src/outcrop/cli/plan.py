@@ -85,7 +85,7 @@ def plan(
     if explain:
         from outcrop.cli import plan_explain
 
-        plan_explain.show(planned.considered, planned.given)
+        plan_explain.show(planned.considered, planned.given, planned.problem.stages)
 
 
 def elsewhere(request: options.Request, name: str, memory: str | None) -> Planned:
