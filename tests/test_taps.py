@@ -130,12 +130,13 @@ def sum_up(field: Cells, step: int) -> FieldSum:
 
 
 def expect(
-    stencil: Stencil, boundary: Boundary, state: Mapping[str, Cells], steps: int, signals: dict[str, list[float]], taps: Taps
+    stencil: Stencil, boundary: Boundary, state: Mapping[str, Cells], steps: int, signals: dict[str, list[float]],
+    taps: Taps,
 ) -> Seen:  # fmt: skip
     """What must be seen, stage by stage on whole arrays."""
     run = _Run(stencil, state, {}, boundary, signals)
     last = {field: number for number, stage in enumerate(stencil.stages) for field in stage.targets}
-    samples = [np.zeros((steps, len(one.cells))) for one in taps.samples]
+    samples: list[Cells] = [np.zeros((steps, len(one.cells))) for one in taps.samples]
     sums: list[list[FieldSum]] = [[] for _ in taps.sums]
     snapshots: dict[SnapshotFile, Cells] = {}
 
@@ -200,9 +201,9 @@ def see(
         prepared_for(plan, stencil, signals, threads), turns[0], [] if problem.in_place else turns[1], fixed, layout,
         io=backend, scratch=lambda count: scratch_in(folder, count),
     ) as engine:  # fmt: skip
-        for index, one in enumerate(plan.passes):
+        for index, done in enumerate(plan.passes):
             results.append(engine.run_pass(index, source, step, taps))
-            source, step = source if problem.in_place else 1 - source, step + one.levels // problem.stages
+            source, step = source if problem.in_place else 1 - source, step + done.levels // problem.stages
         written = engine.sample().bytes_snapshots
     assert written == sum(box_bytes(one, problem) for one in taps.snapshots), "every cell once"
     return Seen(
@@ -233,9 +234,7 @@ def assert_same(found: Seen, right: Seen) -> None:
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(
-    field_runs({**STENCILS, "heat": heat}), st.integers(1, 4), st.sampled_from(BACKENDS), st.integers(0, 2**32 - 1)
-)
+@given(field_runs({**STENCILS, "heat": heat}), st.integers(1, 4), st.sampled_from(BACKENDS), st.integers(0, 2**32 - 1))
 def test_taps_see_the_oracles_numbers(
     run: tuple[Stencil, Boundary, Plan], threads: int, backend: str, seed: int
 ) -> None:
@@ -250,17 +249,21 @@ def test_taps_see_the_oracles_numbers(
     assert_same(found, expect(stencil, boundary, state, problem.steps, signals, taps))
 
 
-def small_plan(scheme: str, levels: int = 3, steps: int = 6, **sizes: int) -> tuple[Stencil, Plan]:
-    """Heat on an odd grid, cut by the scheme."""
+def small_plan(
+    scheme: str, levels: int = 3, steps: int = 6, blocks: tuple[int, int, int] = (0, 0, 0)
+) -> tuple[Stencil, Plan]:
+    """Heat on an odd grid, cut by the scheme into blocks of so many cells along z, y and x."""
     stencil = heat([(1, 0, 0), (-1, 0, 0), (0, 1, -1), (0, -1, 1)])
     problem = as_problem(stencil, make_layout((21, 40, 70), "float32"), steps, Boundary(), in_place=False)
-    return stencil, build(problem, SCHEMES[scheme], Sizes(levels, 4, 2, **sizes), MACHINE, assumed_rate)
+    z, y, x = blocks
+    sizes = Sizes(levels, 4, 2, block_z=z, block_y=y, block_x=x)
+    return stencil, build(problem, SCHEMES[scheme], sizes, MACHINE, assumed_rate)
 
 
 @pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != "one-layer"])
 def test_every_scheme_shows_the_same(scheme: str, tmp_path: Path) -> None:
     """Protects what random plans may miss: blocks in all axes, each of which adds sources and owns its cells."""
-    stencil, plan = small_plan(scheme, block_x=16, block_y=12, block_z=7)
+    stencil, plan = small_plan(scheme, blocks=(7, 12, 16))
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     whole = ((0, 21), (0, 40), (0, 70))
     points = np.array([(z, y, x) for z in range(1, 20, 3) for y in range(1, 39, 4) for x in range(1, 69, 5)])

@@ -1,40 +1,97 @@
 #include "outcrop/exec/grid_sums.hpp"
 
 #include <algorithm>
-#include <array>
 
 namespace outcrop {
 namespace {
 
 constexpr std::size_t group_bytes = 64;
 
-// Halves are added until one number is left.
+template <typename Value>
+constexpr std::size_t group_cells = group_bytes / sizeof(Value);
+
+// Halves are added until one number is left; once of the values, once of their squares.
 template <std::size_t count>
-double fold_up(std::array<double, count> values) {
-  for (std::size_t half = count / 2; half > 0; half /= 2)
-    for (std::size_t i = 0; i < half; ++i) values[i] += values[i + half];
-  return values[0];
+void add_halves(const double *values, const double *squares, FieldSum &total) {
+  if constexpr (count == 1) {
+    total.sum.add(*values);
+    total.squares.add(*squares);
+  } else {
+    double sums[count / 2], sums_of_squares[count / 2];
+    for (std::size_t i = 0; i < count / 2; ++i) sums[i] = values[i] + values[i + count / 2];
+    for (std::size_t i = 0; i < count / 2; ++i) sums_of_squares[i] = squares[i] + squares[i + count / 2];
+    add_halves<count / 2>(sums, sums_of_squares, total);
+  }
+}
+
+template <typename Value>
+void add_group(const Value *cells, FieldSum &total) {
+  constexpr std::size_t count = group_cells<Value>;
+  double values[count], squares[count];
+  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<double>(cells[i]);
+  for (std::size_t i = 0; i < count; ++i) squares[i] = values[i] * values[i];
+  add_halves<count>(values, squares, total);
 }
 
 template <typename Value>
 void add_row(const Value *row, long x0, long x1, FieldSum &total) {
-  constexpr std::size_t count = group_bytes / sizeof(Value);
-  std::array<double, count> values, squares, low, high;
-  low.fill(total.minimum), high.fill(total.maximum);
-  for (long x = x0; x < x1; x += static_cast<long>(count)) {
-    const auto here = std::min(count, static_cast<std::size_t>(x1 - x));
-    if (here < count) values.fill(0);
-    for (std::size_t i = 0; i < here; ++i) {
-      values[i] = static_cast<double>(row[x + static_cast<long>(i)]);
-      low[i] = values[i] < low[i] ? values[i] : low[i];
-      high[i] = values[i] > high[i] ? values[i] : high[i];
-    }
-    for (std::size_t i = 0; i < count; ++i) squares[i] = values[i] * values[i];
-    total.sum.add(fold_up(values));
-    total.squares.add(fold_up(squares));
+  constexpr std::size_t count = group_cells<Value>;
+  constexpr auto step = static_cast<long>(count);
+  Value low[count], high[count];
+  std::fill_n(low, count, static_cast<Value>(total.minimum));
+  std::fill_n(high, count, static_cast<Value>(total.maximum));
+  for (; x0 + step <= x1; x0 += step) {
+    const Value *cells = row + x0;
+    for (std::size_t i = 0; i < count; ++i) low[i] = cells[i] < low[i] ? cells[i] : low[i];
+    for (std::size_t i = 0; i < count; ++i) high[i] = cells[i] > high[i] ? cells[i] : high[i];
+    add_group(cells, total);
   }
-  total.minimum = *std::min_element(low.begin(), low.end());
-  total.maximum = *std::max_element(high.begin(), high.end());
+  if (x0 < x1) {
+    Value cells[count] = {};
+    std::copy(row + x0, row + x1, cells);
+    add_group(cells, total);
+    for (; x0 < x1; ++x0) {
+      low[0] = row[x0] < low[0] ? row[x0] : low[0];
+      high[0] = row[x0] > high[0] ? row[x0] : high[0];
+    }
+  }
+  total.minimum = static_cast<double>(*std::min_element(low, low + count));
+  total.maximum = static_cast<double>(*std::max_element(high, high + count));
+}
+
+// Rows of one plane. Wider vectors change no bit: they only do several of the same additions at once.
+template <typename Value>
+inline __attribute__((always_inline)) void add_rows(const std::byte *origin, std::size_t pitch_bytes, const Cut &cut,
+                                                    FieldSum &total) {
+  for (long y = cut.y0; y < cut.y1; ++y)
+    add_row(reinterpret_cast<const Value *>(origin + y * static_cast<long>(pitch_bytes)), cut.x0, cut.x1, total);
+}
+
+using AddRows = void (*)(const std::byte *, std::size_t, const Cut &, FieldSum &);
+
+void add_floats(const std::byte *origin, std::size_t pitch_bytes, const Cut &cut, FieldSum &total) {
+  add_rows<float>(origin, pitch_bytes, cut, total);
+}
+void add_doubles(const std::byte *origin, std::size_t pitch_bytes, const Cut &cut, FieldSum &total) {
+  add_rows<double>(origin, pitch_bytes, cut, total);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"), flatten)) void add_floats_avx2(const std::byte *origin, std::size_t pitch_bytes,
+                                                              const Cut &cut, FieldSum &total) {
+  add_rows<float>(origin, pitch_bytes, cut, total);
+}
+__attribute__((target("avx2"), flatten)) void add_doubles_avx2(const std::byte *origin, std::size_t pitch_bytes,
+                                                               const Cut &cut, FieldSum &total) {
+  add_rows<double>(origin, pitch_bytes, cut, total);
+}
+#endif
+
+AddRows choose(std::size_t item_bytes) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return item_bytes == sizeof(float) ? add_floats_avx2 : add_doubles_avx2;
+#endif
+  return item_bytes == sizeof(float) ? add_floats : add_doubles;
 }
 
 }  // namespace
@@ -64,15 +121,10 @@ void GridSums::add_rim(long position, const Cut &cut) {
 
 FieldSum GridSums::sum(std::size_t ring, long z0, long z1, const Cut &cut) const {
   FieldSum total;
-  const long end = std::min(cut.x1, grid_.nx);
-  for (long z = z0; z < z1; ++z)
-    for (long y = cut.y0; y < cut.y1; ++y) {
-      const std::byte *row = window_.cell(ring, z, y, 0);
-      if (grid_.item_bytes == sizeof(float))
-        add_row(reinterpret_cast<const float *>(row), cut.x0, end, total);
-      else
-        add_row(reinterpret_cast<const double *>(row), cut.x0, end, total);
-    }
+  Cut part = cut;
+  part.x1 = std::min(cut.x1, grid_.nx);
+  const AddRows add_part = choose(grid_.item_bytes);
+  for (long z = z0; z < z1; ++z) add_part(window_.origin(ring, z), window_.pitch_bytes(), part, total);
   return total;
 }
 

@@ -62,7 +62,7 @@ class PointSamples:
 
 @dataclass(frozen=True)
 class SnapshotFile:
-    """A box of a field after `step` steps, in C order from byte `offset_bytes` of a file on, which has its full size."""
+    """A box of a field after `step` steps, in C order from byte `offset_bytes` of a file on that has its full size."""
 
     field: int
     step: int
@@ -94,7 +94,7 @@ NO_TAPS = Taps()
 
 @dataclass(frozen=True)
 class FieldSum:
-    """Sums over all cells of a field, the rim included, after `step` steps: of values, and of their squares, in float64.
+    """Sums over all cells of a field, the rim included, after `step` steps: of values and of their squares, in float64.
 
     Groups of 64 bytes along x are added up first, each half onto the other until one number is left; the groups'
     sums are then added as if without rounding. So no bit depends on plan or threads. `minimum` and `maximum` are those
@@ -184,7 +184,7 @@ class PassTaps:
 
     @staticmethod
     def of(taps: Taps, plan: Plan, first_step: int, steps: int) -> PassTaps:
-        """For steps first_step <= t < first_step + steps of a run of `plan`. Raises InputError for sources in the rim."""
+        """For steps first_step <= t < first_step + steps of a run. Raises InputError for sources in the rim."""
         problem, after = plan.problem, range(first_step + 1, first_step + steps + 1)
         check_injections(taps, problem)
         return PassTaps(
