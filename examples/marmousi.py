@@ -1,6 +1,6 @@
 """One shot over the Marmousi model, extruded to three dimensions and larger than the memory it runs in.
 
-    .venv/bin/python examples/marmousi.py [DIRECTORY] [--small]
+    .venv/bin/python examples/marmousi.py [-d DIRECTORY] [--small]
 
 Acoustic waves of order 8 in space, absorbed at all sides but the surface, from a Ricker wavelet just below it;
 receivers in a line, and snapshots of the vertical section through the shot. Two pictures are left in DIRECTORY (default
@@ -13,6 +13,7 @@ same is called again.
 
 import argparse
 import lzma
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,36 +151,33 @@ def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
     plt.close(figure)
 
 
-def main(directory: Path, survey: Survey) -> None:
+def parse(argv: Sequence[str] | None) -> tuple[Path, Survey]:
+    """Where to, and what."""
+    about = __doc__.splitlines()[0] if __doc__ else ""
+    parser = argparse.ArgumentParser(prog="marmousi.py", description=about)
+    parser.add_argument("-d", "--directory", type=Path, default=Path("marmousi"), help="for run and pictures [marmousi]")
+    parser.add_argument("--small", action="store_true", help="25 m, a width of 1 km, 12 cells of sponge, 16 MiB")
+    parser.add_argument("--spacing", type=float, help="metres between cells [5]")
+    parser.add_argument("--width", type=float, help="metres along which the model is the same [7440]")
+    parser.add_argument("--seconds", type=float, default=2.4, help="that the waves travel [2.4]")
+    parser.add_argument("--sponge", type=int, help="cells of the absorbing layers [40]")
+    parser.add_argument("--memory", help="hard cap for the window [512MiB]")
+    given = parser.parse_args(argv)
+    spacing, width, sponge, memory = (25.0, 1000.0, 12, "16MiB") if given.small else (5.0, 7440.0, 40, "512MiB")
+    survey = Survey(
+        given.spacing or spacing, given.width or width, given.seconds, given.sponge or sponge, given.memory or memory
+    )
+    return given.directory, survey
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Run, or go on with a run, and draw."""
+    directory, survey = parse(argv)
     directory.mkdir(parents=True, exist_ok=True)
     sim = simulate(survey, directory / "run.oc")
     draw_seismogram(sim, survey, directory / "seismogram.png")
     draw_snapshots(sim, survey, directory / "snapshots.png")
 
 
-def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("directory", type=Path, nargs="?", default=Path("marmousi"))
-    parser.add_argument("--small", action="store_true", help="cells of 25 m, a width of 1 km, 16 MiB")
-    parser.add_argument("--spacing", type=float, help="metres between cells [default: 5]")
-    parser.add_argument("--width", type=float, help="metres along which the model is the same [default: 7440]")
-    parser.add_argument("--seconds", type=float, default=2.4, help="default: 2.4")
-    parser.add_argument("--sponge", type=int, help="cells of the absorbing layers [default: 40]")
-    parser.add_argument("--memory", help="hard cap of the window [default: 512MiB]")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    given = parse_options()
-    spacing, width, sponge, memory = (25.0, 1000.0, 12, "16MiB") if given.small else (5.0, 7440.0, 40, "512MiB")
-    main(
-        given.directory,
-        Survey(
-            given.spacing or spacing,
-            given.width or width,
-            given.seconds,
-            given.sponge or sponge,
-            given.memory or memory,
-        ),
-    )
+    main()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import outcrop as oc
 from outcrop.cli.initial_options import by_name, initial_values
@@ -114,7 +115,7 @@ def test_each_field_s_file_is_fitted_to_the_grid() -> None:
 
 
 def test_info_verify_and_plot_know_all_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    simulation = oc.Simulation("waves", (6, 5, 4), directory="run.oc", memory="1MiB", boundary="x=periodic")
+    simulation = oc.Simulation("waves", (6, 5, 4), directory="run.oc", memory="1MiB", boundary="x=periodic", unstable=True)
     simulation["u"] = np.random.default_rng(1).random((6, 5, 4))
     assert call(["info", "run.oc"]) == 0
     said = capsys.readouterr().out
@@ -138,6 +139,21 @@ def test_info_verify_and_plot_know_all_fields(capsys: pytest.CaptureFixture[str]
         assert call(["plot", *words, "-o", "y.png"]) == 2
         assert re.search(message, capsys.readouterr().err)
     assert not Path("y.png").exists()
+
+
+def test_coordinates_are_shown_and_drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that knows where its cells are says so, and its pictures have axes in its units."""
+    simulation = oc.Simulation(
+        "flat", (30, 20), directory="run.oc", memory="1MiB", spacing=(2.5, 5), origin=(0, 100), units="m"
+    )
+    simulation["a"] = 1
+    assert call(["info", "run.oc"]) == 0
+    assert "cells    5 x 2.5 m apart, the first at 100 x 0" in capsys.readouterr().out
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure.axes[0]))
+    assert call(["plot", "run.oc", "-o", "x.png"]) == 0
+    assert (drawn[0].get_xlabel(), drawn[0].get_ylabel()) == ("x (m)", "y (m)")
+    assert drawn[0].get_images()[0].get_extent() == [97.5, 197.5, -1.25, 73.75]
 
 
 @pytest.mark.parametrize(("stencil", "shape"), [("flat", (30, 20)), ("pushed", (50,))])

@@ -19,7 +19,7 @@ from outcrop.run.recorder import Recorder
 from outcrop.run.state import State, open_state
 from outcrop.run.taps import NO_TAPS, TapResults, Taps
 
-PLAN: Any = SimpleNamespace(passes=[SimpleNamespace(levels=5)] * 3, problem=SimpleNamespace(stages=1))
+PLAN: Any = SimpleNamespace(problem=SimpleNamespace(stages=1), passes=[SimpleNamespace(levels=5)] * 3)
 WAIT_SECONDS = 20.0  # far beyond what anything here takes
 
 

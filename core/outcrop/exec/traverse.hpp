@@ -1,8 +1,8 @@
 // Updates one slab of the window: runs the tiles of tiles.hpp over a range of the skewed coordinate.
 //
-// A level is a stage of a step (fields.hpp). zeta = z + skew*(level - 1), z being a position (grid.hpp); a slab is zeta0 <= zeta < zeta1 and holds all levels. Inside a tile zeta ascends, `planes`
-// at a time, and for each of these groups the levels ascend, so a plane is still in the cache when the next level
-// needs it:
+// A level is a stage of a step (fields.hpp). zeta = z + skew*(level - 1), z being a position (grid.hpp); a slab is
+// zeta0 <= zeta < zeta1 and holds all levels. Inside a tile zeta ascends, `planes` at a time, and for each of these groups the
+// levels ascend, so a plane is still in the cache when the next level needs it:
 //
 //     level 3   z-2r z-2r+1        each call updates `planes` neighbouring planes, so that the kernel can
 //     level 2        z-r  z-r+1    keep the planes between them in registers

@@ -11,6 +11,7 @@ from outcrop.units import format_bytes
 
 if TYPE_CHECKING:
     from outcrop.run.arrays import ArrayEntry
+    from outcrop.run.coordinates import Coordinates
     from outcrop.run.manifest import Manifest
 
 
@@ -50,6 +51,8 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
         ),
         ("memory", f"{format_bytes(run.settings.memory_bytes)}, {run.settings.threads} threads"),
     ]
+    if run.own_coordinates:
+        rows.append(("cells", _placed(run.own_coordinates)))
     if run.settings.sizes:
         rows.append(("given", str(run.settings.given)))
     if run.signals:
@@ -80,12 +83,8 @@ def _taps(run: Manifest) -> list[tuple[str, str]]:
         rows.append(("traces", f"{', '.join(texts)}, {run.step} steps"))
     if kept := taps.snapshots:
         size = " x ".join(map(str, reversed(kept.shape)))
-        rows.append(
-            (
-                "keeps",
-                f"snapshots of {', '.join(kept.fields)}, {size} cells every {kept.every} steps, {kept.count(run.step)} so far",
-            )
-        )
+        what = f"snapshots of {', '.join(kept.fields)}, {size} cells every {kept.every} steps"
+        rows.append(("keeps", f"{what}, {kept.count(run.step)} so far"))
     if taps.norms:
         rows.append(("norms", f"{', '.join(taps.norms.fields)}, every {taps.norms.every} steps"))
     return rows
@@ -93,6 +92,15 @@ def _taps(run: Manifest) -> list[tuple[str, str]]:
 
 def _points(count: int) -> str:
     return f"{count} point{'s' * (count != 1)}"
+
+
+def _placed(coordinates: Coordinates) -> str:
+    """How far apart cells are, and where the first one is, along x, y and z."""
+    apart, first = (
+        " x ".join(f"{number:g}" for number in reversed(numbers))
+        for numbers in (coordinates.spacing, coordinates.origin)
+    )
+    return f"{apart} {coordinates.units}".rstrip() + f" apart, the first at {first}"
 
 
 def _described(entry: ArrayEntry, run: Manifest) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,15 @@ class Manifest:
     def own_shape(self) -> Shape:
         """Cells of the user's grid along its axes."""
         return tuple(n - 2 * pad for n, pad in zip(self.shape, self.padding, strict=True))
+
+    @property
+    def own_coordinates(self) -> Coordinates | None:
+        """Where the cells of the user's grid are; `coordinates` are those of the arrays."""
+        if self.coordinates is None or not any(self.padding):
+            return self.coordinates
+        where = self.coordinates
+        origin = (o + pad * h for o, pad, h in zip(where.origin, self.padding, where.spacing, strict=True))
+        return replace(where, origin=tuple(origin))
 
     @property
     def state(self) -> tuple[ArrayEntry, ...]:
