@@ -155,7 +155,9 @@ def parse(argv: Sequence[str] | None) -> tuple[Path, Survey]:
     """Where to, and what."""
     about = __doc__.splitlines()[0] if __doc__ else ""
     parser = argparse.ArgumentParser(prog="marmousi.py", description=about)
-    parser.add_argument("-d", "--directory", type=Path, default=Path("marmousi"), help="for run and pictures [marmousi]")
+    parser.add_argument(
+        "-d", "--directory", type=Path, default=Path("marmousi"), help="for run and pictures [marmousi]"
+    )
     parser.add_argument("--small", action="store_true", help="25 m, a width of 1 km, 12 cells of sponge, 16 MiB")
     parser.add_argument("--spacing", type=float, help="metres between cells [5]")
     parser.add_argument("--width", type=float, help="metres along which the model is the same [7440]")

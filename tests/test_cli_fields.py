@@ -115,7 +115,9 @@ def test_each_field_s_file_is_fitted_to_the_grid() -> None:
 
 
 def test_info_verify_and_plot_know_all_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    simulation = oc.Simulation("waves", (6, 5, 4), directory="run.oc", memory="1MiB", boundary="x=periodic", unstable=True)
+    simulation = oc.Simulation(
+        "waves", (6, 5, 4), directory="run.oc", memory="1MiB", boundary="x=periodic", unstable=True
+    )
     simulation["u"] = np.random.default_rng(1).random((6, 5, 4))
     assert call(["info", "run.oc"]) == 0
     said = capsys.readouterr().out
