@@ -1,4 +1,4 @@
-"""What a simulation computes, from what users give: a stencil and a shape here, Devito's equations in `equations`."""
+"""What a simulation computes, from what users give: a stencil and a shape, or Devito's equations."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def definition_of(
     if not _are_equations(stencil):
         given = _with_dt(params or {}, dt)
         sides = "fixed" if boundary is None else boundary
-        return _of_stencil(stencil, shape, dtype or "float32", sides, given, signals or {}, coordinates, wanted)
+        cells = "float32" if dtype is None else dtype
+        return _of_stencil(stencil, shape, cells, sides, given, signals or {}, coordinates, wanted)
     others = {"shape": shape, "params": params, "signals": signals, "spacing": spacing, "origin": origin}
     for name, value in others.items():
         if value is not None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from outcrop.errors import InputError
-from outcrop.language.library import extremes_of, stability
+from outcrop.language.library import extremes_of, stability, stable_limit
 from outcrop.language.stability import State as Uniform
 from outcrop.language.stability import corners
 from outcrop.language.stencil import Stencil
@@ -33,12 +33,30 @@ Ranges = dict[str, tuple[float, float]]
 
 
 def refuse_unstable(stencil: Stencil, manifest: Manifest, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Raise InputError when it is certain that waves grow, by the ranges of all fields that are only read."""
+    """Raise InputError when it is certain that waves grow, by the ranges of all fields that are only read.
+
+    Of several fields it is, where an extreme of one is unstable with whatever the others have, at the same step.
+    """
     names = [entry.name for entry in manifest.static]
-    if manifest.unstable or manifest.step or len(names) > 1 or not all(name in ranges for name in names):
+    if manifest.unstable or manifest.step or not all(name in ranges for name in names):
         return
-    if text := _judged(stencil, manifest.parameters, corners({name: ranges[name] for name in names})):
+    ends = corners({name: ranges[name] for name in names})
+    if (text := _judged(stencil, manifest.parameters, ends)) is None:
+        return
+    if len(names) < 2:
         raise _refusal(text)
+    for name in names:
+        for value in ranges[name]:
+            with_it = [state for state in ends if state[name] == value]
+            texts = [_judged(stencil, manifest.parameters, [state]) for state in with_it]
+            if all(texts) and _agree([stable_limit(stencil, manifest.parameters, [state]) for state in with_it]):
+                raise _refusal(str(_judged(stencil, manifest.parameters, with_it)))
+
+
+def _agree(limits: Sequence[float | None]) -> bool:
+    """Whether all limits are the same, to the digits that are told."""
+    known = [one for one in limits if one is not None]
+    return len(known) == len(limits) and max(known) <= min(known) * (1 + 1e-4)
 
 
 def refuse_unstable_run(stencil: Stencil, state: State) -> None:
