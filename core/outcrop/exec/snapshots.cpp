@@ -12,7 +12,8 @@ namespace outcrop {
 namespace {
 
 constexpr std::size_t buffer_bytes = 256 << 10;     // rows that are longer are written one by one, from where they lie
-constexpr std::uint64_t pending_bytes = 32u << 20;  // in the page cache beside what the slab at hand writes
+constexpr std::uint64_t batch_bytes = 8u << 20;     // whose write-back begins at once
+constexpr std::uint64_t pending_bytes = 32u << 20;  // of batches on their way
 
 thread_local std::vector<std::byte> buffer;
 
@@ -107,21 +108,30 @@ void Snapshots::write_bytes(Output &output, long position, const std::byte *data
     done += static_cast<std::size_t>(count);
   }
   bytes_.fetch_add(length, std::memory_order_relaxed);
-  const std::lock_guard lock(output.mutex);
-  output.ranges[grid_.periodic_z ? position % 2 : 0].add(offset, length);
+  Range batch;
+  {
+    const std::lock_guard lock(output.mutex);
+    Range &range = output.ranges[grid_.periodic_z ? position % 2 : 0];
+    range.add(offset, length);
+    if (range.bytes >= batch_bytes) batch = std::exchange(range, Range{});
+  }
+  if (batch.bytes > 0) send(output, batch);
+}
+
+// Whoever has written a batch too many waits for the first of them: then the devices are slower than the updates.
+void Snapshots::send(const Output &output, const Range &range) {
+  begin_write_back(output.file.buffered_descriptor(), range.begin, range.end);
+  const std::lock_guard lock(pending_mutex_);
+  pending_.push_back({&output, range});
+  bytes_pending_ += range.bytes;
+  while (bytes_pending_ > pending_bytes) drop_first();
 }
 
 void Snapshots::write_behind() {
   if (failed_) throw StorageError(*error_);
   for (Output &output : outputs_)
-    for (Range &range : output.ranges) {
-      if (range.bytes == 0) continue;
-      begin_write_back(output.file.buffered_descriptor(), range.begin, range.end);
-      pending_.push_back({&output, range});
-      bytes_pending_ += range.bytes;
-      range = Range{};
-    }
-  while (bytes_pending_ > pending_bytes && pending_.size() > 1) drop_first();
+    for (Range &range : output.ranges)
+      if (range.bytes > 0) send(output, std::exchange(range, Range{}));
 }
 
 void Snapshots::drop_first() {

@@ -6,7 +6,7 @@
 //                           ▒▒▒▒ rows of one tile
 //
 // These bytes take the way through the page cache, because they begin and end anywhere. So that they do not fill it, write-back
-// begins after every slab, and pages are dropped, if need be after a wait, before more than some MiB are on their way.
+// begins every few MiB and after every slab, and pages are dropped, if need be after a wait, before more of them are on their way.
 #pragma once
 
 #include <atomic>
@@ -49,7 +49,7 @@ class Snapshots {
   /// Writes cells that no step changes.
   void write_rim(long position, const Cut &cut);
 
-  /// Begins write-back of what has been written since the last call, by the only thread here. Throws the first StorageError.
+  /// Begins write-back of all that has been written, while no other thread writes. Throws the first StorageError.
   void write_behind();
 
   /// Waits until everything is on the devices. Throws StorageError.
@@ -57,7 +57,7 @@ class Snapshots {
   bool empty() const { return outputs_.empty(); }
 
  private:
-  // Bytes of a file from the first to the last that have been written since the last slab.
+  // Bytes of a file from the first to the last that have been written and not sent to the device.
   struct Range {
     std::uint64_t begin = ~std::uint64_t{0}, end = 0, bytes = 0;
     void add(std::uint64_t offset, std::uint64_t length);
@@ -79,6 +79,7 @@ class Snapshots {
   void write(Output &output, std::size_t ring, long position, const Cut &cut);
   void write_rows(Output &output, std::size_t ring, long position, const Cut &box);
   void write_bytes(Output &output, long position, const std::byte *data, std::size_t length, std::uint64_t offset);
+  void send(const Output &output, const Range &range);
   void drop_first();
 
   const Grid &grid_;
@@ -87,6 +88,7 @@ class Snapshots {
   std::atomic<std::uint64_t> &bytes_;
   std::deque<Output> outputs_;
   std::multimap<long, Output *> by_step_;
+  std::mutex pending_mutex_;
   std::deque<Pending> pending_;
   std::uint64_t bytes_pending_ = 0;
   std::atomic<bool> failed_{false};
