@@ -10,6 +10,7 @@ import outcrop as oc
 from devito_scripts import DTYPES, close, dv, fill, make_grid
 from outcrop.errors import InputError
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # Devito's own
 STEPS = 40
 
 
@@ -45,6 +46,10 @@ MEMORY = {
     ("heat", np.float64): "500KiB",
     ("acoustic", np.float32): "900KiB",
     ("acoustic", np.float64): "1500KiB",
+    ("elastic", np.float32): "700KiB",
+    ("elastic", np.float64): "1400KiB",
+    ("maxwell", np.float32): "200KiB",
+    ("maxwell", np.float64): "400KiB",
 }
 """Less than half of the arrays, so that there are several passes."""
 SCRIPTS = {"heat": heat_script, "acoustic": acoustic_script}
@@ -69,6 +74,61 @@ def test_out_of_core_has_devitos_numbers(name: str, dtype: Any, tmp_path: Path) 
     if rec is not None:
         close("rec", np.asarray(rec.data), traces, dtype)
         np.testing.assert_array_equal(oc.open(tmp_path / "run.oc").traces["rec"].astype(dtype), rec.data[1 : STEPS + 1])
+
+
+def elastic_script(dtype: Any) -> tuple[list[Any], list[Any], list[Any], float]:
+    """Velocity and stress on a staggered grid; receivers add up what is there before a step and after it."""
+    grid, nt = make_grid((30, 15, 14), dtype), STEPS + 1
+    v = dv.VectorTimeFunction(name="v", grid=grid, space_order=4, time_order=1)
+    tau = dv.TensorTimeFunction(name="tau", grid=grid, space_order=4, time_order=1)
+    b, lam, mu = (dv.Function(name=name, grid=grid, space_order=4) for name in ("b", "lam", "mu"))
+    for function in (b, lam, mu):
+        fill(function, 0.5, 1.0)
+    dt = grid.stepping_dim.spacing
+    src = dv.SparseTimeFunction(name="src", grid=grid, npoint=1, nt=nt, coordinates=np.array([[131.0, 57.0, 55.0]]))
+    src.data[:, 0] = np.sin(np.arange(nt) / 3) * np.exp(-np.arange(nt) / 15)
+    places = np.array([[61.0, 67.0, 75.0], [193.3, 44.4, 101.0]])
+    rec = dv.SparseTimeFunction(name="pressure", grid=grid, npoint=2, nt=nt, coordinates=places)
+    strain = dv.grad(v.forward) + dv.grad(v.forward).transpose(inner=False)
+    equations = [
+        dv.Eq(v.forward, v + dt * b * dv.div(tau)),
+        dv.Eq(tau.forward, tau + dt * (lam * dv.diag(dv.div(v.forward)) + mu * strain)),
+        *(src.inject(field=tau.forward[i, i], expr=src * dt) for i in range(3)),
+        rec.interpolate(expr=tau.forward[0, 0] + tau.forward[1, 1] - 2 * tau[2, 2]),
+    ]
+    return equations, [*v, *(tau[i, j] for i in range(3) for j in range(i + 1))], [rec], 2.0
+
+
+def maxwell_script(dtype: Any) -> tuple[list[Any], list[Any], list[Any], float]:
+    """Yee's scheme by Devito's curl, from random fields."""
+    grid = make_grid((30, 12, 15), dtype, 1.0)
+    e = dv.VectorTimeFunction(name="E", grid=grid, space_order=2, time_order=1)
+    x, y, z = grid.dimensions
+    sides = ((y, z), (x, z), (x, y))
+    h = dv.VectorTimeFunction(name="H", grid=grid, space_order=2, time_order=1, staggered=sides)
+    for component in (*e, *h):
+        fill(component, -1.0)
+    dt = grid.stepping_dim.spacing
+    equations = [dv.Eq(h.forward, h - dt * dv.curl(e)), dv.Eq(e.forward, e + dt * dv.curl(h.forward))]
+    return equations, [*e, *h], [], 0.4
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("script", [elastic_script, maxwell_script])
+def test_staggered_systems_have_devitos_numbers(script: Any, dtype: Any, tmp_path: Path) -> None:
+    """Two stages of many fields, out of core: every component, and sums of receivers."""
+    equations, fields, receivers, dt = script(dtype)
+    dv.Operator(equations, opt="noop").apply(dt=dt, time_m=0, time_M=STEPS - 1)
+    want = {one.name: np.array(one.data[STEPS % 2]) for one in fields}
+    traces = [np.array(one.data) for one in receivers]
+    equations, fields, receivers, dt = script(dtype)
+    memory = MEMORY[script.__name__.partition("_")[0], dtype]
+    sim = oc.Simulation(equations, dt=dt, directory=tmp_path / "run.oc", memory=memory)
+    assert sim.run(STEPS).plan["passes"] > 2
+    for one in fields:
+        close(one.name, sim[one.name][...], want[one.name], dtype)
+    for one, trace in zip(receivers, traces, strict=True):
+        close(one.name, np.asarray(one.data), trace, dtype)
 
 
 def test_values_are_given_to_the_simulation_and_never_allocated(tmp_path: Path) -> None:
