@@ -21,20 +21,31 @@
 #include "outcrop/exec/calibrate.hpp"
 #include "outcrop/exec/executor.hpp"
 #include "outcrop/exec/placement.hpp"
+#include "taps.hpp"
 
 namespace nb = nanobind;
 
 namespace outcrop {
 namespace {
 
+long field(nb::handle object, const char *name) { return nb::cast<long>(object.attr(name)); }
+
 Grid to_grid(nb::handle python) {
   Grid grid;
-  grid.nz = nb::cast<long>(python.attr("shape")[0]);
-  grid.ny = nb::cast<long>(python.attr("shape")[1]);
+  const auto pair = [&](const char *name, long &first, long &second) {
+    first = nb::cast<long>(python.attr(name)[0]);
+    second = nb::cast<long>(python.attr(name)[1]);
+  };
+  pair("shape", grid.nz, grid.ny);
   grid.nx = nb::cast<long>(python.attr("shape")[2]);
-  grid.radius_z = nb::cast<long>(python.attr("radius_z"));
-  grid.radius_y = nb::cast<long>(python.attr("radius_y"));
-  grid.skew = nb::cast<long>(python.attr("skew"));
+  grid.radius_z = field(python, "radius_z");
+  grid.radius_y = field(python, "radius_y");
+  pair("rim_z", grid.rim_z_low, grid.rim_z_high);
+  pair("rim_y", grid.rim_y_low, grid.rim_y_high);
+  grid.periodic_z = nb::cast<bool>(python.attr("periodic")[0]);
+  grid.periodic_y = nb::cast<bool>(python.attr("periodic")[1]);
+  grid.skew_z = field(python, "skew_z");
+  grid.skew_y = field(python, "skew_y");
   grid.item_bytes = nb::cast<std::size_t>(python.attr("item_bytes"));
   grid.pitch_bytes = nb::cast<std::size_t>(python.attr("pitch_bytes"));
   grid.plane_bytes = nb::cast<std::size_t>(python.attr("plane_bytes"));
@@ -42,12 +53,36 @@ Grid to_grid(nb::handle python) {
   return grid;
 }
 
+Fields to_fields(nb::iterable list) {
+  std::vector<Field> fields;
+  for (nb::handle one : list)
+    fields.push_back({nb::cast<bool>(one.attr("is_static")), nb::cast<bool>(one.attr("is_double")),
+                      nb::cast<bool>(one.attr("has_previous")), nb::cast<bool>(one.attr("flips"))});
+  return Fields(std::move(fields));
+}
+
+// A kernel, and (field, copy) of each source and target.
+using Operands = std::vector<std::tuple<std::size_t, std::size_t>>;
+using Calls = std::vector<std::tuple<std::uintptr_t, Operands, Operands>>;
+
+Stages to_stages(const Calls &calls, const Fields &fields, std::vector<std::byte> scalars, std::size_t scalars_bytes) {
+  Stages stages;
+  const auto rings = [&](const Operands &operands) {
+    std::vector<std::size_t> result;
+    for (const auto &[field, copy] : operands) result.push_back(fields.ring(field, copy));
+    return result;
+  };
+  for (const auto &[kernel, sources, targets] : calls)
+    stages.calls.push_back({reinterpret_cast<outcrop_kernel>(kernel), rings(sources), rings(targets)});
+  stages.scalars = std::move(scalars);
+  stages.scalars_bytes = scalars_bytes;
+  return stages;
+}
+
 Tiling to_tiling(nb::handle sizes) {
   return Tiling{nb::cast<long>(sizes.attr("diamond")), nb::cast<long>(sizes.attr("sweep_rows")),
                 nb::cast<long>(sizes.attr("planes_per_call"))};
 }
-
-long field(nb::handle action, const char *name) { return nb::cast<long>(action.attr(name)); }
 
 Cut to_cut(nb::handle cut) { return {field(cut, "y0"), field(cut, "y1"), field(cut, "x0"), field(cut, "x1")}; }
 
@@ -62,6 +97,7 @@ Array to_array(nb::handle action) {
   const auto name = nb::cast<std::string>(action.attr("array"));
   if (name == "source") return Array::source;
   if (name == "target") return Array::target;
+  if (name == "statics") return Array::statics;
   if (name == "other") return Array::other;
   if (name == "faces") return Array::faces;
   throw nb::type_error(("no such array: " + name).c_str());
@@ -78,7 +114,8 @@ Action to_action(nb::handle action) {
   if (kind == "Read")
     return ReadAction{field(action, "z0"), field(action, "z1"), to_cut(action.attr("cut")), to_array(action),
                       field(action, "level")};
-  if (kind == "Copy") return CopyAction{field(action, "z0"), field(action, "z1"), to_cut(action.attr("cut"))};
+  if (kind == "Copy")
+    return CopyAction{field(action, "z0"), field(action, "z1"), to_cut(action.attr("cut")), to_cut(action.attr("own"))};
   if (kind == "Update")
     return UpdateAction{field(action, "zeta0"), field(action, "zeta1"), field(action, "levels"),
                         to_region(action.attr("region"))};
@@ -103,7 +140,14 @@ std::vector<std::byte> to_bytes(nb::bytes bytes) {
 // Memory of the caller's that a window can lie in.
 using Memory = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
 
-outcrop_kernel to_kernel(std::uintptr_t address) { return reinterpret_cast<outcrop_kernel>(address); }
+// Planes, bytes of a slot, and whether it holds all planes for good.
+using Rings = std::vector<std::tuple<long, std::size_t, bool>>;
+
+std::vector<RingSpec> to_rings(const Rings &rings) {
+  std::vector<RingSpec> result;
+  for (const auto &[planes, slot_bytes, is_resident] : rings) result.push_back({planes, slot_bytes, is_resident});
+  return result;
+}
 
 Bind to_bind(const std::string &name) {
   if (name == "auto") return Bind::automatic;
@@ -124,39 +168,56 @@ std::vector<unsigned> threads_on_nodes(unsigned threads, const std::string &bind
   return place_threads(threads, to_bind(bind), topology).node_threads;
 }
 
-std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, long ring_even, long ring_odd,
-                                        std::size_t slot_bytes, long levels_max, std::uintptr_t kernel,
-                                        nb::bytes scalars, unsigned threads, bool checksum, Store *store,
-                                        std::optional<Memory> memory, bool lock, const std::string &bind,
-                                        const std::string &topology) {
+std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const Rings &rings, nb::iterable fields,
+                                        const Calls &calls, std::size_t scalars_bytes, long levels_max,
+                                        unsigned threads, bool checksum, Store *store, std::optional<Memory> memory,
+                                        bool lock, const std::string &bind, const std::string &topology) {
   ExecutorOptions options;
   options.placement = place_threads(threads, to_bind(bind), topology);
-  options.ring_planes = {ring_even, ring_odd};
-  options.slot_bytes = slot_bytes;
+  options.rings = to_rings(rings);
   options.levels_max = levels_max;
   options.tiling = to_tiling(sizes);
   options.checksum = checksum;
   options.lock = lock;
   if (memory) {
-    if (memory->size() < Window::bytes(options.ring_planes, slot_bytes))
+    if (memory->size() < Window::bytes(options.rings))
       throw InputError("memory of " + std::to_string(memory->size()) + " bytes is less than the window takes");
     options.memory = reinterpret_cast<std::byte *>(memory->data());
   }
   const Grid core_grid = to_grid(grid);
-  std::vector<std::byte> values = to_bytes(scalars);
+  const Fields core_fields = to_fields(fields);
+  Stages stages = to_stages(calls, core_fields, {}, scalars_bytes);
   nb::gil_scoped_release release;
-  return std::make_unique<Executor>(core_grid, options, to_kernel(kernel), std::move(values), store);
+  return std::make_unique<Executor>(core_grid, options, core_fields, std::move(stages), store);
 }
 
-// `first_files` are those of source, target and other; other is one file.
-void run(Executor &executor, nb::iterable actions, std::tuple<std::uint32_t, std::uint32_t, std::uint32_t> first_files,
-         long planes_per_file, std::uint32_t faces_file, long faces_rows) {
+// Where the arrays of a pass begin: the first file of each, and of those that a pass keeps for itself.
+using FirstFiles = std::vector<std::uint32_t>;
+
+std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_file) {
+  std::vector<PlaneFiles> result;
+  for (const std::uint32_t first : first_files) result.push_back({first, planes_per_file});
+  return result;
+}
+
+nb::list run(Executor &executor, nb::iterable actions, long levels, const FirstFiles &source, const FirstFiles &target,
+             const FirstFiles &statics, std::uint32_t scratch_file, long planes_per_file, long faces_rows,
+             nb::bytes scalars, nb::object taps) {
   const Actions list = to_actions(actions);
-  const auto [source, target, other] = first_files;
-  const PassFiles files{PlaneFiles{source, planes_per_file}, PlaneFiles{target, planes_per_file},
-                        PlaneFiles{other, std::numeric_limits<long>::max()}, faces_file, faces_rows};
-  nb::gil_scoped_release release;
-  executor.run(list, files);
+  const PassFiles files{to_files(source, planes_per_file),
+                        to_files(target, planes_per_file),
+                        to_files(statics, planes_per_file),
+                        PlaneFiles{scratch_file, std::numeric_limits<long>::max()},
+                        scratch_file,
+                        faces_rows};
+  std::vector<std::byte> values = to_bytes(scalars);
+  TapRequests requests = taps.is_none() ? TapRequests{} : to_requests(taps);
+  std::vector<FieldSum> sums;
+  {
+    nb::gil_scoped_release release;
+    sums = executor.run(list, levels, files, std::move(values), std::move(requests));
+  }
+  return from_sums(sums);
 }
 
 nb::dict counters(const Executor &executor) {
@@ -165,6 +226,7 @@ nb::dict counters(const Executor &executor) {
   result["cells_updated"] = executor.cells_updated();
   result["bytes_read"] = executor.bytes_read();
   result["bytes_written"] = executor.bytes_written();
+  result["bytes_snapshots"] = executor.bytes_snapshots();
   result["seconds_read_wait"] = seconds.seconds_read_wait.load();
   result["seconds_write_wait"] = seconds.seconds_write_wait.load();
   result["seconds_update"] = seconds.seconds_update.load();
@@ -174,13 +236,15 @@ nb::dict counters(const Executor &executor) {
   return result;
 }
 
-std::unique_ptr<UpdateMeter> make_update_meter(nb::object grid, std::uintptr_t kernel, nb::bytes scalars,
-                                               unsigned threads, long ring_planes, const std::string &bind) {
+std::unique_ptr<UpdateMeter> make_update_meter(nb::object grid, nb::iterable fields, const Calls &calls,
+                                               nb::bytes scalars, unsigned threads, long ring_planes,
+                                               const std::string &bind) {
   const Grid core_grid = to_grid(grid);
-  std::vector<std::byte> values = to_bytes(scalars);
+  const Fields core_fields = to_fields(fields);
+  Stages stages = to_stages(calls, core_fields, to_bytes(scalars), 0);
   Placement placement = place_threads(threads, to_bind(bind));
   nb::gil_scoped_release release;
-  return std::make_unique<UpdateMeter>(core_grid, to_kernel(kernel), std::move(values), std::move(placement),
+  return std::make_unique<UpdateMeter>(core_grid, std::move(stages), std::move(placement), core_fields.rings(),
                                        ring_planes);
 }
 
@@ -197,22 +261,22 @@ double measure(UpdateMeter &meter, nb::object sizes, nb::object frame, nb::objec
 
 void bind_exec(nb::module_ &module) {
   nb::class_<Executor>(module, "Executor")
-      .def("run", &run, nb::arg("actions"), nb::arg("first_files"), nb::arg("planes_per_file"),
-           nb::arg("faces_file") = 0, nb::arg("faces_rows") = 0)
+      .def("run", &run, nb::arg("actions"), nb::arg("levels"), nb::arg("source"), nb::arg("target"), nb::arg("statics"),
+           nb::arg("scratch_file"), nb::arg("planes_per_file"), nb::arg("faces_rows"), nb::arg("scalars"),
+           nb::arg("taps") = nb::none())
       .def("swap_rings", &Executor::swap_rings)
       .def("cancel", &Executor::cancel)
       .def("counters", &counters)
       .def_prop_ro("memory_bytes", &Executor::memory_bytes)
       .def_prop_ro("threads_on_nodes", [](const Executor &executor) { return executor.placement().node_threads; })
       .def_prop_ro("is_bound", [](const Executor &executor) { return executor.placement().is_bound; });
-  module.def("make_executor", &make_executor, nb::arg("grid"), nb::arg("sizes"), nb::arg("ring_even"),
-             nb::arg("ring_odd"), nb::arg("slot_bytes"), nb::arg("levels_max"), nb::arg("kernel"), nb::arg("scalars"),
-             nb::arg("threads"), nb::arg("checksum"), nb::arg("store").none(),
-             nb::arg("memory").noconvert() = nb::none(), nb::arg("lock") = false, nb::arg("bind") = "none",
-             nb::arg("topology") = "", nb::keep_alive<0, 11>(), nb::keep_alive<0, 12>());
+  module.def("make_executor", &make_executor, nb::arg("grid"), nb::arg("sizes"), nb::arg("rings"), nb::arg("fields"),
+             nb::arg("calls"), nb::arg("scalars_bytes"), nb::arg("levels_max"), nb::arg("threads"), nb::arg("checksum"),
+             nb::arg("store").none(), nb::arg("memory").noconvert() = nb::none(), nb::arg("lock") = false,
+             nb::arg("bind") = "none", nb::arg("topology") = "", nb::keep_alive<0, 10>(), nb::keep_alive<0, 11>());
   nb::class_<UpdateMeter>(module, "UpdateMeter")
-      .def(nb::new_(&make_update_meter), nb::arg("grid"), nb::arg("kernel"), nb::arg("scalars"), nb::arg("threads"),
-           nb::arg("ring_planes"), nb::arg("bind") = "none")
+      .def(nb::new_(&make_update_meter), nb::arg("grid"), nb::arg("fields"), nb::arg("calls"), nb::arg("scalars"),
+           nb::arg("threads"), nb::arg("ring_planes"), nb::arg("bind") = "none")
       .def("measure", &measure, nb::arg("sizes"), nb::arg("frame"), nb::arg("region"), nb::arg("repeats"))
       .def_static(
           "planes_needed",

@@ -21,7 +21,7 @@ class Block(ctypes.Structure):
     _fields_ = [
         ("target", ctypes.c_void_p),
         ("source", ctypes.c_void_p),
-        *((name, ctypes.c_long) for name in ("planes", "y0", "y1", "x0", "x1", "nx", "pitch")),
+        *((name, ctypes.c_long) for name in ("planes", "y0", "y1", "x0", "x1", "nx", "ny", "pitch")),
         ("scalars", ctypes.c_void_p),
     ]
 
@@ -49,8 +49,8 @@ def call(
 ) -> NDArray[np.floating]:
     """One kernel call on all planes of `array` that can be updated, on `rows` and the 64-byte `lines` (default all).
 
-    Returns the targets, shape (planes, ny, pitch), with -7 where the kernel did not write. Padding of the sources is 5.
-    Asserts that nothing outside of the rows of the target planes was touched.
+    Returns the targets, shape (planes, ny, pitch), with -7 where the kernel did not write. Padding of the sources is 5,
+    that of the targets becomes 0. Asserts that nothing outside of the rows of the target planes was touched.
     """
     dtype = str(array.dtype)
     nz, ny, nx = array.shape
@@ -70,9 +70,9 @@ def call(
     values = np.array(stencil.scalars(scalars), dtype)
     block = Block(
         ctypes.addressof(target_of_field), ctypes.addressof(source_of_field),
-        len(targets), *rows, x0, x1, nx, pitch, values.ctypes.data,
+        len(targets), *rows, x0, x1, nx, ny, pitch, values.ctypes.data,
     )  # fmt: skip
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)(ctypes.addressof(block))
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.calls[0][0])(ctypes.addressof(block))
     for plane, old in zip(sources, before, strict=True):
         assert (plane.memory == old).all(), "a kernel must not write to its sources"
     for plane in targets:
@@ -96,7 +96,7 @@ def expected(
     pitch = Plane(1, nx, str(array.dtype), 0.0).pitch
     per_line = LINE_BYTES // array.itemsize
     x0, x1 = (0, pitch) if lines is None else (lines[0] * per_line, lines[1] * per_line)
-    full = np.full((nz - 2 * radius, ny, pitch), 5.0, array.dtype)
+    full = np.zeros((nz - 2 * radius, ny, pitch), array.dtype)
     full[:, :, :nx] = updated[radius : nz - radius]
     result = np.full_like(full, -7.0)
     result[:, rows[0] : rows[1], x0:x1] = full[:, rows[0] : rows[1], x0:x1]

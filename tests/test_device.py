@@ -17,7 +17,9 @@ import pytest
 
 import outcrop as oc
 from outcrop.errors import InputError, StorageError
+from outcrop.language.symbols import Signal
 from outcrop.run import device_header, device_use, signatures
+from outcrop.run.arrays import ArrayEntry
 from outcrop.run.creation import check_state, created_state
 from outcrop.run.device import Device, needed_bytes, regions
 from outcrop.run.device_header import HEADER_BYTES, RUN, SLOT_OFFSETS, Header
@@ -84,28 +86,70 @@ def test_a_run_on_devices_has_the_bits_and_bytes_of_one_in_directories(tmp_path:
     assert oc.open(devices[0]).step == 14
     np.testing.assert_array_equal(oc.open(devices[0])["u"][:], oc.open(folders[0])["u"][:])
     on_device, in_folder = open_state(devices[0]), open_state(folders[0])
-    for array in (0, 1):
-        for region, file in zip(on_device.files(array), in_folder.files(array), strict=True):
+    for turn in (0, 1):
+        for region, file in zip(on_device.files_of("u", turn), in_folder.files_of("u", turn), strict=True):
             content = Path(region.path).read_bytes()[region.begin : region.begin + region.size]
             assert content == Path(file).read_bytes()
 
 
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("devices", [1, 2, 5])
-def test_regions_are_apart_aligned_and_behind_the_header(devices: int, in_place: bool) -> None:
+@pytest.mark.parametrize("arrays", ["u", "u u.previous v", "u m*", "u v m* n*"])
+def test_regions_are_apart_aligned_and_behind_the_header(devices: int, in_place: bool, arrays: str) -> None:
+    """Those of all arrays, of which * are only read."""
     manifest = replace(
-        make_manifest(*map(Path, "abcde"[:devices]), in_place=in_place), shape=(31, 50, 7), shard_planes=3
+        make_manifest(*map(Path, "abcde"[:devices]), in_place=in_place),
+        shape=(31, 50, 7),
+        shard_planes=3,
+        arrays=tuple(ArrayEntry(name.strip("*"), name.endswith("*")) for name in arrays.split()),
     )
     seen = set()
     for index in range(devices):
         end = HEADER_BYTES
-        for (array, shard), region in regions(manifest, index, "x").items():
+        for (name, turn, shard), region in regions(manifest, index, "x").items():
             assert region.begin >= end and region.begin % 4096 == 0
             assert region.size == manifest.layout.shard_bytes(shard)
             end = region.begin + region.size
-            seen.add((array, shard))
+            seen.add((name, turn, shard))
         assert end <= needed_bytes(manifest, index) < end + 4096
-    assert seen == {(array, shard) for array in range(manifest.arrays) for shard in range(manifest.layout.shards)}
+    shards = range(manifest.layout.shards)
+    assert seen == {(entry.name, turn, shard) for entry, turn in manifest.copies for shard in shards}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_all_arrays_of_a_run_live_on_devices(tmp_path: Path, count: int, in_place: bool) -> None:
+    """Also what is only read, and previous values; one commit, one slot, for all of them."""
+    u, m = oc.Field("u"), oc.Field("m")
+    update = 2 * u[0, 0, 0] - u.previous[0, 0, 0] + m[0, 0, 0]
+    devices = [make_image(tmp_path / f"{index}.img") for index in range(count)]
+    sim = oc.Simulation(
+        oc.Stencil("two", {u: update}), SHAPE, directory=devices, memory="512KiB", raw_device=True, in_place=in_place,
+        spacing=2.0,
+    )  # fmt: skip
+    parts = {"u": values(), "u.previous": values() + 1, "m": values() + 2}
+    sim.assign(parts)
+    sim["u"] = values() + 3
+    for name, expected in {**parts, "u": values() + 3}.items():
+        np.testing.assert_array_equal(oc.open(devices[0])[name][...], expected)
+    assert find_damage(devices[0])[:2] == ([], 3 * (SHAPE[0] + open_state(devices[0]).layout.shards))
+    region = open_state(devices[0]).current_files_of("m")[0]
+    put(Path(region.path), region.begin + 100, b"\xff\xff")
+    (line,) = find_damage(devices[0])[0]
+    assert line.startswith("m: plane 0 is damaged") and str(region) in line
+
+
+def test_a_description_longer_than_a_slot_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """Signals are kept in the header of the device, which has a fixed size."""
+    u, w = oc.Field("u"), Signal("w")
+    device = make_image(tmp_path / "a.img")
+    before = device.read_bytes()
+    with pytest.raises(InputError, match="a device has room for 1048576"):
+        oc.Simulation(
+            oc.Stencil("pushed", {u: u[0, 0, 0] + w}), SHAPE, directory=device, memory="512KiB", raw_device=True,
+            signals={"w": np.ones(200_000)},
+        )  # fmt: skip
+    assert device.read_bytes() == before
 
 
 def test_a_torn_commit_leaves_the_manifest_before_it(tmp_path: Path) -> None:
@@ -258,6 +302,18 @@ def test_devices_need_the_flag_and_the_flag_needs_devices(tmp_path: Path) -> Non
         with pytest.raises(InputError, match=words):
             check_state(places, make_manifest(*places), force=True, raw_device=raw)
     assert device.read_bytes() == before and not other.exists()
+
+
+def test_what_needs_files_of_its_own_is_refused(tmp_path: Path) -> None:
+    """Snapshots and traces have no place on a device; nothing is written there."""
+    device = make_image(tmp_path / "a.img")
+    before = device.read_bytes()
+    with pytest.raises(InputError, match=r"block devices hold arrays only; .* snapshots or norms needs a directory"):
+        oc.Simulation(
+            oc.stencils.heat(ndim=3), SHAPE, directory=device, memory="512KiB", raw_device=True,
+            snapshots=oc.Snapshots(2),
+        )  # fmt: skip
+    assert device.read_bytes() == before
 
 
 def test_too_small_says_how_many_bytes_are_needed(tmp_path: Path) -> None:

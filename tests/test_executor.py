@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,20 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from execution import execute_fields
 from outcrop import _core
 from outcrop.errors import CorruptionError, StorageError
-from outcrop.language.compile import compile_kernel
-from outcrop.language.library import STENCILS, find_stencil
+from outcrop.language.boundary import FIXED
+from outcrop.language.library import find_stencil
 from outcrop.language.stencil import Field, Parameter, Stencil
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import validate
+from outcrop.run.arguments import as_problem
 from outcrop.run.layout import PlaneLayout, make_layout
 from outcrop.run.oracle import advance
 from outcrop.run.rehearsal import rehearse
-from strategies import MACHINE, assumed_rate, examples, schemes_for, sizes_for
+from strategies import MACHINE, PLAIN, assumed_rate, examples, schemes_for, sizes_for
 
 MACHINES = ["numa:2 core:4 pu:1", "numa:4 core:1 pu:2", "numa:3 core:2 pu:1", "pack:2 numa:4 core:1 pu:1"]
 """Machines of several NUMA nodes, in hwloc's notation."""
@@ -49,13 +52,10 @@ USERS = {
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Plan]:
     """A stencil of the library or of a user on a small odd grid with any legal plan."""
-    stencil = draw(st.sampled_from(sorted({**STENCILS, **USERS}.items())))[1]()
+    stencil = draw(st.sampled_from(sorted({**PLAIN, **USERS}.items())))[1]()
     shape = draw(st.tuples(st.integers(1, 30), st.integers(1, 24), st.integers(1, 90)))
     layout = make_layout(shape, draw(st.sampled_from(["float32", "float64"])), draw(st.none() | st.integers(1, 5)))
-    problem = Problem(
-        stencil.name, stencil.radii, shape, layout.dtype, draw(st.integers(1, 12)), layout.pitch_bytes,
-        layout.plane_bytes, layout.record_bytes, in_place=draw(st.booleans()),
-    )  # fmt: skip
+    problem = as_problem(stencil, layout, draw(st.integers(1, 12)), FIXED, in_place=draw(st.booleans()))
     scheme = draw(schemes_for(problem))
     return stencil, problem, build(problem, scheme, draw(sizes_for(problem)), MACHINE, assumed_rate)
 
@@ -101,15 +101,12 @@ def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Problem, Plan], se
 @st.composite
 def linked_runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Sizes]:
     """A wavefront in blocks on a deep grid, where one block reads ahead into the next."""
-    stencil = draw(st.sampled_from(sorted({**STENCILS, **USERS}.items())))[1]()
+    stencil = draw(st.sampled_from(sorted({**PLAIN, **USERS}.items())))[1]()
     skew = max(1, *stencil.radii)
     levels, slab = draw(st.integers(1, 6)), draw(st.integers(1, 5))
     planes = 2 * slab + skew * (levels + 2) + draw(st.integers(0, 9))
     layout = make_layout((planes, draw(st.integers(4, 40)), draw(st.integers(1, 40))), "float32")
-    problem = Problem(
-        stencil.name, stencil.radii, layout.shape, layout.dtype, draw(st.integers(levels, 2 * levels)),
-        layout.pitch_bytes, layout.plane_bytes, layout.record_bytes, in_place=draw(st.booleans()),
-    )  # fmt: skip
+    problem = as_problem(stencil, layout, draw(st.integers(levels, 2 * levels)), FIXED, in_place=draw(st.booleans()))
     sizes = Sizes(levels, slab, diamond=draw(st.integers(0, 4)), block_y=draw(st.integers(1, layout.shape[1])))
     return stencil, problem, sizes
 
@@ -143,7 +140,7 @@ def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
             file.seek(offset + 100)
             file.write(b"\x01")
 
-    with pytest.raises(CorruptionError, match=r"plane 5 .*a\.0, offset \d+"):
+    with pytest.raises(CorruptionError, match=r"plane 5 .*u-0\.0, offset \d+"):
         execute(tmp_path, stencil, plan, initial, 2, "auto", damage)
 
 
@@ -170,7 +167,7 @@ def test_no_flipped_bit_goes_unnoticed_in_blocks(tmp_path: Path) -> None:
 def test_a_failed_transfer_is_named(tmp_path: Path, faults: dict[str, float]) -> None:
     """Protects that an I/O error or a full disk stops the run with file, offset and length."""
     stencil, problem, plan = small_run()
-    with pytest.raises(StorageError, match=r"[ab]\.\d, offset \d+, length \d+"):
+    with pytest.raises(StorageError, match=r"u-\d\.\d, offset \d+, length \d+"):
         execute(tmp_path, stencil, plan, np.ones(problem.shape, problem.dtype), 2, "threads", faults=faults)
 
 
@@ -186,81 +183,13 @@ def test_short_and_repeated_transfers_are_completed(tmp_path: Path) -> None:
 def small_run() -> tuple[Stencil, Problem, Plan]:
     stencil = find_stencil("heat7")
     layout = make_layout((20, 40, 50), "float32")
-    problem = Problem(
-        "heat7", stencil.radii, layout.shape, "float32", 8, layout.pitch_bytes, layout.plane_bytes, layout.record_bytes
-    )
+    problem = as_problem(stencil, layout, 8, FIXED, in_place=False)
     return stencil, problem, build(problem, SCHEMES["wavefront"], Sizes(4, 3, 2), MACHINE, assumed_rate)
 
 
-def execute(  # type: ignore[no-untyped-def]
-    folder: Path,
-    stencil: Stencil,
-    plan: Plan,
-    initial: NDArray[np.floating],
-    threads: int,
-    backend: str,
-    damage=None,
-    faults=None,
-    topology="",
+def execute(
+    folder: Path, stencil: Stencil, plan: Plan, initial: NDArray[np.floating], *arguments: Any, **options: Any
 ) -> tuple[NDArray[np.floating], tuple[int, int]]:
-    """Run `plan` on files in `folder`; returns the final grid and the bytes read and written."""
-    problem = plan.problem
-    layout = make_layout(problem.shape, problem.dtype, 7)
-    arrays = [[folder / f"{name}.{shard}" for shard in range(layout.shards)] for name in "ab"]
-    for file in (file for files in arrays for file in files):
-        _core.create_file(str(file), layout.shard_planes * layout.record_bytes)
-    put(layout, arrays[0], initial)
-    if damage:
-        damage(arrays[0], layout)
-    stencil_kernel = compile_kernel(stencil, problem.dtype)
-    scratch = folder / "scratch"
-    _core.create_file(str(scratch), max(1, plan.scratch_bytes))
-    store = _core.Store(
-        [str(file) for file in (*arrays[0], *arrays[1], scratch)], backend=backend,
-        writable=True, faults=faults or {},
-    )  # fmt: skip
-    executor = _core.make_executor(
-        problem, plan.sizes, *plan.window.ring_planes, slot_bytes=plan.window.slot_bytes,
-        levels_max=max(one.levels for one in plan.passes),
-        kernel=stencil_kernel.address, scalars=np.array(stencil.scalars({}), problem.dtype).tobytes(), threads=threads,
-        checksum=True, store=store, bind="auto", topology=topology,
-    )  # fmt: skip
-    if topology:
-        assert len(executor.threads_on_nodes) == min(threads, len(_core.numa_nodes(topology)))
-    source = 0
-    for one in plan.passes:
-        target = source if problem.in_place else 1 - source
-        executor.run(
-            one.actions, (source * layout.shards, target * layout.shards, 2 * layout.shards), layout.shard_planes,
-            faces_file=2 * layout.shards, faces_rows=plan.faces_rows,
-        )  # fmt: skip
-        source = target
-    counters = executor.counters()
-    del executor
-    store.close()
-    return get(layout, arrays[source]), (counters["bytes_read"], counters["bytes_written"])
-
-
-def put(layout: PlaneLayout, files: list[Path], grid: NDArray[np.floating]) -> None:
-    """Write records by an independent way: NumPy, ordinary file writes, zero padding."""
-    for z, plane in enumerate(grid):
-        padded = np.zeros((layout.shape[1], layout.pitch_cells), layout.dtype)
-        padded[:, : layout.shape[2]] = plane
-        record = padded.tobytes()
-        record += _core.crc32c(record).to_bytes(4, "little")
-        shard, offset = layout.locate(z)
-        with files[shard].open("r+b") as file:
-            file.seek(offset)
-            file.write(record.ljust(layout.record_bytes, b"\0"))
-
-
-def get(layout: PlaneLayout, files: list[Path]) -> NDArray[np.floating]:
-    """Read records the same way and check their checksums."""
-    planes = []
-    for z in range(layout.shape[0]):
-        shard, offset = layout.locate(z)
-        record = files[shard].read_bytes()[offset : offset + layout.record_bytes]
-        plane, crc = record[: layout.plane_bytes], record[layout.plane_bytes : layout.plane_bytes + 4]
-        assert _core.crc32c(plane) == int.from_bytes(crc, "little"), f"plane {z}"
-        planes.append(np.frombuffer(plane, layout.dtype).reshape(layout.shape[1], -1)[:, : layout.shape[2]])
-    return np.stack(planes)
+    """`execute_fields` for a stencil of one field."""
+    result, moved = execute_fields(folder, stencil, plan, {stencil.fields[0].name: initial}, *arguments, **options)
+    return result[stencil.fields[0].name], moved

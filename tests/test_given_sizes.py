@@ -46,7 +46,7 @@ def requests(draw: st.DrawFn) -> tuple[Problem, str, GivenSizes]:
         "by": block(ny, radius_y, group),
         "bz": block(nz, radius_z, 1),
         "slab": range(1, nz + 1),
-        "diamond": range(1, max(1, ny // problem.skew) + 1),
+        "diamond": range(1, max(1, ny // problem.skew_y) + 1),
     }
     chosen = draw(st.sets(st.sampled_from(SCHEMES[name].sizes), min_size=1))
     return problem, name, GivenSizes(**{one: draw(st.sampled_from(possible[one])) for one in chosen})

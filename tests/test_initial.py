@@ -8,6 +8,7 @@ import pytest
 import zarr
 
 from outcrop.errors import CorruptionError, InputError
+from outcrop.run.arrays import ArrayEntry
 from outcrop.run.creation import created_state
 from outcrop.run.initial import checked_planes, make_source, parse_source, scan_finite
 from outcrop.run.layout import make_layout
@@ -22,8 +23,8 @@ SHAPE = (11, 6, 5)
 def make_state(where: Path, shard_planes: int = 4, shape: tuple[int, int, int] = SHAPE) -> State:
     with created_state(
         [where],
-        Manifest("1", {"name": "heat7"}, {}, "u", shape, "float32", "fixed", (str(where),), shard_planes, False,
-                 Settings(1 << 20, 1)),
+        Manifest("1", {"name": "heat7"}, {}, (ArrayEntry("u", False),), shape, "float32", "fixed", (str(where),),
+                 shard_planes, False, Settings(1 << 20, 1)),
     ) as state:  # fmt: skip
         return state
 
@@ -87,7 +88,7 @@ def test_zarr_groups_need_one_array_or_its_name(tmp_path: Path) -> None:
 def test_a_run_can_start_from_the_result_of_another(tmp_path: Path) -> None:
     values = np.random.default_rng(0).random(SHAPE, dtype=np.float32)
     state = make_state(tmp_path / "run.oc")
-    with Planes(state.target_files(), state.layout, writable=True) as planes:
+    with Planes(state.target_files()[0], state.layout, writable=True) as planes:
         planes.fill(make_source(values, SHAPE).planes)
         planes.flush()
     state.commit(0)
@@ -118,12 +119,14 @@ def test_everything_that_can_be_assigned(values: object) -> None:
     ("values", "words"),
     [
         (np.ones((11, 5, 6)), r"shape \(11, 5, 6\), the grid is \(11, 6, 5\).*-n 5 6 11"),
-        (np.ones((11, 30)), "three axes"),
+        (np.ones((11, 5)), r"shape \(11, 5\), the grid \(11, 6, 5\) has three axes.*oc\.resample"),
+        (np.ones((1, 11, 6, 5)), "three axes"),
+        ([[1.0], [1.0, 2.0]], "no array"),
         (np.ones((0, 6, 5)), "at least 1"),
         (np.ones(SHAPE, complex), "only real numbers"),
         (np.full(SHAPE, "text"), "only real numbers"),
         (1j, "only real numbers"),
-        ("nonsense", "neither a file nor a known name"),
+        ("nonsense", "neither a file nor a known name; there are zeros, "),
         ("missing.npy", "no such file"),
         ("random:-1", "whole number"),
         ("random:x", "whole number"),
@@ -135,7 +138,15 @@ def test_what_cannot_be_assigned_is_refused(values: object, words: str) -> None:
         make_source(values, SHAPE)
 
 
-@pytest.mark.parametrize("name", ["zeros", "gaussian", "random:1"])
+@pytest.mark.parametrize("text", ["1500", "-2.5e3", "+.5", "0.", "1e-3"])
+def test_a_number_fills_the_grid(text: str) -> None:
+    """A uniform model needs no file; what only begins like a number is none."""
+    assert (collect(parse_source(text, SHAPE), 4) == float(text)).all()
+    with pytest.raises(InputError, match="neither a file"):
+        parse_source(text.replace(".", "") + "x", SHAPE)
+
+
+@pytest.mark.parametrize("name", ["zeros", "gaussian", "random:1", "3.5"])
 def test_names_need_a_grid(name: str) -> None:
     with pytest.raises(InputError, match="-n NX NY NZ"):
         parse_source(name, None)
@@ -199,7 +210,7 @@ def test_planes_come_back_as_they_were_written(tmp_path: Path, shard_planes: int
     """Across the borders of shards and groups, for small planes and for some larger than a group."""
     values = np.random.default_rng(1).random(shape, dtype=np.float32)
     state = make_state(tmp_path / "run.oc", shard_planes, shape)
-    with Planes(state.files(0), state.layout, writable=True) as planes:
+    with Planes(state.files_of("u", 0), state.layout, writable=True) as planes:
         planes.fill(lambda z0, z1: values[z0:z1])
         planes.fill(lambda z0, z1: values[z0:z1] + 1, 3, 6)
         for z0, z1 in [(0, 11), (0, 3), (6, 11), (8, 9)]:
@@ -213,15 +224,15 @@ def test_a_flipped_bit_anywhere_in_a_plane_is_named(tmp_path: Path, place: int) 
     layout = make_layout(SHAPE, "float32", 4)
     assert layout.plane_bytes == 6 * 64
     state = make_state(tmp_path / "run.oc")
-    with Planes(state.files(0), layout, writable=True) as planes:
+    with Planes(state.files_of("u", 0), layout, writable=True) as planes:
         planes.fill(make_source(1.5, SHAPE).planes)
     shard, offset = layout.locate(6)
-    with open(state.files(0)[shard], "r+b") as file:
+    with open(state.files_of("u", 0)[shard], "r+b") as file:
         file.seek(offset + place)
         byte = file.read(1)[0]
         file.seek(offset + place)
         file.write(bytes([byte ^ 0x10]))
-    with Planes(state.files(0), layout) as planes:
+    with Planes(state.files_of("u", 0), layout) as planes:
         planes.read(0, 6)
         planes.read(7, 11)
         with pytest.raises(CorruptionError, match=rf"plane 6 is damaged.*c/1/0/0.*offset {offset}"):

@@ -17,6 +17,7 @@ import sympy
 from outcrop.errors import InputError
 from outcrop.language import compile as compiling
 from outcrop.language.library import STENCILS, find_stencil, heat, stability
+from outcrop.language.program import Apply
 from outcrop.language.stencil import Field, Parameter, Stencil
 from outcrop.run.oracle import advance
 
@@ -41,7 +42,7 @@ def test_a_stencil_survives_the_manifest(name: str) -> None:
     assert again.digest() == stencil.digest()
 
 
-@pytest.mark.parametrize("damage", ["program", "fields", "parameters", "name"])
+@pytest.mark.parametrize("damage", ["stages", "fields", "parameters", "name"])
 def test_a_damaged_manifest_is_refused(damage: str) -> None:
     """Protects resuming from a file that somebody edited."""
     data = find_stencil("heat7").to_json()
@@ -51,23 +52,41 @@ def test_a_damaged_manifest_is_refused(damage: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "row", [["load", 1, 0, 0, 0], ["scalar", 9], ["add", 0, 99], ["mul", 0], ["exp", 0], ["constant", "one"], []]
+    "row",
+    [
+        ["load", 1, 0, 0, 0, 0],
+        ["load", 0, 0, 0, 0, 2],
+        ["scalar", 9],
+        ["add", 0, 99],
+        ["mul", 0],
+        ["exp", 0],
+        ["constant", "one"],
+        [],
+    ],
 )
 def test_a_program_that_is_none_is_refused(row: list[Any]) -> None:
     """Protects the generator from operations that do not exist or use what does not."""
     data = find_stencil("heat7").to_json()
-    data["program"].append(row)
+    data["stages"][0]["program"]["operations"].append(row)
     with pytest.raises(InputError, match="not the description of a stencil"):
         Stencil.from_json(data)
 
 
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
-    "no update": (lambda: Stencil("s", {}), "updates 0 fields; exactly one"),
-    "two updates": (lambda: Stencil("s", {U: CENTRE, Field("v"): CENTRE}), "updates 2 fields; exactly one"),
-    "free symbol": (lambda: Stencil("s", {U: sympy.Symbol("q") * CENTRE}), "q is neither a Parameter nor a field"),
-    "other field": (lambda: Stencil("s", {U: Field("v")[0, 0, 0]}), "not a field of this stencil"),
-    "half an offset": (lambda: U[0, 0.5, 0], "three whole numbers"),
-    "two offsets": (lambda: U[0, 1], "three whole numbers"),
+    "no update": (lambda: Stencil("s", {}), "updates no fields"),
+    "no updates": (lambda: Stencil("s", [{U: CENTRE}, {}]), "updates no fields"),
+    "no field": (lambda: Stencil("s", {CENTRE: CENTRE}), "is no Field"),
+    "previous beside": (lambda: Stencil("s", {U: U.previous[0, 0, 1]}), "previous value at neighbours"),
+    "previous of what never changes": (lambda: Stencil("s", {U: Field("v").previous[0, 0, 0]}), "nothing updates it"),
+    "two numbers of axes": (lambda: Stencil("s", {U: U[0] + U[0, 1]}), "mixes offsets of 1 and 2"),
+    "another number of axes": (lambda: Stencil("s", {U: U[0]}, ndim=3), "offsets have 1"),
+    "field and parameter": (lambda: Stencil("s", {U: Parameter("u", 1) * CENTRE}), "have the name 'u'"),
+    "free symbol": (
+        lambda: Stencil("s", {U: sympy.Symbol("q") * CENTRE}),
+        "q is neither a Parameter, a Signal nor a field",
+    ),
+    "half an offset": (lambda: U[0, 0.5, 0], "one to three whole numbers"),
+    "four offsets": (lambda: U[0, 1, 2, 3], "one to three whole numbers"),
     "zero divisor": (lambda: Stencil("s", {U: CENTRE / sympy.S.Zero}), "'s'"),
     "zero over zero": (lambda: Stencil("s", {U: CENTRE + sympy.nan}), "'s'"),
     "infinite": (lambda: Stencil("s", {U: CENTRE * float("inf")}), "'s'"),
@@ -77,7 +96,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "variable power": (lambda: Stencil("s", {U: CENTRE ** U[0, 0, 1]}), "exponent"),
     "condition": (lambda: Stencil("s", {U: CENTRE > 0}), "'s'"),
     "text": (lambda: Stencil("s", {U: "u +"}), "'s'"),
-    "same name": (lambda: Stencil("s", {U: Parameter("a", 1) * CENTRE + Parameter("a", 2)}), "same name"),
+    "same name": (lambda: Stencil("s", {U: Parameter("a", 1) * CENTRE + Parameter("a", 2)}), "have the name 'a'"),
     "bad name": (lambda: Field("two words"), "not an identifier"),
     "unknown stencil": (lambda: find_stencil("heat9"), "there are: heat7, heat13, box27"),
     "heat in 5 dimensions": (lambda: heat(ndim=5), "not available"),
@@ -104,7 +123,7 @@ def test_equal_names_in_two_stencils_keep_their_own_defaults() -> None:
 def test_numbers_are_not_multiplied_into_sums() -> None:
     """Protects the equation as written: one product after the sum, not one for each of its terms."""
     stencil = Stencil("mean", {U: Parameter("c", 0.5) * (U[0, 0, 1] + U[0, 0, -1])})
-    operators = [row[0] for row in stencil.program.to_json()]
+    operators = [row[0] for row in stencil.stages[0].program.to_json()["operations"]]
     assert operators.count("mul") == 1
 
 
@@ -140,7 +159,7 @@ def test_processes_may_compile_the_same_kernel_at_once(tmp_path: Path) -> None:
     script = (
         "from outcrop.language.library import heat7\n"
         "from outcrop.language.compile import compile_kernel\n"
-        "print(compile_kernel(heat7(), 'float32', 'plain').address > 0)"
+        "print(compile_kernel(heat7(), 'float32', 'plain').calls[0][0] > 0)"
     )
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     command = [sys.executable, "-c", script]
@@ -177,3 +196,20 @@ def test_text_in_an_equation_cannot_break_out_of_the_comment(tmp_path: Path, mon
     compiling.compile_kernel(stencil, "float32", "plain")
     array = np.ones((1, 1, 1), np.float32)
     assert (advance(stencil, array, {}, 1) == array).all()
+
+
+def test_terms_with_one_coefficient_are_multiplied_once() -> None:
+    """Protects speed: a difference formula that was expanded needs a product per coefficient, not per neighbour."""
+    c = Parameter("c", 0.5)
+    stencil = Stencil("mean", {U: c * U[0, 0, 1] + c * U[0, 0, -1] - c * U[0, 1, 0] + CENTRE / 3 - U[1, 0, 0] / 3})
+    operators = [row[0] for row in stencil.stages[0].program.to_json()["operations"]]
+    assert (operators.count("mul"), operators.count("sub"), operators.count("neg")) == (2, 2, 0)
+
+
+def test_what_depends_on_no_cell_is_no_vector_operation() -> None:
+    """Protects speed: steps over squares of spacings are divided once per call, not once per cell."""
+    h, dt = Parameter("h", 2.0), Parameter("dt", 0.1)
+    program = Stencil("s", {U: CENTRE + dt / h**2 * (U[0, 0, 1] - CENTRE)}).stages[0].program
+    pairs = zip(program.operations, program.uniform, strict=True)
+    of_cells = [one.operator for one, uniform in pairs if isinstance(one, Apply) and not uniform]
+    assert sorted(of_cells) == ["add", "mul", "sub"]

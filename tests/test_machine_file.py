@@ -129,7 +129,7 @@ ARGUMENTS = {
     "dtype unknown": (["--machine", "crest10", "--dtype", "int8"], "int8.*float32"),
     "scheme": (["--machine", "crest10", "--scheme", "magic"], "magic.*wavefront"),
     "overlapped in place": (["--machine", "crest10", "--scheme", "overlapped", "--in-place"], "overlapped.*in place"),
-    "boundary": (["--machine", "crest10", "--boundary", "mirror"], "mirror.*fixed"),
+    "boundary": (["--machine", "crest10", "--boundary", "open"], "open.*fixed, mirror, periodic"),
     "parameter": (["--machine", "crest10", "--param", "c9=1"], "c9.*c0"),
 }
 

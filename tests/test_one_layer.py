@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from outcrop import _core
 from outcrop.errors import InputError
 from outcrop.language.compile import compile_kernel
-from outcrop.language.library import STENCILS
 from outcrop.language.stencil import Stencil
 from outcrop.plan.actions import Update
 from outcrop.plan.plan import Plan, Sizes
@@ -25,10 +24,11 @@ from outcrop.run.engine import pack_scalars
 from outcrop.run.one_layer import ArrayMemory, OneLayerRun
 from outcrop.run.oracle import advance
 from outcrop.run.rehearsal import rehearse_one_layer
-from strategies import MACHINE, assumed_rate, examples, make_problem, problems, sizes_for
+from strategies import MACHINE, PLAIN, assumed_rate, examples, make_problem, problems, sizes_for
 from test_executor import USERS
 
-FOR_ALL = sorted({**STENCILS, **USERS}.items())
+# Two arrays that take turns are all there is: no fields that are updated where they lie.
+FOR_ALL = sorted((name, make) for name, make in {**PLAIN, **USERS}.items() if make().storage[0].is_double)
 
 
 @st.composite
@@ -89,7 +89,7 @@ def test_runs_give_the_oracles_bits(run: tuple[Stencil, Plan], in_a_file: bool, 
     problem = plan.problem
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
     right = advance(stencil, initial, {}, problem.steps)
-    kernel = compile_kernel(stencil, problem.dtype).address
+    kernel = compile_kernel(stencil, problem.dtype).calls
     with tempfile.TemporaryDirectory() as folder:
         path, size = Path(folder) / "arrays", plan.window.bytes
         memory = ArrayMemory.mapped(path, size) if in_a_file else ArrayMemory.plain(size)
@@ -122,4 +122,4 @@ def test_too_little_memory_is_refused() -> None:
     problem = one_layer.in_memory(make_problem((9, 9, 9), (1, 1, 1), 2), False)
     plan = one_layer.make_plan(problem, Sizes(2, 9, 2), MACHINE, assumed_rate)
     with pytest.raises(InputError, match="less than the window takes"):
-        OneLayerRun(plan, 0, b"", 1, ArrayMemory(_core.aligned_array(plan.window.bytes - 1)))
+        OneLayerRun(plan, (), b"", 1, ArrayMemory(_core.aligned_array(plan.window.bytes - 1)))

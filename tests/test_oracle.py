@@ -25,7 +25,7 @@ def test_heat7_is_the_formula_written_by_hand() -> None:
     assert got.tobytes() == want.tobytes()
 
 
-@pytest.mark.parametrize("name", sorted(library.STENCILS))
+@pytest.mark.parametrize("name", ["heat7", "heat13", "box27"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_constant_stays_and_the_rim_never_moves(name: str, dtype: str) -> None:
     """Protects the built-in weights (their sum is 1) and the fixed boundary."""

@@ -15,9 +15,11 @@ import outcrop as oc
 from outcrop.errors import CorruptionError, InterruptedRun, StorageError
 from outcrop.run.passes import PassRunner
 from outcrop.run.progress import Progress, Standing, make_progress
+from outcrop.run.recorder import Recorder
 from outcrop.run.state import State, open_state
+from outcrop.run.taps import NO_TAPS, TapResults, Taps
 
-PLAN: Any = SimpleNamespace(passes=[SimpleNamespace(levels=5)] * 3)
+PLAN: Any = SimpleNamespace(problem=SimpleNamespace(stages=1), passes=[SimpleNamespace(levels=5)] * 3)
 WAIT_SECONDS = 20.0  # far beyond what anything here takes
 
 
@@ -29,7 +31,7 @@ class FakeEngine:
         self.error: Exception | None = None
         self.passes = 0
 
-    def run_pass(self, index: int, source: int) -> None:
+    def run_pass(self, index: int, source: int, first_step: int = 0, taps: Taps = NO_TAPS) -> TapResults:
         self.passes += 1
         self.begun.set()
         if self.error is not None and index == 1:
@@ -38,7 +40,7 @@ class FakeEngine:
             if self.cancelled.is_set():
                 raise InterruptedRun("the run was cancelled")
             if self.may_end.wait(0.005):
-                return
+                return TapResults((), ())
         raise AssertionError("nobody ended this pass")
 
     def cancel(self) -> None:
@@ -55,7 +57,8 @@ def make_runner(folder: Path, in_place: bool = False) -> tuple[PassRunner, FakeE
     state = open_state(folder / "run.oc")
     state.change(target_step=15)
     engine = FakeEngine()
-    return PassRunner(engine, state, PLAN), engine, state  # type: ignore[arg-type]
+    recorder = Recorder(state, ["u"], last_step=15)
+    return PassRunner(engine, state, PLAN, recorder), engine, state  # type: ignore[arg-type]
 
 
 def interrupt_when(event: threading.Event) -> None:

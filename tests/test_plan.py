@@ -100,6 +100,18 @@ def test_a_dropped_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
     rejected(plan, replace(one, actions=one.actions[:index] + one.actions[index + 1 :]))
 
 
+@settings(max_examples=examples(40), deadline=None)
+@given(st.sampled_from(sorted(SCHEMES)), st.integers(1, 6), st.integers(3, 30), st.integers(1, 3), st.integers(0, 2))
+def test_blocks_of_rows_that_begin_within_a_page_are_legal(
+    scheme: str, levels: int, block_y: int, slab: int, radius: int
+) -> None:
+    """Protects checksums of the rim: rows move in groups that fill pages, and blocks begin anywhere in such a group."""
+    problem = make_problem((5, 40, 500), (1, radius, 1), 2 * levels)
+    assert problem.row_group == 2
+    sizes = Sizes(levels, slab, diamond=2, block_y=block_y)
+    validate(build(problem, SCHEMES[scheme], sizes, MACHINE, assumed_rate))
+
+
 @given(streaming_plans() | roomy_plans(), st.data())
 def test_a_shrunk_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
     """Protects the validator, and that schemes move no more than they must: no planes or rows too many."""
@@ -143,7 +155,7 @@ def test_rings_one_plane_smaller_still_compute_the_same_or_are_rejected(plan: Pl
 def test_updates_below_counts_what_a_loop_counts(problem: Problem, levels: int, zeta: int) -> None:
     """Protects the closed form the cost model rests on."""
     counted = sum(
-        problem.first_plane <= z - problem.skew * (level - 1) < problem.end_plane
+        problem.first_plane <= z - problem.skew_z * (level - 1) < problem.end_plane
         for level in range(1, levels + 1)
         for z in range(problem.first_plane, zeta)
     )
@@ -187,7 +199,7 @@ def depends(problem: Problem, later: Action, earlier: Action) -> bool:
         case (Update(_, zeta1), Update(zeta0, _)):
             return zeta0 < zeta1 and (later.levels > 1 or problem.radius_z > 0) and touches(problem, later, earlier)
         case (Write(z0, z1), Update(zeta0, zeta1)):
-            shift = problem.skew * (earlier.levels - 1)
+            shift = problem.skew_z * (earlier.levels - 1)
             first, end = max(z0, problem.first_plane), min(z1, problem.end_plane)
             return max(first, zeta0 - shift) < min(end, zeta1 - shift)
     return False
@@ -197,8 +209,8 @@ def touches(problem: Problem, later: Update, earlier: Update) -> bool:
     """Whether a plane that `later` updates at level 2 or above is brought to the level before by `earlier`."""
     for zeta in range(later.zeta0, later.zeta1):
         for level in range(2, later.levels + 1):
-            z = zeta - problem.skew * (level - 1)
-            needed = z + problem.skew * (level - 2)  # the same plane, one level down
+            z = zeta - problem.skew_z * (level - 1)
+            needed = z + problem.skew_z * (level - 2)  # the same plane, one level down
             if problem.first_plane <= z < problem.end_plane and earlier.zeta0 <= needed < earlier.zeta1:
                 return True
     return False

@@ -148,7 +148,7 @@ def test_damage_is_found_where_it_is(loop: Loop) -> None:
     assert outcrop(*RUN, "-t", "6", "-d", device, "--raw-device").returncode == 0
     sim = oc.open(device)
     assert sim._state is not None
-    region = sim._state.current_files()[0]
+    region = sim._state.current_files_of("u")[0]
     with device.open("r+b") as file:
         file.seek(region.begin + 5 * sim._state.layout.record_bytes + 77)
         file.write(b"?")

@@ -172,7 +172,7 @@ def test_damage_is_found_by_reading_and_by_running(tmp_path: Path) -> None:
     simulation = make_run(tmp_path / "run.oc")
     state = open_state(tmp_path / "run.oc")
     shard, offset = state.layout.locate(13)
-    with open(state.current_files()[shard], "r+b") as file:
+    with open(state.current_files_of("u")[shard], "r+b") as file:
         file.seek(offset + 5)
         file.write(b"\xff\xff")
     assert np.array_equal(simulation["u"][:13], start()[:13])
@@ -185,9 +185,9 @@ def test_damage_is_found_by_reading_and_by_running(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"stencil": "heat8"}, "heat7"),
+        ({"stencil": "heat9"}, "heat7"),
         ({"shape": (0, 3, 3)}, "at least 1"),
-        ({"shape": (3, 3)}, "three sizes"),
+        ({"shape": (3, 3)}, "three axes"),
         ({"dtype": "int32"}, "float32 and float64"),
         ({"dtype": "nonsense"}, "float32 and float64"),
         ({"memory": "much"}, "512MiB"),
@@ -196,8 +196,10 @@ def test_damage_is_found_by_reading_and_by_running(tmp_path: Path) -> None:
         ({"threads": 0}, "at least 1"),
         ({"scheme": "magic"}, "wavefront"),
         ({"io": "tape"}, "io_uring"),
-        ({"boundary": "mirror"}, "there is fixed"),
-        ({"params": {"c7": 1.0}}, "c0"),
+        ({"boundary": "open"}, "fixed, mirror, periodic"),
+        ({"boundary": "w=mirror"}, "there are z, y, x"),
+        ({"boundary": "x=fixed:periodic"}, "periodic on both sides"),
+        ({"params": {"c7": 1.0}}, "kappa"),
         ({"params": {"c0": float("nan")}}, "finite"),
         ({"directory": []}, "directory"),
     ],

@@ -15,6 +15,7 @@ import pytest
 from outcrop import _core
 from outcrop.errors import InputError, StorageError
 from outcrop.run import creation as creation_module
+from outcrop.run.arrays import ArrayEntry
 from outcrop.run.creation import created_state
 from outcrop.run.manifest import FORMAT, MANIFEST, Manifest, Settings, read_manifest
 from outcrop.run.state import State, open_state
@@ -25,7 +26,7 @@ def make_manifest(*directories: Path, in_place: bool = False, identity: str = "1
         identity=identity,
         stencil={"name": "heat7"},
         parameters={},
-        field_name="u",
+        arrays=(ArrayEntry("u", False),),
         shape=(6, 5, 4),
         dtype="float32",
         boundary="fixed",
@@ -149,7 +150,7 @@ def test_missing_and_truncated_shards_are_named(tmp_path: Path) -> None:
     places = [tmp_path / "a", tmp_path / "b"]
     state = create_state(places, make_manifest(*places))
     state.commit(0)
-    shard = Path(state.files(0)[1])
+    shard = Path(state.files_of("u", 0)[1])
     os.truncate(shard.resolve(), 100)
     with pytest.raises(StorageError, match=r"c/1/0/0 has 100 bytes"):
         open_state(places[0])

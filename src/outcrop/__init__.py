@@ -15,21 +15,49 @@ from outcrop import errors
 
 if TYPE_CHECKING:
     from outcrop.language import library as stencils
-    from outcrop.language.stencil import Field, Parameter, Stencil
+    from outcrop.language.boundary import Boundary
+    from outcrop.language.stencil import Field, Parameter, Signal, Stencil
+    from outcrop.run.acquisition import Norms, Receivers, Snapshots, Source
     from outcrop.run.report import Report
+    from outcrop.run.resample import extrude, resample
     from outcrop.run.simulation import Simulation, open
 
-__all__ = ["Field", "Parameter", "Report", "Simulation", "Stencil", "errors", "open", "stencils"]
+__all__ = [
+    "Boundary",
+    "Field",
+    "Norms",
+    "Parameter",
+    "Receivers",
+    "Report",
+    "Signal",
+    "Simulation",
+    "Snapshots",
+    "Source",
+    "Stencil",
+    "errors",
+    "extrude",
+    "open",
+    "resample",
+    "stencils",
+]
 __version__ = "0.1.0"
 
 # Loaded when first used, so that `outcrop --help` and `outcrop info` need neither NumPy nor SymPy.
 _HOMES = {
+    "Boundary": ("outcrop.language.boundary", "Boundary"),
     "Field": ("outcrop.language.stencil", "Field"),
+    "Norms": ("outcrop.run.acquisition", "Norms"),
     "Parameter": ("outcrop.language.stencil", "Parameter"),
+    "Receivers": ("outcrop.run.acquisition", "Receivers"),
     "Report": ("outcrop.run.report", "Report"),
+    "Signal": ("outcrop.language.stencil", "Signal"),
     "Simulation": ("outcrop.run.simulation", "Simulation"),
+    "Snapshots": ("outcrop.run.acquisition", "Snapshots"),
+    "Source": ("outcrop.run.acquisition", "Source"),
     "Stencil": ("outcrop.language.stencil", "Stencil"),
+    "extrude": ("outcrop.run.resample", "extrude"),
     "open": ("outcrop.run.simulation", "open"),
+    "resample": ("outcrop.run.resample", "resample"),
     "stencils": ("outcrop.language.library", ""),
 }
 

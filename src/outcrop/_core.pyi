@@ -81,13 +81,20 @@ class Executor:
     def run(
         self,
         actions: Iterable[object],
-        first_files: tuple[int, int, int],
+        levels: int,
+        source: Sequence[int],
+        target: Sequence[int],
+        statics: Sequence[int],
+        scratch_file: int,
         planes_per_file: int,
-        faces_file: int = 0,
-        faces_rows: int = 0,
-    ) -> None:
-        """Runs one pass. `first_files` are those of source, target and other; the last is one file whatever
-        `planes_per_file`. Raises StorageError, CorruptionError or InterruptedRun; of no use after that."""
+        faces_rows: int,
+        scalars: bytes,
+        taps: object | None = None,
+    ) -> list[tuple[bytes, float, bytes, float, float, float]]:
+        """Runs one pass. `source`, `target` and `statics` are the first files of their arrays; what a pass keeps for
+        itself is one file whatever `planes_per_file`. `scalars` are those of each step, or of all. `taps`, a PassTaps
+        of run/taps.py, says what is done on the way; returned are the sums it asks for. Raises StorageError,
+        CorruptionError or InterruptedRun; of no use after that."""
 
     def swap_rings(self) -> None:
         """Where planes stay in the window over passes: the last, odd level of one is level 0 of the next."""
@@ -96,7 +103,7 @@ class Executor:
         """Makes `run` raise InterruptedRun soon; from any thread."""
 
     def counters(self) -> dict[str, float]:
-        """Cells updated, bytes read and written, seconds by component, since the beginning."""
+        """Cells updated, bytes read and written, those of snapshots, seconds by component, since the beginning."""
 
     @property
     def memory_bytes(self) -> int:
@@ -110,15 +117,16 @@ class Executor:
     def is_bound(self) -> bool:
         """Whether threads and memory are bound to cores and nodes."""
 
+_Calls: TypeAlias = Sequence[tuple[int, Sequence[tuple[int, int]], Sequence[tuple[int, int]]]]
+
 def make_executor(
     grid: object,
     sizes: object,
-    ring_even: int,
-    ring_odd: int,
-    slot_bytes: int,
+    rings: Sequence[tuple[int, int, bool]],
+    fields: Iterable[object],
+    calls: _Calls,
+    scalars_bytes: int,
     levels_max: int,
-    kernel: int,
-    scalars: bytes,
     threads: int,
     checksum: bool,
     store: Store | None,
@@ -128,16 +136,27 @@ def make_executor(
     topology: str = "",
 ) -> Executor:
     """Takes all memory and touches it, or uses `memory` with what it holds; `lock` keeps it from being swapped out.
-    `kernel` is the address of a compiled kernel. `bind` is "auto", "cores" or "none"; `topology` describes another
-    machine than this one, whose nodes are made up then and not bound to. Raises InputError when that cannot be."""
+
+    `rings` are planes, bytes of a slot and whether it holds all planes for good, for first copies of `fields`, then for
+    second ones. `calls` are kernel, sources and targets of the stages of an even, then of an odd step, operands being
+    (field, copy). `scalars_bytes` from one step's scalars to the next one's, 0 when all have the same. `bind` is
+    "auto", "cores" or "none"; `topology` describes another machine, whose nodes are made up then and not bound to.
+    Raises InputError when that cannot be."""
 
 class UpdateMeter:
     """A window in which updates are timed, with nothing else going on."""
 
     def __new__(
-        cls, grid: object, kernel: int, scalars: bytes, threads: int, ring_planes: int, bind: str = "none"
+        cls,
+        grid: object,
+        fields: Iterable[object],
+        calls: _Calls,
+        scalars: bytes,
+        threads: int,
+        ring_planes: int,
+        bind: str = "none",
     ) -> UpdateMeter:
-        """Take two rings of `ring_planes` planes of `grid`."""
+        """Take rings of `ring_planes` planes of `grid`."""
 
     def measure(self, sizes: object, frame: object, region: object, repeats: int) -> float:
         """Cell updates per second for slabs and levels of `sizes` in a block whose slots hold `frame` (a Cut) and which

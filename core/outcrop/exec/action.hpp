@@ -11,10 +11,12 @@
 
 namespace outcrop {
 
-/// Which array on disk: generation g, generation g + 1, and what a pass keeps for itself.
+/// Which arrays on disk, of all fields at once: generation g, generation g + 1, what no pass changes, and what a pass keeps
+/// for itself.
 enum class Array : std::uint8_t {
   source,
   target,
+  statics,
   other,  ///< as large as a grid, for levels of the other parity than the last
   faces   ///< for each plane the rows between two blocks, first those of even levels, then those of odd ones
 };
@@ -27,14 +29,15 @@ struct BlockAction {
   long shift = 0;
 };
 
-/// Move cells of planes z0 <= z < z1 in the ring of `level` from where the former frame has them to where this one does.
+/// Move cells of planes z0 <= z < z1 in the rings of `level` from where the former frame has them to where this one does.
 struct CarryAction {
   long z0, z1;
   Cut cut;
   long level;
 };
 
-/// Start reading cells of planes z0 <= z < z1 into the ring of `level`.
+/// Start reading cells of planes z0 <= z < z1 into the rings of `level`: source into those of values before the first step;
+/// what a pass keeps for itself into first copies (even) or second copies (odd).
 struct ReadAction {
   long z0, z1;
   Cut cut;
@@ -42,10 +45,11 @@ struct ReadAction {
   long level;
 };
 
-/// Copy what is rim of the cells `cut` of planes z0 <= z < z1 from the even to the odd ring.
+/// Copy what is rim of the cells `cut` of planes z0 <= z < z1 from first to second copies.
+/// The checksums of `own` cells are taken with it.
 struct CopyAction {
   long z0, z1;
-  Cut cut;
+  Cut cut, own;
 };
 
 /// Update levels 1 .. levels of the slab zeta0 <= zeta < zeta1 as far as `region` goes.
@@ -54,7 +58,7 @@ struct UpdateAction {
   Region region;
 };
 
-/// Start writing cells of planes z0 <= z < z1 from the ring of `level`.
+/// Start writing cells of planes z0 <= z < z1 from the rings of `level`.
 struct WriteAction {
   long z0, z1;
   Cut cut;

@@ -22,23 +22,22 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 // No slab ever meets the end of this grid.
 Grid endless(Grid grid) {
   grid.nz = std::numeric_limits<int>::max();
+  grid.periodic_z = false;
   return grid;
 }
 
 }  // namespace
 
-UpdateMeter::UpdateMeter(const Grid &grid, outcrop_kernel kernel, std::vector<std::byte> scalars, Placement placement,
-                         long ring_planes)
+UpdateMeter::UpdateMeter(const Grid &grid, Stages stages, Placement placement, std::size_t rings, long ring_planes)
     : grid_(endless(grid)),
-      kernel_(kernel),
-      scalars_(std::move(scalars)),
-      window_(grid_, {ring_planes, ring_planes}),
+      stages_(std::move(stages)),
+      window_(grid_, std::vector<RingSpec>(rings, {ring_planes, grid.record_bytes, false})),
       team_(std::move(placement)) {
   place_memory(window_, team_);
 }
 
 long UpdateMeter::planes_needed(const Grid &grid, long levels, long slab_planes) {
-  return slab_planes + grid.skew * (levels + 1) + 2 * grid.radius_z;
+  return slab_planes + grid.skew_z * (levels + 1) + 2 * grid.radius_z;
 }
 
 double UpdateMeter::measure(const Tiling &tiling, long levels, long slab_planes, const Cut &frame, const Region &region,
@@ -46,16 +45,17 @@ double UpdateMeter::measure(const Tiling &tiling, long levels, long slab_planes,
   const long planes = planes_needed(grid_, levels, slab_planes);
   const auto cells = static_cast<std::size_t>(frame.rows() * frame.columns());
   const std::size_t slot_bytes = round_up(cells * grid_.item_bytes + grid_.tail_bytes(), AlignedMemory::page_bytes);
-  if (Window::bytes({planes, planes}, slot_bytes) > window_.size())
+  const std::vector<RingSpec> rings(window_.rings(), {planes, slot_bytes, false});
+  if (Window::bytes(rings) > window_.size())
     throw InputError("slabs of " + std::to_string(slab_planes) + " planes and " + std::to_string(levels) +
                      " levels do not fit a window of " + std::to_string(window_.size()) + " bytes");
   const BoundThread bound = team_.bind_caller();
-  Window window(grid_, {planes, planes}, slot_bytes, window_.data());
+  Window window(grid_, rings, window_.data());
   window.set_frame(frame);
-  Traverse traverse(team_, grid_, window, kernel_, scalars_.data(), tiling, levels);
+  Traverse traverse(team_, grid_, window, stages_, tiling, levels);
   const std::atomic<bool> cancelled{false};
   double best = 0;
-  long zeta = grid_.first_plane() + grid_.skew * levels;
+  long zeta = grid_.first_plane() + grid_.skew_z * levels;
   for (int repeat = 0; repeat < repeats + 1; ++repeat, zeta += slab_planes) {
     const std::uint64_t before = traverse.cells_updated();
     const Clock::time_point start = Clock::now();

@@ -9,9 +9,8 @@ namespace outcrop {
 /// first time costs more than a measurement.
 class UpdateMeter {
  public:
-  /// Takes and touches two rings of `ring_planes` planes.
-  UpdateMeter(const Grid &grid, outcrop_kernel kernel, std::vector<std::byte> scalars, Placement placement,
-              long ring_planes);
+  /// Takes and touches `rings` rings of `ring_planes` planes.
+  UpdateMeter(const Grid &grid, Stages stages, Placement placement, std::size_t rings, long ring_planes);
 
   /// Cell updates per second for slabs of `slab_planes` and `levels` in a block whose slots hold `frame` and which updates
   /// `region`; the best of `repeats` after one that warms up. Throws InputError when they need more memory than there is.
@@ -23,8 +22,7 @@ class UpdateMeter {
 
  private:
   const Grid grid_;
-  const outcrop_kernel kernel_;
-  const std::vector<std::byte> scalars_;
+  const Stages stages_;
   const Window window_;
   Team team_;
 };

@@ -81,7 +81,7 @@ std::vector<long> first_rows(const Window &window, const std::vector<unsigned> &
   const auto pitch = window.pitch_bytes();
   const Cut &frame = window.frame();
   std::vector<long> rows;
-  for (const std::size_t first : cut_in_proportion(window.slot_bytes(), node_threads))
+  for (const std::size_t first : cut_in_proportion(window.ring(0).slot_bytes(), node_threads))
     rows.push_back(std::min(frame.y1, frame.y0 + static_cast<long>((first + pitch - 1) / pitch)));
   rows.back() = frame.y1;
   return rows;
@@ -101,13 +101,15 @@ std::vector<long> rows_to_begin_at(const std::vector<long> &first_rows) {
 }
 
 std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<unsigned> &node_threads) {
-  if (smallest_part_bytes(window.slot_bytes(), node_threads) < page_bytes) return {};
-  const std::vector<std::size_t> first = cut_in_proportion(window.slot_bytes(), node_threads);
   Parts parts(window.data(), window.data() + window.size());
-  for (const long parity : {0, 1})
-    for (long slot = 0; slot < window.ring(parity).planes(); ++slot)
+  for (std::size_t i = 0; i < window.rings(); ++i) {
+    const Ring &ring = window.ring(i);
+    if (smallest_part_bytes(ring.slot_bytes(), node_threads) < page_bytes) return {};
+    const std::vector<std::size_t> first = cut_in_proportion(ring.slot_bytes(), node_threads);
+    for (long slot = 0; slot < ring.planes(); ++slot)
       for (unsigned node = 0; node < node_threads.size(); ++node)
-        parts.begin(nearest_page(window.data(), window.ring(parity).plane(slot) + first[node]), node);
+        parts.begin(nearest_page(window.data(), ring.plane(slot) + first[node]), node);
+  }
   return parts.take();
 }
 

@@ -7,34 +7,36 @@
 #include <utility>
 
 #include "outcrop/exec/ownership.hpp"
+#include "outcrop/exec/taps.hpp"
 
 namespace outcrop {
 namespace {
 
-constexpr long max_radius = 64;
-
 std::vector<Tile> cut(const Grid &grid, const Tiling &tiling, long levels, unsigned threads,
                       const std::vector<long> &begin) {
-  if (tiling.diamond == 0) return sweep_tiles(levels, grid.ny, grid.skew, tiling.sweep_rows);
-  const long rows = grid.ny + 2 * grid.skew * tiling.diamond;  // rows_down() moves tiles by less than a tile
-  return diamond_tiles(levels, rows, grid.skew, tiling.diamond, threads, begin);
+  if (tiling.diamond == 0) return sweep_tiles(levels, grid.ny, grid.skew_y, tiling.sweep_rows);
+  const long rows = grid.ny + 2 * grid.skew_y * tiling.diamond;  // rows_down() moves tiles by less than a tile
+  return diamond_tiles(levels, rows, grid.skew_y, tiling.diamond, threads, begin);
 }
 
 // A block in y leans back as the lower left sides of diamonds do, y + skew*level = odd multiples of skew*D: moved down by so
 // many rows, one of these sides lies on the edge of the block, and no tile is cut by it.
 long rows_down(const Region &region, const Grid &grid, long diamond) {
   const Bound &edge = region.y_low.slope != 0 ? region.y_low : region.y_high;
-  if (diamond == 0 || edge.slope != -grid.skew) return 0;
-  const long half = grid.skew * diamond, down = (half - edge.at_zero) % (2 * half);
+  if (diamond == 0 || edge.slope != -grid.skew_y) return 0;
+  const long half = grid.skew_y * diamond, down = (half - edge.at_zero) % (2 * half);
   return down < 0 ? down + 2 * half : down;
 }
 
+// Pointers to the planes of all operands, taken again by every call of a thread.
+thread_local std::vector<const void *> source_planes;
+
 }  // namespace
 
-Traverse::Traverse(Team &team, const Grid &grid, const Window &window, outcrop_kernel kernel, const void *scalars,
-                   Tiling tiling, long levels_max)
-    : team_(team), grid_(grid), window_(window), kernel_(kernel), scalars_(scalars), tiling_(tiling) {
-  assert(tiling.planes >= 1 && tiling.planes <= Tiling::max_planes && grid.radius_z <= max_radius);
+Traverse::Traverse(Team &team, const Grid &grid, const Window &window, const Stages &stages, Tiling tiling,
+                   long levels_max)
+    : team_(team), grid_(grid), window_(window), stages_(stages), tiling_(tiling) {
+  assert(tiling.planes >= 1 && tiling.planes <= Tiling::max_planes);
   levels_ = levels_max;
   schedules_.push_back(make_schedule(window.frame()));
   tiles_max_ = schedules_.front().tiles.size();
@@ -98,7 +100,7 @@ void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bo
 }
 
 void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
-  const long r = grid_.skew;
+  const long r = grid_.skew_z;
   const Region &region = slab.region;
   const long y_low = tile.y_low - down, y_high = tile.y_high - down;
   if (y_low >= grid_.end_row() || y_high <= grid_.first_row()) return;
@@ -117,10 +119,11 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
                     std::min({grid_.end_row(), y_high - inset, region.y_high.at(level)}),
                     std::max(0L, region.x_low.at(level)), std::min(grid_.pitch_cells(), region.x_high.at(level))};
       if (z0 >= z1 || cut.empty()) continue;
+      if (level == 1) sum_planes(sources_, std::max(z0, own_.z0), std::min(z1, own_.z1), intersection(cut, own_.cut));
+      if (level == 1 && taps_ != nullptr) taps_->before(z0, z1, cut);
       update_planes(level, z0, z1, cut);
-      if (level == 1 && sources_ != nullptr)
-        sum_planes(*sources_, 0, std::max(z0, own_.z0), std::min(z1, own_.z1), intersection(cut, own_.cut));
-      if (level == slab.levels && targets_ != nullptr) sum_planes(*targets_, level, z0, z1, cut);
+      if (taps_ != nullptr) taps_->after(level, z0, z1, cut);
+      if (level == slab.levels) sum_planes(targets_, z0, z1, cut);
       const long columns = std::min(grid_.nx, cut.x1) - std::min(grid_.nx, cut.x0);
       cells += static_cast<std::uint64_t>((z1 - z0) * cut.rows() * columns);
     }
@@ -129,20 +132,64 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
 }
 
 void Traverse::update_planes(long level, long z0, long z1, const Cut &cut) {
-  const void *source[Tiling::max_planes + 2 * max_radius];
-  void *target[Tiling::max_planes];
-  const long r = grid_.radius_z;
-  for (long z = z0 - r; z < z1 + r; ++z) source[z - z0 + r] = window_.origin(level - 1, z);
-  for (long z = z0; z < z1; ++z) target[z - z0] = window_.origin(level, z);
-  const void *const *sources[1] = {source + r};
-  void *const *targets[1] = {target};
-  const outcrop_block block{targets, sources, z1 - z0, cut.y0, cut.y1, cut.x0, cut.x1, grid_.nx, window_.pitch_cells(),
-                            scalars_};
-  kernel_(&block);
+  if (grid_.periodic_z) {  // neighbouring positions are no neighbouring planes
+    for (long position = z0; position < z1; ++position) update_plane(level, position, cut);
+    return;
+  }
+  const std::vector<std::size_t> &rings = stages_.at(level).sources;
+  const long r = grid_.radius_z, planes = z1 - z0 + 2 * r;
+  source_planes.resize(rings.size() * static_cast<std::size_t>(planes));
+  const void **next = source_planes.data();
+  for (const std::size_t ring : rings)
+    for (long z = z0 - r; z < z1 + r; ++z) *next++ = window_.origin(ring, grid_.position(z));
+  call(level, z0, z1, cut, source_planes.data());
 }
 
-void Traverse::sum_planes(PlaneSums &sums, long level, long z0, long z1, const Cut &cut) {
-  for (long z = z0; z < z1; ++z) sums.add(z, window_.origin(level, z), window_.pitch_bytes(), cut);
+void Traverse::update_plane(long level, long position, const Cut &cut) {
+  const std::vector<std::size_t> &rings = stages_.at(level).sources;
+  const long r = grid_.radius_z, z = grid_.plane(position);
+  source_planes.resize(rings.size() * static_cast<std::size_t>(2 * r + 1));
+  const void **next = source_planes.data();
+  for (const std::size_t ring : rings)
+    for (long beside = -r; beside <= r; ++beside) *next++ = window_.origin(ring, grid_.position(z + beside));
+  call(level, position, position + 1, cut, source_planes.data());
+}
+
+// `planes` are those of each operand, from the radius below z0 to the radius above z1 - 1.
+void Traverse::call(long level, long z0, long z1, const Cut &cut, const void *const *planes) const {
+  constexpr std::size_t most = 64;
+  const StageCall &stage = stages_.at(level);
+  const void *const *sources[most];
+  void *targets[most][Tiling::max_planes];
+  void *const *target_planes[most];
+  assert(stage.sources.size() <= most && stage.targets.size() <= most);
+  for (std::size_t i = 0; i < stage.sources.size(); ++i)
+    sources[i] = planes + static_cast<long>(i) * (z1 - z0 + 2 * grid_.radius_z) + grid_.radius_z;
+  for (std::size_t j = 0; j < stage.targets.size(); ++j) {
+    for (long z = z0; z < z1; ++z) targets[j][z - z0] = window_.origin(stage.targets[j], z);
+    target_planes[j] = targets[j];
+  }
+  for (const Cut &part : unfolded(grid_, cut)) {
+    if (part.empty()) continue;
+    const outcrop_block block{target_planes,
+                              sources,
+                              z1 - z0,
+                              part.y0,
+                              part.y1,
+                              part.x0,
+                              part.x1,
+                              grid_.nx,
+                              grid_.ny,
+                              window_.pitch_cells(),
+                              stages_.scalars_of(level)};
+    stage.kernel(&block);
+  }
+}
+
+void Traverse::sum_planes(const std::vector<RingSums> &sums, long z0, long z1, const Cut &cut) const {
+  for (const RingSums &one : sums)
+    for (const Cut &part : unfolded(grid_, cut))
+      for (long z = z0; z < z1; ++z) one.sums->add(z, window_.origin(one.ring, z), window_.pitch_bytes(), part);
 }
 
 }  // namespace outcrop

@@ -1,8 +1,8 @@
 // Updates one slab of the window: runs the tiles of tiles.hpp over a range of the skewed coordinate.
 //
-// zeta = z + skew*(level - 1); a slab is zeta0 <= zeta < zeta1 and holds all levels. Inside a tile zeta ascends, `planes`
-// at a time, and for each of these groups the levels ascend, so a plane is still in the cache when the next level
-// needs it:
+// A level is a stage of a step (fields.hpp). zeta = z + skew*(level - 1), z being a position (grid.hpp); a slab is
+// zeta0 <= zeta < zeta1 and holds all levels. Inside a tile zeta ascends, `planes` at a time, and for each of these groups the
+// levels ascend, so a plane is still in the cache when the next level needs it:
 //
 //     level 3   z-2r z-2r+1        each call updates `planes` neighbouring planes, so that the kernel can
 //     level 2        z-r  z-r+1    keep the planes between them in registers
@@ -16,14 +16,15 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "outcrop/exec/fields.hpp"
 #include "outcrop/exec/node_queues.hpp"
 #include "outcrop/exec/plane_sums.hpp"
 #include "outcrop/exec/team.hpp"
 #include "outcrop/exec/tiles.hpp"
 #include "outcrop/exec/window.hpp"
-#include "outcrop/kernel/kernel.h"
 
 namespace outcrop {
 
@@ -61,11 +62,18 @@ struct Own {
   Cut cut{-Region::far, Region::far, -Region::far, Region::far};
 };
 
+/// Checksums of the planes of a ring.
+struct RingSums {
+  std::size_t ring = 0;
+  PlaneSums *sums = nullptr;
+};
+
+class Taps;
+
 class Traverse {
  public:
-  /// Prepares tiles for up to `levels_max` levels. `scalars` are the kernel's parameter values and must outlive this.
-  Traverse(Team &team, const Grid &grid, const Window &window, outcrop_kernel kernel, const void *scalars,
-           Tiling tiling, long levels_max);
+  /// Prepares tiles for up to `levels_max` levels. `stages` must outlive this.
+  Traverse(Team &team, const Grid &grid, const Window &window, const Stages &stages, Tiling tiling, long levels_max);
 
   /// Cuts `levels` <= `levels_max` levels into tiles; call between passes only.
   void set_levels(long levels);
@@ -73,13 +81,15 @@ class Traverse {
   /// Updates every cell of the slab; stops early, leaving the slab torn, once `cancelled` is set.
   void update(const Slab &slab, const std::atomic<bool> &cancelled);
 
-  /// From now on, take checksums of the cells that level 1 reads, if they are `own`, and that the last level writes; null for
-  /// none.
-  void sum_into(PlaneSums *sources, PlaneSums *targets) {
-    sources_ = sources;
-    targets_ = targets;
+  /// From now on, take checksums of the cells that level 1 finds, if they are `own`, and of those that the last level leaves.
+  void sum_into(std::vector<RingSums> sources, std::vector<RingSums> targets) {
+    sources_ = std::move(sources);
+    targets_ = std::move(targets);
   }
   void set_own(const Own &own) { own_ = own; }
+
+  /// From now on, show what is updated to `taps`; null: to nobody.
+  void set_taps(Taps *taps) { taps_ = taps; }
 
   /// Cells updated since construction.
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
@@ -96,22 +106,24 @@ class Traverse {
   Schedule &schedule();
   void update_tile(const Tile &tile, const Slab &slab, long down);
   void update_planes(long level, long z0, long z1, const Cut &cut);
-  void sum_planes(PlaneSums &sums, long level, long z0, long z1, const Cut &cut);
+  void update_plane(long level, long position, const Cut &cut);
+  void call(long level, long z0, long z1, const Cut &cut, const void *const *sources) const;
+  void sum_planes(const std::vector<RingSums> &sums, long z0, long z1, const Cut &cut) const;
   void await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const;
 
   Team &team_;
   const Grid grid_;
   const Window &window_;
-  const outcrop_kernel kernel_;
-  const void *const scalars_;
+  const Stages &stages_;
   const Tiling tiling_;
   long levels_;
   std::deque<Schedule> schedules_;                          // with one node: a single one, good for every frame
   std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // epoch in which tile i was last finished
   std::size_t tiles_max_;
   std::uint32_t epoch_ = 0;
-  PlaneSums *sources_ = nullptr, *targets_ = nullptr;
+  std::vector<RingSums> sources_, targets_;
   Own own_;
+  Taps *taps_ = nullptr;
   std::atomic<std::uint64_t> cells_updated_{0};
 };
 

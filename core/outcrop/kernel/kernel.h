@@ -1,18 +1,22 @@
-/* The one signature every update kernel has: generated, hand-written or linked in.
+/* The one signature every update kernel has: generated, hand-written or linked in. A stage of a step has one kernel.
  *
  * A call updates rows y0 <= y < y1, cells x0 <= x < x1 of `planes` consecutive planes of the grid.
  *
- *     source[f][k + dz]   plane (z + k + dz) of read field f, |dz| <= radius     (first cell of the plane)
- *     target[f][k]        plane (z + k) of updated field f, k = 0 .. planes-1
+ *     source[i][k + dz]   plane (z + k + dz) of operand i that is read, |dz| <= radius     (first cell of the plane)
+ *     target[j][k]        plane (z + k) of updated field j, k = 0 .. planes-1
  *
  *           x0                     x1
  *       y0  +----------------------+      pitch: elements from one row to the next, a multiple of 64 bytes
- *           |  whole vectors only  |      nx:    cells that exist; nx .. pitch-1 are padding
- *       y1  +----------------------+
+ *           |  whole vectors only  |      nx:    cells that exist; nx .. pitch-1 are padding, which becomes 0
+ *       y1  +----------------------+      ny:    rows that exist
  *
- * x0 and x1 are multiples of 64 bytes. Cells within the x radius of the rim, and padding, take the value of the same
- * cell of the source (a fixed boundary), so whole aligned vectors can be stored. Rows of the y rim and planes
- * of the z rim are never asked for. A kernel may read up to 64 bytes per unit of x radius, rounded up to whole
+ * The first operands are the newest values of the updated fields, in their order. A target may be the plane of one of
+ * the operands: of a field that is updated where it lies, or of the value that is older than the newest.
+ *
+ * x0 and x1 are multiples of 64 bytes. Where the boundary in x is fixed, cells within the x radius of it take the value of
+ * the same cell of the newest operand; else cells beyond it are found in the row. Rows beyond a boundary in y that
+ * is not fixed are found in the plane; rows of a fixed rim in y and planes of one in z are never asked for, and planes beyond
+ * other boundaries in z are among the sources. A kernel may read up to 64 bytes per unit of x radius, rounded up to whole
  * vectors, before the first and behind the last cell of a plane: the window keeps that memory readable.
  * A kernel never allocates, locks or fails.
  */
@@ -29,9 +33,9 @@ struct outcrop_block {
   long planes;
   long y0, y1;
   long x0, x1;
-  long nx;
+  long nx, ny;
   long pitch;
-  const void *scalars; /* parameter values in the kernel's dtype, in the stencil's order */
+  const void *scalars; /* parameters, then signals of this step, in the kernel's dtype and the stencil's order */
 };
 
 typedef void (*outcrop_kernel)(const struct outcrop_block *block);

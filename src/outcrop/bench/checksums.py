@@ -21,10 +21,10 @@ def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) ->
     """
     prepared = open_simulation(directory, memory=budget_bytes).prepare(steps)
     state = open_state(directory)
-    arrays = [state.files(array) for array in (0, 1)]
+    arrays = state.files(0), state.files(1), state.static_files()
 
     def seconds(checksum: bool) -> float:
-        with Engine(prepared, arrays[0], arrays[1], state.layout, checksum=checksum, scratch=state.scratch) as engine:
+        with Engine(prepared, *arrays, state.layout, checksum=checksum, scratch=state.scratch) as engine:
             start = time.perf_counter()
             engine.run_pass(0, state.manifest.current)
             return time.perf_counter() - start

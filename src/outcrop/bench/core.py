@@ -158,14 +158,14 @@ def bench_dtype(directory: Path, scale: Scale, dtype: str, threads: int) -> dict
         del simulation  # gives the directory's lock back
         budgets = budgets_of(problem, scale.shares)
         cache_bytes = discover.caches().second_bytes
-        l2 = rates.kernel_rate(problem, kernel.address, scalars, threads, cache_bytes, scale.kernel_repeats)
+        l2 = rates.kernel_rate(problem, kernel.calls, scalars, threads, cache_bytes, scale.kernel_repeats)
         print(f"{dtype} {nx} x {ny} x {shape[0]}, {scale.steps} steps; kernel {kernel.isa} in the second-level cache: "
               f"{format_rate(l2)}cell/s", flush=True)  # fmt: skip
         sweeps: list[rates.SweepRate] = []
         reports: dict[str, list[dict[str, Any]]] = {name: [] for name in budgets}
         largest = max(budget_bytes for name, budget_bytes in budgets.items() if name != "in_memory")
         for _ in range(scale.repeats):
-            swept = rates.sweep_rate(problem, kernel.address, scalars, threads, scale.sweep_planes, 2)
+            swept = rates.sweep_rate(problem, kernel.calls, scalars, threads, scale.sweep_planes, 2)
             sweeps.append(swept)
             print(f"  (a) sweeps of {swept.sweep_rows} rows  {format_rate(swept.cells_per_second)}cell/s", flush=True)
             for name, budget_bytes in budgets.items():

@@ -32,6 +32,7 @@ from outcrop.run.one_layer import ArrayMemory, OneLayerRun
 from outcrop.run.passes import PassRunner
 from outcrop.run.planes import Planes
 from outcrop.run.progress import make_progress
+from outcrop.run.recorder import Recorder
 from outcrop.run.region import Region, ShardFile
 from outcrop.run.report import peak_memory_bytes
 from outcrop.run.simulation import Simulation
@@ -98,17 +99,19 @@ def _stored(job: Job, column: Column) -> _Done:
     simulation = _simulation(job, column, io)
     simulation[FIELD] = lambda z0, z1: smooth_planes(z0, z1, job.shape)
     state = open_state(simulation.directory)
+    arrays = state.files(0), state.files(1), state.static_files()
     with (
         state.locked(),
-        Engine(prepared, state.files(0), state.files(1), state.layout, io, scratch=state.scratch) as engine,
+        Engine(prepared, *arrays, state.layout, io, scratch=state.scratch) as engine,
     ):
-        runner, before = PassRunner(engine, state, prepared.plan), moved()
+        recorder = Recorder(state, [FIELD], job.steps)
+        runner, before = PassRunner(engine, state, prepared.plan, recorder), moved()
         runner.run(make_progress("none", len(prepared.plan.passes), 0, job.steps, 1))
         after = moved()
         counters = asdict(engine.sample())
         counters["seconds_commit"] += runner.seconds_commit
         name = engine.io
-    digest = _digest(job, Planes(state.current_files(), state.layout, io=io).read)
+    digest = _digest(job, Planes(state.current_files_of(FIELD), state.layout, io=io).read)
     return _Done(prepared.plan, runner.seconds, counters, name, after - before, digest)
 
 
@@ -117,7 +120,7 @@ def _swapped(job: Job, column: Column) -> _Done:
     prepared = _simulation(job, column).plan(job.steps)
     layout = make_layout(job.shape, DTYPE)
     array = [Region("array in memory", 0, layout.array_bytes)]
-    with Engine(prepared, array, array, layout, "memory", scratch=_memory_scratch, lock=True) as engine:
+    with Engine(prepared, [array], [array], [], layout, "memory", scratch=_memory_scratch, lock=True) as engine:
         arrays = [Planes(engine.store, layout, first_file=number) for number in (0, 1)]
         arrays[0].fill(lambda z0, z1: smooth_planes(z0, z1, job.shape))
         before, start = moved(), time.perf_counter()
@@ -136,7 +139,7 @@ def _one_layer(job: Job, column: Column) -> _Done:
         memory = ArrayMemory.plain(plan.window.bytes)
     else:
         memory = ArrayMemory.mapped(Path(job.directory) / "arrays", plan.window.bytes)
-    run = OneLayerRun(plan, prepared.kernel.address, prepared.scalars, prepared.machine.threads, memory)
+    run = OneLayerRun(plan, prepared.kernel.calls, prepared.scalars.of_steps(0, 0), prepared.machine.threads, memory)
     run.fill(lambda z0, z1: smooth_planes(z0, z1, job.shape), CHUNK_PLANES)
     before, start = moved(), time.perf_counter()
     for index in range(len(plan.passes)):

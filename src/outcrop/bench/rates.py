@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from outcrop import _core
+from outcrop.language.compile import Calls
 from outcrop.plan.geometry import EVERYTHING
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
@@ -29,14 +30,14 @@ class SweepRate:
     planes_per_call: int
 
 
-def kernel_rate(problem: Problem, kernel: int, scalars: bytes, threads: int, cache_bytes: int, repeats: int) -> float:
+def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, cache_bytes: int, repeats: int) -> float:
     """Cell updates per second of all threads, each with planes of its own inside its second-level cache.
 
     Each thread's best of `repeats` short measurements, added up.
     """
     levels, slab = 2, 4
     # Of both rings, as the measurement takes them.
-    planes = 2 * (slab + problem.skew * (levels + 1) + 2 * problem.radius_z)
+    planes = problem.rings * (slab + problem.skew_z * (levels + 1) + 2 * problem.radius_z)
     ny = max(2 * problem.radius_y + 2, int(SHARE_OF_CACHE * cache_bytes) // (planes * ROW_BYTES))
     small = replace(
         problem,
@@ -47,7 +48,9 @@ def kernel_rate(problem: Problem, kernel: int, scalars: bytes, threads: int, cac
     )
 
     def one_thread(_: int) -> float:
-        meter = _core.UpdateMeter(small, kernel, scalars, 1, _core.UpdateMeter.planes_needed(small, levels, slab))
+        meter = _core.UpdateMeter(
+            small, small.fields, calls, scalars, 1, _core.UpdateMeter.planes_needed(small, levels, slab)
+        )
         every = (Sizes(levels, slab, 0, ny, call_planes) for call_planes in CALL_PLANES)
         return max(meter.measure(sizes, small.whole_plane, EVERYTHING, repeats) for sizes in every)
 
@@ -55,9 +58,11 @@ def kernel_rate(problem: Problem, kernel: int, scalars: bytes, threads: int, cac
         return sum(pool.map(one_thread, range(threads)))
 
 
-def sweep_rate(problem: Problem, kernel: int, scalars: bytes, threads: int, planes: int, repeats: int) -> SweepRate:
+def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, planes: int, repeats: int) -> SweepRate:
     """The best plain sweep, one step after the other, over `planes` planes from one array in memory to another."""
-    meter = _core.UpdateMeter(problem, kernel, scalars, threads, _core.UpdateMeter.planes_needed(problem, 1, planes))
+    meter = _core.UpdateMeter(
+        problem, problem.fields, calls, scalars, threads, _core.UpdateMeter.planes_needed(problem, 1, planes)
+    )
     found = [
         SweepRate(
             meter.measure(sizes, problem.whole_plane, EVERYTHING, repeats), sizes.sweep_rows, sizes.planes_per_call

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from outcrop.language.boundary import FIXED
 from outcrop.language.library import heat7
 from outcrop.plan.blk_tune import BlkTune, blk_tune
 from outcrop.plan.declared import DeclaredMachine
@@ -103,7 +104,7 @@ def bench(directory: Path, small: bool) -> dict[str, Any]:
 
 def table2_problem(one: Published) -> Problem:
     """A problem of Table II."""
-    return as_problem(heat7(), make_layout(one.shape, "float64"), STEPS, "fixed", in_place=False)
+    return as_problem(heat7(), make_layout(one.shape, "float64"), STEPS, FIXED, in_place=False)
 
 
 def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredMachine) -> Iterator[Traffic]:
@@ -138,7 +139,7 @@ def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
     """The fewest passes of a wavefront in `blocks` blocks of y within `memory_bytes`."""
     _, ny, nx = problem.shape
     cells = int(WAVEFRONT_SHARE * memory_bytes) // problem.item_bytes
-    most = min(problem.steps, blocks * cells // (2 * problem.skew * nx * ny))
+    most = min(problem.steps, blocks * cells // (2 * problem.skew_z * nx * ny))
     levels = -(-problem.steps // -(-problem.steps // most))
     rows = 0 if blocks == 1 else -(-(ny - 2 * problem.radius_y) // blocks)
     sizes = Sizes(levels, 1, diamond=0, block_y=rows)

@@ -168,7 +168,8 @@ def _overlapped(problem: Problem, scale: Scale, budget_bytes: int) -> Iterator[t
 def _seconds(prepared: Prepared, state: State, plan: Plan) -> float:
     """Wall-clock seconds of all passes of `plan` from one array of the run to the other and back; never committed."""
     trial = replace(prepared, plan=plan)
-    with Engine(trial, state.files(0), state.files(1), state.layout, scratch=state.scratch) as engine:
+    arrays = state.files(0), state.files(1), state.static_files()
+    with Engine(trial, *arrays, state.layout, scratch=state.scratch) as engine:
         start = time.perf_counter()
         for index in range(len(plan.passes)):
             engine.run_pass(index, index % 2)

@@ -6,8 +6,12 @@ import typer
 from typer.main import get_command
 
 from outcrop.cli import bench, info, plan, plot, resume, run, verify
+from outcrop.cli.sizes import join_sizes
 
 COMMANDS = (run.run, plan.plan, resume.resume, info.info, verify.verify, plot.plot, bench.bench)
+
+SIZED = ("run", "plan")
+"""Commands whose `-n` takes one to three numbers."""
 
 INTERRUPTED = 130
 
@@ -30,8 +34,9 @@ def invoke(arguments: list[str]) -> int:
 
     Raises UsageProblem for arguments that make no sense, and what commands raise.
     """
+    words = join_sizes(arguments) if arguments[:1] and arguments[0] in SIZED else arguments
     try:
-        result = get_command(app).main(arguments or ["--help"], prog_name="outcrop", standalone_mode=False)
+        result = get_command(app).main(words or ["--help"], prog_name="outcrop", standalone_mode=False)
     except typer.Exit as end:
         result = end.exit_code
     except typer.Abort:  # what Typer makes of Ctrl-C in its older versions; later ones end with this code

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outcrop.units import format_bytes
 
+if TYPE_CHECKING:
+    from outcrop.run.arrays import ArrayEntry
+    from outcrop.run.coordinates import Coordinates
+    from outcrop.run.manifest import Manifest
+
 
 def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")]) -> None:
-    """Say what WHERE holds: grid, stencil, parameters, step."""
+    """Say what WHERE holds: grid, stencil, parameters, fields, step."""
+    from outcrop.language.boundary import as_boundary
+    from outcrop.run.axes import NAMES, boundary_text
     from outcrop.run.homes import find_home
     from outcrop.run.manifest import IN_FLIGHT, NEW
+    from outcrop.run.signal_values import decode_signals
 
     home = find_home(where)
     run = home.read()
-    nz, ny, nx = run.shape
     if run.phase == NEW:
         state = "no values yet"
     elif home.is_held():
@@ -29,19 +36,74 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
     else:
         state = f"step {run.step}, finished"
     chosen = ", ".join(f"{name} = {value:g}" for name, value in run.parameters.items())
+    boundary = boundary_text(as_boundary(run.boundary), len(run.shape))
+    size, axes = " x ".join(map(str, reversed(run.own_shape))), ", ".join(reversed(NAMES[len(run.shape)]))
     rows = [
-        ("stencil", f"{run.stencil.get('name', '?')}{f' with {chosen}' if chosen else ''}, boundary {run.boundary}"),
-        ("grid", f"{nx} x {ny} x {nz} cells (x, y, z), {run.dtype}"),
+        ("stencil", f"{run.stencil.get('name', '?')}{f' with {chosen}' if chosen else ''}, boundary {boundary}"),
+        ("grid", f"{size} cells ({axes}), {run.dtype}{_rim(run)}"),
+        ("fields", ", ".join(_described(entry, run) for entry in run.arrays)),
         ("state", f"{state} (generation {run.generation})"),
         (
             "disk",
-            f"{format_bytes(run.arrays * run.layout.array_bytes)}, {run.arrays} array{'s' * (run.arrays - 1)}, "
+            f"{format_bytes(len(run.copies) * run.layout.array_bytes)}, "
+            f"{len(run.copies)} array{'s' * (len(run.copies) > 1)}, "
             f"{run.layout.shards} shard{'s' * (run.layout.shards > 1)} each",
         ),
         ("memory", f"{format_bytes(run.settings.memory_bytes)}, {run.settings.threads} threads"),
     ]
+    if run.own_coordinates:
+        rows.append(("cells", _placed(run.own_coordinates)))
     if run.settings.sizes:
         rows.append(("given", str(run.settings.given)))
+    if run.signals:
+        steps = ", ".join(f"{name} ({len(values)} steps)" for name, values in decode_signals(run.signals).items())
+        rows.append(("signals", steps))
+    rows += _taps(run)
     if len(run.directories) > 1:
         rows.append(("over", ", ".join(run.directories)))
     print("\n".join([str(where), *(f"  {name:<9}{text}" for name, text in rows)]))
+
+
+def _rim(run: Manifest) -> str:
+    """The cells around the user's grid that the arrays have too."""
+    if not any(run.padding):
+        return ""
+    return f", stored with {' x '.join(map(str, reversed(run.padding)))} cells around it"
+
+
+def _taps(run: Manifest) -> list[tuple[str, str]]:
+    """Sources, receivers, snapshots and norms, as far as there are some."""
+    taps, rows = run.taps, []
+    if taps.sources:
+        texts = [f"{one.field} ({_points(one.points)}, {one.steps} steps)" for one in taps.sources]
+        rows.append(("sources", f"in {', '.join(texts)}"))
+    if taps.traces:
+        fields = {one.name: one.field for one in taps.samplings}
+        texts = [f"{name} of {fields[name]} ({_points(points)})" for name, points in taps.traces.items()]
+        rows.append(("traces", f"{', '.join(texts)}, {run.step} steps"))
+    if kept := taps.snapshots:
+        size = " x ".join(map(str, reversed(kept.shape)))
+        what = f"snapshots of {', '.join(kept.fields)}, {size} cells every {kept.every} steps"
+        rows.append(("keeps", f"{what}, {kept.count(run.step)} so far"))
+    if taps.norms:
+        rows.append(("norms", f"{', '.join(taps.norms.fields)}, every {taps.norms.every} steps"))
+    return rows
+
+
+def _points(count: int) -> str:
+    return f"{count} point{'s' * (count != 1)}"
+
+
+def _placed(coordinates: Coordinates) -> str:
+    """How far apart cells are, and where the first one is, along x, y and z."""
+    apart, first = (
+        " x ".join(f"{number:g}" for number in reversed(numbers))
+        for numbers in (coordinates.spacing, coordinates.origin)
+    )
+    return f"{apart} {coordinates.units}".rstrip() + f" apart, the first at {first}"
+
+
+def _described(entry: ArrayEntry, run: Manifest) -> str:
+    notes = ["only read"] if entry.is_static else []
+    notes += [] if entry.name in run.filled else ["no values yet"]
+    return f"{entry.name} ({', '.join(notes)})" if notes else entry.name

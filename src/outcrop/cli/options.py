@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Optional, TypeAlias
 import typer
 
 from outcrop.cli import heap
+from outcrop.cli.initial_options import initial_values
 from outcrop.errors import InputError
 
 if TYPE_CHECKING:
+    from outcrop.language.stencil import Stencil
+    from outcrop.run.axes import Shape
     from outcrop.run.simulation import Simulation
     from outcrop.run.source import Source
 
 # Typer reads these at run time, so they are real objects, and Optional is spelled as Python 3.10 lets Typer see it.
 StencilName: TypeAlias = Annotated[str, typer.Argument(metavar="STENCIL", help="heat7, heat13 or box27")]
 Size: TypeAlias = Annotated[
-    Optional[tuple[int, int, int]],  # noqa: UP045
-    typer.Option("-n", metavar="NX NY NZ", help="cells along x (fastest), y, z; the file's when --init names one"),
+    Optional[str],  # noqa: UP045
+    typer.Option("-n", metavar="NX [NY [NZ]]", help="cells along x (fastest), y, z; the file's when --init names one"),
 ]
 Steps: TypeAlias = Annotated[int, typer.Option("-t", "--steps", metavar="STEPS", help="time steps")]
 Directories: TypeAlias = Annotated[
@@ -54,11 +57,21 @@ Parameters: TypeAlias = Annotated[
     typer.Option("--param", metavar="NAME=VALUE", help="a parameter of the stencil; repeat for several"),
 ]
 Initial: TypeAlias = Annotated[
-    str, typer.Option("--init", help="zeros, gaussian, random:SEED, FILE.npy or FILE.zarr of any real dtype")
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--init",
+        metavar="[NAME=]VALUE",
+        help="zeros, gaussian, random:SEED, a number, or a file (.npy, .npz, .zarr, .nc, .sgy), FILE@resample to fit "
+        "it to the grid; with several fields NAME=VALUE, repeat for each [default: zeros]",
+        show_default=False,
+    ),
 ]
-Boundary: TypeAlias = Annotated[str, typer.Option(help="fixed: the rim keeps its initial values")]
+Boundary: TypeAlias = Annotated[
+    str,
+    typer.Option(help="fixed (the rim keeps its values), mirror or periodic; or by axis: x=periodic,z=fixed:mirror"),
+]
 InPlace: TypeAlias = Annotated[
-    bool, typer.Option("--in-place", help="one array, not two: half the disk, but an interrupted pass loses the run")
+    bool, typer.Option("--in-place", help="one copy, not two: half the disk, but an interrupted pass loses the run")
 ]
 CheckFinite: TypeAlias = Annotated[bool, typer.Option("--check-finite", help="refuse NaN and infinity in --init")]
 Json: TypeAlias = Annotated[
@@ -84,6 +97,9 @@ Diamond: TypeAlias = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option("--diamond", metavar="N", help="half the height of the cache tiles, in levels"),
 ]
+Unstable: TypeAlias = Annotated[
+    bool, typer.Option("--unstable", help="run parameters that let waves grow, which are refused otherwise")
+]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="replace the run, or what else a raw device, holds")]
 
 
@@ -92,7 +108,7 @@ class Request:
     """What `run` and `plan` were asked for, as it was written."""
 
     stencil: str
-    size: tuple[int, int, int] | None
+    size: str | None
     steps: int
     directories: Sequence[Path]
     memory: str
@@ -101,7 +117,7 @@ class Request:
     scheme: str
     io: str
     parameters: Sequence[str]
-    initial: str
+    initial: Sequence[str]
     boundary: str
     in_place: bool
     check_finite: bool
@@ -109,20 +125,25 @@ class Request:
     raw_device: bool
     bind: str
     sizes: dict[str, int]
+    unstable: bool = False
 
 
-def make_simulation(request: Request) -> tuple[Simulation, Source]:
-    """The simulation that was asked for, and its initial values. Nothing is created; InputError for what cannot be."""
+def make_simulation(request: Request) -> tuple[Simulation, dict[str, Source]]:
+    """The simulation that was asked for, and its initial values by field. Nothing is created; InputError for what
+    cannot be."""
+    from outcrop.run.arguments import as_stencil
     from outcrop.run.initial import cache_within
     from outcrop.run.simulation import Simulation
     from outcrop.tiers import discover
     from outcrop.units import parse_bytes
 
     heap.return_freed_memory()
-    source = initial_values(request, cache_within(parse_bytes(request.memory, discover.memory_bytes())))
+    stencil = as_stencil(request.stencil)
+    cache_bytes = cache_within(parse_bytes(request.memory, discover.memory_bytes()))
+    shape, sources = grid_and_values(request, stencil, cache_bytes)
     simulation = Simulation(
-        request.stencil,
-        source.shape,
+        stencil,
+        shape,
         dtype=request.dtype,
         directory=list(request.directories),
         memory=request.memory,
@@ -136,17 +157,16 @@ def make_simulation(request: Request) -> tuple[Simulation, Source]:
         raw_device=request.raw_device,
         bind=request.bind,
         sizes=request.sizes,
+        unstable=request.unstable,
     )
-    return simulation, source
+    return simulation, sources
 
 
-def initial_values(request: Request, cache_bytes: int) -> Source:
-    """Where values come from, and with them the shape of the grid. Raises InputError for wrong steps too."""
-    from outcrop.run.initial import parse_source
-
+def grid_and_values(request: Request, stencil: Stencil, cache_bytes: int) -> tuple[Shape, dict[str, Source]]:
+    """The shape of the grid, and where values come from. Raises InputError for wrong steps too."""
     if request.steps < 1:
         raise InputError(f"-t {request.steps}: the number of steps must be at least 1")
-    return parse_source(request.initial, _shape(request.size), cache_bytes)
+    return initial_values(request.initial, request.size, stencil, cache_bytes)
 
 
 def given_sizes(**sizes: int | None) -> dict[str, int]:
@@ -182,12 +202,3 @@ def check_output(path: Path | None, option: str) -> None:
         raise InputError(f"{option} {path}: directory {folder} does not exist")
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise InputError(f"{option} {path}: no permission to write it")
-
-
-def _shape(size: tuple[int, int, int] | None) -> tuple[int, int, int] | None:
-    if size is None:
-        return None
-    nx, ny, nz = size
-    if min(size) < 1:
-        raise InputError(f"-n {nx} {ny} {nz}: all three sizes must be at least 1")
-    return nz, ny, nx

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -11,6 +12,9 @@ from outcrop.cli.options import check_output
 from outcrop.errors import InputError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from outcrop.run.coordinates import Coordinates
     from outcrop.run.field import FieldView, SourceView
 
 PIXELS_MOST = 2048
@@ -18,21 +22,23 @@ PIXELS_MOST = 2048
 
 
 def plot(
-    where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run, FILE.npy or FILE.zarr")],
+    where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run, or a file of values")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="PNG", help="the picture to write")],
     slice_at: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--slice", metavar="AXIS=K", help="z=K, y=K or x=K [default: the middle of z]"),
+        typer.Option("--slice", metavar="AXIS=K", help="z=K, y=K or x=K of three axes [default: the middle of z]"),
+    ] = None,
+    field: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--field", metavar="NAME", help="a field of the run [default: the first that is updated]"),
     ] = None,
     colors: Annotated[str, typer.Option(help="a colour map of matplotlib")] = "gray",
 ) -> None:
     """Draw one slice of a run's committed state, or of a file that could be its initial values, as a PNG."""
     check_output(output, "-o")
-    values, title, label = _open(where)
-    axis, place = parse_slice(slice_at, values.shape)
-    index: list[int | slice] = [slice(None, None, -(-size // PIXELS_MOST)) for size in values.shape]
-    index["zyx".index(axis)] = place
-    picture = values[tuple(index)]
+    values, title, label, coordinates = _open(where, field)
+    names, index, place = _cut(slice_at, values.shape)
+    picture = values[index]
 
     import matplotlib
 
@@ -42,30 +48,83 @@ def plot(
 
     if colors not in colormaps:
         raise InputError(f"--colors {colors!r} is unknown to matplotlib; gray, viridis and inferno are common ones")
-    figure = Figure(layout="constrained")
-    axes = figure.add_subplot()
-    across, up = [name for name in "xyz" if name != axis]
-    width, height = (values.shape["zyx".index(name)] for name in (across, up))
-    extent = (-0.5, width - 0.5, -0.5, height - 0.5)
-    image = axes.imshow(picture, cmap=colors, origin="lower", extent=extent, interpolation="nearest")
-    axes.set(xlabel=across, ylabel=up, title=f"{title}, {axis} = {place}")
-    figure.colorbar(image, label=label)
+    figure, title = Figure(layout="constrained"), f"{title}{place}"
+    places = [axis for axis, cut in enumerate(index) if isinstance(cut, slice)]
+    axes = [_axis(name, axis, values.shape[axis], coordinates) for name, axis in zip(names, places, strict=True)]
+    draw = _draw_line if len(axes) == 1 else _draw_image
+    draw(figure, picture, axes, colors, title, label)
     figure.savefig(output, dpi=150, format="png")
-    print(f"{output}: {title}, {axis} = {place}")
+    print(f"{output}: {title}")
 
 
-def _open(where: Path) -> tuple[FieldView | SourceView, str, str]:
-    """What `where` holds as something to index, its title, and the name of its values."""
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of the picture: its label, its cells, and where the first one is and how far the next."""
+
+    label: str
+    cells: int
+    origin: float
+    spacing: float
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The outer faces of the first and the last cell."""
+        return self.origin - 0.5 * self.spacing, self.origin + (self.cells - 0.5) * self.spacing
+
+
+def _axis(name: str, axis: int, cells: int, coordinates: Coordinates | None) -> _Axis:
+    """In the run's coordinates, or in cells."""
+    if coordinates is None:
+        return _Axis(name, cells, 0.0, 1.0)
+    label = f"{name} ({coordinates.units})" if coordinates.units else name
+    return _Axis(label, cells, coordinates.origin[axis], coordinates.spacing[axis])
+
+
+def _draw_image(figure: Figure, picture: Any, axes: list[_Axis], colors: str, title: str, label: str) -> None:
+    up, across = axes
+    plane = figure.add_subplot()
+    image = plane.imshow(picture, cmap=colors, origin="lower", extent=(*across.ends, *up.ends), interpolation="nearest")
+    plane.set(xlabel=across.label, ylabel=up.label, title=title)
+    figure.colorbar(image, label=label)
+
+
+def _draw_line(figure: Figure, picture: Any, axes: list[_Axis], colors: str, title: str, label: str) -> None:
+    from matplotlib import colormaps
+
+    line, axis = figure.add_subplot(), axes[0]
+    step = -(-axis.cells // PIXELS_MOST)
+    places = [axis.origin + cell * axis.spacing for cell in range(0, axis.cells, step)]
+    line.plot(places, picture, color=colormaps[colors](0.3))
+    line.set(xlabel=axis.label, ylabel=label, title=title)
+
+
+def _open(where: Path, field: str | None) -> tuple[FieldView | SourceView, str, str, Coordinates | None]:
+    """What `where` holds as something to index, its title, the name of its values, and where its cells are."""
     from outcrop.run.field import SourceView
     from outcrop.run.homes import may_hold_run
     from outcrop.run.initial import parse_source
     from outcrop.run.simulation import open as open_simulation
 
     if where.exists() and not may_hold_run(where):
-        return SourceView(parse_source(str(where.absolute()), None)), where.name, "value"
+        if field is not None:
+            raise InputError(f"--field {field}: {where} is no run, and has no fields; leave it out")
+        return SourceView(parse_source(str(where.absolute()), None)), where.name, "value", None
     simulation = open_simulation(where)
-    name = simulation.stencil.fields[0].name
-    return simulation[name], f"{simulation.stencil.name}, step {simulation.step}", name
+    name = field or simulation.stencil.fields[0].name
+    return simulation[name], f"{simulation.stencil.name}, step {simulation.step}", name, simulation.coordinates
+
+
+def _cut(slice_at: str | None, shape: tuple[int, ...]) -> tuple[str, tuple[int | slice, ...], str]:
+    """The axes of the picture, upwards first, the index that cuts it out, and where that is, in words."""
+    thinned: list[int | slice] = [slice(None, None, -(-size // PIXELS_MOST)) for size in shape]
+    if len(shape) < 3:
+        if slice_at is not None:
+            raise InputError(f"--slice {slice_at}: there is nothing to cut in a grid of fewer than three axes")
+        return "yx"[-len(shape) :], tuple(thinned), ""
+    nz, ny, nx = shape
+    axis, place = parse_slice(slice_at, (nz, ny, nx))
+    thinned["zyx".index(axis)] = place
+    return "zyx".replace(axis, ""), tuple(thinned), f", {axis} = {place}"
 
 
 def parse_slice(text: str | None, shape: tuple[int, int, int]) -> tuple[str, int]:

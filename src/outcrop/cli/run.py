@@ -17,7 +17,7 @@ def run(
     scheme: options.SchemeName = "auto",
     io: options.Io = "auto",
     parameters: options.Parameters = None,
-    initial: options.Initial = "zeros",
+    initial: options.Initial = None,
     boundary: options.Boundary = "fixed",
     in_place: options.InPlace = False,
     check_finite: options.CheckFinite = False,
@@ -32,29 +32,33 @@ def run(
     bz: options.Bz = None,
     slab: options.Slab = None,
     diamond: options.Diamond = None,
+    unstable: options.Unstable = False,
 ) -> None:
     """Run a simulation and leave its result in WHERE, in a directory as a Zarr array."""
     from outcrop.run.initial import scan_finite
     from outcrop.run.progress import stage
 
     options.check_output(json, "--json")
-    simulation, source = options.make_simulation(
+    simulation, sources = options.make_simulation(
         options.Request(
-            stencil, size, steps, directory, memory, dtype, threads, scheme, io, parameters or [], initial, boundary,
-            in_place, check_finite, force, raw_device, bind,
-            sizes=options.given_sizes(bt=bt, bx=bx, by=by, bz=bz, slab=slab, diamond=diamond),
+            stencil, size, steps, directory, memory, dtype, threads, scheme, io, parameters or [], initial or [],
+            boundary, in_place, check_finite, force, raw_device, bind,
+            sizes=options.given_sizes(bt=bt, bx=bx, by=by, bz=bz, slab=slab, diamond=diamond), unstable=unstable,
         )
     )  # fmt: skip
+    simulation.require_fields(sources)
     progress = "none" if quiet else "lines"
+    names = ", ".join(source.name for source in sources.values())
     with stage("compiling the kernel and measuring this machine", progress):
         prepared = simulation.prepare(steps)
     if check_finite:
-        with stage(f"checking {source.name}", progress):
-            scan_finite(source, dtype)
+        with stage(f"checking {names}", progress):
+            for source in sources.values():
+                scan_finite(source, dtype)
     if not quiet:
         print(describe(prepared), flush=True)
-    with stage(f"writing initial values ({source.name})", progress):
-        simulation["u"] = source
+    with stage(f"writing initial values ({names})", progress):
+        simulation.assign(sources)
     report = simulation.run(steps, progress)
     if json is not None:
         report.save(json)

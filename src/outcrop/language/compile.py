@@ -20,9 +20,12 @@ import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeAlias
 
 from outcrop.errors import InputError
-from outcrop.language.generate import ITEM_BYTES, SYMBOL, generate
+from outcrop.language.boundary import FIXED, Boundary
+from outcrop.language.generate import ITEM_BYTES, generate, symbol
+from outcrop.language.operands import copies_of
 from outcrop.language.stencil import Stencil
 
 # No contraction and no reassociation: NumPy, which fuses nothing, must get the same bits.
@@ -32,19 +35,26 @@ VECTOR_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "sse2": 16, "plain": 0}
 """Instruction sets by the width of their vectors; `plain` leaves vectors to the compiler."""
 
 
+Copy: TypeAlias = tuple[int, int]
+Calls: TypeAlias = tuple[tuple[int, tuple[Copy, ...], tuple[Copy, ...]], ...]
+
+
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled update. `address` stays valid as long as the process lives."""
+    """Compiled updates.
+
+    `calls` are, for the stages of an even and then of an odd step, the address of a function, which stays valid as long
+    as the process lives, and (field, copy) of its sources and targets."""
 
     name: str
     dtype: str
     isa: str
     lanes: int
-    address: int
+    calls: Calls
     path: Path
 
 
-def compile_kernel(stencil: Stencil, dtype: str, isa: str = "auto") -> Kernel:
+def compile_kernel(stencil: Stencil, dtype: str, isa: str = "auto", boundary: Boundary = FIXED) -> Kernel:
     """The kernel of `stencil` for `dtype`, compiled or from the cache.
 
     Raises InputError when `isa` does not exist here or there is no C compiler.
@@ -52,13 +62,18 @@ def compile_kernel(stencil: Stencil, dtype: str, isa: str = "auto") -> Kernel:
     chosen = best_isa() if isa == "auto" else isa
     if chosen not in available_isas():
         raise InputError(f"vectors {chosen!r} are not available here; there are {', '.join(available_isas())}")
-    source = generate(stencil, dtype, VECTOR_BYTES[chosen])
+    source = generate(stencil, dtype, VECTOR_BYTES[chosen], boundary)
     path = _shared_object(source)
     library = ctypes.CDLL(str(path))
-    address = ctypes.cast(getattr(library, SYMBOL), ctypes.c_void_p).value
-    assert address is not None
+    found = [
+        ctypes.cast(getattr(library, symbol(stage)), ctypes.c_void_p).value for stage in range(len(stencil.stages))
+    ]
+    addresses = [address for address in found if address is not None] * 2
+    calls = tuple(
+        (address, one.sources, one.targets) for address, one in zip(addresses, copies_of(stencil), strict=True)
+    )
     lanes = max(1, VECTOR_BYTES[chosen] // ITEM_BYTES[dtype])
-    return Kernel(stencil.name, dtype, chosen, lanes, address, path)
+    return Kernel(stencil.name, dtype, chosen, lanes, calls, path)
 
 
 @lru_cache

@@ -1,208 +1,198 @@
-"""From a Program to C: one function with the signature of core/outcrop/kernel/kernel.h.
+"""From a Stencil to C: one function per stage with the signature of core/outcrop/kernel/kernel.h.
 
-Rows are updated as whole aligned vectors. For each row that is read at other cells than the updated one, the
-vectors around the current one stay in registers and move along; neighbours in x are lanes shifted out of two of
-them, never unaligned loads:
+Rows are updated as whole aligned vectors (vectors.py). One row of one plane per inner loop, planes inside rows: the
+rows that neighbouring planes share are then still in the first-level cache. Blocking several rows or planes in
+registers was measured and is slower here: it opens more streams than the prefetchers follow.
 
-    row (dz, dy):   | w[-1] | w[0] | w[1] |          value at dx = -1: last lane of w[-1], all but the last of w[0]
-                            x ──►                    then w[-1] = w[0], w[0] = w[1], w[1] = next load
+What whole vectors get wrong at both ends of a row is put right after the row: cells of a fixed rim get their old values
+back, those that need cells beyond the grid are computed one by one, and padding is zero. All this is taken before
+the row is stored, because a field may be updated where it lies:
 
-One row of one plane per inner loop, planes inside rows: the rows that neighbouring planes share are then still
-in the first-level cache. Blocking several rows or planes in registers was measured and is slower here: it opens
-more streams than the prefetchers follow. Cells of the rim are put back after the row.
+    | edge: computed or kept |        whole vectors, stored        | edge | padding: 0 |
+      ──────────────────────── put in place afterwards ─────────────────────────────
 
-Vectors are those of GCC and clang (`vector_size`, `__builtin_shufflevector`); with `vector_bytes` 0 the same
-loops are written for single cells, in plain C.
+Rows beyond the grid are redirected to those whose values they have (boundary.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outcrop.language.program import Apply, Constant, Load, Program, Scalar
+from outcrop.language.boundary import FIXED, Boundary, Side
+from outcrop.language.operands import operands_of, updates_in_place
+from outcrop.language.stage import Stage
 from outcrop.language.stencil import Stencil
+from outcrop.language.vectors import Lanes
 
 C_TYPES = {"float32": "float", "float64": "double"}
 ITEM_BYTES = {"float32": 4, "float64": 8}
-SYMBOL = "outcrop_update"
 
-_STRUCT = """\
+_HEAD = """\
+#include <math.h>
 struct outcrop_block {
   void *const *const *target;
   const void *const *const *source;
-  long planes, y0, y1, x0, x1, nx, pitch;
+  long planes, y0, y1, x0, x1, nx, ny, pitch;
   const void *scalars;
 };
+/* Where the value beyond the grid is to be found. */
+static inline long mirrored(long i, long n) {
+  while (i < 0 || i >= n) i = i < 0 ? -1 - i : 2 * n - 1 - i;
+  return i;
+}
+static inline long wrapped(long i, long n) {
+  while (i < 0) i += n;
+  while (i >= n) i -= n;
+  return i;
+}
+static inline long within(long i, long low, long high) { return i < low ? low : i > high ? high : i; }
 """
 
 
-def generate(stencil: Stencil, dtype: str, vector_bytes: int) -> str:
-    """C source of the update of `stencil` in `dtype` ("float32" or "float64") with vectors of `vector_bytes`
+def symbol(stage: int) -> str:
+    """The name of the function of a stage."""
+    return f"outcrop_update_{stage}"
+
+
+def generate(stencil: Stencil, dtype: str, vector_bytes: int, boundary: Boundary = FIXED) -> str:
+    """C source of the updates of `stencil` in `dtype` ("float32" or "float64") with vectors of `vector_bytes`
     (0: none)."""
     lanes = max(1, vector_bytes // ITEM_BYTES[dtype])
-    return "\n".join(_Writer(stencil, C_TYPES[dtype], ITEM_BYTES[dtype], lanes).lines()) + "\n"
+    title = " ".join(f"{stencil.name}: {stencil.equation}".split())
+    lines = [f"/* {title.replace('*/', '* /')} */", _HEAD]
+    for number, stage in enumerate(stencil.stages):
+        writer = _StageWriter(stencil, number, Lanes(stage.program, C_TYPES[dtype], ITEM_BYTES[dtype], lanes), boundary)
+        lines += [] if number else writer.lanes.type_definitions()
+        lines += writer.lines()
+    return "\n".join(lines) + "\n"
 
 
-class _Writer:
-    """Writes one kernel; every method yields lines."""
+class _StageWriter:
+    """Writes the functions of one stage; every method yields lines."""
 
-    def __init__(self, stencil: Stencil, c_type: str, item_bytes: int, lanes: int) -> None:
-        self.stencil, self.program = stencil, stencil.program
-        self.type, self.item_bytes, self.lanes = c_type, item_bytes, lanes
-        self.rows = _rows(self.program)
+    def __init__(self, stencil: Stencil, number: int, lanes: Lanes, boundary: Boundary) -> None:
+        self.number, self.lanes, self.boundary = number, lanes, boundary
+        self.stage: Stage = stencil.stages[number]
+        self.operands = operands_of(stencil, number)
+        self.in_place = [updates_in_place(stencil, number, target) for target in self.stage.targets]
+        self.reads_target = any(self.stage.loads(target, 1) for target in self.stage.targets) or any(self.in_place)
+        self.radius_x = stencil.radii[2]
+        self.type = lanes.c_type
 
     def lines(self) -> Iterator[str]:
-        """The whole file."""
-        title = " ".join(f"{self.stencil.name}: {self.stencil.equation}".split())
-        yield f"/* {title.replace('*/', '* /')} */"
-        yield "#include <math.h>"
-        yield _STRUCT
-        yield from self._vector_type()
+        """Both functions, and one for single cells where the boundary needs it."""
+        if self._computes_edges():
+            yield from self._cell_function()
         yield from self._row_function()
         yield from self._block_function()
 
-    def _vector_type(self) -> Iterator[str]:
-        if self.lanes == 1:
-            yield f"typedef {self.type} v;"
-            return
-        integer = {4: "int", 8: "long"}[self.item_bytes]
-        size = self.lanes * self.item_bytes
-        yield f"typedef {self.type} v __attribute__((vector_size({size}), may_alias));"
-        yield f"typedef {integer} m __attribute__((vector_size({size})));"
+    def _computes_edges(self) -> bool:
+        return self.radius_x > 0 and any(side != "fixed" for side in self.boundary.x)
 
-    def _row_function(self) -> Iterator[str]:
-        radius_x = self.stencil.radii[2]
-        rows = "".join(f", const {self.type} *r{i}" for i in range(len(self.rows)))
-        yield (
-            f"static inline void row(const struct outcrop_block *b, {self.type} *restrict q, "
-            f"const {self.type} *restrict p{rows}) {{"
+    def _row_arguments(self) -> str:
+        """Targets q, the rows whose rim they take over p, and the rows r that are read."""
+        alone = "" if self.reads_target else "restrict "
+        targets = "".join(
+            f", {self.type} *{alone}q{j}, const {self.type} *{alone}p{j}" for j in range(len(self.in_place))
         )
+        rows = "".join(f", const {self.type} *{alone}r{i}" for i in range(len(self.lanes.rows)))
+        return f"const struct outcrop_block *b{targets}{rows}"
+
+    def _cell_function(self) -> Iterator[str]:
+        low, high = self.boundary.x
+        rows = "".join(f", const {self.type} *r{i}" for i in range(len(self.lanes.rows)))
+        outputs = "".join(f", {self.type} *e{j}" for j in range(len(self.in_place)))
+        yield f"static void cell_{self.number}(const struct outcrop_block *b, long x{outputs}{rows}) {{"
         yield f"  const {self.type} *s = b->scalars;"
         yield "  (void)s;"
-        yield from self._uniforms()
-        yield from self._first_vectors()
-        yield f"  for (long x = b->x0; x < b->x1; x += {self.lanes}) {{"
-        yield from self._next_vectors()
-        yield from self._operations()
-        yield f"    *(v *)(q + x) = t{len(self.program.operations) - 1};"
-        yield from self._move_along()
+        yield from self.lanes.uniforms()
+        mapping = "wrapped" if "periodic" in (low, high) else "mirrored"
+        yield from self.lanes.cell_operations(lambda dx: f"{mapping}(x + {dx}, b->nx)" if dx else "x")
+        uniform = self.stage.program.uniform
+        for j, place in enumerate(self.stage.program.results):
+            yield f"  *e{j} = {'u' if uniform[place] else 'c'}{place};"
+        yield "}"
+
+    def _row_function(self) -> Iterator[str]:
+        yield f"static inline void row_{self.number}({self._row_arguments()}) {{"
+        yield f"  const {self.type} *s = b->scalars;"
+        yield "  (void)s;"
+        yield from self.lanes.uniforms()
+        yield from self._take_edges()
+        yield from self.lanes.first_vectors()
+        yield f"  for (long x = b->x0; x < b->x1; x += {self.lanes.lanes}) {{"
+        yield from self.lanes.next_vectors()
+        yield from self.lanes.operations()
+        for j, place in enumerate(self.stage.program.results):
+            yield f"    *(v *)(q{j} + x) = t{place};"
+        yield from self.lanes.move_along()
         yield "  }"
-        yield f"  for (long x = b->x0; x < {radius_x} && x < b->x1; x++) q[x] = p[x];"
-        yield f"  long rim = b->nx - {radius_x};"
-        yield "  for (long x = rim > b->x0 ? rim : b->x0; x < b->x1; x++) q[x] = p[x];"
+        yield from self._put_edges()
         yield "}"
         yield ""
 
+    def _edges(self) -> list[tuple[Side, str, str, str]]:
+        """Kind, name, first cell and end of both edges; cells outside x0 .. x1 are somebody else's."""
+        radius = self.radius_x
+        if not radius:
+            return []
+        low_side, high_side = self.boundary.x
+        if high_side == "fixed" and low_side != "fixed":  # where a short row is both, it is rim
+            high_first = f"within(b->nx - {radius}, 0, b->nx)"
+            low_end = f"within({radius}, 0, {high_first})"
+        else:
+            low_end = f"within({radius}, 0, b->nx)"
+            high_first = f"within(b->nx - {radius}, {low_end}, b->nx)"
+        clip = "within({}, b->x0, b->x1)"
+        return [
+            (low_side, "l", clip.format(0), clip.format(low_end)),
+            (high_side, "h", clip.format(high_first), clip.format("b->nx")),
+        ]
+
+    def _take_edges(self) -> Iterator[str]:
+        """What the cells at both ends of the row are to be, unless the rim can be copied afterwards."""
+        for side, name, first, end in self._edges():
+            yield f"  const long {name}0 = {first}, {name}1 = {end};"
+            if side == "fixed" and not any(self.in_place):
+                continue
+            for j in range(len(self.in_place)):
+                yield f"  {self.type} {name}v{j}[{self.radius_x}];"
+            yield f"  for (long x = {name}0; x < {name}1; x++) {{"
+            if side == "fixed":
+                for j in range(len(self.in_place)):
+                    yield f"    {name}v{j}[x - {name}0] = p{j}[x];"
+            else:
+                outputs = "".join(f", &{name}v{j}[x - {name}0]" for j in range(len(self.in_place)))
+                rows = "".join(f", r{i}" for i in range(len(self.lanes.rows)))
+                yield f"    cell_{self.number}(b, x{outputs}{rows});"
+            yield "  }"
+
+    def _put_edges(self) -> Iterator[str]:
+        for side, name, _, _ in self._edges():
+            for j in range(len(self.in_place)):
+                copied = side == "fixed" and not any(self.in_place)
+                value = f"p{j}[x]" if copied else f"{name}v{j}[x - {name}0]"
+                yield f"  for (long x = {name}0; x < {name}1; x++) q{j}[x] = {value};"
+        yield "  for (long x = b->nx > b->x0 ? b->nx : b->x0; x < b->x1; x++) {"
+        for j in range(len(self.in_place)):
+            yield f"    q{j}[x] = 0;"
+        yield "  }"
+
     def _block_function(self) -> Iterator[str]:
-        yield f"void {SYMBOL}(const struct outcrop_block *b) {{"
+        yield f"void {symbol(self.number)}(const struct outcrop_block *b) {{"
         yield "  for (long y = b->y0; y < b->y1; y++)"
         yield "    for (long k = 0; k < b->planes; k++)"
-        arguments = [f"({self.type} *)b->target[0][k] + y * b->pitch", self._row_pointer(0, 0, 0)]
-        arguments += [self._row_pointer(*row) for row in self.rows]
-        yield "      row(b, " + ",\n          ".join(arguments) + ");"
+        arguments = []
+        for j, target in enumerate(self.stage.targets):
+            arguments.append(f"({self.type} *)b->target[{j}][k] + y * b->pitch")
+            arguments.append(self._row_pointer((target, 0), 0, 0))
+        arguments += [self._row_pointer(*row) for row in self.lanes.rows]
+        yield f"      row_{self.number}(b, " + ",\n          ".join(arguments) + ");"
         yield "}"
 
-    def _row_pointer(self, field: int, dz: int, dy: int) -> str:
-        return f"(const {self.type} *)b->source[{field}][k + {dz}] + (y + {dy}) * b->pitch"
-
-    # Values that are the same for every cell.
-
-    def _uniforms(self) -> Iterator[str]:
-        for place, operation in enumerate(self.program.operations):
-            match operation:
-                case Scalar(index):
-                    yield f"  const v t{place} = {self._splat(f's[{index}]')};"
-                case Constant(value):
-                    yield f"  const v t{place} = {self._splat(_literal(value, self.type))};"
-                case _:
-                    pass
-
-    def _splat(self, scalar: str) -> str:
-        return scalar if self.lanes == 1 else "{" + ", ".join([scalar] * self.lanes) + "}"
-
-    # The vectors of each row around the current one: w<row>_<i>, i vectors from the current one.
-
-    def _reach(self, row: tuple[int, int, int]) -> tuple[int, int]:
-        """First and last vector, counted from the current one, that the row's loads touch."""
-        offsets = self.rows[row]
-        return min(min(offsets) // self.lanes, 0), max(-(-max(offsets) // self.lanes), 0)
-
-    def _first_vectors(self) -> Iterator[str]:
-        for number, row in enumerate(self.rows):
-            first, last = self._reach(row)
-            if self.lanes > 1:
-                for i in range(first, last):
-                    yield f"  v w{number}_{_index(i)} = *(const v *)(r{number} + b->x0 + {i * self.lanes});"
-
-    def _next_vectors(self) -> Iterator[str]:
-        for number, row in enumerate(self.rows):
-            _, last = self._reach(row)
-            if self.lanes > 1:
-                yield f"    v w{number}_{_index(last)} = *(const v *)(r{number} + x + {last * self.lanes});"
-
-    def _move_along(self) -> Iterator[str]:
-        for number, row in enumerate(self.rows):
-            first, last = self._reach(row)
-            if self.lanes > 1:
-                for i in range(first, last):
-                    yield f"    w{number}_{_index(i)} = w{number}_{_index(i + 1)};"
-
-    def _operations(self) -> Iterator[str]:
-        numbers = {row: number for number, row in enumerate(self.rows)}
-        for place, operation in enumerate(self.program.operations):
-            match operation:
-                case Load(field, (dz, dy, dx)):
-                    yield f"    const v t{place} = {self._load(numbers[field, dz, dy], dx)};"
-                case Apply(operator, operands):
-                    yield from self._apply(place, operator, [f"t{i}" for i in operands])
-                case _:
-                    pass
-
-    def _load(self, number: int, dx: int) -> str:
-        if self.lanes == 1:
-            return f"r{number}[x + {dx}]"
-        vector, shift = divmod(dx, self.lanes)
-        low = f"w{number}_{_index(vector)}"
-        if shift == 0:
-            return low
-        lanes = ", ".join(str(shift + lane) for lane in range(self.lanes))
-        return f"__builtin_shufflevector({low}, w{number}_{_index(vector + 1)}, {lanes})"
-
-    def _apply(self, place: int, operator: str, operands: list[str]) -> Iterator[str]:
-        infix = {"add": "+", "mul": "*", "div": "/"}
-        comparison = {"min": "<", "max": ">"}
-        a, b = operands[0], operands[-1]
-        if operator in infix:
-            yield f"    const v t{place} = {a} {infix[operator]} {b};"
-        elif operator == "neg":
-            yield f"    const v t{place} = -{a};"
-        elif operator in comparison and self.lanes == 1:
-            yield f"    const v t{place} = {a} {comparison[operator]} {b} ? {a} : {b};"
-        elif operator in comparison:
-            yield f"    const m c{place} = {a} {comparison[operator]} {b};"
-            yield f"    const v t{place} = (v)(((m){a} & c{place}) | ((m){b} & ~c{place}));"
-        else:
-            function = {"sqrt": "sqrt", "abs": "fabs"}[operator] + ("f" if self.type == "float" else "")
-            if self.lanes == 1:
-                yield f"    const v t{place} = {function}({a});"
-            else:
-                yield f"    v t{place};"
-                yield f"    for (int i = 0; i < {self.lanes}; i++) t{place}[i] = {function}({a}[i]);"
-
-
-def _rows(program: Program) -> dict[tuple[int, int, int], list[int]]:
-    """The rows (field, dz, dy) a program reads, each with its offsets in x."""
-    rows: dict[tuple[int, int, int], list[int]] = {}
-    for load in program.loads:
-        dz, dy, dx = load.offset
-        rows.setdefault((load.field, dz, dy), []).append(dx)
-    return rows
-
-
-def _index(vector: int) -> str:
-    return f"m{-vector}" if vector < 0 else str(vector)
-
-
-def _literal(value: float, c_type: str) -> str:
-    """`value` rounded to the type: once to double by Python, once more by the cast."""
-    return f"({c_type}){value.hex()}"
+    def _row_pointer(self, operand: tuple[int, int], dz: int, dy: int) -> str:
+        low, high = self.boundary.y
+        row = f"(y + {dy})" if dy else "y"
+        if dy and (low, high) != ("fixed", "fixed"):
+            row = f"{'wrapped' if low == 'periodic' else 'mirrored'}(y + {dy}, b->ny)"
+        return f"(const {self.type} *)b->source[{self.operands.index(operand)}][k + {dz}] + {row} * b->pitch"

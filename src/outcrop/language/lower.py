@@ -1,43 +1,51 @@
-"""From a SymPy expression to a Program.
+"""From SymPy expressions to a Program.
 
 SymPy keeps sums and products as sets without an order, so one is chosen here, from the content alone: terms
-nearest the centre first, then by offset. Sums are balanced trees, which keeps chains of dependent additions
-short; products multiply scalars first, so that what does not depend on the cell is computed once per call.
+nearest the centre first, then by offset. Terms of a sum with one and the same coefficient are added before they are
+multiplied; sums are balanced trees, which keeps chains of dependent additions short; in products, what does not depend
+on the cell is multiplied first, so that it is computed once per call. Equal operations are computed once. Sums and
+products inside others, which SymPy makes with `evaluate=False` only, are computed as they stand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sympy
 from sympy.core.function import AppliedUndef
 
 from outcrop.errors import InputError
 from outcrop.language.program import Apply, Constant, Load, Operation, Program, Scalar
+from outcrop.language.symbols import PREVIOUS
 
 _LARGEST_POWER = 16
 
 
-def lower(stencil: str, expression: sympy.Expr, fields: Sequence[str], parameters: Sequence[str]) -> Program:
-    """The program of `expression`; InputError names the term that no kernel can compute."""
-    builder = _Builder(stencil, fields, parameters)
-    result = builder.visit(expression)
-    if result != len(builder.operations) - 1:  # a bare load used before: cannot happen for one expression
-        raise AssertionError("the result must be the last operation")
-    return Program(tuple(builder.operations))
+def lower(stencil: str, expressions: Sequence[sympy.Expr], fields: Sequence[str], scalars: Sequence[str]) -> Program:
+    """The program of `expressions`; InputError names the term that no kernel can compute."""
+    builder = _Builder(stencil, fields, scalars)
+    results = tuple(builder.visit(expression) for expression in expressions)
+    return Program(tuple(builder.operations), results)
 
 
 class _Builder:
     """Appends operations; equal ones are appended once."""
 
-    def __init__(self, stencil: str, fields: Sequence[str], parameters: Sequence[str]) -> None:
+    def __init__(self, stencil: str, fields: Sequence[str], scalars: Sequence[str]) -> None:
         self.stencil = stencil
-        self.fields, self.parameters = list(fields), list(parameters)
+        self.fields, self.scalars = list(fields), list(scalars)
         self.operations: list[Operation] = []
         self._places: dict[Operation, int] = {}
+        self._visited: dict[sympy.Expr, int] = {}
 
     def visit(self, node: sympy.Expr) -> int:
         """The position of the operation that computes `node`."""
+        if node not in self._visited:
+            self._visited[node] = self._visit(node)
+        return self._visited[node]
+
+    def _visit(self, node: sympy.Expr) -> int:
         if node.is_Number:
             value = float(node)
             if value != value or value in (float("inf"), float("-inf")):
@@ -46,9 +54,9 @@ class _Builder:
         if isinstance(node, AppliedUndef):
             return self._append(self._load(node))
         if node.is_Symbol:
-            return self._append(Scalar(self.parameters.index(node.name)))
+            return self._append(Scalar(self.scalars.index(node.name)))
         if node.is_Add:
-            return self._tree("add", [self.visit(term) for term in _ordered(node.args)])
+            return self._sum(node)
         if node.is_Mul:
             return self._product(node)
         if node.is_Pow:
@@ -70,12 +78,13 @@ class _Builder:
 
     def _load(self, node: AppliedUndef) -> Load:
         name = node.func.__name__
-        if name not in self.fields:
+        field, age = name.removesuffix(PREVIOUS), int(name.endswith(PREVIOUS))
+        if field not in self.fields:
             raise self._refuse(node, f"is not a field of this stencil; there is {', '.join(self.fields)}")
-        if len(node.args) != 3 or not all(step.is_Integer for step in node.args):
-            raise self._refuse(node, "needs three whole numbers as offset")
-        dz, dy, dx = (int(step) for step in node.args)
-        return Load(self.fields.index(name), (dz, dy, dx))
+        if not all(step.is_Integer for step in node.args):
+            raise self._refuse(node, "needs whole numbers as offset")
+        steps = [int(step) for step in node.args]
+        return Load(self.fields.index(field), _spread(steps), age)
 
     def _tree(self, operator: str, places: list[int]) -> int:
         while len(places) > 1:
@@ -83,17 +92,55 @@ class _Builder:
             places = pairs + places[len(pairs) * 2 :]
         return places[0]
 
+    def _sum(self, node: sympy.Add) -> int:
+        groups: dict[sympy.Expr, list[tuple[bool, sympy.Expr]]] = {}
+        for term in node.args:
+            negative, coefficient, rest = _split(term)
+            groups.setdefault(coefficient, []).append((negative, rest))
+        terms: list[tuple[bool, sympy.Expr, sympy.Expr]] = []
+        for coefficient, rests in groups.items():
+            if len(rests) > 1 and coefficient != 1:
+                sign = all(negative for negative, _ in rests)
+                rests = [(sign, sympy.Add(*(rest if negative == sign else -rest for negative, rest in rests)))]
+            terms += [(negative, coefficient, rest) for negative, rest in rests]
+        terms.sort(key=lambda term: _key(term[1] * term[2]))
+        return self._signed_tree([(self._scaled(coefficient, rest), negative) for negative, coefficient, rest in terms])
+
+    def _signed_tree(self, terms: list[tuple[int, bool]]) -> int:
+        while len(terms) > 1:
+            pairs = [self._pair(a, b) for a, b in zip(terms[::2], terms[1::2], strict=False)]
+            terms = pairs + terms[len(pairs) * 2 :]
+        place, negative = terms[0]
+        return self._append(Apply("neg", (place,))) if negative else place
+
+    def _pair(self, a: tuple[int, bool], b: tuple[int, bool]) -> tuple[int, bool]:
+        if a[1] == b[1]:
+            return self._append(Apply("add", (a[0], b[0]))), a[1]
+        plus, minus = (b, a) if a[1] else (a, b)
+        return self._append(Apply("sub", (plus[0], minus[0]))), False
+
     def _product(self, node: sympy.Mul) -> int:
-        numerator, denominator = node.as_numer_denom() if _has_division(node) else (node, sympy.S.One)
-        if denominator != 1:
-            return self._append(Apply("div", (self.visit(numerator), self.visit(denominator))))
-        factors = _ordered(node.args)
-        negative = factors[0] == -1
-        places = [self.visit(factor) for factor in (factors[1:] if negative else factors)]
-        result = places[0]
-        for place in places[1:]:
-            result = self._append(Apply("mul", (result, place)))
-        return self._append(Apply("neg", (result,))) if negative else result
+        negative, coefficient, rest = _split(node)
+        place = self._scaled(coefficient, rest)
+        return self._append(Apply("neg", (place,))) if negative else place
+
+    def _scaled(self, coefficient: sympy.Expr, rest: sympy.Expr) -> int:
+        """Uniform factors first, then those of the cell, then division by those of the cell."""
+        uniform = [factor for factor in sympy.Mul.make_args(coefficient) if factor != 1]
+        factors = [factor for factor in sympy.Mul.make_args(rest) if factor != 1]
+        below = [factor for factor in factors if _is_divisor(factor)]
+        above = [factor for factor in factors if not _is_divisor(factor)]
+        groups = [self._multiply(_ordered(group)) for group in (uniform, above) if group]
+        result = self._tree("mul", groups) if groups else self._append(Constant(1.0))
+        if below:
+            result = self._append(Apply("div", (result, self._multiply(_ordered([1 / one for one in below])))))
+        return result
+
+    def _multiply(self, factors: Sequence[sympy.Expr]) -> int:
+        result = self.visit(factors[0])
+        for factor in factors[1:]:
+            result = self._append(Apply("mul", (result, self.visit(factor))))
+        return result
 
     def _power(self, node: sympy.Pow) -> int:
         base, exponent = node.args
@@ -116,8 +163,29 @@ class _Builder:
         return InputError(f"stencil {self.stencil!r}: {node} {why}")
 
 
-def _has_division(node: sympy.Mul) -> bool:
-    return any(factor.is_Pow and factor.args[1].could_extract_minus_sign() for factor in node.args)
+def _spread(steps: Sequence[int]) -> tuple[int, int, int]:
+    """An offset along z, y and x; grids of two axes have z and x, those of one x alone."""
+    dz, dy, dx = {1: (0, 0, steps[0]), 2: (steps[0], 0, steps[-1])}.get(len(steps), tuple(steps))
+    return dz, dy, dx
+
+
+def _split(term: sympy.Expr) -> tuple[bool, sympy.Expr, sympy.Expr]:
+    """Whether a term is to be subtracted, the product of its factors that do not depend on the cell, and the rest."""
+    number, rest = term.as_coeff_Mul()
+    negative = bool(number.is_negative)
+    positive = term
+    if negative:
+        positive = rest if number == -1 else sympy.Mul(-number, *sympy.Mul.make_args(rest), evaluate=False)
+    if not positive.has(AppliedUndef):
+        return negative, sympy.S.One, positive
+    factors = sympy.Mul.make_args(positive)
+    uniform = [factor for factor in factors if not factor.has(AppliedUndef)]
+    own = [factor for factor in factors if factor.has(AppliedUndef)]
+    return negative, sympy.Mul(*uniform), sympy.Mul(*own, evaluate=False)
+
+
+def _is_divisor(factor: sympy.Expr) -> bool:
+    return bool(factor.is_Pow and factor.args[1].could_extract_minus_sign())
 
 
 def _ordered(terms: Sequence[sympy.Expr]) -> list[sympy.Expr]:
@@ -128,7 +196,17 @@ def _key(term: sympy.Expr) -> tuple[object, ...]:
     """Numbers, then scalars, then terms by how far from the centre and where they read, then by text."""
     loads = sorted(_offset_key(load) for load in term.atoms(AppliedUndef))
     kind = 0 if term.is_Number else 1 if not loads else 2
-    return kind, len(loads), loads, str(term)
+    return kind, len(loads), loads, _Text(term)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """Orders terms by how they are written, which is worked out only when nothing else tells them apart."""
+
+    term: sympy.Expr
+
+    def __lt__(self, other: _Text) -> bool:
+        return str(self.term) < str(other.term)
 
 
 def _offset_key(load: AppliedUndef) -> tuple[object, ...]:

@@ -41,7 +41,7 @@ def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
             drawn.add(along_z)
 
             def planes(level: int, slab: Update = action) -> tuple[int, int]:
-                back, region = problem.skew * (level - 1), slab.region
+                back, region = problem.skew_z * (level - 1), slab.region
                 low = max(problem.first_plane, slab.zeta0 - back, region.z_low.at(level))
                 return low, min(problem.end_plane, slab.zeta1 - back, region.z_high.at(level))
 
@@ -51,7 +51,7 @@ def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
 
 def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ...]:
     """The tiles of a slab in (y, level); see core/outcrop/exec/tiles.hpp, which cuts them."""
-    first, end = problem.radius_y, problem.shape[1] - problem.radius_y
+    first, end = problem.first_row, problem.end_row
     patches: list[Patch] = []
     if sizes.diamond == 0:
         for level in range(1, levels + 1):
@@ -62,14 +62,14 @@ def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ..
 
                 patches += _outline(range(level, level + 1), block, wave=level)
         return tuple(patches)
-    half = problem.skew * sizes.diamond
+    half = problem.skew_y * sizes.diamond
     for wave in range((levels - 1) // sizes.diamond + 2):
         middle = wave * sizes.diamond
         span = range(max(1, middle - sizes.diamond + 1), min(levels, middle + sizes.diamond - 1) + 1)
         for y in range(half * (wave % 2), end + half, 2 * half):
 
             def rows_at(level: int, y: int = y, middle: int = middle) -> tuple[int, int]:
-                reach = half - problem.skew * abs(level - middle)
+                reach = half - problem.skew_y * abs(level - middle)
                 return max(first, y - reach), min(end, y + reach)
 
             patches += _outline(span, rows_at, wave)

@@ -45,7 +45,7 @@ class GivenSizes:
 
     def levels(self, problem: Problem, tried: Iterable[int]) -> Iterable[int]:
         """The same for steps of a pass, which are never more than those of the run."""
-        return tried if self.bt is None else (max(1, min(self.bt, problem.steps)),)
+        return tried if self.bt is None else (max(1, min(self.bt, problem.steps)) * problem.stages,)
 
     def __bool__(self) -> bool:
         return bool(self.to_dict())
@@ -96,9 +96,15 @@ def _check(problem: Problem, given: GivenSizes) -> None:
     _check_block("bx", given.bx, nx, radius_x, problem.vector_cells, "cells, a whole vector")
     _check_block("by", given.by, ny, radius_y, problem.row_group, "rows, which direct I/O needs")
     _check_block("bz", given.bz, nz, radius_z, 1, "")
+    for name, size, extent, is_periodic in (
+        ("by", given.by, ny, problem.periodic[1]),
+        ("bx", given.bx, nx, problem.periodic[2]),
+    ):
+        if is_periodic and size not in (None, extent):
+            raise InputError(f"{name} {size}: {name[1]} is periodic and cannot be cut into blocks; leave {name} out")
     if given.slab is not None and given.slab > nz:
         raise InputError(f"slab {given.slab} is more than the {nz} planes of the grid; give at most {nz}")
-    widest = max(1, ny // problem.skew)
+    widest = max(1, ny // problem.skew_y)
     if given.diamond is not None and given.diamond > widest:
         raise InputError(f"diamond {given.diamond} is wider than the {ny} rows of the grid; give at most {widest}")
 

@@ -9,7 +9,7 @@ from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.plan import Pass, Prediction, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.timeline import timeline
-from outcrop.plan.volume import transfer_bytes
+from outcrop.plan.volume import arrays_moved, transfer_bytes
 from outcrop.plan.window import Window
 
 THIN_SLAB_COST = 0.15
@@ -28,7 +28,7 @@ def edge_factor(problem: Problem, sizes: Sizes) -> float:
 
     A tile of 2 D levels touches 2 r D planes beyond its slab, and the edges of a block cut about as many rows of tiles.
     """
-    tile = 2 * problem.skew * min(sizes.diamond, sizes.levels)
+    tile = 2 * problem.skew_z * min(sizes.diamond, sizes.levels)
     rows = sizes.block_y or problem.shape[1]
     cut = NARROW_BLOCK_COST * tile / rows if rows < problem.shape[1] else 0.0
     return (1 + THIN_SLAB_COST * tile / max(1, sizes.slab)) * (1 + cut)
@@ -82,5 +82,7 @@ def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
     beginnings and ends of updates."""
     moves = [action for action in one.actions if isinstance(action, Read | Write)]
     checksums = sum(transfer_bytes(problem, move) for move in moves) / machine.checksum_bytes_per_second
-    requests = sum(move.z1 - move.z0 for move in moves) * REQUEST_SECONDS / machine.threads
+    requests = (
+        sum((move.z1 - move.z0) * arrays_moved(problem, move) for move in moves) * REQUEST_SECONDS / machine.threads
+    )
     return checksums + requests + SLAB_SECONDS * sum(isinstance(action, Update) for action in one.actions)

@@ -14,9 +14,10 @@ from outcrop.plan.window import Window
 class Sizes:
     """The numbers a scheme is free to choose.
 
-    `levels` steps per pass (L, `bt`), `slab` planes of zeta updated together (b), `diamond` half height D of
-    the cache tiles in levels (0: plain sweeps), `sweep_rows` rows per block of a plain sweep, `planes_per_call`
-    planes a kernel call updates; `block_x`, `block_y`, `block_z` cells of a block along each axis (0: not cut).
+    `levels` of a pass (L: its steps, `bt`, times the stages of a step), `slab` planes of zeta updated together (b),
+    `diamond` half height D of the cache tiles in levels (0: plain sweeps), `sweep_rows` rows per block of a plain
+    sweep, `planes_per_call` planes a kernel call updates; `block_x`, `block_y`, `block_z` cells of a block along each
+    axis (0: not cut); `keeps_statics`: fields that are only read stay in memory, all of them.
     """
 
     levels: int
@@ -27,6 +28,7 @@ class Sizes:
     block_x: int = 0
     block_y: int = 0
     block_z: int = 0
+    keeps_statics: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Plan:
     def scratch_bytes(self) -> int:
         """Bytes of the arrays that passes keep for themselves."""
         problem, uses_other = self.problem, any(one.uses_other for one in self.passes)
-        faces = 2 * self.faces_rows * problem.pitch_bytes * problem.planes
+        faces = (problem.rings - problem.statics) * self.faces_rows * problem.pitch_bytes * problem.planes
         return faces + (problem.grid_bytes if uses_other else 0)
 
     @property
@@ -97,6 +99,7 @@ class Plan:
         return {
             "scheme": self.scheme,
             **asdict(self.sizes),
+            "steps_per_pass": self.sizes.levels // self.problem.stages,
             "passes": len(self.passes),
             "slabs_per_pass": sum(type(action).__name__ == "Update" for action in self.passes[0].actions),
             "blocks_per_pass": self.blocks_per_pass,

@@ -10,7 +10,7 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import ALIASES, SCHEMES
 from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.tuner import Choice, tune
-from outcrop.plan.window import Window
+from outcrop.plan.window import whole_window
 from outcrop.units import format_bytes
 
 
@@ -48,11 +48,11 @@ def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list
     Raises InputError for a name that is unknown, or a scheme that cannot do the problem or has not these sizes.
     """
     if scheme == "auto":
-        every = [one for one in SCHEMES.values() if one.checks_all and (one.in_place or not problem.in_place)]
+        every = [one for one in SCHEMES.values() if one.checks_all and one.refusal(problem) is None]
         return with_given(every, problem, given)
     chosen = find_scheme(scheme)
-    if problem.in_place and not chosen.in_place:
-        raise InputError(f"scheme {chosen.name} cannot run in place: blocks read what others have overwritten")
+    if (refusal := chosen.refusal(problem)) is not None:
+        raise InputError(f"scheme {chosen.name} cannot {refusal}")
     return with_given([chosen], problem, given)
 
 
@@ -80,8 +80,8 @@ def smallest_budget_bytes(problem: Problem, scheme: str = "auto", given: GivenSi
 
 
 def largest_useful_bytes(problem: Problem) -> int:
-    """Bytes of the largest window any plan uses: the whole grid twice."""
-    return Window((problem.planes, problem.planes), problem.record_bytes).bytes
+    """Bytes of the largest window any plan uses: the whole grid, every copy of every field."""
+    return whole_window(problem).bytes
 
 
 def _rounded_up_kib(count: int) -> int:

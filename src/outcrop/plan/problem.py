@@ -1,10 +1,15 @@
-"""What is to be computed, in the numbers that planning needs."""
+"""What is to be computed, in the numbers that planning needs.
+
+Planes are counted by their positions in the order in which the window meets them (core/outcrop/exec/grid.hpp): on a
+periodic axis they are taken from both ends in turn, so that neighbours across the ends are near each other, too.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
 
+from outcrop.plan.fields import PLAIN_FIELDS, PLAIN_UPDATES, FieldPlan, StagePlan
 from outcrop.plan.geometry import Cut
 
 VECTOR_BYTES = 64
@@ -12,14 +17,17 @@ VECTOR_BYTES = 64
 DIRECT_BYTES = 4096
 """Offsets and lengths that direct I/O needs are multiples of this at most."""
 
+_OWN_AXES = {1: (2,), 2: (0, 2), 3: (0, 1, 2)}
+
 
 @dataclass(frozen=True)
 class Problem:
-    """One field on a grid, to be advanced `steps` steps.
+    """Fields on a grid, to be advanced `steps` steps; a level is one stage of a step.
 
     `shape` is (nz, ny, nx) in cells and `radii` the stencil's reach along the same axes. Rows are `pitch_bytes`
     apart, a plane is `plane_bytes`, and a plane with its checksum and padding, as it lies on disk and in
-    memory, `record_bytes`.
+    memory, `record_bytes`. `sides` are what lies below and above the grid along z, y and x: "fixed", "mirror" or
+    "periodic". `ndim` axes are the user's own: y has one cell on grids of two, z and y have on grids of one.
     """
 
     stencil: str
@@ -30,23 +38,61 @@ class Problem:
     pitch_bytes: int
     plane_bytes: int
     record_bytes: int
-    boundary: str = "fixed"
+    sides: tuple[tuple[str, str], ...] = (("fixed", "fixed"),) * 3
     in_place: bool = False
+    fields: tuple[FieldPlan, ...] = PLAIN_FIELDS
+    updates: tuple[StagePlan, ...] = PLAIN_UPDATES
+    ndim: int = 3
+
+    @property
+    def stages(self) -> int:
+        """Levels of a step."""
+        return len(self.updates)
+
+    @property
+    def levels(self) -> int:
+        """Levels of all steps."""
+        return self.steps * self.stages
 
     @property
     def radius_z(self) -> int:
-        """Thickness in planes of the fixed rim at both ends of the streaming axis."""
+        """Planes that the stencil reaches along the streaming axis."""
         return self.radii[0]
 
     @property
-    def skew(self) -> int:
-        """Planes and rows by which a dependency may move per level; at least 1, so that tiles have a slope."""
-        return max(1, *self.radii)
+    def radius_y(self) -> int:
+        """Rows that it reaches."""
+        return self.radii[1]
 
     @property
-    def radius_y(self) -> int:
-        """Thickness in rows of the fixed rim of a plane."""
-        return self.radii[1]
+    def periodic(self) -> tuple[bool, bool, bool]:
+        """Whether z, y and x are."""
+        z, y, x = (sides[0] == "periodic" for sides in self.sides)
+        return z, y, x
+
+    @property
+    def skew_z(self) -> int:
+        """Positions along z by which a dependency may move per level; at least 1, so that slabs have a slope."""
+        return max(1, self.radius_z * (2 if self.periodic[0] else 1))
+
+    @property
+    def skew_y(self) -> int:
+        """Rows, in the order in which tiles take them, by which a dependency may move per level; at least 1."""
+        return max(1, self.radius_y * (2 if self.periodic[1] else 1))
+
+    @property
+    def rim_z(self) -> tuple[int, int]:
+        """Planes at both ends that keep their values."""
+        return self._rim(0)
+
+    @property
+    def rim_y(self) -> tuple[int, int]:
+        """Rows at both ends that do."""
+        return self._rim(1)
+
+    def _rim(self, axis: int) -> tuple[int, int]:
+        low, high = (self.radii[axis] if side == "fixed" else 0 for side in self.sides[axis])
+        return low, high
 
     @property
     def planes(self) -> int:
@@ -61,12 +107,75 @@ class Problem:
     @property
     def first_plane(self) -> int:
         """First plane that is updated."""
-        return min(self.radius_z, self.planes)
+        return min(self.rim_z[0], self.planes)
 
     @property
     def end_plane(self) -> int:
         """One past the last plane that is updated; not below `first_plane`."""
-        return max(self.first_plane, self.planes - self.radius_z)
+        return max(self.first_plane, self.planes - self.rim_z[1])
+
+    @property
+    def first_row(self) -> int:
+        """First row that is updated."""
+        return min(self.rim_y[0], self.shape[1])
+
+    @property
+    def end_row(self) -> int:
+        """One past the last row that is updated; not below `first_row`."""
+        return max(self.first_row, self.shape[1] - self.rim_y[1])
+
+    @property
+    def has_updates(self) -> bool:
+        """Whether there is anything but rim."""
+        return self.first_plane < self.end_plane and self.first_row < self.end_row
+
+    @property
+    def statics(self) -> int:
+        """Fields that nothing updates; each is an array."""
+        return sum(one.is_static for one in self.fields)
+
+    @property
+    def doubles(self) -> int:
+        """Fields with two copies in memory."""
+        return sum(one.is_double for one in self.fields)
+
+    @property
+    def state_arrays(self) -> int:
+        """Arrays that a pass reads and writes."""
+        return sum(0 if one.is_static else 2 if one.has_previous else 1 for one in self.fields)
+
+    @property
+    def rings(self) -> int:
+        """Rings of the window: one for each copy of a field."""
+        return len(self.fields) + self.doubles
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is one stage, and whatever is updated has two copies of which only the newest counts."""
+        updated = [one for one in self.fields if not one.is_static]
+        return self.stages == 1 and all(one.is_double and not one.has_previous for one in updated)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether one field is updated, plainly."""
+        return self.is_plain and self.state_arrays == 1
+
+    @property
+    def boundary(self) -> str:
+        """The sides of the user's own axes in words."""
+        own = [self.sides[place] for place in _OWN_AXES[self.ndim]]
+        words = {side for sides in own for side in sides}
+        if len(words) == 1:
+            return words.pop()
+        return ", ".join(
+            f"{axis} {low}" if low == high else f"{axis} {low} and {high}"
+            for axis, (low, high) in zip("zyx"[-self.ndim :], own, strict=True)
+        )
+
+    @property
+    def own_shape(self) -> tuple[int, ...]:
+        """Cells along the user's own axes: (nz, ny, nx), (ny, nx) or (nx,)."""
+        return tuple(self.shape[place] for place in _OWN_AXES[self.ndim])
 
     @property
     def cells(self) -> int:

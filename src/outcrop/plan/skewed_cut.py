@@ -31,7 +31,8 @@ class SkewedCut:
     """Blocks of one axis with `extent` cells, for passes of `levels` levels.
 
     `starts` are eta[0], eta[1], ...; the first and the last block end with the grid. All ranges of a block are
-    half open and begin and end at multiples of `group` cells, or with the grid.
+    half open and begin and end at multiples of `group` cells, or with the grid. `joint`: rings do not hold levels of
+    one parity each, so that the fringes of both are taken for each.
     """
 
     extent: int
@@ -39,6 +40,7 @@ class SkewedCut:
     levels: int
     starts: tuple[int, ...]
     group: int = 1
+    joint: bool = False
 
     @property
     def count(self) -> int:
@@ -90,9 +92,9 @@ class SkewedBlock:
         if self.is_first:
             return 0, 0
         cut = self.cut
-        highest = cut.levels - 1 - (cut.levels - 1 - parity) % 2
+        highest = cut.levels - 1 - (0 if cut.joint else (cut.levels - 1 - parity) % 2)
         low = cut.starts[self.number] - cut.reach * (highest + 1)
-        high = cut.starts[self.number] + cut.reach * (1 - parity)
+        high = cut.starts[self.number] + cut.reach * (1 if cut.joint else 1 - parity)
         return self._clamp(round_down(low, cut.group)), self._clamp(round_up(high, cut.group))
 
     def next_fringe(self, parity: int) -> Range:
@@ -133,11 +135,20 @@ class SkewedBlock:
         return max(0, min(self.cut.extent, place))
 
 
-def cut_axis(extent: int, first: int, reach: int, levels: int, size: int, group: int = 1, lead: int = 0) -> SkewedCut:
+def cut_axis(
+    extent: int,
+    first: int,
+    reach: int,
+    levels: int,
+    size: int,
+    group: int = 1,
+    lead: int = 0,
+    joint: bool = False,
+) -> SkewedCut:
     """Blocks of `size` cells each at level 1 (0: one block), the first one from cell `first` on.
 
     The first block has `lead` cells more. It has no fringe below, so with up to reach (levels - 1) of them its frame
     is no larger than those of the others.
     """
     further = range(first + size + lead, extent - first, size) if size else ()
-    return SkewedCut(extent, reach, levels, (first, *further), group)
+    return SkewedCut(extent, reach, levels, (first, *further), group, joint)

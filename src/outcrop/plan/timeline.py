@@ -44,7 +44,7 @@ def timeline(problem: Problem, one: Pass, machine: Machine, cells_per_second: fl
             case Copy():
                 yield from transfers.wait_for(action.z1 + shift)
             case Update():
-                yield from transfers.wait_for(min(problem.planes, action.zeta1 + problem.radius_z) + shift)
+                yield from transfers.wait_for(min(problem.planes, action.zeta1 + problem.skew_z) + shift)
                 start = transfers.now
                 yield from transfers.go_on(cell_updates(problem, action) / cells_per_second)
                 yield Span("update", start, transfers.now)

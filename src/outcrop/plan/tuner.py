@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from outcrop.plan.actions import Read
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.model import REQUEST_SECONDS, SLAB_SECONDS, edge_factor, predict
 from outcrop.plan.plan import Pass, Plan, Prediction, Sizes
@@ -127,9 +128,9 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
         for diamond in DIAMONDS
         if diamond == DIAMONDS[0]
         or (
-            4 * (problem.skew * diamond) ** 2 * problem.pitch_bytes <= share
+            2 * problem.rings * problem.skew_z * problem.skew_y * diamond**2 * problem.pitch_bytes <= share
             and diamond <= sizes.levels
-            and 2 * problem.skew * diamond * machine.threads <= 2 * problem.shape[1]
+            and 2 * problem.skew_y * diamond * machine.threads <= 2 * problem.shape[1]
         )
     ]
     for diamond in reversed(fitting[-4:]):
@@ -138,19 +139,26 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
 
 def build(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Plan:
     """The plan for given sizes: passes of `sizes.levels`, the last one shorter where the steps do not divide."""
-    window = scheme.window(problem, min(sizes.levels, max(1, problem.steps)), sizes)
+    window = scheme.window(problem, min(sizes.levels, max(1, problem.levels)), sizes)
     passes: list[Pass] = []
-    made: dict[int, Pass] = {}
-    left = problem.steps
+    made: dict[tuple[int, bool], Pass] = {}
+    left = problem.levels
     while left > 0:
-        levels = min(sizes.levels, left)
-        if levels not in made:
+        levels, has_statics = min(sizes.levels, left), bool(passes) and sizes.keeps_statics
+        if (levels, has_statics) not in made:
             slab = _slab_within(problem, scheme, levels, sizes, window)
-            made[levels] = scheme.make_pass(problem, levels, replace(sizes, levels=levels, slab=slab))
-        passes.append(made[levels])
+            one = scheme.make_pass(problem, levels, replace(sizes, levels=levels, slab=slab))
+            made[levels, has_statics] = without_statics(one) if has_statics else one
+        passes.append(made[levels, has_statics])
         left -= levels
     predicted = predict(problem, tuple(passes), sizes, window, machine, rate)
     return Plan(problem, scheme.name, sizes, tuple(passes), window, predicted)
+
+
+def without_statics(one: Pass) -> Pass:
+    """A pass for which fields that are only read are in memory already."""
+    kept = (action for action in one.actions if not (isinstance(action, Read) and action.array == "statics"))
+    return replace(one, actions=tuple(kept))
 
 
 def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, window: Window) -> int:
@@ -159,7 +167,7 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
     slab = sizes.slab
     while slab > 1:
         needed = scheme.window(problem, levels, replace(sizes, slab=slab))
-        if all(have >= need for have, need in zip(window.ring_planes, needed.ring_planes, strict=True)):
+        if window.holds(needed):
             break
         slab -= 1
     return slab
@@ -186,7 +194,7 @@ def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Mach
     exposed = volume.exposed_bytes / device.mixed_bytes_per_second + device.seconds_flush
     exposed += (volume.bytes_read + volume.bytes_written) / machine.checksum_bytes_per_second
     exposed += volume.requests * REQUEST_SECONDS / machine.threads
-    return (max(updates, transfers) + exposed + SLAB_SECONDS * volume.slabs) * problem.steps / sizes.levels
+    return (max(updates, transfers) + exposed + SLAB_SECONDS * volume.slabs) * problem.levels / sizes.levels
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:

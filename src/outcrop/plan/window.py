@@ -1,7 +1,8 @@
-"""The memory of a plan: two rings of slots, one for even and one for odd levels (core/outcrop/exec/window.hpp)."""
+"""The memory of a plan: rings of slots for the copies of all fields (core/outcrop/exec/window.hpp)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from outcrop.plan.geometry import Cut, round_up
@@ -12,16 +13,55 @@ GUARD_BYTES = 4096
 
 
 @dataclass(frozen=True)
+class Ring:
+    """`planes` slots of `slot_bytes`; `is_resident`: one for every plane of the grid, whole and for good."""
+
+    planes: int
+    slot_bytes: int
+    is_resident: bool = False
+
+
+@dataclass(frozen=True)
 class Window:
-    """`ring_planes` slots of the even and the odd ring, of `slot_bytes` each."""
+    """`ring_planes` slots of `slot_bytes` in the rings of first and of second copies; `resident` first copies, those of
+    fields that are only read, have rings of their own size."""
 
     ring_planes: tuple[int, int]
     slot_bytes: int
+    copies: tuple[int, int] = (1, 1)
+    resident: tuple[Ring, ...] = ()
 
     @property
     def bytes(self) -> int:
         """All of it; the core allocates exactly this."""
-        return sum(self.ring_planes) * self.slot_bytes + 3 * GUARD_BYTES
+        slots = sum(planes * copies for planes, copies in zip(self.ring_planes, self.copies, strict=True))
+        others = sum(ring.planes * ring.slot_bytes for ring in self.resident)
+        return slots * self.slot_bytes + others + (1 + sum(self.copies) + len(self.resident)) * GUARD_BYTES
+
+    def rings(self, problem: Problem) -> Iterator[Ring]:
+        """First copies of all fields, then second ones."""
+        resident = list(self.resident)
+        for one in problem.fields:
+            yield resident.pop() if one.is_static and resident else Ring(self.ring_planes[0], self.slot_bytes)
+        for _ in range(problem.doubles):
+            yield Ring(self.ring_planes[1], self.slot_bytes)
+
+    def holds(self, other: Window) -> bool:
+        """Whether a pass that needs `other` can do with this one."""
+        return self.slot_bytes >= other.slot_bytes and all(
+            have >= need for have, need in zip(self.ring_planes, other.ring_planes, strict=True)
+        )
+
+
+def make_window(problem: Problem, ring_planes: tuple[int, int], slot: int, keeps_statics: bool = False) -> Window:
+    """Rings of `ring_planes` slots for first and second copies; `keeps_statics`: fields that are only read stay."""
+    kept = (Ring(problem.planes, problem.record_bytes, True),) * (problem.statics if keeps_statics else 0)
+    return Window(ring_planes, slot, (len(problem.fields) - len(kept), problem.doubles), kept)
+
+
+def whole_window(problem: Problem) -> Window:
+    """All planes of all copies of all fields: the largest one that is of any use."""
+    return make_window(problem, (problem.planes, problem.planes), problem.record_bytes, keeps_statics=True)
 
 
 def slot_bytes(problem: Problem, frame: Cut) -> int:
@@ -29,6 +69,6 @@ def slot_bytes(problem: Problem, frame: Cut) -> int:
     return round_up(frame.cells * problem.item_bytes + problem.tail_bytes, 4096)
 
 
-def slots_within(slot: int, budget_bytes: int) -> int:
+def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
     """How many slots of `slot` bytes in all the rings may have under a budget."""
-    return max(0, budget_bytes - 3 * GUARD_BYTES) // slot
+    return max(0, budget_bytes - (1 + problem.rings) * GUARD_BYTES) // slot

@@ -13,18 +13,19 @@ from numpy.typing import DTypeLike
 
 from outcrop import _core
 from outcrop.errors import InputError
+from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.language.library import find_stencil
 from outcrop.language.stencil import Stencil
 from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.planner import find_scheme
 from outcrop.plan.problem import Problem
+from outcrop.run.axes import Shape, axes_text, boundary_on_grid
+from outcrop.run.dependencies import field_plans, stage_plans
 from outcrop.run.layout import PlaneLayout
 from outcrop.run.manifest import Settings
 from outcrop.tiers import discover
 from outcrop.tiers.topology import BINDS, lay_out
 from outcrop.units import parse_bytes
-
-BOUNDARIES = ("fixed",)
 
 FOR_TESTS = "memory"
 """A storage backend that has no files: nothing a run could live on."""
@@ -50,13 +51,12 @@ def as_whole_number(value: object, name: str) -> int:
     return count
 
 
-def as_shape(shape: object) -> tuple[int, int, int]:
-    """Three whole numbers (nz, ny, nx)."""
+def as_shape(shape: object, stencil: Stencil) -> Shape:
+    """As many whole numbers as the stencil has axes: (nz, ny, nx), (ny, nx) or (nx,)."""
     sizes = list(shape) if isinstance(shape, Iterable) else [shape]
-    if len(sizes) != 3:
-        raise InputError(f"shape {shape!r} must have three sizes (nz, ny, nx)")
-    nz, ny, nx = (as_whole_number(size, f"shape {tuple(sizes)!r}: size") for size in sizes)
-    return nz, ny, nx
+    if len(sizes) != stencil.ndim:
+        raise InputError(f"shape {shape!r}: {stencil.name} is for grids of {axes_text(stencil.ndim)}")
+    return tuple(as_whole_number(size, f"shape {tuple(sizes)!r}: size") for size in sizes)
 
 
 def as_dtype_name(dtype: DTypeLike) -> str:
@@ -67,11 +67,9 @@ def as_dtype_name(dtype: DTypeLike) -> str:
         return str(dtype)
 
 
-def as_boundary(boundary: object) -> str:
-    """One of BOUNDARIES."""
-    if boundary not in BOUNDARIES:
-        raise InputError(f"boundary {boundary!r} is not available; there is {', '.join(BOUNDARIES)}")
-    return str(boundary)
+def as_grid_boundary(boundary: object, stencil: Stencil) -> Boundary:
+    """The sides on the three axes inside, from a word, text, sides by axis of the stencil's own axes, or a Boundary."""
+    return boundary_on_grid(as_boundary(boundary), stencil.ndim)
 
 
 def as_directories(directory: object) -> list[Path]:
@@ -131,7 +129,7 @@ def as_settings(
     return Settings(budget_bytes, count, scheme, io, bind, as_sizes(sizes).to_dict())
 
 
-def as_problem(stencil: Stencil, layout: PlaneLayout, steps: int, boundary: str, in_place: bool) -> Problem:
+def as_problem(stencil: Stencil, layout: PlaneLayout, steps: int, boundary: Boundary, in_place: bool) -> Problem:
     """What is to be computed, in the numbers that planning needs."""
     return Problem(
         stencil=stencil.name,
@@ -142,6 +140,9 @@ def as_problem(stencil: Stencil, layout: PlaneLayout, steps: int, boundary: str,
         pitch_bytes=layout.pitch_bytes,
         plane_bytes=layout.plane_bytes,
         record_bytes=layout.record_bytes,
-        boundary=boundary,
+        sides=boundary.sides,
         in_place=in_place,
+        fields=field_plans(stencil),
+        updates=stage_plans(stencil),
+        ndim=stencil.ndim,
     )

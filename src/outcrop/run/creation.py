@@ -11,34 +11,45 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from outcrop import _core
 from outcrop.errors import InputError, StorageError
+from outcrop.run.coordinates import coordinate_metadata
 from outcrop.run.device_checks import are_devices, check_devices
 from outcrop.run.device_creation import created_on_devices
 from outcrop.run.directory import (
     GROUP,
     array_folder,
     check_directories,
+    coordinate_folders,
     member_text,
     nearest_existing,
     remove_member,
     remove_run,
 )
-from outcrop.run.folder import flush_folder, lock_folder, replace_file
+from outcrop.run.durable import flush_folder, replace_file
+from outcrop.run.folder import lock_folder
 from outcrop.run.layout import PlaneLayout
 from outcrop.run.manifest import MANIFEST, MEMBER, Manifest, read_manifest
+from outcrop.run.records import create_records
+from outcrop.run.snapshot_files import create_snapshots
 from outcrop.run.state import State
+from outcrop.run.tap_definitions import NO_TAPS_DEFINED, TapDefinitions, write_definitions
 from outcrop.run.zarr_format import array_metadata, group_metadata, index_bytes, shard_name, to_text
 
 
 @contextlib.contextmanager
 def created_state(
-    directories: list[Path], manifest: Manifest, force: bool = False, raw_device: bool = False
+    directories: list[Path],
+    manifest: Manifest,
+    force: bool = False,
+    raw_device: bool = False,
+    definitions: TapDefinitions = NO_TAPS_DEFINED,
 ) -> Iterator[State]:
     """Make the directories and files of a run without values; the caller commits the first ones inside the `with`.
 
-    With `raw_device` the places are block devices.
+    With `raw_device` the places are block devices. `definitions` are those of the manifest's taps.
 
     InputError leaves all as it was. Whatever ends the `with` early takes away again what was made, so that a refused or
     interrupted start leaves nothing behind. With `force` an older run there is replaced. Raises StorageError when the
@@ -62,6 +73,10 @@ def created_state(
                 for directory in directories:
                     remove_member(directory)
                 _make_files(directories, manifest)
+                write_definitions(path, definitions)
+                create_snapshots(path, manifest)
+                create_records(path, manifest)
+                flush_folder(path)
             finally:
                 os.close(lock)
         yield state
@@ -78,8 +93,13 @@ def created_state(
 def check_state(directories: list[Path], manifest: Manifest, force: bool = False, raw_device: bool = False) -> None:
     """Raise InputError unless `created_state` would work; changes nothing."""
     if are_devices(directories, raw_device):
+        if manifest.taps:
+            raise InputError(
+                f"{directories[0]}: block devices hold arrays only; a run with sources, receivers, snapshots or norms "
+                "needs a directory"
+            )
         return check_devices(directories, manifest, force)
-    check_directories(directories, _needed_bytes(directories, manifest), force)
+    check_directories(directories, manifest, _needed_bytes(directories, manifest), force)
     if force and os.path.exists(directories[0] / MANIFEST):
         os.close(lock_folder(directories[0]))
 
@@ -87,7 +107,7 @@ def check_state(directories: list[Path], manifest: Manifest, force: bool = False
 def _needed_bytes(directories: list[Path], manifest: Manifest) -> list[int]:
     needed = [0] * len(directories)
     for shard in range(manifest.layout.shards):
-        needed[shard % len(directories)] += manifest.arrays * manifest.layout.shard_bytes(shard)
+        needed[shard % len(directories)] += len(manifest.copies) * manifest.layout.shard_bytes(shard)
     return needed
 
 
@@ -115,28 +135,50 @@ def _errors_named(path: Path) -> Iterator[None]:
 
 
 def _make_files(directories: list[Path], manifest: Manifest) -> None:
-    layout = manifest.layout
     attributes = {"stencil": manifest.stencil.get("name", ""), "parameters": manifest.parameters}
-    metadata = array_metadata(layout, attributes)
+    metadata = array_metadata(manifest.layout, len(manifest.shape), attributes)
     folders: set[Path] = set()
     for member in directories[1:]:
-        replace_file(member / MEMBER, member_text(directories[0], manifest.identity, manifest.field_name))
-    for array in range(manifest.arrays):
-        name = array_folder(manifest.field_name, array)
-        for shard in range(layout.shards):
-            link = directories[0] / name / shard_name(shard)
-            place = directories[shard % len(directories)] / name / shard_name(shard)
-            for path in {link, place}:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                folders.update(path.parents[:4])
-            _core.create_file(str(place), layout.shard_bytes(shard))
-            if link != place:
-                link.symlink_to(place.absolute())
-            _write_index(place, layout, shard)
+        replace_file(member / MEMBER, member_text(directories[0], manifest))
+    for entry, turn in manifest.copies:
+        name = array_folder(entry, turn)
+        folders |= _make_shards(directories, manifest, name)
         replace_file(directories[0] / name / "zarr.json", to_text(metadata))
-    replace_file(directories[0] / GROUP, to_text(group_metadata({manifest.field_name: metadata}, attributes)))
+    arrays = {entry.name: metadata for entry in manifest.arrays}
+    arrays |= _make_coordinates(directories[0], manifest)
+    replace_file(directories[0] / GROUP, to_text(group_metadata(arrays, attributes)))
     for folder in folders | {nearest_existing(directory).parent for directory in directories}:
         flush_folder(folder)
+
+
+def _make_shards(directories: list[Path], manifest: Manifest, name: str) -> set[Path]:
+    """Make the shards of one copy of an array, and links where they lie elsewhere; the folders that hold them."""
+    layout, folders = manifest.layout, set[Path]()
+    for shard in range(layout.shards):
+        file = shard_name(shard, len(manifest.shape))
+        link, place = directories[0] / name / file, directories[shard % len(directories)] / name / file
+        for path in {link, place}:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            folders.update(path.parents[: len(manifest.shape) + 1])
+        _core.create_file(str(place), layout.shard_bytes(shard))
+        if link != place:
+            link.symlink_to(place.absolute())
+        _write_index(place, layout, shard)
+    return folders
+
+
+def _make_coordinates(directory: Path, manifest: Manifest) -> dict[str, dict[str, Any]]:
+    """Write the coordinates of every axis, where there are any; their metadata by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for axis, name in enumerate(coordinate_folders(manifest)):
+        assert manifest.coordinates is not None
+        found[name] = coordinate_metadata(manifest.coordinates, axis, manifest.shape)
+        folder = directory / name
+        (folder / "c").mkdir(parents=True)
+        cells = manifest.coordinates.along(axis, manifest.shape[axis])
+        (folder / "c" / "0").write_bytes(cells.astype("<f8").tobytes())
+        replace_file(folder / "zarr.json", to_text(found[name]))
+    return found
 
 
 def _write_index(path: Path, layout: PlaneLayout, shard: int) -> None:

@@ -1,7 +1,8 @@
-"""A run on raw block devices: after a header of 4 MiB each holds its shards, those of array 0, then those of array 1.
+"""A run on raw block devices: after a header of 4 MiB each holds its shards, array by array.
 
-Shards alternate over the devices and are the same bytes as the files of a directory; each begins at a multiple of 4096.
-The header of the first device holds the manifest, the others say whose share they are.
+First come the arrays of the state in turn 0, then those in turn 1, then what is only read. Shards alternate over the
+devices and are the same bytes as the files of a directory; each begins at a multiple of 4096. The header of the first
+device holds the manifest, the others say whose share they are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from outcrop.errors import InputError, StorageError
 from outcrop.run import device_use
+from outcrop.run.arrays import ArrayEntry
 from outcrop.run.device_header import HEADER_BYTES, MEMBER, RUN, Header, read_header, write_slot
 from outcrop.run.home import Home, release
 from outcrop.run.layout import RECORD_BYTES, round_up
@@ -49,12 +51,12 @@ class Device(Home):
         except InputError as error:
             raise StorageError(f"cannot commit to {self.path}: {error}") from error
 
-    def files(self, manifest: Manifest, array: int) -> Sequence[Region]:
+    def files(self, manifest: Manifest, entry: ArrayEntry, turn: int) -> Sequence[Region]:
         """See Home: regions of the devices."""
         devices = [self.path, *self._others(manifest)]
         shares = [regions(manifest, index, str(device)) for index, device in enumerate(devices)]
         shards = manifest.layout.shards
-        return [shares[shard % len(devices)][array, shard] for shard in range(shards)]
+        return [shares[shard % len(devices)][entry.name, turn, shard] for shard in range(shards)]
 
     def check(self, manifest: Manifest) -> None:
         """See Home."""
@@ -134,12 +136,12 @@ class Device(Home):
         return paths
 
 
-def regions(manifest: Manifest, index: int, device: str) -> dict[tuple[int, int], Region]:
-    """Where device number `index` of a run holds its shards, by (array, shard)."""
+def regions(manifest: Manifest, index: int, device: str) -> dict[tuple[str, int, int], Region]:
+    """Where device number `index` of a run holds its shards, by (array, turn, shard)."""
     layout, begin, places = manifest.layout, HEADER_BYTES, {}
-    for array in range(manifest.arrays):
+    for entry, turn in manifest.copies:
         for shard in range(index, layout.shards, len(manifest.directories)):
-            places[array, shard] = Region(device, begin, layout.shard_bytes(shard))
+            places[entry.name, turn, shard] = Region(device, begin, layout.shard_bytes(shard))
             begin += round_up(layout.shard_bytes(shard), RECORD_BYTES)
     return places
 

@@ -7,11 +7,14 @@ from pathlib import Path
 from outcrop.errors import InputError
 from outcrop.run import device_use
 from outcrop.run.device import Device, member_of, needed_bytes, signature_on
-from outcrop.run.device_header import RUN, Header, read_header
+from outcrop.run.device_header import RUN, Header, encode_slot, read_header
 from outcrop.run.directory import what_is_there
 from outcrop.run.home import release
 from outcrop.run.manifest import NEW, Manifest, parse_manifest
 from outcrop.units import format_bytes
+
+SLACK_BYTES = 1 << 16
+"""By how much the manifest of a run may grow after it was made: numbers of steps, names of arrays with values."""
 
 
 def are_devices(places: list[Path], raw_device: bool) -> bool:
@@ -40,6 +43,7 @@ def hold_devices(devices: list[Path], manifest: Manifest, force: bool) -> list[i
 
     Checked: duplicates, users, permission, size, and unless `force` that they hold nothing known.
     """
+    encode_slot(Header(RUN, manifest.identity, manifest.to_text() + " " * SLACK_BYTES))  # raises when there is no room
     seen: dict[str, Path] = {}
     for device in devices:
         if (identity := device_use.identity_of(device)) in seen:

@@ -101,7 +101,7 @@ def _write_indices(device: Path, manifest: Manifest, index: int) -> None:
     # Not flushed here: values are flushed together with it before they are committed.
     layout = manifest.layout
     with _errors_named(device), opened(device, os.O_RDWR) as handle:
-        for (_, shard), region in regions(manifest, index, str(device)).items():
+        for (_, _, shard), region in regions(manifest, index, str(device)).items():
             write_all(handle, index_bytes(layout, shard), region.begin + layout.records(shard) * layout.record_bytes)
 
 

@@ -9,25 +9,49 @@ import json
 import os
 import shutil
 import stat
+from dataclasses import asdict
 from pathlib import Path
 
 from outcrop.errors import InputError
-from outcrop.run.manifest import MANIFEST, MEMBER, NEW, Manifest, read_manifest, read_member
+from outcrop.run.arrays import ArrayEntry
+from outcrop.run.axes import NAMES
+from outcrop.run.manifest import MANIFEST, MEMBER, NEW, Manifest, Member, read_manifest, read_member
 from outcrop.units import format_bytes
 
 GROUP = "zarr.json"
+
+TAPS = ".taps"
+"""Folder of points, values and records of taps."""
+
+SNAPSHOTS = "snapshots.zarr"
+"""Folder of the group of snapshots."""
 
 _SLACK_BYTES = 1 << 20
 """Room for metadata, beside the arrays."""
 
 
-def array_folder(field_name: str, array: int) -> str:
-    """Folder of one of the two arrays of a field; the field's own name links to the current one."""
-    return f".{field_name}.{array}"
+def array_folder(entry: ArrayEntry, turn: int) -> str:
+    """Folder of an array of the state in one turn, to the current of which its own name links; of a static array."""
+    return entry.name if entry.is_static else f".{entry.name}.{turn}"
 
 
-def check_directories(directories: list[Path], needed_bytes: list[int], force: bool) -> None:
-    """Raise InputError unless a run can be created there; `needed_bytes` for each directory.
+def array_folders(manifest: Manifest) -> list[str]:
+    """Folders of all arrays, in each directory of the run."""
+    return [array_folder(entry, turn) for entry, turn in manifest.copies]
+
+
+def coordinate_folders(manifest: Manifest) -> list[str]:
+    """Folders of the coordinates, in the run's own directory."""
+    return list(NAMES[len(manifest.shape)]) if manifest.coordinates else []
+
+
+def tap_folders(manifest: Manifest) -> list[str]:
+    """Folders of sources, receivers, norms and snapshots, in the run's own directory."""
+    return ([TAPS] if manifest.taps else []) + ([SNAPSHOTS] if manifest.taps.snapshots else [])
+
+
+def check_directories(directories: list[Path], manifest: Manifest, needed_bytes: list[int], force: bool) -> None:
+    """Raise InputError unless the run can be created there; `needed_bytes` for each directory.
 
     Checked: kinds, duplicates, contents, permission, free space (counting what `force` would replace).
     """
@@ -45,33 +69,37 @@ def check_directories(directories: list[Path], needed_bytes: list[int], force: b
         if old is None or directory is not directories[0]:
             _check_content(directory, force, old.identity if old else "")
         _check_permission(directory)
-    replaced = {place.resolve() for place in directories if read_member(place)}
+    _check_names(directories[0], manifest, old)
+    replaced = {place.resolve() / name for place in directories if (m := read_member(place)) for name in m.folders}
     if old is not None:
-        replaced |= {directories[0].resolve(), *(Path(name).resolve() for name in old.directories[1:])}
+        places = [directories[0], *map(Path, old.directories[1:])]
+        replaced |= {place.resolve() / name for place in places for name in array_folders(old)}
     _check_space(directories, needed_bytes, _device_bytes(replaced))
 
 
-def member_text(directory: Path, identity: str, field_name: str) -> str:
+def member_text(directory: Path, manifest: Manifest) -> str:
     """Content of MEMBER in a further directory of the run in `directory`."""
-    return json.dumps({"identity": identity, "run": str(directory.absolute()), "field": field_name}) + "\n"
+    member = Member(manifest.identity, str(directory.absolute()), tuple(array_folders(manifest)))
+    return json.dumps(asdict(member)) + "\n"
 
 
 def remove_run(directory: Path, manifest: Manifest) -> None:
     """Delete the arrays of the run that `manifest` describes, in all its directories; the manifest stays."""
-    for array in range(manifest.arrays):
-        shutil.rmtree(directory / array_folder(manifest.field_name, array), ignore_errors=True)
-    (directory / manifest.field_name).unlink(missing_ok=True)
+    for name in (*array_folders(manifest), *coordinate_folders(manifest), *tap_folders(manifest)):
+        shutil.rmtree(directory / name, ignore_errors=True)
+    for entry in manifest.state:
+        (directory / entry.name).unlink(missing_ok=True)
     (directory / GROUP).unlink(missing_ok=True)
-    for name in manifest.directories[1:]:
-        if read_member(Path(name)).get("identity") == manifest.identity:
-            remove_member(Path(name))
+    for place in map(Path, manifest.directories[1:]):
+        if (member := read_member(place)) and member.identity == manifest.identity:
+            remove_member(place)
 
 
 def remove_member(directory: Path) -> None:
     """Delete what a run keeps in one of its further directories; nothing where there is no such thing."""
-    if field_name := read_member(directory).get("field"):
-        for array in range(2):
-            shutil.rmtree(directory / array_folder(field_name, array), ignore_errors=True)
+    if member := read_member(directory):
+        for name in member.folders:
+            shutil.rmtree(directory / name, ignore_errors=True)
         (directory / MEMBER).unlink(missing_ok=True)
 
 
@@ -102,10 +130,10 @@ def _check_content(directory: Path, force: bool, replaced: str) -> None:
         raise InputError(f"directory {directory} cannot be read: {error.strerror}") from None
     member = read_member(directory)
     if member and MANIFEST not in names:
-        if member.get("identity") == replaced:
+        if member.identity == replaced:
             return
         if _is_alive(member):
-            raise InputError(f"directory {directory} belongs to another run, {member.get('run')}; give another one")
+            raise InputError(f"directory {directory} belongs to another run, {member.run}; give another one")
         if not force:
             raise InputError(f"directory {directory} holds planes of a run that is gone; replace them with --force")
     elif names:
@@ -113,11 +141,25 @@ def _check_content(directory: Path, force: bool, replaced: str) -> None:
         raise InputError(f"directory {directory} holds {what}; give a new or empty one")
 
 
-def _is_alive(member: dict[str, str]) -> bool:
+def _check_names(directory: Path, manifest: Manifest, old: Manifest | None) -> None:
+    """Raise InputError when something of the user's, beside an old run, has a name that the new one needs."""
+    ours = _names(old) if old else set()
+    for name in sorted(_names(manifest) - ours):
+        if os.path.lexists(directory / name):
+            raise InputError(f"directory {directory} holds something else ({name}); give a new or empty one")
+
+
+def _names(manifest: Manifest) -> set[str]:
+    """All names in the run's own directory that arrays, coordinates and taps take."""
+    state = (entry.name for entry in manifest.state)
+    return {*array_folders(manifest), *coordinate_folders(manifest), *tap_folders(manifest), *state}
+
+
+def _is_alive(member: Member) -> bool:
     """Whether the run that a member names still is one of which this is a member."""
     try:
-        return read_manifest(Path(member["run"])).identity == member["identity"]
-    except (InputError, KeyError):
+        return read_manifest(Path(member.run)).identity == member.identity
+    except InputError:
         return False
 
 
@@ -131,12 +173,12 @@ def what_is_there(place: Path, old: Manifest) -> str:
     return f"{place} holds {what} {place}' or replace it with --force"
 
 
-def _device_bytes(directories: set[Path]) -> dict[int, int]:
-    """Bytes allocated to the shards in these directories, by device."""
+def _device_bytes(folders: set[Path]) -> dict[int, int]:
+    """Bytes allocated to the shards in these folders of arrays, by device."""
     total: dict[int, int] = {}
-    for directory in directories:
-        for shard in directory.glob(".*.[01]/c/*/0/0"):
-            if not shard.is_symlink():
+    for folder in folders:
+        for shard in folder.glob("c/**/0"):
+            if shard.is_file() and not shard.is_symlink():
                 status = shard.stat()
                 total[status.st_dev] = total.get(status.st_dev, 0) + status.st_blocks * 512
     return total
@@ -162,5 +204,5 @@ def _check_space(directories: list[Path], needed_bytes: list[int], freed: dict[i
         if count > free:
             raise InputError(
                 f"no space: the run needs {format_bytes(count)} in {example[device]}, {format_bytes(free)} are free; "
-                "use another directory, a smaller grid, or --in-place for half of it"
+                "use another directory, a smaller grid, or --in-place for about half of it"
             )

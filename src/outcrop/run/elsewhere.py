@@ -10,6 +10,7 @@ from outcrop.plan.declared import DeclaredMachine
 from outcrop.plan.planned import Planned
 from outcrop.plan.planner import choose
 from outcrop.run import arguments
+from outcrop.run.axes import Shape, grid_shape
 from outcrop.run.layout import make_layout
 from outcrop.units import format_bytes, parse_bytes
 
@@ -19,22 +20,22 @@ USUAL_MEMORY = "1GiB"
 def plan_elsewhere(
     declared: DeclaredMachine,
     stencil: Stencil | str,
-    shape: tuple[int, int, int],
+    shape: Shape,
     steps: int,
     dtype: str = "float32",
     memory: str | int | None = None,
     threads: int | None = None,
     scheme: str = "auto",
-    boundary: str = "fixed",
+    boundary: object = "fixed",
     params: Mapping[str, float] | None = None,
     in_place: bool = False,
     sizes: Mapping[str, int] | None = None,
 ) -> Planned:
     """What the run would do on the machine `declared`, and what that should cost.
 
-    `shape` is (nz, ny, nx). `memory` is a size, or a percentage of the declared memory; without it the plan may take
-    what the machine declares usable. `threads` are at most the cores declared, and all of them unless given.
-    Raises InputError for what cannot be, BudgetError with the smallest budget that works.
+    `shape` has the stencil's axes, as (nz, ny, nx). `memory` is a size, or a percentage of the declared memory; without
+    it the plan may take what the machine declares usable. `threads` are at most the cores declared, and
+    all of them unless given. Raises InputError for what cannot be, BudgetError with the smallest budget that works.
     """
     stencil = arguments.as_stencil(stencil)
     arguments.as_parameters(stencil, params or {})
@@ -42,9 +43,10 @@ def plan_elsewhere(
     if count > declared.cores:
         raise InputError(f"threads {count}: machine {declared.name} has {declared.cores} cores; give at most as many")
     budget_bytes = budget_within(declared, memory)
-    layout = make_layout(arguments.as_shape(shape), arguments.as_dtype_name(dtype))
+    layout = make_layout(grid_shape(arguments.as_shape(shape, stencil)), arguments.as_dtype_name(dtype))
     steps = arguments.as_whole_number(steps, "steps")
-    problem = arguments.as_problem(stencil, layout, steps, arguments.as_boundary(boundary), in_place)
+    sides = arguments.as_grid_boundary(boundary, stencil)
+    problem = arguments.as_problem(stencil, layout, steps, sides, in_place)
     machine, rate, given = declared.machine(count), declared.update_rate(problem, count), arguments.as_sizes(sizes)
     choice = choose(problem, machine, budget_bytes, scheme, rate, given)
     return Planned(problem, machine, budget_bytes, given, choice.plan, choice.considered)

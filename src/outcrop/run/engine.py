@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from outcrop import _core
+from outcrop.language.boundary import Boundary
 from outcrop.language.compile import Kernel, compile_kernel
 from outcrop.language.stencil import Stencil
 from outcrop.plan.given_sizes import FREE, GivenSizes
@@ -25,10 +24,16 @@ from outcrop.plan.planner import choose, find_scheme, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.run.layout import PlaneLayout
 from outcrop.run.region import ShardFile
+from outcrop.run.rings import ring_specs
+from outcrop.run.scalars import Scalars, Signal
 from outcrop.run.scratch import ScratchMaker, no_scratch
+from outcrop.run.taps import NO_TAPS, PassTaps, TapResults, Taps
 from outcrop.tiers import discover, measure
 from outcrop.tiers.topology import ThreadLayout, lay_out
 from outcrop.tiers.update_rate import UpdateRateMeter
+
+ArrayFiles: TypeAlias = Sequence["Path | ShardFile"]
+"""The shards of an array, in the order of their planes."""
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
 """Runs with fewer cell updates are over before measuring would pay."""
@@ -39,7 +44,7 @@ class Prepared(Planned):
     """Everything decided before the first byte moves: a plan for this machine, and what runs it."""
 
     kernel: Kernel
-    scalars: bytes
+    scalars: Scalars
     layout: ThreadLayout
     bind: str
 
@@ -56,7 +61,9 @@ class Prepared(Planned):
 
 @dataclass(frozen=True)
 class Sample:
-    """Counters of a run so far; seconds are wall-clock seconds of the thread that interprets the plan."""
+    """Counters of a run so far; seconds are wall-clock seconds of the thread that interprets the plan.
+
+    A cell counts once for each step, however many stages that has."""
 
     cells_updated: int
     bytes_read: int
@@ -67,17 +74,17 @@ class Sample:
     seconds_copy: float
     seconds_checksum: float
     seconds_commit: float
+    bytes_snapshots: int = 0
 
 
 def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> bytes:
-    """Parameter values in the stencil's order, rounded to `dtype`, as the kernel reads them."""
-    chosen = [values.get(parameter.name, parameter.default) for parameter in stencil.parameters]
-    return np.array(chosen, dtype=dtype).tobytes()
+    """Parameter values in the stencil's order, rounded to `dtype`, as the kernel reads them; signals are 0."""
+    return Scalars(stencil, values, {}, dtype).of_steps(0, 0)
 
 
 def prepare(
     stencil: Stencil,
-    scalars: Mapping[str, float],
+    parameters: Mapping[str, float],
     problem: Problem,
     directories: Sequence[Path],
     budget_bytes: int,
@@ -87,8 +94,10 @@ def prepare(
     may_write: bool = True,
     bind: str = "none",
     given: GivenSizes = FREE,
+    signals: Mapping[str, Signal] | None = None,
 ) -> Prepared:
-    """Compile, measure and plan. `may_write` allows a scratch file of up to 1 GiB for a few seconds in `directories`.
+    """Compile, measure and plan. `may_write` allows a scratch file of up to 1 GiB for a few seconds in `directories`;
+    `signals` have a value for every step, counted from the first one of the simulation.
 
     Raises BudgetError with the smallest budget that works, InputError for an unknown scheme, sizes that cannot be, or a
     missing compiler.
@@ -96,10 +105,10 @@ def prepare(
     if scheme != "auto":
         find_scheme(scheme)
     layout = lay_out(threads, bind)
-    kernel = compile_kernel(stencil, problem.dtype)
-    packed = pack_scalars(stencil, scalars, problem.dtype)
+    kernel = compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides))  # type: ignore[arg-type]
+    scalars = Scalars(stencil, parameters, signals or {}, problem.dtype)
     fits = budget_bytes >= smallest_budget_bytes(problem, scheme, given)
-    worth = fits and problem.cells * problem.steps >= WORTH_MEASURING_UPDATES
+    worth = fits and problem.cells * problem.levels >= WORTH_MEASURING_UPDATES
     machine = Machine(
         threads=threads,
         memory_bytes=discover.memory_bytes(),
@@ -108,22 +117,26 @@ def prepare(
         checksum_bytes_per_second=_core.measure_checksum_rate(threads, 1 << 20, min(budget_bytes, 64 << 20)),
         device=measure.device(directories, io, may_write and worth, problem),
     )
-    rate = UpdateRateMeter(problem, kernel.address, packed, threads, budget_bytes, measure=worth, bind=bind)
+    rate = UpdateRateMeter(problem, kernel.calls, scalars.of_steps(0, 0), threads, budget_bytes, worth, bind)
     choice = choose(problem, machine, budget_bytes, scheme, rate, given)
     return Prepared(
         problem, machine, budget_bytes, given, choice.plan, choice.considered,
-        kernel=kernel, scalars=packed, layout=layout, bind=bind,
+        kernel=kernel, scalars=scalars, layout=layout, bind=bind,
     )  # fmt: skip
 
 
 class Engine:
-    """A window in memory and the open files of both arrays of a run; `array_b` is empty when running in place."""
+    """A window in memory and the open files of a run.
+
+    These are of each array of the state in both turns (`arrays_b` is empty when running in place), and of the fields
+    that nothing updates."""
 
     def __init__(
         self,
         prepared: Prepared,
-        array_a: Sequence[Path | ShardFile],
-        array_b: Sequence[Path | ShardFile],
+        arrays_a: Sequence[ArrayFiles],
+        arrays_b: Sequence[ArrayFiles],
+        statics: Sequence[ArrayFiles],
         layout: PlaneLayout,
         io: str = "auto",
         checksum: bool = True,
@@ -133,21 +146,24 @@ class Engine:
         """`checksum`: write and compare them. `lock`: keep the window from being swapped out; InputError when that is
         refused."""
         plan = prepared.plan
-        self._plan = plan
-        self._first_files = (0, len(array_a) if array_b else 0)
+        self._plan, self._scalars = plan, prepared.scalars
         self._planes_per_file = layout.shard_planes
-        files = [str(file) if isinstance(file, Path) else file for file in (*array_a, *array_b)]
-        self._scratch_file = len(files)
+        every = [file for array in (*arrays_a, *arrays_b, *statics) for file in array]
+        files = [str(file) if isinstance(file, Path) else file for file in every]
+        first = list(range(0, len(files), layout.shards))
+        state, both = len(arrays_a), len(arrays_a) + len(arrays_b)
+        self._turns = (first[:state], first[state:both] or first[:state])
+        self._statics, self._scratch_file = first[both:], len(files)
         with scratch(plan.scratch_bytes) as more:
             self._store = _core.Store([*files, *more], backend=io, direct=True, writable=True, scratch=len(more))
         self._executor = _core.make_executor(
             prepared.problem,
             plan.sizes,
-            *plan.window.ring_planes,
-            slot_bytes=plan.window.slot_bytes,
+            rings=ring_specs(plan),
+            fields=plan.problem.fields,
+            calls=prepared.kernel.calls,
+            scalars_bytes=prepared.scalars.bytes_per_step,
             levels_max=max(one.levels for one in plan.passes),
-            kernel=prepared.kernel.address,
-            scalars=prepared.scalars,
             threads=prepared.machine.threads,
             checksum=checksum,
             store=self._store,
@@ -163,7 +179,7 @@ class Engine:
 
     @property
     def store(self) -> _core.Store:
-        """The open files: those of the first array, then those of the second. Not for use during a pass."""
+        """The open files: those of the first turn, then those of the second. Not for use during a pass."""
         return self._store
 
     @property
@@ -176,23 +192,35 @@ class Engine:
         """Bytes of the window."""
         return self._executor.memory_bytes
 
-    def run_pass(self, index: int, source: int) -> None:
-        """Run pass `index` of the plan from array `source` (0 or 1) to the other one and flush it to its device.
+    def run_pass(self, index: int, source: int, first_step: int = 0, taps: Taps = NO_TAPS) -> TapResults:
+        """Run pass `index` of the plan from the arrays of turn `source` (0 or 1) to the others and flush them to their
+        devices; `first_step` of the simulation comes first. On the way do what `taps` ask of these steps; snapshots are
+        on their devices, too, when this returns.
 
-        Blocks without holding the interpreter; raises StorageError, CorruptionError or InterruptedRun.
+        Blocks without holding the interpreter; raises StorageError, CorruptionError or InterruptedRun, and InputError
+        before anything is changed for sources that lie in the rim.
         """
-        target = 1 - source if self._first_files[1] else source
-        self._executor.run(
-            self._plan.passes[index].actions,
-            (self._first_files[source], self._first_files[target], self._scratch_file),
+        one, problem = self._plan.passes[index], self._plan.problem
+        steps = one.levels // problem.stages
+        wanted = PassTaps.of(taps, self._plan, first_step, steps)
+        sums = self._executor.run(
+            one.actions,
+            one.levels,
+            self._turns[source],
+            self._turns[1 - source],
+            self._statics,
+            self._scratch_file,
             self._planes_per_file,
-            faces_file=self._scratch_file,
-            faces_rows=self._plan.faces_rows,
+            self._plan.faces_rows,
+            self._scalars.of_steps(first_step, steps),
+            wanted,
         )
+        return wanted.results(sums)
 
     def sample(self) -> Sample:
         """Counters so far; from any thread."""
         counters: dict[str, Any] = self._executor.counters()
+        counters["cells_updated"] //= self._plan.problem.stages  # the core counts levels
         return Sample(**counters)
 
     def cancel(self) -> None:

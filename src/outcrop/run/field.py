@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcrop.errors import CorruptionError, InputError
+from outcrop.run.axes import Shape, axes_text
 from outcrop.run.planes import Planes
 from outcrop.run.source import Source
 from outcrop.run.state import State
@@ -19,11 +20,16 @@ READ_ATTEMPTS = 3
 
 
 class PlanesView(ABC):
-    """Something of shape (nz, ny, nx) that is indexed like an array and read by planes."""
+    """Something of one to three axes that is indexed like an array and read along the first of them: by planes, by rows
+    where there are two axes, by cells where there is one."""
 
-    ndim = 3
-    shape: tuple[int, int, int]
+    shape: Shape
     dtype: np.dtype[Any]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -33,7 +39,7 @@ class PlanesView(ABC):
 
         Raises IndexError outside the grid, CorruptionError for damaged planes, InputError while there are no values.
         """
-        z_index, rest = _split(index)
+        z_index, rest = _split(index, self.ndim)
         planes = range(self.shape[0])[z_index]  # raises IndexError, understands negative numbers
         one = isinstance(planes, int)
         wanted = range(planes, planes + 1) if isinstance(planes, int) else planes
@@ -52,7 +58,8 @@ class PlanesView(ABC):
 
     @abstractmethod
     def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
-        """The planes `wanted` in their order, a few at a time; each array is valid until the next."""
+        """The planes `wanted` in their order, a few at a time, shape (some, *shape[1:]); each array is valid until the
+        next."""
 
 
 class SourceView(PlanesView):
@@ -63,16 +70,20 @@ class SourceView(PlanesView):
         self.dtype = np.asarray(source.planes(0, 1)).dtype
 
     def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
+        if self.ndim == 1:  # cell by cell would read a file again for each
+            yield np.asarray(self._source.planes(0, self.shape[0]))[np.arange(wanted.start, wanted.stop, wanted.step)]
+            return
         for z in wanted:
             yield np.asarray(self._source.planes(z, z + 1))
 
 
 class FieldView(PlanesView):
-    """The committed values of a field, shape (nz, ny, nx). Indexing reads planes and tests their checksums."""
+    """The committed values of the array `name`, on the user's own grid. Indexing reads planes and tests their
+    checksums."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self.shape = state.manifest.shape
+    def __init__(self, state: State, name: str) -> None:
+        self._state, self.name = state, name
+        self.shape = state.manifest.own_shape
         self.dtype = np.dtype(state.manifest.dtype)
 
     def __getitem__(self, index: Any) -> Any:
@@ -98,31 +109,36 @@ class FieldView(PlanesView):
 
     def __repr__(self) -> str:
         manifest = self._state.manifest
-        return f"<field {manifest.field_name!r} {self.shape} {self.dtype} at step {manifest.step}>"
+        return f"<field {self.name!r} {self.shape} {self.dtype} at step {manifest.step}>"
 
     def _read(self, wanted: range) -> Iterator[NDArray[np.floating[Any]]]:
         state = self._state
-        if not state.has_values:
-            raise InputError(f"{state.path} holds no values yet; assign sim[{state.manifest.field_name!r}] first")
+        files = state.current_files_of(self.name)
         if not wanted:
             return
-        with Planes(state.current_files(), state.layout) as planes:
+        first, *rest = state.manifest.padding
+        inside = tuple(slice(pad, pad + n) for pad, n in zip(rest, self.shape[1:], strict=True))
+        wanted = range(wanted.start + first, wanted.stop + first, wanted.step)
+        with Planes(files, state.layout) as planes:
+            if self.ndim == 1:  # a single plane has all cells
+                yield planes.read(0, 1)[0, 0, np.arange(wanted.start, wanted.stop, wanted.step)]
+                return
             pieces = [(wanted.start, wanted.stop)] if wanted.step == 1 else [(z, z + 1) for z in wanted]
             for z0, z1 in pieces:
                 for _, block in planes.groups(z0, z1):
-                    yield block
+                    yield (block if self.ndim == 3 else block[:, 0])[(slice(None), *inside)]
 
 
-def _split(index: Any) -> tuple[int | slice, tuple[int | slice, ...]]:
-    """Index of z, and of (y, x), of `array[index]` on three axes."""
+def _split(index: Any, ndim: int) -> tuple[int | slice, tuple[int | slice, ...]]:
+    """Index of the first axis, and of the others, of `array[index]` on `ndim` axes."""
     parts = list(index) if isinstance(index, tuple) else [index]
     dots = [place for place, part in enumerate(parts) if part is Ellipsis]
     if dots:
-        parts[dots[0] : dots[0] + 1] = [slice(None)] * (3 - (len(parts) - 1))
-    parts += [slice(None)] * (3 - len(parts))
+        parts[dots[0] : dots[0] + 1] = [slice(None)] * (ndim - (len(parts) - 1))
+    parts += [slice(None)] * (ndim - len(parts))
     whole = [part if isinstance(part, slice) else _whole_number(part) for part in parts]
-    if len(whole) != 3:
-        raise IndexError(f"a field has three axes (z, y, x), not {len(whole)}")
+    if len(whole) != ndim:
+        raise IndexError(f"a field has {axes_text(ndim)} here, not {len(whole)}")
     return whole[0], tuple(whole[1:])
 
 

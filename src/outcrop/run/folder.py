@@ -1,4 +1,4 @@
-"""A run in a directory: its manifest, its lock, its shards, and the link to the current array."""
+"""A run in a directory: its manifest, its lock, its shards, and the links to the current arrays."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from outcrop.errors import InputError, StorageError
+from outcrop.run.arrays import ArrayEntry
 from outcrop.run.directory import array_folder
+from outcrop.run.durable import replace_file
 from outcrop.run.home import Home, release
 from outcrop.run.manifest import MANIFEST, Manifest, read_manifest
 from outcrop.run.region import ShardFile
 from outcrop.run.scratch import PREFIX, scratch_in
+from outcrop.run.snapshot_files import are_current, update_snapshots
 from outcrop.run.zarr_format import shard_name
 
 
 class Folder(Home):
-    """See Home. The manifest is a file, replaced by renaming; `u` links to the folder of the current array."""
+    """See Home. The manifest is a file, replaced by renaming; `u` links to the folder of the current turn of u,
+    as soon as that has values; before, readers of Zarr see an array without chunks, that is of zeros."""
 
     def read(self) -> Manifest:
         """See Home."""
@@ -31,15 +35,15 @@ class Folder(Home):
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / MANIFEST}: {error.strerror}") from error
 
-    def files(self, manifest: Manifest, array: int) -> list[str]:
+    def files(self, manifest: Manifest, entry: ArrayEntry, turn: int) -> list[str]:
         """See Home: paths."""
-        folder = self.path / array_folder(manifest.field_name, array)
-        return [str(folder / shard_name(shard)) for shard in range(manifest.layout.shards)]
+        folder = self.path / array_folder(entry, turn)
+        return [str(folder / shard_name(shard, len(manifest.shape))) for shard in range(manifest.layout.shards)]
 
     def check(self, manifest: Manifest) -> None:
         """See Home."""
-        for array in range(manifest.arrays):
-            for shard, file in enumerate(self.files(manifest, array)):
+        for entry, turn in manifest.copies:
+            for shard, file in enumerate(self.files(manifest, entry, turn)):
                 expected = manifest.layout.shard_bytes(shard)
                 try:
                     found = os.stat(file).st_size
@@ -67,41 +71,34 @@ class Folder(Home):
         return scratch_in(self.path, count)
 
     def is_tidy(self, manifest: Manifest) -> bool:
-        """Whether the field's name links to the current array."""
-        link = self.path / manifest.field_name
-        return link.is_symlink() and os.readlink(link) == array_folder(manifest.field_name, manifest.current)
+        """Whether the name of every array of the state links to its current turn, and all snapshots are shown."""
+        return all(self._is_linked(manifest, entry) for entry in manifest.state) and are_current(self.path, manifest)
 
     def tidy(self, manifest: Manifest) -> None:
-        """Point the field's name at the current array."""
-        if self.is_tidy(manifest):
-            return
-        beside = self.path / f".{manifest.field_name}.link"
+        """Point the names of the state's arrays at their current turns, and show the snapshots up to its step."""
+        if not are_current(self.path, manifest):
+            try:
+                update_snapshots(self.path, manifest)
+            except OSError as error:
+                raise StorageError(f"cannot list snapshots of {self.path}: {error.strerror}") from error
+        for entry in manifest.state:
+            if not self._is_linked(manifest, entry):
+                self._link(entry.name, array_folder(entry, manifest.current))
+
+    def _is_linked(self, manifest: Manifest, entry: ArrayEntry) -> bool:
+        link = self.path / entry.name
+        if entry.name not in manifest.filled:
+            return True  # nothing to show yet
+        return link.is_symlink() and os.readlink(link) == array_folder(entry, manifest.current)
+
+    def _link(self, name: str, target: str) -> None:
+        beside = self.path / f".{name}.link"
         try:
             beside.unlink(missing_ok=True)
-            beside.symlink_to(array_folder(manifest.field_name, manifest.current))
-            beside.replace(self.path / manifest.field_name)
+            beside.symlink_to(target)
+            beside.replace(self.path / name)
         except OSError as error:
-            raise StorageError(f"cannot link {self.path / manifest.field_name}: {error.strerror}") from error
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write beside, flush, rename, flush the folder: a reader sees the old or the new text, also after a power cut."""
-    beside = path.with_name(path.name + ".tmp")
-    with open(beside, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    flush_folder(path.parent)
-
-
-def flush_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+            raise StorageError(f"cannot link {self.path / name}: {error.strerror}") from error
 
 
 def lock_folder(path: Path) -> int:

@@ -1,7 +1,7 @@
 """What a run needs of the place that keeps it; a folder and a block device are such places.
 
 read, store     the manifest, replaced as a whole or not at all
-files           where the shards of an array are
+files           where the shards of each array are
 hold            keep other processes from changing the run
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from outcrop.run.arrays import ArrayEntry
 from outcrop.run.manifest import Manifest
 from outcrop.run.region import ShardFile
 
@@ -32,8 +33,8 @@ class Home(ABC):
         """Commit a manifest: after a crash at any moment the old or the new one is read. Raises StorageError."""
 
     @abstractmethod
-    def files(self, manifest: Manifest, array: int) -> Sequence[ShardFile]:
-        """The shards of array 0 or 1, in the order of their planes."""
+    def files(self, manifest: Manifest, entry: ArrayEntry, turn: int) -> Sequence[ShardFile]:
+        """The shards of an array of `manifest.copies`, in the order of their planes."""
 
     @abstractmethod
     def check(self, manifest: Manifest) -> None:

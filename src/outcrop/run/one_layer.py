@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core
+from outcrop.language.compile import Calls
 from outcrop.plan.plan import Plan
 from outcrop.plan.window import GUARD_BYTES
+from outcrop.run.rings import ring_specs
 
 Source: TypeAlias = Callable[[int, int], NDArray[Any]]
 """Planes a <= z < b of the initial values, of shape (b - a, ny, nx)."""
@@ -58,19 +60,19 @@ class OneLayerRun:
     `seconds_flush`: time spent waiting for the file.
     """
 
-    def __init__(self, plan: Plan, kernel: int, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
-        """`kernel` is the address of a compiled one, `scalars` its parameters as it reads them."""
-        self._plan, self._memory = plan, memory
+    def __init__(self, plan: Plan, calls: Calls, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
+        """`calls` are those of a compiled kernel, `scalars` its parameters as it reads them."""
+        self._plan, self._memory, self._scalars = plan, memory, scalars
         self._current = 0
         self.seconds_flush = 0.0
         self._executor = _core.make_executor(
             plan.problem,
             plan.sizes,
-            *plan.window.ring_planes,
-            slot_bytes=plan.window.slot_bytes,
+            rings=ring_specs(plan),
+            fields=plan.problem.fields,
+            calls=calls,
+            scalars_bytes=0,
             levels_max=max(one.levels for one in plan.passes),
-            kernel=kernel,
-            scalars=scalars,
             threads=threads,
             checksum=False,
             store=None,
@@ -87,7 +89,9 @@ class OneLayerRun:
     def run_pass(self, index: int) -> None:
         """Run pass `index` of the plan, and wait for the file where there is one. Raises InterruptedRun."""
         one = self._plan.passes[index]
-        self._executor.run(one.actions, (0, 0, 0), planes_per_file=1)
+        self._executor.run(
+            one.actions, one.levels, [], [], [], 0, planes_per_file=1, faces_rows=0, scalars=self._scalars
+        )
         if one.levels % 2:
             self._executor.swap_rings()
             self._current = 1 - self._current

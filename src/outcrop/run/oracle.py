@@ -2,71 +2,166 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.language.program import Apply, Constant, Load, Scalar
+from outcrop.language.boundary import FIXED, Boundary, Side
+from outcrop.language.evaluate import evaluate
+from outcrop.language.program import Load, Program
+from outcrop.language.sparse import Injection, Sampling
 from outcrop.language.stencil import Stencil
+from outcrop.language.symbols import PREVIOUS
+
+Cells: TypeAlias = NDArray[np.floating]
+Signals: TypeAlias = Mapping[str, Sequence[float]]
 
 
 def advance(
-    stencil: Stencil, array: NDArray[np.floating], values: Mapping[str, float], steps: int
-) -> NDArray[np.floating]:
-    """`array` of shape (nz, ny, nx) after `steps` steps with a fixed boundary, computed in the array's dtype.
+    stencil: Stencil, array: Cells, values: Mapping[str, float], steps: int, boundary: Boundary = FIXED
+) -> Cells:
+    """`array` of shape (nz, ny, nx) after `steps` steps of a stencil of one field, computed in the array's dtype.
 
-    `values` are parameters that differ from their defaults. Cells within the stencil's radius of a face never change.
+    `values` are parameters that differ from their defaults.
     """
-    current = array.copy()
-    inner = tuple(
-        slice(radius, max(radius, extent - radius)) for radius, extent in zip(stencil.radii, array.shape, strict=True)
-    )
-    for _ in range(steps):
-        following = current.copy()
-        following[inner] = _update(stencil, current, values)
-        current = following
-    return current
+    (field,) = stencil.fields
+    return advance_fields(stencil, {field.name: array}, values, steps, boundary)[field.name]
 
 
-def _update(stencil: Stencil, array: NDArray[np.floating], values: Mapping[str, float]) -> NDArray[np.floating]:
-    """New values of all cells that are not rim."""
-    scalars = stencil.scalars(values)
-    dtype = array.dtype.type
-    results: list[Any] = []  # arrays, and NumPy scalars of the same dtype
-    with np.errstate(all="ignore"):
-        for operation in stencil.program.operations:
-            match operation:
-                case Load(_, offset):
-                    results.append(_shifted(array, stencil.radii, offset))
-                case Scalar(index):
-                    results.append(dtype(scalars[index]))
-                case Constant(value):
-                    results.append(dtype(value))
-                case Apply(operator, operands):
-                    results.append(_OPERATORS[operator](*(results[i] for i in operands)))
-    result: NDArray[np.floating] = results[-1]
-    return result
+def advance_fields(
+    stencil: Stencil,
+    state: Mapping[str, Cells],
+    values: Mapping[str, float],
+    steps: int,
+    boundary: Boundary = FIXED,
+    signals: Signals | None = None,
+    first_step: int = 0,
+    injections: Sequence[Injection] = (),
+) -> dict[str, Cells]:
+    """The arrays of `state`, each of shape (nz, ny, nx), after `steps` steps, computed in their dtype.
+
+    `state` names every field of the stencil, and as "u.previous" the values before those of a field u of which a step
+    needs both. `signals` hold a value for every step, counted from 0; these steps begin with `first_step`.
+    """
+    return record_fields(stencil, state, values, steps, boundary, signals, first_step, injections).state
 
 
-def _shifted(
-    array: NDArray[np.floating], radii: tuple[int, int, int], offset: tuple[int, int, int]
-) -> NDArray[np.floating]:
-    cut = tuple(
-        slice(radius + step, max(radius + step, extent - radius + step))
-        for radius, step, extent in zip(radii, offset, array.shape, strict=True)
-    )
-    return array[cut]
+@dataclass(frozen=True)
+class Recorded:
+    """What `advance_fields` returns, and by name of samplings what was sampled, shape (steps, points) in float64."""
+
+    state: dict[str, Cells]
+    traces: dict[str, NDArray[np.float64]]
 
 
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "neg": lambda a: -a,
-    "sqrt": np.sqrt,
-    "abs": np.abs,
-    "min": lambda a, b: np.where(a < b, a, b),
-    "max": lambda a, b: np.where(a > b, a, b),
-}
+def record_fields(
+    stencil: Stencil,
+    state: Mapping[str, Cells],
+    values: Mapping[str, float],
+    steps: int,
+    boundary: Boundary = FIXED,
+    signals: Signals | None = None,
+    first_step: int = 0,
+    injections: Sequence[Injection] = (),
+    samplings: Sequence[Sampling] = (),
+) -> Recorded:
+    """`advance_fields`, and what samplings see on the way."""
+    run = _Run(stencil, state, values, boundary, signals or {})
+    sources = [injection.resolved(run.read) for injection in injections]
+    traces = {sampling.name: np.zeros((steps, len(sampling.cells))) for sampling in samplings}
+    for step in range(first_step, first_step + steps):
+        row = step - first_step
+        run.sample([one for one in samplings if one.before], traces, row)
+        for number in range(len(stencil.stages)):
+            run.perform(number, step)
+            for source in sources:
+                if run.last_update[source.field] == number:
+                    run.inject(source, step)
+        run.sample([one for one in samplings if not one.before], traces, row)
+    return Recorded(run.state(), traces)
+
+
+class _Run:
+    """The newest and the previous value of every field."""
+
+    def __init__(
+        self, stencil: Stencil, state: Mapping[str, Cells], values: Mapping[str, float], boundary: Boundary,
+        signals: Signals,
+    ) -> None:  # fmt: skip
+        self.stencil, self.boundary, self.signals = stencil, boundary, signals
+        self.names = [field.name for field in stencil.fields]
+        self.newest = [state[name].copy() for name in self.names]
+        self.previous = [state.get(name + PREVIOUS, np.full_like(state[name], np.nan)).copy() for name in self.names]
+        self.parameters = stencil.scalars(values)
+        self.last_update = {
+            self.names[field]: number for number, stage in enumerate(stencil.stages) for field in stage.targets
+        }
+        rims = zip(boundary.rims(stencil.radii), self.newest[0].shape, strict=True)
+        self.inner = tuple(slice(min(low, n), max(min(low, n), n - high)) for (low, high), n in rims)
+
+    def perform(self, number: int, step: int) -> None:
+        """One stage."""
+        stage = self.stencil.stages[number]
+        scalars = (*self.parameters, *(self.signals[name][step] for name in self.stencil.signals))
+        results = self._compute(stage.program, scalars)
+        for field, result in zip(stage.targets, results, strict=True):
+            updated = self.newest[field].copy()
+            updated[self.inner] = result
+            self.previous[field], self.newest[field] = self.newest[field], updated
+
+    def read(self, field: str, cells: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The newest values at cells of shape (..., 3)."""
+        z, y, x = np.moveaxis(cells, -1, 0)
+        values: NDArray[np.float64] = self.newest[self.names.index(field)][z, y, x].astype(np.float64)
+        return values
+
+    def inject(self, source: Injection, step: int) -> None:
+        """Add the sources' values of one step."""
+        array = self.newest[self.names.index(source.field)]
+        for cells, weights, value in zip(source.cells, source.weights, source.values[step], strict=True):
+            for cell, weight in zip(cells, weights, strict=True):
+                array[tuple(cell)] += array.dtype.type(weight * value)
+
+    def sample(self, samplings: Sequence[Sampling], traces: Mapping[str, NDArray[np.float64]], row: int) -> None:
+        """Add what is seen now to a row of the traces."""
+        for one in samplings:
+            total = np.zeros(len(one.cells))
+            for corner in range(one.cells.shape[1]):
+                total += one.weights[:, corner] * self.read(one.field, one.cells[:, corner])
+            traces[one.name][row] += total
+
+    def state(self) -> dict[str, Cells]:
+        """As it came, for the fields that have a say in the next step."""
+        found = dict(zip(self.names, self.newest, strict=True))
+        for name, previous, storage in zip(self.names, self.previous, self.stencil.storage, strict=True):
+            if storage.history == 2:
+                found[name + PREVIOUS] = previous
+        return found
+
+    def _compute(self, program: Program, scalars: Sequence[float]) -> list[Any]:
+        """The results for all cells that are not rim."""
+        dtype = self.newest[0].dtype.type
+
+        def load(one: Load) -> Cells:
+            return self._shifted((self.newest, self.previous)[one.age][one.field], one.offset)
+
+        return evaluate(program, load, scalars, dtype)
+
+    def _shifted(self, array: Cells, offset: tuple[int, int, int]) -> Cells:
+        indices = (
+            seen_from(np.arange(inner.start, inner.stop) + step, extent, sides)
+            for inner, step, extent, sides in zip(self.inner, offset, array.shape, self.boundary.sides, strict=True)
+        )
+        cells: Cells = array[np.ix_(*indices)]
+        return cells
+
+
+def seen_from(index: NDArray[np.intp], extent: int, sides: tuple[Side, Side]) -> NDArray[np.intp]:
+    """Where the values of cells beyond the grid are found."""
+    if sides[0] == "periodic":
+        return index % extent
+    folded = index % (2 * extent)  # mirrors on both sides: the grid and its image, over and over
+    return np.where(folded < extent, folded, 2 * extent - 1 - folded)

@@ -19,16 +19,26 @@ from types import FrameType
 
 from outcrop.errors import InterruptedRun, OutcropError, StorageError
 from outcrop.plan.plan import Plan
+from outcrop.run.acquisition import OnSnapshot
 from outcrop.run.engine import Engine
 from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing
+from outcrop.run.recorder import Recorder
+from outcrop.run.snapshot_view import new_snapshots
 from outcrop.run.state import State
 
 
 class PassRunner:
-    """Runs all passes of `plan` from the committed state on; `seconds` and `seconds_commit` say how long it took."""
+    """Runs all passes of `plan` from the committed state on; `seconds` and `seconds_commit` say how long it took.
 
-    def __init__(self, engine: Engine, state: State, plan: Plan) -> None:
-        self._engine, self._state, self._plan = engine, state, plan
+    `recorder` says what they do besides updating. `on_snapshot` is called in the thread that calls `run`, after the
+    pass that took the snapshot has been committed, while later ones go on.
+    """
+
+    def __init__(
+        self, engine: Engine, state: State, plan: Plan, recorder: Recorder, on_snapshot: OnSnapshot | None = None
+    ) -> None:
+        self._engine, self._state, self._plan, self._recorder = engine, state, plan, recorder
+        self._on_snapshot, self._shown_step = on_snapshot, state.manifest.step
         self._first_step = state.manifest.step
         self._passes_done = 0
         self._stop_after_pass = False
@@ -47,6 +57,8 @@ class PassRunner:
             try:
                 while not self._ended.wait(INTERVAL_SECONDS):
                     progress.show(self._standing())
+                    self._show_snapshots()
+                self._show_snapshots()
             except BaseException:  # from the display: the worker must not outlive this call
                 self._engine.cancel()
                 raise
@@ -66,15 +78,26 @@ class PassRunner:
                 if self._stop_after_pass:
                     raise InterruptedRun
                 self._state.begin_writing()
-                self._engine.run_pass(index, self._state.manifest.current)
+                manifest, steps = self._state.manifest, one.levels // self._plan.problem.stages
+                taps = self._recorder.before(manifest.step, steps)
+                results = self._engine.run_pass(index, manifest.current, first_step=manifest.step, taps=taps)
                 before = time.perf_counter()
-                self._state.commit(self._state.manifest.step + one.levels)
+                self._recorder.after(manifest.step, results)
+                self._state.commit(manifest.step + steps)
                 self.seconds_commit += time.perf_counter() - before
                 self._passes_done += 1
         except BaseException as error:  # handed to the calling thread, which raises it
             self._error = error
         self.seconds = time.perf_counter() - start
         self._ended.set()
+
+    def _show_snapshots(self) -> None:
+        """Call back for what has been committed since the last call."""
+        step = self._state.manifest.step
+        if self._on_snapshot and step > self._shown_step:
+            for number, kept in new_snapshots(self._state, self._shown_step, step):
+                self._on_snapshot(number, kept)
+        self._shown_step = step
 
     def _interrupt(self) -> None:
         if self._state.manifest.in_place and not self._stop_after_pass:

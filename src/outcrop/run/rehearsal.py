@@ -1,140 +1,237 @@
 """Execute a plan with NumPy: slow, obviously right, and the meaning of every action written down once more.
 
-The rings are arrays, a transfer is an assignment, and a plane is updated by stepping the stack of planes its
-stencil reaches: with a fixed boundary only the middle one changes. What no action has brought is NaN.
+Rings are dictionaries of whole planes, a transfer is an assignment, and a plane is updated by the program of a stage.
+What no action has brought is NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outcrop.language.boundary import Boundary
+from outcrop.language.evaluate import evaluate
+from outcrop.language.operands import copies_of, newest_copies, operands_of
+from outcrop.language.program import Load
 from outcrop.language.stencil import Stencil
+from outcrop.language.symbols import PREVIOUS
 from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Update, Write
 from outcrop.plan.geometry import Cut
 from outcrop.plan.plan import Pass, Plan
 from outcrop.plan.problem import Problem
-from outcrop.run.oracle import advance
+from outcrop.run.oracle import Signals, seen_from
 
 Cells = NDArray[np.floating]
+State = Mapping[str, Cells]
 
 
-def rehearse(plan: Plan, stencil: Stencil, scalars: Mapping[str, float], initial: Cells) -> Cells:
-    """The grid after all passes of `plan`, starting from `initial` of shape (nz, ny, nx)."""
-    grid = initial
+def rehearse_fields(
+    plan: Plan, stencil: Stencil, parameters: Mapping[str, float], state: State, signals: Signals | None = None
+) -> dict[str, Cells]:
+    """The arrays of `state` (oracle.py) after all passes of `plan`; what no action writes is NaN."""
+    found, step = dict(state), 0
+    kept = _Rings()
     for one in plan.passes:
-        grid = rehearse_pass(plan, one, stencil, scalars, grid)
-    return grid
-
-
-def rehearse_pass(plan: Plan, one: Pass, stencil: Stencil, scalars: Mapping[str, float], source: Cells) -> Cells:
-    """The grid after one pass; what no action writes stays NaN."""
-    rehearsal = _Rehearsal(plan, stencil, scalars, source)
-    for action in one.actions:
-        rehearsal.perform(action)
-    return rehearsal.arrays["target"]
-
-
-def rehearse_one_layer(plan: Plan, stencil: Stencil, scalars: Mapping[str, float], initial: Cells) -> Cells:
-    """The grid after all passes of a plan whose window is both arrays: planes stay in it from pass to pass."""
-    grid = initial
-    for one in plan.passes:
-        rehearsal = _Rehearsal(plan, stencil, scalars, grid)
-        for z in range(len(grid)):
-            rehearsal.fill(0, z, grid[z])
-            rehearsal.fill(1, z, initial[z])  # the rim; the rest must not matter
+        rehearsal = _Rehearsal(plan, stencil, parameters, found, signals or {}, step, one, kept)
         for action in one.actions:
             rehearsal.perform(action)
-        grid = np.stack([rehearsal.plane(one.levels, z) for z in range(len(grid))])
+        found.update(rehearsal.target)
+        step += rehearsal.steps
+    return found
+
+
+def rehearse(plan: Plan, stencil: Stencil, parameters: Mapping[str, float], initial: Cells) -> Cells:
+    """The grid of a stencil of one field after all passes of `plan`, starting from `initial` of shape (nz, ny, nx)."""
+    (field,) = stencil.fields
+    return rehearse_fields(plan, stencil, parameters, {field.name: initial})[field.name]
+
+
+def rehearse_pass(plan: Plan, one: Pass, stencil: Stencil, parameters: Mapping[str, float], source: Cells) -> Cells:
+    """The grid of a stencil of one field after one pass; what no action writes stays NaN."""
+    (field,) = stencil.fields
+    rehearsal = _Rehearsal(plan, stencil, parameters, {field.name: source}, {}, 0, one, _Rings())
+    for action in one.actions:
+        rehearsal.perform(action)
+    return rehearsal.target[field.name]
+
+
+def rehearse_one_layer(plan: Plan, stencil: Stencil, parameters: Mapping[str, float], initial: Cells) -> Cells:
+    """The grid after all passes of a plan whose window is both arrays: planes stay in it from pass to pass."""
+    (field,) = stencil.fields
+    grid = initial
+    for one in plan.passes:
+        rehearsal = _Rehearsal(plan, stencil, parameters, {field.name: grid}, {}, 0, one, _Rings())
+        for z in range(len(grid)):
+            rehearsal.slot(0, z)[:] = grid[z]
+            rehearsal.slot(1, z)[:] = initial[z]  # the rim; the rest must not matter
+        for action in one.actions:
+            rehearsal.perform(action)
+        grid = np.stack([rehearsal.slot(one.levels % 2, z) for z in range(len(grid))])
     return grid
+
+
+class _Rings(dict[int, dict[int, tuple[Block | None, int, Cells]]]):
+    """By ring and slot: whose plane it is, which, and its cells."""
+
+    def copy_of(self) -> _Rings:
+        return _Rings({ring: dict(slots) for ring, slots in self.items()})
 
 
 class _Rehearsal:
     """Rings hold whole planes, whatever the frame: cells outside it stay NaN. A slot belongs to a plane of a block."""
 
-    def __init__(self, plan: Plan, stencil: Stencil, scalars: Mapping[str, float], source: Cells) -> None:
-        self.problem, self.stencil, self.scalars = plan.problem, stencil, scalars
-        self.ring_planes = plan.window.ring_planes
-        self.block = self.former_block = Block(self.problem.whole_plane)
-        self.rings: list[dict[int, tuple[Block, int, Cells]]] = [{}, {}]
-        self.former = self.rings
-        other, target = np.full_like(source, np.nan), np.full_like(source, np.nan)
-        self.arrays = {"source": source, "target": target, "other": other}
+    def __init__(
+        self, plan: Plan, stencil: Stencil, parameters: Mapping[str, float], state: State, signals: Signals,
+        first_step: int, one: Pass, rings: _Rings,
+    ) -> None:  # fmt: skip
+        self.problem, self.stencil, self.boundary = plan.problem, stencil, Boundary(*plan.problem.sides)  # type: ignore[arg-type]
+        self.steps, self.first_step = one.levels // plan.problem.stages, first_step
+        self.parameters, self.signals = stencil.scalars(parameters), signals
+        self.ring_sizes = list(plan.window.rings(plan.problem))
+        self.names = [field.name for field in stencil.fields]
+        storage = stencil.storage
+        doubles = [number for number, kept in enumerate(storage) if kept.is_double]
+        self.second = {number: len(self.names) + place for place, number in enumerate(doubles)}
+        self.updated = [number for number, kept in enumerate(storage) if not kept.is_static]
+        self.entries = [(f, age) for f in self.updated for age in range(storage[f].history)]
+        self.source = {self._name(*entry): state[self._name(*entry)] for entry in self.entries}
+        self.statics = {f: state[self.names[f]] for f, kept in enumerate(storage) if kept.is_static}
+        self.target = {name: np.full_like(array, np.nan) for name, array in self.source.items()}
+        self.other = np.full_like(next(iter(self.source.values())), np.nan)
         self.faces: dict[tuple[int, int], Cells] = {}
+        self.block = self.former_block = Block(self.problem.whole_plane)
+        self.rings = self.former = rings
+        self.copies, self.final = copies_of(stencil), newest_copies(stencil, self.steps)
+
+    def _name(self, field: int, age: int) -> str:
+        return self.names[field] + (PREVIOUS if age else "")
+
+    def _ring(self, field: int, copy: int) -> int:
+        return self.second[field] if copy else field
 
     def perform(self, action: Action) -> None:
         """Do what the action says."""
         match action:
             case Block() if action != self.block:
                 self.former_block, self.block = self.block, action
-                self.former = [dict(ring) for ring in self.rings]
-            case Block():
+                self.former = self.rings.copy_of()
+            case Block() | Commit():
                 pass
             case Carry(z0, z1, cut, level):
+                for ring in self._kept(level):
+                    for z in range(z0, z1):
+                        block, plane, cells = self.former[ring][self._place(ring, z)]
+                        assert (block, plane) == (self.former_block, z), "a slot that holds something else"
+                        _cells(self.slot(ring, z), cut)[:] = _cells(cells, cut)
+            case Read(z0, z1, cut):
                 for z in range(z0, z1):
-                    block, plane, cells = self.former[level & 1][self._place(level, z)]
-                    assert (block, plane) == (self.former_block, z), "a slot that holds something else"
-                    _cells(self._slot(level, z), cut)[:] = _cells(cells, cut)
-            case Read(z0, z1, cut, array, level):
-                for z in range(z0, z1):
-                    stored = self.faces[z, level & 1] if array == "faces" else self.arrays[array][z]
-                    _cells(self._slot(level, z), cut)[:] = _cells(stored, cut)
+                    for ring, stored in self._stored(action, z):
+                        _cells(self.slot(ring, z), cut)[:] = _cells(stored, cut)
             case Copy(z0, z1, cut):
-                for z in range(z0, z1):
-                    _copy_rim(self.problem, z, cut, self._slot(0, z), self._slot(1, z))
+                for field, ring in self.second.items():
+                    for z in range(z0, z1):
+                        _copy_rim(self.problem, z, cut, self.slot(field, z), self.slot(ring, z))
             case Update():
                 self._update(action)
-            case Write(z0, z1, level, cut, array):
+            case Write(z0, z1):
                 for z in range(z0, z1):
-                    slot = self._slot(level, z)
-                    if array == "faces":
-                        self.faces[z, level & 1] = slot.copy()
-                    else:
-                        _cells(self.arrays[array][z], cut)[:] = _cells(slot, cut)
-            case Commit():
-                pass
+                    self._write(action, z)
 
-    def fill(self, level: int, z: int, cells: Cells) -> None:
-        """Say what plane z is."""
-        self._slot(level, z)[:] = cells
+    def _stored(self, action: Read, z: int) -> Iterator[tuple[int, Cells]]:
+        plane = self._plane(z)
+        if action.array == "source":
+            for field, age in self.entries:
+                yield self._ring(field, age), self.source[self._name(field, age)][plane]
+        elif action.array == "statics":
+            for field, array in self.statics.items():
+                yield field, array[plane]
+        elif action.array == "faces":
+            for ring in self._kept(action.level):
+                yield ring, self.faces[z, ring]
+        else:
+            array = self.other if action.array == "other" else self.target[self.names[0]]
+            yield action.level & 1, array[plane]
 
-    def plane(self, level: int, z: int) -> Cells:
-        """What plane z is now."""
-        return self._slot(level, z)
+    def _write(self, action: Write, z: int) -> None:
+        cut, plane = action.cut, self._plane(z)
+        if action.array == "faces":
+            for ring in self._kept(action.level):
+                self.faces[z, ring] = self.slot(ring, z).copy()
+        elif action.array == "target":
+            for field, age in self.entries:
+                ring = self._ring(field, self.final[field] ^ age)
+                _cells(self.target[self._name(field, age)][plane], cut)[:] = _cells(self.slot(ring, z), cut)
+        else:
+            _cells(self.other[plane], cut)[:] = _cells(self.slot(action.level & 1, z), cut)
 
-    def _place(self, level: int, z: int) -> int:
-        return (z + self.block.shift) % self.ring_planes[level & 1]
+    def _kept(self, level: int) -> Sequence[int]:
+        """The rings of first (even `level`) or second copies."""
+        return list(self.second.values()) if level % 2 else self.updated
 
-    def _slot(self, level: int, z: int) -> Cells:
-        ring, place = self.rings[level & 1], self._place(level, z)
-        if place not in ring or ring[place][:2] != (self.block, z):
-            ring[place] = (self.block, z, np.full_like(self.arrays["source"][z], np.nan))
-        return ring[place][2]
+    def _place(self, ring: int, z: int) -> int:
+        one = self.ring_sizes[ring]
+        return z if one.is_resident else (z + self.block.shift) % one.planes
+
+    def slot(self, ring: int, z: int) -> Cells:
+        """The slot of the plane at position z in a ring."""
+        slots, place = self.rings.setdefault(ring, {}), self._place(ring, z)
+        owner = None if self.ring_sizes[ring].is_resident else self.block
+        if place not in slots or slots[place][:2] != (owner, z):
+            slots[place] = (owner, z, np.full_like(self.other[0], np.nan))
+        return slots[place][2]
+
+    def _plane(self, position: int) -> int:
+        if not self.problem.periodic[0]:
+            return position
+        return position // 2 if position % 2 == 0 else self.problem.planes - 1 - position // 2
+
+    def _position(self, z: int) -> int:
+        """Of the plane whose values plane z has, which may lie beyond the grid."""
+        count = self.problem.planes
+        (inside,) = seen_from(np.array([z]), count, self.boundary.z)
+        if not self.problem.periodic[0]:
+            return int(inside)
+        return int(2 * inside if inside < (count + 1) // 2 else 2 * (count - 1 - inside) + 1)
 
     def _update(self, action: Update) -> None:
         problem, region = self.problem, action.region
-        first, end = problem.radius_y, problem.shape[1] - problem.radius_y
         for zeta in range(action.zeta0, action.zeta1):
             for level in range(1, action.levels + 1):
-                z = zeta - problem.skew * (level - 1)
+                z = zeta - problem.skew_z * (level - 1)
                 low, high = region.z_low.at(level), region.z_high.at(level)
                 if max(problem.first_plane, low) <= z < min(problem.end_plane, high):
-                    rows = slice(max(first, region.y_low.at(level)), max(0, min(end, region.y_high.at(level))))
+                    y0, y1 = region.y_low.at(level), region.y_high.at(level)
+                    rows = slice(max(problem.first_row, y0), max(0, min(problem.end_row, y1)))
                     columns = slice(max(0, region.x_low.at(level)), max(0, region.x_high.at(level)))
                     self._update_plane(z, level, rows, columns)
 
-    def _update_plane(self, z: int, level: int, rows: slice, columns: slice) -> None:
-        problem, nx = self.problem, self.problem.shape[2]
-        reach = range(z - problem.radius_z, z + problem.radius_z + 1)
-        stack = np.stack([self._slot(level - 1, other) for other in reach])
-        after = advance(self.stencil, stack, self.scalars, 1)[problem.radius_z]
-        # Kernels carry the rim in x along with every row they update.
-        rim = min(problem.radii[2], nx)
-        before = self._slot(level - 1, z)
-        after[:, :rim], after[:, nx - rim :] = before[:, :rim], before[:, nx - rim :]
-        self._slot(level, z)[rows, columns] = after[rows, columns]
+    def _update_plane(self, position: int, level: int, rows: slice, columns: slice) -> None:
+        step, number = divmod(level - 1, self.problem.stages)
+        stage, copies = self.stencil.stages[number], self.copies[(level - 1) % len(self.copies)]
+        source = dict(zip(operands_of(self.stencil, number), copies.sources, strict=True))
+        z = self._plane(position)
+        _, ny, nx = self.problem.shape
+
+        def load(operation: Load) -> Cells:
+            dz, dy, dx = operation.offset
+            plane = self.slot(self._ring(*source[operation.field, operation.age]), self._position(z + dz))
+            y, x = np.arange(ny) + dy, np.arange(nx) + dx
+            seen: Cells = plane[np.ix_(seen_from(y, ny, self.boundary.y), seen_from(x, nx, self.boundary.x))]
+            return seen
+
+        scalars = (*self.parameters, *(self.signals[name][self.first_step + step] for name in self.stencil.signals))
+        results = evaluate(stage.program, load, scalars, self.other.dtype.type)
+        low, high = self.boundary.rims(self.problem.radii)[2]
+        for field, target, result in zip(stage.targets, copies.targets, results, strict=True):
+            before = self.slot(self._ring(*source[field, 0]), position)
+            after = np.broadcast_to(result, before.shape).copy()
+            # Kernels carry the rim in x along with every row they update.
+            after[:, : min(low, nx)], after[:, max(min(low, nx), nx - high) :] = (
+                before[:, : min(low, nx)], before[:, max(min(low, nx), nx - high) :],
+            )  # fmt: skip
+            self.slot(self._ring(*target), position)[rows, columns] = after[rows, columns]
 
 
 def _cells(plane: Cells, cut: Cut) -> Cells:
@@ -143,7 +240,7 @@ def _cells(plane: Cells, cut: Cut) -> Cells:
 
 
 def _copy_rim(problem: Problem, z: int, cut: Cut, source: Cells, target: Cells) -> None:
-    interior = range(problem.radius_y, len(source) - problem.radius_y)
+    interior = range(problem.first_row, problem.end_row)
     for y in range(cut.y0, cut.y1):
         if y not in interior or not problem.first_plane <= z < problem.end_plane:
             target[y, cut.x0 : cut.x1] = source[y, cut.x0 : cut.x1]

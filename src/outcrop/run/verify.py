@@ -22,19 +22,20 @@ def find_damage(path: Path) -> tuple[list[str], int, int]:
     if not state.has_values:
         raise InputError(f"{path} holds no values yet, so there is nothing to verify")
     with state.locked():  # or another process could overwrite what is tested here
-        damage = _damage_of(state)
-    return damage, state.layout.shape[0] + state.layout.shards, state.manifest.step
+        damage = [line for name in state.manifest.filled for line in _damage_of(state, name)]
+    checked = len(state.manifest.filled) * (state.layout.shape[0] + state.layout.shards)
+    return damage, checked, state.manifest.step
 
 
-def _damage_of(state: State) -> list[str]:
-    layout, files = state.layout, state.current_files()
+def _damage_of(state: State, name: str) -> list[str]:
+    layout, files = state.layout, state.current_files_of(name)
     damage = _damaged_indices(state, files)
     with Planes(files, layout) as planes:
         for z0 in range(0, layout.shape[0], planes.group_planes):
             z1 = min(z0 + planes.group_planes, layout.shape[0])
             if _damage(planes, z0, z1):  # somewhere in this group; say where
                 damage += [line for z in range(z0, z1) for line in _damage(planes, z, z + 1)]
-    return damage
+    return [f"{name}: {line}" for line in damage] if len(state.manifest.arrays) > 1 else damage
 
 
 def _damage(planes: Planes, z0: int, z1: int) -> list[str]:

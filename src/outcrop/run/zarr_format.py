@@ -1,8 +1,10 @@
 """The Zarr v3 metadata and shard indices that make a run directory readable by any Zarr library.
 
-run.oc/zarr.json          group, with the metadata of its one array inlined (readers need not list the folder)
+run.oc/zarr.json          group, with the metadata of its arrays inlined (readers need not list the folder)
 run.oc/u/zarr.json        array: shards, inner chunk = one plane, codecs bytes (little) + crc32c, index at the end
-run.oc/u/c/S/0/0          shard S
+run.oc/u/c/S/0/0          shard S; of two axes c/S/0, of one c/0
+
+On two axes a row takes the place of a plane; on one there is a single inner chunk.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from outcrop import _core
+from outcrop.run.axes import NAMES
 from outcrop.run.layout import CHECKSUM_BYTES, PlaneLayout
 
 _EMPTY = 2**64 - 1
@@ -22,11 +25,11 @@ _BYTES: dict[str, Any] = {"name": "bytes", "configuration": {"endian": "little"}
 _CHECKSUM: dict[str, Any] = {"name": "crc32c"}
 
 
-def array_metadata(layout: PlaneLayout, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Content of an array's zarr.json."""
-    _, ny, _ = layout.shape
+def array_metadata(layout: PlaneLayout, ndim: int, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Content of the zarr.json of an array of `ndim` axes."""
+    ny = layout.shape[1]
     sharding = {
-        "chunk_shape": [1, ny, layout.pitch_cells],
+        "chunk_shape": _own((1, ny, layout.pitch_cells), ndim),
         "codecs": [_BYTES, _CHECKSUM],
         "index_codecs": [_BYTES, _CHECKSUM],
         "index_location": "end",
@@ -34,19 +37,32 @@ def array_metadata(layout: PlaneLayout, attributes: dict[str, Any]) -> dict[str,
     return {
         "zarr_format": 3,
         "node_type": "array",
-        "shape": list(layout.shape),
+        "shape": _own(layout.shape, ndim),
         "data_type": layout.dtype,
         "chunk_grid": {
             "name": "regular",
-            "configuration": {"chunk_shape": [layout.shard_planes, ny, layout.pitch_cells]},
+            "configuration": {"chunk_shape": _own((layout.shard_planes, ny, layout.pitch_cells), ndim)},
         },
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": 0.0,
         "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
         "attributes": attributes,
-        "dimension_names": ["z", "y", "x"],
+        "dimension_names": list(NAMES[ndim]),
         "storage_transformers": [],
     }
+
+
+def plain_codecs(inner: tuple[int, ...] | None = None) -> list[dict[str, Any]]:
+    """Codecs of values as they lie in memory; with `inner` the chunk is a shard of such chunks, index at the end."""
+    if inner is None:
+        return [_BYTES]
+    sharding = {
+        "chunk_shape": list(inner),
+        "codecs": [_BYTES],
+        "index_codecs": [_BYTES, _CHECKSUM],
+        "index_location": "end",
+    }
+    return [{"name": "sharding_indexed", "configuration": sharding}]
 
 
 def group_metadata(arrays: dict[str, dict[str, Any]], attributes: dict[str, Any]) -> dict[str, Any]:
@@ -64,9 +80,9 @@ def to_text(metadata: dict[str, Any]) -> str:
     return json.dumps(metadata, indent=2) + "\n"
 
 
-def shard_name(shard: int) -> str:
-    """Path of a shard below its array's folder."""
-    return f"c/{shard}/0/0"
+def shard_name(shard: int, ndim: int) -> str:
+    """Path of a shard below the folder of its array of `ndim` axes."""
+    return "/".join(["c", str(shard), *["0"] * (ndim - 1)])
 
 
 def index_bytes(layout: PlaneLayout, shard: int) -> bytes:
@@ -77,3 +93,9 @@ def index_bytes(layout: PlaneLayout, shard: int) -> bytes:
     entries[:count, 1] = layout.plane_bytes + CHECKSUM_BYTES
     body = entries.tobytes()
     return body + _core.crc32c(body).to_bytes(CHECKSUM_BYTES, "little")
+
+
+def _own(sizes: tuple[int, int, int], ndim: int) -> list[int]:
+    """Those of (z, y, x) that belong to a grid of `ndim` axes."""
+    z, y, x = sizes
+    return {1: [x], 2: [z, x], 3: [z, y, x]}[ndim]

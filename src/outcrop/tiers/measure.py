@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from outcrop import _core
 from outcrop.plan.actions import Action, Commit, Read, Write
+from outcrop.plan.fields import PLAIN_FIELDS
 from outcrop.plan.geometry import Cut
 from outcrop.plan.machine import Device
 from outcrop.plan.plan import Sizes
@@ -45,7 +46,11 @@ class _Transfer:
     shape: tuple[int, int, int]
     radius_z: int = 0
     radius_y: int = 0
-    skew: int = 1
+    rim_z: tuple[int, int] = (0, 0)
+    rim_y: tuple[int, int] = (0, 0)
+    periodic: tuple[bool, bool, bool] = (False, False, False)
+    skew_z: int = 1
+    skew_y: int = 1
     item_bytes: int = 4
     pitch_bytes: int = RECORD_BYTES - 4096
     plane_bytes: int = RECORD_BYTES - 4096
@@ -113,12 +118,11 @@ def measure_device(folder: Path, io: str) -> Device:
         executor = _core.make_executor(
             grid,
             Sizes(1, 1, 1),
-            RING_RECORDS,
-            1,  # the odd ring is not used
-            slot_bytes=RECORD_BYTES,
+            rings=((RING_RECORDS, RECORD_BYTES, False), (1, RECORD_BYTES, False)),  # the second one is not used
+            fields=PLAIN_FIELDS,
+            calls=((0, ((0, 0),), ((0, 1),)), (0, ((0, 1),), ((0, 0),))),
+            scalars_bytes=0,
             levels_max=1,
-            kernel=0,
-            scalars=b"",
             threads=1,
             checksum=False,
             store=store,
@@ -126,7 +130,7 @@ def measure_device(folder: Path, io: str) -> Device:
 
         def seconds(actions: Sequence[Action]) -> float:
             start = time.perf_counter()
-            executor.run([*actions, Commit()], (0, 0, 0), records)
+            executor.run([*actions, Commit()], 0, [0], [0], [], 0, records, faces_rows=0, scalars=b"")
             return time.perf_counter() - start
 
         # Devices may be faster with zeros: every record written holds noise, which the ring reads back first.

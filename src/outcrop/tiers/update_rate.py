@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from outcrop import _core
+from outcrop.language.compile import Calls
 from outcrop.plan.geometry import EVERYTHING, Cut, Region
 from outcrop.plan.model import edge_factor
 from outcrop.plan.plan import Sizes
@@ -34,38 +35,40 @@ class UpdateRateMeter:
     def __init__(
         self,
         problem: Problem,
-        kernel: int,
+        calls: Calls,
         scalars: bytes,
         threads: int,
         budget_bytes: int,
         measure: bool = True,
         bind: str = "none",
     ) -> None:
-        self._problem, self._kernel, self._scalars, self._threads = problem, kernel, scalars, threads
+        self._problem, self._calls, self._scalars, self._threads = problem, calls, scalars, threads
         self._bind = bind
-        self._ring_planes = slots_within(problem.record_bytes, min(budget_bytes, WINDOW_BYTES)) // 2
+        self._ring_planes = (
+            slots_within(problem, problem.record_bytes, min(budget_bytes, WINDOW_BYTES)) // problem.rings
+        )
         self._meter: _core.UpdateMeter | None = None
         self._known: dict[Sizes, float] = {}
-        expected = problem.cells * problem.steps / EXPECTED_CELLS_PER_SECOND
+        expected = problem.cells * problem.levels / EXPECTED_CELLS_PER_SECOND
         possible = self._ring_planes >= _core.UpdateMeter.planes_needed(problem, 1, 1)
         seconds = max(SECONDS_AT_LEAST, min(SECONDS_AT_MOST, SHARE_OF_RUN * expected))
         self._seconds_left = seconds if measure and possible else 0.0
 
     def __call__(self, sizes: Sizes) -> float:
         """Cell updates per second for `sizes`."""
-        reduced = self._reduce(sizes)
+        problem, reduced = self._problem, self._reduce(sizes)
         if reduced not in self._known:
             if self._seconds_left <= 0:
                 return self._guess(sizes)
             if self._meter is None:
                 self._meter = _core.UpdateMeter(
-                    self._problem, self._kernel, self._scalars, self._threads, self._ring_planes, self._bind
+                    problem, problem.fields, self._calls, self._scalars, self._threads, self._ring_planes, self._bind
                 )
             start = time.perf_counter()
-            frame, region = _block(self._problem, reduced)
+            frame, region = _block(problem, reduced)
             self._known[reduced] = self._meter.measure(reduced, frame, region, repeats=2)
             self._seconds_left -= time.perf_counter() - start
-        factors = edge_factor(self._problem, reduced) / edge_factor(self._problem, sizes)
+        factors = edge_factor(problem, reduced) / edge_factor(problem, sizes)
         return self._known[reduced] * factors
 
     def _reduce(self, sizes: Sizes) -> Sizes:
@@ -79,7 +82,7 @@ class UpdateRateMeter:
             slab -= 1
         while levels > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > planes:
             levels -= 1
-        return replace(sizes, slab=slab, levels=levels, block_x=0, block_z=0)
+        return replace(sizes, slab=slab, levels=levels, block_x=0, block_z=0, keeps_statics=False)
 
     def _guess(self, sizes: Sizes) -> float:
         """From the most similar sizes that are known."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Generic, TypeAlias, TypeVar
 
 from outcrop.plan.actions import Copy, Read, Update, Write
-from outcrop.plan.geometry import Region
+from outcrop.plan.geometry import Cut, Region
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
@@ -41,6 +41,11 @@ def updates(problem: Problem, zeta0: int, zeta1: int, levels: int, region: Regio
         yield action
 
 
+def static_reads(problem: Problem, z0: int, z1: int, frame: Cut) -> list[Read]:
+    """What a block reads of fields that nothing updates."""
+    return [Read(z0, z1, frame, "statics")] if problem.statics else []
+
+
 BLOCKS_MOST = 16
 """Blocks along y that are tried."""
 SIZES = ("bt", "bx", "by", "bz", "slab", "diamond")
@@ -49,9 +54,9 @@ WindowOf: TypeAlias = Callable[[Problem, int, Sizes], Window]
 
 def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
     """For numbers of levels worth trying: the numbers of blocks in y and z that fit the budget and move the least."""
-    for levels in given.levels(problem, levels_worth_trying(problem.steps)):
+    for levels in given.levels(problem, levels_worth_trying(problem)):
         fitting: list[tuple[float, Sizes]] = []
-        for block_y in given.or_any("by", _shares(problem.shape[1])):
+        for block_y in given.or_any("by", _shares(problem)):
             sizes = Sizes(levels, problem.planes, diamond=0, block_x=given.bx or 0, block_y=block_y)
             if most := _largest_block_z(problem, sizes, budget_bytes, window, given):
                 sizes = replace(sizes, block_z=most)
@@ -59,7 +64,7 @@ def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: Giv
                 fitting.append(((1 + rho_z) * (1 + rho_y), sizes))
         fitting.sort(key=lambda pair: pair[0])
         for overlap, sizes in fitting[:2]:
-            if overlap < OVERLAP_MOST or levels == 1 or given:
+            if overlap < OVERLAP_MOST or levels == problem.stages or given:
                 yield replace(sizes, slab=given.slab or min(sizes.slab, max(SLAB_LEAST, 2 * levels)))
 
 
@@ -72,7 +77,7 @@ OVERLAP_MOST = 9.0
 def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
     """r bt / bz and r bt / by: how wide the fringe is against the block; 0 for axes that are not cut."""
     beside_y = problem.radius_y * sizes.levels / sizes.block_y if 0 < sizes.block_y < problem.shape[1] else 0.0
-    beside_z = problem.skew * sizes.levels / sizes.block_z if 0 < sizes.block_z < problem.planes else 0.0
+    beside_z = problem.skew_z * sizes.levels / sizes.block_z if 0 < sizes.block_z < problem.planes else 0.0
     return beside_z, beside_y
 
 
@@ -83,21 +88,22 @@ def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
     blocks = -(-problem.shape[1] // rows) * -(-problem.planes // planes)
     frame = min(problem.shape[1], rows + problem.radius_y * sizes.levels)
     slabs = blocks * (-(-planes // sizes.slab) + 1)
-    moved = 2 * blocks * min(planes, sizes.slab) * frame * problem.pitch_bytes
-    return moved, slabs, 4.0 * blocks * (planes + problem.skew * sizes.levels)
+    moved = 2 * blocks * min(planes, sizes.slab) * frame * problem.pitch_bytes * problem.state_arrays
+    return moved, slabs, 4.0 * blocks * (planes + problem.skew_z * sizes.levels) * problem.state_arrays
 
 
 def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE) -> Window:
     """The least memory a pass can do with: one level, blocks of one plane and a share of its rows, or as `given`."""
-    (levels,), shares = given.levels(problem, (1,)), given.or_any("by", _shares(problem.shape[1]))
+    (levels,), shares = given.levels(problem, (problem.stages,)), given.or_any("by", _shares(problem))
     whole = Sizes(levels, 1, diamond=0, block_x=given.bx or 0, block_z=given.bz or 1)
     sizes = (replace(whole, block_y=block_y) for block_y in shares)
     return min((window(problem, levels, one) for one in sizes), key=lambda one: one.bytes)
 
 
-def _shares(extent: int) -> Iterator[int]:
-    """Sizes of 1, 2, ... equal blocks."""
-    return (_share(extent, count) for count in range(1, BLOCKS_MOST + 1))
+def _shares(problem: Problem) -> Iterator[int]:
+    """Sizes of 1, 2, ... equal blocks of rows; a periodic axis is not cut."""
+    most = 1 if problem.periodic[1] else BLOCKS_MOST
+    return (_share(problem.shape[1], count) for count in range(1, most + 1))
 
 
 def _share(extent: int, count: int) -> int:

@@ -13,13 +13,13 @@ from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import wavefront
 from outcrop.plan.schemes.scheme import Scheme
-from outcrop.plan.window import Window, slots_within
+from outcrop.plan.window import Window, whole_window
 
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
     """All steps in one pass in memory if the grid fits twice, else one level per pass in the thickest slabs."""
-    fits = 2 * problem.planes <= slots_within(problem.record_bytes, budget_bytes)
-    sizes = Sizes(problem.steps if fits else 1, 1, diamond=0)
+    fits = whole_window(problem).bytes <= budget_bytes
+    sizes = Sizes(problem.levels if fits else problem.stages, 1, diamond=0, keeps_statics=fits)
     slab = wavefront.thickest_slab(problem, sizes.levels, sizes, budget_bytes)
     if slab >= 1:
         yield replace(sizes, slab=slab)
@@ -27,7 +27,7 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
 
 def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
     """The window of slabs of one plane; planes are not cut."""
-    return wavefront.window(problem, 1, Sizes(1, 1, diamond=0))
+    return wavefront.window(problem, problem.stages, Sizes(problem.stages, 1, diamond=0))
 
 
 SCHEME = Scheme("naive", wavefront.window, wavefront.make_pass, candidates, smallest_window, wavefront.volume, sizes=())

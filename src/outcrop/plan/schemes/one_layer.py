@@ -25,7 +25,7 @@ from outcrop.plan.model import predict
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.problem import DIRECT_BYTES, VECTOR_BYTES, Problem
 from outcrop.plan.schemes import blocked, skewed
-from outcrop.plan.window import Window
+from outcrop.plan.window import Window, make_window
 
 NAME = "one-layer"
 PLANE_LINES = 5
@@ -52,7 +52,7 @@ def in_memory(problem: Problem, padded: bool) -> Problem:
 
 def window(problem: Problem) -> Window:
     """Both arrays of a problem that `in_memory` made."""
-    return Window((problem.planes, problem.planes), problem.record_bytes)
+    return make_window(problem, (problem.planes, problem.planes), problem.record_bytes)
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
@@ -71,7 +71,7 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 def _updates(problem: Problem, levels: int, slab: int, own_z: tuple[int, int], region: Region) -> Iterator[Action]:
     """Blocks in z are ranges of zeta, slab by slab."""
     first = max(problem.first_plane, own_z[0])
-    end = min(problem.end_plane + problem.skew * (levels - 1), own_z[1])
+    end = min(problem.end_plane + problem.skew_z * (levels - 1), own_z[1])
     for zeta0 in range(first, end, slab) if problem.first_plane < problem.end_plane else ():
         yield from blocked.updates(problem, zeta0, min(end, zeta0 + slab), levels, region)
 

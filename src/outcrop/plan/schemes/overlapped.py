@@ -22,7 +22,7 @@ from outcrop.plan.plan import Pass, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import blocked
 from outcrop.plan.schemes.scheme import Scheme, Volume
-from outcrop.plan.window import Window, slot_bytes
+from outcrop.plan.window import Window, make_window, slot_bytes
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _axes(problem: Problem, levels: int, sizes: Sizes) -> tuple[_Blocks, _Blocks
     nz, ny, _ = problem.shape
     vector = problem.vector_cells
     return (
-        _cut(nz, problem.skew, levels, sizes.block_z),
+        _cut(nz, problem.skew_z, levels, sizes.block_z),
         _cut(ny, problem.radius_y, levels, sizes.block_y, problem.row_group),
         _cut(problem.pitch_cells, round_up(problem.radii[2], vector), levels, sizes.block_x, vector),
     )
@@ -82,7 +82,7 @@ def _axes(problem: Problem, levels: int, sizes: Sizes) -> tuple[_Blocks, _Blocks
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
     """Slots for all planes of the largest block with its overlap, in both rings."""
     planes, rows, columns = (_frame_most(axis) for axis in _axes(problem, levels, sizes))
-    return Window((planes, planes), slot_bytes(problem, Cut(0, rows, 0, columns)))
+    return make_window(problem, (planes, planes), slot_bytes(problem, Cut(0, rows, 0, columns)))
 
 
 def _frame_most(blocks: _Blocks) -> int:
@@ -104,18 +104,19 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _Range) -> Iterator[Action]:
     """Reads and writes go along with the updates, slab by slab."""
-    skew, frame, (first, last) = problem.skew, Cut(*y.frame, *x.frame), z.frame
+    skew, frame, (first, last) = problem.skew_z, Cut(*y.frame, *x.frame), z.frame
     own = Cut(y.low, y.high, x.low, x.high)
     yield Block(frame, z.low, z.high, own)
     (z_low, z_high), (y_low, y_high), (x_low, x_high) = z.bounds, y.bounds, x.bounds
     region = Region(z_low, z_high, y_low, y_high, x_low, x_high)
-    incoming = blocked.InStep([Read(first, last, frame)], first)
+    reads = [Read(first, last, frame), *blocked.static_reads(problem, first, last, frame)]
+    incoming = blocked.InStep(reads, first)
     beside = skew * (levels - 1)  # beyond these planes nothing is updated
-    rims = blocked.InStep([Copy(max(first, z.low - beside), min(last, z.high + beside), frame)], first)
+    rims = blocked.InStep([Copy(max(first, z.low - beside), min(last, z.high + beside), frame, own)], first)
     outgoing = blocked.InStep([Write(z.low, z.high, levels, own)], first)
     zeta_first = max(problem.first_plane, z_low.at(1))
     zeta_end = skew * (levels - 1) + min(problem.end_plane, z.high)
-    for zeta0 in range(zeta_first, zeta_end, slab) if problem.first_plane < problem.end_plane else ():
+    for zeta0 in range(zeta_first, zeta_end, slab) if problem.has_updates else ():
         zeta1 = min(zeta_end, zeta0 + slab)
         yield from incoming.up_to(min(last, zeta1 + skew))
         yield from incoming.up_to(min(last, zeta1 + skew + slab))
@@ -129,10 +130,10 @@ def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _R
 def volume(problem: Problem, sizes: Sizes) -> Volume:
     """[(1 + 2 rho)^d + 1]/bt words; computes more by the mean of (1 + 2 rho t/bt)^d over the levels."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
-    read = problem.grid_bytes * (1 + 2 * rho_z) * (1 + 2 * rho_y)
+    read = problem.grid_bytes * (1 + 2 * rho_z) * (1 + 2 * rho_y) * (problem.state_arrays + problem.statics)
     more = 1 + rho_z + rho_y + 4 / 3 * rho_z * rho_y
     cells = problem.cells * sizes.levels * more
-    return Volume(read, problem.grid_bytes, cells, *blocked.exposed(problem, sizes))
+    return Volume(read, problem.grid_bytes * problem.state_arrays, cells, *blocked.exposed(problem, sizes))
 
 
 SCHEME = Scheme(
@@ -144,4 +145,5 @@ SCHEME = Scheme(
     volume,
     blocked.SIZES,
     in_place=False,  # a block needs level 0 of cells that its neighbour owns
+    repeats_updates=True,
 )

@@ -49,7 +49,9 @@ class Scheme:
 
     `volume(problem, sizes)` is what their passes roughly do. `sizes` are the names of those that users may give, and
     `diamond` the one they gave (0: none). `in_place`: whether source and target may be one array. `checks_all`: whether
-    every byte that comes back from a disk is compared with a checksum; only such schemes are chosen unasked.
+    every byte that comes back from a disk is compared with a checksum; only such schemes are chosen unasked. `single`:
+    whether it can do no more than one updated field. `repeats_updates`: whether blocks update cells that are not their
+    own, too.
     """
 
     name: str
@@ -62,3 +64,13 @@ class Scheme:
     in_place: bool = True
     checks_all: bool = True
     diamond: int = 0
+    single: bool = False
+    repeats_updates: bool = False
+
+    def refusal(self, problem: Problem) -> str | None:
+        """What of the problem the scheme cannot do, and why; None when it can do it."""
+        if problem.in_place and not self.in_place:
+            return "run in place: blocks read what others have overwritten"
+        if self.single and not problem.is_single:
+            return "run this stencil: it keeps unfinished levels of one field only, updated in one stage"
+        return None

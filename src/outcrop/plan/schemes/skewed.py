@@ -36,7 +36,7 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import blocked
 from outcrop.plan.schemes.scheme import Scheme, Volume
 from outcrop.plan.skewed_cut import SkewedBlock, SkewedCut, cut_axis
-from outcrop.plan.window import Window, slot_bytes
+from outcrop.plan.window import Window, make_window, slot_bytes
 
 Variant: TypeAlias = Literal["full", "3y", "5y"]
 
@@ -56,7 +56,7 @@ def cuts(problem: Problem, levels: int, sizes: Sizes) -> Cuts:
     reach_x = round_up(problem.radii[2], problem.vector_cells)
     block_x = round_up(sizes.block_x, problem.vector_cells)
     return Cuts(
-        cut_axis(nz, problem.radius_z, problem.skew, levels, sizes.block_z),
+        cut_axis(nz, problem.radius_z, problem.skew_z, levels, sizes.block_z),
         cut_axis(ny, problem.radius_y, problem.radius_y, levels, sizes.block_y, problem.row_group),
         cut_axis(problem.pitch_cells, 0, reach_x, levels, block_x, problem.vector_cells),
     )
@@ -66,7 +66,7 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
     """Slots for all planes of the largest block, in both rings."""
     cut = cuts(problem, levels, sizes)
     planes = cut.z.frame_most
-    return Window((planes, planes), slot_bytes(problem, Cut(0, cut.y.frame_most, 0, cut.x.frame_most)))
+    return make_window(problem, (planes, planes), slot_bytes(problem, Cut(0, cut.y.frame_most, 0, cut.x.frame_most)))
 
 
 def make_pass(variant: Variant, problem: Problem, levels: int, sizes: Sizes) -> Pass:
@@ -92,7 +92,7 @@ class _BlockPass:
 
     def actions(self, slab: int) -> Iterator[Action]:
         """Reads and writes go along with the updates, slab by slab."""
-        problem, levels, skew = self.problem, self.levels, self.problem.skew
+        problem, levels, skew = self.problem, self.levels, self.problem.skew_z
         own_z, last = self.z.own(), self.planes[1]
         yield Block(Cut(*self.y.frame(), *self.x.frame()), *own_z, Cut(*self.y.own(), *self.x.own()))
         yield from self._carries()
@@ -100,7 +100,7 @@ class _BlockPass:
         rims = blocked.InStep([Copy(*self.z.body(1), Cut(*self.y.body(1), *self.x.body(1)))], self.planes[0])
         outgoing = blocked.InStep(list(self._writes()), self.planes[0])
         first, end = max(problem.first_plane, own_z[0]), min(problem.end_plane + skew * (levels - 1), own_z[1])
-        for zeta0 in range(first, end, slab) if problem.first_plane < problem.end_plane else ():
+        for zeta0 in range(first, end, slab) if problem.has_updates else ():
             zeta1 = min(end, zeta0 + slab)
             yield from incoming.up_to(zeta1 + skew)
             yield from incoming.up_to(zeta1 + skew + slab)
@@ -127,6 +127,7 @@ class _BlockPass:
         """Level 0 of the body, then what earlier blocks have left; the odd array whole, but for 5y."""
         z, y, x = self.z, self.y, self.x
         yield Read(*z.body(0), Cut(*y.body(0), *x.body(0)))
+        yield from blocked.static_reads(self.problem, *self.planes, Cut(*y.frame(), *x.frame()))
         for parity in (0, 1):
             array = self._array(parity)
             rows = y.span(parity) if self.variant == "full" else y.body(parity)
@@ -161,7 +162,12 @@ def volume(variant: Variant, problem: Problem, sizes: Sizes) -> Volume:
         "5y": 1 + 2 * rho_z,
     }[variant]
     moved = problem.grid_bytes * arrays
-    return Volume(moved, moved, problem.cells * sizes.levels, *blocked.exposed(problem, sizes))
+    return Volume(
+        moved + problem.grid_bytes * problem.statics,
+        moved,
+        problem.cells * sizes.levels,
+        *blocked.exposed(problem, sizes),
+    )
 
 
 def _variant(name: Variant) -> Scheme:
@@ -173,6 +179,7 @@ def _variant(name: Variant) -> Scheme:
         partial(blocked.smallest_window, window),
         lambda problem, sizes: volume(name, problem, sizes),
         blocked.SIZES,
+        single=True,
         checks_all=False,  # unfinished levels go to disk and back by other cuts than they came
     )
 

@@ -14,7 +14,8 @@ waits for it:
     odd ring    zeta0 - rL                   ..  zeta1 - 1                  b + rL  [+ b - r, L odd: written from here]
 
 (for one level the odd ring must also hold the lower rim beside the first slab), so an even number of levels
-needs less. With these sizes each read of the next slab waits for exactly one write of the last one, and both
+needs less. Where steps have several stages, or the state two levels, all rings are as large as the largest of these
+and one radius more. With these sizes each read of the next slab waits for exactly one write of the last one, and both
 run while this slab is updated. Each plane is read once and written once: 2/L words per cell and step.
 
 Where memory does not hold enough planes, y is cut into k blocks that lean back by r per level (skewed_cut.py), and the
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import product
 
 from outcrop.plan.actions import Action, Block, Commit, Copy, Read, Update, Write
 from outcrop.plan.geometry import EVERY_CELL, EVERYTHING, Cut, Region
@@ -37,13 +39,14 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme, Volume
 from outcrop.plan.skewed_cut import SkewedBlock, SkewedCut, cut_axis
 from outcrop.plan.volume import updates_below
-from outcrop.plan.window import Window, slot_bytes, slots_within
+from outcrop.plan.window import Window, make_window, slot_bytes, whole_window
 
 
 def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
     """How y is cut into blocks; one block when `sizes` say nothing."""
-    rows, lead = problem.shape[1], _lead(problem, levels)
-    return cut_axis(rows, problem.radius_y, problem.radius_y, levels, sizes.block_y, problem.row_group, lead)
+    rows, radius, lead = problem.shape[1], problem.radius_y, _lead(problem, levels)
+    joint = not problem.is_plain
+    return cut_axis(rows, radius, radius, levels, sizes.block_y, problem.row_group, lead, joint)
 
 
 def _lead(problem: Problem, levels: int) -> int:
@@ -56,37 +59,37 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
     cut = blocks_in_y(problem, levels, sizes)
     frame = Cut(0, cut.frame_most, 0, problem.pitch_cells)
     slot = problem.record_bytes if cut.count == 1 else slot_bytes(problem, frame)
-    return Window(ring_planes(problem, levels, sizes.slab, cut.count), slot)
+    return make_window(problem, ring_planes(problem, levels, sizes.slab, cut.count), slot, sizes.keeps_statics)
 
 
 def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
-    """The window of one level, slabs of one plane, and as many blocks as help, or as `given`."""
-    (levels,), (slab,) = given.levels(problem, (1,)), given.or_any("slab", (1,))
+    """The window of one step, slabs of one plane, and as many blocks as help, or as `given`."""
+    (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
     shares = given.or_any("by", _block_sizes(problem, levels))
     sizes = (Sizes(levels, slab, diamond=0, block_y=block_y) for block_y in shares)
     return min((window(problem, levels, one) for one in sizes), key=lambda window: window.bytes)
 
 
 def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tuple[int, int]:
-    """Slots of the even and odd ring for a pass of `levels` levels in slabs of `slab`."""
-    reach = problem.skew * levels
-    if blocks > 1:
-        even = odd = _ring_planes_of_blocks(problem, levels, slab)
+    """Slots of the rings of first and second copies for a pass of `levels` levels in slabs of `slab`."""
+    skew, reach = problem.skew_z, problem.skew_z * levels
+    if blocks > 1 or not problem.is_plain or problem.statics:
+        even = odd = _most_ring_planes(problem, levels, slab)
     elif levels % 2 == 0:
         even, odd = 2 * slab + reach, slab + reach
     else:
-        even, odd = 2 * slab + reach + problem.skew, slab + max(slab + reach - problem.skew, problem.radius_z)
+        even, odd = 2 * slab + reach + skew, slab + max(slab + reach - skew, problem.radius_z)
     return min(even, problem.planes), min(odd, problem.planes)
 
 
-def _ring_planes_of_blocks(problem: Problem, levels: int, slab: int) -> int:
-    return 2 * slab + problem.skew * (levels + 2)
+def _most_ring_planes(problem: Problem, levels: int, slab: int) -> int:
+    return 2 * slab + problem.skew_z * (levels + 2)
 
 
 def slabs(problem: Problem, levels: int, slab: int) -> list[tuple[int, int]]:
     """The slabs of one pass as half open ranges of zeta, in ascending order; none when the rim is all there is."""
-    begin, end = problem.first_plane, problem.end_plane + problem.skew * (levels - 1)
-    if problem.first_plane == problem.end_plane or problem.shape[1] <= 2 * problem.radius_y:
+    begin, end = problem.first_plane, problem.end_plane + problem.skew_z * (levels - 1)
+    if not problem.has_updates:
         return []
     return [(zeta, min(zeta + slab, end)) for zeta in range(begin, end, slab)]
 
@@ -99,7 +102,8 @@ def has_updates(problem: Problem, levels: int, zeta: int) -> bool:
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
     """One pass: block by block read ahead by a slab, update, write behind."""
     cut = blocks_in_y(problem, levels, sizes)
-    streams = [_Stream(problem, levels, block, linked(problem, levels, sizes.slab)) for block in cut.blocks]
+    is_linked = linked(problem, levels, sizes.slab)
+    streams = [_Stream(problem, levels, block, is_linked, sizes.keeps_statics) for block in cut.blocks]
     actions: list[Action] = []
     for stream, following in zip(streams, [*streams[1:], None], strict=True):
         actions += stream.actions(sizes.slab, following)
@@ -110,15 +114,19 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 def linked(problem: Problem, levels: int, slab: int) -> bool:
     """Whether planes of the next block can be read ahead: not where rings hold whole columns of a shallow grid."""
-    return problem.planes >= _ring_planes_of_blocks(problem, levels, slab)
+    return problem.planes >= _most_ring_planes(problem, levels, slab)
 
 
 class _Stream:
-    """One block's way through all planes; `is_linked`: with slots of its own for them."""
+    """One block's way through all planes; `is_linked`: with slots of its own for them; `keeps_statics`: the first block
+    reads fields that nothing updates for all."""
 
-    def __init__(self, problem: Problem, levels: int, block: SkewedBlock, is_linked: bool) -> None:
+    def __init__(self, problem: Problem, levels: int, block: SkewedBlock, is_linked: bool, keeps_statics: bool) -> None:
         self.problem, self.levels, self.block, self.is_linked = problem, levels, block, is_linked
         self.region, self.begin = EVERYTHING, Block(problem.whole_plane)
+        self.static_rows = self._rows(*block.frame())
+        if keeps_statics:
+            self.static_rows = problem.whole_plane if block.is_first else Cut(0, 0, 0, 0)
         if block.cut.count > 1:
             self.region = Region(y_low=block.bounds()[0], y_high=block.bounds()[1])
             own = Cut(*block.own(), EVERY_CELL.x0, EVERY_CELL.x1)
@@ -127,7 +135,7 @@ class _Stream:
 
     def actions(self, slab: int, following: _Stream | None) -> Iterator[Action]:
         """Everything but the commit, and what of the `following` block is read meanwhile."""
-        problem, levels, skew = self.problem, self.levels, self.problem.skew
+        problem, levels, skew = self.problem, self.levels, self.problem.skew_z
         if self.block.cut.count > 1:
             yield self.begin
         for zeta0, zeta1 in slabs(problem, levels, slab):
@@ -153,6 +161,8 @@ class _Stream:
             return
         self.read = z1
         yield Read(z0, z1, self._rows(*self.block.body(0)))
+        if self.problem.statics and self.static_rows.cells:
+            yield Read(z0, z1, self.static_rows, "statics")
         for parity in (0, 1):
             if (rows := self._rows(*self.block.fringe(parity))).cells:
                 yield Read(z0, z1, rows, "faces", parity)
@@ -188,13 +198,14 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
 
     Memory for the whole grid gives one slab and one pass.
     """
-    if not given and 2 * problem.planes <= slots_within(problem.record_bytes, budget_bytes):
-        whole = Sizes(problem.steps, 1, diamond=0)
-        yield replace(whole, slab=thickest_slab(problem, problem.steps, whole, budget_bytes))
+    if not given and whole_window(problem).bytes <= budget_bytes:
+        whole = Sizes(problem.levels, 1, diamond=0, keeps_statics=True)
+        yield replace(whole, slab=thickest_slab(problem, problem.levels, whole, budget_bytes))
         return
-    for levels in given.levels(problem, levels_worth_trying(problem.steps)):
+    kept = (False, True) if problem.statics else (False,)
+    for levels, keeps in product(given.levels(problem, levels_worth_trying(problem)), kept):
         for block_y in given.or_any("by", _block_sizes(problem, levels)):
-            sizes = Sizes(levels, 1, diamond=0, block_y=block_y)
+            sizes = Sizes(levels, 1, diamond=0, block_y=block_y, keeps_statics=keeps)
             thickest = thickest_slab(problem, levels, sizes, budget_bytes)
             slabs = given.or_any("slab", [*(slab for slab in SLABS if slab < thickest), thickest])
             fitting = (replace(sizes, slab=slab) for slab in slabs if slab >= 1)
@@ -204,19 +215,26 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
 def volume(problem: Problem, sizes: Sizes) -> Volume:
     """2/L + 4r/by words per cell and step."""
     rows, interior = problem.shape[1], problem.shape[1] - 2 * problem.radius_y
+    arrays, copies = problem.state_arrays, problem.rings - problem.statics
     blocks = max(1, -(-(interior - _lead(problem, sizes.levels)) // sizes.block_y)) if sizes.block_y else 1
-    faces = (blocks - 1) * 2 * problem.radius_y * sizes.levels * problem.pitch_bytes * problem.planes
+    faces = (blocks - 1) * copies * problem.radius_y * sizes.levels * problem.pitch_bytes * problem.planes
     frame = min(rows, sizes.block_y + problem.radius_y * (sizes.levels + 1)) if blocks > 1 else rows
-    moved = problem.grid_bytes + faces
+    moved = problem.grid_bytes * arrays + faces
+    passes = -(-problem.levels // sizes.levels)
+    statics = problem.grid_bytes * problem.statics * (1 / passes if sizes.keeps_statics else 1)
     drained = 1 if linked(problem, sizes.levels, sizes.slab) else blocks
-    exposed = 2 * drained * min(problem.planes, sizes.slab) * frame * problem.pitch_bytes
-    slabs = blocks * -(-(problem.planes + problem.skew * sizes.levels) // sizes.slab)
-    requests = problem.planes * (2 * blocks + 4 * (blocks - 1))
-    return Volume(moved, moved, problem.cells * sizes.levels, exposed, slabs, requests)
+    exposed = 2 * drained * min(problem.planes, sizes.slab) * frame * problem.pitch_bytes * arrays
+    slabs = blocks * -(-(problem.planes + problem.skew_z * sizes.levels) // sizes.slab)
+    requests = problem.planes * arrays * (2 * blocks + 4 * (blocks - 1))
+    return Volume(moved + statics, moved, problem.cells * sizes.levels, exposed, slabs, requests)
 
 
-def levels_worth_trying(steps: int) -> Iterator[int]:
-    """The fewest levels that do the steps in 1, 2, ... passes; even ones, which need less memory."""
+def levels_worth_trying(problem: Problem) -> Iterator[int]:
+    """The fewest levels that do the steps in 1, 2, ... passes; an even number of steps, which needs less memory."""
+    return (problem.stages * steps for steps in _steps_worth_trying(problem.steps))
+
+
+def _steps_worth_trying(steps: int) -> Iterator[int]:
     seen: set[int] = set()
     passes = 1
     while passes <= steps:
@@ -232,8 +250,11 @@ def levels_worth_trying(steps: int) -> Iterator[int]:
 
 
 def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
-    """Rows per block: all of them (0), then halves, thirds and so on while a block is larger than its fringe."""
+    """Rows per block: all of them (0), then halves, thirds and so on while a block is larger than its fringe; all where
+    y is periodic."""
     yield 0
+    if problem.periodic[1]:
+        return
     interior = problem.shape[1] - 2 * problem.radius_y
     for count in range(2, BLOCKS_MOST + 1):
         rows = -(-(interior - _lead(problem, levels)) // count)
@@ -244,7 +265,7 @@ def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
 
 def thickest_slab(problem: Problem, levels: int, sizes: Sizes, budget_bytes: int) -> int:
     """The largest b whose window fits the budget, 0 if none does. A slab never exceeds the whole range of zeta."""
-    whole = max(1, problem.end_plane - problem.first_plane + problem.skew * (levels - 1))
+    whole = max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
 
     def fits(slab: int) -> bool:
         return window(problem, levels, replace(sizes, slab=slab)).bytes <= budget_bytes

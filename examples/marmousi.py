@@ -1,0 +1,185 @@
+"""One shot over the Marmousi model, extruded to three dimensions and larger than the memory it runs in.
+
+    .venv/bin/python examples/marmousi.py [-d DIRECTORY] [--small]
+
+Acoustic waves of order 8 in space, absorbed at all sides but the surface, from a Ricker wavelet just below it;
+receivers in a line, and snapshots of the vertical section through the shot. Two pictures are left in DIRECTORY (default
+`marmousi`) beside the run: `seismogram.png` and `snapshots.png`.
+
+As it stands the grid has 601 x 1489 x 2401 cells, 8 GiB for each time level and 48 GiB on disk, runs in 512 MiB, and
+takes hours. `--small` is the same in two million cells and half a minute. A run that was interrupted goes on when the
+same is called again.
+"""
+
+import argparse
+import lzma
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+import outcrop as oc
+
+MODEL = Path(__file__).parent / "data" / "marmousi_vp.npy.xz"
+LENGTH, DEPTH = 12000.0, 3000.0  # of the model, in metres
+PANELS = 6
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Sizes in metres and seconds; `frequency` is the Ricker wavelet's peak."""
+
+    spacing: float
+    width: float
+    seconds: float
+    sponge: int
+    memory: str
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Cells along depth, width and length."""
+        nz, ny, nx = (round(size / self.spacing) + 1 for size in (DEPTH, self.width, LENGTH))
+        return nz, ny, nx
+
+    @property
+    def frequency(self) -> float:
+        """Such that waves of 1500 m/s and 2.5 times this frequency are four cells long."""
+        return min(25.0, 1500.0 / (4 * 2.5 * self.spacing))
+
+    @property
+    def shot(self) -> tuple[float, float, float]:
+        """Depth, width, length."""
+        return 6 * self.spacing, round(self.width / self.spacing / 2) * self.spacing, 5000.0
+
+    @property
+    def line(self) -> np.ndarray:
+        """The receivers' places along the length."""
+        return np.linspace(500.0, LENGTH - 500.0, 221)
+
+
+def load_model() -> np.ndarray:
+    """Velocities in m/s, shape (1601, 401): length and depth."""
+    with lzma.open(MODEL) as source:
+        return np.load(source) * np.float32(1000)
+
+
+def ricker(frequency: float, dt: float, seconds: float) -> np.ndarray:
+    """The wavelet from 1.2 periods before its peak on; it is silent long before `seconds`."""
+    phase = (np.pi * frequency * (np.arange(round(seconds / dt)) * dt - 1.2 / frequency)) ** 2
+    return (1 - 2 * phase) * np.exp(-phase)
+
+
+def simulate(survey: Survey, directory: Path) -> oc.Simulation:
+    """The whole run; what there is of it already is not done again."""
+    model, shape, h = load_model(), survey.shape, survey.spacing
+    stencil = oc.stencils.acoustic(order=8, ndim=3, sponge=True)
+    v, step = oc.Field("v"), oc.Parameter("dt", 0.001)
+    fastest = float(model.max())
+    dt = 0.9 * oc.stencils.stable_limit(stencil, {"h": h}, [{"v": fastest, "damp": 0.0}])
+    steps = round(survey.seconds / dt)
+    if (directory / "manifest.json").exists():
+        sim = oc.open(directory, memory=survey.memory)
+    else:
+        depth, middle, _ = survey.shot
+        row = round(middle / h)
+        points = [(depth, middle, place) for place in survey.line]
+        wavelet = ricker(survey.frequency, dt, survey.seconds)
+        sim = oc.Simulation(
+            stencil,
+            shape,
+            directory=directory,
+            memory=survey.memory,
+            params={"h": h},
+            dt=dt,
+            spacing=h,
+            units="m",
+            sources=[oc.Source("u", survey.shot, wavelet, scale=step**2 * v[0, 0, 0] ** 2)],
+            receivers=[oc.Receivers("line", "u", points)],
+            snapshots=oc.Snapshots(
+                steps // PANELS, box=(slice(None), slice(row, row + 1), slice(None)), time_units="s"
+            ),
+        )
+        sides = ("z1", "y0", "y1", "x0", "x1")
+        damp = oc.stencils.sponge(shape, survey.sponge, velocity=fastest, spacing=h, sides=sides)
+        sim.assign({"v": oc.resample(model, shape, axes="xz"), "damp": damp})
+    if steps > sim.step:
+        print(sim.run(steps - sim.step, progress="lines"))
+    return sim
+
+
+def draw_seismogram(sim: oc.Simulation, survey: Survey, path: Path) -> None:
+    """Pressure over time and place; late arrivals are drawn louder, by the square root of time."""
+    traces, dt = sim.traces["line"], survey.seconds / len(sim.traces["line"])
+    loud = traces * np.sqrt(np.arange(1, len(traces) + 1) * dt)[:, None]
+    most = np.percentile(np.abs(loud), 98)
+    figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
+    extent = (survey.line[0] / 1000, survey.line[-1] / 1000, survey.seconds, 0)
+    axes.imshow(loud, cmap="gray", vmin=-most, vmax=most, aspect="auto", extent=extent)
+    axes.plot(survey.shot[2] / 1000, 0, "*", color="tab:red", markersize=12, clip_on=False)
+    axes.set(xlabel="distance (km)", ylabel="time (s)", title=f"Receivers {survey.shot[0]:g} m deep; shot at the star")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
+    """The section through the shot at several times: the wave over the model's velocities."""
+    views, h = sim.snapshots["u"], survey.spacing
+    velocity = sim["v"][:, round(survey.shot[1] / h)] / 1000
+    figure, panels = plt.subplots(PANELS // 2, 2, figsize=(13, 6.2), layout="constrained", sharex=True, sharey=True)
+    extent = (-h / 2000, (LENGTH + h / 2) / 1000, (DEPTH + h / 2) / 1000, -h / 2000)
+    for axes, step, wave in zip(panels.flat, views.steps, views, strict=False):
+        plane = np.asarray(wave[:, 0])
+        most = np.percentile(np.abs(plane), 99.5) or 1.0
+        loud = np.clip(plane / most, -1, 1)
+        back = axes.imshow(velocity, cmap="gray", extent=extent, aspect="equal")
+        axes.imshow(loud, cmap="seismic", vmin=-1, vmax=1, alpha=np.sqrt(np.abs(loud)), extent=extent, aspect="equal")
+        axes.plot(
+            survey.shot[2] / 1000, survey.shot[0] / 1000, "*", color="gold", markeredgecolor="black", markersize=11
+        )
+        axes.set_title(f"{step * survey.seconds / sim.step:.2f} s", fontsize=10)
+    for axes in panels[-1]:
+        axes.set_xlabel("distance (km)")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("depth (km)")
+    figure.colorbar(back, ax=panels, label="velocity (km/s)", shrink=0.8)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def parse(argv: Sequence[str] | None) -> tuple[Path, Survey]:
+    """Where to, and what."""
+    about = __doc__.splitlines()[0] if __doc__ else ""
+    parser = argparse.ArgumentParser(prog="marmousi.py", description=about)
+    parser.add_argument(
+        "-d", "--directory", type=Path, default=Path("marmousi"), help="for run and pictures [marmousi]"
+    )
+    parser.add_argument("--small", action="store_true", help="25 m, a width of 1 km, 12 cells of sponge, 16 MiB")
+    parser.add_argument("--spacing", type=float, help="metres between cells [5]")
+    parser.add_argument("--width", type=float, help="metres along which the model is the same [7440]")
+    parser.add_argument("--seconds", type=float, default=2.4, help="that the waves travel [2.4]")
+    parser.add_argument("--sponge", type=int, help="cells of the absorbing layers [40]")
+    parser.add_argument("--memory", help="hard cap for the window [512MiB]")
+    given = parser.parse_args(argv)
+    spacing, width, sponge, memory = (25.0, 1000.0, 12, "16MiB") if given.small else (5.0, 7440.0, 40, "512MiB")
+    survey = Survey(
+        given.spacing or spacing, given.width or width, given.seconds, given.sponge or sponge, given.memory or memory
+    )
+    return given.directory, survey
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run, or go on with a run, and draw."""
+    directory, survey = parse(argv)
+    directory.mkdir(parents=True, exist_ok=True)
+    sim = simulate(survey, directory / "run.oc")
+    draw_seismogram(sim, survey, directory / "seismogram.png")
+    draw_snapshots(sim, survey, directory / "snapshots.png")
+
+
+if __name__ == "__main__":
+    main()

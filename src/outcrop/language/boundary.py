@@ -1,0 +1,92 @@
+"""What lies beyond the faces of the grid.
+
+fixed      a rim as thick as the stencil's radius keeps its initial values
+mirror     every cell is updated; beyond a face lie its mirror images, cell -1-k being cell k: no gradient across it
+periodic   every cell is updated; beyond a face the grid begins again at the opposite one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from outcrop.errors import InputError
+
+Side: TypeAlias = Literal["fixed", "mirror", "periodic"]
+SIDES: tuple[Side, ...] = ("fixed", "mirror", "periodic")
+AXES = ("z", "y", "x")
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """What lies below and above the grid along each axis. An axis is periodic on both sides or on none."""
+
+    z: tuple[Side, Side] = ("fixed", "fixed")
+    y: tuple[Side, Side] = ("fixed", "fixed")
+    x: tuple[Side, Side] = ("fixed", "fixed")
+
+    def __post_init__(self) -> None:
+        for axis, sides in zip(AXES, self.sides, strict=True):
+            if sides.count("periodic") == 1:
+                raise InputError(f"boundary: axis {axis} must be periodic on both sides, or on none")
+
+    @property
+    def sides(self) -> tuple[tuple[Side, Side], ...]:
+        """Those of z, y and x."""
+        return self.z, self.y, self.x
+
+    def rims(self, radii: tuple[int, int, int]) -> tuple[tuple[int, int], ...]:
+        """Cells along each axis, below and above, that keep their values, for a stencil that reaches `radii`."""
+        return tuple(
+            (radius if low == "fixed" else 0, radius if high == "fixed" else 0)
+            for radius, (low, high) in zip(radii, self.sides, strict=True)
+        )
+
+    def __str__(self) -> str:
+        """One word where all sides are alike, else as `as_boundary` reads it."""
+        words = {side for sides in self.sides for side in sides}
+        if len(words) == 1:
+            return words.pop()
+        return ",".join(
+            f"{axis}={low}" if low == high else f"{axis}={low}:{high}"
+            for axis, (low, high) in zip(AXES, self.sides, strict=True)
+        )
+
+
+FIXED = Boundary()
+
+
+def as_boundary(value: object) -> Boundary:
+    """A Boundary of one word, of text such as "x=periodic,z=fixed:mirror", or of {"x": "periodic", "z": ("fixed",
+    "mirror")}. Axes that are not named are fixed. Raises InputError with what there is."""
+    if isinstance(value, Boundary):
+        return value
+    if isinstance(value, str) and "=" not in value:
+        side = _side(value)
+        return Boundary((side, side), (side, side), (side, side))
+    if isinstance(value, str):
+        parts = [part.partition("=") for part in value.split(",")]
+        value = {axis.strip(): tuple(sides.split(":")) for axis, _, sides in parts}
+    if not isinstance(value, Mapping):
+        raise InputError(f"boundary {value!r} is neither a word nor sides by axis; there are {', '.join(SIDES)}")
+    for axis in value:
+        if axis not in AXES:
+            raise InputError(f"boundary: axis {axis!r} is unknown; there are {', '.join(AXES)}")
+    return Boundary(**{axis: _pair(axis, sides) for axis, sides in value.items()})
+
+
+def _pair(axis: str, sides: Any) -> tuple[Side, Side]:
+    if isinstance(sides, str):
+        sides = (sides,)
+    words = [_side(word) for word in sides]
+    if len(words) not in (1, 2):
+        raise InputError(f"boundary: axis {axis} has {len(words)} sides; give one word for both, or two")
+    return words[0], words[-1]
+
+
+def _side(word: object) -> Side:
+    for side in SIDES:
+        if word == side:
+            return side
+    raise InputError(f"boundary {word!r} is not available; there are {', '.join(SIDES)}")

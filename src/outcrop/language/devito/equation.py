@@ -1,0 +1,177 @@
+"""Devito's equations, lowered by Devito itself, as updates that read fields at whole cells and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+from devito.ir.equations.algorithms import lower_exprs
+from devito.types import Indexed
+
+from outcrop.errors import InputError
+from outcrop.language.devito.shown import shown
+
+ORDERS = (1, 2)
+
+
+@dataclass(frozen=True)
+class Access:
+    """A value that an expression reads: `shift` steps from t (0 for what does not depend on time), at an offset in
+    cells along the grid's axes, which is () for a value that all cells share."""
+
+    function: Any
+    shift: int
+    offset: tuple[int, ...]
+
+    @property
+    def field(self) -> str:
+        """The name of the field."""
+        return str(self.function.name)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it is a neighbour's."""
+        return any(self.offset)
+
+
+@dataclass(frozen=True)
+class Update:
+    """`function` at t + dt becomes `expression`, in which `reads` says what every Indexed is.
+
+    `earlier` is the update of the same field that this one continues, by reading its result at its own cell.
+    """
+
+    where: str
+    position: int
+    function: Any
+    expression: Any
+    reads: Mapping[Any, Access]
+    earlier: Update | None = None
+
+    @property
+    def field(self) -> str:
+        """The name of the field."""
+        return str(self.function.name)
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """All that it reads, with what the updates read that it continues."""
+        own = [one for one in self.reads.values() if not self.continues(one)]
+        return (*own, *(self.earlier.accesses if self.earlier else ()))
+
+    def continues(self, access: Access) -> bool:
+        """Whether an access is to the result of the earlier update."""
+        return access.field == self.field and access.shift == 1
+
+
+def updates_of(equation: Any, position: int, grid: Any) -> Iterator[Update]:
+    """Those of an Eq or Inc, one for each component of a vector or tensor. `position` counts what the user wrote,
+    from 0.
+
+    Raises InputError with what cannot be lowered.
+    """
+    where = _where(position, str(equation.lhs))  # not lowered yet
+    _check(where, equation)
+    try:
+        flat = lower_exprs(equation._evaluate(expand=True)._flatten)
+    except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
+        raise InputError(f"{where}: Devito cannot evaluate it: {' '.join(str(error).split())}") from None
+    for one in flat:
+        place = where if len(flat) == 1 else _where(position, one.lhs)
+        if not isinstance(one.lhs, Indexed):
+            raise InputError(f"{place}: {one.lhs} is no TimeFunction; equations can only give u.forward a value")
+        target = access_of(place, one.lhs, grid)
+        if not is_updatable(target.function) or target.shift != 1 or target.is_near or not target.offset:
+            raise InputError(f"{place}: equations can only give u.forward of a TimeFunction u a value, in every cell")
+        reads = reads_of(place, one.rhs, grid)
+        expression = one.rhs
+        if one.is_Reduction:
+            expression, reads = one.lhs + one.rhs, {**reads, one.lhs: target}
+        yield Update(place, position, target.function, expression, reads)
+
+
+def _where(position: int, target: Any) -> str:
+    return f"equation {position + 1}, for {shown(target)}"
+
+
+def _check(where: str, equation: Any) -> None:
+    if equation.is_Reduction and type(equation).__name__ != "Inc":
+        raise InputError(f"{where}: {type(equation).__name__} is not available; there are Eq and Inc")
+    if equation.subdomain is not None:
+        raise InputError(
+            f"{where}: subdomain {equation.subdomain.name!r} is not available; leave it out, "
+            "boundary= says what the rim does"
+        )
+    if equation.implicit_dims:
+        raise InputError(f"{where}: implicit_dims are not available")
+
+
+def reads_of(where: str, expression: Any, grid: Any) -> dict[Any, Access]:
+    """What every Indexed of a lowered expression reads."""
+    found = sorted(sympy.sympify(expression).atoms(Indexed), key=str)
+    return {one: access_of(where, one, grid) for one in found}
+
+
+def is_updatable(function: Any) -> bool:
+    """Whether it is a TimeFunction over the grid."""
+    return bool(getattr(function, "is_TimeFunction", False)) and len(function.dimensions) > 1
+
+
+def access_of(where: str, indexed: Any, grid: Any) -> Access:
+    """What an Indexed reads. Raises InputError when that is no field of the grid, or not at a fixed distance."""
+    function = indexed.function
+    if getattr(function, "is_SparseFunction", False):
+        raise InputError(f"{where}: {function.name} lies at points; only its inject and interpolate can be used")
+    time = [grid.time_dim] if tuple(function.dimensions) == (grid.time_dim,) else []
+    if time:
+        if _distance(indexed.indices[0], grid.time_dim) != 0:
+            raise InputError(f"{where}: {shown(indexed)} is not read at the step's own time")
+        return Access(function, 0, ())
+    check_function(where, function, grid)
+    dimensions = function.dimensions
+    steps = [_distance(i, d) for i, d in zip(indexed.indices, dimensions, strict=True)]
+    if any(step is None for step in steps):
+        raise InputError(f"{where}: {shown(indexed)} is not at a fixed distance from the cell that is computed")
+    halo = [int(left) for left in function._size_nodomain.left]
+    offsets = [int(step) - left for step, left in zip(steps, halo, strict=True)]  # type: ignore[arg-type]
+    if not is_updatable(function):
+        return Access(function, 0, tuple(offsets))
+    return Access(function, offsets[0], tuple(offsets[1:]))
+
+
+def _distance(index: Any, dimension: Any) -> int | None:
+    """What an index adds to its dimension; None when it is something else."""
+    rest = sympy.Add(*(term for term in sympy.Add.make_args(index) if term != dimension))
+    has_it = dimension in sympy.Add.make_args(index)
+    return int(rest) if has_it and rest.is_Integer else None
+
+
+def check_function(where: str, function: Any, grid: Any) -> None:
+    """InputError unless a function is one that a run can keep as a field."""
+    name = function.name
+    if function.grid is not None and function.grid is not grid:
+        kind = "a SubDomain" if getattr(function.grid, "is_SubDomain", False) else "another grid"
+        raise InputError(f"{where}: {name} is defined on {kind}; all functions must share one grid")
+    if getattr(function, "space_dimensions", None) != grid.dimensions:
+        axes = ", ".join(map(str, function.dimensions))
+        raise InputError(f"{where}: {name} spans ({axes}), not the grid; use a Function(grid=...) or one of time alone")
+    if function.dtype != grid.dtype:
+        raise InputError(f"{where}: {name} is {_dtype(function)}, the grid {_dtype(grid)}; give both the same dtype")
+    if not is_updatable(function):
+        if len(function.dimensions) != len(grid.dimensions):
+            raise InputError(f"{where}: {name} has more dimensions than the grid; use one Function for each component")
+        return
+    if function.save is not None:
+        raise InputError(
+            f"{where}: {name} has save={function.save}: steps are not kept; leave it out and take snapshots"
+        )
+    if function.time_order not in ORDERS:
+        raise InputError(f"{where}: {name} has time_order={function.time_order}; there are 1 and 2")
+    if function.dimensions[0] is not grid.stepping_dim:
+        raise InputError(f"{where}: {name} steps along {function.dimensions[0]}, not along the grid's own time")
+
+
+def _dtype(thing: Any) -> str:
+    return str(getattr(thing.dtype, "__name__", thing.dtype))

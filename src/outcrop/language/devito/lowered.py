@@ -1,0 +1,123 @@
+"""What a list of Devito objects means to Outcrop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.errors import InputError
+from outcrop.language.boundary import Boundary
+from outcrop.language.sparse import Injection, Sampling
+from outcrop.language.stencil import Stencil
+from outcrop.language.symbols import PREVIOUS
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A stencil, and what a run of it needs.
+
+    Arrays have `shape` (nz, ny, nx): Devito's grid, its first dimension being our z and its last our x, with
+    `padding` cells before and behind it along each axis. Grids of two dimensions have ny = 1, those of one nz = ny =
+    1. `spacing` and `origin`, where the arrays' cell (0, 0, 0) lies, are in the grid's units and follow z, y, x, and
+    so do `dimensions`, the names of Devito's ("" for axes that the grid does not have).
+
+    Devito updates every cell of its grid and reads a halo around it that no equation changes: zeros, if the user has
+    not set it. The padding is this halo, as thick as the stencil's radii, and with the boundary `fixed`, whose rim is
+    just as thick, the cells that are updated are those of Devito's grid, and all of them have its values. Where
+    `from_devito` was given another boundary there is no padding, and the halo does not matter.
+
+    `first_time` is Devito's number of step 0: 1 where something reads t - dt, else 0. The values of `injections` and
+    `signals` begin there. `functions` are Devito's objects by the names of fields, `receivers` those of samplings.
+    """
+
+    stencil: Stencil
+    shape: tuple[int, int, int]
+    padding: tuple[int, int, int]
+    dtype: str
+    spacing: tuple[float, float, float]
+    origin: tuple[float, float, float]
+    dimensions: tuple[str, str, str]
+    boundary: Boundary
+    injections: tuple[Injection, ...]
+    samplings: tuple[Sampling, ...]
+    signals: Mapping[str, NDArray[np.float64]]
+    static_fields: tuple[str, ...]
+    functions: Mapping[str, Any]
+    receivers: Mapping[str, Any]
+    first_time: int
+
+    @property
+    def inside(self) -> tuple[slice, slice, slice]:
+        """The part of the arrays that is Devito's grid."""
+        z, y, x = (slice(pad, extent - pad) for pad, extent in zip(self.padding, self.shape, strict=True))
+        return z, y, x
+
+    @property
+    def most_steps(self) -> int | None:
+        """How many steps sources, signals and receivers last; None where there are none."""
+        lengths = [one.steps for one in self.injections] + [len(values) for values in self.signals.values()]
+        lengths += [one.shape[0] - self.first_time for one in self.receivers.values()]
+        return min(lengths, default=None)
+
+    def put_traces(self, traces: Mapping[str, NDArray[np.float64]], first_step: int = 0) -> None:
+        """Put what was sampled, of shape (steps, points) by name, into the receivers' `.data`, where Devito would.
+
+        Raises InputError, with nothing changed, when a receiver has no room for so many steps.
+        """
+        first = self.first_time + first_step
+        for name, trace in traces.items():
+            room = self.receivers[name].shape[0] - first
+            if len(trace) > room:
+                raise InputError(f"{name} has room for {room} of {len(trace)} steps; make its nt larger")
+        for name, trace in traces.items():
+            self.receivers[name].data[first : first + len(trace)] = trace
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """All arrays that a run begins with: every field, and "u.previous" where a step needs two values of u."""
+        names = [field.name for field in self.stencil.fields]
+        pairs = zip(names, self.stencil.storage, strict=True)
+        return (*names, *(name + PREVIOUS for name, storage in pairs if storage.history == 2))
+
+    def initial(self, name: str) -> NDArray[np.floating] | None:
+        """What the user has put into a Function's `.data`, halo included, as an array of `shape`; None where `.data`
+        has not been touched, which Devito takes for zeros.
+
+        `name` is one of `state_names`. Raises InputError when the halo differs between the two times of a field, which
+        Devito keeps apart and a fixed rim does not.
+        """
+        field = name.removesuffix(PREVIOUS)
+        function = self.functions[field]
+        if function._data is None and function._initializer is None:
+            return None
+        if field in self.static_fields:
+            return self._padded(function, ())
+        newest = self.first_time % function.shape_allocated[0]
+        if len({self._rim(function, time).tobytes() for time in range(function.shape_allocated[0])}) > 1:
+            raise InputError(
+                f"{field}: its halo differs between time steps; give all of {field}.data_with_halo the same"
+            )
+        return self._padded(function, (newest - name.endswith(PREVIOUS),))
+
+    def _padded(self, function: Any, time: tuple[int, ...]) -> NDArray[np.floating]:
+        """One time of a function, with as much of its halo as there is padding; beyond the halo, which nothing reads,
+        zeros."""
+        axes = [axis for axis in range(3) if self.dimensions[axis]]
+        halo = [sizes[0] for sizes in function._size_inhalo[-len(axes) :]]
+        cut: list[int | slice] = [*time]
+        missing = []
+        for axis, left, extent in zip(axes, halo, function.grid.shape, strict=True):
+            kept = min(left, self.padding[axis])
+            cut.append(slice(left - kept, left + extent + kept))
+            missing.append(self.padding[axis] - kept)
+        values = np.asarray(function.data_with_halo)[tuple(cut)]
+        return np.pad(values, [(width, width) for width in missing]).reshape(self.shape)
+
+    def _rim(self, function: Any, time: int) -> NDArray[np.floating]:
+        array = self._padded(function, (time,))
+        array[self.inside] = 0
+        return array

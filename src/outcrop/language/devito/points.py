@@ -1,0 +1,198 @@
+"""Devito's inject and interpolate, as Injections and Samplings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import sympy
+from devito.ir.equations.algorithms import lower_exprs
+from devito.operations.interpolators import LinearInterpolator, PrecomputedInterpolator
+from devito.types import Indexed
+from numpy.typing import NDArray
+from sympy.core.function import AppliedUndef
+
+from outcrop.errors import InputError
+from outcrop.language.devito.equation import Access, access_of
+from outcrop.language.devito.expression import Scalars, convert
+from outcrop.language.devito.shown import shown
+from outcrop.language.lower import lower
+from outcrop.language.sparse import Injection, Sampling, Scale, linear, spread
+from outcrop.language.symbols import Field, Parameter
+
+
+@dataclass(frozen=True)
+class Points:
+    """Makes Injections and Samplings for the arrays of one run.
+
+    `padding` cells lie in front of the grid's first one along each axis, and behind its last. `first_time` is the
+    time, in Devito's count, of step 0.
+    """
+
+    grid: Any
+    scalars: Scalars
+    padding: tuple[int, ...]
+    first_time: int
+
+    def injections(self, operation: Any, position: int) -> Iterator[tuple[Injection, tuple[Any, ...]]]:
+        """Those of one inject, each with the functions that its factor reads."""
+        sparse = operation.interpolator.sfunction
+        fields = operation.field if isinstance(operation.field, tuple | list) else (operation.field,)
+        given = operation.expr if isinstance(operation.expr, tuple | list) else (operation.expr,)
+        expressions = list(given) * len(fields) if len(given) == 1 else list(given)
+        for target, expression in zip(fields, expressions, strict=True):
+            where = f"operation {position + 1}, {sparse.name}.inject into {shown(str(target))}"
+            self._check(where, operation, sparse)
+            access = self._access(where, target)
+            if access.shift != 1:
+                raise InputError(f"{where}: sources can only be added to u.forward")
+            scale, functions = self._scale(where, sparse, _lowered(where, expression, target))
+            cells, weights = self._corners(where, sparse, access.function)
+            values = np.asarray(sparse.data, np.float64)[self.first_time :]
+            yield Injection(access.field, cells, weights, values, scale), functions
+
+    def samplings(self, operation: Any, position: int) -> Iterator[tuple[Sampling, Access]]:
+        """Those of one interpolate, one for each field and time that its expression has."""
+        sparse = operation.interpolator.sfunction
+        where = f"operation {position + 1}, {sparse.name}.interpolate"
+        self._check(where, operation, sparse)
+        if operation.increment or operation.self_subs:
+            raise InputError(f"{where}: increment and p_t are not available; every step has a row of its own")
+        base, weights = self._corners(where, sparse, None)
+        parts: dict[tuple[str, int], list[tuple[Access, float]]] = {}
+        for access, factor in self._terms(where, _lowered(where, operation.expr, sparse)):
+            parts.setdefault((access.field, access.shift), []).append((access, factor))
+        for (field, shift), terms in parts.items():
+            cells = np.concatenate([base + spread(np.array(access.offset)) for access, _ in terms], axis=1)
+            factors = np.concatenate([weights * factor for _, factor in terms], axis=1)
+            self._check_cells(where, cells, factors, self.padding)
+            yield Sampling(sparse.name, field, cells, factors, before=shift == 0), terms[0][0]
+
+    def _check(self, where: str, operation: Any, sparse: Any) -> None:
+        if sparse.grid is not self.grid:
+            raise InputError(f"{where}: {sparse.name} is defined on another grid; all functions must share one grid")
+        if not getattr(sparse, "is_SparseTimeFunction", False) or len(sparse.dimensions) != 2:
+            raise InputError(f"{where}: {sparse.name} must be a SparseTimeFunction, or a precomputed one")
+        if sparse.dimensions[0] is not self.grid.time_dim:
+            raise InputError(
+                f"{where}: {sparse.name} steps along {sparse.dimensions[0]}, not along the grid's own time"
+            )
+        if operation.implicit_dims:
+            raise InputError(f"{where}: implicit_dims are not available")
+
+    def _access(self, where: str, function: Any) -> Access:
+        indexed = lower_exprs(function)
+        if not isinstance(indexed, Indexed):
+            raise InputError(f"{where}: {function} is no field")
+        return access_of(where, indexed, self.grid)
+
+    def _corners(self, where: str, sparse: Any, target: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Cells and weights; a staggered target is shifted against the grid."""
+        interpolator, grid = sparse.interpolator, self.grid
+        if isinstance(interpolator, LinearInterpolator) and sparse.r == 1:
+            shifts = interpolator._field_shifts(target) if target is not None else ()
+            moved = [
+                0.5 * h if shift != 0 else 0.0 for shift, h in zip(shifts or [0] * grid.dim, grid.spacing, strict=True)
+            ]
+            origin = [float(o) + move for o, move in zip(grid.origin, moved, strict=True)]
+            points = np.asarray(sparse.coordinates.data, np.float64)
+            cells, weights = linear(where, points, grid.shape, [float(h) for h in grid.spacing], origin)
+        elif type(interpolator) is PrecomputedInterpolator and sparse.gridpoints_data is not None:
+            cells, weights = _precomputed(sparse)
+        else:
+            raise InputError(f"{where}: only linear and precomputed interpolation, by gridpoints, are available")
+        cells = cells + np.array(self.padding)
+        self._check_cells(where, cells, weights, (0, 0, 0))
+        return cells, weights
+
+    def _check_cells(
+        self, where: str, cells: NDArray[np.int64], weights: NDArray[np.float64], beyond: tuple[int, ...]
+    ) -> None:
+        """InputError when a corner that counts lies more than `beyond` cells outside the grid; those that do not count
+        are moved into it."""
+        first = np.array(self.padding)
+        last = first + np.maximum(spread(np.array(self.grid.shape)) - 1, 0)
+        outside = ((cells < first - beyond) | (cells > last + beyond)).any(axis=2) & (weights != 0)
+        if outside.any():
+            point = int(np.argmax(outside.any(axis=1)))
+            raise InputError(f"{where}: point {point} needs cells outside the grid; move it inwards")
+        np.clip(cells, first - beyond, last + beyond, out=cells)
+
+    def _scale(self, where: str, sparse: Any, expression: Any) -> tuple[Scale | None, tuple[Any, ...]]:
+        """What the source is multiplied with, and the functions that this reads."""
+        source = sympy.Dummy("source", real=True)
+        functions: dict[str, Any] = {}
+
+        def leaf(indexed: Any) -> sympy.Expr:
+            if indexed.function is sparse:
+                if indexed.indices[0] != self.grid.time_dim:
+                    raise InputError(f"{where}: {shown(indexed)} is not the source at the step's own time")
+                return source
+            if indexed.function.is_SparseFunction:
+                raise InputError(f"{where}: {indexed.function.name} has no place in what {sparse.name} injects")
+            access = access_of(where, indexed, self.grid)
+            if access.function.is_TimeFunction or not access.offset:
+                raise InputError(
+                    f"{where}: the factor of a source may only hold fields that do not change, not {access.field}"
+                )
+            functions[access.field] = access.function
+            return Field(access.field)[access.offset]
+
+        converted = convert(where, expression, self.scalars, leaf)
+        factor = sympy.diff(converted, source)
+        if factor == 0 or factor.has(source) or converted.subs(source, 0) != 0:
+            raise InputError(f"{where}: {shown(expression)} is no multiple of {sparse.name}")
+        if factor == 1:
+            return None, ()
+        parameters = sorted(factor.atoms(Parameter), key=str)
+        names = sorted(functions)
+        program = lower(where, [factor], names, [one.name for one in parameters])
+        scale = Scale(program, tuple(names), tuple(one.default for one in parameters))
+        return scale, tuple(functions[name] for name in names)
+
+    def _terms(self, where: str, expression: Any) -> list[tuple[Access, float]]:
+        """A linear combination of fields, as accesses and their factors."""
+        found: dict[Any, Access] = {}
+
+        def leaf(indexed: Any) -> sympy.Expr:
+            access = access_of(where, indexed, self.grid)
+            if access.shift not in (0, 1) or not access.offset:
+                raise InputError(f"{where}: {shown(indexed)} cannot be received; there are u and u.forward")
+            load = Field(f"{access.field}_at_{access.shift}")[access.offset]
+            found[load] = access
+            return load
+
+        converted = sympy.expand(convert(where, expression, self.scalars, leaf))
+        factors = {load: sympy.diff(converted, load) for load in found}
+        rest = converted.subs(dict.fromkeys(found, 0))
+        if not found or rest != 0 or any(factor.has(AppliedUndef) for factor in factors.values()):
+            raise InputError(f"{where}: {shown(expression)} is no sum of fields with constant factors")
+        return [(found[load], float(_value(factor))) for load, factor in factors.items() if factor != 0]
+
+
+def _lowered(where: str, expression: Any, target: Any) -> Any:
+    """An expression evaluated where `target` lies, with all of Devito's derivatives."""
+    try:
+        at = expression._eval_at(target).evaluate if hasattr(expression, "_eval_at") else expression
+        return lower_exprs(at)
+    except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
+        raise InputError(f"{where}: Devito cannot evaluate it: {' '.join(str(error).split())}") from None
+
+
+def _value(factor: sympy.Expr) -> sympy.Expr:
+    return factor.subs({one: one.default for one in factor.atoms(Parameter)})
+
+
+def _precomputed(sparse: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Corners around the points' own cells, weighted by products of the coefficients along each axis."""
+    points = np.asarray(sparse.gridpoints_data, np.int64)
+    coefficients = np.asarray(sparse.interpolation_coeffs.data, np.float64)  # (points, axes, 2 r)
+    axes = points.shape[1]
+    numbers = np.array(list(product(range(coefficients.shape[2]), repeat=axes)))
+    weights = np.ones((len(points), len(numbers)))
+    for axis in range(axes):
+        weights *= coefficients[:, axis, :][:, numbers[:, axis]]
+    return spread(points[:, None, :] + numbers - sparse.r + 1), weights

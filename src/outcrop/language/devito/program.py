@@ -1,0 +1,205 @@
+"""From a list of Devito objects, a time step's program, to a Lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import sympy
+from devito.operations.interpolators import Injection as Inject
+from devito.operations.interpolators import Interpolation, UnevaluatedSparseOperation
+from devito.symbolics import retrieve_functions
+from devito.types import Eq
+from numpy.typing import NDArray
+
+from outcrop.errors import InputError
+from outcrop.language.boundary import FIXED, Boundary, as_boundary
+from outcrop.language.devito.equation import Access, Update, updates_of
+from outcrop.language.devito.expression import Scalars, convert
+from outcrop.language.devito.lowered import Lowered
+from outcrop.language.devito.order import Placed, check_order
+from outcrop.language.devito.points import Points
+from outcrop.language.devito.stages import age, assign, merge
+from outcrop.language.sparse import AXES, Injection, Sampling, spread
+from outcrop.language.stencil import Stencil
+from outcrop.language.symbols import Field, Signal
+
+LONGEST_TEXT = 1000
+"""Characters of the equations that a stencil keeps, for people to read."""
+
+
+def from_devito(
+    equations: Sequence[Any], dt: float, name: str = "devito", boundary: object = None, first_time: int | None = None
+) -> Lowered:
+    """What Devito's Operator of `equations` does in each step, with the time step `dt`.
+
+    `equations` are `Eq`, `Inc`, and what `SparseTimeFunction.inject` and `.interpolate` return, also in nested lists.
+    Without a `boundary` the grid has Devito's own, a halo (see Lowered); else those of `boundary`, in our terms.
+    `first_time` is Devito's `time_m`, by default the same as there. Nothing of the grid's size is allocated.
+
+    Raises InputError naming the equation, the term and why, for what cannot be lowered.
+    """
+    sides = None if boundary is None else as_boundary(boundary)
+    operations = _flatten(equations)
+    grid = _grid(operations)
+    if not (isinstance(dt, (int, float, np.number)) and np.isfinite(dt) and dt > 0):
+        raise InputError(f"dt={dt!r} is no time step; give a positive number")
+    scalars = Scalars(grid, float(dt))
+    updates = [
+        update
+        for position, one in enumerate(operations)
+        if isinstance(one, Eq)
+        for update in updates_of(one, position, grid)
+    ]
+    if not updates:
+        raise InputError("there is no equation among what was given; a run needs at least one Eq for u.forward")
+    merged = merge(updates)
+    stages = assign(merged)
+    text = "; ".join(" ".join(str(one).split()) for one in operations if isinstance(one, Eq))
+    stencil = _stencil(name, merged, stages, scalars, text if len(text) < LONGEST_TEXT else text[:LONGEST_TEXT] + "...")
+    padding = stencil.radii if sides is None else (0, 0, 0)
+    start = _first_time(updates) if first_time is None else first_time
+    points = Points(grid, scalars, padding, start)
+    injections, samplings, extra = _points(operations, updates, points)
+    functions = {read.field: read.function for update in updates for read in update.reads.values()} | extra
+    functions |= {update.field: update.function for update in updates}
+    receivers = _receivers(operations)
+    return _lowered(grid, stencil, padding, sides or FIXED, injections, samplings, functions, receivers, start)
+
+
+def _flatten(equations: Any) -> list[Any]:
+    found: list[Any] = []
+    for one in equations if isinstance(equations, Sequence) else (equations,):
+        if isinstance(one, Sequence) and not isinstance(one, str):
+            found += _flatten(one)
+        elif isinstance(one, Eq | Inject | Interpolation):
+            found.append(one)
+        else:
+            what = "sparse operation" if isinstance(one, UnevaluatedSparseOperation) else type(one).__name__
+            raise InputError(f"{one} is a {what}; there are Eq, Inc, inject and interpolate")
+    return found
+
+
+def _grid(operations: Sequence[Any]) -> Any:
+    """The grid of all functions. Raises InputError when they have several, or one that cannot be kept."""
+    functions = [
+        function
+        for one in operations
+        for function in ([one.interpolator.sfunction] if not isinstance(one, Eq) else retrieve_functions(one.lhs))
+    ]
+    grids = {id(function.grid): function.grid for function in functions if function.grid is not None}
+    if len(grids) != 1:
+        names = ", ".join(dict.fromkeys(str(function.name) for function in functions))
+        raise InputError(f"the functions {names} lie on {len(grids)} grids; a run has one")
+    (grid,) = grids.values()
+    if getattr(grid, "is_SubDomain", False):
+        raise InputError(f"functions on the SubDomain {grid.name} are not available; define them on the grid")
+    if not 1 <= grid.dim <= 3:
+        raise InputError(f"the grid has {grid.dim} dimensions; there are 1, 2 and 3")
+    if grid.dtype not in (np.float32, np.float64):
+        raise InputError(f"the grid's dtype is {grid.dtype.__name__}; there are float32 and float64")
+    if grid.distributor.nprocs > 1:
+        raise InputError(f"the grid is distributed over {grid.distributor.nprocs} MPI processes; use one")
+    return grid
+
+
+def _first_time(updates: Sequence[Update]) -> int:
+    """Where Devito's own loop begins: at the first step that has all it reads."""
+    return max((-read.shift for update in updates for read in update.reads.values() if read.shift < 0), default=0)
+
+
+def _stencil(name: str, updates: Sequence[Update], stages: dict[str, int], scalars: Scalars, text: str) -> Stencil:
+    found: list[dict[Field, sympy.Expr]] = [{} for _ in range(max(stages.values()) + 1)]
+    for update in updates:
+        stage = stages[update.field]
+        found[stage][Field(update.field)] = _expression(update, stage, stages, scalars)
+    return Stencil(name, found, text, ndim=scalars.grid.dim)
+
+
+def _expression(update: Update, stage: int, stages: dict[str, int], scalars: Scalars) -> sympy.Expr:
+    """What an update computes, from the point of view of its stage."""
+
+    def leaf(indexed: Any) -> sympy.Expr:
+        access: Access = update.reads[indexed]
+        if not access.offset:
+            return Signal(access.field)
+        if update.earlier is not None and update.continues(access):
+            return _expression(update.earlier, stage, stages, scalars)
+        field = Field(access.field)
+        return (field.previous if age(access, stage, stages) else field)[access.offset]
+
+    return convert(update.where, update.expression, scalars, leaf)
+
+
+def _points(
+    operations: Sequence[Any], updates: Sequence[Update], points: Points
+) -> tuple[tuple[Injection, ...], tuple[Sampling, ...], dict[str, Any]]:
+    """Sources, receivers, and the functions that only these read."""
+    injections: list[Injection] = []
+    samplings: list[Sampling] = []
+    order: list[Placed] = []
+    functions: dict[str, Any] = {}
+    for position, one in enumerate(operations):
+        if isinstance(one, Inject):
+            for injection, read in points.injections(one, position):
+                injections.append(injection)
+                functions |= {function.name: function for function in read}
+                order.append(Placed(position, _text(position, one, "inject"), injection.field, True))
+        elif isinstance(one, Interpolation):
+            for sampling, access in points.samplings(one, position):
+                samplings.append(sampling)
+                functions[access.field] = access.function
+                if not sampling.before:
+                    order.append(Placed(position, _text(position, one, "interpolate"), sampling.field, False))
+    check_order(order, updates)
+    return tuple(injections), tuple(samplings), functions
+
+
+def _receivers(operations: Sequence[Any]) -> dict[str, Any]:
+    """The objects that interpolate, by name. Raises InputError when two have one name, or one does so twice."""
+    found: dict[str, Any] = {}
+    for position, one in enumerate(operations):
+        if isinstance(one, Interpolation):
+            receiver = one.interpolator.sfunction
+            if receiver.name in found:
+                raise InputError(f"{_text(position, one, 'interpolate')}: another one has the name {receiver.name}")
+            found[str(receiver.name)] = receiver
+    return found
+
+
+def _text(position: int, operation: Any, what: str) -> str:
+    return f"operation {position + 1}, {operation.interpolator.sfunction.name}.{what}"
+
+
+def _lowered(
+    grid: Any, stencil: Stencil, padding: tuple[int, int, int], boundary: Boundary, injections: tuple[Injection, ...],
+    samplings: tuple[Sampling, ...], functions: Mapping[str, Any], receivers: Mapping[str, Any], first_time: int,
+) -> Lowered:  # fmt: skip
+    axes = AXES[grid.dim]
+    shape = spread(np.array(grid.shape)) + [0 if axis in axes else 1 for axis in range(3)]
+    spacing, origin, names = [1.0] * 3, [0.0] * 3, [""] * 3
+    for axis, dimension, h, o in zip(axes, grid.dimensions, grid.spacing, grid.origin, strict=True):
+        spacing[axis], names[axis] = float(h), str(dimension.name)
+        origin[axis] = float(o) - padding[axis] * float(h)
+    fields = {field.name for field in stencil.fields}
+    read = [one.field for one in samplings] + [name for one in injections if one.scale for name in one.scale.fields]
+    for name in read:
+        if name not in fields:
+            raise InputError(
+                f"sources or receivers read {name}, but no equation does; a run keeps only what equations use"
+            )
+    static = tuple(f.name for f, kept in zip(stencil.fields, stencil.storage, strict=True) if kept.is_static)
+    nz, ny, nx = (int(extent + 2 * pad) for extent, pad in zip(shape, padding, strict=True))
+    return Lowered(
+        stencil=stencil, shape=(nz, ny, nx), padding=padding, dtype=np.dtype(grid.dtype).name,
+        spacing=(spacing[0], spacing[1], spacing[2]), origin=(origin[0], origin[1], origin[2]),
+        dimensions=(names[0], names[1], names[2]), boundary=boundary, injections=injections, samplings=samplings,
+        signals=_signals(stencil, functions, first_time), static_fields=static,
+        functions={name: functions[name] for name in functions if name in fields}, receivers=receivers,
+        first_time=first_time,
+    )  # fmt: skip
+
+
+def _signals(stencil: Stencil, functions: Mapping[str, Any], first_time: int) -> dict[str, NDArray[np.float64]]:
+    return {name: np.asarray(functions[name].data, np.float64)[first_time:] for name in stencil.signals}

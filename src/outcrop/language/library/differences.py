@@ -1,0 +1,93 @@
+"""Central differences of any order, with exact weights, on plain and on staggered grids.
+
+Weights come from Fornberg's recursion (B. Fornberg, Math. Comp. 51, 699, 1988), which SymPy has. All are for a spacing
+of 1. Axes count from the first of an offset: (z, y, x), (y, x) or (x).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TypeAlias
+
+import sympy
+
+from outcrop.errors import InputError
+from outcrop.language.symbols import Field, Parameter, PreviousField
+
+Values: TypeAlias = Field | PreviousField
+
+
+def require(stencil: str, what: str, value: object, there_are: range | tuple[object, ...]) -> None:
+    """Raises InputError unless `value` is one of those there are."""
+    if value not in there_are:
+        raise InputError(f"{stencil}({what}={value!r}) is not available; there are {', '.join(map(str, there_are))}")
+
+
+@cache
+def second_derivative(order: int) -> tuple[sympy.Rational, ...]:
+    """Weights of the centre and of both neighbours at distance 1, 2, ..., order/2."""
+    reach = order // 2
+    weights = sympy.finite_diff_weights(2, range(-reach, reach + 1), 0)[2][-1]
+    return tuple(weights[reach:])
+
+
+@cache
+def staggered_derivative(order: int) -> tuple[sympy.Rational, ...]:
+    """Weights of the values at distance 1/2, 3/2, ..., (order - 1)/2 ahead; those behind have the opposite sign."""
+    reach = order // 2
+    points = [sympy.Rational(2 * place + 1, 2) for place in range(-reach, reach)]
+    return tuple(sympy.finite_diff_weights(1, points, 0)[1][-1][reach:])
+
+
+def unit(axis: int, distance: int, ndim: int) -> tuple[int, ...]:
+    """The offset by `distance` cells along an axis."""
+    return tuple(distance if one == axis else 0 for one in range(ndim))
+
+
+def both_sides(u: Values, axis: int, distance: int, ndim: int) -> sympy.Expr:
+    """The sum of the two neighbours at a distance along an axis."""
+    return u[unit(axis, -distance, ndim)] + u[unit(axis, distance, ndim)]
+
+
+def spacings(ndim: int, equal: bool, default: float) -> tuple[Parameter, ...]:
+    """The spacing along each axis: one parameter h, or dz, dy and dx."""
+    if equal:
+        return (Parameter("h", default),) * ndim
+    return tuple(Parameter(f"d{axis}", default) for axis in "zyx"[3 - ndim :])
+
+
+def laplacian(u: Field, order: int, h: tuple[Parameter, ...]) -> sympy.Expr:
+    """The sum of second derivatives, of `order`; for equal spacings `h` without the factor 1/h^2.
+
+    With equal spacings neighbours at one distance share their weight over all axes, so there is one product for each
+    distance. With others there is one for each distance and axis.
+    """
+    ndim = len(h)
+    centre, *around = second_derivative(order)
+    scales = [1 if len(set(h)) == 1 else 1 / one**2 for one in h]
+    terms = [u[(0,) * ndim] * (centre * sum(scales))]
+    for distance, weight in enumerate(around, 1):
+        terms += [weight * scale * both_sides(u, axis, distance, ndim) for axis, scale in enumerate(scales)]
+    return sympy.Add(*terms)
+
+
+def over_square(h: tuple[Parameter, ...]) -> sympy.Expr:
+    """The factor that `laplacian` leaves out."""
+    return 1 / h[0] ** 2 if len(set(h)) == 1 else sympy.S.One
+
+
+def ahead(f: Field, axis: int, order: int, ndim: int) -> sympy.Expr:
+    """The derivative at +1/2 of values at whole numbers, spacing 1."""
+    weights = staggered_derivative(order)
+    return sympy.Add(*(w * (f[unit(axis, m + 1, ndim)] - f[unit(axis, -m, ndim)]) for m, w in enumerate(weights)))
+
+
+def behind(f: Field, axis: int, order: int, ndim: int) -> sympy.Expr:
+    """The derivative at whole numbers of values that lie half a cell ahead of them, spacing 1."""
+    weights = staggered_derivative(order)
+    return sympy.Add(*(w * (f[unit(axis, m, ndim)] - f[unit(axis, -m - 1, ndim)]) for m, w in enumerate(weights)))
+
+
+def as_one(*terms: sympy.Expr) -> sympy.Expr:
+    """A sum whose terms are each computed as they stand, so that other expressions share them."""
+    return sympy.Add(*terms, evaluate=False)

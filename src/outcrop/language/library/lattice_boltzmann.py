@@ -1,0 +1,105 @@
+"""Flow of a fluid as streaming and colliding particles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+import sympy
+
+from outcrop.language.library.differences import as_one, require
+from outcrop.language.stability import Limit
+from outcrop.language.stencil import Stencil
+from outcrop.language.symbols import Field, Parameter
+
+Vector = tuple[int, ...]
+
+_RATIONALS = {  # (ndim, directions) -> weights of rest, of steps along one axis, along two
+    (2, 9): (sympy.Rational(4, 9), sympy.Rational(1, 9), sympy.Rational(1, 36)),
+    (3, 19): (sympy.Rational(1, 3), sympy.Rational(1, 18), sympy.Rational(1, 36)),
+}
+
+
+def lattice_directions(ndim: int) -> tuple[Vector, ...]:
+    """The velocities of the fields f0, f1, ...: rest, then pairs of opposite ones; 9 of (y, x) or 19 of (z, y, x)."""
+    require("lattice_boltzmann", "ndim", ndim, (2, 3))
+    half = [c for c in product((-1, 0, 1), repeat=ndim) if 1 <= sum(map(abs, c)) <= 2 and c > (0,) * ndim]
+    half.sort(key=lambda c: (sum(map(abs, c)), c))
+    pairs = [one for c in half for one in (c, tuple(-step for step in c))]
+    return ((0,) * ndim, *pairs)
+
+
+def lattice_weights(ndim: int) -> tuple[float, ...]:
+    """The part of each of `lattice_directions` in a fluid at rest: what f0, f1, ... are at density 1."""
+    return tuple(float(_weight(c)) for c in lattice_directions(ndim))
+
+
+def _weight(c: Vector) -> sympy.Rational:
+    count = {2: 9, 3: 19}[len(c)]
+    return _RATIONALS[len(c), count][sum(map(abs, c))]
+
+
+def lattice_limit(ndim: int) -> Limit:
+    """tau is judged near rest."""
+    return Limit("tau", is_least=True, state={f"f{i}": w for i, w in enumerate(lattice_weights(ndim))})
+
+
+def lattice_boltzmann(ndim: int = 3) -> Stencil:
+    """The lattice Boltzmann equation with a single relaxation time: D2Q9 (`ndim` = 2) or D3Q19 (`ndim` = 3).
+
+        f_i'(x) = f_i(x - c_i) - (f_i(x - c_i) - f_i^eq) / tau,    rho = sum f_i,  rho u = sum c_i f_i,
+        f_i^eq = w_i (rho + 3 c_i.j + (9/2 (c_i.j)^2 - 3/2 j.j) / rho),  j = rho u
+
+    Streaming and collision are one stage ("pull"): all is taken at the values that arrive. Fields: f0 ... f8 or f18,
+    one for each of `lattice_directions` (no unit; a fluid at rest has `lattice_weights`). Lattice units: one cell, one
+    step, sound at 1/sqrt(3), kinematic viscosity (tau - 1/2)/3; keep |u| well below 0.3. Parameter: tau (steps). Near
+    rest it is stable for tau >= 1/2; flow needs more, the faster the more. Source: Y. H. Qian, D. d'Humieres,
+    P. Lallemand, Europhys. Lett. 17, 479, 1992; BGK: P. L. Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954.
+    """
+    velocities = lattice_directions(ndim)
+    fields = [Field(f"f{i}") for i in range(len(velocities))]
+    rate = 1 / Parameter("tau", 0.8)
+    arriving = [f[tuple(-step for step in c)] for f, c in zip(fields, velocities, strict=True)]
+    pairs = range(1, len(fields), 2)
+    rho = as_one(arriving[0], *(as_one(arriving[i], arriving[i + 1]) for i in pairs))
+    # Scaled so that the terms of f_i^eq need no further factors: momentum = 3 j, speed = 3/2 j / rho.
+    flows = {velocities[i]: arriving[i] - arriving[i + 1] for i in pairs}
+    momentum = [_whole(_times(sympy.Integer(3), _carried(axis, flows))) for axis in range(ndim)]
+    inverse = _times(sympy.Rational(1, 2), 1 / rho)
+    speed = [_whole(_times(one, inverse)) for one in momentum]
+    energy = as_one(*(_times(one, other) for one, other in zip(momentum, speed, strict=True)))
+    still = as_one(rho, _times(-sympy.Rational(1, 3), energy))
+
+    def updated(i: int, equilibrium: sympy.Expr) -> sympy.Expr:
+        return (1 - rate) * arriving[i] + _weight(velocities[i]) * rate * equilibrium
+
+    updates = {fields[0]: updated(0, still)}
+    for i in pairs:
+        along = _along(velocities[i], momentum)
+        even = as_one(still, _times(along, _along(velocities[i], speed)))
+        updates[fields[i]] = updated(i, as_one(even, along))
+        updates[fields[i + 1]] = updated(i + 1, as_one(even, _times(sympy.Integer(-1), along)))
+    return Stencil({2: "d2q9", 3: "d3q19"}[ndim], updates, "f_i'(x) = f_i(x - c_i) - (f_i(x - c_i) - feq_i)/tau")
+
+
+def _times(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
+    """A product whose factors are each computed as they stand, so that other expressions share them."""
+    return sympy.Mul(a, b, evaluate=False)
+
+
+def _whole(term: sympy.Expr) -> sympy.Expr:
+    """A term of a sum that is not taken apart, even if it has a coefficient in common with others."""
+    return _times(sympy.S.One, term)
+
+
+def _carried(axis: int, flows: Mapping[Vector, sympy.Expr]) -> sympy.Expr:
+    """One component of the momentum that pairs of opposite directions carry."""
+    return as_one(
+        *(_times(sympy.Integer(c[axis]), flow) if c[axis] < 0 else flow for c, flow in flows.items() if c[axis])
+    )
+
+
+def _along(c: Vector, vector: Sequence[sympy.Expr]) -> sympy.Expr:
+    """The product of a velocity of the lattice, whose first step is ahead, with a vector."""
+    terms = [one if step > 0 else _times(sympy.Integer(step), one) for step, one in zip(c, vector, strict=True) if step]
+    return as_one(*terms) if len(terms) > 1 else terms[0]

@@ -1,0 +1,100 @@
+"""The table of built-in stencils, and their names.
+
+A name is that of a family, then the order in space, the number of axes unless it is 3, and an option: "heat7", "heat4",
+"acoustic8", "acoustic8_2d", "acoustic8_2d_sponge", "maxwell_2d_te". What is left out has the family's default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from outcrop.errors import InputError
+from outcrop.language.library.acoustic import acoustic
+from outcrop.language.library.advection import advection
+from outcrop.language.library.elastic import elastic, squared_speed
+from outcrop.language.library.gray_scott import LIMIT, gray_scott
+from outcrop.language.library.heat import box27, heat, heat7, heat13
+from outcrop.language.library.lattice_boltzmann import lattice_boltzmann, lattice_limit
+from outcrop.language.library.maxwell import maxwell
+from outcrop.language.library.sharpen import sharpen
+from outcrop.language.library.stream_function import stream_function
+from outcrop.language.stability import Limit, Measure
+from outcrop.language.stencil import Stencil
+
+
+@dataclass(frozen=True)
+class Family:
+    """Stencils of one name: who makes them, and what of order, number of axes and options their names may hold.
+
+    `limit` says what decides on stability, where that is not a parameter dt of a linear update. `measures` are what
+    decides on it besides each field that is only read by itself (`stability.Extremes`).
+    """
+
+    make: Callable[..., Stencil]
+    orders: Sequence[int] = ()
+    ndims: Sequence[int] = ()
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    limit: Limit | None = None
+    measures: tuple[Measure, ...] = ()
+
+
+_EVEN = range(2, 17, 2)
+_MAXWELL = {"te": {"mode": "te"}, "vacuum": {"medium": "vacuum"}, "lossy": {"medium": "lossy"}}
+
+FAMILIES: dict[str, Family] = {
+    "heat7": Family(heat7),
+    "heat13": Family(heat13),
+    "box27": Family(box27),
+    "heat": Family(heat, _EVEN, (1, 2, 3)),
+    "acoustic": Family(acoustic, _EVEN, (1, 2, 3), {"sponge": {"sponge": True}}),
+    "elastic": Family(elastic, _EVEN, (2, 3), measures=(squared_speed,)),
+    "maxwell": Family(maxwell, (), (1, 2, 3), _MAXWELL),
+    "gray_scott": Family(gray_scott, (), (1, 2, 3), limit=LIMIT),
+    "advection": Family(advection, (1, 2), (1, 2, 3)),
+    "stream_function": Family(stream_function),
+    "sharpen": Family(sharpen),
+    "d2q9": Family(partial(lattice_boltzmann, ndim=2), limit=lattice_limit(2)),
+    "d3q19": Family(partial(lattice_boltzmann, ndim=3), limit=lattice_limit(3)),
+}
+STENCILS: dict[str, Callable[[], Stencil]] = {name: family.make for name, family in FAMILIES.items()}
+"""One of each family."""
+
+
+def find_stencil(name: str) -> Stencil:
+    """The built-in stencil of that name; InputError lists those there are."""
+    found = split_name(name)
+    if found is None:
+        raise InputError(f"stencil {name!r} is unknown; there are: {', '.join(map(_described, FAMILIES))}")
+    family, options = found
+    return family.make(**options)
+
+
+def split_name(name: str) -> tuple[Family, dict[str, Any]] | None:
+    """The family of a name and what its maker is to be given; None for a name that is none."""
+    if name in FAMILIES:
+        return FAMILIES[name], {}
+    for known, family in FAMILIES.items():
+        match = re.fullmatch(rf"{known}(\d*)(?:_(\d)d)?(?:_([a-z]+))?", name)
+        if match is None:
+            continue
+        order, ndim, option = match.groups()
+        given: dict[str, Any] = {"order": int(order)} if order else {}
+        given |= {"ndim": int(ndim)} if ndim else {}
+        is_known = given.get("order", None) in (None, *family.orders) and given.get("ndim") in (None, *family.ndims)
+        if is_known and (option is None or option in family.options):
+            return family, {**given, **family.options.get(option or "", {})}
+    return None
+
+
+def _described(name: str) -> str:
+    """A family and the forms that its name takes."""
+    family = FAMILIES[name]
+    if not family.orders and not family.ndims:
+        return name
+    order = f"[{family.orders[0]}..{family.orders[-1]}]" if family.orders else ""
+    axes = "".join(f"[_{ndim}d]" for ndim in family.ndims if ndim != 3)
+    return name + order + axes + "".join(f"[_{option}]" for option in family.options)

@@ -1,0 +1,92 @@
+"""Whether a stencil is stable with given parameters, in words, and with the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from outcrop.language.library.table import Family, find_stencil, split_name
+from outcrop.language.linear import linearise
+from outcrop.language.program import Load
+from outcrop.language.stability import Extremes, Limit, State, growth, growth_most, largest_step
+from outcrop.language.stencil import Stencil
+from outcrop.language.symbols import Field
+
+
+def limit_of(stencil: Stencil) -> Limit | None:
+    """What decides on the stability of a stencil: built-in knowledge, else its parameter dt; None if it has none."""
+    family = _family_of(stencil)
+    limit = (family.limit if family else None) or Limit()
+    return limit if limit.parameter in {one.name for one in stencil.parameters} else None
+
+
+def extremes_of(stencil: Stencil) -> Extremes:
+    """An empty collection of what `stability` is to know of the fields that are only read."""
+    family = _family_of(stencil)
+    fields = {one.name for one, storage in zip(stencil.fields, stencil.storage, strict=True) if storage.is_static}
+    return Extremes(fields, family.measures if family else ())
+
+
+def _family_of(stencil: Stencil) -> Family | None:
+    """The family of a built-in stencil; None for a user's own, whatever it is called."""
+    found = split_name(stencil.name)
+    return found[0] if found and _fields_of(stencil.name) == stencil.fields else None
+
+
+@cache
+def _fields_of(name: str) -> tuple[Field, ...]:
+    return find_stencil(name).fields
+
+
+def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> float | None:
+    """The largest stable value of the parameter that `limit_of` names, the smallest if that limit is a least value.
+
+    `states` are values of the fields that are only read, as if they were uniform (`Extremes.states`, `corners`). None
+    where there is no limit or it cannot be said, see `stability.growth`.
+    """
+    limit = limit_of(stencil)
+    if limit is None:
+        return None
+    return largest_step(stencil, values, [{**limit.state, **state} for state in states], limit)
+
+
+def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> str | None:
+    """One line when these parameters let a wave grow, with the largest stable step; None when none grows, or when that
+    cannot be said (`stability.growth`). `states` as in `stable_limit`.
+    """
+    limit = limit_of(stencil)
+    known = [{**(limit.state if limit else {}), **state} for state in states]
+    found = [one for one in (growth(stencil, values, state) for state in known) if one is not None]
+    worst = max(found, default=0.0)
+    if worst <= growth_most(stencil):
+        return None
+    grows = f"the worst wave grows by a factor {worst:.6g} per step"
+    if limit is None:
+        return f"these parameters are unstable: {grows}"
+    names = [parameter.name for parameter in stencil.parameters]
+    given = stencil.scalars(values)[names.index(limit.parameter)]
+    step = stable_limit(stencil, values, states)
+    if step is None or not 0 < step < float("inf"):
+        return f"{limit.parameter}={given:g} is unstable, as any is with these parameters: {grows}"
+    return f"{limit.parameter}={given:g} is unstable: {grows}; the {limit.word} stable one is {_shortened(step, limit)}"
+
+
+def _shortened(step: float, limit: Limit) -> str:
+    """Five digits, rounded to the stable side."""
+    text = f"{step:.5g}"
+    is_stable_side = float(text) >= step if limit.is_least else float(text) <= step
+    return text if is_stable_side else f"{step * (1 + 1e-4 if limit.is_least else 1 - 1e-4):.5g}"
+
+
+def weights(stencil: Stencil, values: Mapping[str, float]) -> dict[tuple[int, int, int], float] | None:
+    """The weight of each neighbour when the update is a fixed linear combination without constant term, else None."""
+    if len(stencil.fields) > 1 or len(stencil.stages) > 1 or stencil.signals:
+        return None
+    program, scalars = stencil.stages[0].program, stencil.scalars(values)
+    (linear,) = linearise(program, scalars, [float("nan")])
+    (at_zero,) = linearise(program, scalars, [0.0])
+    if any(slope != slope for slope in linear.slopes.values()) or at_zero.value != 0:
+        return None
+    if any(load.age for load in linear.slopes):
+        return None
+    return {load.offset: slope for load, slope in linear.slopes.items() if isinstance(load, Load)}

@@ -1,0 +1,163 @@
+"""Points between the cells of a grid: sources that are added to fields, and receivers that read them.
+
+A point has one or more corners, cells with a weight each; `linear` makes them from coordinates. Everything here is
+plain arrays, so it does not matter who made them.
+
+    step t:   samplings with `before`  ►  stages, each with its injections behind it  ►  all other samplings
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.errors import InputError
+from outcrop.language.evaluate import evaluate
+from outcrop.language.program import Load, Program
+
+Cells: TypeAlias = NDArray[np.int64]
+"""Shape (points, corners, 3): z, y and x of each corner, counted in the arrays that a run stores."""
+Weights: TypeAlias = NDArray[np.float64]
+"""Shape (points, corners)."""
+ReadCells: TypeAlias = Callable[[str, Cells], Weights]
+"""The values of a field, by name, at cells of shape (..., 3)."""
+
+AXES = {1: (2,), 2: (0, 2), 3: (0, 1, 2)}
+"""Which of z, y and x a grid of so many axes has."""
+_NEAR = 1e-6
+"""How far outside a point may lie, over the number of cells along the axis: what rounding to float32 does."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A factor of fields that are only read, such as dt**2/m, at the corners of points.
+
+    `program` has one result and loads fields by their position in `fields`; `scalars` are the values of its scalars.
+    """
+
+    program: Program
+    fields: tuple[str, ...]
+    scalars: tuple[float, ...]
+
+    def at(self, cells: Cells, read: ReadCells) -> Weights:
+        """Its values at cells, in float64."""
+
+        def load(one: Load) -> Weights:
+            return read(self.fields[one.field], cells + np.array(one.offset, np.int64)).astype(np.float64)
+
+        (result,) = evaluate(self.program, load, self.scalars, np.float64)
+        return np.broadcast_to(np.asarray(result, np.float64), cells.shape[:-1])
+
+
+@dataclass(frozen=True, eq=False)
+class Injection:
+    """Sources: in every step t, right after the last stage that updates the field, for points, then corners, in order,
+
+        field[cells[p, k]] += dtype(weights[p, k] * values[t, p])
+
+    where the product is taken in float64 and rounded once to the field's dtype. Steps count from 0. With a `scale`,
+    weights are not complete until `resolved`.
+    """
+
+    field: str
+    cells: Cells
+    weights: Weights
+    values: NDArray[np.float64]
+    scale: Scale | None = None
+
+    def __post_init__(self) -> None:
+        _check_corners(f"sources in {self.field!r}", self.cells, self.weights)
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.cells):
+            raise InputError(
+                f"sources in {self.field!r}: values have shape {self.values.shape}; they need (steps, points), "
+                f"and there are {len(self.cells)} points"
+            )
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are values for."""
+        return len(self.values)
+
+    def resolved(self, read: ReadCells) -> Injection:
+        """The same without `scale`, its values at the corners multiplied into the weights. `read` is asked for the few
+        cells that the scale needs."""
+        if self.scale is None:
+            return self
+        return replace(self, weights=self.weights * self.scale.at(self.cells, read), scale=None)
+
+
+@dataclass(frozen=True, eq=False)
+class Sampling:
+    """Receivers: the sum over corners k, in order and in float64, of weights[p, k] * field[cells[p, k]].
+
+    Taken at the end of every step, or with `before` ahead of the step's first stage. Samplings
+    of one name are added up: they are parts of one trace.
+    """
+
+    name: str
+    field: str
+    cells: Cells
+    weights: Weights
+    before: bool = False
+
+    def __post_init__(self) -> None:
+        _check_corners(f"receivers {self.name!r}", self.cells, self.weights)
+
+
+def _check_corners(what: str, cells: Cells, weights: Weights) -> None:
+    if cells.ndim != 3 or cells.shape[2] != 3 or weights.shape != cells.shape[:2]:
+        raise InputError(
+            f"{what}: cells of shape {cells.shape} and weights of shape {weights.shape}; "
+            "they need (points, corners, 3) and (points, corners)"
+        )
+
+
+def linear(
+    name: str,
+    points: NDArray[np.floating],
+    shape: Sequence[int],
+    spacing: Sequence[float],
+    origin: Sequence[float],
+) -> tuple[Cells, Weights]:
+    """Corners and weights of (multi)linear interpolation at `points`, coordinates of shape (points, axes).
+
+    `shape`, `spacing` and `origin` (where cell 0 lies) are those of the axes, in the same order: (z, y, x), (z, x) or
+    (x). Raises InputError with the first point that lies outside the grid, `name` being what the points are called.
+    """
+    places: NDArray[np.float64] = np.asarray(points, np.float64)
+    axes = len(shape)
+    if places.ndim != 2 or places.shape[1] != axes:
+        raise InputError(f"{name}: coordinates have shape {places.shape}; they need (points, {axes})")
+    last = np.asarray(shape) - 1
+    position = (places - np.asarray(origin, np.float64)) / np.asarray(spacing, np.float64)
+    inside = ((position >= -_NEAR * (last + 1)) & (position <= last + _NEAR * (last + 1))).all(axis=1)  # NaN is not
+    if not inside.all():
+        raise _outside(name, places, int(np.argmin(inside)), shape, spacing, origin)
+    position = np.clip(position, 0, last)
+    low = np.clip(np.floor(position), 0, np.maximum(last - 1, 0)).astype(np.int64)
+    part = position - low
+    corners = np.array(list(product((0, 1), repeat=axes)), np.int64)
+    weights = np.where(corners, part[:, None, :], 1 - part[:, None, :]).prod(axis=2)
+    return spread(np.minimum(low[:, None, :] + corners, last)), weights
+
+
+def spread(cells: NDArray[np.int64]) -> Cells:
+    """Cells of shape (..., axes) as (..., 3): z, y and x, those of axes that are not there being 0."""
+    full = np.zeros((*cells.shape[:-1], 3), np.int64)
+    full[..., AXES[cells.shape[-1]]] = cells
+    return full
+
+
+def _outside(
+    name: str, points: NDArray[np.float64], index: int, shape: Sequence[int], spacing: Sequence[float],
+    origin: Sequence[float],
+) -> InputError:  # fmt: skip
+    place = ", ".join(f"{value:g}" for value in points[index])
+    low = ", ".join(f"{value:g}" for value in origin)
+    high = ", ".join(f"{o + (n - 1) * h:g}" for o, n, h in zip(origin, shape, spacing, strict=True))
+    return InputError(f"{name}: point {index} at ({place}) lies outside the grid, from ({low}) to ({high})")

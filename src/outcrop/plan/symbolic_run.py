@@ -1,0 +1,314 @@
+"""The symbolic run of a pass: what every ring and array holds, action by action."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import singledispatchmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Update, Write
+from outcrop.plan.fields import Operand, versions
+from outcrop.plan.geometry import EVERY_CELL, Cut
+from outcrop.plan.plan import Pass
+from outcrop.plan.problem import Problem
+from outcrop.plan.symbolic_grid import NOTHING, RIM, IllegalPlan, Levels, SymbolicGrid, require
+from outcrop.plan.window import Window, slot_bytes
+
+BEFORE = -1
+"""The level of the value before the newest one when a pass begins."""
+
+
+@dataclass
+class _Slot:
+    """What a block has of a plane: the cells of its frame, by level."""
+
+    frame: Cut
+    owner: Block | None
+    plane: int
+    levels: Levels
+
+    def part(self, cut: Cut) -> Levels:
+        """The cells `cut`, to read or to assign; they must lie in the frame."""
+        frame = self.frame
+        inside = frame.y0 <= cut.y0 and cut.y1 <= frame.y1 and frame.x0 <= cut.x0 and cut.x1 <= frame.x1
+        require(inside, f"cells {cut} are not all inside the frame {frame}")
+        return self.levels[cut.y0 - frame.y0 : cut.y1 - frame.y0, cut.x0 - frame.x0 : cut.x1 - frame.x0]
+
+    def at(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Levels:
+        """Some rows and columns; they must lie in the frame."""
+        frame = self.frame
+        inside = (
+            frame.y0 <= rows.min() and rows.max() < frame.y1 and frame.x0 <= columns.min() and columns.max() < frame.x1
+        )
+        require(bool(inside), f"rows {rows.min()} to {rows.max()} are not all inside the frame {frame}")
+        return self.levels[np.ix_(rows - frame.y0, columns - frame.x0)]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """An array on disk: a field, and whether it is its previous value."""
+
+    field: int
+    age: int
+
+
+class SymbolicRun:
+    """The window and the arrays of one pass, by content; `has_statics`: fields that nothing updates are in it."""
+
+    def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
+        self.problem, self.levels, self.window, self.grid = problem, one.levels, window, SymbolicGrid(problem)
+        self.faces_rows, self.uses_other = one.faces_rows, one.uses_other
+        self.versions = versions(problem.fields, problem.updates, one.levels)
+        updated = [f for f, one in enumerate(problem.fields) if not one.is_static]
+        self.state = [_Entry(f, age) for f in updated for age in range(1 + problem.fields[f].has_previous)]
+        self.statics = [_Entry(f, 0) for f, one in enumerate(problem.fields) if one.is_static]
+        doubles = [f for f, one in enumerate(problem.fields) if one.is_double]
+        self.second = {f: len(problem.fields) + place for place, f in enumerate(doubles)}
+        self.ring_sizes = list(window.rings(problem))
+        self.rings: list[dict[int, _Slot]] = [{} for _ in self.ring_sizes]
+        self.former: list[dict[int, _Slot]] = [{} for _ in self.ring_sizes]
+        self.block = self.former_block = Block(problem.whole_plane)
+        source = self.grid.source
+        self.sources = [
+            np.where(source == RIM, RIM, BEFORE if entry.age else 0).astype(np.int16) for entry in self.state
+        ]
+        self.targets = self.sources if problem.in_place else [np.full_like(source, NOTHING) for _ in self.state]
+        self.other = np.full_like(source, NOTHING)
+        self.faces: dict[tuple[int, int], tuple[Cut, Levels]] = {}
+        self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
+        self.source_sums = np.zeros(source.shape, bool)  # cells whose checksums are taken before the first level
+        self.target_sums = np.zeros(source.shape, bool)  # and after the last one
+        self.sealed = np.zeros(problem.planes, bool)  # planes of the target whose checksum is written
+        self.written = np.zeros(source.shape, bool)  # cells of the target
+        self.committed = False
+        for entry in self.statics if has_statics else ():
+            for z in range(problem.planes):
+                self._slot(entry.field, z).levels[:] = source[z]
+
+    def perform_all(self, actions: Sequence[Action]) -> None:
+        """One after the other; an error names the action."""
+        for index, action in enumerate(actions):
+            try:
+                self.perform(action)
+            except IllegalPlan as error:
+                raise IllegalPlan(f"action {index}, {action}: {error}") from None
+
+    def fill(self, ring: int, z: int, levels: Levels) -> None:
+        """Say what a ring holds of plane z."""
+        self._slot(ring, z).levels[:] = levels
+
+    def require_final(self, z: int) -> None:
+        """Plane z is in the window at the last level."""
+        for entry in self.state:
+            ring, level = self._final(entry)
+            cells = self._there(ring, z).levels
+            require(bool(((cells == level) | (cells == RIM)).all()), f"plane {z} is not at the last level")
+
+    @singledispatchmethod
+    def perform(self, action: Action) -> None:
+        """Do what an action says, or raise IllegalPlan."""
+        raise IllegalPlan("unknown action")
+
+    @perform.register
+    def _block(self, action: Block) -> None:
+        frame, whole = action.frame, self.problem.whole_plane
+        inside = 0 <= frame.y0 < frame.y1 <= whole.y1 and 0 <= frame.x0 < frame.x1 <= whole.x1
+        require(inside, "a frame beyond the plane")
+        require(slot_bytes(self.problem, frame) <= self.window.slot_bytes, "a frame larger than a slot")
+        if action != self.block:
+            self.former = [dict(ring) for ring in self.rings]
+            self.former_block, self.block = self.block, action
+
+    @perform.register
+    def _carry(self, action: Carry) -> None:
+        for z in self._planes(action.z0, action.z1):
+            for ring in self._copies(action.level):
+                old = self.former[ring].get((z + self.former_block.shift) % self.ring_sizes[ring].planes)
+                require(self.former_block.shift == self.block.shift, "a slot that planes have left")
+                there = old is not None and (old.owner, old.plane) == (self.former_block, z)
+                require(there, f"plane {z} is not there to be carried")
+                assert old is not None
+                self._slot(ring, z).part(action.cut)[:] = old.part(action.cut)
+
+    @perform.register
+    def _read(self, action: Read) -> None:
+        for z in self._planes(action.z0, action.z1):
+            for ring, cells in self._stored(action, z):
+                self._slot(ring, z).part(action.cut)[:] = cells
+
+    def _stored(self, action: Read, z: int) -> Iterator[tuple[int, Levels]]:
+        """The rings that a Read fills, and with what."""
+        cut = action.cut
+        part = np.s_[z, cut.y0 : cut.y1, cut.x0 : cut.x1]
+        if action.array == "source":
+            for entry, array in zip(self.state, self.sources, strict=True):
+                yield self._ring(entry.field, entry.age), array[part]
+        elif action.array == "statics":
+            for entry in self.statics:
+                yield entry.field, self.grid.source[part]
+        elif action.array == "faces":
+            for ring in self._copies(action.level):
+                kept, cells = self.faces.get((z, ring), (None, None))
+                require(kept == cut, f"faces of plane {z} are those of {kept}")
+                assert cells is not None
+                yield ring, cells
+        else:
+            yield action.level & 1, self._single(action.array)[part]
+
+    @perform.register
+    def _copy(self, action: Copy) -> None:
+        for z in self._planes(action.z0, action.z1):
+            firsts = [self._there(self._ring(entry.field, 0), z) for entry in self.state]
+            for rim in self._rims(z, action.cut):
+                for first in firsts:
+                    require(bool((first.part(rim) == RIM).all()), f"the rim of plane {z} is not in the first copy")
+                for field in self.second:
+                    self._slot(self._ring(field, 1), z).part(rim)[:] = RIM
+                if self.block.own_z0 <= z < self.block.own_z1:
+                    self._sum(self.source_sums, z, rim, action.own)
+                    self._sum(self.target_sums, z, rim, action.own)
+            for field in self.second:
+                self._slot(self._ring(field, 1), z)
+
+    @perform.register
+    def _update(self, action: Update) -> None:
+        require(1 <= action.levels <= self.levels, f"a pass of {self.levels} levels")
+        require(action.zeta0 < action.zeta1, "an empty range")
+        problem, region = self.problem, action.region
+        for zeta in range(action.zeta0, action.zeta1):
+            for level in range(1, action.levels + 1):
+                z = zeta - problem.skew_z * (level - 1)
+                low, high = (
+                    max(problem.first_plane, region.z_low.at(level)),
+                    min(problem.end_plane, region.z_high.at(level)),
+                )
+                y = max(problem.first_row, region.y_low.at(level)), min(problem.end_row, region.y_high.at(level))
+                x = max(0, region.x_low.at(level)), min(problem.pitch_cells, region.x_high.at(level))
+                if low <= z < high and Cut(*y, *x).cells:
+                    self._update_plane(z, level, Cut(*y, *x))
+
+    def _update_plane(self, z: int, level: int, cut: Cut) -> None:
+        stage = self.problem.updates[(level - 1) % self.problem.stages]
+        rows, columns = self.grid.rows_around(cut.y0, cut.y1), self.grid.columns_around(cut.x0, cut.x1)
+        for operand in stage.reads:
+            if operand.beside:
+                for other in self.grid.planes_around(z):
+                    self._require_version(
+                        operand, level, other, self._read_slot(operand, level, other).at(rows, columns)
+                    )
+            self._require_version(operand, level, z, self._read_slot(operand, level, z).part(cut))
+        for field in stage.targets:
+            centre = self._there(self._ring(field, self.versions[level - 1].newest[field].copy), z).part(cut) == RIM
+            target = self._there(self._ring(field, self.versions[level].newest[field].copy), z)
+            target.part(cut)[:] = np.where(centre, RIM, level)
+        if level == 1 and self.block.own_z0 <= z < self.block.own_z1:
+            self._sum(self.source_sums, z, cut, self.block.own)
+        if level == self.levels:
+            self._sum(self.target_sums, z, cut, EVERY_CELL)
+
+    def _read_slot(self, operand: Operand, level: int, z: int) -> _Slot:
+        return self._there(self._ring(operand.field, self.versions[level - 1].of(operand).copy), z)
+
+    def _require_version(self, operand: Operand, level: int, z: int, cells: Levels) -> None:
+        wanted = self.versions[level - 1].of(operand).level
+        good = bool(((cells == wanted) | (cells == RIM)).all())
+        require(good, f"level {level} needs of plane {z} what level {wanted} wrote of field {operand.field}")
+
+    @perform.register
+    def _write(self, action: Write) -> None:
+        cut = action.cut
+        part = np.s_[cut.y0 : cut.y1, cut.x0 : cut.x1]
+        for z in self._planes(action.z0, action.z1):
+            if action.array == "faces":
+                require(cut.y1 - cut.y0 <= self.faces_rows, "more rows than faces keep")
+                for ring in self._copies(action.level):
+                    self.faces[z, ring] = (cut, self._there(ring, z).part(cut).copy())
+            elif action.array == "target":
+                for entry, array in zip(self.state, self.targets, strict=True):
+                    array[z][part] = self._there(self._final(entry)[0], z).part(cut)
+                self.written[z][part] = True
+                last = cut.y1 == self.problem.shape[1] and cut.x1 == self.problem.pitch_cells
+                self.sealed[z] = last and self.target_sums[z].all() if last else self.sealed[z]
+            else:
+                self._single(action.array)[z][part] = self._there(action.level & 1, z).part(cut)
+
+    @perform.register
+    def _commit(self, action: Commit) -> None:
+        require(not self.committed, "a second commit")
+        for entry, target in zip(self.state, self.targets, strict=True):
+            level = self._final(entry)[1]
+            wrong = np.argwhere((target != level) & (target != RIM) | ~self.written)
+            require(len(wrong) == 0, f"cell {wrong[:1].tolist()} is not written at the last level")
+        missing = np.argwhere(~self.source_sums)
+        require(len(missing) == 0, f"the checksum of cell {missing[:1].tolist()} is not compared")
+        require(bool(self.sealed.all()), f"the checksum of plane {np.argmin(self.sealed)} is not written")
+        self.committed = True
+
+    def _sum(self, summed: NDArray[np.bool_], z: int, cut: Cut, own: Cut) -> None:
+        """Take the checksum of those of the cells that are the block's own, for the first and only time."""
+        rows = slice(max(cut.y0, own.y0), max(0, min(cut.y1, own.y1)))
+        columns = slice(max(cut.x0, own.x0), max(0, min(cut.x1, own.x1)))
+        cells = summed[z, rows, columns]
+        require(not cells.any(), f"the checksum of cells of plane {z} is taken twice")
+        cells[:] = True
+
+    def _rims(self, z: int, cut: Cut) -> list[Cut]:
+        """The parts of `cut` that no update touches."""
+        problem = self.problem
+        if not problem.first_plane <= z < problem.end_plane or problem.first_row >= problem.end_row:
+            return [cut]
+        parts = (
+            Cut(cut.y0, min(cut.y1, problem.first_row), cut.x0, cut.x1),
+            Cut(max(cut.y0, problem.end_row), cut.y1, cut.x0, cut.x1),
+        )
+        return [part for part in parts if part.cells]
+
+    def _planes(self, z0: int, z1: int) -> range:
+        require(0 <= z0 < z1 <= self.problem.planes, f"planes outside 0 .. {self.problem.planes - 1}")
+        return range(z0, z1)
+
+    def _ring(self, field: int, copy: int) -> int:
+        return self.second[field] if copy else field
+
+    def _copies(self, level: int) -> list[int]:
+        """The rings of first (even `level`) or second copies of what is updated."""
+        if level % 2:
+            return list(self.second.values())
+        return [field for field, one in enumerate(self.problem.fields) if not one.is_static]
+
+    def _final(self, entry: _Entry) -> tuple[int, int]:
+        """The ring that holds an array's values after the last level, and the level that wrote them."""
+        version = self.versions[self.levels].of(Operand(entry.field, entry.age))
+        return self._ring(entry.field, version.copy), version.level
+
+    def _single(self, name: str) -> Levels:
+        """The array for unfinished levels, which only a single field has."""
+        require(self.problem.is_single, "unfinished levels of several fields")
+        require(name != "other" or self.uses_other, "an array that the pass does not name")
+        return self.other if name == "other" else self.targets[0]
+
+    def _slot(self, ring: int, z: int) -> _Slot:
+        """The slot of plane z, emptied if it held another one."""
+        place = self._place(ring, z)
+        resident = self.ring_sizes[ring].is_resident
+        owner, frame = (None, self.problem.whole_plane) if resident else (self.block, self.block.frame)
+        found = self.rings[ring].get(place)
+        if found is None or (found.owner, found.plane) != (owner, z):
+            levels = np.full((frame.y1 - frame.y0, frame.x1 - frame.x0), NOTHING, np.int16)
+            found = self.rings[ring][place] = _Slot(frame, owner, z, levels)
+        return found
+
+    def _there(self, ring: int, z: int) -> _Slot:
+        """The slot of plane z, which must hold it."""
+        found = self.rings[ring].get(self._place(ring, z))
+        owner = None if self.ring_sizes[ring].is_resident else self.block
+        require(found is not None and (found.owner, found.plane) == (owner, z), f"plane {z} is not in ring {ring}")
+        assert found is not None
+        return found
+
+    def _place(self, ring: int, z: int) -> int:
+        one = self.ring_sizes[ring]
+        return z if one.is_resident else (z + self.block.shift) % one.planes

@@ -1,0 +1,121 @@
+"""Refuses runs in which waves would grow, with the largest stable step.
+
+Fields that are only read decide on it with their extremes. These are seen while values stream in; where the least and
+the largest values of several fields together would be unstable, though perhaps no cell has both, all fields are read
+once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from outcrop.errors import InputError
+from outcrop.language.library import extremes_of, stability, stable_limit
+from outcrop.language.stability import State as Uniform
+from outcrop.language.stability import corners
+from outcrop.language.stencil import Stencil
+from outcrop.run.axes import PLACES
+from outcrop.run.field import FieldView
+from outcrop.run.manifest import Manifest
+from outcrop.run.source import plane_groups
+from outcrop.run.state import State
+from outcrop.run.values import PlaneSource
+
+GROUP_BYTES = 4 << 20
+"""Of each field that are read together."""
+
+Ranges = dict[str, tuple[float, float]]
+"""The least and the largest value of fields."""
+
+
+def refuse_unstable(stencil: Stencil, manifest: Manifest, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Raise InputError when it is certain that waves grow, by the ranges of all fields that are only read.
+
+    Of several fields it is, where an extreme of one is unstable with whatever the others have, at the same step.
+    """
+    names = [entry.name for entry in manifest.static]
+    if manifest.unstable or manifest.step or not all(name in ranges for name in names):
+        return
+    ends = corners({name: ranges[name] for name in names})
+    if (text := _judged(stencil, manifest.parameters, ends)) is None:
+        return
+    if len(names) < 2:
+        raise _refusal(text)
+    for name in names:
+        for value in ranges[name]:
+            with_it = [state for state in ends if state[name] == value]
+            texts = [_judged(stencil, manifest.parameters, [state]) for state in with_it]
+            if all(texts) and _agree([stable_limit(stencil, manifest.parameters, [state]) for state in with_it]):
+                raise _refusal(str(_judged(stencil, manifest.parameters, with_it)))
+
+
+def _agree(limits: Sequence[float | None]) -> bool:
+    """Whether all limits are the same, to the digits that are told."""
+    known = [one for one in limits if one is not None]
+    return len(known) == len(limits) and max(known) <= min(known) * (1 + 1e-4)
+
+
+def refuse_unstable_run(stencil: Stencil, state: State) -> None:
+    """The same for a run whose fields all have values, of any number."""
+    if not state.manifest.unstable and not state.manifest.step and (text := growing(stencil, state)):
+        raise _refusal(text)
+
+
+def growing(stencil: Stencil, state: State) -> str | None:
+    """One line when waves grow in a run whose fields all have values, else None."""
+    manifest = state.manifest
+    names = [entry.name for entry in manifest.static]
+    if all(name in manifest.ranges for name in names):
+        ends = corners({name: manifest.ranges[name] for name in names})
+        text = _judged(stencil, manifest.parameters, ends)
+        if text is None or len(names) < 2:
+            return text
+    extremes, views = extremes_of(stencil), {name: FieldView(state, name) for name in names}
+    for z0, z1 in plane_groups(manifest.own_shape, np.dtype(manifest.dtype).itemsize, GROUP_BYTES):
+        extremes.add({name: view[z0:z1] for name, view in views.items()})
+    return _judged(stencil, manifest.parameters, extremes.states)
+
+
+def watched(
+    name: str, planes: PlaneSource, manifest: Manifest, ranges: Ranges, done: Callable[[], None]
+) -> PlaneSource:
+    """`planes` of the arrays, which note their least and largest value in the user's grid; then `done` is called."""
+    pads = dict(zip(PLACES[len(manifest.shape)], manifest.padding, strict=True))
+    (z_first, z_end), rows, cells = (
+        (pads.get(axis, 0), n - pads.get(axis, 0)) for axis, n in enumerate(manifest.layout.shape)
+    )
+
+    def see(z0: int, z1: int) -> np.ndarray[Any, Any]:
+        block = planes(z0, z1)
+        inside = block[max(z_first - z0, 0) : max(z_end - z0, 0), slice(*rows), slice(*cells)]
+        if z0 == 0:
+            ranges.pop(name, None)
+        if inside.size:
+            low, high = ranges.get(name, (np.inf, -np.inf))
+            ranges[name] = (min(low, float(inside.min())), max(high, float(inside.max())))
+        if z1 == manifest.layout.shape[0]:
+            done()
+        return block
+
+    return see
+
+
+def _refusal(text: str) -> InputError:
+    return InputError(f"{text}; to run it all the same, say unstable=True, or --unstable on the command line")
+
+
+def _judged(stencil: Stencil, parameters: Mapping[str, float], states: Sequence[Uniform]) -> str | None:
+    whole = tuple(tuple(sorted(state.items())) for state in states)
+    return _cached(stencil, tuple(sorted(parameters.items())), whole)
+
+
+@lru_cache(maxsize=64)
+def _cached(
+    stencil: Stencil, parameters: tuple[tuple[str, float], ...], states: tuple[tuple[tuple[str, float], ...], ...]
+) -> str | None:
+    with np.errstate(all="ignore"):  # a field of zeros may divide; then nothing can be said
+        return stability(stencil, dict(parameters), [dict(state) for state in states])

@@ -1,0 +1,99 @@
+"""What the manifest says of sources, receivers, snapshots and norms; their points and values lie beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+"""Half open ranges of cells along a grid's own axes."""
+
+
+@dataclass(frozen=True)
+class SourceEntry:
+    """Sources in a field. `scale` is a `sparse.Scale` as plain data."""
+
+    field: str
+    points: int
+    steps: int
+    scale: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class SamplingEntry:
+    """Receivers of a field; those of one name are added up to one trace."""
+
+    name: str
+    field: str
+    points: int
+    before: bool
+
+
+@dataclass(frozen=True)
+class SnapshotsEntry:
+    """Boxes of fields every so many steps, in cells of the arrays that the run stores."""
+
+    every: int
+    fields: tuple[str, ...]
+    box: Ranges
+    time_units: str = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Cells of the box along the grid's own axes."""
+        return tuple(end - begin for begin, end in self.box)
+
+    def count(self, step: int) -> int:
+        """How many there are after `step` steps."""
+        return step // self.every
+
+    def step_of(self, number: int) -> int:
+        """The step of a snapshot; they count from 0."""
+        return (number + 1) * self.every
+
+
+@dataclass(frozen=True)
+class NormsEntry:
+    """Sums of fields every so many steps."""
+
+    every: int
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TapEntries:
+    """All of them."""
+
+    sources: tuple[SourceEntry, ...] = ()
+    samplings: tuple[SamplingEntry, ...] = ()
+    snapshots: SnapshotsEntry | None = None
+    norms: NormsEntry | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.sources or self.samplings or self.snapshots or self.norms)
+
+    @property
+    def traces(self) -> dict[str, int]:
+        """The number of points of each trace, by name."""
+        return {one.name: one.points for one in self.samplings}
+
+
+NO_ENTRIES = TapEntries()
+
+
+def parse_entries(data: Mapping[str, Any] | None) -> TapEntries:
+    """The entries that `dataclasses.asdict` made plain data of. Raises KeyError and TypeError when it is not that."""
+    if data is None:
+        return NO_ENTRIES
+    snapshots, norms = data["snapshots"], data["norms"]
+    if snapshots is not None:
+        box = tuple((int(begin), int(end)) for begin, end in snapshots["box"])
+        fields = tuple(snapshots["fields"])
+        snapshots = SnapshotsEntry(int(snapshots["every"]), fields, box, str(snapshots["time_units"]))
+    return TapEntries(
+        tuple(SourceEntry(**one) for one in data["sources"]),
+        tuple(SamplingEntry(**one) for one in data["samplings"]),
+        snapshots,
+        NormsEntry(int(norms["every"]), tuple(norms["fields"])) if norms is not None else None,
+    )

@@ -1,0 +1,285 @@
+"""Protects Devito as a language: what a script means to Devito is what it means here, in every cell, edges included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from outcrop.errors import InputError
+from strategies import examples
+
+dv = pytest.importorskip("devito")
+from devito_scripts import DTYPES, check, fill, make_grid, ours, receivers, wavelet  # noqa: E402
+from outcrop.language.devito import from_devito  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Devito's own
+BOTH = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.__name__)
+
+
+@BOTH
+def test_heat(dtype: Any) -> None:
+    """First order in time, a Constant and a coefficient that depends on time, on a grid of all different extents."""
+    grid = make_grid((12, 14, 17), dtype, 1.0)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=4)
+    fill(u)
+    alpha = dv.Constant(name="alpha", value=0.7, dtype=dtype)
+    pulse = dv.Function(name="pulse", dimensions=(grid.time_dim,), shape=(20,), dtype=dtype)
+    pulse.data[:] = np.sin(np.arange(20.0))
+    equation = dv.Eq(u.forward, dv.solve(dv.Eq(u.dt, alpha * u.laplace + pulse), u.forward))
+    lowered = check([equation], 0.1, 15, dtype)
+    assert (lowered.padding, lowered.shape) == ((2, 2, 2), (16, 18, 21))
+    assert lowered.stencil.signals == ("pulse",)
+    assert [(one.name, one.default) for one in lowered.stencil.parameters] == [
+        ("alpha", pytest.approx(0.7)),
+        ("dt", 0.1),
+    ]
+
+
+@BOTH
+def test_acoustic_with_sources_and_receivers(dtype: Any) -> None:
+    """Order 8, second order in time, damping, a velocity that jumps; receivers of u and of u.forward, at the rim
+    too."""
+    grid, steps = make_grid((24, 20, 22), dtype), 24
+    u = dv.TimeFunction(name="u", grid=grid, space_order=8, time_order=2)
+    m, damp = dv.Function(name="m", grid=grid, space_order=8), dv.Function(name="damp", grid=grid, space_order=0)
+    m.data[:], m.data[12:], damp.data[:] = 1 / 2.0**2, 1 / 3.0**2, 0.01
+    source = wavelet("src", grid, steps, [[101.0, 97.0, 55.0], [60.0, 95.0, 93.7]])
+    places = [[101.0, 97.0, 55.0], [230.0, 195.0, 220.0], [0.0, 5.0, 10.0], [33.0, 44.0, 55.0], [120.0, 105.0, 130.0]]
+    before, after = receivers("before", grid, steps, places), receivers("after", grid, steps, places)
+    wave = dv.Eq(u.forward, dv.solve(m * u.dt2 - u.laplace + damp * u.dt, u.forward))
+    dt = grid.stepping_dim.spacing
+    inject = source.inject(field=u.forward, expr=source * dt**2 / m)
+    lowered = check([wave, inject, before.interpolate(expr=u), after.interpolate(expr=u.forward)], 1.0, steps, dtype)
+    assert lowered.first_time == 1
+    assert lowered.static_fields == ("damp", "m")
+    assert [one.before for one in lowered.samplings] == [True, False]
+    assert lowered.most_steps == steps + 2
+
+
+@BOTH
+def test_elastic(dtype: Any) -> None:
+    """Velocity and stress on a staggered grid, components of a vector and a tensor, sources in single components."""
+    grid, steps = make_grid((15, 13, 14), dtype), 14
+    v = dv.VectorTimeFunction(name="v", grid=grid, space_order=4, time_order=1)
+    tau = dv.TensorTimeFunction(name="tau", grid=grid, space_order=4, time_order=1)
+    b, lam, mu = (dv.Function(name=name, grid=grid, space_order=4) for name in ("b", "lam", "mu"))
+    for function in (b, lam, mu):
+        fill(function, 0.5, 1.0)
+    dt = grid.stepping_dim.spacing
+    strain = dv.grad(v.forward) + dv.grad(v.forward).transpose(inner=False)
+    source, shear = (
+        wavelet("src", grid, steps, [[61.0, 57.0, 55.0]]),
+        wavelet("force", grid, steps, [[71.3, 60.2, 62.0]]),
+    )
+    places = [[61.0, 67.0, 75.0], [93.3, 44.4, 101.0]]
+    pressure, motion = receivers("pressure", grid, steps, places), receivers("motion", grid, steps, places)
+    equations = [
+        dv.Eq(v.forward, v + dt * b * dv.div(tau)),
+        shear.inject(field=v.forward[0], expr=shear * dt * b),
+        dv.Eq(tau.forward, tau + dt * (lam * dv.diag(dv.div(v.forward)) + mu * strain)),
+        *(source.inject(field=tau.forward[i, i], expr=source * dt) for i in range(3)),
+        pressure.interpolate(expr=tau.forward[0, 0] + tau.forward[1, 1] - 2 * tau[2, 2]),
+        motion.interpolate(expr=v.forward[2]),
+    ]
+    lowered = check(equations, 2.0, steps, dtype)
+    assert len(lowered.stencil.stages) == 2
+    assert len(lowered.stencil.fields) == 12
+
+
+@BOTH
+def test_maxwell(dtype: Any) -> None:
+    """Yee's scheme with Devito's curl, written as two equations of vectors, conductivity between cells."""
+    grid = make_grid((13, 12, 15), dtype, 1.0)
+    e = dv.VectorTimeFunction(name="E", grid=grid, space_order=2, time_order=1)
+    x, y, z = grid.dimensions
+    sides = ((y, z), (x, z), (x, y))
+    h = dv.VectorTimeFunction(name="H", grid=grid, space_order=2, time_order=1, staggered=sides)
+    sigma = dv.Function(name="sigma", grid=grid, space_order=2)
+    fill(sigma, 0.0, 0.1)
+    for component in (*e, *h):
+        fill(component, -1.0)
+    dt = grid.stepping_dim.spacing
+    equations = [
+        dv.Eq(h.forward, h - dt * dv.curl(e)),
+        dv.Eq(e.forward, e * (1 - dt * sigma) + dt * dv.curl(h.forward)),
+    ]
+    lowered = check(equations, 0.4, 20, dtype)
+    assert len(lowered.stencil.stages) == 2
+    assert lowered.stencil.radii == (1, 1, 1)
+
+
+@BOTH
+def test_equations_happen_in_the_order_given(dtype: Any) -> None:
+    """Stages: values of u(t + dt), u(t) and u(t - dt) that later equations read, an Inc, a second Eq for one field."""
+    grid = make_grid((14, 17), dtype, 1.0)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2)
+    a, b, c = (dv.TimeFunction(name=name, grid=grid, space_order=2) for name in "abc")
+    for function in (u, a, b, c):
+        fill(function, -1.0)
+    equations = [
+        dv.Eq(c.forward, 0.9 * c + 0.1 * u.dx + 0.05 * u.backward),
+        dv.Eq(u.forward, 2 * u - u.backward + 0.1 * u.laplace + 0.01 * c),
+        dv.Eq(a.forward, 0.5 * a + 0.1 * u.forward.laplace + 0.2 * u.dx),
+        dv.Inc(u.forward, 0.01 * b),
+        dv.Eq(b.forward, 0.7 * b + 0.1 * a.forward.dx + 0.1 * c.forward.dx + 0.05 * a.dy),
+        dv.Eq(b.forward, dv.Max(dv.Min(b.forward, 0.8), -0.5) + 0.01 * dv.Abs(c)),
+    ]
+    with pytest.raises(
+        InputError, match=r"equation 4, for u\(t \+ dt, x, y\): writes u\(t \+ dt\) again after equation 3"
+    ):
+        from_devito(equations, dt=0.1)
+    equations[2:4] = [equations[3], equations[2]]
+    lowered = check(equations, 0.1, 11, dtype)
+    assert len(lowered.stencil.stages) == 3
+    assert lowered.shape == (16, 1, 19)
+
+
+def random_program(rng: np.random.Generator, grid: Any) -> list[Any]:
+    """Equations for up to three fields, in random order, that read each other at random times, and maybe points."""
+    k = dv.Function(name="k", grid=grid, space_order=2)
+    names = "uvw"[: rng.integers(1, 4)]
+    fields = [dv.TimeFunction(name=n, grid=grid, space_order=2, time_order=int(rng.integers(1, 3))) for n in names]
+    for function in (k, *fields):
+        fill(function, -1.0)
+    done: list[Any] = []
+
+    def term(target: Any) -> Any:
+        one = fields[rng.integers(len(fields))]
+        newer, older = [one.forward] * (2 * (one in done)), [one.backward] * (one.time_order == 2)
+        read = rng.choice([one, *newer, *older])
+        if one is not target or read == one:
+            read = rng.choice([read, read.dx, read.dy, read.laplace])
+        return float(rng.uniform(-0.2, 0.2)) * rng.choice([1, k]) * read
+
+    equations = []
+    for target in [*rng.permutation(fields), *rng.choice(fields, rng.integers(0, 3))]:
+        again = dv.Inc if target in done and rng.integers(2) else dv.Eq
+        equations.append(again(target.forward, 0.5 * target + sum(term(target) for _ in range(rng.integers(1, 4)))))
+        done.append(target)
+    source, seen = wavelet("src", grid, 6, [[3.3, 7.2], [4.0, 8.5]]), receivers("rec", grid, 6, [[2.2, 6.1]])
+    one, other = rng.choice(fields, 2)
+    if rng.integers(2):
+        last = max(place for place, equation in enumerate(equations) if equation.lhs.function is one)
+        place = int(rng.choice([last + 1, len(equations)]))
+        equations.insert(place, source.inject(field=one.forward, expr=0.1 * source))
+    if rng.integers(2):
+        equations.append(seen.interpolate(expr=rng.choice([one, one.forward, one - 0.5 * other.forward])))
+    return equations
+
+
+def test_random_programs() -> None:
+    """Whatever is not refused gives Devito's numbers: stages, ages of values, the order of points are never wrong."""
+    accepted, wanted = 0, examples(4)
+    for seed in range(10 * wanted):
+        if accepted == wanted:
+            return
+        equations = random_program(np.random.default_rng(seed), make_grid((9, 11), np.float64, 1.0))
+        try:
+            from_devito(equations, dt=0.1)
+        except InputError as error:
+            assert "(t" in str(error) or ".forward" in str(error), error  # times and order, nothing else
+            continue
+        check(equations, 0.1, 6, np.float64)
+        accepted += 1
+    raise AssertionError(f"only {accepted} of {10 * wanted} programs were accepted")
+
+
+def test_one_dimension_with_roots_and_powers() -> None:
+    """Grids of one axis, sqrt and powers of fields."""
+    grid = make_grid((40,), np.float64, 1.0)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=2)
+    fill(u, 0.5)
+    lowered = check(
+        [dv.Eq(u.forward, u - 0.1 * dv.sqrt(u**2 + 1) * u.dxl + 0.01 * u**3 / (1 + u) + 0.1)], 0.1, 9, np.float64
+    )
+    assert (lowered.shape, lowered.dimensions) == ((1, 1, 44), ("", "", "x"))  # dxl reads two cells to the left
+    assert lowered.origin == (0.0, 0.0, -2.0)
+
+
+def test_a_halo_that_is_not_zero_is_kept() -> None:
+    """The values that a user puts around the grid, in fields and in coefficients, are the rim of our arrays."""
+    grid = make_grid((12, 15), np.float64, 1.0)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=4)
+    k = dv.Function(name="k", grid=grid, space_order=2)
+    u.data_with_halo[:], k.data_with_halo[:] = 3.0, 0.5
+    fill(u)
+    flux = dv.Eq(u.forward, u + 0.1 * (k.dx * u.dx + k * u.laplace))
+    check([flux], 0.1, 8, np.float64)
+    u.data_with_halo[1, 0, :] = 1.0
+    u.data_with_halo[1, 3, :] = 1.0
+    with pytest.raises(InputError, match="u: its halo differs between time steps"):
+        from_devito([flux], dt=0.1).initial("u")
+
+
+def test_points_with_weights_of_their_own() -> None:
+    """PrecomputedSparseTimeFunction, at the cells and with the coefficients that the user gives."""
+    grid, steps = make_grid((12, 15), np.float64, 1.0), 9
+    u = dv.TimeFunction(name="u", grid=grid, space_order=4, time_order=2)
+    coefficients = np.random.default_rng(3).random((2, 2, 4))
+    options = {"npoint": 2, "r": 2, "nt": steps + 3, "gridpoints": np.array([[4, 5], [7, 9]])}
+    source = dv.PrecomputedSparseTimeFunction(name="src", grid=grid, interpolation_coeffs=coefficients, **options)
+    seen = dv.PrecomputedSparseTimeFunction(name="rec", grid=grid, interpolation_coeffs=coefficients, **options)
+    source.data[:] = np.random.default_rng(4).random(source.data.shape)
+    wave = dv.Eq(u.forward, dv.solve(u.dt2 - u.laplace, u.forward))
+    check([wave, source.inject(field=u.forward, expr=0.1 * source), seen.interpolate(expr=u)], 0.3, steps, np.float64)
+
+
+def test_nothing_of_the_grids_size_is_allocated() -> None:
+    """A grid of 55 GB a field is lowered as fast as any: only symbols are touched."""
+    grid = dv.Grid(shape=(2400, 2400, 2400), dtype=np.float32)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=8, time_order=2)
+    m = dv.Function(name="m", grid=grid)
+    source = dv.SparseTimeFunction(name="src", grid=grid, npoint=1, nt=5, coordinates=np.array([[0.5, 0.5, 0.5]]))
+    wave = dv.Eq(u.forward, dv.solve(m * u.dt2 - u.laplace, u.forward))
+    lowered = from_devito([wave, source.inject(field=u.forward, expr=source / m)], dt=1e-5)
+    assert lowered.shape == (2408, 2408, 2408)
+    assert u._data is None
+    assert m._data is None
+    assert lowered.initial("m") is None
+    assert lowered.initial("u.previous") is None
+
+
+def test_solutions_are_multiplied_out_where_that_cancels() -> None:
+    """What `solve` returns becomes 2 u - u.previous + ..., without factors dt**2 that cancel only up to rounding."""
+    grid = make_grid((9, 9), np.float32, 1.0)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2)
+    m = dv.Function(name="m", grid=grid)
+    wave = dv.Eq(u.forward, dv.solve(m * u.dt2 - u.laplace, u.forward))
+    m.data[:] = np.float32(0.7)
+    u.data[:] = 1.0
+    fields, _ = ours(from_devito([wave], dt=0.1, boundary="periodic"), 500)
+    assert (fields["u"] == 1).all()
+
+
+def test_boundaries_of_ours_instead_of_a_halo() -> None:
+    """With a boundary that is given there is no padding, and points lie where the grid's cells do."""
+    grid = make_grid((8, 9), np.float64, 1.0)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=2)
+    fill(u)
+    seen = receivers("rec", grid, 6, [[0.0, 5.0], [2.5, 8.25]])
+    diffuse = dv.Eq(u.forward, u + 0.1 * u.laplace)
+    lowered = from_devito([diffuse, seen.interpolate(expr=u.forward)], dt=1.0, boundary="x=periodic,z=mirror")
+    assert (lowered.padding, lowered.shape) == ((0, 0, 0), (8, 1, 9))
+    fields, traces = ours(lowered, 6)
+    assert fields["u"].sum() == pytest.approx(float(np.sum(u.data[0])), rel=1e-12)
+    assert traces["rec"][-1, 0] == fields["u"][0, 0, 0]
+    assert lowered.origin == (0.0, 0.0, 5.0)
+
+
+def test_traces_are_put_where_devito_puts_them() -> None:
+    """A script that goes on with rec.data finds there what Devito would have left, or is told that there is no room."""
+    grid = make_grid((8, 9), np.float32, 1.0)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2)
+    seen = receivers("rec", grid, 3, [[1.0, 6.0]])
+    wave = dv.Eq(u.forward, 2 * u - u.backward + 0.1 * u.laplace)
+    lowered = from_devito([wave, seen.interpolate(expr=u)], dt=1.0)
+    seen.data[:] = -1.0
+    lowered.put_traces({"rec": np.array([[3.0], [4.0]])})
+    assert seen.data[:, 0].tolist() == [-1, 3, 4, -1, -1, -1]
+    lowered.put_traces({"rec": np.array([[5.0]])}, first_step=4)
+    assert seen.data[:, 0].tolist() == [-1, 3, 4, -1, -1, 5]
+    with pytest.raises(InputError, match="rec has room for 5 of 6 steps"):
+        lowered.put_traces({"rec": np.zeros((6, 1))})
+    assert lowered.most_steps == 5

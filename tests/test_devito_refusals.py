@@ -1,0 +1,147 @@
+"""Protects users of Devito: what cannot be lowered is named in one line, with the equation, the term and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from outcrop.errors import InputError
+
+dv = pytest.importorskip("devito")
+from outcrop.language.devito import from_devito  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Devito's own
+dv.configuration["log-level"] = "ERROR"
+
+
+def make_script(dtype: Any = np.float32) -> SimpleNamespace:
+    """The objects of a small script."""
+    grid = dv.Grid(shape=(10, 12), extent=(9.0, 11.0), dtype=dtype)
+    other = dv.Grid(shape=(10, 12), dtype=dtype)
+    sub = dv.ConditionalDimension("sub", parent=grid.time_dim, factor=2)
+    points = {"npoint": 2, "nt": 9, "coordinates": np.array([[2.0, 3.0], [4.5, 5.5]])}
+    return SimpleNamespace(
+        grid=grid,
+        u=dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2),
+        v=dv.TimeFunction(name="v", grid=grid, space_order=2),
+        vec=dv.VectorTimeFunction(name="vec", grid=grid, space_order=2),
+        m=dv.Function(name="m", grid=grid, space_order=2),
+        c=dv.Constant(name="c", value=2.0),
+        cubic=dv.TimeFunction(name="cubic", grid=grid, time_order=3),
+        deep=dv.TimeFunction(name="deep", grid=grid, space_order=8),
+        saved=dv.TimeFunction(name="saved", grid=grid, save=9),
+        snaps=dv.TimeFunction(name="snaps", grid=grid, save=5, time_dim=sub),
+        far=dv.Function(name="far", grid=other),
+        depth=dv.Function(name="depth", grid=grid, dimensions=(grid.dimensions[0],), shape=(10,)),
+        wide=dv.Function(name="wide", grid=grid, dtype=np.float64),
+        src=dv.SparseTimeFunction(name="src", grid=grid, **points),
+        rec=dv.SparseTimeFunction(name="rec", grid=grid, **points),
+        sinc=dv.SparseTimeFunction(name="sinc", grid=grid, interpolation="sinc", r=4, **points),
+        fixed=dv.SparseFunction(name="fixed", grid=grid, npoint=2),
+        free=dv.Symbol("free", dtype=np.float32),
+    )
+
+
+def step(s: SimpleNamespace) -> Any:
+    """An equation that can be lowered."""
+    return dv.Eq(s.u.forward, 2 * s.u - s.u.backward + 0.1 * s.u.laplace)
+
+
+REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
+    (r"for u\(t \+ dt, x, y\): sin\(.*\) cannot be computed; there are", lambda s: dv.Eq(s.u.forward, dv.sin(s.u))),
+    (r"free has no value; make it a Constant", lambda s: dv.Eq(s.u.forward, s.u * s.free)),
+    (r": x is a position in the grid", lambda s: dv.Eq(s.u.forward, s.u * s.grid.dimensions[0])),
+    (r": time is a position in the grid", lambda s: dv.Eq(s.u.forward, s.u * s.grid.time_dim)),
+    (r"equations can only give u.forward of a TimeFunction u a value", lambda s: dv.Eq(s.m, s.u)),
+    (r"equations can only give u.forward of a TimeFunction u a value", lambda s: dv.Eq(s.u, s.u + 1)),
+    (r"equations can only give u.forward of a TimeFunction u a value", lambda s: dv.Eq(s.u.backward, s.u)),
+    (r"free is no TimeFunction", lambda s: [dv.Eq(s.free, s.u), step(s)]),
+    (r"for u\[t \+ 1, 0, 3\]: u\[t \+ 1, 0, 3\] is not at a fixed distance",
+     lambda s: [step(s), dv.Eq(s.u[s.grid.stepping_dim + 1, 0, 3], 0)]),
+    (r"is not at a fixed distance", lambda s: dv.Eq(s.u.forward, s.u + s.m[4, s.grid.dimensions[1]])),
+    (r"subdomain 'interior' is not available", lambda s: dv.Eq(s.u.forward, s.u, subdomain=s.grid.interior)),
+    (r"equation 1, for Vector\(.*\): subdomain", lambda s: dv.Eq(s.vec.forward, s.vec, subdomain=s.grid.interior)),
+    (r"implicit_dims are not available", lambda s: dv.Eq(s.u.forward, s.u, implicit_dims=s.grid.time_dim)),
+    (r"cubic has time_order=3; there are 1 and 2", lambda s: dv.Eq(s.cubic.forward, s.cubic)),
+    (r"saved has save=9", lambda s: dv.Eq(s.saved.forward, s.saved)),
+    (r"snaps has save=5", lambda s: [step(s), dv.Eq(s.snaps, s.u)]),
+    (r"far is defined on another grid", lambda s: dv.Eq(s.u.forward, s.u + s.far)),
+    (r"depth spans \(x\), not the grid", lambda s: dv.Eq(s.u.forward, s.u + s.depth)),
+    (r"wide is float64, the grid float32", lambda s: dv.Eq(s.u.forward, s.u * s.wide)),
+    (r"src lies at points", lambda s: dv.Eq(s.u.forward, s.u + s.src)),
+    (r"no equation writes v.forward; make v a Function", lambda s: dv.Eq(s.u.forward, s.u + s.v)),
+    (r"reads v\(t \+ dt\), which no earlier equation writes",
+     lambda s: [dv.Eq(s.u.forward, s.v.forward), dv.Eq(s.v.forward, s.v)]),
+    (r"reads u\(t \+ dt\), which no earlier equation writes", lambda s: dv.Inc(s.u.forward, s.u)),
+    (r"reads u\(t \+ dt\) at neighbours", lambda s: [step(s), dv.Eq(s.u.forward, s.u.forward.dx)]),
+    (r"reads v\(t - dt\), but v has time_order=1", lambda s: dv.Eq(s.v.forward, s.v.backward)),
+    (r"reads u\(t - dt\) at neighbours while u is updated", lambda s: dv.Eq(s.u.forward, s.u.backward.laplace)),
+    (r"equation 2, for v\(t \+ dt, x, y\): reads u\(t - dt\), which u\(t \+ dt\) has replaced by then",
+     lambda s: [step(s), dv.Eq(s.v.forward, s.u.forward.dx + s.u.backward)]),
+    (r"u\(t \+ 2\*dt.*2 steps from t|u 2 steps from t",
+     lambda s: dv.Eq(s.u.forward, s.u.forward.forward)),
+    (r"ReduceMax is not available", lambda s: [step(s), dv.ReduceMax(s.u.forward, s.u)]),
+    (r"an exponent other than 1/2 or a whole number", lambda s: dv.Eq(s.u.forward, s.u**s.c)),
+    (r"no equation among what was given", lambda s: s.rec.interpolate(expr=s.u)),
+    (r"is a TimeFunction; there are Eq, Inc, inject and interpolate", lambda s: [step(s), s.u]),
+    (r"operation 2, src.inject into u\(t, x, y\): sources can only be added to u.forward",
+     lambda s: [step(s), s.src.inject(field=s.u, expr=s.src)]),
+    (r"is no multiple of src", lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src + 1)]),
+    (r"is no multiple of src", lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src**2)]),
+    (r"fields that do not change, not u", lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src * s.u)]),
+    (r"sources or receivers read m, but no equation",
+     lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src * s.m)]),
+    (r"fixed must be a SparseTimeFunction", lambda s: [step(s), s.fixed.inject(field=s.u.forward, expr=s.fixed)]),
+    (r"only linear and precomputed", lambda s: [step(s), s.sinc.inject(field=s.deep.forward, expr=s.sinc)]),
+    (r"u.forward has no value yet", lambda s: [s.src.inject(field=s.u.forward, expr=s.src), step(s)]),
+    (r"an equation before it reads u.forward; put it right behind the one that updates u",
+     lambda s: [step(s), dv.Eq(s.v.forward, s.u.forward), s.src.inject(field=s.u.forward, expr=s.src)]),
+    (r"a later equation overwrites u.forward",
+     lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src), dv.Inc(s.u.forward, 1)]),
+    (r"operation 2, rec.interpolate: a later source is added to u.forward; put receivers behind sources",
+     lambda s: [step(s), s.rec.interpolate(expr=s.u.forward), s.src.inject(field=s.u.forward, expr=s.src)]),
+    (r"is no sum of fields with constant factors", lambda s: [step(s), s.rec.interpolate(expr=s.u**2)]),
+    (r"is no sum of fields with constant factors", lambda s: [step(s), s.rec.interpolate(expr=s.m * s.u)]),
+    (r"cannot be received; there are u and u.forward", lambda s: [step(s), s.rec.interpolate(expr=s.u.backward)]),
+    (r"increment and p_t are not available", lambda s: [step(s), s.rec.interpolate(expr=s.u, increment=True)]),
+    (r"operation 3, rec.interpolate: another one has the name rec",
+     lambda s: [step(s), s.rec.interpolate(expr=s.u), s.rec.interpolate(expr=s.u.forward)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "script"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
+def test_refused_in_one_line(message: str, script: Callable[[SimpleNamespace], Any]) -> None:
+    """Every kind of thing that Devito can and we cannot do is refused, never computed as something else."""
+    with pytest.raises(InputError, match=message) as error:
+        from_devito(script(make_script()), dt=0.1)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 250
+
+
+@pytest.mark.parametrize("dt", [0, -1.0, float("nan"), None, "1"])
+def test_time_steps_are_positive_numbers(dt: Any) -> None:
+    """A time step that is none is refused before anything else happens."""
+    with pytest.raises(InputError, match=r"dt=.* is no time step"):
+        from_devito([step(make_script())], dt=dt)
+
+
+def test_points_outside_the_grid_are_named() -> None:
+    """A receiver outside the grid is refused with its coordinates, also where a staggered field ends half a cell
+    later."""
+    s = make_script()
+    s.rec.coordinates.data[1] = [4.0, 11.5]
+    with pytest.raises(
+        InputError, match=r"rec.interpolate: point 1 at \(4, 11.5\) lies outside .* \(0, 0\) to \(9, 11\)"
+    ):
+        from_devito([step(s), s.rec.interpolate(expr=s.u)], dt=0.1)
+    half = dv.TimeFunction(name="half", grid=s.grid, space_order=2, staggered=s.grid.dimensions[0])
+    s.src.coordinates.data[0] = [0.25, 3.0]
+    equations = [dv.Eq(half.forward, half), s.src.inject(field=half.forward, expr=s.src)]
+    with pytest.raises(
+        InputError, match=r"point 0 at \(0.25, 3\) lies outside the grid, from \(0.5, 0\) to \(9.5, 11\)"
+    ):
+        from_devito(equations, dt=0.1)

@@ -1,0 +1,205 @@
+"""Protects Devito's users: their scripts with three changed lines, out of core, have Devito's numbers in memory."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from devito_scripts import DTYPES, close, dv, fill, make_grid
+from outcrop.errors import InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Devito's own
+STEPS = 40
+
+
+def heat_script(dtype: Any) -> tuple[list[Any], Any, Any, float]:
+    """Order 4 with a coefficient that differs from cell to cell, and random values to begin with."""
+    grid = make_grid((40, 24, 22), dtype)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=4)
+    a = dv.Function(name="a", grid=grid)
+    fill(u)
+    fill(a, 1.0, 2.0)
+    return [dv.Eq(u.forward, dv.solve(u.dt - a * u.laplace, u.forward))], u, None, 5.0
+
+
+def acoustic_script(dtype: Any) -> tuple[list[Any], Any, Any, float]:
+    """Order 8 with two shots, between cells and on one, and receivers."""
+    grid = make_grid((36, 26, 24), dtype)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=8, time_order=2)
+    m = dv.Function(name="m", grid=grid)
+    fill(m, 0.1, 0.4)
+    nt = STEPS + 2
+    shots = np.array([[101.0, 122.0, 113.0], [200.0, 105.0, 120.0]])
+    src = dv.SparseTimeFunction(name="src", grid=grid, npoint=2, nt=nt, coordinates=shots)
+    src.data[:] = np.exp(-(((np.arange(nt) - 10) / 3.0) ** 2))[:, None]
+    places = np.array([[33.0, 20.0 + 23 * i, 30.0 + 19 * i] for i in range(6)])
+    rec = dv.SparseTimeFunction(name="rec", grid=grid, npoint=6, nt=nt, coordinates=places)
+    wave = dv.Eq(u.forward, dv.solve(m * u.dt2 - u.laplace, u.forward))
+    shot = src.inject(field=u.forward, expr=src * grid.stepping_dim.spacing**2 / m)
+    return [wave, shot, rec.interpolate(expr=u)], u, rec, 1.0
+
+
+MEMORY = {
+    ("heat", np.float32): "300KiB",
+    ("heat", np.float64): "500KiB",
+    ("acoustic", np.float32): "900KiB",
+    ("acoustic", np.float64): "1500KiB",
+    ("elastic", np.float32): "700KiB",
+    ("elastic", np.float64): "1400KiB",
+    ("maxwell", np.float32): "200KiB",
+    ("maxwell", np.float64): "400KiB",
+}
+"""Less than half of the arrays, so that there are several passes."""
+SCRIPTS = {"heat": heat_script, "acoustic": acoustic_script}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_out_of_core_has_devitos_numbers(name: str, dtype: Any, tmp_path: Path) -> None:
+    """Fields on the whole of Devito's grid, and what receivers recorded, in several passes."""
+    equations, u, rec, dt = SCRIPTS[name](dtype)
+    first = u.time_order - 1
+    dv.Operator(equations, opt="noop").apply(dt=dt, time_m=first, time_M=first + STEPS - 1)
+    want = np.array(u.data[(first + STEPS) % u.shape_allocated[0]])
+    traces = None if rec is None else np.array(rec.data)
+    equations, u, rec, dt = SCRIPTS[name](dtype)
+
+    sim = oc.Simulation(equations, dt=dt, directory=tmp_path / "run.oc", memory=MEMORY[name, dtype])
+    report = sim.run(steps=STEPS)
+    assert report.plan["passes"] > 2
+    assert sim.shape == u.grid.shape
+    close("u", sim["u"][...], want, dtype)
+    if rec is not None:
+        close("rec", np.asarray(rec.data), traces, dtype)
+        np.testing.assert_array_equal(oc.open(tmp_path / "run.oc").traces["rec"].astype(dtype), rec.data[1 : STEPS + 1])
+
+
+def elastic_script(dtype: Any) -> tuple[list[Any], list[Any], list[Any], float]:
+    """Velocity and stress on a staggered grid; receivers add up what is there before a step and after it."""
+    grid, nt = make_grid((30, 15, 14), dtype), STEPS + 1
+    v = dv.VectorTimeFunction(name="v", grid=grid, space_order=4, time_order=1)
+    tau = dv.TensorTimeFunction(name="tau", grid=grid, space_order=4, time_order=1)
+    b, lam, mu = (dv.Function(name=name, grid=grid, space_order=4) for name in ("b", "lam", "mu"))
+    for function in (b, lam, mu):
+        fill(function, 0.5, 1.0)
+    dt = grid.stepping_dim.spacing
+    src = dv.SparseTimeFunction(name="src", grid=grid, npoint=1, nt=nt, coordinates=np.array([[131.0, 57.0, 55.0]]))
+    src.data[:, 0] = np.sin(np.arange(nt) / 3) * np.exp(-np.arange(nt) / 15)
+    places = np.array([[61.0, 67.0, 75.0], [193.3, 44.4, 101.0]])
+    rec = dv.SparseTimeFunction(name="pressure", grid=grid, npoint=2, nt=nt, coordinates=places)
+    strain = dv.grad(v.forward) + dv.grad(v.forward).transpose(inner=False)
+    equations = [
+        dv.Eq(v.forward, v + dt * b * dv.div(tau)),
+        dv.Eq(tau.forward, tau + dt * (lam * dv.diag(dv.div(v.forward)) + mu * strain)),
+        *(src.inject(field=tau.forward[i, i], expr=src * dt) for i in range(3)),
+        rec.interpolate(expr=tau.forward[0, 0] + tau.forward[1, 1] - 2 * tau[2, 2]),
+    ]
+    return equations, [*v, *(tau[i, j] for i in range(3) for j in range(i + 1))], [rec], 2.0
+
+
+def maxwell_script(dtype: Any) -> tuple[list[Any], list[Any], list[Any], float]:
+    """Yee's scheme by Devito's curl, from random fields."""
+    grid = make_grid((30, 12, 15), dtype, 1.0)
+    e = dv.VectorTimeFunction(name="E", grid=grid, space_order=2, time_order=1)
+    x, y, z = grid.dimensions
+    sides = ((y, z), (x, z), (x, y))
+    h = dv.VectorTimeFunction(name="H", grid=grid, space_order=2, time_order=1, staggered=sides)
+    for component in (*e, *h):
+        fill(component, -1.0)
+    dt = grid.stepping_dim.spacing
+    equations = [dv.Eq(h.forward, h - dt * dv.curl(e)), dv.Eq(e.forward, e + dt * dv.curl(h.forward))]
+    return equations, [*e, *h], [], 0.4
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("script", [elastic_script, maxwell_script])
+def test_staggered_systems_have_devitos_numbers(script: Any, dtype: Any, tmp_path: Path) -> None:
+    """Two stages of many fields, out of core: every component, and sums of receivers."""
+    equations, fields, receivers, dt = script(dtype)
+    dv.Operator(equations, opt="noop").apply(dt=dt, time_m=0, time_M=STEPS - 1)
+    want = {one.name: np.array(one.data[STEPS % 2]) for one in fields}
+    traces = [np.array(one.data) for one in receivers]
+    equations, fields, receivers, dt = script(dtype)
+    memory = MEMORY[script.__name__.partition("_")[0], dtype]
+    sim = oc.Simulation(equations, dt=dt, directory=tmp_path / "run.oc", memory=memory)
+    assert sim.run(STEPS).plan["passes"] > 2
+    for one in fields:
+        close(one.name, sim[one.name][...], want[one.name], dtype)
+    for one, trace in zip(receivers, traces, strict=True):
+        close(one.name, np.asarray(one.data), trace, dtype)
+
+
+def test_values_are_given_to_the_simulation_and_never_allocated(tmp_path: Path) -> None:
+    """`.data` stays untouched; assigned values are those of Devito's grid, and what is opened later shows the same."""
+    equations, u, _, dt = heat_script(np.float32)
+    dv.Operator(equations, opt="noop").apply(dt=dt, time_m=0, time_M=9)
+    want = np.array(u.data[10 % 2])
+    equations, filled, _, dt = heat_script(np.float32)
+    a = next(one for one in equations[0].evaluate.rhs.atoms(dv.Function) if one.name == "a")
+    values = {"u": np.array(filled.data[0]), "a": np.array(a.function.data)}
+
+    grid = filled.grid
+    u = dv.TimeFunction(name="u", grid=grid, space_order=4)
+    a = dv.Function(name="a", grid=grid)
+    heat = dv.Eq(u.forward, dv.solve(u.dt - a * u.laplace, u.forward))
+    sim = oc.Simulation([heat], dt=dt, directory=tmp_path / "run.oc", memory="1MiB", norms=oc.Norms(5))
+    with pytest.raises(InputError, match=r"reads a, which has no values; assign sim\['a'\]"):
+        sim.run(10)
+    assert not (tmp_path / "run.oc").exists()
+    sim.assign(values)
+    np.testing.assert_array_equal(sim["u"][3:30:-1, 2:9], values["u"][3:30:-1, 2:9])
+    np.testing.assert_array_equal(sim["u"][::-3, 5, 2:9], values["u"][::-3, 5, 2:9])
+    sim.run(4)
+    again = oc.open(tmp_path / "run.oc")
+    again.run(6)
+    assert u._data is None and a._data is None
+    close("u", sim["u"][...], want, np.float32)
+    assert again.shape == grid.shape
+    assert again.coordinates is not None and again.coordinates.origin == tuple(map(float, grid.origin))
+    assert again.norms["u"]["squares"][-1] == pytest.approx((want.astype(np.float64) ** 2).sum(), rel=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(60,), (30, 34)])
+def test_snapshots_and_own_receivers_are_on_devitos_grid(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Boxes, points and coordinates do not see the padding, on one and two axes."""
+    grid = make_grid(shape, np.float32)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=4)
+    fill(u)
+    start = np.array(u.data[0])
+    box = (slice(2, 9), slice(3, 4))[: len(shape)]
+    places = [o + 10.0 * 5 for o in map(float, grid.origin)]
+    sim = oc.Simulation(
+        dv.Eq(u.forward, u + 5.0 * u.laplace), dt=1.0, directory=tmp_path / "run.oc", memory="1MiB", boundary=None,
+        receivers=[oc.Receivers("start", "u", places, before=True)], snapshots=oc.Snapshots(3, box=box),
+    )  # fmt: skip
+    sim.run(6)
+    assert sim.traces["start"][0, 0] == start[(5,) * len(shape)]
+    np.testing.assert_array_equal(sim.snapshots["u"][-1], sim["u"][box])
+    with pytest.raises(InputError, match="outside the grid"):
+        oc.Simulation(
+            dv.Eq(u.forward, u.laplace), dt=1.0, directory=tmp_path / "other.oc",
+            receivers=[oc.Receivers("r", "u", [o - 1.0 for o in map(float, grid.origin)])],
+        )  # fmt: skip
+
+
+def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
+    """A time step that is missing or too large, sizes that the equations have already, too many steps for receivers."""
+    equations, _, rec, _ = acoustic_script(np.float32)
+
+    def refused(words: str, **options: Any) -> None:
+        with pytest.raises(InputError, match=words):
+            oc.Simulation(equations, **{"dt": 1.0, "directory": tmp_path / "run.oc", **options})
+
+    refused("give dt=", dt=None)
+    refused("shape=.*beside Devito's equations", shape=(4, 4, 4))
+    refused("the equations' grid has float32", dtype="float64")
+    refused("there are: u", snapshots=oc.Snapshots(3, fields=("w",)))
+    sim = oc.Simulation(equations, dt=1.0, directory=tmp_path / "run.oc", memory="2MiB")
+    with pytest.raises(InputError, match=rf"room for {rec.shape[0] - 1} steps, not for 100; make their nt larger"):
+        sim.run(100)
+    fast = oc.Simulation(equations, dt=3.0, directory=tmp_path / "run.oc", memory="2MiB")
+    with pytest.raises(InputError, match=r"dt=3 is unstable.*the largest stable one is 1\.4"):
+        fast.run(3)
+    assert not (tmp_path / "run.oc").exists()

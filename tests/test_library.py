@@ -1,0 +1,244 @@
+"""Protects the table of stencils: names, bits that must not move, costs of kernels, initial values that come along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fields import run, zeros
+from outcrop.errors import InputError
+from outcrop.language import library
+from outcrop.language.library.differences import second_derivative, staggered_derivative
+from outcrop.language.library.sharpen import REACH
+from outcrop.language.program import Apply
+from outcrop.language.stencil import Stencil
+
+NAMES = [
+    "heat7", "heat13", "box27", "heat2", "heat8", "heat16", "heat4_2d", "heat6_1d", "acoustic2", "acoustic8",
+    "acoustic16", "acoustic8_sponge", "acoustic4_2d_sponge", "acoustic4_1d", "elastic2", "elastic4", "elastic4_2d",
+    "maxwell", "maxwell_2d", "maxwell_2d_te", "maxwell_1d", "maxwell_vacuum", "maxwell_lossy", "gray_scott",
+    "gray_scott_2d", "advection1", "advection2", "advection2_2d", "stream_function", "sharpen", "d2q9", "d3q19",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_finds_the_stencil_of_that_name(name: str) -> None:
+    """Protects the command line: what a stencil is called is what finds it, with the axes that the name says."""
+    stencil = library.find_stencil(name)
+    assert stencil.name == name
+    axes = [axis for axis, radius in zip("zyx", stencil.radii, strict=True) if radius]
+    assert axes == {1: ["x"], 2: ["z", "x"], 3: ["z", "y", "x"]}[stencil.ndim]
+    assert "_1d" not in name or stencil.ndim == 1
+    assert "_2d" not in name or stencil.ndim == 2
+    assert Stencil.from_json(stencil.to_json()) == stencil
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_rim_is_kept_and_all_inside_moves(name: str, dtype: str) -> None:
+    """Protects the fixed boundary of every stencil: read-only fields and rims keep their bits, other cells change."""
+    stencil = library.find_stencil(name)
+    shape = tuple(2 * radius + 3 if radius else 1 for radius in stencil.radii)
+    rng = np.random.default_rng(2)
+    state = {key: (rng.random(shape) + 0.5).astype(dtype) for key in zeros(stencil, shape)}  # type: ignore[arg-type]
+    after = run(stencil, state, 1, boundary="fixed")
+    rim = np.ones(shape, bool)
+    rim[tuple(slice(radius, extent - radius) for radius, extent in zip(stencil.radii, shape, strict=True))] = False
+    for field, storage in zip(stencil.fields, stencil.storage, strict=True):
+        before, now = state[field.name], after[field.name]
+        assert now.dtype == dtype
+        assert np.isfinite(now).all()
+        assert (now[rim] == before[rim]).all()
+        assert (now == before).all() if storage.is_static else (now[~rim] != before[~rim]).all()
+
+
+def test_a_family_alone_has_its_defaults() -> None:
+    """Protects short names: order and axes that are left out are those that the Python functions have."""
+    assert {name: make().name for name, make in library.STENCILS.items() if make().name != name} == {
+        "heat": "heat2",
+        "acoustic": "acoustic8",
+        "elastic": "elastic4",
+        "advection": "advection1",
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["heat3", "heat18", "heat2_4d", "acoustic8_lossy", "elastic4_1d", "d2q9_2d", "heat2_", "acoustic_8", "", "("],
+)
+def test_an_unknown_name_lists_what_there_is(name: str) -> None:
+    """Protects from typing errors that would run something else."""
+    with pytest.raises(InputError, match=r"there are: heat7, heat13, box27, heat\[2..16\]\[_1d\]\[_2d\], acoustic"):
+        library.find_stencil(name)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: library.heat(ndim=5), r"heat\(ndim=5\) is not available; there are 1, 2, 3"),
+        (lambda: library.acoustic(order=7), r"acoustic\(order=7\) is not available; there are 2, 4, 6"),
+        (lambda: library.maxwell(mode="te"), r"maxwell\(mode='te'\) is not available; there are tm"),
+        (lambda: library.maxwell(medium="glass"), "there are eps, vacuum, lossy"),
+        (lambda: library.elastic(ndim=1), "there are 2, 3"),
+        (lambda: library.advection(order=3), "there are 1, 2"),
+    ],
+)
+def test_what_a_stencil_cannot_be_is_named(make: object, message: str) -> None:
+    """Protects callers from Python: one line with what there is."""
+    with pytest.raises(InputError, match=message):
+        make()  # type: ignore[operator]
+
+
+def test_bits_of_the_first_stencils_never_move() -> None:
+    """Protects runs on disk and published figures: programs of heat7, heat13 and box27 are what they always were."""
+    assert {name: library.find_stencil(name).digest() for name in ("heat7", "heat13", "box27")} == {
+        "heat7": "3a54acb7130c4726",
+        "heat13": "4cad9e4fab8d5d85",
+        "box27": "d607e3e60822a988",
+    }
+
+
+def cell_operations(name: str) -> dict[str, int]:
+    """How many operations of each kind a cell costs, over all stages."""
+    counts = {"mul": 0, "add": 0, "div": 0}
+    for stage in library.find_stencil(name).stages:
+        for operation, uniform in zip(stage.program.operations, stage.program.uniform, strict=True):
+            if isinstance(operation, Apply) and not uniform:
+                kind = {"sub": "add", "neg": "add"}.get(operation.operator, operation.operator)
+                counts[kind] += 1
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("name", "mul", "add", "div"),
+    [
+        ("heat8", 5, 28, 0),  # one product for each distance, and 6u
+        ("acoustic8", 9, 26, 0),  # centre and 4 distances, 2u, v v, and two to scale
+        ("elastic4", 58, 88, 0),
+        ("maxwell", 9, 27, 3),
+        ("gray_scott", 7, 15, 0),
+        ("sharpen", 44, 288, 0),  # one product for each distance of 289 taps
+        ("d2q9", 27, 43, 1),
+        ("d3q19", 54, 100, 1),  # equilibria share momentum, energy and one reciprocal
+    ],
+)
+def test_kernels_cost_no_more_operations_than_they_should(name: str, mul: int, add: int, div: int) -> None:
+    """Protects speed: expressions keep the form in which directions and species share what they have in common."""
+    counts = cell_operations(name)
+    assert counts["mul"] <= mul
+    assert counts["add"] <= add
+    assert counts["div"] <= div
+
+
+def test_weights_of_differences_are_those_of_the_literature() -> None:
+    """Protects all orders: tables of Fornberg 1988 (second derivative) and Levander 1988 (staggered)."""
+    assert [str(w) for w in second_derivative(2)] == ["-2", "1"]
+    assert [str(w) for w in second_derivative(8)] == ["-205/72", "8/5", "-1/5", "8/315", "-1/560"]
+    assert [str(w) for w in staggered_derivative(4)] == ["9/8", "-1/24"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("order", [2, 4, 8, 16])
+def test_a_constant_stays_constant_to_the_last_bit(dtype: str, order: int) -> None:
+    """Protects long runs of the heat equation from a drift by rounded weights."""
+    stencil = library.heat(ndim=2, order=order)
+    state = {"u": np.full((20, 1, 20), 0.3, dtype)}
+    assert (run(stencil, state, 50)["u"] == state["u"]).all()
+
+
+@pytest.mark.parametrize("name", ["heat4", "acoustic4_2d_sponge", "elastic4_2d", "maxwell_lossy", "gray_scott_2d"])
+def test_equal_spacings_are_the_same_as_given_one_by_one(name: str) -> None:
+    """Protects grids whose cells are no cubes: dz, dy and dx act as h does when they are equal."""
+    one = library.find_stencil(name)
+    family, options = library.table.split_name(name) or (None, {})
+    assert family is not None
+    each = family.make(**options, equal_spacing=False)
+    rng = np.random.default_rng(3)
+    shape = (9, 9 if one.ndim == 3 else 1, 10)
+    state = {key: rng.random(shape) + 1 for key in zeros(one, shape)}
+    h = dict(zip((p.name for p in one.parameters), one.scalars({}), strict=True))["h"] * 1.1
+    spacings = {p.name: h for p in each.parameters if p.name in ("dx", "dy", "dz")}
+    assert len(spacings) == one.ndim
+    want, got = run(one, state, 2, {"h": h}), run(each, state, 2, spacings)
+    for key in state:
+        np.testing.assert_allclose(got[key], want[key], rtol=1e-12)
+    other = run(each, state, 2, {**spacings, "dx": 2 * h})
+    assert any(not np.allclose(other[key], want[key], rtol=1e-9) for key in state)
+
+
+def test_sharpen_is_the_convolution_that_it_says() -> None:
+    """Protects the 289 taps: against windows of NumPy, with weights written here once more."""
+    rng = np.random.default_rng(5)
+    image = rng.random((30, 1, 40))
+    i, j = np.meshgrid(np.arange(-8, 9), np.arange(-8, 9), indexing="ij")
+    delta = (i**2 + j**2) / (2 * (1.4 * 8 / 4) ** 2)
+    taps = -40 * (1 - delta) * np.exp(-delta)
+    windows = np.lib.stride_tricks.sliding_window_view(image[:, 0], (17, 17))
+    want = image[8:-8, 0, 8:-8] - 2 / 225 * np.einsum("zxij,ij->zx", windows, taps)
+    state = {"sharp": np.zeros_like(image), "image": image}
+    sharp = run(library.sharpen(), state, 1, boundary="fixed")["sharp"][:, 0]
+    np.testing.assert_allclose(sharp[8:-8, 8:-8], want, rtol=1e-12)
+    assert (sharp[:REACH] == 0).all()
+
+
+def test_lattice_directions_come_in_opposite_pairs() -> None:
+    """Protects who sets up a flow: direction i + 1 is the opposite of an odd i, and weights are those of Qian."""
+    for ndim, count in ((2, 9), (3, 19)):
+        directions, weights = np.array(library.lattice_directions(ndim)), np.array(library.lattice_weights(ndim))
+        assert len({tuple(c) for c in directions}) == count
+        assert (directions[1::2] == -directions[2::2]).all()
+        assert weights.sum() == pytest.approx(1)
+        np.testing.assert_allclose(np.einsum("i,ia,ib->ab", weights, directions, directions), np.eye(ndim) / 3)
+
+
+def test_a_sponge_is_made_plane_by_plane() -> None:
+    """Protects memory and shape: any part is the part of the whole; quiet inside, largest at faces that absorb."""
+    shape = (30, 24, 26)
+    planes = library.sponge(shape, 8, velocity=2000, spacing=10, sides=("z1", "y0", "y1", "x0", "x1"))
+    whole = planes(0, 30)
+    assert whole.shape == shape
+    assert whole.dtype == np.float32
+    assert (planes(13, 17) == whole[13:17]).all()
+    assert (whole[:22, 8:-8, 8:-8] == 0).all(), "nothing at z0"
+    largest = 3 * 2000 * np.log(1000) / (8 * 10)
+    assert whole[-1].min() == pytest.approx(largest * (7.5 / 8) ** 2, rel=1e-6)
+    assert (np.diff(whole[12, 12, :9]) <= 0).all()
+    assert (whole[:, :, ::-1] == whole).all()
+    flat = library.sponge((30, 26), 8, velocity=2000, spacing=10)(3, 9)
+    assert flat.shape == (6, 26)
+    assert (flat == library.sponge((30, 1, 26), 8, velocity=2000, spacing=10)(3, 9)[:, 0]).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 13}, "2 layers of width 13 do not fit the 24 cells along y"),
+        ({"width": 0}, "width 0 must be above 0"),
+        ({"reflection": 1.0}, "between 0 and 1"),
+        ({"sides": ("top",)}, "side 'top' is unknown; there are z0, z1"),
+        ({"shape": (8,)}, "two or three sizes"),
+    ],
+)
+def test_a_sponge_that_cannot_be_is_refused(changes: dict[str, object], message: str) -> None:
+    """Protects from layers that overlap or do nothing."""
+    arguments = {"shape": (30, 24, 26), "width": 8, "velocity": 2000.0, "spacing": 10.0, **changes}
+    with pytest.raises(InputError, match=message):
+        library.sponge(**arguments)  # type: ignore[arg-type]
+
+
+def test_openings_outside_the_box_are_refused() -> None:
+    """Protects from a flow that has nowhere to go."""
+    with pytest.raises(InputError, match=r"outlet \(3, 20\) must ascend and lie within 0 and 15"):
+        library.inlet_outlet((16, 24), inlet=(4, 8), outlet=(3, 20))
+
+
+def test_the_manual_has_every_family_and_tells_the_truth() -> None:
+    """Protects the reader: each family is in the table of the page, and the message shown there is the one printed."""
+    page = (Path(__file__).parent.parent / "docs" / "stencils.md").read_text()
+    table = page[: page.index("## Names and options")]
+    for name in library.FAMILIES:
+        assert f"`{name}" in table, f"{name} is missing"
+    message = library.stability(library.acoustic(), {"dt": 0.002}, [{"v": 1500}, {"v": 4500}])
+    assert f"    {message}\n" in page

@@ -1,0 +1,186 @@
+"""Protects from unstable runs: the limit is where growth begins, is found for every linear stencil, and is told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import sympy
+
+from fields import noise, run, zeros
+from outcrop.language import library
+from outcrop.language.linear import linearise
+from outcrop.language.program import Program
+from outcrop.language.stability import Extremes, corners, growth, largest_step
+from outcrop.language.stencil import Field, Parameter, Signal, Stencil
+
+ROCK = {"lam": 9e9, "mu": 4.5e9, "b": 1 / 2000}  # vp = 3000 m/s, vs = 1500 m/s
+LINEAR: dict[str, Mapping[str, float]] = {
+    "heat2": {}, "heat4_2d": {}, "heat8_1d": {}, "acoustic2": {"v": 2000}, "acoustic8_2d": {"v": 2000},
+    "acoustic8_1d_sponge": {"v": 2000, "damp": 20}, "elastic2_2d": ROCK, "elastic4": ROCK, "maxwell": {"eps": 2},
+    "maxwell_2d": {"eps": 2}, "maxwell_2d_te": {"eps": 2}, "maxwell_1d_lossy": {"eps": 2, "sigma": 0.01},
+    "maxwell_vacuum": {}, "advection1": {}, "advection1_2d": {}, "advection2": {}, "advection2_1d": {},
+}  # fmt: skip
+
+
+def largest_after(stencil: Stencil, dt: float, known: Mapping[str, float]) -> float:
+    """The largest value of any field after many steps on a small periodic grid, in parts of the noise before."""
+    steps = 400 if len(stencil.fields) < 6 else 150
+    shape = {1: (1, 1, 16), 2: (8, 1, 8), 3: (4, 4, 8)}[stencil.ndim]
+    state = noise(stencil, shape, known)
+    for one, storage in zip(stencil.fields, stencil.storage, strict=True):
+        if stencil.name.startswith("elastic") and one.name.startswith("t") and not storage.is_static:
+            state[one.name] *= 6e6  # stresses of a wave of 1 m/s
+    scale = {name: np.abs(array).max() for name, array in state.items()}
+    after = run(stencil, state, steps, {"dt": dt})
+    with np.errstate(all="ignore"):
+        return max(float(np.abs(after[one.name] / scale[one.name]).max()) for one in stencil.fields)
+
+
+@pytest.mark.parametrize("name", sorted(LINEAR))
+def test_a_step_below_the_limit_is_bounded_and_one_above_grows(name: str) -> None:
+    """Protects the limit from both sides: a run at 99.9 % of it stays bounded, one at 105 % grows beyond all bounds."""
+    stencil, known = library.find_stencil(name), LINEAR[name]
+    limit = library.stable_limit(stencil, {}, [known])
+    assert limit is not None
+    assert largest_after(stencil, 0.999 * limit, known) < 100
+    assert not largest_after(stencil, 1.05 * limit, known) < 1e6
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "formula"),
+    [
+        ("heat2", {}, 1 / 6),
+        ("heat4", {}, 1 / 8),
+        ("acoustic2", {"v": 2000}, 10 / 2000 / math.sqrt(3)),
+        ("acoustic4_2d", {"v": 2000}, 10 / 2000 * math.sqrt(3 / 8)),
+        ("acoustic4_2d_sponge", {"v": 2000, "damp": 50}, 10 / 2000 * math.sqrt(3 / 8)),
+        ("elastic2", ROCK, 10 / 3000 / math.sqrt(3)),
+        ("elastic4_2d", ROCK, 10 / 3000 / math.sqrt(2) * 6 / 7),
+        ("maxwell", {"eps": 4}, 2 * 0.01 / 299792458 / math.sqrt(3)),
+        ("maxwell_2d_te", {"eps": 4}, 2 * 0.01 / 299792458 / math.sqrt(2)),
+        ("maxwell_1d", {"eps": 4}, 2 * 0.01 / 299792458),
+        ("advection1", {}, 1 / 3),
+        ("advection2", {}, 1.0),
+        ("gray_scott_2d", {}, 2 / (8 * 0.16 + 0.035 + 0.25)),
+        ("d2q9", {}, 0.5),
+    ],
+)
+def test_limits_are_those_of_the_formulas(name: str, known: Mapping[str, float], formula: float) -> None:
+    """Protects the docstrings: the formulas that they give are what the analysis finds."""
+    found = library.stable_limit(library.find_stencil(name), {}, [known])
+    assert found == pytest.approx(formula, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("heat4_1d", {}), ("advection2_1d", {}), ("acoustic4_1d_sponge", {"v": 2000, "damp": 30}),
+     ("maxwell_1d_lossy", {"eps": 2, "sigma": 0.02})],
+)  # fmt: skip
+@pytest.mark.parametrize("factor", [0.7, 1.6])
+def test_growth_is_the_spectral_radius_of_the_whole_step(name: str, known: Mapping[str, float], factor: float) -> None:
+    """Protects the analysis: against a step of the oracle as one matrix, whose waves are all on the sampled lattice."""
+    stencil, cells = library.find_stencil(name), 8
+    values = {"dt": factor * (library.stable_limit(stencil, {}, [known]) or 0)}
+    state = zeros(stencil, (1, 1, cells)) | {key: np.full((1, 1, cells), float(v)) for key, v in known.items()}
+    changing = [key for key in state if key not in known]
+    columns = []
+    for key in changing:
+        for cell in range(cells):
+            one = {name: array.copy() for name, array in state.items()}
+            one[key][0, 0, cell] = 1
+            after = run(stencil, one, 1, values)
+            columns.append(np.concatenate([after[other].ravel() for other in changing]))
+    radius = np.abs(np.linalg.eigvals(np.array(columns).T)).max()
+    assert growth(stencil, values, known) == pytest.approx(radius, rel=1e-6)
+
+
+def test_an_unstable_step_is_told_with_the_largest_stable_one() -> None:
+    """Protects users: the message has a step that they can take, also where a least value is the limit."""
+    acoustic = library.acoustic()
+    assert library.stability(acoustic, {}, [{"v": 4500}]) is None
+    text = library.stability(acoustic, {"dt": 0.002}, [{"v": 1500}, {"v": 4500}]) or ""
+    assert text.startswith("dt=0.002 is unstable: the worst wave grows by a factor")
+    step = float(text.rpartition(" ")[2])
+    assert library.stability(acoustic, {"dt": step}, [{"v": 4500}]) is None
+    assert library.stability(acoustic, {"dt": 1.001 * step}, [{"v": 4500}]) is not None
+    text = library.stability(library.lattice_boltzmann(2), {"tau": 0.4}) or ""
+    assert text.endswith("the smallest stable one is 0.5")
+    u, dt = Field("u"), Parameter("dt", 0.1)
+    grows = Stencil("grows", {u: u[0] * (2 + sympy.Abs(dt))})
+    assert "as any is" in (library.stability(grows, {}) or "")
+
+
+def test_what_cannot_be_said_is_not_said() -> None:
+    """Protects from verdicts on guesses: unknown velocities, signals as coefficients, and what is not linear."""
+    u = Field("u")
+    assert growth(library.acoustic(), {}) is None
+    assert library.stability(library.acoustic(), {"dt": 10}) is None
+    assert growth(Stencil("cube", {u: u[0] ** 3}), {}) is None
+    assert growth(Stencil("cube", {u: u[0] ** 3}), {}, {"u": 0.5}) == pytest.approx(0.75)
+    assert growth(Stencil("fed", {u: Signal("s") * u[0]}), {}) is None
+    assert growth(Stencil("forced", {u: u[0] / 2 + Signal("s")}), {}) == 0.5
+    assert library.stable_limit(library.heat7(), {}) is None
+    assert library.stable_limit(library.heat(), {}, []) is None, "no state is no answer"
+    assert library.stability(library.sharpen(), {}, [{"image": 1}]) is None
+    assert library.stability(library.stream_function(), {}) is None
+
+
+@pytest.mark.parametrize("state", [0.7, -0.4])
+def test_slopes_are_derivatives(state: float) -> None:
+    """Protects what is judged near a state: the slope of each operator is what differences of its values show."""
+    u, v = Field("u"), Field("v")
+    one, other = u[0], v[0]
+    terms = [one**3, one * other, other / (one + 3), sympy.sqrt(one**2 + other), abs(one) * other, -one / other]
+    terms += [sympy.Min(one * other, 0.2), sympy.Max(one, other - 1)]
+    for term in terms:
+        program = Stencil("term", {u: term, v: other}).stages[0].program
+
+        def value(near: float, program: Program = program) -> float:
+            return linearise(program, [], [near, 1.3])[0].value
+
+        slopes = linearise(program, [], [state, 1.3])[0].slopes
+        found = sum(slope for load, slope in slopes.items() if load.field == 0)
+        assert found == pytest.approx((value(state + 1e-6) - value(state - 1e-6)) / 2e-6, rel=1e-6, abs=1e-9), term
+
+
+def test_any_step_may_be_stable() -> None:
+    """Protects steps without a limit: infinite, not a number that the search ended with."""
+    still = {"vx": 0.0, "vy": 0.0, "vz": 0.0}
+    assert largest_step(library.advection(), still) == math.inf
+
+
+def test_extremes_keep_cells_together() -> None:
+    """Protects elastic runs from a limit for a rock that is not there: the lightest cell is not the stiffest one."""
+    stencil = library.elastic(ndim=2)
+    found = library.extremes_of(stencil)
+    assert isinstance(found, Extremes)
+    water, rock = {"lam": 2.2e9, "mu": 0.0, "b": 1e-3}, {"lam": 2e10, "mu": 2e10, "b": 1 / 2600}
+    for cell in (water, rock):
+        found.add({name: np.full((2, 3, 4), value) for name, value in cell.items()})
+    assert sorted(state["b"] for state in found.states) == sorted([water["b"], rock["b"]])
+    vp = math.sqrt(6e10 / 2600)
+    limit = library.stable_limit(stencil, {}, found.states)
+    assert limit == pytest.approx(10 / vp / math.sqrt(2) * 6 / 7, rel=1e-5)
+    ranges = {name: (min(water[name], rock[name]), max(water[name], rock[name])) for name in water}
+    assert len(corners(ranges)) == 8
+    assert (library.stable_limit(stencil, {}, corners(ranges)) or 0) < 0.7 * limit
+    assert library.extremes_of(library.heat()).states == [{}]
+
+
+def test_a_stencil_of_ones_own_may_have_any_name() -> None:
+    """Protects users who call theirs as a built-in one: what is known of that is not held against it."""
+    u, dt, tau = Field("u"), Parameter("dt", 0.1), Parameter("tau", 0.4)
+    mine = Stencil("d2q9", {u: u[0] + dt * tau * (u[1] - 2 * u[0] + u[-1])})
+    assert library.stable_limit(mine, {}) == pytest.approx(1.25, rel=1e-5)
+    assert library.extremes_of(Stencil("elastic4", {u: u[0] * Field("m")[0]})).states == []
+
+
+def test_gray_scott_and_fluids_are_judged_near_a_uniform_state() -> None:
+    """Protects what is not linear: the limits told are those of the docstrings, and runs within them stay bounded."""
+    stencil = library.gray_scott(2)
+    assert library.stability(stencil, {}) is None
+    assert "largest stable one is 1.2" in (library.stability(stencil, {"dt": 1.4}) or "")
+    assert library.stability(library.lattice_boltzmann(3), {"tau": 0.51}) is None

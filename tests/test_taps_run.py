@@ -1,0 +1,380 @@
+"""Protects sources, receivers, snapshots and norms of whole runs: the oracle's numbers, kept through every kill."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from outcrop.cli.main import call
+from outcrop.errors import InputError, InterruptedRun, StorageError
+from outcrop.language.boundary import FIXED
+from outcrop.language.sparse import Injection, Sampling
+from outcrop.run.manifest import read_manifest
+from outcrop.run.oracle import record_fields
+from outcrop.run.recorder import Recorder
+from outcrop.run.tap_definitions import read_definitions
+
+SHAPE, H, DT, STEPS = (44, 30, 37), 10.0, 0.001, 60
+ORIGIN = (100.0, 0.0, -50.0)
+BOX = (slice(4, 40), slice(12, 13), slice(None))
+LINE = [(200.0, 45.0, -45.0 + 12.5 * i) for i in range(9)]
+SHOTS = [(303.0, 151.0, 128.5), (250.0, 100.0, 100.0)]
+
+
+def wavelets() -> np.ndarray:
+    """Two of them, shorter than the run, shape (50, 2)."""
+    t = np.arange(50)
+    return np.stack([np.exp(-(((t - 12) / 4) ** 2)), np.sin(t / 3) / (1 + t)], axis=1)
+
+
+def velocity() -> np.ndarray:
+    """Layers in m/s, shape SHAPE."""
+    layers = np.linspace(1500, 3000, SHAPE[0], dtype=np.float32)[:, None, None]
+    return np.broadcast_to(layers, SHAPE)
+
+
+def make(where: Path, memory: str = "500KiB", **options: Any) -> oc.Simulation:
+    """Waves with everything, in many passes."""
+    v, dt = oc.Field("v"), oc.Parameter("dt", 0.0)
+    given: dict[str, Any] = {
+        "sources": [oc.Source("u", SHOTS, wavelets(), scale=dt**2 * v[0, 0, 0] ** 2)],
+        "receivers": [oc.Receivers("line", "u", LINE), oc.Receivers("before", "u", LINE[3], before=True)],
+        "snapshots": oc.Snapshots(7, box=BOX, time_units="s"),
+        "norms": oc.Norms(4),
+    }
+    sim = oc.Simulation(
+        oc.stencils.acoustic(order=4), SHAPE, directory=where, memory=memory, threads=2, spacing=H, origin=ORIGIN,
+        units="m", dt=DT, **{**given, **options},
+    )  # fmt: skip
+    sim["v"] = velocity()
+    return sim
+
+
+def everything(where: Path) -> dict[str, Any]:
+    """All that a run leaves."""
+    sim = oc.open(where)
+    found = {"u": sim["u"][...], "snapshots": sim.snapshots["u"][:], "norms": sim.norms["u"], **sim.traces}
+    return {"step": sim.step, **found}
+
+
+def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one.keys() == other.keys()
+    for name, values in one.items():
+        np.testing.assert_array_equal(values, other[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a run leaves that nobody disturbs."""
+    where = tmp_path_factory.mktemp("whole") / "run.oc"
+    report = make(where).run(STEPS)
+    assert report.plan["passes"] > 5
+    return everything(where)
+
+
+def test_a_run_has_the_oracles_numbers(whole: dict[str, Any], tmp_path: Path) -> None:
+    """Points in metres, scaled by dt^2 v^2, silent after their last value: field, traces, snapshots and norms."""
+    sim = make(tmp_path / "run.oc")
+    taps = read_definitions(tmp_path / "run.oc", sim._manifest.taps)
+    padded = np.zeros((STEPS, 2))
+    padded[:50] = wavelets()
+    shots: list[Injection] = [Injection(i.field, i.cells, i.weights, padded, i.scale) for i in taps.injections]
+    receivers: list[Sampling] = list(taps.samplings)
+    zeros = np.zeros(SHAPE, np.float32)
+    state = {"u": zeros, "u.previous": zeros, "v": np.array(velocity())}
+
+    def advance(steps: int) -> Any:
+        return record_fields(sim.stencil, state, {"dt": DT}, steps, FIXED, {}, 0, shots, receivers)
+
+    done = advance(STEPS)
+    np.testing.assert_array_equal(whole["u"], done.state["u"])
+    assert abs(done.traces["line"]).max() > 0
+    for name, trace in done.traces.items():
+        np.testing.assert_array_equal(whole[name], trace)
+    u14 = advance(14).state["u"]
+    np.testing.assert_array_equal(whole["snapshots"][1], u14[BOX])
+    u8 = advance(8).state["u"].astype(np.float64)
+    row = whole["norms"][1]
+    assert whole["norms"]["step"].tolist() == list(range(4, STEPS + 1, 4))
+    assert (row["step"], row["min"], row["max"]) == (8, u8.min(), u8.max())
+    assert row["squares"] == pytest.approx((u8**2).sum(), rel=1e-12)
+    assert row["sum"] == pytest.approx(u8.sum(), rel=1e-9, abs=1e-12)
+
+
+def test_other_plans_leave_the_same(whole: dict[str, Any], tmp_path: Path) -> None:
+    """Budget, threads and runs in two parts change no bit of what is kept."""
+    sim = make(tmp_path / "run.oc", memory="4MiB")
+    sim.run(23)
+    sim.run(STEPS - 23)
+    assert_same(everything(tmp_path / "run.oc"), whole)
+
+
+@pytest.mark.parametrize("moment", ["before", "after", "commit"])
+def test_a_pass_cut_off_is_done_again(
+    moment: str, whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever in a pass it ends, before its work, with rows not or already written: nothing is missing or doubled."""
+    from outcrop.run.state import State
+
+    sim, target = make(tmp_path / "run.oc"), (State, "commit") if moment == "commit" else (Recorder, moment)
+    original, calls = getattr(*target), []
+
+    def cut_off(*arguments: Any) -> Any:
+        calls.append(0)
+        if len(calls) == 4:
+            raise StorageError("cut off")
+        return original(*arguments)
+
+    monkeypatch.setattr(*target, cut_off)
+    with pytest.raises(StorageError, match="outcrop resume"):
+        sim.run(STEPS)
+    monkeypatch.undo()
+    left = oc.open(tmp_path / "run.oc")
+    assert 0 < left.step < STEPS
+    assert len(left.traces["line"]) == left.step
+    assert len(left.snapshots["u"]) == left.step // 7
+    np.testing.assert_array_equal(left.traces["line"], whole["line"][: left.step])
+    assert call(["resume", str(tmp_path / "run.oc"), "--quiet"]) == 0
+    assert_same(everything(tmp_path / "run.oc"), whole)
+
+
+CHILD = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+import test_taps_run
+test_taps_run.make(Path({where!r})).run(test_taps_run.STEPS)
+"""
+
+
+def committed_step(where: Path) -> int:
+    """How far a run of another process is."""
+    try:
+        return read_manifest(where).step
+    except InputError:
+        return 0
+
+
+def test_killed_and_resumed_it_leaves_the_same(whole: dict[str, Any], tmp_path: Path) -> None:
+    """SIGKILL in the middle; the rest is `outcrop resume`, without the script that had the points."""
+    where = tmp_path / "run.oc"
+    text = CHILD.format(tests=str(Path(__file__).parent), where=str(where))
+    with subprocess.Popen([sys.executable, "-c", text]) as process:
+        for _ in range(4000):
+            if committed_step(where) > 10:
+                break
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGKILL)
+    step = oc.open(where).step
+    assert step > 10
+    if step < STEPS:
+        assert call(["resume", str(where), "--quiet"]) == 0
+    assert_same(everything(where), whole)
+
+
+def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None:
+    """Each once, in order, with its step and values; what stops in there stops the run, which can go on."""
+    seen: list[tuple[int, float]] = []
+    sim = make(tmp_path / "run.oc")
+
+    def look(step: int, kept: Any) -> None:
+        seen.append((step, float(kept["u"].sum())))
+        assert len(sim.snapshots["u"]) >= step // 7  # committed by now
+        if step == 21:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        sim.run(STEPS, on_snapshot=look)
+    assert [step for step, _ in seen] == [7, 14, 21]
+    sim.run(STEPS - sim.step)
+    assert [value for _, value in seen] == [float(one.sum()) for one in sim.snapshots["u"][:3]]
+
+
+def test_snapshots_committed_but_not_shown_yet_are_shown_when_the_run_is_opened(tmp_path: Path) -> None:
+    """A power cut right after the manifest was renamed leaves the metadata of an earlier step."""
+    sim, group = make(tmp_path / "run.oc"), tmp_path / "run.oc" / "snapshots.zarr"
+    files = [group / name for name in ("zarr.json", "u/zarr.json", "step/zarr.json", "time/zarr.json")]
+    early = [file.read_text() for file in files]
+    sim.run(14)
+    late = [file.read_text() for file in files]
+    assert early != late
+    for file, text in zip(files, early, strict=True):
+        file.write_text(text)
+    oc.open(tmp_path / "run.oc")
+    assert [file.read_text() for file in files] == late
+
+
+@pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")
+def test_xarray_shows_snapshots_with_coordinates(tmp_path: Path) -> None:
+    """Dimensions by name, places in metres, steps and seconds; also before the first and half-way."""
+    import xarray
+
+    sim = make(tmp_path / "run.oc")
+    path = tmp_path / "run.oc" / "snapshots.zarr"
+    assert xarray.open_zarr(path).sizes["time"] == 0
+    for steps, count in ((20, 2), (STEPS - 20, 8)):
+        sim.run(steps)
+        shown = xarray.open_zarr(path)
+        assert shown.u.dims == ("time", "z", "y", "x")
+        assert shown.u.shape == (count, 36, 1, 37)
+        np.testing.assert_array_equal(shown.u, sim.snapshots["u"][:])
+    np.testing.assert_array_equal(shown.step, np.arange(7, 57, 7))
+    np.testing.assert_allclose(shown.time, np.arange(7, 57, 7) * DT)
+    np.testing.assert_array_equal(shown.z, 100.0 + 10.0 * np.arange(4, 40))
+    assert float(shown.x[0]) == -50.0
+    assert (shown.x.attrs["units"], shown.time.attrs["units"]) == ("m", "s")
+
+
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_grids_of_fewer_axes(ndim: int, tmp_path: Path) -> None:
+    """Points have as many numbers as the grid has axes, in cells where there is no spacing; so have snapshots."""
+    shape = (31, 40)[-ndim:]
+    sim = oc.Simulation(
+        oc.stencils.heat(ndim=ndim, order=2), shape, directory=tmp_path / "run.oc", memory="1MiB",
+        sources=[oc.Source("u", [10.0, 21.0][-ndim:], np.ones(8), scale=2)],
+        receivers=[oc.Receivers("here", "u", [10.0, 20.5][-ndim:])],
+        snapshots=oc.Snapshots(4),
+    )  # fmt: skip
+    sim.run(8)
+    u = sim["u"][...]
+    np.testing.assert_array_equal(sim.snapshots["u"][-1], u)
+    near = u[10, 20:22] if ndim == 2 else u[20:22]
+    assert sim.traces["here"][-1, 0] == pytest.approx(float(near.astype(np.float64).mean()), rel=1e-12)
+    assert u.astype(np.float64).sum() == pytest.approx(16, rel=1e-3)
+    if find_spec("zarr") and find_spec("xarray"):
+        import xarray
+
+        shown = xarray.open_zarr(tmp_path / "run.oc" / "snapshots.zarr")
+        assert shown.u.dims == ("time", "y", "x")[:1] + ("y", "x")[-ndim:]
+        np.testing.assert_array_equal(shown.u[-1], u)
+
+
+def test_info_lists_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run says what it adds, records and keeps."""
+    make(tmp_path / "run.oc").run(14)
+    assert call(["info", str(tmp_path / "run.oc")]) == 0
+    text = capsys.readouterr().out
+    assert "in u (2 points, 50 steps)" in text
+    assert "line of u (9 points), before of u (1 point), 14 steps" in text
+    assert "u, 37 x 1 x 36 cells every 7 steps, 2 so far" in text
+    assert "u, every 4 steps" in text
+
+
+def test_a_run_is_replaced_with_all_it_has_kept(tmp_path: Path) -> None:
+    """With force nothing of an older run's points, traces or snapshots is left."""
+    make(tmp_path / "run.oc").run(14)
+    assert {".taps", "snapshots.zarr"} <= set(os.listdir(tmp_path / "run.oc"))
+    make(tmp_path / "run.oc", force=True, sources=[], receivers=[], norms=None, snapshots=None)
+    assert not {".taps", "snapshots.zarr"} & set(os.listdir(tmp_path / "run.oc"))
+
+
+REFUSALS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"receivers": [oc.Receivers("r", "u", (600.0, 0.0, 0.0))]},
+        r"'r': point 0 at \(600, 0, 0\).*to \(530, 290, 310\)",
+    ),
+    ({"receivers": [oc.Receivers("r", "u", LINE), oc.Receivers("r", "u", LINE)]}, "'r' are there twice"),
+    ({"receivers": [oc.Receivers("r", "q", LINE)]}, "no field 'q'; there are: u, v"),
+    ({"receivers": [oc.Receivers("a/b", "u", LINE)]}, "'a/b': a name is"),
+    ({"receivers": [oc.Receivers("r", "u", [(1.0, 2.0)])]}, r"they need \(points, 3\)"),
+    ({"receivers": ["line"]}, "is no oc.Receivers"),
+    ({"sources": [oc.Source("v", SHOTS, wavelets())]}, "need a field that is updated; there are: u"),
+    ({"sources": [oc.Source("u", SHOTS, wavelets()[:, 0])]}, r"values have shape \(50, 1\); they need \(steps, 2\)"),
+    ({"sources": [oc.Source("u", SHOTS, wavelets() * np.nan)]}, "value of point 0 in step 0 is nan"),
+    (
+        {"sources": [oc.Source("u", [(105.0, 50.0, 0.0)], np.ones(3))]},
+        "point 0 needs cell z=0, y=5, x=5 of the fixed rim",
+    ),
+    ({"sources": [oc.Source("u", SHOTS[0], np.ones(3), scale=oc.Field("v")[0, 0, 1])]}, r"reads v at \(0, 0, 1\)"),
+    ({"sources": [oc.Source("u", SHOTS[0], np.ones(3), scale=oc.Field("u")[0, 0, 0])]}, "that nothing updates"),
+    ({"sources": [oc.Source("u", SHOTS[0], np.ones(3), scale=oc.Parameter("q", 1))]}, "parameters are: dt, h"),
+    ({"snapshots": oc.Snapshots(0)}, "every 0 must be at least 1"),
+    ({"snapshots": oc.Snapshots(5, fields=("v",))}, "'v' is no field that is updated"),
+    ({"snapshots": oc.Snapshots(5, box=(slice(0, 45), slice(None), slice(None)))}, "along z is no part of 0 to 44"),
+    ({"snapshots": oc.Snapshots(5, box=(slice(0, 4),))}, "a slice for each axis: z, y, x"),
+    ({"norms": oc.Norms(5, fields=("u", "u"))}, "name one twice"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), REFUSALS, ids=[words for _, words in REFUSALS])
+def test_what_cannot_be_is_one_line(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    """It names the point, the place and the remedy; nothing is made."""
+    with pytest.raises(InputError, match=words) as caught:
+        make(tmp_path / "run.oc", **options)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run.oc").exists()
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_model_too_fast_for_the_step_is_refused_and_nothing_is_left(together: bool, tmp_path: Path) -> None:
+    """The largest velocity decides, wherever it is; with unstable=True it runs, and the report says so."""
+    fast = np.array(velocity())
+    fast[20, 10, 10] = 9000
+    sponge = oc.stencils.acoustic(order=4, sponge=True)
+    stencil = sponge if together else oc.stencils.acoustic(order=4)
+    damp = oc.stencils.sponge(SHAPE, 4, velocity=3000.0, spacing=H)
+    values = {"v": fast, "damp": damp} if together else {"v": fast}
+    sim = oc.Simulation(stencil, SHAPE, directory=tmp_path / "run.oc", memory="1MiB", dt=0.001)
+    with pytest.raises(InputError, match=r"dt=0.001 is unstable.*the largest stable one is 0.00055.*--unstable"):
+        sim.assign(values)
+        sim.run(2)
+    assert not (tmp_path / "run.oc").exists()
+    again = oc.Simulation(
+        stencil, SHAPE, directory=tmp_path / "run.oc", memory="1MiB", dt=0.001, unstable=True, force=True
+    )
+    again.assign(values)
+    assert "the largest stable one is 0.00055" in again.run(2).warning
+    assert "0.00055" in oc.open(tmp_path / "run.oc").run(1).warning
+
+
+def test_fields_judged_together_are_not_refused_for_cells_that_are_not_there(tmp_path: Path) -> None:
+    """Light cells and stiff ones are unstable together, but each is stable where it is."""
+    u, a, b = oc.Field("u"), oc.Field("a"), oc.Field("b")
+    dt = oc.Parameter("dt", 1.0)
+    spread = u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1]
+    stencil = oc.Stencil("product", {u: u[0, 0, 0] + dt * a[0, 0, 0] * b[0, 0, 0] * spread})
+    half = np.zeros((8, 8, 8)) + np.where(np.arange(8) < 4, 0.2, 2.0)
+    for other, is_stable in ((half[:, :, ::-1], True), (half, False)):
+        sim = oc.Simulation(stencil, (8, 8, 8), directory=tmp_path / "run.oc", memory="1MiB", force=True)
+        sim["a"] = half
+        sim["b"] = other
+        if is_stable:
+            assert sim.run(2).warning == ""
+        else:
+            with pytest.raises(InputError, match=r"largest stable one is 0\.12"):
+                sim.run(2)
+
+
+def test_snapshots_that_have_no_room_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first step, with how much is needed, rather than in the middle."""
+    sim, room = make(tmp_path / "run.oc"), os.statvfs(tmp_path)
+    few = SimpleNamespace(f_bavail=10, f_frsize=room.f_frsize)
+    monkeypatch.setattr(os, "statvfs", lambda path: few)
+    with pytest.raises(InputError, match="no space: 8 snapshots need"):
+        sim.run(STEPS)
+    assert sim.step == 0
+
+
+def test_ctrl_c_leaves_what_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an interruption traces are as long as the steps that count."""
+    sim = make(tmp_path / "run.oc")
+    original = Recorder.after
+
+    def then_interrupt(self: Recorder, first_step: int, results: Any) -> None:
+        original(self, first_step, results)
+        if first_step > 20:
+            raise InterruptedRun
+
+    monkeypatch.setattr(Recorder, "after", then_interrupt)
+    with pytest.raises(InterruptedRun, match="outcrop resume"):
+        sim.run(STEPS)
+    assert len(sim.traces["line"]) == sim.step > 20
