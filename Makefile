@@ -33,6 +33,7 @@ $(VENV)/.packages: pyproject.toml scripts/system_packages
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade 'pip<26.3'
 	$(BIN)/python -m pip install -q 'scikit-build-core>=0.10' 'nanobind>=2.4' ninja
+	$(BIN)/python -m pip install -q $$($(BIN)/python scripts/extra_requirements.py test)
 	touch $@
 
 $(VENV)/.built: $(VENV)/.packages $(built_from)
