@@ -106,3 +106,20 @@ def test_devito_computes_what_is_compared(name: str) -> None:
     written, given = equations(name, (24, 20, 22))
     found, own = from_devito(written, dt=given["dt"]).stencil, find_stencil(name)
     assert (len(found.fields), found.radii, len(found.stages)) == (len(own.fields), own.radii, len(own.stages))
+
+
+def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> None:
+    """Loops written by hand compute what generated ones do, and both are measured in the cache and from memory."""
+    target = tmp_path / "figures.json"
+    assert call(["bench", "kernel", "--small", "-d", str(tmp_path), "--json", str(target)]) == 0
+    loops = json.loads(target.read_text())["loops"]
+    assert [one["stencil"] for one in loops] == ["heat7", "acoustic8"]
+    for one in loops:
+        assert one["same_up_to_rounding"], one["largest_difference"]
+        for place in ("cache", "sweep"):
+            rate = one[f"{place}_cells_per_second"]
+            assert (
+                one[f"{place}_ratio"] == pytest.approx(rate["generated"] / rate["handwritten"])
+                and one[f"{place}_ratio"] > 0
+            )
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]

@@ -14,6 +14,7 @@ from outcrop.errors import InputError
 
 BENCHMARKS = {
     "core": "in memory, cache-blocked and out of core",
+    "kernel": "generated loops beside loops written by hand",
     "ladder": "from plain sweeps over swapped memory to wavefronts over direct I/O",
     "stencils": "every family of the library, beside Devito",
     "table2": "blocks and traffic of a published table, planned only",
