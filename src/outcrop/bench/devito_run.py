@@ -2,9 +2,9 @@
 
     python -m outcrop.bench.devito_run NAME STEPS N0 N1 N2
 
-prints the seconds of one `apply` of so many steps as JSON: those that Devito's own summary gives its loops. The operator
-is compiled and tuned by an `apply` before, whose blocks the measured one takes over; the process ends afterwards, and
-its memory is free again.
+prints the seconds of one `apply` of so many steps as JSON: those that Devito's own summary gives its loops. The
+operator is compiled and tuned by an `apply` before, whose blocks the measured one takes over; the process ends
+afterwards, and its memory is free again.
 """
 
 from __future__ import annotations

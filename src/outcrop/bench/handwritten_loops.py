@@ -38,7 +38,7 @@ LOOPS = (Loop("heat7", 1, 2, (0.0, 1.0)), Loop("acoustic8", 4, 3, (1.0, 1.0, 200
 
 
 class Timer:
-    """A hand-written loop and the generated kernel on arrays of their own, of `shape` (nz, ny, nx), nx a multiple of 16.
+    """A hand-written loop and the generated kernel on the same arrays, of `shape` (nz, ny, nx), nx a multiple of 16.
 
     `folder` takes the compiled loops. Raises InputError when there is no C compiler with OpenMP.
     """

@@ -3,8 +3,8 @@
     cache    one thread, all arrays within the second-level cache
     sweeps   plain sweeps over arrays in memory, all threads, each side with its best blocks of rows
 
-Both sides take turns, and medians are compared. The loops are in `handwritten/`; their results must be the generated ones
-up to rounding.
+Both sides take turns, and medians are compared. The loops are in `handwritten/`; their results must be the generated
+ones up to rounding.
 """
 
 from __future__ import annotations
