@@ -21,8 +21,7 @@ void sweep(float *restrict previous, const float *restrict now, const float *res
         float *restrict q = __builtin_assume_aligned(previous + z * plane + y * pitch, 64);
 #pragma omp simd
         for (long x = 4; x < nx - 4; x++) {
-          const float laplacian =
-              w0 * u[x] + w1 * AROUND(1) + w2 * AROUND(2) + w3 * AROUND(3) + w4 * AROUND(4);
+          const float laplacian = w0 * u[x] + w1 * AROUND(1) + w2 * AROUND(2) + w3 * AROUND(3) + w4 * AROUND(4);
           q[x] = 2.0f * u[x] - q[x] + scale * (v[x] * v[x]) * laplacian;
         }
       }

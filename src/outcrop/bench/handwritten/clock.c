@@ -30,8 +30,8 @@ double time_generated(outcrop_kernel kernel, const void *const *const *source, l
       for (long z = z0; z < z1; z += 2) {
         for (long j = 0; j < sources; j++) at[j] = source[j] + z;
         to[0] = target + z;
-        const struct outcrop_block block = {to, at, z1 - z < 2 ? z1 - z : 2, y, y + rows < y1 ? y + rows : y1, 0,
-                                            nx, nx, ny, nx,                  scalars};
+        const struct outcrop_block block = {
+            to, at, z1 - z < 2 ? z1 - z : 2, y, y + rows < y1 ? y + rows : y1, 0, nx, nx, ny, nx, scalars};
         kernel(&block);
       }
   return now() - start;
