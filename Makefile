@@ -31,7 +31,7 @@ install: $(VENV)/.built
 $(VENV)/.packages: pyproject.toml scripts/system_packages
 	PYTHON=$(PYTHON) scripts/system_packages
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q --upgrade 'pip<26.3'
 	$(BIN)/python -m pip install -q 'scikit-build-core>=0.10' 'nanobind>=2.4' ninja
 	touch $@
 

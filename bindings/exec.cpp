@@ -21,6 +21,7 @@
 #include "outcrop/exec/calibrate.hpp"
 #include "outcrop/exec/executor.hpp"
 #include "outcrop/exec/placement.hpp"
+#include "taps.hpp"
 
 namespace nb = nanobind;
 
@@ -199,9 +200,9 @@ std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_
   return result;
 }
 
-void run(Executor &executor, nb::iterable actions, long levels, const FirstFiles &source, const FirstFiles &target,
-         const FirstFiles &statics, std::uint32_t scratch_file, long planes_per_file, long faces_rows,
-         nb::bytes scalars) {
+nb::list run(Executor &executor, nb::iterable actions, long levels, const FirstFiles &source, const FirstFiles &target,
+             const FirstFiles &statics, std::uint32_t scratch_file, long planes_per_file, long faces_rows,
+             nb::bytes scalars, nb::object taps) {
   const Actions list = to_actions(actions);
   const PassFiles files{to_files(source, planes_per_file),
                         to_files(target, planes_per_file),
@@ -210,8 +211,13 @@ void run(Executor &executor, nb::iterable actions, long levels, const FirstFiles
                         scratch_file,
                         faces_rows};
   std::vector<std::byte> values = to_bytes(scalars);
-  nb::gil_scoped_release release;
-  executor.run(list, levels, files, std::move(values));
+  TapRequests requests = taps.is_none() ? TapRequests{} : to_requests(taps);
+  std::vector<FieldSum> sums;
+  {
+    nb::gil_scoped_release release;
+    sums = executor.run(list, levels, files, std::move(values), std::move(requests));
+  }
+  return from_sums(sums);
 }
 
 nb::dict counters(const Executor &executor) {
@@ -220,6 +226,7 @@ nb::dict counters(const Executor &executor) {
   result["cells_updated"] = executor.cells_updated();
   result["bytes_read"] = executor.bytes_read();
   result["bytes_written"] = executor.bytes_written();
+  result["bytes_snapshots"] = executor.bytes_snapshots();
   result["seconds_read_wait"] = seconds.seconds_read_wait.load();
   result["seconds_write_wait"] = seconds.seconds_write_wait.load();
   result["seconds_update"] = seconds.seconds_update.load();
@@ -255,7 +262,8 @@ double measure(UpdateMeter &meter, nb::object sizes, nb::object frame, nb::objec
 void bind_exec(nb::module_ &module) {
   nb::class_<Executor>(module, "Executor")
       .def("run", &run, nb::arg("actions"), nb::arg("levels"), nb::arg("source"), nb::arg("target"), nb::arg("statics"),
-           nb::arg("scratch_file"), nb::arg("planes_per_file"), nb::arg("faces_rows"), nb::arg("scalars"))
+           nb::arg("scratch_file"), nb::arg("planes_per_file"), nb::arg("faces_rows"), nb::arg("scalars"),
+           nb::arg("taps") = nb::none())
       .def("swap_rings", &Executor::swap_rings)
       .def("cancel", &Executor::cancel)
       .def("counters", &counters)

@@ -1,13 +1,14 @@
 """Blur a measured brain volume with fifty heat steps in 8 MiB of memory, and draw it before and after.
 
-    .venv/bin/python examples/brain.py [DIRECTORY]
+    .venv/bin/python examples/brain.py [--size 233] [--steps 50] [--memory 8MiB] [-d DIRECTORY]
 
-The volume (197 x 233 x 189 cells, float32: 35 MiB an array) is more than four times the budget. Two pictures,
-`before.png` and `after.png`, are left in DIRECTORY (default `brain`) beside the run itself.
+The volume (197 x 233 x 189 cells, float32: 35 MiB an array) is more than four times the budget; another `--size` of
+its longest axis resamples it on its way in. Two pictures, `before.png` and `after.png`, are left in DIRECTORY beside
+the run itself.
 """
 
 import lzma
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -15,6 +16,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+import options
 
 import outcrop as oc
 
@@ -24,7 +26,8 @@ VOLUME = Path(__file__).parent / "data" / "mni152_t1.npy.xz"
 def load_volume() -> np.ndarray:
     """The volume, shape (197, 233, 189), uint8, bright where the tissue is."""
     with lzma.open(VOLUME) as source:
-        return np.load(source)
+        volume: np.ndarray = np.load(source)
+    return volume
 
 
 def draw(plane: np.ndarray, path: Path) -> None:
@@ -32,19 +35,20 @@ def draw(plane: np.ndarray, path: Path) -> None:
     plt.imsave(path, plane, cmap="gray", origin="lower", vmin=0, vmax=255)
 
 
-def main(directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
+def main(argv: Sequence[str] | None = None) -> None:
+    given = options.parse(__doc__, argv, name="brain", size=233, steps=50, memory="8MiB")
     volume = load_volume()
+    shape = tuple(round(extent * given.size / max(volume.shape)) for extent in volume.shape)
     sim = oc.Simulation(
-        oc.stencils.heat(ndim=3), volume.shape, dtype="float32", directory=directory / "run.oc", memory="8MiB"
+        oc.stencils.heat(ndim=3), shape, directory=given.directory / "run.oc", memory=given.memory, force=True
     )
-    sim["u"] = volume
-    middle = volume.shape[0] // 2
-    draw(sim["u"][middle], directory / "before.png")
-    report = sim.run(steps=50)
-    draw(sim["u"][middle], directory / "after.png")
+    sim["u"] = oc.resample(volume, shape)
+    middle = shape[0] // 2
+    draw(sim["u"][middle], given.directory / "before.png")
+    report = sim.run(steps=given.steps)
+    draw(sim["u"][middle], given.directory / "after.png")
     print(report)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "brain"))
+    main()

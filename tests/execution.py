@@ -50,6 +50,7 @@ def execute_fields(
     faults: Mapping[str, float] | None = None,
     topology: str = "",
     signals: Mapping[str, Sequence[float]] | None = None,
+    isa: str = "auto",
 ) -> tuple[dict[str, Cells], tuple[int, int]]:
     """Run `plan` on files in `folder`; returns the final arrays of the state and the bytes read and written.
 
@@ -64,7 +65,7 @@ def execute_fields(
         put(layout, files, state[name])
     if damage:
         damage(turns[0][0], layout)
-    kernel = compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides))  # type: ignore[arg-type]
+    kernel = compile_kernel(stencil, problem.dtype, isa, boundary=Boundary(*problem.sides))  # type: ignore[arg-type]
     scalars = Scalars(stencil, {}, signals or {}, problem.dtype)
     scratch = folder / "scratch"
     _core.create_file(str(scratch), max(1, plan.scratch_bytes))

@@ -6,12 +6,15 @@ import os
 
 from hypothesis import strategies as st
 
+from outcrop.language.library import STENCILS
 from outcrop.plan.machine import Device, Machine
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.schemes.scheme import Scheme
 
+PLAIN = {name: STENCILS[name] for name in ("heat7", "heat13", "box27")}
+"""Stencils of the library with one field, updated from its neighbours in one stage."""
 SOAK = int(os.environ.get("OUTCROP_SOAK", "1"))
 
 

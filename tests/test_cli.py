@@ -67,7 +67,7 @@ def changed(**options: str | None) -> list[str]:
 
 
 REFUSALS = {
-    "unknown stencil": (["run", "heat8", *GOOD[2:]], "heat8.*heat7"),
+    "unknown stencil": (["run", "heat9", *GOOD[2:]], "heat9.*heat7"),
     "unknown command": (["rn"], "rn.*run"),
     "unknown option": ([*GOOD, "--fast"], "--fast"),
     "two sizes": (changed(n="20 12"), "-n 20 12: heat7.*three axes.*-n NX NY NZ"),

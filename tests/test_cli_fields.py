@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import outcrop as oc
 from outcrop.cli.initial_options import by_name, initial_values
 from outcrop.cli.main import call
 from outcrop.errors import InputError
-from outcrop.language.library import STENCILS
+from outcrop.language.library.table import FAMILIES, Family
 from outcrop.language.symbols import Signal
 from test_state import everything_below
 
@@ -36,7 +37,7 @@ def own_stencils(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A current directory with inputs, and stencils that the library need not have."""
     monkeypatch.chdir(tmp_path)
     for maker in (waves, flat, pushed):
-        monkeypatch.setitem(STENCILS, maker.__name__, maker)
+        monkeypatch.setitem(FAMILIES, maker.__name__, Family(maker))
     np.save("model.npy", np.ones((6, 5, 4)))
     np.save("small.npy", np.ones((5, 5, 4)))
     np.save("a=b.npy", np.ones((6, 5, 4)))
@@ -138,6 +139,21 @@ def test_info_verify_and_plot_know_all_fields(capsys: pytest.CaptureFixture[str]
         assert call(["plot", *words, "-o", "y.png"]) == 2
         assert re.search(message, capsys.readouterr().err)
     assert not Path("y.png").exists()
+
+
+def test_coordinates_are_shown_and_drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that knows where its cells are says so, and its pictures have axes in its units."""
+    simulation = oc.Simulation(
+        "flat", (30, 20), directory="run.oc", memory="1MiB", spacing=(2.5, 5), origin=(0, 100), units="m"
+    )
+    simulation["a"] = 1
+    assert call(["info", "run.oc"]) == 0
+    assert "cells    5 x 2.5 m apart, the first at 100 x 0" in capsys.readouterr().out
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure.axes[0]))
+    assert call(["plot", "run.oc", "-o", "x.png"]) == 0
+    assert (drawn[0].get_xlabel(), drawn[0].get_ylabel()) == ("x (m)", "y (m)")
+    assert drawn[0].get_images()[0].get_extent() == [97.5, 197.5, -1.25, 73.75]
 
 
 @pytest.mark.parametrize(("stencil", "shape"), [("flat", (30, 20)), ("pushed", (50,))])

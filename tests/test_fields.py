@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from execution import array_names, execute_fields, random_state
 from outcrop import _core
 from outcrop.language.boundary import Boundary
+from outcrop.language.compile import available_isas
 from outcrop.language.stencil import Field, Parameter, Signal, Stencil
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.schemes import SCHEMES
@@ -99,9 +100,11 @@ def boundaries(draw: st.DrawFn) -> Boundary:
 
 
 @st.composite
-def field_runs(draw: st.DrawFn) -> tuple[Stencil, Boundary, Plan]:
+def field_runs(
+    draw: st.DrawFn, stencils: Mapping[str, Callable[[Sequence[Offset]], Stencil]] = STENCILS
+) -> tuple[Stencil, Boundary, Plan]:
     """A stencil of each kind with any boundary on a small odd grid, with any legal plan."""
-    stencil = draw(st.sampled_from(sorted(STENCILS.items())))[1](draw(offsets()))
+    stencil = draw(st.sampled_from(sorted(stencils.items())))[1](draw(offsets()))
     boundary = draw(boundaries())
     shape = draw(st.tuples(st.integers(1, 26), st.integers(1, 20), st.integers(1, 40)))
     layout = make_layout(shape, draw(st.sampled_from(["float32", "float64"])))
@@ -148,9 +151,15 @@ def test_plans_of_several_fields_are_legal_and_mean_the_oracles_steps(
 
 
 @settings(max_examples=examples(120), deadline=None)
-@given(field_runs(), st.integers(1, 4), st.sampled_from(BACKENDS), st.integers(0, 2**32 - 1))
+@given(
+    field_runs(),
+    st.integers(1, 4),
+    st.sampled_from(BACKENDS),
+    st.sampled_from(available_isas()),
+    st.integers(0, 2**32 - 1),
+)
 def test_executor_gives_the_oracles_bits_of_several_fields(
-    run: tuple[Stencil, Boundary, Plan], threads: int, backend: str, seed: int
+    run: tuple[Stencil, Boundary, Plan], threads: int, backend: str, isa: str, seed: int
 ) -> None:
     """Protects promise 1 for several fields: same bits, whatever the plan, the boundary, the threads, the storage."""
     stencil, boundary, plan = run
@@ -158,7 +167,7 @@ def test_executor_gives_the_oracles_bits_of_several_fields(
     state = random_state(stencil, problem.shape, problem.dtype, seed)
     signals = wavelet(stencil, problem.steps)
     with tempfile.TemporaryDirectory() as folder:
-        result, moved = execute_fields(Path(folder), stencil, plan, state, threads, backend, signals=signals)
+        result, moved = execute_fields(Path(folder), stencil, plan, state, threads, backend, signals=signals, isa=isa)
     right = advance_fields(stencil, state, {}, problem.steps, boundary, signals)
     for name, array in result.items():
         np.testing.assert_array_equal(array, right[name], err_msg=name)

@@ -138,7 +138,15 @@ def test_what_cannot_be_assigned_is_refused(values: object, words: str) -> None:
         make_source(values, SHAPE)
 
 
-@pytest.mark.parametrize("name", ["zeros", "gaussian", "random:1"])
+@pytest.mark.parametrize("text", ["1500", "-2.5e3", "+.5", "0.", "1e-3"])
+def test_a_number_fills_the_grid(text: str) -> None:
+    """A uniform model needs no file; what only begins like a number is none."""
+    assert (collect(parse_source(text, SHAPE), 4) == float(text)).all()
+    with pytest.raises(InputError, match="neither a file"):
+        parse_source(text.replace(".", "") + "x", SHAPE)
+
+
+@pytest.mark.parametrize("name", ["zeros", "gaussian", "random:1", "3.5"])
 def test_names_need_a_grid(name: str) -> None:
     with pytest.raises(InputError, match="-n NX NY NZ"):
         parse_source(name, None)

@@ -17,7 +17,7 @@ from outcrop.run.passes import PassRunner
 from outcrop.run.progress import Progress, Standing, make_progress
 from outcrop.run.state import State, open_state
 
-PLAN: Any = SimpleNamespace(passes=[SimpleNamespace(levels=5)] * 3)
+PLAN: Any = SimpleNamespace(problem=SimpleNamespace(stages=1), passes=[SimpleNamespace(levels=5)] * 3)
 WAIT_SECONDS = 20.0  # far beyond what anything here takes
 
 

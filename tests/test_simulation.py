@@ -185,7 +185,7 @@ def test_damage_is_found_by_reading_and_by_running(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"stencil": "heat8"}, "heat7"),
+        ({"stencil": "heat9"}, "heat7"),
         ({"shape": (0, 3, 3)}, "at least 1"),
         ({"shape": (3, 3)}, "three axes"),
         ({"dtype": "int32"}, "float32 and float64"),
@@ -199,7 +199,7 @@ def test_damage_is_found_by_reading_and_by_running(tmp_path: Path) -> None:
         ({"boundary": "open"}, "fixed, mirror, periodic"),
         ({"boundary": "w=mirror"}, "there are z, y, x"),
         ({"boundary": "x=fixed:periodic"}, "periodic on both sides"),
-        ({"params": {"c7": 1.0}}, "c0"),
+        ({"params": {"c7": 1.0}}, "kappa"),
         ({"params": {"c0": float("nan")}}, "finite"),
         ({"directory": []}, "directory"),
     ],

@@ -15,19 +15,35 @@ from outcrop import errors
 
 if TYPE_CHECKING:
     from outcrop.language import library as stencils
-    from outcrop.language.stencil import Field, Parameter, Stencil
+    from outcrop.language.boundary import Boundary
+    from outcrop.language.stencil import Field, Parameter, Signal, Stencil
     from outcrop.run.report import Report
     from outcrop.run.resample import extrude, resample
     from outcrop.run.simulation import Simulation, open
 
-__all__ = ["Field", "Parameter", "Report", "Simulation", "Stencil", "errors", "extrude", "open", "resample", "stencils"]
+__all__ = [
+    "Boundary",
+    "Field",
+    "Parameter",
+    "Report",
+    "Signal",
+    "Simulation",
+    "Stencil",
+    "errors",
+    "extrude",
+    "open",
+    "resample",
+    "stencils",
+]
 __version__ = "0.1.0"
 
 # Loaded when first used, so that `outcrop --help` and `outcrop info` need neither NumPy nor SymPy.
 _HOMES = {
+    "Boundary": ("outcrop.language.boundary", "Boundary"),
     "Field": ("outcrop.language.stencil", "Field"),
     "Parameter": ("outcrop.language.stencil", "Parameter"),
     "Report": ("outcrop.run.report", "Report"),
+    "Signal": ("outcrop.language.stencil", "Signal"),
     "Simulation": ("outcrop.run.simulation", "Simulation"),
     "Stencil": ("outcrop.language.stencil", "Stencil"),
     "extrude": ("outcrop.run.resample", "extrude"),

@@ -89,9 +89,11 @@ class Executor:
         planes_per_file: int,
         faces_rows: int,
         scalars: bytes,
-    ) -> None:
+        taps: object | None = None,
+    ) -> list[tuple[bytes, float, bytes, float, float, float]]:
         """Runs one pass. `source`, `target` and `statics` are the first files of their arrays; what a pass keeps for
-        itself is one file whatever `planes_per_file`. `scalars` are those of each step, or of all. Raises StorageError,
+        itself is one file whatever `planes_per_file`. `scalars` are those of each step, or of all. `taps`, a PassTaps
+        of run/taps.py, says what is done on the way; returned are the sums it asks for. Raises StorageError,
         CorruptionError or InterruptedRun; of no use after that."""
 
     def swap_rings(self) -> None:
@@ -101,7 +103,7 @@ class Executor:
         """Makes `run` raise InterruptedRun soon; from any thread."""
 
     def counters(self) -> dict[str, float]:
-        """Cells updated, bytes read and written, seconds by component, since the beginning."""
+        """Cells updated, bytes read and written, those of snapshots, seconds by component, since the beginning."""
 
     @property
     def memory_bytes(self) -> int:

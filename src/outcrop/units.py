@@ -65,3 +65,8 @@ def format_rate(per_second: float) -> str:
             return f"{per_second:.3g} {unit}"
         per_second /= 1000
     return f"{per_second:.2f} G"
+
+
+def counted(number: int, what: str, plural: str = "s") -> str:
+    """A number of things: 1 step, 3 steps, 2 passes."""
+    return f"{number} {what}{plural * (number != 1)}"

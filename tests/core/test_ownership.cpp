@@ -32,13 +32,19 @@ Grid grid_of(long ny, std::size_t pitch_bytes) {
   return grid;
 }
 
+std::vector<RingSpec> rings_of(const Grid &grid, const std::vector<long> &planes) {
+  std::vector<RingSpec> rings;
+  for (const long count : planes) rings.push_back({count, grid.record_bytes, false});
+  return rings;
+}
+
 const std::vector<Counts> all_nodes{{1}, {1, 1}, {4, 4}, {3, 1}, {2, 5, 1}, {2, 2, 2, 2}, Counts(8, 3)};
 
 TEST(Ownership, RowsOfAPlaneAddUp) {
   for (const long ny : {1L, 2L, 7L, 64L, 1000L, 4096L})
     for (const std::size_t pitch : {std::size_t{64}, std::size_t{4096}})
       for (const Counts &threads : all_nodes) {
-        const Window window(grid_of(ny, pitch), {3, 2});
+        const Window window(grid_of(ny, pitch), rings_of(grid_of(ny, pitch), {3, 2}));
         const std::vector<long> rows = first_rows(window, threads);
         ASSERT_EQ(rows.size(), threads.size() + 1);
         EXPECT_EQ(rows.front(), 0);
@@ -61,7 +67,7 @@ TEST(Ownership, RowsOfAPlaneAddUp) {
 // A block's rows begin anywhere and are shorter than the grid's: what counts is where in the slot they lie.
 TEST(Ownership, RowsOfAFrameGoByTheirPlaceInTheSlot) {
   const Grid grid = grid_of(1000, 4096);
-  Window window(grid, {3, 2}, 401 * 4096);
+  Window window(grid, std::vector<RingSpec>(2, {3, 401 * 4096, false}));
   window.set_frame({300, 700, 0, 1024});
   EXPECT_EQ(first_rows(window, {1, 1}), (std::vector<long>{300, 501, 700}));
   window.set_frame({900, 1000, 0, 1024});  // the last block may be low: the second node's part is not used
@@ -74,7 +80,7 @@ TEST(Ownership, RowsOfAFrameGoByTheirPlaceInTheSlot) {
 TEST(Ownership, MemoryIsCutAtHugePagesWithoutGaps) {
   for (const long ny : {4096L, 4099L, 10000L})
     for (const Counts &threads : all_nodes) {
-      const Window window(grid_of(ny, 8192), {5, 3});
+      const Window window(grid_of(ny, 8192), rings_of(grid_of(ny, 8192), {5, 3}));
       const std::vector<MemoryPart> parts = memory_parts(window, threads);
       const std::byte *next = window.data();
       std::vector<double> bytes(threads.size(), 0);
@@ -93,15 +99,15 @@ TEST(Ownership, MemoryIsCutAtHugePagesWithoutGaps) {
 
 // Otherwise a node's threads would work on another one's memory.
 TEST(Ownership, RowsLieInTheMemoryOfTheirOwner) {
-  const Window window(grid_of(5000, 8192), {5, 3});
+  const Window window(grid_of(5000, 8192), rings_of(grid_of(5000, 8192), {5, 3}));
   for (const Counts &threads : all_nodes) {
     const std::vector<MemoryPart> parts = memory_parts(window, threads);
     const std::vector<long> rows = first_rows(window, threads);
     long near = 0, far = 0;
-    for (const long level : {0, 1})
-      for (long z = 0; z < window.ring(level).planes(); ++z)
+    for (const std::size_t ring : {0, 1})
+      for (long z = 0; z < window.ring(ring).planes(); ++z)
         for (long y = 0; y < 5000; ++y) {
-          const std::byte *row = window.cell(level, z, y, 0);
+          const std::byte *row = window.cell(ring, z, y, 0);
           const auto part = std::upper_bound(parts.begin(), parts.end(), row,
                                              [](const std::byte *at, const MemoryPart &p) { return at < p.data; }) -
                             1;
@@ -114,9 +120,9 @@ TEST(Ownership, RowsLieInTheMemoryOfTheirOwner) {
 }
 
 TEST(Ownership, PartsSmallerThanAHugePageAreNotCut) {
-  EXPECT_TRUE(memory_parts(Window(grid_of(100, 4096), {3, 3}), {1, 1}).empty());
-  EXPECT_TRUE(memory_parts(Window(grid_of(4096, 4096), {3, 3}), Counts(9, 1)).empty());
-  EXPECT_FALSE(memory_parts(Window(grid_of(4096, 4096), {3, 3}), Counts(8, 1)).empty());
+  EXPECT_TRUE(memory_parts(Window(grid_of(100, 4096), rings_of(grid_of(100, 4096), {3, 3})), {1, 1}).empty());
+  EXPECT_TRUE(memory_parts(Window(grid_of(4096, 4096), rings_of(grid_of(4096, 4096), {3, 3})), Counts(9, 1)).empty());
+  EXPECT_FALSE(memory_parts(Window(grid_of(4096, 4096), rings_of(grid_of(4096, 4096), {3, 3})), Counts(8, 1)).empty());
 }
 
 // Both ways, in parts and in turn; the memory of nodes that are made up comes from the one there is.
@@ -127,7 +133,7 @@ TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
       for (unsigned node = 0; node < threads.size(); ++node)
         for (unsigned i = 0; i < threads[node] && i < 2; ++i) placement.threads.push_back({node, 0});
       Team team(placement);
-      const Window window(grid_of(4096, pitch), {2, 1});
+      const Window window(grid_of(4096, pitch), rings_of(grid_of(4096, pitch), {2, 1}));
       place_memory(window, team);
       std::size_t others = 0;
       for (std::size_t at = 0; at < window.size(); at += 64) others += window.data()[at] != std::byte{0};
@@ -144,7 +150,7 @@ TEST(Ownership, PagesLieOnTheirOwnersNode) {
     GTEST_SKIP() << error.what();
   }
   Team team(placement);
-  const Window window(grid_of(4096, 4096), {4, 3});
+  const Window window(grid_of(4096, 4096), rings_of(grid_of(4096, 4096), {4, 3}));
   place_memory(window, team);
   if (node_of_page(window.data()) < 0) GTEST_SKIP() << "the system does not tell where pages lie";
   for (const MemoryPart &part : memory_parts(window, placement.node_threads))
@@ -182,7 +188,7 @@ TEST(Ownership, NodesDoNotWaitForEachOther) {
     for (const long levels : {16, 48, 128}) {
       const unsigned sum = std::accumulate(threads.begin(), threads.end(), 0U);
       const long diamond = 8, ny = sum * 16 * diamond;
-      const std::vector<long> rows = first_rows(Window(grid_of(ny, 64), {2, 1}), threads);
+      const std::vector<long> rows = first_rows(Window(grid_of(ny, 64), rings_of(grid_of(ny, 64), {2, 1})), threads);
       const auto begun_at = [&](const std::vector<long> &begin) {
         return time_taken(diamond_tiles(levels, ny, 1, diamond, threads[0], begin), rows, threads);
       };

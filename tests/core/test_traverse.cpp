@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -34,8 +35,8 @@ bool is_rim(const Grid &grid, long z, long y) {
 }
 
 void checking_kernel(const outcrop_block *block) {
-  // The one place where the kernel's `const void *` is more than numbers.
-  Check &check = *static_cast<Check *>(const_cast<void *>(block->scalars));
+  // The one place where the kernel's parameters are more than numbers.
+  Check &check = **static_cast<Check *const *>(block->scalars);
   const Grid &grid = check.grid;
   if (block->planes < 1 || block->planes > check.planes_most || block->y0 >= block->y1 || block->x0 != 0 ||
       block->x1 != block->pitch || block->nx != grid.nx)
@@ -88,11 +89,24 @@ Placement placement_of(const Case &c) {
 Grid grid_of(const Case &c) {
   Grid grid;
   grid.nz = c.nz, grid.ny = c.ny, grid.nx = 5;
-  grid.radius_z = c.radius_z, grid.radius_y = c.radius_y, grid.skew = c.skew;
+  grid.radius_z = c.radius_z, grid.radius_y = c.radius_y, grid.skew_z = grid.skew_y = c.skew;
   grid.item_bytes = 4, grid.pitch_bytes = 64;
   grid.plane_bytes = static_cast<std::size_t>(c.ny) * 64;
   grid.record_bytes = (grid.plane_bytes + 4 + 4095) / 4096 * 4096;
+  grid.rim_z_low = grid.rim_z_high = c.radius_z;
+  grid.rim_y_low = grid.rim_y_high = c.radius_y;
   return grid;
+}
+
+std::vector<RingSpec> two_rings(const Grid &grid, long planes) {
+  return std::vector<RingSpec>(2, {planes, grid.record_bytes, false});
+}
+
+// One stage that takes turns between two rings.
+Stages stages_of(Check *check) {
+  Stages stages{{{checking_kernel, {0}, {1}}, {checking_kernel, {1}, {0}}}, std::vector<std::byte>(sizeof check), 0};
+  std::memcpy(stages.scalars.data(), &check, sizeof check);
+  return stages;
 }
 
 void stamp_plane(const Grid &grid, std::byte *plane, long z, std::int32_t level) {
@@ -105,10 +119,11 @@ void stamp_plane(const Grid &grid, std::byte *plane, long z, std::int32_t level)
 void run_case(const Case &c) {
   const Grid grid = grid_of(c);
   const long planes = std::min(grid.nz, c.slab + c.skew * (c.levels + 1));  // the fewest that hold a slab and its reach
-  const Window window(grid, {planes, planes});
+  const Window window(grid, two_rings(grid, planes));
   Check check{grid, c.tiling.planes, {}, {}, {}};
   Team team(placement_of(c));
-  Traverse traverse(team, grid, window, checking_kernel, &check, c.tiling, c.levels);
+  const Stages stages = stages_of(&check);
+  Traverse traverse(team, grid, window, stages, c.tiling, c.levels);
   traverse.set_levels(c.levels);
   const std::atomic<bool> cancelled{false};
   long read = 0, copied = 0, done = grid.first_plane();
@@ -122,7 +137,8 @@ void run_case(const Case &c) {
     traverse.update(slab, cancelled);
     for (; done < std::min(grid.end_plane(), slab.zeta1 - c.skew * (c.levels - 1)); ++done)
       for (long y = grid.first_row(); y < grid.end_row(); ++y) {
-        const auto *stamp = reinterpret_cast<const Stamp *>(window.ring(c.levels).plane(done) + y * 64);
+        const auto *stamp =
+            reinterpret_cast<const Stamp *>(window.ring(static_cast<std::size_t>(c.levels % 2)).plane(done) + y * 64);
         ASSERT_EQ(stamp->level, c.levels) << c << ": plane " << done << " row " << y;
         ASSERT_EQ(stamp->z, done) << c;
       }
@@ -169,10 +185,11 @@ TEST(Traverse, NodesTakeTheirOwnRowsFirst) {
 TEST(Traverse, FewerLevelsThanPrepared) {
   const Case c{9, 12, 1, 1, 1, 6, 50, {2, 16, 2}, 2};
   const Grid grid = grid_of(c);
-  const Window window(grid, {grid.nz, grid.nz});
+  const Window window(grid, two_rings(grid, grid.nz));
   Check check{grid, 2, {}, {}, {}};
   Team team(2);
-  Traverse traverse(team, grid, window, checking_kernel, &check, c.tiling, c.levels);
+  const Stages stages = stages_of(&check);
+  Traverse traverse(team, grid, window, stages, c.tiling, c.levels);
   const std::atomic<bool> cancelled{false};
   for (long levels : {6L, 1L, 4L}) {
     for (long z = 0; z < grid.nz; ++z) stamp_plane(grid, window.ring(0).plane(z), z, 0);
@@ -189,10 +206,11 @@ TEST(Traverse, FewerLevelsThanPrepared) {
 TEST(Traverse, StopsAtOnceWhenCancelled) {
   const Case c{40, 200, 1, 1, 1, 20, 50, {2, 16, 2}, 3};
   const Grid grid = grid_of(c);
-  const Window window(grid, {grid.nz, grid.nz});
+  const Window window(grid, two_rings(grid, grid.nz));
   Check check{grid, 2, {}, {}, {}};
   Team team(3);
-  Traverse traverse(team, grid, window, checking_kernel, &check, c.tiling, c.levels);
+  const Stages stages = stages_of(&check);
+  Traverse traverse(team, grid, window, stages, c.tiling, c.levels);
   const std::atomic<bool> cancelled{true};
   traverse.update({1, 50, 20}, cancelled);
   EXPECT_EQ(check.rows_updated.load(), 0);

@@ -48,16 +48,27 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
   face_sums_.resize(fields_.rings() * static_cast<std::size_t>(grid.nz));
 }
 
-void Executor::run(const Actions &actions, long levels, const PassFiles &files, std::vector<std::byte> scalars) {
+std::vector<FieldSum> Executor::run(const Actions &actions, long levels, const PassFiles &files,
+                                    std::vector<std::byte> scalars, TapRequests requests) {
   const BoundThread bound = team_.bind_caller();
   transfers_.set_files(files);
   stages_.scalars = std::move(scalars);
   begin_pass(actions, levels);
+  begin_taps(std::move(requests));
   begin_block(BlockAction{whole_plane(grid_), Own{}, 0});
   for (const Action &action : actions) {
     if (cancelled_) throw Cancelled("the run was cancelled");
     std::visit([this](const auto &one) { perform(one); }, action);
   }
+  return taps_ ? taps_->sums() : std::vector<FieldSum>();
+}
+
+void Executor::begin_taps(TapRequests requests) {
+  traverse_.set_taps(nullptr);
+  taps_.reset();
+  if (requests.empty()) return;
+  taps_.emplace(grid_, window_, fields_, stages_, std::move(requests), steps_, bytes_snapshots_);
+  traverse_.set_taps(&*taps_);
 }
 
 void Executor::begin_pass(const Actions &actions, long levels) {
@@ -93,6 +104,7 @@ void Executor::begin_block(const BlockAction &action) {
   window_.set_frame(action.frame, action.shift);
   traverse_.set_own(action.own);
   own_ = action.own;
+  if (taps_) taps_->set_own(action.own);
 }
 
 // The arrays an action is about, and their rings. Unfinished levels are kept of a single field only, of which a ring holds every
@@ -162,6 +174,7 @@ void Executor::perform(const UpdateAction &action) {
     traverse_.update(Slab{action.zeta0, action.zeta1, action.levels, action.region}, cancelled_);
   }
   if (cancelled_) throw Cancelled("the run was cancelled");
+  if (taps_) taps_->end_slab();
   check_planes(std::max(action.zeta0, grid_.first_plane()), std::min(action.zeta1, grid_.end_plane()));
 }
 
@@ -191,6 +204,7 @@ void Executor::perform(const CommitAction &) {
     transfers_.drain();
   }
   const Timer timer(counters_.seconds_commit);
+  if (taps_) taps_->flush();
   store_->flush();
 }
 
@@ -234,19 +248,22 @@ void Executor::check_planes(long z0, long z1) {
     if (const Lane *lane = checks_->wrong(z)) report_corruption(*lane, z);
 }
 
+// What no update touches of a part of a plane.
+std::array<Cut, 2> Executor::rims(long z, const Cut &cut) const {
+  if (!is_updated(z) || grid_.first_row() >= grid_.end_row()) return {cut, Cut{}};
+  std::array<Cut, 2> rims{cut, cut};
+  rims[0].y1 = std::min(cut.y1, grid_.first_row());
+  rims[1].y0 = std::max(cut.y0, grid_.end_row());
+  return rims;
+}
+
 // Kernels carry the rim in x along; rows of the rim in y and planes of the rim in z are never updated, so second copies get them
 // once, and their checksums are those of every level.
 void Executor::copy_rim(long z, const CopyAction &action) {
-  const Cut &cut = action.cut;
-  std::array<Cut, 2> rims{cut, Cut{}};
-  if (is_updated(z) && grid_.first_row() < grid_.end_row()) {
-    rims[0].y1 = std::min(cut.y1, grid_.first_row());
-    rims[1] = cut;
-    rims[1].y0 = std::max(cut.y0, grid_.end_row());
-  }
   const bool sums = checks_ && z >= own_.z0 && z < own_.z1;
-  for (const Cut &rim : rims) {
+  for (const Cut &rim : rims(z, action.cut)) {
     if (rim.empty()) continue;
+    if (taps_) taps_->rim(z, rim);
     const Cut own = intersection(rim, action.own);
     if (sums) checks_->add_to_sources(z, own);
     const std::size_t bytes = static_cast<std::size_t>(rim.columns()) * grid_.item_bytes;

@@ -15,6 +15,7 @@
 // is read when, and into which rings, was decided by the plan.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,7 @@
 #include "outcrop/exec/action.hpp"
 #include "outcrop/exec/checks.hpp"
 #include "outcrop/exec/fields.hpp"
+#include "outcrop/exec/taps.hpp"
 #include "outcrop/exec/team.hpp"
 #include "outcrop/exec/transfers.hpp"
 #include "outcrop/exec/traverse.hpp"
@@ -54,9 +56,11 @@ class Executor {
   /// (calibration, arrays in memory). Throws InputError when memory cannot be had or locked.
   Executor(const Grid &grid, const ExecutorOptions &options, const Fields &fields, Stages stages, Store *store);
 
-  /// Runs one pass of `levels` levels. `scalars` are those of its steps, or of every step. Throws StorageError, CorruptionError or
-  /// Cancelled, and may not be used again after that.
-  void run(const Actions &actions, long levels, const PassFiles &files, std::vector<std::byte> scalars);
+  /// Runs one pass of `levels` levels. `scalars` are those of its steps, or of every step. What `requests` ask for is found where
+  /// they say, and the sums are returned, in their order. Throws StorageError, CorruptionError or Cancelled, and may not be
+  /// used again after that.
+  std::vector<FieldSum> run(const Actions &actions, long levels, const PassFiles &files, std::vector<std::byte> scalars,
+                            TapRequests requests = {});
 
   /// Where planes stay in the window over passes: the last, odd level of one is level 0 of the next. Between runs only.
   void swap_rings();
@@ -68,6 +72,7 @@ class Executor {
   std::uint64_t cells_updated() const { return traverse_.cells_updated(); }
   std::uint64_t bytes_read() const { return transfers_.bytes_read(); }
   std::uint64_t bytes_written() const { return transfers_.bytes_written(); }
+  std::uint64_t bytes_snapshots() const { return bytes_snapshots_.load(std::memory_order_relaxed); }
   std::size_t memory_bytes() const { return window_.size(); }
   const Placement &placement() const { return team_.placement(); }
 
@@ -80,11 +85,13 @@ class Executor {
   void perform(const WriteAction &action);
   void perform(const CommitAction &action);
   void begin_pass(const Actions &actions, long levels);
+  void begin_taps(TapRequests requests);
   void begin_block(const BlockAction &action);
   std::vector<Lane> lanes(Array array, long level) const;
   void wait_for_reads(long z0, long z1);
   void check_planes(long z0, long z1);
   void check_faces(long z0, long z1);
+  std::array<Cut, 2> rims(long z, const Cut &cut) const;
   void copy_rim(long z, const CopyAction &action);
   void carry(std::size_t ring, long z, const Cut &cut) const;
   std::uint32_t sum_face(std::size_t ring, long z, const Cut &cut) const;
@@ -98,6 +105,8 @@ class Executor {
   Team team_;
   Traverse traverse_;
   std::optional<Checks> checks_;
+  std::optional<Taps> taps_;  // of this pass
+  std::atomic<std::uint64_t> bytes_snapshots_{0};
   std::vector<std::uint32_t> face_sums_;  // checksums of the faces this pass has written
   Store *const store_;
   Transfers transfers_;  // last of those with planes: its thread ends before the window goes

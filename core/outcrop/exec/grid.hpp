@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstddef>
 
@@ -64,6 +65,15 @@ inline Cut whole_plane(const Grid &grid) { return Cut{0, grid.ny, 0, grid.pitch_
 
 inline Cut intersection(const Cut &a, const Cut &b) {
   return Cut{std::max(a.y0, b.y0), std::min(a.y1, b.y1), std::max(a.x0, b.x0), std::min(a.x1, b.x1)};
+}
+
+/// The rows of a plane that a cut of folded ones stands for: some from the lower end and some from the upper one.
+inline std::array<Cut, 2> unfolded(const Grid &grid, const Cut &cut) {
+  if (!grid.periodic_y) return {cut, Cut{}};
+  Cut low = cut, high = cut;
+  low.y0 = (cut.y0 + 1) / 2, low.y1 = (cut.y1 + 1) / 2;
+  high.y0 = grid.ny - cut.y1 / 2, high.y1 = grid.ny - cut.y0 / 2;
+  return {low, high};
 }
 
 }  // namespace outcrop

@@ -1,13 +1,13 @@
 #include "outcrop/exec/traverse.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <cstdlib>
 #include <thread>
 #include <utility>
 
 #include "outcrop/exec/ownership.hpp"
+#include "outcrop/exec/taps.hpp"
 
 namespace outcrop {
 namespace {
@@ -26,15 +26,6 @@ long rows_down(const Region &region, const Grid &grid, long diamond) {
   if (diamond == 0 || edge.slope != -grid.skew_y) return 0;
   const long half = grid.skew_y * diamond, down = (half - edge.at_zero) % (2 * half);
   return down < 0 ? down + 2 * half : down;
-}
-
-// The rows of a plane that a cut of folded ones stands for: some from the lower end and some from the upper one.
-std::array<Cut, 2> unfolded(const Grid &grid, const Cut &cut) {
-  if (!grid.periodic_y) return {cut, Cut{}};
-  Cut low = cut, high = cut;
-  low.y0 = (cut.y0 + 1) / 2, low.y1 = (cut.y1 + 1) / 2;
-  high.y0 = grid.ny - cut.y1 / 2, high.y1 = grid.ny - cut.y0 / 2;
-  return {low, high};
 }
 
 // Pointers to the planes of all operands, taken again by every call of a thread.
@@ -129,7 +120,9 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
                     std::max(0L, region.x_low.at(level)), std::min(grid_.pitch_cells(), region.x_high.at(level))};
       if (z0 >= z1 || cut.empty()) continue;
       if (level == 1) sum_planes(sources_, std::max(z0, own_.z0), std::min(z1, own_.z1), intersection(cut, own_.cut));
+      if (level == 1 && taps_ != nullptr) taps_->before(z0, z1, cut);
       update_planes(level, z0, z1, cut);
+      if (taps_ != nullptr) taps_->after(level, z0, z1, cut);
       if (level == slab.levels) sum_planes(targets_, z0, z1, cut);
       const long columns = std::min(grid_.nx, cut.x1) - std::min(grid_.nx, cut.x0);
       cells += static_cast<std::uint64_t>((z1 - z0) * cut.rows() * columns);

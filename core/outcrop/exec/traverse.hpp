@@ -1,8 +1,8 @@
 // Updates one slab of the window: runs the tiles of tiles.hpp over a range of the skewed coordinate.
 //
-// A level is a stage of a step (fields.hpp). zeta = z + skew*(level - 1), z being a position (grid.hpp); a slab is zeta0 <= zeta < zeta1 and holds all levels. Inside a tile zeta ascends, `planes`
-// at a time, and for each of these groups the levels ascend, so a plane is still in the cache when the next level
-// needs it:
+// A level is a stage of a step (fields.hpp). zeta = z + skew*(level - 1), z being a position (grid.hpp); a slab is
+// zeta0 <= zeta < zeta1 and holds all levels. Inside a tile zeta ascends, `planes` at a time, and for each of these groups the
+// levels ascend, so a plane is still in the cache when the next level needs it:
 //
 //     level 3   z-2r z-2r+1        each call updates `planes` neighbouring planes, so that the kernel can
 //     level 2        z-r  z-r+1    keep the planes between them in registers
@@ -68,6 +68,8 @@ struct RingSums {
   PlaneSums *sums = nullptr;
 };
 
+class Taps;
+
 class Traverse {
  public:
   /// Prepares tiles for up to `levels_max` levels. `stages` must outlive this.
@@ -85,6 +87,9 @@ class Traverse {
     targets_ = std::move(targets);
   }
   void set_own(const Own &own) { own_ = own; }
+
+  /// From now on, show what is updated to `taps`; null: to nobody.
+  void set_taps(Taps *taps) { taps_ = taps; }
 
   /// Cells updated since construction.
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
@@ -118,6 +123,7 @@ class Traverse {
   std::uint32_t epoch_ = 0;
   std::vector<RingSums> sources_, targets_;
   Own own_;
+  Taps *taps_ = nullptr;
   std::atomic<std::uint64_t> cells_updated_{0};
 };
 

@@ -11,6 +11,7 @@ from outcrop.units import format_bytes
 
 if TYPE_CHECKING:
     from outcrop.run.arrays import ArrayEntry
+    from outcrop.run.coordinates import Coordinates
     from outcrop.run.manifest import Manifest
 
 
@@ -50,6 +51,8 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
         ),
         ("memory", f"{format_bytes(run.settings.memory_bytes)}, {run.settings.threads} threads"),
     ]
+    if run.coordinates:
+        rows.append(("cells", _placed(run.coordinates)))
     if run.settings.sizes:
         rows.append(("given", str(run.settings.given)))
     if run.signals:
@@ -58,6 +61,15 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
     if len(run.directories) > 1:
         rows.append(("over", ", ".join(run.directories)))
     print("\n".join([str(where), *(f"  {name:<9}{text}" for name, text in rows)]))
+
+
+def _placed(coordinates: Coordinates) -> str:
+    """How far apart cells are, and where the first one is, along x, y and z."""
+    apart, first = (
+        " x ".join(f"{number:g}" for number in reversed(numbers))
+        for numbers in (coordinates.spacing, coordinates.origin)
+    )
+    return f"{apart} {coordinates.units}".rstrip() + f" apart, the first at {first}"
 
 
 def _described(entry: ArrayEntry, run: Manifest) -> str:

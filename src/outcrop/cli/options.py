@@ -61,8 +61,8 @@ Initial: TypeAlias = Annotated[
     typer.Option(
         "--init",
         metavar="[NAME=]VALUE",
-        help="zeros, gaussian, random:SEED, or a file (.npy, .npz, .zarr, .nc, .sgy), FILE@resample to fit it to the "
-        "grid; with several fields NAME=VALUE, repeat for each [default: zeros]",
+        help="zeros, gaussian, random:SEED, a number, or a file (.npy, .npz, .zarr, .nc, .sgy), FILE@resample to fit "
+        "it to the grid; with several fields NAME=VALUE, repeat for each [default: zeros]",
         show_default=False,
     ),
 ]

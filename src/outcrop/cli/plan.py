@@ -11,11 +11,12 @@ import typer
 
 from outcrop.cli import options
 from outcrop.errors import InputError
-from outcrop.units import format_bytes, format_rate, format_seconds
+from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from outcrop.plan.plan import Plan
     from outcrop.plan.planned import Planned
+    from outcrop.plan.problem import Problem
 
 
 def plan(
@@ -84,7 +85,7 @@ def plan(
     if explain:
         from outcrop.cli import plan_explain
 
-        plan_explain.show(planned.considered, planned.given)
+        plan_explain.show(planned.considered, planned.given, planned.problem.stages)
 
 
 def elsewhere(request: options.Request, name: str, memory: str | None) -> Planned:
@@ -115,24 +116,21 @@ def elsewhere(request: options.Request, name: str, memory: str | None) -> Planne
 def describe(planned: Planned) -> str:
     """The plan in a few lines."""
     plan, problem, machine = planned.plan, planned.problem, planned.machine
-    nz, ny, nx = problem.shape
     guess, sizes = plan.predicted, plan.sizes
-    levels = [one.levels for one in plan.passes]
-    passes = f"{len(levels)} pass{'es' * (len(levels) > 1)} of {levels[0]} step{'s' * (levels[0] > 1)}"
-    if levels[-1] != levels[0]:
-        passes += f" (the last of {levels[-1]})"
+    steps = [one.levels // problem.stages for one in plan.passes]
+    passes = f"{counted(len(steps), 'pass', 'es')} of {counted(steps[0], 'step')}"
+    if steps[-1] != steps[0]:
+        passes += f" (the last of {steps[-1]})"
+    slabs = counted(sizes.slab, "row" if problem.ndim == 2 else "plane")
     blocking = f"diamonds of {2 * sizes.diamond} levels" if sizes.diamond else "plain sweeps"
-    arrays = 1 if problem.in_place else 2
-    disk = f"{format_bytes(arrays * problem.grid_bytes)} ({arrays} array{'s' * (arrays - 1)})"
-    if plan.scratch_bytes:
-        disk += f", and {format_bytes(plan.scratch_bytes)} while a pass goes on"
     rows = [
-        ("scheme", f"{plan.scheme}: {passes}, {_blocks(plan)}slabs of {sizes.slab} planes, {blocking}"),
+        ("scheme", f"{plan.scheme}: {passes}, {_blocks(plan)}slabs of {slabs}, {blocking}"),
         (
             "memory",
-            f"{format_bytes(plan.memory_bytes)} of {format_bytes(planned.budget_bytes)}, {planned.thread_layout}",
+            f"{format_bytes(plan.memory_bytes)} of {format_bytes(planned.budget_bytes)}"
+            f"{_resident(plan)}, {planned.thread_layout}",
         ),
-        ("disk", disk),
+        ("disk", _disk(plan)),
         ("read", format_bytes(guess.bytes_read)),
         ("written", format_bytes(guess.bytes_written)),
         (
@@ -146,8 +144,37 @@ def describe(planned: Planned) -> str:
             f"writes {format_rate(machine.device.write_bytes_per_second)}B/s",
         ),
     ]
-    head = f"{problem.stencil} {nx} x {ny} x {nz} {problem.dtype}, {problem.steps} steps, boundary {problem.boundary}"
+    if fields := _fields(problem):
+        rows.insert(0, ("fields", fields))
+    size = " x ".join(map(str, problem.own_shape[::-1]))
+    head = f"{problem.stencil} {size} {problem.dtype}, {counted(problem.steps, 'step')}, boundary {problem.boundary}"
     return "\n".join([head, *(f"  {name:<9}{text}" for name, text in rows)])
+
+
+def _fields(problem: Problem) -> str:
+    """What a step is about, unless it is one field in one stage."""
+    if len(problem.fields) == 1 and problem.stages == 1 and problem.state_arrays == 1:
+        return ""
+    updated = len(problem.fields) - problem.statics
+    older = problem.state_arrays - updated
+    parts = [f"{updated} updated", f"{older} with previous values" * (older > 0)]
+    parts += [f"{problem.statics} only read" * (problem.statics > 0), f"{problem.stages} stages" * (problem.stages > 1)]
+    return ", ".join(part for part in parts if part)
+
+
+def _resident(plan: Plan) -> str:
+    """What of the window is there for good."""
+    if not plan.window.resident:
+        return ""
+    size = sum(ring.planes * ring.slot_bytes for ring in plan.window.resident)
+    return f" ({format_bytes(size)} for what is only read, all of it)"
+
+
+def _disk(plan: Plan) -> str:
+    problem = plan.problem
+    arrays = problem.state_arrays * (1 if problem.in_place else 2) + problem.statics
+    text = f"{format_bytes(arrays * problem.grid_bytes)} ({counted(arrays, 'array')})"
+    return text + (f", and {format_bytes(plan.scratch_bytes)} while a pass goes on" if plan.scratch_bytes else "")
 
 
 def _blocks(plan: Plan) -> str:

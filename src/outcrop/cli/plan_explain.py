@@ -9,12 +9,12 @@ from outcrop.plan.tuner import EQUALLY_FAST, Candidate
 from outcrop.units import format_bytes, format_seconds
 
 SHOWN = 10
-HEAD = ("scheme", "passes", "levels", "slab", "blocks", "D", "read", "written", "memory", "time", "")
+HEAD = ("scheme", "passes", "steps", "slab", "blocks", "D", "read", "written", "memory", "time", "")
 
 
-def show(considered: Sequence[Candidate], given: GivenSizes = FREE) -> None:
-    """Print the chosen plan and the best of the others, and what was not to be chosen."""
-    rows = [HEAD, *(_row(one, considered[0]) for one in considered[:SHOWN])]
+def show(considered: Sequence[Candidate], given: GivenSizes = FREE, stages: int = 1) -> None:
+    """Print the chosen plan and the best of the others, and what was not to be chosen; a step has `stages` levels."""
+    rows = [HEAD, *(_row(one, considered[0], stages) for one in considered[:SHOWN])]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
     for row in rows:
         cells = [cell.ljust(width) if i in (0, 10) else cell.rjust(width) for i, (cell, width) in
@@ -24,10 +24,10 @@ def show(considered: Sequence[Candidate], given: GivenSizes = FREE) -> None:
         print(f"given, not chosen: {given}")
 
 
-def _row(one: Candidate, chosen: Candidate) -> tuple[str, ...]:
+def _row(one: Candidate, chosen: Candidate, stages: int) -> tuple[str, ...]:
     sizes, guess = one.sizes, one.predicted
     blocks = "x".join(str(size) for size in (sizes.block_z, sizes.block_y, sizes.block_x) if size) or "-"
-    numbers = one.passes, sizes.levels, sizes.slab, blocks, sizes.diamond or "-"
+    numbers = one.passes, sizes.levels // stages, sizes.slab, blocks, sizes.diamond or "-"
     sums = (format_bytes(count) for count in (guess.bytes_read, guess.bytes_written, guess.memory_bytes))
     return one.scheme, *map(str, numbers), *sums, format_seconds(guess.seconds), why_it_lost(one, chosen)
 

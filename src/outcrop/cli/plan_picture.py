@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from outcrop.plan.draw import Patch, slab_patches, tile_patches, time_line
 from outcrop.plan.timeline import Span
-from outcrop.units import format_seconds
+from outcrop.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,13 +32,14 @@ def draw(planned: Planned, output: Path) -> None:
     figure = Figure(figsize=(10, 10), layout="constrained")
     space, tiles, line = figure.subplots(3, 1, height_ratios=(3, 3, 1.2))
 
+    slabs = counted(one.slab, "row" if problem.ndim == 2 else "plane")
     _patches(space, slab_patches(problem, one))
     space.set(
-        xlabel="plane z",
+        xlabel="row y" if problem.ndim == 2 else "plane z",
         ylabel="level",
         xlim=(0, problem.planes),
         ylim=(0, one.levels + 1),
-        title=f"{plan.scheme}: slabs of {one.slab} planes; levels in a pass: {one.levels}, passes: {len(plan.passes)}",
+        title=f"{plan.scheme}: slabs of {slabs}; levels in a pass: {one.levels}, passes: {len(plan.passes)}",
     )
 
     rows = 2 * problem.skew_y * sizes.diamond if sizes.diamond else sizes.sweep_rows
@@ -56,7 +57,7 @@ def draw(planned: Planned, output: Path) -> None:
         axes.yaxis.get_major_locator().set_params(integer=True)
     _lanes(line, time_line(plan, one, planned.machine))
     line.set(xlabel="seconds", title=f"one pass; the whole run takes about {format_seconds(plan.predicted.seconds)}")
-    head = f"{problem.stencil} {' x '.join(map(str, problem.shape[::-1]))} {problem.dtype}, {problem.steps} steps"
+    head = f"{problem.stencil} {' x '.join(map(str, problem.own_shape[::-1]))} {problem.dtype}, {problem.steps} steps"
     figure.suptitle(head)
     figure.savefig(output, dpi=120, format="png")
 

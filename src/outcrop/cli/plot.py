@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -13,6 +14,7 @@ from outcrop.errors import InputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from outcrop.run.coordinates import Coordinates
     from outcrop.run.field import FieldView, SourceView
 
 PIXELS_MOST = 2048
@@ -34,8 +36,8 @@ def plot(
 ) -> None:
     """Draw one slice of a run's committed state, or of a file that could be its initial values, as a PNG."""
     check_output(output, "-o")
-    values, title, label = _open(where, field)
-    axes, index, place = _cut(slice_at, values.shape)
+    values, title, label, coordinates = _open(where, field)
+    names, index, place = _cut(slice_at, values.shape)
     picture = values[index]
 
     import matplotlib
@@ -47,33 +49,57 @@ def plot(
     if colors not in colormaps:
         raise InputError(f"--colors {colors!r} is unknown to matplotlib; gray, viridis and inferno are common ones")
     figure, title = Figure(layout="constrained"), f"{title}{place}"
-    sizes = [size for size, cut in zip(values.shape, index, strict=True) if isinstance(cut, slice)]
+    places = [axis for axis, cut in enumerate(index) if isinstance(cut, slice)]
+    axes = [_axis(name, axis, values.shape[axis], coordinates) for name, axis in zip(names, places, strict=True)]
     draw = _draw_line if len(axes) == 1 else _draw_image
-    draw(figure, picture, axes, sizes, colors, title, label)
+    draw(figure, picture, axes, colors, title, label)
     figure.savefig(output, dpi=150, format="png")
     print(f"{output}: {title}")
 
 
-def _draw_image(figure: Figure, picture: Any, axes: str, sizes: list[int], colors: str, title: str, label: str) -> None:
-    height, width = sizes
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of the picture: its label, its cells, and where the first one is and how far the next."""
+
+    label: str
+    cells: int
+    origin: float
+    spacing: float
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The outer faces of the first and the last cell."""
+        return self.origin - 0.5 * self.spacing, self.origin + (self.cells - 0.5) * self.spacing
+
+
+def _axis(name: str, axis: int, cells: int, coordinates: Coordinates | None) -> _Axis:
+    """In the run's coordinates, or in cells."""
+    if coordinates is None:
+        return _Axis(name, cells, 0.0, 1.0)
+    label = f"{name} ({coordinates.units})" if coordinates.units else name
+    return _Axis(label, cells, coordinates.origin[axis], coordinates.spacing[axis])
+
+
+def _draw_image(figure: Figure, picture: Any, axes: list[_Axis], colors: str, title: str, label: str) -> None:
+    up, across = axes
     plane = figure.add_subplot()
-    extent = (-0.5, width - 0.5, -0.5, height - 0.5)
-    image = plane.imshow(picture, cmap=colors, origin="lower", extent=extent, interpolation="nearest")
-    plane.set(xlabel=axes[1], ylabel=axes[0], title=title)
+    image = plane.imshow(picture, cmap=colors, origin="lower", extent=(*across.ends, *up.ends), interpolation="nearest")
+    plane.set(xlabel=across.label, ylabel=up.label, title=title)
     figure.colorbar(image, label=label)
 
 
-def _draw_line(figure: Figure, picture: Any, axes: str, sizes: list[int], colors: str, title: str, label: str) -> None:
+def _draw_line(figure: Figure, picture: Any, axes: list[_Axis], colors: str, title: str, label: str) -> None:
     from matplotlib import colormaps
 
-    line = figure.add_subplot()
-    step = -(-sizes[0] // PIXELS_MOST)
-    line.plot(range(0, sizes[0], step), picture, color=colormaps[colors](0.3))
-    line.set(xlabel=axes, ylabel=label, title=title)
+    line, axis = figure.add_subplot(), axes[0]
+    step = -(-axis.cells // PIXELS_MOST)
+    places = [axis.origin + cell * axis.spacing for cell in range(0, axis.cells, step)]
+    line.plot(places, picture, color=colormaps[colors](0.3))
+    line.set(xlabel=axis.label, ylabel=label, title=title)
 
 
-def _open(where: Path, field: str | None) -> tuple[FieldView | SourceView, str, str]:
-    """What `where` holds as something to index, its title, and the name of its values."""
+def _open(where: Path, field: str | None) -> tuple[FieldView | SourceView, str, str, Coordinates | None]:
+    """What `where` holds as something to index, its title, the name of its values, and where its cells are."""
     from outcrop.run.field import SourceView
     from outcrop.run.homes import may_hold_run
     from outcrop.run.initial import parse_source
@@ -82,10 +108,10 @@ def _open(where: Path, field: str | None) -> tuple[FieldView | SourceView, str, 
     if where.exists() and not may_hold_run(where):
         if field is not None:
             raise InputError(f"--field {field}: {where} is no run, and has no fields; leave it out")
-        return SourceView(parse_source(str(where.absolute()), None)), where.name, "value"
+        return SourceView(parse_source(str(where.absolute()), None)), where.name, "value", None
     simulation = open_simulation(where)
     name = field or simulation.stencil.fields[0].name
-    return simulation[name], f"{simulation.stencil.name}, step {simulation.step}", name
+    return simulation[name], f"{simulation.stencil.name}, step {simulation.step}", name, simulation.coordinates
 
 
 def _cut(slice_at: str | None, shape: tuple[int, ...]) -> tuple[str, tuple[int | slice, ...], str]:

@@ -137,8 +137,12 @@ class _StageWriter:
         if not radius:
             return []
         low_side, high_side = self.boundary.x
-        low_end = f"within({radius}, 0, b->nx)"
-        high_first = f"within(b->nx - {radius}, {low_end}, b->nx)"
+        if high_side == "fixed" and low_side != "fixed":  # where a short row is both, it is rim
+            high_first = f"within(b->nx - {radius}, 0, b->nx)"
+            low_end = f"within({radius}, 0, {high_first})"
+        else:
+            low_end = f"within({radius}, 0, b->nx)"
+            high_first = f"within(b->nx - {radius}, {low_end}, b->nx)"
         clip = "within({}, b->x0, b->x1)"
         return [
             (low_side, "l", clip.format(0), clip.format(low_end)),

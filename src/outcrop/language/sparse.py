@@ -56,7 +56,7 @@ class Scale:
 
 @dataclass(frozen=True, eq=False)
 class Injection:
-    """Sources: in every step t, right after the last stage that updates the field, for points and then corners in order,
+    """Sources: in every step t, right after the last stage that updates the field, for points, then corners, in order,
 
         field[cells[p, k]] += dtype(weights[p, k] * values[t, p])
 

@@ -17,6 +17,8 @@ VECTOR_BYTES = 64
 DIRECT_BYTES = 4096
 """Offsets and lengths that direct I/O needs are multiples of this at most."""
 
+_OWN_AXES = {1: (2,), 2: (0, 2), 3: (0, 1, 2)}
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -25,7 +27,7 @@ class Problem:
     `shape` is (nz, ny, nx) in cells and `radii` the stencil's reach along the same axes. Rows are `pitch_bytes`
     apart, a plane is `plane_bytes`, and a plane with its checksum and padding, as it lies on disk and in
     memory, `record_bytes`. `sides` are what lies below and above the grid along z, y and x: "fixed", "mirror" or
-    "periodic".
+    "periodic". `ndim` axes are the user's own: y has one cell on grids of two, z and y have on grids of one.
     """
 
     stencil: str
@@ -40,6 +42,7 @@ class Problem:
     in_place: bool = False
     fields: tuple[FieldPlan, ...] = PLAIN_FIELDS
     updates: tuple[StagePlan, ...] = PLAIN_UPDATES
+    ndim: int = 3
 
     @property
     def stages(self) -> int:
@@ -159,14 +162,20 @@ class Problem:
 
     @property
     def boundary(self) -> str:
-        """The sides in words."""
-        words = {side for sides in self.sides for side in sides}
+        """The sides of the user's own axes in words."""
+        own = [self.sides[place] for place in _OWN_AXES[self.ndim]]
+        words = {side for sides in own for side in sides}
         if len(words) == 1:
             return words.pop()
         return ", ".join(
             f"{axis} {low}" if low == high else f"{axis} {low} and {high}"
-            for axis, (low, high) in zip("zyx", self.sides, strict=True)
+            for axis, (low, high) in zip("zyx"[-self.ndim :], own, strict=True)
         )
+
+    @property
+    def own_shape(self) -> tuple[int, ...]:
+        """Cells along the user's own axes: (nz, ny, nx), (ny, nx) or (nx,)."""
+        return tuple(self.shape[place] for place in _OWN_AXES[self.ndim])
 
     @property
     def cells(self) -> int:

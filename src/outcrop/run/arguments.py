@@ -144,4 +144,5 @@ def as_problem(stencil: Stencil, layout: PlaneLayout, steps: int, boundary: Boun
         in_place=in_place,
         fields=field_plans(stencil),
         updates=stage_plans(stencil),
+        ndim=stencil.ndim,
     )

@@ -28,6 +28,7 @@ from outcrop.run.region import ShardFile
 from outcrop.run.rings import ring_specs
 from outcrop.run.scalars import Scalars, Signal
 from outcrop.run.scratch import ScratchMaker, no_scratch
+from outcrop.run.taps import NO_TAPS, PassTaps, TapResults, Taps
 from outcrop.tiers import discover, measure
 from outcrop.tiers.topology import ThreadLayout, lay_out
 from outcrop.tiers.update_rate import UpdateRateMeter
@@ -63,7 +64,9 @@ class Prepared(Planned):
 
 @dataclass(frozen=True)
 class Sample:
-    """Counters of a run so far; seconds are wall-clock seconds of the thread that interprets the plan."""
+    """Counters of a run so far; seconds are wall-clock seconds of the thread that interprets the plan.
+
+    A cell counts once for each step, however many stages that has."""
 
     cells_updated: int
     bytes_read: int
@@ -74,6 +77,7 @@ class Sample:
     seconds_copy: float
     seconds_checksum: float
     seconds_commit: float
+    bytes_snapshots: int = 0
 
 
 def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> bytes:
@@ -203,14 +207,18 @@ class Engine:
         """Bytes of the window."""
         return self._executor.memory_bytes
 
-    def run_pass(self, index: int, source: int, first_step: int = 0) -> None:
+    def run_pass(self, index: int, source: int, first_step: int = 0, taps: Taps = NO_TAPS) -> TapResults:
         """Run pass `index` of the plan from the arrays of turn `source` (0 or 1) to the others and flush them to their
-        devices; `first_step` of the simulation comes first.
+        devices; `first_step` of the simulation comes first. On the way do what `taps` ask of these steps; snapshots are
+        on their devices, too, when this returns.
 
-        Blocks without holding the interpreter; raises StorageError, CorruptionError or InterruptedRun.
+        Blocks without holding the interpreter; raises StorageError, CorruptionError or InterruptedRun, and InputError
+        before anything is changed for sources that lie in the rim.
         """
         one, problem = self._plan.passes[index], self._plan.problem
-        self._executor.run(
+        steps = one.levels // problem.stages
+        wanted = PassTaps.of(taps, self._plan, first_step, steps)
+        sums = self._executor.run(
             one.actions,
             one.levels,
             self._turns[source],
@@ -219,12 +227,15 @@ class Engine:
             self._scratch_file,
             self._planes_per_file,
             self._plan.faces_rows,
-            self._scalars.of_steps(first_step, one.levels // problem.stages),
+            self._scalars.of_steps(first_step, steps),
+            wanted,
         )
+        return wanted.results(sums)
 
     def sample(self) -> Sample:
         """Counters so far; from any thread."""
         counters: dict[str, Any] = self._executor.counters()
+        counters["cells_updated"] //= self._plan.problem.stages  # the core counts levels
         return Sample(**counters)
 
     def cancel(self) -> None:

@@ -24,13 +24,14 @@ from outcrop.run.source import CACHE_BYTES, Array, Source, plane_groups, require
 NAMED = ("zeros", "gaussian", "random")
 """Values that need no file."""
 
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _RESAMPLE = re.compile(r"(?P<file>.+)@resample(?::(?P<axes>[A-Za-z]+))?")
 
 
 def is_named(text: str) -> bool:
     """Whether `--init` names values that need no file."""
     name, _, rest = text.partition(":")
-    return name in NAMED and not (rest and name != "random")
+    return _NUMBER.fullmatch(text) is not None or (name in NAMED and not (rest and name != "random"))
 
 
 def needs_shape(text: str) -> bool:
@@ -39,7 +40,8 @@ def needs_shape(text: str) -> bool:
 
 
 def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES) -> Source:
-    """The source that `--init` names: zeros, gaussian, random[:SEED], or a file, with @resample fitted to the grid.
+    """The source that `--init` names: zeros, gaussian, random[:SEED], a number, or a file, with @resample fitted to the
+    grid.
 
     FILE@resample interpolates linearly onto `shape`, first and last samples on each other. FILE@resample:AXES does the
     same when the file's axes are, slowest first, those of the letters AXES: xz for a section of shape (nx, nz).
@@ -54,11 +56,13 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
             if rest and not rest.isdecimal():
                 raise InputError(f"--init {text}: the seed must be a whole number of at least 0, as in random:42")
             return random_source(shape, int(rest or 0))
+        if _NUMBER.fullmatch(text):
+            return constant_source(shape, float(text))
         return zeros_source(shape) if name == "zeros" else gaussian_source(shape)
     match = _RESAMPLE.fullmatch(text)
     if not set("./@") & set(text) and not os.path.exists(text):
         raise InputError(
-            f"--init {text}: neither a file nor a known name; there are zeros, gaussian, random:SEED, {FORMS}"
+            f"--init {text}: neither a file nor a known name; there are zeros, gaussian, random:SEED, a number, {FORMS}"
         )
     if match is None or shape is None:
         return require_shape(open_values(text, "", cache_bytes), shape)
@@ -76,9 +80,7 @@ def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) ->
     if callable(values) and not hasattr(values, "shape"):
         return Source("a function", shape, values)
     if np.isscalar(values) or (isinstance(values, np.ndarray) and values.ndim == 0):
-        value = np.asarray(values)
-        require_real("the value", value.dtype)
-        return Source("a constant", shape, lambda z0, z1: np.broadcast_to(value, (z1 - z0, *shape[1:])))
+        return constant_source(shape, values)
     return require_shape(open_values(values, "", cache_bytes), shape)
 
 
@@ -138,6 +140,13 @@ def scan_finite(source: Source, dtype: str) -> None:
 def zeros_source(shape: Shape) -> Source:
     """Zero everywhere."""
     return Source("zeros", shape, lambda z0, z1: np.zeros((z1 - z0, *shape[1:]), np.float32))
+
+
+def constant_source(shape: Shape, value: object) -> Source:
+    """One number everywhere."""
+    number = np.asarray(value)
+    require_real("the value", number.dtype)
+    return Source("a constant", shape, lambda z0, z1: np.broadcast_to(number, (z1 - z0, *shape[1:])))
 
 
 def gaussian_source(shape: Shape) -> Source:

@@ -69,7 +69,7 @@ class PassRunner:
                 manifest = self._state.manifest
                 self._engine.run_pass(index, manifest.current, first_step=manifest.step)
                 before = time.perf_counter()
-                self._state.commit(self._state.manifest.step + one.levels)
+                self._state.commit(manifest.step + one.levels // self._plan.problem.stages)
                 self.seconds_commit += time.perf_counter() - before
                 self._passes_done += 1
         except BaseException as error:  # handed to the calling thread, which raises it

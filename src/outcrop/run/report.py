@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from outcrop.errors import InputError
-from outcrop.units import format_bytes, format_rate, format_seconds
+from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Report:
     `seconds` is the wall-clock time of all passes, from the first read to the last commit; `seconds_setup` what came
     before: compiling, measuring, planning, taking memory. The other seconds are those of the thread that interprets the
     plan: waiting for reads, waiting for writes, updating, copying rims, checksumming, making states durable.
-    `cell_updates_per_second` counts cells really updated. `memory_peak_bytes` is the most the whole process ever had
-    resident, `window_bytes` what was taken for planes. `numa_nodes` each own a part of the window, `thread_layout` says
-    so in words. `step` is how many steps `generation`, the committed one, is
-    from the initial values. `warning` is "" or says that the parameters let values grow.
+    `cell_updates_per_second` counts cells really updated, once for each step, however many fields and stages there are.
+    `memory_peak_bytes` is the most the whole process ever had resident, `window_bytes` what was taken for planes.
+    `numa_nodes` each own a part of the window, `thread_layout` says so in words. `step` is how many steps `generation`,
+    the committed one, is from the initial values. `warning` is "" or says that the parameters let values grow.
     """
 
     stencil: str
@@ -78,7 +78,7 @@ class Report:
 
     def __str__(self) -> str:
         size = " x ".join(map(str, reversed(self.shape)))
-        head = f"{self.stencil} {size} {self.dtype}: {self.steps} steps in {format_seconds(self.seconds)}, "
+        head = f"{self.stencil} {size} {self.dtype}: {counted(self.steps, 'step')} in {format_seconds(self.seconds)}, "
         head += f"{format_rate(self.cell_updates_per_second)}cell/s"
         guess = self.predicted
         rows = [
@@ -97,7 +97,7 @@ class Report:
         lines += [f"  {name:<22}{measured:>14}{expected:>14}".rstrip() for name, measured, expected in rows]
         cache = "" if self.direct_io else ", through the page cache"
         lines.append(
-            f"  scheme {self.scheme}, {self.plan.get('levels', '?')} steps a pass, {self.thread_layout}, "
+            f"  scheme {self.scheme}, {counted(self.plan['steps_per_pass'], 'step')} a pass, {self.thread_layout}, "
             f"{self.io}{cache}, budget {format_bytes(self.memory_budget_bytes)}"
         )
         if self.warning:

@@ -348,6 +348,6 @@ def _check_coordinates(manifest: Manifest) -> None:
 
 
 def _cells_updated(problem: Problem) -> int:
-    """Cells that a run updates: planes without the fixed rim, whole otherwise, times steps."""
-    _, ny, nx = problem.shape
-    return (problem.end_plane - problem.first_plane) * ny * nx * problem.steps
+    """Cells that a run updates: those of planes and rows that are no fixed rim, times steps."""
+    planes, rows = problem.end_plane - problem.first_plane, problem.end_row - problem.first_row
+    return planes * rows * problem.shape[2] * problem.steps

@@ -145,4 +145,5 @@ SCHEME = Scheme(
     volume,
     blocked.SIZES,
     in_place=False,  # a block needs level 0 of cells that its neighbour owns
+    repeats_updates=True,
 )

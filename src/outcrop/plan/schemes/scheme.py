@@ -50,7 +50,8 @@ class Scheme:
     `volume(problem, sizes)` is what their passes roughly do. `sizes` are the names of those that users may give, and
     `diamond` the one they gave (0: none). `in_place`: whether source and target may be one array. `checks_all`: whether
     every byte that comes back from a disk is compared with a checksum; only such schemes are chosen unasked. `single`:
-    whether it can do no more than one updated field.
+    whether it can do no more than one updated field. `repeats_updates`: whether blocks update cells that are not their
+    own, too.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Scheme:
     checks_all: bool = True
     diamond: int = 0
     single: bool = False
+    repeats_updates: bool = False
 
     def refusal(self, problem: Problem) -> str | None:
         """What of the problem the scheme cannot do, and why; None when it can do it."""

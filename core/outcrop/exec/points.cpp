@@ -1,0 +1,109 @@
+#include "outcrop/exec/points.hpp"
+
+#include <cassert>
+#include <tuple>
+#include <utility>
+
+namespace outcrop {
+namespace {
+
+bool writes(const StageCall &call, std::size_t ring) {
+  return std::find(call.targets.begin(), call.targets.end(), ring) != call.targets.end();
+}
+
+bool updates(const StageCall &call, const Fields &fields, std::size_t field) {
+  return writes(call, fields.ring(field, 0)) || writes(call, fields.ring(field, 1));
+}
+
+std::size_t last_stage(const Stages &stages, const Fields &fields, std::size_t field) {
+  auto stage = static_cast<std::size_t>(stages.per_step());
+  while (stage > 0 && !updates(stages.calls[stage - 1], fields, field)) --stage;
+  assert(stage > 0);  // nothing would ever be added to a field that is only read
+  return stage - 1;
+}
+
+template <typename Value>
+void add_value(std::byte *cell, const std::byte *values, std::size_t index) {
+  *reinterpret_cast<Value *>(cell) += reinterpret_cast<const Value *>(values)[index];
+}
+
+}  // namespace
+
+void PointTable::add(const Grid &grid, std::size_t list, const std::vector<Cell> &cells) {
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const Cell &cell = cells[i];
+    assert(cell.z >= 0 && cell.z < grid.nz && cell.y >= 0 && cell.y < grid.ny && cell.x >= 0 && cell.x < grid.nx);
+    points_.push_back({grid.position(cell.z), cell.y, cell.x, list, i});
+  }
+}
+
+void PointTable::sort(const Grid &grid) {
+  if (points_.empty()) return;
+  std::stable_sort(points_.begin(), points_.end(), [](const Point &a, const Point &b) {
+    return std::tie(a.position, a.y, a.x) < std::tie(b.position, b.y, b.x);
+  });
+  first_.assign(static_cast<std::size_t>(grid.nz) + 1, 0);
+  for (const Point &point : points_) ++first_[static_cast<std::size_t>(point.position) + 1];
+  for (std::size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
+}
+
+Injections::Injections(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
+                       std::vector<PointInjection> lists)
+    : grid_(grid), window_(window), stages_(stages), lists_(std::move(lists)) {
+  tables_.resize(static_cast<std::size_t>(stages.per_step()));
+  for (std::size_t i = 0; i < lists_.size(); ++i)
+    tables_[last_stage(stages, fields, lists_[i].field)].add(grid, i, lists_[i].cells);
+  for (PointTable &table : tables_) table.sort(grid);
+  for (const StageCall &call : stages.calls) {
+    auto &rings = rings_.emplace_back();
+    for (const PointInjection &list : lists_)
+      rings.push_back(fields.ring(list.field, writes(call, fields.ring(list.field, 1)) ? 1 : 0));
+  }
+}
+
+void Injections::add(long level, long position, const Cut &cut) const {
+  const long step = (level - 1) / stages_.per_step();
+  const PointTable &table = tables_[static_cast<std::size_t>((level - 1) % stages_.per_step())];
+  const auto &rings = rings_[static_cast<std::size_t>(level - 1) % rings_.size()];
+  table.for_each(position, cut, [&](const PointTable::Point &point) {
+    const PointInjection &list = lists_[point.list];
+    std::byte *cell = window_.cell(rings[point.list], position, point.y, point.x);
+    const std::size_t index = static_cast<std::size_t>(step) * list.cells.size() + point.index;
+    if (grid_.item_bytes == sizeof(float))
+      add_value<float>(cell, list.values, index);
+    else
+      add_value<double>(cell, list.values, index);
+  });
+}
+
+Samples::Samples(const Grid &grid, const Window &window, const Fields &fields, std::vector<PointSamples> lists)
+    : grid_(grid), window_(window), fields_(fields), lists_(std::move(lists)) {
+  for (std::size_t i = 0; i < lists_.size(); ++i) (lists_[i].before ? before_ : after_).add(grid, i, lists_[i].cells);
+  before_.sort(grid);
+  after_.sort(grid);
+}
+
+// What a step finds is what the step before it has left.
+void Samples::take(long done, long steps, long position, const Cut &cut) const {
+  if (done > 0) write(after_, done, done - 1, position, cut);
+  if (done < steps) write(before_, done, done, position, cut);
+}
+
+void Samples::take_rim(long steps, long position, const Cut &cut) const {
+  for (long step = 0; step < steps; ++step) {
+    write(after_, 0, step, position, cut);
+    write(before_, 0, step, position, cut);
+  }
+}
+
+void Samples::write(const PointTable &table, long done, long row, long position, const Cut &cut) const {
+  table.for_each(position, cut, [&](const PointTable::Point &point) {
+    const PointSamples &list = lists_[point.list];
+    const std::byte *cell = window_.cell(fields_.ring(Entry{list.field, 0}, done), position, point.y, point.x);
+    const double value = grid_.item_bytes == sizeof(float) ? static_cast<double>(*reinterpret_cast<const float *>(cell))
+                                                           : *reinterpret_cast<const double *>(cell);
+    list.values[static_cast<std::size_t>(row) * list.cells.size() + point.index] = value;
+  });
+}
+
+}  // namespace outcrop

@@ -1,0 +1,33 @@
+"""The options that all examples share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Options:
+    """`size` cells along the longest axis, `steps` time steps, `memory` for the window; runs and pictures lie in
+    `directory`."""
+
+    size: int
+    steps: int
+    memory: str
+    directory: Path
+
+
+def parse(about: str | None, argv: Sequence[str] | None, *, name: str, size: int, steps: int, memory: str) -> Options:
+    """The options of an example called `name`, with its own defaults; makes its directory."""
+    parser = argparse.ArgumentParser(
+        prog=f"{name}.py", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", type=int, default=size, metavar="N", help=f"cells along the longest axis [{size}]")
+    parser.add_argument("--steps", type=int, default=steps, metavar="N", help=f"time steps [{steps}]")
+    parser.add_argument("--memory", default=memory, help=f"hard cap for the window [{memory}]")
+    parser.add_argument("-d", "--directory", type=Path, default=Path(name), help=f"for run and picture [{name}]")
+    given = parser.parse_args(argv)
+    given.directory.mkdir(parents=True, exist_ok=True)
+    return Options(given.size, given.steps, given.memory, given.directory)

@@ -1,0 +1,238 @@
+"""What passes do besides updating: point sources, receivers, sums and snapshots (core/outcrop/exec/taps.hpp).
+
+Steps count from 0, and each is
+
+    samples with `before`  ►  stages; a field's injections come right after the last stage that updates it  ►
+    samples, sums and snapshots
+
+"After k steps" is the state that k updates have made; k is at least 1. Fields are numbers in the stencil's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import inf
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.errors import InputError
+from outcrop.plan.plan import Plan
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes import SCHEMES
+
+Points: TypeAlias = NDArray[np.int64]
+"""Shape (points, 3): z, y and x of cells of the grid."""
+Box: TypeAlias = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+"""Half open ranges along z, y and x."""
+RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class PointInjection:
+    """field[cells[i]] += values[t, i] in step t, in the order of the points and then of the injections.
+
+    `values` are of shape (steps of the run, points) and of the field's dtype. Points may not lie in the rim, which
+    keeps its values, unless all their values are 0.
+    """
+
+    field: int
+    cells: Points
+    values: NDArray[np.floating]
+
+    def __post_init__(self) -> None:
+        assert self.values.ndim == 2 and self.cells.shape == (self.values.shape[1], 3)
+
+
+@dataclass(frozen=True, eq=False)
+class PointSamples:
+    """Cells whose values are wanted at the end of every step, or with `before` ahead of its first stage."""
+
+    field: int
+    cells: Points
+    before: bool = False
+
+    def __post_init__(self) -> None:
+        assert self.cells.ndim == 2 and self.cells.shape[1] == 3
+
+
+@dataclass(frozen=True)
+class SnapshotFile:
+    """A box of a field after `step` steps, in C order from byte `offset_bytes` of a file on that has its full size."""
+
+    field: int
+    step: int
+    box: Box
+    path: Path | str
+    offset_bytes: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class SumRequest:
+    """Sums over all cells of a field after each of `steps` steps; a range will do."""
+
+    field: int
+    steps: Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Taps:
+    """All of it, for a whole run."""
+
+    injections: tuple[PointInjection, ...] = ()
+    samples: tuple[PointSamples, ...] = ()
+    snapshots: tuple[SnapshotFile, ...] = ()
+    sums: tuple[SumRequest, ...] = ()
+
+
+NO_TAPS = Taps()
+
+
+@dataclass(frozen=True)
+class FieldSum:
+    """Sums over all cells of a field, the rim included, after `step` steps: of values and of their squares, in float64.
+
+    Groups of 64 bytes along x are added up first, each half onto the other until one number is left; the groups'
+    sums are then added as if without rounding. So no bit depends on plan or threads. `minimum` and `maximum` are those
+    of the cells that are numbers; infinities where none is.
+    """
+
+    step: int
+    sum: float
+    squares: float
+    minimum: float
+    maximum: float
+
+
+@dataclass(frozen=True, eq=False)
+class TapResults:
+    """What a pass has seen: for each PointSamples an array of shape (steps of the pass, points) in float64, for each
+    SumRequest its sums in the order of steps."""
+
+    samples: tuple[NDArray[np.float64], ...]
+    sums: tuple[tuple[FieldSum, ...], ...]
+
+
+def check_injections(taps: Taps, problem: Problem) -> None:
+    """Raises InputError for the first source that lies where values are fixed."""
+    for one in taps.injections:
+        bad = _in_rim(one.cells, problem) & one.values.any(axis=0)
+        if bad.any():
+            z, y, x = one.cells[int(np.argmax(bad))]
+            raise InputError(
+                f"a source at cell (z={z}, y={y}, x={x}) lies in the rim of field {one.field}, which keeps its values; "
+                f"move it inward, {_widths(problem)} cells from a fixed boundary at least"
+            )
+
+
+def _in_rim(cells: Points, problem: Problem) -> NDArray[np.bool_]:
+    low = np.array([radius if side[0] == "fixed" else 0 for radius, side in _axes(problem)])
+    high = np.array([radius if side[1] == "fixed" else 0 for radius, side in _axes(problem)])
+    found: NDArray[np.bool_] = ((cells < low) | (cells >= np.array(problem.shape) - high)).any(axis=1)
+    return found
+
+
+def _axes(problem: Problem) -> list[tuple[int, tuple[str, str]]]:
+    return list(zip(problem.radii, problem.sides, strict=True))
+
+
+def _widths(problem: Problem) -> str:
+    return ", ".join(str(radius) for radius in problem.radii)
+
+
+@dataclass(frozen=True, eq=False)
+class _Injected:
+    """Values of the steps of one pass, as the core reads them."""
+
+    field: int
+    cells: Points
+    bytes: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class _Sampled:
+    """Where the core writes samples of one pass."""
+
+    field: int
+    cells: Points
+    before: bool
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Summed:
+    field: int
+    step: int
+
+
+@dataclass(frozen=True, eq=False)
+class PassTaps:
+    """The part of `taps` that a pass of `steps` steps does, in the form that the core takes; its steps begin with 0."""
+
+    taps: Taps
+    first_step: int
+    steps: int
+    injections: tuple[_Injected, ...]
+    samples: tuple[_Sampled, ...]
+    snapshots: tuple[SnapshotFile, ...]
+    sums: tuple[_Summed, ...]
+    only_own: bool
+
+    @staticmethod
+    def of(taps: Taps, plan: Plan, first_step: int, steps: int) -> PassTaps:
+        """For steps first_step <= t < first_step + steps of a run. Raises InputError for sources in the rim."""
+        problem, after = plan.problem, range(first_step + 1, first_step + steps + 1)
+        check_injections(taps, problem)
+        return PassTaps(
+            taps,
+            first_step,
+            steps,
+            tuple(_injected(one, problem, first_step, steps) for one in taps.injections),
+            tuple(_sampled(one, steps) for one in taps.samples),
+            tuple(_shifted(one, first_step) for one in taps.snapshots if one.step in after),
+            tuple(_Summed(one.field, step - first_step) for one in taps.sums for step in after if step in one.steps),
+            SCHEMES[plan.scheme].repeats_updates,
+        )
+
+    def results(self, sums: Sequence[RawSum]) -> TapResults:
+        """What is left of the core's sums when they are sorted."""
+        found = [
+            FieldSum(self.first_step + one.step, _exact(*raw[:2]), _exact(*raw[2:4]), raw[4] + 0.0, raw[5] + 0.0)
+            for one, raw in zip(self.sums, sums, strict=True)
+        ]
+        in_order = iter(found)
+        after = range(self.first_step + 1, self.first_step + self.steps + 1)
+        sorted_sums = (tuple(next(in_order) for step in after if step in one.steps) for one in self.taps.sums)
+        return TapResults(tuple(one.values for one in self.samples), tuple(sorted_sums))
+
+
+def _injected(one: PointInjection, problem: Problem, first_step: int, steps: int) -> _Injected:
+    assert first_step + steps <= len(one.values), "a value for every step"
+    assert one.values.dtype == np.dtype(problem.dtype)
+    inside = ~_in_rim(one.cells, problem)
+    values = np.ascontiguousarray(one.values[first_step : first_step + steps, inside])
+    return _Injected(one.field, np.ascontiguousarray(one.cells[inside], np.int64), values.reshape(-1).view(np.uint8))
+
+
+def _sampled(one: PointSamples, steps: int) -> _Sampled:
+    values = np.full((steps, len(one.cells)), np.nan)
+    return _Sampled(one.field, np.ascontiguousarray(one.cells, np.int64), one.before, values)
+
+
+def _shifted(one: SnapshotFile, first_step: int) -> SnapshotFile:
+    return SnapshotFile(one.field, one.step - first_step, one.box, str(one.path), one.offset_bytes)
+
+
+def _exact(integer: bytes, special: float) -> float:
+    """The double next to a sum in units of the smallest one; inf and nan take precedence."""
+    if special != 0:
+        return special
+    value = int.from_bytes(integer, "little", signed=True)
+    try:
+        return float(Fraction(value, 1 << 1074))
+    except OverflowError:
+        return inf if value > 0 else -inf

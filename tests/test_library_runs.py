@@ -1,0 +1,79 @@
+"""Protects promise 1 for what people really run: every built-in stencil gives the oracle's bits by every scheme."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from execution import Cells, array_names, execute_fields, random_state
+from outcrop.language.boundary import as_boundary
+from outcrop.language.library import STENCILS, find_stencil
+from outcrop.language.stencil import Stencil
+from outcrop.plan.planner import choose, smallest_budget_bytes
+from outcrop.plan.schemes import SCHEMES
+from outcrop.run.arguments import as_problem
+from outcrop.run.axes import boundary_on_grid, grid_shape
+from outcrop.run.layout import make_layout
+from outcrop.run.oracle import advance_fields
+from strategies import MACHINE, assumed_rate, examples
+
+MORE = [
+    "heat16_1d",
+    "heat4_2d",
+    "acoustic4_2d_sponge",
+    "elastic2_2d",
+    "maxwell_2d_te",
+    "maxwell_lossy",
+    "advection1_2d",
+]
+"""Beside one of each family: other orders, fewer axes, options."""
+
+BOUNDARIES = ["fixed", "periodic", "x=mirror", "y=mirror:fixed,x=periodic"]
+
+
+def shapes(stencil: Stencil) -> st.SearchStrategy[tuple[int, int, int]]:
+    """Small grids on the stencil's axes, some thinner than it reaches."""
+    along = {1: (st.integers(1, 90),), 2: (st.integers(1, 40), st.integers(1, 40))}
+    own = along.get(stencil.ndim, (st.integers(1, 22), st.integers(1, 14), st.integers(1, 36)))
+    return st.tuples(*own).map(grid_shape)
+
+
+def safe_state(stencil: Stencil, shape: tuple[int, int, int], dtype: str, seed: int) -> dict[str, Cells]:
+    """Values between 1/2 and 1: densities and permittivities may be divided by."""
+    state = random_state(stencil, shape, dtype, seed)
+    return {name: (values + 1) / 2 for name, values in state.items()}
+
+
+def one_axis(text: str, stencil: Stencil) -> str:
+    """The part of a boundary that a stencil of fewer axes can have."""
+    return text.rpartition(",")[2] if stencil.ndim == 1 else text
+
+
+@pytest.mark.parametrize("name", [*STENCILS, *MORE])
+@settings(max_examples=examples(3), deadline=None)
+@given(data=st.data())
+def test_every_scheme_gives_the_oracles_bits(name: str, data: st.DataObject) -> None:
+    """For a random small grid, boundary and budget, each scheme that takes the stencil ends with the same bytes."""
+    stencil = find_stencil(name)
+    shape = data.draw(shapes(stencil))
+    dtype = data.draw(st.sampled_from(["float32", "float64"]))
+    text = one_axis(data.draw(st.sampled_from(BOUNDARIES)), stencil)
+    boundary = boundary_on_grid(as_boundary(text), stencil.ndim)
+    problem = as_problem(stencil, make_layout(shape, dtype), data.draw(st.integers(1, 5)), boundary, in_place=False)
+    state = safe_state(stencil, shape, dtype, data.draw(st.integers(0, 2**32 - 1)))
+    right = advance_fields(stencil, state, {}, problem.steps, boundary)
+    more = data.draw(st.floats(1, 3))
+    for scheme in SCHEMES.values():
+        if scheme.refusal(problem) is not None:
+            continue
+        budget = int(more * smallest_budget_bytes(problem, scheme.name))
+        plan = choose(problem, MACHINE, budget, scheme.name, assumed_rate).plan
+        assert plan.memory_bytes <= budget
+        with tempfile.TemporaryDirectory() as folder:
+            found, _ = execute_fields(Path(folder), stencil, plan, state, threads=2, backend="threads")
+        for array in array_names(stencil)[0]:
+            assert found[array].tobytes() == right[array].tobytes(), f"{scheme.name}: {array}"

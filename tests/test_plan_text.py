@@ -1,0 +1,92 @@
+"""Protects what users read about several fields and stages: plans, reports and progress count steps and arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import outcrop as oc
+from outcrop.cli.main import call
+from outcrop.run.progress import Progress, Standing
+
+
+def plan_text(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `outcrop plan` prints."""
+    assert call(["plan", *words]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("stencil", "size", "fields", "arrays"),
+    [
+        ("acoustic4_sponge", ["20", "20", "30"], "1 updated, 1 with previous values, 2 only read", 6),
+        ("maxwell_2d", ["40", "60"], "3 updated, 1 only read, 2 stages", 7),
+        ("gray_scott_2d", ["40", "60"], "2 updated", 4),
+        ("advection2_1d", ["60"], "", 2),
+        ("advection2_2d", ["40", "60"], "1 updated, 2 stages", 2),
+        ("heat4", ["20", "20", "30"], "", 2),
+    ],
+)
+def test_a_plan_says_what_a_run_will_have(
+    stencil: str, size: list[str], fields: str, arrays: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fields, stages and arrays are counted as they are; the run's directory has as many arrays."""
+    words = [stencil, "-n", *size, "-t", "6", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB"]
+    text = plan_text(*words, capsys=capsys)
+    assert (f"fields   {fields}\n" in text) if fields else ("fields" not in text)
+    assert f"({arrays} arrays)" in text
+    assert f"{stencil} {' x '.join(size)} float32, 6 steps, boundary fixed" in text
+    assert "of 6 steps" in text, "a stage is no step"
+    sim = oc.Simulation(stencil, tuple(map(int, reversed(size))), directory=tmp_path / "run.oc", memory="4MiB")
+    sim.assign({name.name: 0.0 for name in sim.stencil.fields})
+    assert call(["info", str(tmp_path / "run.oc")]) == 0
+    assert f"{arrays} arrays" in capsys.readouterr().out
+
+
+def test_a_plan_in_place_has_one_copy_of_the_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is only read is there once in any case."""
+    words = ["maxwell_2d", "-n", "40", "60", "-t", "2", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB"]
+    assert "(4 arrays)" in plan_text(*words, "--in-place", capsys=capsys)
+
+
+def test_candidates_are_listed_by_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table of candidates counts steps of a pass, as the plan above it does; a pass does no part of a step."""
+    words = ["maxwell_2d", "-n", "40", "60", "-t", "9", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB", "--explain"]
+    head, chosen = plan_text(*words, capsys=capsys).splitlines()[9:11]
+    assert dict(zip(head.split(), chosen.split(), strict=False))["steps"] == "9"
+
+
+def test_sides_are_named_as_on_the_users_own_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A grid of two axes has y and x, and may be periodic in one word."""
+    words = ["heat_2d", "-n", "40", "60", "-t", "2", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB", "--boundary"]
+    assert "boundary periodic\n" in plan_text(*words, "periodic", capsys=capsys)
+    mixed = plan_text(*words, "y=fixed:mirror,x=periodic", capsys=capsys)
+    assert "boundary y fixed and mirror, x periodic\n" in mixed
+
+
+class Watched(Progress):
+    """Remembers the last fraction."""
+
+    fraction = 0.0
+
+    def show(self, standing: Standing) -> None:
+        """Keep it."""
+        Watched.fraction = self._fraction(standing)
+
+
+def test_stages_are_no_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of two stages moves the run by one step, and updates each cell once; the bar ends at its end."""
+    monkeypatch.setattr("outcrop.run.simulation.make_progress", lambda kind, *run: Watched(*run))
+    monkeypatch.setattr("outcrop.run.passes.INTERVAL_SECONDS", 1e-4)
+    shape, steps = (90, 70), 40
+    sim = oc.Simulation("maxwell_2d", shape, directory=tmp_path / "run.oc", memory="600KiB", boundary="periodic")
+    sim.assign({"ez": "gaussian", "eps": 1.0})
+    report = sim.run(steps=steps)
+    assert sim.step == report.step == report.steps == steps
+    assert report.cells_updated == shape[0] * shape[1] * steps
+    assert report.plan["passes"] > 1 and report.plan["steps_per_pass"] * 2 == report.plan["levels"]
+    assert f"{report.plan['steps_per_pass']} steps a pass" in str(report)
+    assert 0 < Watched.fraction <= 1
+    sim.run(steps=3)
+    assert sim.step == steps + 3 and oc.open(tmp_path / "run.oc").step == steps + 3

@@ -1,0 +1,334 @@
+"""Sources, receivers, sums and snapshots inside the pass: the oracle's numbers, whatever the plan and the threads."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from execution import SHARD_PLANES, array_names, get, put, random_state
+from outcrop import _core
+from outcrop.errors import InputError, StorageError
+from outcrop.language.boundary import Boundary
+from outcrop.language.compile import compile_kernel
+from outcrop.language.stencil import Field, Stencil
+from outcrop.plan.given_sizes import FREE
+from outcrop.plan.plan import Plan, Sizes
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.tuner import build
+from outcrop.run.arguments import as_problem
+from outcrop.run.engine import Engine, Prepared
+from outcrop.run.layout import PlaneLayout, make_layout
+from outcrop.run.oracle import _Run
+from outcrop.run.scalars import Scalars
+from outcrop.run.scratch import scratch_in
+from outcrop.run.taps import (
+    NO_TAPS,
+    Box,
+    FieldSum,
+    PointInjection,
+    PointSamples,
+    SnapshotFile,
+    SumRequest,
+    TapResults,
+    Taps,
+)
+from outcrop.tiers.topology import lay_out
+from strategies import MACHINE, assumed_rate, examples
+from test_fields import BACKENDS, STENCILS, Offset, field_runs, mean, wavelet
+
+Cells = NDArray[np.floating]
+HEADER = b"header"
+
+
+def heat(near: Sequence[Offset]) -> Stencil:
+    """One field, so that every scheme can do it."""
+    u = Field("u")
+    return Stencil("heat", {u: mean(u[0, 0, 0], *(u[offset] for offset in near))})
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a run shows on its way."""
+
+    samples: list[Cells]
+    sums: list[list[FieldSum]]
+    snapshots: list[Cells]
+    state: dict[str, Cells]
+
+
+def inner(problem: Problem) -> list[tuple[int, int]]:
+    """First and end of the cells along each axis that are not rim."""
+    rims = (
+        [radius if side == "fixed" else 0 for side in sides]
+        for radius, sides in zip(problem.radii, problem.sides, strict=True)
+    )
+    return [(low, n - high) for (low, high), n in zip(rims, problem.shape, strict=True)]
+
+
+def random_taps(plan: Plan, stencil: Stencil, folder: Path, seed: int) -> Taps:
+    """Some of everything, with cells that are asked for twice."""
+    random, problem = np.random.default_rng(seed), plan.problem
+    updated = sorted({field for stage in stencil.stages for field in stage.targets})
+    ranges, everywhere = inner(problem), [(0, n) for n in problem.shape]
+    can_inject = all(low < high for low, high in ranges)
+
+    def cells(within: list[tuple[int, int]], count: int) -> NDArray[np.int64]:
+        found = np.stack([random.integers(low, high, count) for low, high in within], axis=1)
+        return np.concatenate([found, found[: count // 3]])
+
+    def injection() -> PointInjection:
+        places = cells(ranges, int(random.integers(1, 20)))
+        values = random.standard_normal((problem.steps, len(places))) / 3
+        return PointInjection(int(random.choice(updated)), places, values.astype(problem.dtype))
+
+    def sampling() -> PointSamples:
+        field, before = int(random.integers(len(stencil.fields))), bool(random.integers(2))
+        return PointSamples(field, cells(everywhere, int(random.integers(1, 60))), before)
+
+    def box() -> Box:
+        ends = [sorted(random.integers(0, n + 1, 2).tolist()) for n in problem.shape]
+        z, y, x = ((low, high) if low < high else (0, n) for (low, high), n in zip(ends, problem.shape, strict=True))
+        return z, y, x
+
+    every = int(random.integers(1, 4))
+    samples = tuple(sampling() for _ in range(random.integers(3)))
+    files = [
+        SnapshotFile(field, step, box(), folder / f"snapshot-{field}-{step}", len(HEADER))
+        for field in range(len(stencil.fields))
+        for step in range(every, problem.steps + 1, every)
+        if random.integers(3)
+    ]
+    sums = [SumRequest(field, range(every, problem.steps + 1, every)) for field in range(len(stencil.fields))]
+    injections = tuple(injection() for _ in range(random.integers(4))) if can_inject else ()
+    return Taps(injections, samples, tuple(files), tuple(sums[: random.integers(len(sums) + 1)]))
+
+
+def sum_up(field: Cells, step: int) -> FieldSum:
+    """The definition: groups of 64 bytes in float64, then no rounding but the last."""
+    count = 64 // field.itemsize
+    padded = np.zeros((*field.shape[:2], -(-field.shape[2] // count) * count))
+    padded[:, :, : field.shape[2]] = field
+    groups = padded.reshape(-1, count)
+
+    def total(parts: Cells) -> float:
+        while parts.shape[1] > 1:
+            half = parts.shape[1] // 2
+            parts = parts[:, :half] + parts[:, half:]
+        return math.fsum(parts[:, 0].tolist())
+
+    return FieldSum(step, total(groups), total(groups * groups), float(field.min()), float(field.max()))
+
+
+def expect(
+    stencil: Stencil, boundary: Boundary, state: Mapping[str, Cells], steps: int, signals: dict[str, list[float]],
+    taps: Taps,
+) -> Seen:  # fmt: skip
+    """What must be seen, stage by stage on whole arrays."""
+    run = _Run(stencil, state, {}, boundary, signals)
+    last = {field: number for number, stage in enumerate(stencil.stages) for field in stage.targets}
+    samples: list[Cells] = [np.zeros((steps, len(one.cells))) for one in taps.samples]
+    sums: list[list[FieldSum]] = [[] for _ in taps.sums]
+    snapshots: dict[SnapshotFile, Cells] = {}
+
+    def sample(step: int, before: bool) -> None:
+        for one, found in zip(taps.samples, samples, strict=True):
+            if one.before == before:
+                found[step] = run.newest[one.field][tuple(one.cells.T)]
+
+    for step in range(steps):
+        sample(step, before=True)
+        for number in range(len(stencil.stages)):
+            run.perform(number, step)
+            for injection in taps.injections:
+                if last[injection.field] == number:
+                    for cell, value in zip(injection.cells, injection.values[step], strict=True):
+                        run.newest[injection.field][tuple(cell)] += value
+        sample(step, before=False)
+        for request, wanted in zip(taps.sums, sums, strict=True):
+            if step + 1 in request.steps:
+                wanted.append(sum_up(run.newest[request.field], step + 1))
+        for one in taps.snapshots:
+            if one.step == step + 1:
+                snapshots[one] = run.newest[one.field][tuple(slice(*ends) for ends in one.box)].copy()
+    return Seen(samples, sums, [snapshots[one] for one in taps.snapshots], run.state())
+
+
+def prepared_for(plan: Plan, stencil: Stencil, signals: dict[str, list[float]], threads: int) -> Prepared:
+    """What `prepare` would return, with this plan."""
+    problem = plan.problem
+    return Prepared(
+        problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (),
+        kernel=compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides)),  # type: ignore[arg-type]
+        scalars=Scalars(stencil, {}, signals, problem.dtype), layout=lay_out(threads, "none"), bind="none",
+    )  # fmt: skip
+
+
+def make_files(folder: Path, name: str, layout: PlaneLayout) -> list[Path]:
+    files = [folder / f"{name}.{shard}" for shard in range(layout.shards)]
+    for file in files:
+        _core.create_file(str(file), layout.shard_planes * layout.record_bytes)
+    return files
+
+
+def see(
+    folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells], signals: dict[str, list[float]], taps: Taps,
+    threads: int = 1, backend: str = "threads",
+) -> Seen:  # fmt: skip
+    """What the engine shows, and leaves."""
+    problem = plan.problem
+    layout = make_layout(problem.shape, problem.dtype, SHARD_PLANES)
+    names, statics = array_names(stencil)
+    turns = [[make_files(folder, f"{name}-{turn}", layout) for name in names] for turn in range(2)]
+    fixed = [make_files(folder, name, layout) for name in statics]
+    for name, files in zip([*names, *statics], [*turns[0], *fixed], strict=True):
+        put(layout, files, state[name])
+    for one in taps.snapshots:
+        if not Path(one.path).exists():
+            Path(one.path).write_bytes(HEADER + bytes(box_bytes(one, problem)))
+    results: list[TapResults] = []
+    source = step = 0
+    with Engine(
+        prepared_for(plan, stencil, signals, threads), turns[0], [] if problem.in_place else turns[1], fixed, layout,
+        io=backend, scratch=lambda count: scratch_in(folder, count),
+    ) as engine:  # fmt: skip
+        for index, done in enumerate(plan.passes):
+            results.append(engine.run_pass(index, source, step, taps))
+            source, step = source if problem.in_place else 1 - source, step + done.levels // problem.stages
+        written = engine.sample().bytes_snapshots
+    assert written == sum(box_bytes(one, problem) for one in taps.snapshots), "every cell once"
+    return Seen(
+        [np.concatenate([result.samples[i] for result in results]) for i in range(len(taps.samples))],
+        [[one for result in results for one in result.sums[i]] for i in range(len(taps.sums))],
+        [read_snapshot(one, problem) for one in taps.snapshots],
+        {name: get(layout, files) for name, files in zip(names, turns[source], strict=True)},
+    )
+
+
+def box_bytes(one: SnapshotFile, problem: Problem) -> int:
+    return math.prod(high - low for low, high in one.box) * problem.item_bytes
+
+
+def read_snapshot(one: SnapshotFile, problem: Problem) -> Cells:
+    content = Path(one.path).read_bytes()
+    assert content[: len(HEADER)] == HEADER
+    return np.frombuffer(content[len(HEADER) :], problem.dtype).reshape([high - low for low, high in one.box])
+
+
+def assert_same(found: Seen, right: Seen) -> None:
+    for kind in ("samples", "snapshots"):
+        for number, (one, other) in enumerate(zip(getattr(found, kind), getattr(right, kind), strict=True)):
+            np.testing.assert_array_equal(one, other, err_msg=f"{kind} {number}")
+    assert found.sums == right.sums
+    for name, array in found.state.items():
+        np.testing.assert_array_equal(array, right.state[name], err_msg=name)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(field_runs({**STENCILS, "heat": heat}), st.integers(1, 4), st.sampled_from(BACKENDS), st.integers(0, 2**32 - 1))
+def test_taps_see_the_oracles_numbers(
+    run: tuple[Stencil, Boundary, Plan], threads: int, backend: str, seed: int
+) -> None:
+    """Protects sources, receivers, sums and snapshots: the same bits for every plan, boundary and number of threads."""
+    stencil, boundary, plan = run
+    problem = plan.problem
+    state = random_state(stencil, problem.shape, problem.dtype, seed)
+    signals = wavelet(stencil, problem.steps)
+    with tempfile.TemporaryDirectory() as name:
+        taps = random_taps(plan, stencil, Path(name), seed)
+        found = see(Path(name), stencil, plan, state, signals, taps, threads, backend)
+    assert_same(found, expect(stencil, boundary, state, problem.steps, signals, taps))
+
+
+def small_plan(
+    scheme: str, levels: int = 3, steps: int = 6, blocks: tuple[int, int, int] = (0, 0, 0)
+) -> tuple[Stencil, Plan]:
+    """Heat on an odd grid, cut by the scheme into blocks of so many cells along z, y and x."""
+    stencil = heat([(1, 0, 0), (-1, 0, 0), (0, 1, -1), (0, -1, 1)])
+    problem = as_problem(stencil, make_layout((21, 40, 70), "float32"), steps, Boundary(), in_place=False)
+    z, y, x = blocks
+    sizes = Sizes(levels, 4, 2, block_z=z, block_y=y, block_x=x)
+    return stencil, build(problem, SCHEMES[scheme], sizes, MACHINE, assumed_rate)
+
+
+@pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != "one-layer"])
+def test_every_scheme_shows_the_same(scheme: str, tmp_path: Path) -> None:
+    """Protects what random plans may miss: blocks in all axes, each of which adds sources and owns its cells."""
+    stencil, plan = small_plan(scheme, blocks=(7, 12, 16))
+    state = random_state(stencil, plan.problem.shape, "float32", 1)
+    whole = ((0, 21), (0, 40), (0, 70))
+    points = np.array([(z, y, x) for z in range(1, 20, 3) for y in range(1, 39, 4) for x in range(1, 69, 5)])
+    taps = Taps(
+        (PointInjection(0, points, np.full((6, len(points)), 0.25, np.float32)),),
+        (PointSamples(0, points), PointSamples(0, points - 1, before=True)),
+        tuple(SnapshotFile(0, step, whole, tmp_path / f"after-{step}", len(HEADER)) for step in range(1, 7)),
+        (SumRequest(0, range(1, 7)),),
+    )
+    found = see(tmp_path, stencil, plan, state, {}, taps, threads=3)
+    assert_same(found, expect(stencil, Boundary(), state, 6, {}, taps))
+
+
+def test_a_source_in_the_rim_is_refused_unless_it_adds_nothing(tmp_path: Path) -> None:
+    """Protects fixed values, and users from a source that would not be heard."""
+    stencil, plan = small_plan("wavefront")
+    state = random_state(stencil, plan.problem.shape, "float32", 1)
+    cells = np.array([(5, 5, 5), (5, 0, 5)])
+    values = np.zeros((6, 2), np.float32)
+    values[:, 0] = 1
+    silent = Taps((PointInjection(0, cells, values),))
+    found = see(tmp_path, stencil, plan, state, {}, silent)
+    assert_same(found, expect(stencil, Boundary(), state, 6, {}, silent))
+    values[4, 1] = 1
+    with pytest.raises(InputError, match=r"z=5, y=0, x=5.*rim"):
+        see(tmp_path, stencil, plan, state, {}, silent)
+
+
+@pytest.mark.parametrize("name", ["missing", "full"])
+def test_snapshots_that_cannot_be_written_stop_the_pass(name: str, tmp_path: Path) -> None:
+    """Protects from snapshots with holes: the error names the file, and for a write offset and length."""
+    stencil, plan = small_plan("wavefront")
+    state = random_state(stencil, plan.problem.shape, "float32", 1)
+    path = Path("/dev/full") if name == "full" else tmp_path / "nowhere" / "snapshot"
+    taps = Taps(snapshots=(SnapshotFile(0, 2, ((3, 9), (0, 40), (0, 70)), path),))
+    pattern = r"write failed: /dev/full, offset \d+, length \d+: No space" if name == "full" else "nowhere/snapshot"
+    if name == "missing":
+        (tmp_path / "nowhere").write_text("")  # not a folder, so that nothing can be made there
+    with pytest.raises(StorageError, match=pattern):
+        run_only(tmp_path, stencil, plan, state, taps)
+
+
+def run_only(folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells], taps: Taps) -> TapResults:
+    """The first pass."""
+    layout = make_layout(plan.problem.shape, plan.problem.dtype, SHARD_PLANES)
+    first, second = (make_files(folder, f"u-{turn}", layout) for turn in range(2))
+    put(layout, first, state["u"])
+    with Engine(prepared_for(plan, stencil, {}, 2), [first], [second], [], layout) as engine:
+        return engine.run_pass(0, 0, 0, taps)
+
+
+def test_sums_say_what_is_not_finite(tmp_path: Path) -> None:
+    """Protects users from a blow-up that looks like a number: sums carry it, extremes are those of the numbers."""
+    stencil, plan = small_plan("wavefront", levels=1, steps=1)
+    state = random_state(stencil, plan.problem.shape, "float32", 1)
+    state["u"][0, 0, 0] = np.inf
+    (sums,) = run_only(tmp_path, stencil, plan, state, Taps(sums=(SumRequest(0, [1]),))).sums
+    assert sums[0].sum == np.inf and sums[0].squares == np.inf and sums[0].maximum == np.inf
+    state["u"][0, 0, 1] = np.nan
+    (sums,) = run_only(tmp_path, stencil, plan, state, Taps(sums=(SumRequest(0, [1]),))).sums
+    assert np.isnan(sums[0].sum) and sums[0].maximum == np.inf and 0 <= sums[0].minimum < 1
+
+
+def test_nothing_asked_for_is_nothing_seen(tmp_path: Path) -> None:
+    """Protects the common case: no taps, no results."""
+    stencil, plan = small_plan("wavefront")
+    results = run_only(tmp_path, stencil, plan, random_state(stencil, plan.problem.shape, "float32", 1), NO_TAPS)
+    assert results.samples == () and results.sums == ()
