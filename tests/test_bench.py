@@ -1,6 +1,7 @@
 """Protects the benchmark that fills the README's table: it runs, and what it reports about a run is true."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,67 @@ def test_unknown_bench_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """A benchmark that is not there is named in one line with those that are."""
     assert call(["bench", "nothing"]) == 2
     assert "core" in capsys.readouterr().err
+
+
+def test_small_stencil_bench_compares_like_with_like(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Figures count steps of the grid, whatever the stages; bytes are as predicted; the table has a row for each."""
+    target, names = tmp_path / "figures.json", ["heat2", "maxwell", "d2q9"]
+    given = ["bench", "stencils", "--small", "-d", str(tmp_path), "--json", str(target), "--only", ",".join(names)]
+    assert call(given) == 0
+    said = capsys.readouterr().out
+    figures = json.loads(target.read_text())
+    assert [one["stencil"] for one in figures["stencils"]] == names
+    for one in figures["stencils"]:
+        assert f"| `{one['stencil']}` |" in said
+        rate, updates = one["cells_per_second"], math.prod(one["shape"]) * one["steps"]
+        assert rate["sweeps"] > 0 and rate["out_of_core"] > 0
+        for name in ("in_memory", "out_of_core"):
+            (report,) = one["runs"][name]
+            assert report["bytes_read"] == report["predicted"]["bytes_read"]
+            key = "seconds_update" if name == "in_memory" else "seconds"
+            assert rate[name] == pytest.approx(updates / report[key])
+        assert one["runs"]["out_of_core"][0]["memory_budget_bytes"] == one["budget_bytes"]
+        assert one["ratios"]["out_of_core_to_in_memory"] == pytest.approx(rate["out_of_core"] / rate["in_memory"])
+    assert (figures["stencils"][0]["cells_per_second"]["devito"] is not None) == figures["has_devito"]
+    assert figures["stencils"][2]["ratios"]["out_of_core_to_devito"] is None
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_stencil_bench_refuses_what_it_does_not_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A stencil that is none and a grid that fits nowhere are refused before anything is made."""
+    given = ["bench", "stencils", "-d", str(tmp_path)]
+    assert call([*given, "--only", "heat3"]) == 2
+    assert "heat2" in capsys.readouterr().err
+    assert call([*given, "--only", "d3q19", "-n", "100000", "100000", "1000"]) == 2
+    assert "-n" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["heat4", "acoustic8", "acoustic8_sponge", "maxwell"])
+def test_devito_computes_what_is_compared(name: str) -> None:
+    """The equations that Devito is timed with have the stencil's fields, reach and stages."""
+    pytest.importorskip("devito")
+    from outcrop.bench.devito_run import equations
+    from outcrop.language.devito import from_devito
+    from outcrop.language.library import find_stencil
+
+    written, given = equations(name, (24, 20, 22))
+    found, own = from_devito(written, dt=given["dt"]).stencil, find_stencil(name)
+    assert (len(found.fields), found.radii, len(found.stages)) == (len(own.fields), own.radii, len(own.stages))
+
+
+def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> None:
+    """Loops written by hand compute what generated ones do, and both are measured in the cache and from memory."""
+    target = tmp_path / "figures.json"
+    assert call(["bench", "kernel", "--small", "-d", str(tmp_path), "--json", str(target)]) == 0
+    loops = json.loads(target.read_text())["loops"]
+    assert [one["stencil"] for one in loops] == ["heat7", "acoustic8"]
+    for one in loops:
+        assert one["same_up_to_rounding"], one["largest_difference"]
+        for place in ("cache", "sweep"):
+            rate = one[f"{place}_cells_per_second"]
+            assert (
+                one[f"{place}_ratio"] == pytest.approx(rate["generated"] / rate["handwritten"])
+                and one[f"{place}_ratio"] > 0
+            )
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]

@@ -3,7 +3,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -82,6 +85,21 @@ TEST_F(FileTest, NoPageIsWrittenBothDirectlyAndThroughTheCache) {
     EXPECT_EQ(file.descriptor(8192 + part, memory.data(), 4096), file.buffered_descriptor());
     EXPECT_EQ(file.descriptor(8192, memory.data(), 4096 + part), file.buffered_descriptor());
   }
+}
+
+TEST_F(FileTest, DirectTransfersReachMemoryThatIsShiftedByWhatTheFileAllows) {
+  File::create(path("a"), 1 << 16);
+  const File file = File::open(path("a"), true, true);
+  if (!file.direct()) GTEST_SKIP() << "no direct I/O here";
+  const AlignedMemory memory(1 << 14);
+  std::byte *shifted = memory.data() + file.memory_alignment();
+  ASSERT_NE(file.descriptor(4096, shifted, 8192), file.buffered_descriptor());
+  std::memset(shifted, 7, 8192);
+  ASSERT_EQ(pwrite(file.descriptor(4096, shifted, 8192), shifted, 8192, 4096), 8192);
+  std::memset(shifted, 0, 8192);
+  ASSERT_EQ(pread(file.descriptor(4096, shifted, 8192), shifted, 8192, 4096), 8192);
+  EXPECT_EQ(std::count(shifted, shifted + 8192, std::byte{7}), 8192);
+  EXPECT_EQ(file.descriptor(4096, memory.data() + 64, 4096), file.buffered_descriptor());
 }
 
 TEST_F(FileTest, MovesAndClosesOnce) {

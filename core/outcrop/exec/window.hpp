@@ -10,7 +10,9 @@
 // other may shift their planes, so that the first planes of the next one come to lie behind the last ones of this one. Rings of
 // fields that stay in memory as a whole know neither frames nor shifts. Planes are counted by position (grid.hpp).
 //
-// Guards before the first and behind the last slot keep the few bytes readable that kernels load beyond a plane.
+// Guards before the first and behind the last slot keep the few bytes readable that kernels load beyond a plane. Where a step
+// reads and writes more rings than a first-level cache has places for one address, each ring begins a little further into its
+// page than the one before: the same cell of all of them would otherwise compete for these few places.
 #pragma once
 
 #include <algorithm>
@@ -57,6 +59,8 @@ class Ring {
 class Window {
  public:
   static constexpr std::size_t guard_bytes = 4096;
+  static constexpr std::size_t rings_in_step = 8;  // lines of a set in most first-level caches
+  static constexpr std::size_t shift_bytes = 512;  // what direct I/O asks of addresses, at most, on most devices
 
   /// `given`, where it is not null, is at least bytes(...) of memory that outlives this, aligned to 64 bytes.
   Window(const Grid &grid, const std::vector<RingSpec> &rings, std::byte *given = nullptr)
@@ -67,7 +71,7 @@ class Window {
     std::byte *next = data_ + guard_bytes;
     for (const RingSpec &spec : rings) {
       rings_.emplace_back(next, spec);
-      next += static_cast<std::size_t>(spec.planes) * spec.slot_bytes + guard_bytes;
+      next += static_cast<std::size_t>(spec.planes) * spec.slot_bytes + gap_bytes(rings.size());
     }
     set_frame(whole_plane(grid));
   }
@@ -75,8 +79,14 @@ class Window {
   /// Bytes a window of these rings takes, guards included.
   static std::size_t bytes(const std::vector<RingSpec> &rings) {
     std::size_t sum = guard_bytes;
-    for (const RingSpec &spec : rings) sum += static_cast<std::size_t>(spec.planes) * spec.slot_bytes + guard_bytes;
+    for (const RingSpec &spec : rings)
+      sum += static_cast<std::size_t>(spec.planes) * spec.slot_bytes + gap_bytes(rings.size());
     return sum;
+  }
+
+  /// Behind each of so many rings.
+  static constexpr std::size_t gap_bytes(std::size_t rings) {
+    return guard_bytes + (rings > rings_in_step ? shift_bytes : 0);
   }
 
   /// From now on slots are taken to hold this part of their planes, plane z lying in slot (z + shift) mod ring.

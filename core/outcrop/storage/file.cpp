@@ -18,6 +18,7 @@ namespace outcrop {
 namespace {
 
 constexpr std::size_t usual_alignment = 4096;
+constexpr std::size_t least_alignment = 512;  // of memory; less is of no use
 
 // What the file says O_DIRECT needs; 0 when it cannot be used, the usual when it does not say.
 std::size_t direct_alignment([[maybe_unused]] int descriptor) {
@@ -29,10 +30,10 @@ std::size_t direct_alignment([[maybe_unused]] int descriptor) {
   return usual_alignment;
 }
 
-// Some filesystems take the flag and refuse the first transfer.
-bool direct_reads_work(int descriptor) {
-  const AlignedMemory page(usual_alignment);
-  return pread(descriptor, page.data(), page.size(), 0) >= 0 || errno != EINVAL;
+// Some filesystems take the flag and refuse the first transfer; some want more of addresses in memory than `alignment`.
+bool direct_reads_work(int descriptor, std::size_t alignment) {
+  const AlignedMemory pages(2 * usual_alignment);
+  return pread(descriptor, pages.data() + alignment % usual_alignment, usual_alignment, 0) >= 0 || errno != EINVAL;
 }
 
 int allocate(int descriptor, std::uint64_t size) {
@@ -73,7 +74,9 @@ File File::open(const std::string &path, bool writable, bool direct) {
   Descriptor found(::open(path.c_str(), flags | O_DIRECT));
   if (found.get() < 0) return file;
   file.alignment_ = direct_alignment(found.get());
-  if (file.alignment_ > 0 && direct_reads_work(found.get())) file.direct_ = std::move(found);
+  if (file.alignment_ == 0 || !direct_reads_work(found.get(), usual_alignment)) return file;
+  file.memory_alignment_ = direct_reads_work(found.get(), least_alignment) ? least_alignment : file.alignment_;
+  file.direct_ = std::move(found);
   return file;
 }
 
@@ -123,7 +126,7 @@ int File::descriptor(std::uint64_t offset, const std::byte *data, std::size_t le
   // it, at the same time, may come out with old bytes.
   const std::uint64_t range = (begin_ + offset) | length;
   const bool is_direct = range % AlignedMemory::page_bytes == 0 && range % alignment_ == 0 &&
-                         reinterpret_cast<std::uintptr_t>(data) % alignment_ == 0;
+                         reinterpret_cast<std::uintptr_t>(data) % memory_alignment_ == 0;
   return is_direct ? direct_.get() : buffered_.get();
 }
 

@@ -66,6 +66,8 @@ class File {
   bool writable() const { return writable_; }
   bool direct() const { return direct_.get() >= 0; }
   std::size_t alignment() const { return direct() ? alignment_ : 1; }
+  /// What direct transfers need of addresses in memory; alignment() is what they need of everything.
+  std::size_t memory_alignment() const { return direct() ? memory_alignment_ : 1; }
 
   /// Bytes now, or those of the part. Throws StorageError.
   std::uint64_t size() const;
@@ -83,7 +85,7 @@ class File {
   std::uint64_t begin_ = 0, part_size_ = 0;
   bool writable_ = false, scratch_ = false;
   Descriptor buffered_, direct_;
-  std::size_t alignment_ = 4096;
+  std::size_t alignment_ = 4096, memory_alignment_ = 4096;
 };
 
 }  // namespace outcrop

@@ -59,15 +59,21 @@ def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, ca
 
 
 def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, planes: int, repeats: int) -> SweepRate:
-    """The best plain sweep, one step after the other, over `planes` planes from one array in memory to another."""
+    """The best plain sweep, one stage after the other, over `planes` planes from one array in memory to another.
+
+    Its rate is that of whole steps: every stage of a step passes over the planes once.
+    """
+    levels = problem.stages
     meter = _core.UpdateMeter(
-        problem, problem.fields, calls, scalars, threads, _core.UpdateMeter.planes_needed(problem, 1, planes)
+        problem, problem.fields, calls, scalars, threads, _core.UpdateMeter.planes_needed(problem, levels, planes)
     )
     found = [
         SweepRate(
-            meter.measure(sizes, problem.whole_plane, EVERYTHING, repeats), sizes.sweep_rows, sizes.planes_per_call
+            meter.measure(sizes, problem.whole_plane, EVERYTHING, repeats) / levels,
+            sizes.sweep_rows,
+            sizes.planes_per_call,
         )
-        for sizes in (Sizes(1, planes, 0, rows, call_planes) for rows in SWEEP_ROWS for call_planes in CALL_PLANES)
-        if sizes.sweep_rows <= problem.shape[1]
+        for sizes in (Sizes(levels, planes, 0, rows, call_planes) for rows in SWEEP_ROWS for call_planes in CALL_PLANES)
+        if sizes.sweep_rows <= problem.shape[1] or sizes.sweep_rows == SWEEP_ROWS[0]
     ]
     return max(found, key=lambda one: one.cells_per_second)

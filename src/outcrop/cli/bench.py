@@ -14,13 +14,22 @@ from outcrop.errors import InputError
 
 BENCHMARKS = {
     "core": "in memory, cache-blocked and out of core",
+    "kernel": "generated loops beside loops written by hand",
     "ladder": "from plain sweeps over swapped memory to wavefronts over direct I/O",
+    "stencils": "every family of the library, beside Devito",
     "table2": "blocks and traffic of a published table, planned only",
     "tuner": "what it chooses against a sweep",
 }
 """Each is a module of `outcrop.bench` with a function `bench(directory, small, ...) -> dict` that prints as it goes. Of
 OPTIONS it takes those that it has parameters for."""
-OPTIONS = {"size": "-n", "memory": "--memory", "steps": "-t", "png": "--png", "swap_file": "--swap-file"}
+OPTIONS = {
+    "size": "-n",
+    "memory": "--memory",
+    "steps": "-t",
+    "png": "--png",
+    "swap_file": "--swap-file",
+    "only": "--only",
+}
 
 Size = Annotated[
     Optional[tuple[int, int, int]],  # noqa: UP045
@@ -39,6 +48,11 @@ Png = Annotated[
     typer.Option("--png", metavar="FILE", help="draw the figures"),
 ]
 
+Only = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--only", metavar="NAME,...", help="these stencils alone"),
+]
+
 
 def bench(
     name: Annotated[
@@ -55,6 +69,7 @@ def bench(
     swap_file: Annotated[
         bool, typer.Option("--swap-file", help="root only: have swap space in WHERE meanwhile")
     ] = False,
+    only: Only = None,
 ) -> None:
     """Run a benchmark, print its figures, and write them as JSON."""
     import json as json_format
@@ -62,7 +77,7 @@ def bench(
     if name not in BENCHMARKS:
         raise InputError(f"benchmark {name!r} is unknown; there are {', '.join(BENCHMARKS)}")
     run = import_module(f"outcrop.bench.{name}").bench
-    given = {"size": size, "memory": memory, "steps": steps, "png": png, "swap_file": swap_file or None}
+    given = {"size": size, "memory": memory, "steps": steps, "png": png, "swap_file": swap_file or None, "only": only}
     chosen = _chosen(name, set(signature(run).parameters), given)
     options.check_output(json, "--json")
     options.check_output(png, "--png")

@@ -18,6 +18,8 @@ from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.window import Window
 
 DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
+TILINGS = 4
+"""Diamonds that are measured for given levels and slab, where there are so many."""
 SWEEP_ROWS = (4, 8, 16, 32, 64)
 ASSUMED_CELLS_PER_SECOND = 5e9
 SLABS_MOST = 20_000
@@ -108,11 +110,12 @@ def _candidate(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine,
 
 
 def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) -> Iterable[Sizes]:
-    """The cache tilings worth measuring for given levels and slab.
+    """The cache tilings worth measuring for given levels and slab, the likeliest first.
 
-    A tile's working set is about 4 r^2 D^2 rows; it should fit the second-level cache or, less well, a thread's
-    share of the last one. Diamonds higher than the levels or wider than a thread's share of the rows leave
-    threads idle.
+    A tile's working set is about 4 r^2 D^2 rows; it should fit the second-level cache or, less well, a thread's share
+    of the last one. Diamonds higher than the levels, or wider than a thread's share of the rows, leave threads idle,
+    unless there are so few rows that one thread does all. Of many fields a set that is too large by this rule may still
+    be the best, so there are at least TILINGS.
     """
     if scheme.name == "naive":
         block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))
@@ -123,17 +126,17 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
         yield replace(sizes, diamond=scheme.diamond)
         return
     share = max(machine.cache_bytes, machine.last_cache_bytes // (2 * machine.threads))
-    fitting = [
+    rows = problem.shape[1]
+    is_serial = problem.skew_y * DIAMONDS[0] * machine.threads > rows
+    useful = [
         diamond
         for diamond in DIAMONDS
-        if diamond == DIAMONDS[0]
-        or (
-            2 * problem.rings * problem.skew_z * problem.skew_y * diamond**2 * problem.pitch_bytes <= share
-            and diamond <= sizes.levels
-            and 2 * problem.skew_y * diamond * machine.threads <= 2 * problem.shape[1]
-        )
-    ]
-    for diamond in reversed(fitting[-4:]):
+        if diamond <= sizes.levels and (is_serial or problem.skew_y * diamond * machine.threads <= rows)
+    ] or [DIAMONDS[0]]
+    row_bytes = 2 * problem.rings * problem.skew_z * problem.pitch_bytes
+    fitting = [one for one in useful if row_bytes * one * min(problem.skew_y * one, rows) <= share]
+    larger = useful[len(fitting) :][: max(0, TILINGS - len(fitting))]
+    for diamond in (*reversed(fitting[-TILINGS:]), *larger):
         yield replace(sizes, diamond=diamond)
 
 

@@ -10,6 +10,8 @@ from outcrop.plan.problem import Problem
 
 GUARD_BYTES = 4096
 """Readable memory before, between and behind the rings."""
+RINGS_IN_STEP, SHIFT_BYTES = 8, 512
+"""Of more rings than this, each begins so much further into its page than the one before (window.hpp)."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Window:
         """All of it; the core allocates exactly this."""
         slots = sum(planes * copies for planes, copies in zip(self.ring_planes, self.copies, strict=True))
         others = sum(ring.planes * ring.slot_bytes for ring in self.resident)
-        return slots * self.slot_bytes + others + (1 + sum(self.copies) + len(self.resident)) * GUARD_BYTES
+        return slots * self.slot_bytes + others + gaps_bytes(sum(self.copies) + len(self.resident))
 
     def rings(self, problem: Problem) -> Iterator[Ring]:
         """First copies of all fields, then second ones."""
@@ -71,4 +73,9 @@ def slot_bytes(problem: Problem, frame: Cut) -> int:
 
 def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
     """How many slots of `slot` bytes in all the rings may have under a budget."""
-    return max(0, budget_bytes - (1 + problem.rings) * GUARD_BYTES) // slot
+    return max(0, budget_bytes - gaps_bytes(problem.rings)) // slot
+
+
+def gaps_bytes(rings: int) -> int:
+    """Bytes of a window before, between and behind so many rings."""
+    return GUARD_BYTES + rings * (GUARD_BYTES + (SHIFT_BYTES if rings > RINGS_IN_STEP else 0))

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from outcrop import _core
 from outcrop.language.boundary import Boundary
 from outcrop.language.compile import Kernel, compile_kernel
+from outcrop.language.program import Apply
 from outcrop.language.stencil import Stencil
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.machine import Machine
@@ -36,7 +37,9 @@ ArrayFiles: TypeAlias = Sequence["Path | ShardFile"]
 """The shards of an array, in the order of their planes."""
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
-"""Runs with fewer cell updates are over before measuring would pay."""
+"""Runs with fewer cell updates of a heat equation's work are over before measuring would pay."""
+HEAT_OPERATIONS = 8
+"""Additions and multiplications of an update of the simplest heat equation in three dimensions."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,17 @@ def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> b
     return Scalars(stencil, values, {}, dtype).of_steps(0, 0)
 
 
+def work_per_update(stencil: Stencil) -> float:
+    """About how much longer updating a cell takes than in a heat equation, by its operations; the mean of stages."""
+    programs = [stage.program for stage in stencil.stages]
+    operations = sum(
+        isinstance(operation, Apply) and not uniform
+        for program in programs
+        for operation, uniform in zip(program.operations, program.uniform, strict=True)
+    )
+    return max(1.0, operations / len(programs) / HEAT_OPERATIONS)
+
+
 def prepare(
     stencil: Stencil,
     parameters: Mapping[str, float],
@@ -108,7 +122,8 @@ def prepare(
     kernel = compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides))  # type: ignore[arg-type]
     scalars = Scalars(stencil, parameters, signals or {}, problem.dtype)
     fits = budget_bytes >= smallest_budget_bytes(problem, scheme, given)
-    worth = fits and problem.cells * problem.levels >= WORTH_MEASURING_UPDATES
+    work = work_per_update(stencil)
+    worth = fits and problem.cells * problem.levels * work >= WORTH_MEASURING_UPDATES
     machine = Machine(
         threads=threads,
         memory_bytes=discover.memory_bytes(),
@@ -117,7 +132,7 @@ def prepare(
         checksum_bytes_per_second=_core.measure_checksum_rate(threads, 1 << 20, min(budget_bytes, 64 << 20)),
         device=measure.device(directories, io, may_write and worth, problem),
     )
-    rate = UpdateRateMeter(problem, kernel.calls, scalars.of_steps(0, 0), threads, budget_bytes, worth, bind)
+    rate = UpdateRateMeter(problem, kernel.calls, scalars.of_steps(0, 0), threads, budget_bytes, worth, bind, work)
     choice = choose(problem, machine, budget_bytes, scheme, rate, given)
     return Prepared(
         problem, machine, budget_bytes, given, choice.plan, choice.considered,
