@@ -63,7 +63,7 @@ def test_out_of_core_has_devitos_numbers(name: str, dtype: Any, tmp_path: Path) 
     first = u.time_order - 1
     dv.Operator(equations, opt="noop").apply(dt=dt, time_m=first, time_M=first + STEPS - 1)
     want = np.array(u.data[(first + STEPS) % u.shape_allocated[0]])
-    traces = None if rec is None else np.array(rec.data)
+    traces = np.array([] if rec is None else rec.data)
     equations, u, rec, dt = SCRIPTS[name](dtype)
 
     sim = oc.Simulation(equations, dt=dt, directory=tmp_path / "run.oc", memory=MEMORY[name, dtype])

@@ -125,8 +125,8 @@ def test_a_pass_cut_off_is_done_again(
     """Wherever in a pass it ends, before its work, with rows not or already written: nothing is missing or doubled."""
     from outcrop.run.state import State
 
-    sim, target = make(tmp_path / "run.oc"), (State, "commit") if moment == "commit" else (Recorder, moment)
-    original, calls = getattr(*target), []
+    sim, owner = make(tmp_path / "run.oc"), State if moment == "commit" else Recorder
+    original, calls = getattr(owner, moment), []
 
     def cut_off(*arguments: Any) -> Any:
         calls.append(0)
@@ -134,7 +134,7 @@ def test_a_pass_cut_off_is_done_again(
             raise StorageError("cut off")
         return original(*arguments)
 
-    monkeypatch.setattr(*target, cut_off)
+    monkeypatch.setattr(owner, moment, cut_off)
     with pytest.raises(StorageError, match="outcrop resume"):
         sim.run(STEPS)
     monkeypatch.undo()
