@@ -18,6 +18,7 @@
 
 #include "bind.hpp"
 #include "outcrop/base/error.hpp"
+#include "outcrop/base/rounding.hpp"
 #include "outcrop/exec/calibrate.hpp"
 #include "outcrop/exec/executor.hpp"
 #include "outcrop/exec/placement.hpp"
@@ -284,6 +285,7 @@ void bind_exec(nb::module_ &module) {
             return UpdateMeter::planes_needed(to_grid(grid), levels, slab);
           },
           nb::arg("grid"), nb::arg("levels"), nb::arg("slab"));
+  module.def("restore_rounding", &StandardRounding::restore);
   module.def("has_hwloc", &has_hwloc);
   module.def("numa_nodes", &numa_nodes, nb::arg("topology") = "");
   module.def("threads_on_nodes", &threads_on_nodes, nb::arg("threads"), nb::arg("bind"), nb::arg("topology") = "");

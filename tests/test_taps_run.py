@@ -195,7 +195,8 @@ def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None
     with pytest.raises(RuntimeError, match="enough"):
         sim.run(STEPS, on_snapshot=look)
     assert [step for step, _ in seen] == [7, 14, 21]
-    sim.run(STEPS - sim.step)
+    if sim.step < STEPS:  # the passes go on while snapshots are looked at
+        sim.run(STEPS - sim.step)
     assert [value for _, value in seen] == [float(one.sum()) for one in sim.snapshots["u"][:3]]
 
 

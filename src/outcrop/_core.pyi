@@ -166,6 +166,9 @@ class UpdateMeter:
     def planes_needed(grid: object, levels: int, slab: int) -> int:
         """Planes each ring must have to measure that."""
 
+def restore_rounding() -> None:
+    """Makes the calling thread keep subnormal numbers and round to nearest, whatever a library has set."""
+
 def has_hwloc() -> bool:
     """Whether the core was built with hwloc."""
 

@@ -1,5 +1,8 @@
 // Protects the team of threads: every member runs every job once, and what a job wrote is there when `run` returns.
 #include <gtest/gtest.h>
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
 
 #include <atomic>
 #include <chrono>
@@ -78,6 +81,25 @@ TEST(Team, TouchesEveryByteAndNoOther) {
   EXPECT_EQ(memory.back(), std::byte{7});
   for (std::size_t i = 1; i <= size; ++i) ASSERT_EQ(memory[i], std::byte{0});
 }
+
+#if defined(__SSE__)
+// A library linked with fast-math options, loaded by the caller's thread, must not change results.
+TEST(Team, ComputesWithSubnormalNumbersWhateverTheCallerDoes) {
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | 0x8040);  // flush to zero, subnormals are zero
+  Team team(3);
+  std::atomic<int> kept{0};
+  team.run([&](unsigned) {
+    volatile float tiny = 1e-38F;
+    tiny = tiny * 0.01F;
+    if (tiny > 0) ++kept;
+  });
+  const unsigned after = _mm_getcsr();
+  _mm_setcsr(before);
+  EXPECT_EQ(kept.load(), 3);
+  EXPECT_EQ(after & 0x8040, 0x8040u);
+}
+#endif
 
 }  // namespace
 }  // namespace outcrop

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "outcrop/base/rounding.hpp"
+
 namespace outcrop {
 namespace {
 
@@ -41,7 +43,10 @@ void Team::run(const Job &job) {
   busy_.store(static_cast<std::uint32_t>(threads_.size()), std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_acq_rel);
   epoch_.notify_all();
-  job(0);
+  {
+    const StandardRounding standard;
+    job(0);
+  }
   for (std::uint32_t left = busy_.load(std::memory_order_acquire); left != 0;) left = await_change(busy_, left);
 }
 
@@ -62,6 +67,7 @@ void Team::touch(std::byte *data, std::size_t size) {
 
 void Team::serve(unsigned member) {
   const BoundThread bound(placement_.processor(member));
+  const StandardRounding standard;
   std::uint32_t seen = 0;
   for (;;) {
     std::uint32_t now = epoch_.load(std::memory_order_acquire);

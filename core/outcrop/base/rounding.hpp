@@ -1,0 +1,51 @@
+// The floating-point mode that results depend on: round to nearest, keep subnormal numbers.
+//
+// Other libraries change it for their own good and do not put it back (Devito's operators do), and threads inherit it. Whoever
+// uses such a thing beside us must not change our bits.
+#pragma once
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+#include <cstdint>
+
+namespace outcrop {
+
+/// As long as it lives, this thread computes as IEEE 754 has it.
+class StandardRounding {
+ public:
+  StandardRounding() : before_(read()) { write(standard); }
+  ~StandardRounding() { write(before_); }
+  StandardRounding(const StandardRounding &) = delete;
+  StandardRounding &operator=(const StandardRounding &) = delete;
+
+  /// For good, for this thread.
+  static void restore() { write(standard); }
+
+ private:
+#if defined(__SSE__)
+  using Word = unsigned;
+  static constexpr Word standard = 0x1F80;  // all exceptions masked
+  static Word read() { return _mm_getcsr(); }
+  static void write(Word word) { _mm_setcsr(word); }
+#elif defined(__aarch64__)
+  using Word = std::uint64_t;
+  static constexpr Word standard = 0;
+  static Word read() {
+    Word word;
+    asm volatile("mrs %0, fpcr" : "=r"(word));
+    return word;
+  }
+  static void write(Word word) { asm volatile("msr fpcr, %0" : : "r"(word)); }
+#else
+  using Word = int;
+  static constexpr Word standard = 0;
+  static Word read() { return 0; }
+  static void write(Word) {}
+#endif
+
+  const Word before_;
+};
+
+}  // namespace outcrop
