@@ -12,8 +12,7 @@ from sympy.core.function import AppliedUndef
 from outcrop.errors import InputError
 from outcrop.language.lower import lower
 from outcrop.language.stage import Stage
-from outcrop.language.stencil import ParameterValue
-from outcrop.language.symbols import PREVIOUS, Field, Parameter, Signal
+from outcrop.language.symbols import PREVIOUS, Field, Parameter, ParameterValue, Signal
 
 
 @dataclass(frozen=True)

@@ -24,19 +24,11 @@ from typing import Any, TypeAlias
 from outcrop.errors import InputError
 from outcrop.language.program import Scalar
 from outcrop.language.stage import Stage, Storage, storage_of
-from outcrop.language.symbols import Field, Parameter, Signal
+from outcrop.language.symbols import Field, Parameter, ParameterValue, Signal
 
 __all__ = ["Field", "Parameter", "ParameterValue", "Signal", "Stencil"]
 
 Updates: TypeAlias = Mapping[Field, Any]
-
-
-@dataclass(frozen=True)
-class ParameterValue:
-    """Name and default of a parameter as a Stencil keeps them."""
-
-    name: str
-    default: float
 
 
 @dataclass(frozen=True, init=False)

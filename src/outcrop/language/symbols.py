@@ -62,6 +62,14 @@ class Parameter(sympy.Symbol):  # type: ignore[misc]
         return (*super()._hashable_content(), self.default)
 
 
+@dataclass(frozen=True)
+class ParameterValue:
+    """Name and default of a parameter as a Stencil keeps them."""
+
+    name: str
+    default: float
+
+
 class Signal(sympy.Symbol):  # type: ignore[misc]
     """A scalar with a value of its own in every step: a wavelet, a coefficient that depends on time."""
 
