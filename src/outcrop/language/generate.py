@@ -45,6 +45,8 @@ static inline long wrapped(long i, long n) {
   while (i >= n) i -= n;
   return i;
 }
+/* Loops over a few cells: vectors would only add checks before and behind them. */
+#define ONE_BY_ONE __asm__ volatile("")
 static inline long within(long i, long low, long high) { return i < low ? low : i > high ? high : i; }
 """
 
@@ -160,7 +162,7 @@ class _StageWriter:
             yield f"  for (long x = {name}0; x < {name}1; x++) {{"
             if side == "fixed":
                 for j in range(len(self.in_place)):
-                    yield f"    {name}v{j}[x - {name}0] = p{j}[x];"
+                    yield f"    ONE_BY_ONE; {name}v{j}[x - {name}0] = p{j}[x];"
             else:
                 outputs = "".join(f", &{name}v{j}[x - {name}0]" for j in range(len(self.in_place)))
                 rows = "".join(f", r{i}" for i in range(len(self.lanes.rows)))
@@ -172,10 +174,10 @@ class _StageWriter:
             for j in range(len(self.in_place)):
                 copied = side == "fixed" and not any(self.in_place)
                 value = f"p{j}[x]" if copied else f"{name}v{j}[x - {name}0]"
-                yield f"  for (long x = {name}0; x < {name}1; x++) q{j}[x] = {value};"
+                yield f"  for (long x = {name}0; x < {name}1; x++) {{ ONE_BY_ONE; q{j}[x] = {value}; }}"
         yield "  for (long x = b->nx > b->x0 ? b->nx : b->x0; x < b->x1; x++) {"
         for j in range(len(self.in_place)):
-            yield f"    q{j}[x] = 0;"
+            yield f"    ONE_BY_ONE; q{j}[x] = 0;"
         yield "  }"
 
     def _block_function(self) -> Iterator[str]:
