@@ -75,6 +75,10 @@ def test_a_program_that_is_none_is_refused(row: list[Any]) -> None:
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no update": (lambda: Stencil("s", {}), "updates no fields"),
     "no updates": (lambda: Stencil("s", [{U: CENTRE}, {}]), "updates no fields"),
+    "too many fields": (
+        lambda: Stencil("s", {U: sum(Field(f"f{i}")[0, 0, 0] for i in range(64))}),
+        "65 values of fields, at most 64",
+    ),
     "no field": (lambda: Stencil("s", {CENTRE: CENTRE}), "is no Field"),
     "previous beside": (lambda: Stencil("s", {U: U.previous[0, 0, 1]}), "previous value at neighbours"),
     "previous of what never changes": (lambda: Stencil("s", {U: Field("v").previous[0, 0, 0]}), "nothing updates it"),

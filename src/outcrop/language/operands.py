@@ -15,9 +15,7 @@ from outcrop.language.stencil import Stencil
 def operands_of(stencil: Stencil, stage: int) -> tuple[tuple[int, int], ...]:
     """Pairs (field, age) that the kernel of a stage takes as sources: the newest values of its targets, then what it
     loads."""
-    one = stencil.stages[stage]
-    targets = [(field, 0) for field in one.targets]
-    return tuple(dict.fromkeys([*targets, *((load.field, load.age) for load in one.program.loads)]))
+    return stencil.stages[stage].operands
 
 
 def updates_in_place(stencil: Stencil, stage: int, field: int) -> bool:

@@ -8,6 +8,9 @@ from typing import Any
 
 from outcrop.language.program import Load, Program
 
+OPERANDS_MOST = 64
+"""Values of fields that the core hands to one kernel (core/outcrop/exec/traverse.cpp)."""
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -24,6 +27,12 @@ class Stage:
         """The largest offset along z, y and x."""
         offsets = [load.offset for load in self.program.loads]
         return tuple(max((abs(offset[axis]) for offset in offsets), default=0) for axis in range(3))  # type: ignore[return-value]
+
+    @property
+    def operands(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (field, age) that its kernel takes: the newest values of its targets, then what it loads."""
+        targets = [(field, 0) for field in self.targets]
+        return tuple(dict.fromkeys([*targets, *((load.field, load.age) for load in self.program.loads)]))
 
     def loads(self, field: int, age: int) -> list[Load]:
         """What it reads of a field."""

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 from outcrop.errors import InputError
 from outcrop.language.program import Scalar
-from outcrop.language.stage import Stage, Storage, storage_of
+from outcrop.language.stage import OPERANDS_MOST, Stage, Storage, storage_of
 from outcrop.language.symbols import Field, Parameter, ParameterValue, Signal
 
 __all__ = ["Field", "Parameter", "ParameterValue", "Signal", "Stencil"]
@@ -64,6 +64,12 @@ class Stencil:
         names = ("name", "fields", "parameters", "signals", "stages", "equation", "ndim")
         for key, value in zip(names, values, strict=True):
             object.__setattr__(self, key, value)
+        for stage in self.stages:
+            if len(stage.operands) > OPERANDS_MOST:
+                raise InputError(
+                    f"stencil {self.name!r}: a stage reads and updates {len(stage.operands)} values of fields, at most "
+                    f"{OPERANDS_MOST} are possible; split it into several stages"
+                )
         for number, field in enumerate(self.fields):
             try:
                 storage_of(self.stages, number)
