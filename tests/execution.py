@@ -15,7 +15,7 @@ from outcrop.language.compile import compile_kernel
 from outcrop.language.stencil import Stencil
 from outcrop.language.symbols import PREVIOUS
 from outcrop.plan.plan import Plan
-from outcrop.run.layout import PlaneLayout, make_layout
+from outcrop.run.disk.layout import PlaneLayout, make_layout
 from outcrop.run.rings import ring_specs
 from outcrop.run.scalars import Scalars
 

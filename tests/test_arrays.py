@@ -20,15 +20,15 @@ import zarr
 import outcrop as oc
 from outcrop.errors import InputError, StorageError
 from outcrop.language.symbols import Signal
-from outcrop.run.arrays import ArrayEntry, arrays_of
-from outcrop.run.creation import created_state
-from outcrop.run.directory import array_folders
-from outcrop.run.manifest import MANIFEST, read_manifest
-from outcrop.run.planes import Planes
+from outcrop.run.disk.arrays import ArrayEntry, arrays_of
+from outcrop.run.disk.creation import created_state
+from outcrop.run.disk.directory import array_folders
+from outcrop.run.disk.manifest import MANIFEST, read_manifest
+from outcrop.run.disk.planes import Planes
+from outcrop.run.disk.state import State, open_state
+from outcrop.run.disk.values import complete
+from outcrop.run.disk.verify import find_damage
 from outcrop.run.signal_values import decode_signals
-from outcrop.run.state import State, open_state
-from outcrop.run.values import complete
-from outcrop.run.verify import find_damage
 from test_state import everything_below, make_manifest
 
 SHAPE = (6, 5, 4)
@@ -289,8 +289,8 @@ WORK = """
 import sys
 from pathlib import Path
 import numpy as np
-from outcrop.run.planes import Planes
-from outcrop.run.state import open_state
+from outcrop.run.disk.planes import Planes
+from outcrop.run.disk.state import open_state
 state = open_state(Path(sys.argv[1]))
 print(flush=True)
 with state.locked():

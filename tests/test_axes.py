@@ -14,9 +14,9 @@ from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.run.axes import boundary_on_grid, boundary_text, grid_shape
 from outcrop.run.coordinates import Coordinates
-from outcrop.run.initial import make_source, parse_source, scan_finite
-from outcrop.run.manifest import read_manifest
-from outcrop.run.verify import find_damage
+from outcrop.run.disk.manifest import read_manifest
+from outcrop.run.disk.verify import find_damage
+from outcrop.run.inputs.initial import make_source, parse_source, scan_finite
 
 SHAPES = [(7,), (1,), (300,), (7, 9), (1, 1), (40, 33), (5, 4, 3)]
 OWN = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}

@@ -18,13 +18,15 @@ import pytest
 import outcrop as oc
 from outcrop.errors import InputError, StorageError
 from outcrop.language.symbols import Signal
-from outcrop.run import device_header, device_use, signatures
-from outcrop.run.arrays import ArrayEntry
-from outcrop.run.creation import check_state, created_state
-from outcrop.run.device import Device, needed_bytes, regions
-from outcrop.run.device_header import HEADER_BYTES, RUN, SLOT_OFFSETS, Header
-from outcrop.run.state import State, open_state
-from outcrop.run.verify import find_damage
+from outcrop.run.device import header as device_header
+from outcrop.run.device import signatures
+from outcrop.run.device import use as device_use
+from outcrop.run.device.device import Device, needed_bytes, regions
+from outcrop.run.device.header import HEADER_BYTES, RUN, SLOT_OFFSETS, Header
+from outcrop.run.disk.arrays import ArrayEntry
+from outcrop.run.disk.creation import check_state, created_state
+from outcrop.run.disk.state import State, open_state
+from outcrop.run.disk.verify import find_damage
 from test_state import make_manifest
 
 SPAWN = multiprocessing.get_context("forkserver")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from outcrop.errors import InputError
-from outcrop.run import device_use
+from outcrop.run.device import use as device_use
 
 
 def fake_kernel(root: Path, monkeypatch: pytest.MonkeyPatch, mounts: str = "", holder: str = "") -> None:

@@ -24,7 +24,7 @@ from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import validate
 from outcrop.run.arguments import as_problem
-from outcrop.run.layout import PlaneLayout, make_layout
+from outcrop.run.disk.layout import PlaneLayout, make_layout
 from outcrop.run.oracle import advance
 from outcrop.run.rehearsal import rehearse
 from strategies import MACHINE, PLAIN, assumed_rate, examples, schemes_for, sizes_for

@@ -22,7 +22,7 @@ from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import validate
 from outcrop.run.arguments import as_problem
-from outcrop.run.layout import make_layout
+from outcrop.run.disk.layout import make_layout
 from outcrop.run.oracle import advance_fields
 from outcrop.run.rehearsal import rehearse_fields
 from strategies import MACHINE, assumed_rate, examples, schemes_for

@@ -8,14 +8,14 @@ import pytest
 import zarr
 
 from outcrop.errors import CorruptionError, InputError
-from outcrop.run.arrays import ArrayEntry
-from outcrop.run.creation import created_state
-from outcrop.run.initial import checked_planes, make_source, parse_source, scan_finite
-from outcrop.run.layout import make_layout
-from outcrop.run.manifest import Manifest, Settings
-from outcrop.run.planes import Planes
-from outcrop.run.source import Source
-from outcrop.run.state import State
+from outcrop.run.disk.arrays import ArrayEntry
+from outcrop.run.disk.creation import created_state
+from outcrop.run.disk.layout import make_layout
+from outcrop.run.disk.manifest import Manifest, Settings
+from outcrop.run.disk.planes import Planes
+from outcrop.run.disk.state import State
+from outcrop.run.inputs.initial import checked_planes, make_source, parse_source, scan_finite
+from outcrop.run.inputs.source import Source
 
 SHAPE = (11, 6, 5)
 

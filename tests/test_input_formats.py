@@ -15,9 +15,9 @@ from outcrop.cli.initial_options import initial_values
 from outcrop.errors import InputError
 from outcrop.language.library import find_stencil
 from outcrop.run.axes import grid_shape
-from outcrop.run.field import SourceView
-from outcrop.run.initial import checked_planes, make_source, parse_source
-from outcrop.run.source import Source
+from outcrop.run.disk.field import SourceView
+from outcrop.run.inputs.initial import checked_planes, make_source, parse_source
+from outcrop.run.inputs.source import Source
 
 SHAPE = (11, 6, 5)
 VOLUME = np.random.default_rng(3).random(SHAPE).astype("float32")
@@ -229,7 +229,7 @@ def test_without_a_reader_of_hdf5_the_message_says_what_to_install(
     text = save_netcdf(tmp_path, VOLUME)
     classic = tmp_path / "classic.nc"
     classic.write_bytes(b"CDF\x01" + bytes(28))
-    monkeypatch.setattr("outcrop.run.formats.netcdf.find_spec", lambda name: None)
+    monkeypatch.setattr("outcrop.run.inputs.formats.netcdf.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'outcrop\[netcdf\]'"):
         parse_source(text, SHAPE)
     with pytest.raises(InputError, match=r"classic NetCDF.*pip install xarray scipy"):
@@ -382,8 +382,8 @@ def test_a_file_of_fewer_axes_alone_is_no_grid(tmp_path: Path, array: np.ndarray
 
 PEAK_OF = """
 import importlib, sys
-from outcrop.run.initial import parse_source
-from outcrop.run.source import plane_groups
+from outcrop.run.inputs.initial import parse_source
+from outcrop.run.inputs.source import plane_groups
 
 def peak_kib():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])

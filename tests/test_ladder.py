@@ -26,7 +26,7 @@ from outcrop.cli.main import call
 from outcrop.errors import InputError, StorageError
 from outcrop.language.library import find_stencil
 from outcrop.plan.window import Window
-from outcrop.run.layout import make_layout
+from outcrop.run.disk.layout import make_layout
 from outcrop.run.oracle import advance
 from strategies import examples
 

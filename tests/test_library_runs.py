@@ -17,7 +17,7 @@ from outcrop.plan.planner import choose, smallest_budget_bytes
 from outcrop.plan.schemes import SCHEMES
 from outcrop.run.arguments import as_problem
 from outcrop.run.axes import boundary_on_grid, grid_shape
-from outcrop.run.layout import make_layout
+from outcrop.run.disk.layout import make_layout
 from outcrop.run.oracle import advance_fields
 from strategies import MACHINE, assumed_rate, examples
 

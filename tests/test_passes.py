@@ -13,11 +13,11 @@ import pytest
 
 import outcrop as oc
 from outcrop.errors import CorruptionError, InterruptedRun, StorageError
+from outcrop.run.disk.state import State, open_state
 from outcrop.run.passes import PassRunner
 from outcrop.run.progress import Progress, Standing, make_progress
-from outcrop.run.recorder import Recorder
-from outcrop.run.state import State, open_state
-from outcrop.run.taps import NO_TAPS, TapResults, Taps
+from outcrop.run.taps.pass_taps import NO_TAPS, TapResults, Taps
+from outcrop.run.taps.recorder import Recorder
 
 PLAN: Any = SimpleNamespace(problem=SimpleNamespace(stages=1), passes=[SimpleNamespace(levels=5)] * 3)
 WAIT_SECONDS = 20.0  # far beyond what anything here takes

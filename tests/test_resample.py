@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import arrays
 
 import outcrop as oc
 from outcrop.errors import InputError
-from outcrop.run.initial import make_source, parse_source
-from outcrop.run.source import Source, array_source
+from outcrop.run.inputs.initial import make_source, parse_source
+from outcrop.run.inputs.source import Source, array_source
 
 sizes = st.integers(1, 6)
 shapes = st.tuples(sizes, sizes, sizes)

@@ -14,11 +14,11 @@ import pytest
 
 from outcrop import _core
 from outcrop.errors import InputError, StorageError
-from outcrop.run import creation as creation_module
-from outcrop.run.arrays import ArrayEntry
-from outcrop.run.creation import created_state
-from outcrop.run.manifest import FORMAT, MANIFEST, Manifest, Settings, read_manifest
-from outcrop.run.state import State, open_state
+from outcrop.run.disk import creation as creation_module
+from outcrop.run.disk.arrays import ArrayEntry
+from outcrop.run.disk.creation import created_state
+from outcrop.run.disk.manifest import FORMAT, MANIFEST, Manifest, Settings, read_manifest
+from outcrop.run.disk.state import State, open_state
 
 
 def make_manifest(*directories: Path, in_place: bool = False, identity: str = "1", target_step: int = 10) -> Manifest:

@@ -26,12 +26,12 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
 from outcrop.run.arguments import as_problem
+from outcrop.run.disk.layout import PlaneLayout, make_layout
+from outcrop.run.disk.scratch import scratch_in
 from outcrop.run.engine import Engine, Prepared
-from outcrop.run.layout import PlaneLayout, make_layout
 from outcrop.run.oracle import _Run
 from outcrop.run.scalars import Scalars
-from outcrop.run.scratch import scratch_in
-from outcrop.run.taps import (
+from outcrop.run.taps.pass_taps import (
     NO_TAPS,
     Box,
     FieldSum,

@@ -18,10 +18,10 @@ from outcrop.cli.main import call
 from outcrop.errors import InputError, InterruptedRun, StorageError
 from outcrop.language.boundary import FIXED
 from outcrop.language.sparse import Injection, Sampling
-from outcrop.run.manifest import read_manifest
+from outcrop.run.disk.manifest import read_manifest
 from outcrop.run.oracle import record_fields
-from outcrop.run.recorder import Recorder
-from outcrop.run.tap_definitions import read_definitions
+from outcrop.run.taps.definitions import read_definitions
+from outcrop.run.taps.recorder import Recorder
 
 SHAPE, H, DT, STEPS = (44, 30, 37), 10.0, 0.001, 60
 ORIGIN = (100.0, 0.0, -50.0)
@@ -123,7 +123,7 @@ def test_a_pass_cut_off_is_done_again(
     moment: str, whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever in a pass it ends, before its work, with rows not or already written: nothing is missing or doubled."""
-    from outcrop.run.state import State
+    from outcrop.run.disk.state import State
 
     sim, owner = make(tmp_path / "run.oc"), State if moment == "commit" else Recorder
     original, calls = getattr(owner, moment), []

@@ -8,8 +8,8 @@ import xarray
 import zarr
 
 import outcrop as oc
-from outcrop.run.layout import make_layout, stripe_planes
-from outcrop.run.state import open_state
+from outcrop.run.disk.layout import make_layout, stripe_planes
+from outcrop.run.disk.state import open_state
 
 SHAPES = [(5, 4, 3), (1, 1, 1), (7, 33, 17), (9, 16, 64)]
 

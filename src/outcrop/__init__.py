@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from outcrop.language import library as stencils
     from outcrop.language.boundary import Boundary
     from outcrop.language.stencil import Field, Parameter, Signal, Stencil
-    from outcrop.run.acquisition import Norms, Receivers, Snapshots, Source
+    from outcrop.run.inputs.resample import extrude, resample
     from outcrop.run.report import Report
-    from outcrop.run.resample import extrude, resample
     from outcrop.run.simulation import Simulation, open
+    from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source
 
 __all__ = [
     "Boundary",
@@ -46,18 +46,18 @@ __version__ = "0.1.0"
 _HOMES = {
     "Boundary": ("outcrop.language.boundary", "Boundary"),
     "Field": ("outcrop.language.stencil", "Field"),
-    "Norms": ("outcrop.run.acquisition", "Norms"),
+    "Norms": ("outcrop.run.taps.acquisition", "Norms"),
     "Parameter": ("outcrop.language.stencil", "Parameter"),
-    "Receivers": ("outcrop.run.acquisition", "Receivers"),
+    "Receivers": ("outcrop.run.taps.acquisition", "Receivers"),
     "Report": ("outcrop.run.report", "Report"),
     "Signal": ("outcrop.language.stencil", "Signal"),
     "Simulation": ("outcrop.run.simulation", "Simulation"),
-    "Snapshots": ("outcrop.run.acquisition", "Snapshots"),
-    "Source": ("outcrop.run.acquisition", "Source"),
+    "Snapshots": ("outcrop.run.taps.acquisition", "Snapshots"),
+    "Source": ("outcrop.run.taps.acquisition", "Source"),
     "Stencil": ("outcrop.language.stencil", "Stencil"),
-    "extrude": ("outcrop.run.resample", "extrude"),
+    "extrude": ("outcrop.run.inputs.resample", "extrude"),
     "open": ("outcrop.run.simulation", "open"),
-    "resample": ("outcrop.run.resample", "resample"),
+    "resample": ("outcrop.run.inputs.resample", "resample"),
     "stencils": ("outcrop.language.library", ""),
 }
 

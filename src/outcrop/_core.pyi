@@ -93,7 +93,7 @@ class Executor:
     ) -> list[tuple[bytes, float, bytes, float, float, float]]:
         """Runs one pass. `source`, `target` and `statics` are the first files of their arrays; what a pass keeps for
         itself is one file whatever `planes_per_file`. `scalars` are those of each step, or of all. `taps`, a PassTaps
-        of run/taps.py, says what is done on the way; returned are the sums it asks for. Raises StorageError,
+        of run/taps/pass_taps.py, says what is done on the way; returned are the sums it asks for. Raises StorageError,
         CorruptionError or InterruptedRun; of no use after that."""
 
     def swap_rings(self) -> None:

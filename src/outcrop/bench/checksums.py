@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from statistics import median
 
+from outcrop.run.disk.state import open_state
 from outcrop.run.engine import Engine
 from outcrop.run.simulation import open as open_simulation
-from outcrop.run.state import open_state
 
 
 def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:

@@ -22,8 +22,8 @@ from outcrop.language.boundary import FIXED
 from outcrop.language.compile import compile_kernel
 from outcrop.language.library import find_stencil
 from outcrop.run import arguments
+from outcrop.run.disk.layout import make_layout
 from outcrop.run.engine import pack_scalars
-from outcrop.run.layout import make_layout
 from outcrop.tiers import discover
 from outcrop.units import format_rate
 

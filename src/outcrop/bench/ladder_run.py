@@ -26,17 +26,17 @@ from outcrop.bench.ladder_job import COMPONENTS, Job, Measured
 from outcrop.bench.meters import Moved, moved
 from outcrop.plan.plan import Plan
 from outcrop.plan.schemes import blocked, one_layer
+from outcrop.run.disk.layout import make_layout
+from outcrop.run.disk.planes import Planes
+from outcrop.run.disk.region import Region, ShardFile
+from outcrop.run.disk.state import open_state
 from outcrop.run.engine import Engine, Prepared
-from outcrop.run.layout import make_layout
 from outcrop.run.one_layer import ArrayMemory, OneLayerRun
 from outcrop.run.passes import PassRunner
-from outcrop.run.planes import Planes
 from outcrop.run.progress import make_progress
-from outcrop.run.recorder import Recorder
-from outcrop.run.region import Region, ShardFile
 from outcrop.run.report import peak_memory_bytes
 from outcrop.run.simulation import Simulation
-from outcrop.run.state import open_state
+from outcrop.run.taps.recorder import Recorder
 
 STENCIL, DTYPE, FIELD = "heat7", "float32", "u"
 CHUNK_PLANES = 16

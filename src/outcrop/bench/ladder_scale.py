@@ -9,7 +9,7 @@ from pathlib import Path
 from outcrop.bench.core import OVERHEAD_BYTES
 from outcrop.errors import InputError
 from outcrop.plan.window import Window
-from outcrop.run.layout import make_layout
+from outcrop.run.disk.layout import make_layout
 from outcrop.tiers import discover
 from outcrop.units import format_bytes, parse_bytes
 

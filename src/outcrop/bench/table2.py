@@ -29,7 +29,7 @@ from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.schemes.wavefront import thickest_slab
 from outcrop.plan.tuner import build
 from outcrop.run.arguments import as_problem
-from outcrop.run.layout import make_layout
+from outcrop.run.disk.layout import make_layout
 from outcrop.tiers.machine_file import load_machine
 
 STEPS = 1000

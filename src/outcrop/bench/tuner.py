@@ -23,10 +23,10 @@ from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.schemes.wavefront import thickest_slab
 from outcrop.plan.tuner import SLABS_MOST, build
+from outcrop.run.disk.state import State, open_state
 from outcrop.run.engine import Engine, Prepared
 from outcrop.run.simulation import Simulation
 from outcrop.run.simulation import open as open_simulation
-from outcrop.run.state import State, open_state
 from outcrop.tiers import discover, measure
 from outcrop.units import format_bytes
 

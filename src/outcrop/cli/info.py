@@ -10,17 +10,17 @@ import typer
 from outcrop.units import format_bytes
 
 if TYPE_CHECKING:
-    from outcrop.run.arrays import ArrayEntry
     from outcrop.run.coordinates import Coordinates
-    from outcrop.run.manifest import Manifest
+    from outcrop.run.disk.arrays import ArrayEntry
+    from outcrop.run.disk.manifest import Manifest
 
 
 def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")]) -> None:
     """Say what WHERE holds: grid, stencil, parameters, fields, step."""
     from outcrop.language.boundary import as_boundary
     from outcrop.run.axes import NAMES, boundary_text
-    from outcrop.run.homes import find_home
-    from outcrop.run.manifest import IN_FLIGHT, NEW
+    from outcrop.run.disk.homes import find_home
+    from outcrop.run.disk.manifest import IN_FLIGHT, NEW
     from outcrop.run.signal_values import decode_signals
 
     home = find_home(where)

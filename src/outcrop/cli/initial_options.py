@@ -12,7 +12,7 @@ from outcrop.errors import InputError
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
     from outcrop.run.axes import Shape
-    from outcrop.run.source import Source
+    from outcrop.run.inputs.source import Source
 
 
 def initial_values(
@@ -22,7 +22,7 @@ def initial_values(
 
     Raises InputError for values that cannot be, and when nothing says how large the grid is.
     """
-    from outcrop.run.initial import parse_source
+    from outcrop.run.inputs.initial import parse_source
 
     named = by_name(texts, stencil)
     shape = _shape(named, size, stencil)
@@ -34,7 +34,7 @@ def by_name(texts: Sequence[str], stencil: Stencil) -> dict[str, str]:
 
     A stencil of one field needs no name. Raises InputError for fields there are not, or that are given twice.
     """
-    from outcrop.run.arrays import arrays_of
+    from outcrop.run.disk.arrays import arrays_of
 
     names = [entry.name for entry in arrays_of(stencil)]
     found: dict[str, str] = {}
@@ -58,8 +58,8 @@ def by_name(texts: Sequence[str], stencil: Stencil) -> dict[str, str]:
 
 def _shape(named: dict[str, str], size: str | None, stencil: Stencil) -> Shape:
     from outcrop.run.axes import axes_text, option_text
-    from outcrop.run.initial import needs_shape, parse_source
-    from outcrop.run.lift import can_lift
+    from outcrop.run.inputs.initial import needs_shape, parse_source
+    from outcrop.run.inputs.lift import can_lift
 
     if size is not None:
         return parse_size(size, stencil)

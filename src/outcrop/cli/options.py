@@ -17,8 +17,8 @@ from outcrop.errors import InputError
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
     from outcrop.run.axes import Shape
+    from outcrop.run.inputs.source import Source
     from outcrop.run.simulation import Simulation
-    from outcrop.run.source import Source
 
 # Typer reads these at run time, so they are real objects, and Optional is spelled as Python 3.10 lets Typer see it.
 StencilName: TypeAlias = Annotated[str, typer.Argument(metavar="STENCIL", help="heat7, heat13 or box27")]
@@ -132,7 +132,7 @@ def make_simulation(request: Request) -> tuple[Simulation, dict[str, Source]]:
     """The simulation that was asked for, and its initial values by field. Nothing is created; InputError for what
     cannot be."""
     from outcrop.run.arguments import as_stencil
-    from outcrop.run.initial import cache_within
+    from outcrop.run.inputs.initial import cache_within
     from outcrop.run.simulation import Simulation
     from outcrop.tiers import discover
     from outcrop.units import parse_bytes

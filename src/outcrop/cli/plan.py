@@ -92,7 +92,7 @@ def elsewhere(request: options.Request, name: str, memory: str | None) -> Planne
     """The plan for the machine that the file `name` declares. Raises InputError for options about this machine."""
     from outcrop.run.arguments import as_stencil
     from outcrop.run.elsewhere import budget_within, plan_elsewhere
-    from outcrop.run.initial import cache_within
+    from outcrop.run.inputs.initial import cache_within
     from outcrop.tiers.machine_file import load_machine
 
     about_here = {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from outcrop.run.coordinates import Coordinates
-    from outcrop.run.field import FieldView, SourceView
+    from outcrop.run.disk.field import FieldView, SourceView
 
 PIXELS_MOST = 2048
 """Longer sides are thinned: a picture, not the data."""
@@ -100,9 +100,9 @@ def _draw_line(figure: Figure, picture: Any, axes: list[_Axis], colors: str, tit
 
 def _open(where: Path, field: str | None) -> tuple[FieldView | SourceView, str, str, Coordinates | None]:
     """What `where` holds as something to index, its title, the name of its values, and where its cells are."""
-    from outcrop.run.field import SourceView
-    from outcrop.run.homes import may_hold_run
-    from outcrop.run.initial import parse_source
+    from outcrop.run.disk.field import SourceView
+    from outcrop.run.disk.homes import may_hold_run
+    from outcrop.run.inputs.initial import parse_source
     from outcrop.run.simulation import open as open_simulation
 
     if where.exists() and not may_hold_run(where):

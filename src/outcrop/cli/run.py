@@ -35,7 +35,7 @@ def run(
     unstable: options.Unstable = False,
 ) -> None:
     """Run a simulation and leave its result in WHERE, in a directory as a Zarr array."""
-    from outcrop.run.initial import scan_finite
+    from outcrop.run.inputs.initial import scan_finite
     from outcrop.run.progress import stage
 
     options.check_output(json, "--json")

@@ -15,7 +15,7 @@ def verify(
     quiet: Annotated[bool, typer.Option("--quiet", help="print nothing but errors")] = False,
 ) -> None:
     """Test every checksum of the committed state in WHERE: all planes and the indices of the shards."""
-    from outcrop.run.verify import find_damage
+    from outcrop.run.disk.verify import find_damage
 
     damage, checked, step = find_damage(where)
     for line in damage:

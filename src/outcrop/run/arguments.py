@@ -21,8 +21,8 @@ from outcrop.plan.planner import find_scheme
 from outcrop.plan.problem import Problem
 from outcrop.run.axes import Shape, axes_text, boundary_on_grid
 from outcrop.run.dependencies import field_plans, stage_plans
-from outcrop.run.layout import PlaneLayout
-from outcrop.run.manifest import Settings
+from outcrop.run.disk.layout import PlaneLayout
+from outcrop.run.disk.manifest import Settings
 from outcrop.tiers import discover
 from outcrop.tiers.topology import BINDS, lay_out
 from outcrop.units import parse_bytes

@@ -12,12 +12,12 @@ from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary
 from outcrop.language.stencil import Stencil
 from outcrop.run import arguments
-from outcrop.run.acquisition import Norms, Receivers, Snapshots, Source
 from outcrop.run.axes import PLACES, Shape
 from outcrop.run.coordinates import Coordinates, Numbers, as_coordinates
 from outcrop.run.signal_values import encode_signals
-from outcrop.run.tap_checks import Grid, define
-from outcrop.run.tap_definitions import TapDefinitions
+from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source
+from outcrop.run.taps.checks import Grid, define
+from outcrop.run.taps.definitions import TapDefinitions
 
 if TYPE_CHECKING:
     from outcrop.language.devito import Lowered

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from outcrop.errors import InputError
-from outcrop.run.manifest import Manifest
-from outcrop.run.values import PlaneSource
+from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.values import PlaneSource
 
 if TYPE_CHECKING:
     from outcrop.language.devito import Lowered

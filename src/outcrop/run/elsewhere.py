@@ -11,7 +11,7 @@ from outcrop.plan.planned import Planned
 from outcrop.plan.planner import choose
 from outcrop.run import arguments
 from outcrop.run.axes import Shape, grid_shape
-from outcrop.run.layout import make_layout
+from outcrop.run.disk.layout import make_layout
 from outcrop.units import format_bytes, parse_bytes
 
 USUAL_MEMORY = "1GiB"

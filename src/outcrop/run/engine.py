@@ -23,12 +23,12 @@ from outcrop.plan.machine import Machine
 from outcrop.plan.planned import Planned
 from outcrop.plan.planner import choose, find_scheme, smallest_budget_bytes
 from outcrop.plan.problem import Problem
-from outcrop.run.layout import PlaneLayout
-from outcrop.run.region import ShardFile
+from outcrop.run.disk.layout import PlaneLayout
+from outcrop.run.disk.region import ShardFile
+from outcrop.run.disk.scratch import ScratchMaker, no_scratch
 from outcrop.run.rings import ring_specs
 from outcrop.run.scalars import Scalars, Signal
-from outcrop.run.scratch import ScratchMaker, no_scratch
-from outcrop.run.taps import NO_TAPS, PassTaps, TapResults, Taps
+from outcrop.run.taps.pass_taps import NO_TAPS, PassTaps, TapResults, Taps
 from outcrop.tiers import discover, measure
 from outcrop.tiers.topology import ThreadLayout, lay_out
 from outcrop.tiers.update_rate import UpdateRateMeter

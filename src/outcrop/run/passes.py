@@ -19,12 +19,12 @@ from types import FrameType
 
 from outcrop.errors import InterruptedRun, OutcropError, StorageError
 from outcrop.plan.plan import Plan
-from outcrop.run.acquisition import OnSnapshot
+from outcrop.run.disk.state import State
 from outcrop.run.engine import Engine
 from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing
-from outcrop.run.recorder import Recorder
-from outcrop.run.snapshot_view import new_snapshots
-from outcrop.run.state import State
+from outcrop.run.taps.acquisition import OnSnapshot
+from outcrop.run.taps.recorder import Recorder
+from outcrop.run.taps.snapshot_view import new_snapshots
 
 
 class PassRunner:

@@ -25,31 +25,31 @@ from outcrop.language.stencil import Stencil
 from outcrop.plan.planner import require_budget
 from outcrop.plan.problem import Problem
 from outcrop.run import arguments
-from outcrop.run.acquisition import Norms, OnSnapshot, Receivers, Snapshots, Source
-from outcrop.run.arrays import arrays_of
 from outcrop.run.axes import NAMES, Shape, grid_shape
 from outcrop.run.coordinates import Coordinates, Numbers
-from outcrop.run.creation import check_state, created_state
 from outcrop.run.definition import Wanted, definition_of
 from outcrop.run.devito_data import initial_planes, put_traces, require_room
-from outcrop.run.directory import nearest_existing
+from outcrop.run.disk.arrays import arrays_of
+from outcrop.run.disk.creation import check_state, created_state
+from outcrop.run.disk.directory import nearest_existing
+from outcrop.run.disk.field import FieldView
+from outcrop.run.disk.layout import make_layout, stripe_planes
+from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.state import State, open_state
+from outcrop.run.disk.values import PlaneSource, assign, complete, padded, require_fields
 from outcrop.run.engine import Engine, Prepared, prepare
-from outcrop.run.field import FieldView
-from outcrop.run.initial import cache_within, checked_planes, make_source
-from outcrop.run.layout import make_layout, stripe_planes
-from outcrop.run.manifest import Manifest
+from outcrop.run.inputs.initial import cache_within, checked_planes, make_source
 from outcrop.run.passes import PassRunner
 from outcrop.run.progress import KINDS, make_progress
-from outcrop.run.recorder import Recorder
-from outcrop.run.records import NormRecords, Traces
 from outcrop.run.report import Predicted, Report, peak_memory_bytes
 from outcrop.run.signal_values import decode_signals, encode_signals, require_steps
-from outcrop.run.snapshot_files import require_space
-from outcrop.run.snapshot_view import SnapshotViews
 from outcrop.run.stable import Ranges, growing, refuse_unstable, refuse_unstable_run, watched
-from outcrop.run.state import State, open_state
-from outcrop.run.tap_definitions import NO_TAPS_DEFINED
-from outcrop.run.values import PlaneSource, assign, complete, padded, require_fields
+from outcrop.run.taps.acquisition import Norms, OnSnapshot, Receivers, Snapshots, Source
+from outcrop.run.taps.definitions import NO_TAPS_DEFINED
+from outcrop.run.taps.recorder import Recorder
+from outcrop.run.taps.records import NormRecords, Traces
+from outcrop.run.taps.snapshot_files import require_space
+from outcrop.run.taps.snapshot_view import SnapshotViews
 
 if TYPE_CHECKING:
     from outcrop.language.devito import Lowered

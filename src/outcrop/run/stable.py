@@ -19,11 +19,11 @@ from outcrop.language.stability import State as Uniform
 from outcrop.language.stability import corners
 from outcrop.language.stencil import Stencil
 from outcrop.run.axes import PLACES
-from outcrop.run.field import FieldView
-from outcrop.run.manifest import Manifest
-from outcrop.run.source import plane_groups
-from outcrop.run.state import State
-from outcrop.run.values import PlaneSource
+from outcrop.run.disk.field import FieldView
+from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.state import State
+from outcrop.run.disk.values import PlaneSource
+from outcrop.run.inputs.source import plane_groups
 
 GROUP_BYTES = 4 << 20
 """Of each field that are read together."""

@@ -1,0 +1,113 @@
+"""Planes of one array between its files and NumPy, a few at a time, with their checksums.
+
+The engine has its own way to the files; this one is for initial values, for looking at results and for verifying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from outcrop import _core
+from outcrop.errors import CorruptionError
+from outcrop.run.disk.layout import CHECKSUM_BYTES, PlaneLayout
+from outcrop.run.disk.region import ShardFile
+
+BUFFER_BYTES = 4 << 20
+"""Planes are moved in groups of about this many bytes, or one by one when they are larger."""
+
+
+class Planes:
+    """The open files of one array. Not for use by several threads."""
+
+    def __init__(
+        self,
+        files: Sequence[ShardFile] | _core.Store,
+        layout: PlaneLayout,
+        writable: bool = False,
+        io: str = "auto",
+        first_file: int = 0,
+    ) -> None:
+        """`files` may be a store, open already; the array's files are those from number `first_file` on."""
+        self._layout, self._first_file = layout, first_file
+        if isinstance(files, _core.Store):
+            self._store = files
+        else:
+            self._store = _core.Store(files, backend=io, direct=True, writable=writable)
+        self.group_planes = max(1, min(layout.shard_planes, BUFFER_BYTES // layout.record_bytes))
+        self._buffer = _core.aligned_array(self.group_planes * layout.record_bytes)
+
+    def read(self, z0: int, z1: int) -> np.ndarray[Any, Any]:
+        """Planes z0 <= z < z1 as a new array of shape (z1 - z0, ny, nx). Raises CorruptionError, StorageError."""
+        _, ny, nx = self._layout.shape
+        result = np.empty((z1 - z0, ny, nx), dtype=self._layout.dtype)
+        for first, block in self.groups(z0, z1):
+            result[first - z0 : first - z0 + len(block)] = block
+        return result
+
+    def groups(self, z0: int, z1: int) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+        """Pairs (first plane, planes), checked; the planes are only valid until the next pair is asked for."""
+        layout = self._layout
+        for first, count in self._runs(z0, z1):
+            shard, offset = layout.locate(first)
+            records = self._buffer[: count * layout.record_bytes]
+            self._store.read_into(self._first_file + shard, offset, records)
+            for index, record in enumerate(records.reshape(count, layout.record_bytes)):
+                stored = int.from_bytes(record[layout.plane_bytes : layout.plane_bytes + CHECKSUM_BYTES], "little")
+                if _core.crc32c(record[: layout.plane_bytes]) != stored:
+                    path = self._store.paths[self._first_file + shard]
+                    raise CorruptionError(
+                        f"plane {first + index} is damaged: checksum mismatch in {path} at offset "
+                        f"{offset + index * layout.record_bytes}, {layout.plane_bytes} bytes"
+                    )
+            yield first, self._cells(records, count)
+
+    def fill(self, source: Callable[[int, int], np.ndarray[Any, Any]], z0: int = 0, z1: int | None = None) -> None:
+        """Write planes z0 <= z < z1 (default all): `source(a, b)` gives planes a <= z < b, shape (b - a, ny, nx)."""
+        layout = self._layout
+        self._buffer[:] = 0
+        for first, count in self._runs(z0, layout.shape[0] if z1 is None else z1):
+            shard, offset = layout.locate(first)
+            records = self._buffer[: count * layout.record_bytes]
+            self._cells(records, count)[...] = source(first, first + count)
+            for record in records.reshape(count, layout.record_bytes):
+                checksum = _core.crc32c(record[: layout.plane_bytes]).to_bytes(CHECKSUM_BYTES, "little")
+                record[layout.plane_bytes : layout.plane_bytes + CHECKSUM_BYTES] = np.frombuffer(checksum, np.uint8)
+            self._store.write_from(self._first_file + shard, offset, records)
+
+    def flush(self) -> None:
+        """Make everything written durable."""
+        self._store.flush()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._store.close()
+
+    def __enter__(self) -> Planes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _runs(self, z0: int, z1: int) -> Iterator[tuple[int, int]]:
+        """Groups (first plane, count) within one shard each."""
+        while z0 < z1:
+            shard_end = (z0 // self._layout.shard_planes + 1) * self._layout.shard_planes
+            count = min(z1, shard_end, z0 + self.group_planes) - z0
+            yield z0, count
+            z0 += count
+
+    def _cells(self, records: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
+        """View of the cells proper inside records, shape (count, ny, nx)."""
+        layout = self._layout
+        _, ny, nx = layout.shape
+        planes = records.reshape(count, layout.record_bytes)[:, : layout.plane_bytes]
+        # Splitting the last axis of a strided view keeps it a view: rows are contiguous within a record.
+        rows = planes.view(layout.dtype).reshape(count, ny, layout.pitch_cells)
+        assert np.shares_memory(rows, records)
+        return rows[:, :, :nx]

@@ -1,0 +1,191 @@
+"""The state of a run on disk, and the protocol that keeps it whole.
+
+    run.oc/
+      manifest.json      the truth: step, generation, which array is current
+      zarr.json          the directory is a Zarr group of all arrays
+      u -> .u.0          an array of the state: a link to its current turn
+      .u.0/  .u.1/       zarr.json and the shards c/S/0/0 (links into further directories where there are several)
+      m/                 an array that is only read: the same, once
+
+The state is one array for each field that is updated, and one for its previous values where steps need them. Each
+exists twice, in turn 0 and turn 1. A pass is a transaction. It reads the current turn of all of them, generation g, and
+writes generation g+1 into the other:
+
+    engine:  read .u.0 ──► update ──► write .u.1 ──► fdatasync .u.1      killed here: still generation g
+    commit:  manifest.json.tmp ──► fsync ──► rename ──► fsync folder     the rename is the moment of truth, for all
+             u -> .u.1                                                   killed before this: mended when opened
+
+On a block device the protocol is the same: arrays and manifest are regions of it, see `device.py`.
+
+In place there is one turn, so the manifest is marked "in flight" before the first write; a run that dies after that
+has lost its state; opening it says so. Whoever changes a run holds a lock on the place meanwhile; readers need none.
+
+Arrays that have values are listed in the manifest (`filled`). One that has none may be written where it is, since
+nobody can miss what was there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from outcrop.errors import InputError, StorageError
+from outcrop.run.disk.home import release
+from outcrop.run.disk.homes import find_home
+from outcrop.run.disk.layout import PlaneLayout
+from outcrop.run.disk.manifest import IN_FLIGHT, NEW, READY, Manifest
+from outcrop.run.disk.region import ShardFile
+
+
+class State:
+    """A run in a directory or on a device. `manifest` is what was committed last, as far as this process knows."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path, self.manifest = path, manifest
+        self._home = find_home(path)
+        self._lock_depth = 0
+
+    @property
+    def layout(self) -> PlaneLayout:
+        """Where the planes of each array lie."""
+        return self.manifest.layout
+
+    @property
+    def has_values(self) -> bool:
+        """Whether initial values of any array were committed."""
+        return self.manifest.phase != NEW
+
+    def files(self, turn: int) -> Sequence[Sequence[ShardFile]]:
+        """For each array of the state its shards of turn 0 or 1, in the order of their planes; in place both are
+        one."""
+        return [self.files_of(entry.name, turn) for entry in self.manifest.state]
+
+    def static_files(self) -> Sequence[Sequence[ShardFile]]:
+        """For each array that is only read its shards."""
+        return [self.files_of(entry.name, 0) for entry in self.manifest.static]
+
+    def files_of(self, name: str, turn: int) -> Sequence[ShardFile]:
+        """The shards of the array `name` in that turn. Raises InputError when there is no such array."""
+        entry = self.manifest.entry(name)
+        return self._home.files(self.manifest, entry, 0 if entry.is_static or self.manifest.in_place else turn)
+
+    def current_files_of(self, name: str) -> Sequence[ShardFile]:
+        """The shards with the committed values of one array. Raises as `require_whole` does, and InputError when it
+        has none yet."""
+        if not self.manifest.entry(name).is_static:
+            self.require_whole()
+        if name not in self.manifest.filled:
+            raise InputError(f"{self.path} holds no values of {name} yet; assign sim[{name!r}] first")
+        return self.files_of(name, self.manifest.current)
+
+    def scratch(self, count: int) -> contextlib.AbstractContextManager[Sequence[ShardFile]]:
+        """Room for `count` bytes that need not outlive a pass. Raises StorageError when there is none."""
+        return self._home.scratch(self.manifest, count)
+
+    def current_files(self) -> Sequence[Sequence[ShardFile]]:
+        """For each array of the state the shards that hold the committed generation."""
+        self.require_whole()
+        return self.files(self.manifest.current)
+
+    def target_files(self) -> Sequence[Sequence[ShardFile]]:
+        """For each array of the state the shards that the next generation is written to."""
+        return self.files(1 - self.manifest.current)
+
+    def require_whole(self) -> None:
+        """Raise StorageError when an interrupted in-place pass has left nothing valid, InputError while one goes on."""
+        if self.manifest.phase == IN_FLIGHT:
+            if self._lock_depth == 0:
+                release(self._home.hold())  # refused while another process is in the middle of a pass
+            raise StorageError(
+                f"{self.path}: the state was lost when a pass in place was interrupted after step "
+                f"{self.manifest.step}; start the run again with --force"
+            )
+
+    def begin_writing(self) -> None:
+        """To be called before the first write of a pass."""
+        if self.manifest.in_place and self.has_values:
+            self._store(replace(self.manifest, phase=IN_FLIGHT))
+
+    def commit(self, step: int, filled: Iterable[str] | None = None) -> None:
+        """The target files, already flushed, become the next generation, `step` steps from the initial values.
+
+        `filled` are the arrays that have values from then on: unless given, the whole state and what had some.
+        """
+        manifest = self.manifest
+        names = [entry.name for entry in manifest.state] + list(manifest.filled) if filled is None else filled
+        self._store(
+            replace(
+                manifest,
+                phase=READY,
+                step=step,
+                target_step=max(step, manifest.target_step),
+                generation=manifest.generation + (manifest.phase != NEW),
+                current=0 if manifest.in_place else 1 - manifest.current,
+                filled=_in_order(manifest, names),
+            )
+        )
+        self._home.tidy(self.manifest)
+
+    def begin_filling(self, names: Sequence[str]) -> None:
+        """To be called before the first write to arrays where they are: from here on they have no values."""
+        left = _in_order(self.manifest, set(self.manifest.filled) - set(names))
+        if left != self.manifest.filled:
+            self.change(filled=left)
+
+    def end_filling(self, names: Sequence[str]) -> None:
+        """The current files of these arrays have values, already flushed."""
+        self.change(filled=_in_order(self.manifest, {*self.manifest.filled, *names}))
+        self._home.tidy(self.manifest)
+
+    def change(self, **values: object) -> None:
+        """Store other settings or another target step."""
+        self._store(replace(self.manifest, **values))  # type: ignore[arg-type]
+
+    def refresh(self) -> None:
+        """Read again what another process may have committed. Raises InputError when it is another run by now."""
+        manifest = self._home.read()
+        if manifest.identity != self.manifest.identity:
+            raise InputError(f"{self.path} holds another run by now; open it again")
+        self.manifest = manifest
+
+    @contextlib.contextmanager
+    def locked(self, held: Sequence[int] | None = None) -> Iterator[None]:
+        """Hold the run for changing it. Raises InputError when another process does.
+
+        `held` are the descriptors of a caller who holds it already, and who closes them.
+        """
+        if self._lock_depth == 0:
+            self._held = self._home.hold() if held is None else []
+        self._lock_depth += 1
+        try:
+            if self._lock_depth == 1:
+                self.refresh()
+                if self.has_values:
+                    self._home.tidy(self.manifest)
+            yield
+        finally:
+            self._lock_depth -= 1
+            if self._lock_depth == 0:
+                release(self._held)
+
+    def _store(self, manifest: Manifest) -> None:
+        self._home.store(manifest)
+        self.manifest = manifest
+
+
+def _in_order(manifest: Manifest, names: Iterable[str]) -> tuple[str, ...]:
+    wanted = set(names)
+    return tuple(entry.name for entry in manifest.arrays if entry.name in wanted)
+
+
+def open_state(path: Path) -> State:
+    """The run in `path`. Raises InputError when there is none, StorageError when files are missing or cut short."""
+    home = find_home(path)
+    state = State(path, home.read())
+    if state.has_values and not home.is_tidy(state.manifest):
+        with contextlib.suppress(InputError, StorageError, OSError), state.locked():
+            pass  # tidies up; a running process or a read-only filesystem needs and allows none of that
+    home.check(state.manifest)
+    return state

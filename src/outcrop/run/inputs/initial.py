@@ -1,0 +1,171 @@
+"""Initial values: where they come from, plane by plane, whatever the size of the grid.
+
+A `Source` gives planes z0 <= z < z1 on request; it is asked in ascending order, a few planes at a time, and gives the
+same values however the planes are grouped. On grids of two axes a row counts as a plane.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+
+from outcrop.errors import InputError
+from outcrop.run.axes import NAMES, ORDERS, Shape, axes_text, grid_shape, size_text
+from outcrop.run.inputs.formats import FORMS
+from outcrop.run.inputs.lift import can_lift
+from outcrop.run.inputs.resample import resample
+from outcrop.run.inputs.samples import open_values
+from outcrop.run.inputs.source import CACHE_BYTES, Array, Source, plane_groups, require_real
+
+NAMED = ("zeros", "gaussian", "random")
+"""Values that need no file."""
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_RESAMPLE = re.compile(r"(?P<file>.+)@resample(?::(?P<axes>[A-Za-z]+))?")
+
+
+def is_named(text: str) -> bool:
+    """Whether `--init` names values that need no file."""
+    name, _, rest = text.partition(":")
+    return _NUMBER.fullmatch(text) is not None or (name in NAMED and not (rest and name != "random"))
+
+
+def needs_shape(text: str) -> bool:
+    """Whether what `--init` names has no size of its own, but takes that of the grid."""
+    return is_named(text) or _RESAMPLE.fullmatch(text) is not None
+
+
+def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES) -> Source:
+    """The source that `--init` names: zeros, gaussian, random[:SEED], a number, or a file, with @resample fitted to the
+    grid.
+
+    FILE@resample interpolates linearly onto `shape`, first and last samples on each other. FILE@resample:AXES does the
+    same when the file's axes are, slowest first, those of the letters AXES: xz for a section of shape (nx, nz).
+    Files that are not stored plane by plane are read about size / `cache_bytes` times. `shape` may be None for
+    files. Raises InputError for unknown names, for files that are missing, foreign or of another shape.
+    """
+    if shape is None and needs_shape(text):
+        raise InputError(f"--init {text} needs the size of the grid: give -n NX NY NZ")
+    if shape is not None and is_named(text):
+        name, _, rest = text.partition(":")
+        if name == "random":
+            if rest and not rest.isdecimal():
+                raise InputError(f"--init {text}: the seed must be a whole number of at least 0, as in random:42")
+            return random_source(shape, int(rest or 0))
+        if _NUMBER.fullmatch(text):
+            return constant_source(shape, float(text))
+        return zeros_source(shape) if name == "zeros" else gaussian_source(shape)
+    match = _RESAMPLE.fullmatch(text)
+    if not set("./@") & set(text) and not os.path.exists(text):
+        raise InputError(
+            f"--init {text}: neither a file nor a known name; there are zeros, gaussian, random:SEED, a number, {FORMS}"
+        )
+    if match is None or shape is None:
+        return require_shape(open_values(text, "", cache_bytes), shape)
+    return resample(match["file"], shape, axes=match["axes"] or "", cache_bytes=cache_bytes)
+
+
+def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) -> Source:
+    """The source for what a user assigns: a number, an array, a zarr, dask or xarray object, a callable (z0, z1) ->
+    planes, a Source, or what `--init` accepts as text.
+
+    Raises InputError for other things and for the wrong shape.
+    """
+    if isinstance(values, (str, os.PathLike)):
+        return parse_source(os.fspath(values), shape, cache_bytes)
+    if callable(values) and not hasattr(values, "shape"):
+        return Source("a function", shape, values)
+    if np.isscalar(values) or (isinstance(values, np.ndarray) and values.ndim == 0):
+        return constant_source(shape, values)
+    return require_shape(open_values(values, "", cache_bytes), shape)
+
+
+def cache_within(memory_bytes: int) -> int:
+    """How much of a run's budget may be used to keep planes while its window is not taken yet."""
+    return max(CACHE_BYTES, memory_bytes // 2)
+
+
+def require_shape(source: Source, shape: Shape | None) -> Source:
+    """The source itself; InputError unless it has `shape` (None: any)."""
+    if shape is None or source.shape == tuple(shape):
+        return source
+    if len(source.shape) == len(shape):
+        grid = f"is {tuple(shape)} {ORDERS[len(shape)]}, that is {size_text(shape)}"
+    else:
+        grid = f"{tuple(shape)} has {axes_text(len(shape))}"
+    remedy = (
+        "to interpolate write FILE@resample, or use oc.resample" if can_lift(source, len(shape)) else "take a slice"
+    )
+    raise InputError(f"{source.name} has shape {source.shape}, the grid {grid}; {remedy}")
+
+
+def checked_planes(source: Source, dtype: str, check_finite: bool) -> Callable[[int, int], Array]:
+    """Planes of shape (z1 - z0, ny, nx) on the three axes inside, of `source` converted to `dtype`.
+
+    Raises InputError for wrong shapes and, if asked, for values not finite.
+    """
+    _, ny, nx = grid_shape(source.shape)
+
+    def planes(z0: int, z1: int) -> Array:
+        first, end = (0, nx) if len(source.shape) == 1 else (z0, z1)
+        block = np.asarray(source.planes(first, end))
+        expected = (end - first, *source.shape[1:])
+        if block.shape != expected:
+            raise InputError(f"{source.name} gave shape {block.shape} for planes {first} to {end - 1}, not {expected}")
+        block = block.reshape(z1 - z0, ny, nx)
+        require_real(source.name, block.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            block = block.astype(dtype, copy=False)
+        if check_finite and not np.isfinite(block).all():
+            z, y, x = np.argwhere(~np.isfinite(block))[0]
+            places = {1: [x], 2: [z0 + z, x], 3: [z0 + z, y, x]}[len(source.shape)]
+            where = ", ".join(f"{name}={place}" for name, place in zip(NAMES[len(places)], places, strict=True))
+            raise InputError(f"{source.name} holds {block[z, y, x]} at {where} (--check-finite)")
+        return block
+
+    return planes
+
+
+def scan_finite(source: Source, dtype: str) -> None:
+    """Go through all of `source` once; InputError at the first value that is not finite in `dtype`."""
+    planes = checked_planes(source, dtype, check_finite=True)
+    for z0, z1 in plane_groups(grid_shape(source.shape), itemsize=8, group_bytes=4 << 20):
+        planes(z0, z1)
+
+
+def zeros_source(shape: Shape) -> Source:
+    """Zero everywhere."""
+    return Source("zeros", shape, lambda z0, z1: np.zeros((z1 - z0, *shape[1:]), np.float32))
+
+
+def constant_source(shape: Shape, value: object) -> Source:
+    """One number everywhere."""
+    number = np.asarray(value)
+    require_real("the value", number.dtype)
+    return Source("a constant", shape, lambda z0, z1: np.broadcast_to(number, (z1 - z0, *shape[1:])))
+
+
+def gaussian_source(shape: Shape) -> Source:
+    """A bump of height 1 in the middle, an eighth of the grid wide (standard deviation) along each axis."""
+    bells = [np.exp(-(((np.arange(n) - (n - 1) / 2) / (n / 8)) ** 2) / 2) for n in shape]
+
+    def planes(z0: int, z1: int) -> Array:
+        across = reduce(np.multiply.outer, bells[1:]) if bells[1:] else 1.0
+        return np.asarray(np.multiply.outer(bells[0][z0:z1], across))
+
+    return Source("gaussian", shape, planes)
+
+
+def random_source(shape: Shape, seed: int) -> Source:
+    """Uniform in [0, 1); each plane has its own generator, so values depend on the seed and the place only."""
+
+    def planes(z0: int, z1: int) -> Array:
+        if len(shape) == 1:
+            return np.random.default_rng([seed, 0]).random(shape[0], np.float32)[z0:z1]
+        return np.stack([np.random.default_rng([seed, z]).random(shape[1:], np.float32) for z in range(z0, z1)])
+
+    return Source(f"random:{seed}", shape, planes)

@@ -1,0 +1,214 @@
+"""From what users ask for to what a run does: names, points and values are checked against the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.errors import InputError
+from outcrop.language.boundary import Boundary
+from outcrop.language.sparse import Injection, Sampling, Scale, linear, spread
+from outcrop.language.stencil import Stencil
+from outcrop.run.arguments import as_whole_number
+from outcrop.run.axes import NAMES, PLACES, Shape, grid_shape
+from outcrop.run.coordinates import Coordinates
+from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source
+from outcrop.run.taps.definitions import TapDefinitions
+from outcrop.run.taps.entries import NormsEntry, SnapshotsEntry
+from outcrop.run.taps.snapshot_metadata import RESERVED
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What points are checked against: the user's own grid, which lies `padding` cells inside the arrays.
+
+    `parameters` are values of the stencil's parameters, `coordinates` those of the arrays.
+    """
+
+    stencil: Stencil
+    shape: Shape
+    padding: tuple[int, ...]
+    boundary: Boundary
+    coordinates: Coordinates | None
+    parameters: dict[str, float]
+    dtype: str
+
+    def corners(self, what: str, points: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Cells of the arrays and weights of points between them. Raises InputError for points outside the grid."""
+        ndim = len(self.shape)
+        try:
+            places = np.asarray(points, np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"{what}: points must be numbers of shape (points, {ndim})") from None
+        if places.ndim == 1 and len(places) == ndim:
+            places = places[None]
+        where = self.coordinates or Coordinates((1.0,) * ndim, tuple(-float(pad) for pad in self.padding))
+        origin = [o + pad * h for o, pad, h in zip(where.origin, self.padding, where.spacing, strict=True)]
+        cells, weights = linear(what, places, self.shape, where.spacing, origin)
+        return cells + spread(np.array(self.padding, np.int64)), weights
+
+    @property
+    def arrays(self) -> Shape:
+        """The shape of the arrays that the run stores."""
+        return tuple(n + 2 * pad for n, pad in zip(self.shape, self.padding, strict=True))
+
+    @property
+    def updated(self) -> list[str]:
+        """The fields that a step updates."""
+        pairs = zip(self.stencil.fields, self.stencil.storage, strict=True)
+        return [field.name for field, storage in pairs if not storage.is_static]
+
+
+def define(
+    grid: Grid,
+    sources: Sequence[Source] = (),
+    receivers: Sequence[Receivers] = (),
+    snapshots: Snapshots | None = None,
+    norms: Norms | None = None,
+    more: TapDefinitions | None = None,
+) -> TapDefinitions:
+    """What the user wants, checked, beside `more`, which is there already. Raises InputError for what cannot be."""
+    injections = [*(more.injections if more else ()), *(_injection(grid, *one) for one in enumerate(_list(sources)))]
+    samplings = list(more.samplings if more else ())
+    for one in _list(receivers):
+        samplings.append(_sampling(grid, one, {other.name for other in samplings}))
+    for number, injection in enumerate(injections):
+        _check_rim(grid, number, injection)
+    kept = _snapshots(grid, snapshots) if snapshots is not None else None
+    return TapDefinitions(
+        tuple(injections),
+        tuple(samplings),
+        kept,
+        NormsEntry(as_whole_number(norms.every, "norms: every"), _fields(grid, "norms", norms.fields))
+        if norms is not None
+        else None,
+    )
+
+
+def _list(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, Sequence) else [given]
+
+
+def _injection(grid: Grid, number: int, source: Any) -> Injection:
+    if not isinstance(source, Source):
+        raise InputError(f"sources: {source!r} is no oc.Source")
+    what = f"source {number} in {source.field!r}"
+    if source.field not in grid.updated:
+        raise InputError(f"{what}: sources need a field that is updated; there are: {', '.join(grid.updated)}")
+    cells, weights = grid.corners(what, source.points)
+    try:
+        values = np.asarray(source.values, np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{what}: values must be numbers of shape (steps,) or (steps, points)") from None
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2 or values.shape[1] != len(cells):
+        raise InputError(f"{what}: values have shape {values.shape}; they need (steps, {len(cells)})")
+    if not np.isfinite(values).all():
+        step, point = np.argwhere(~np.isfinite(values))[0]
+        raise InputError(f"{what}: the value of point {point} in step {step} is {values[step, point]}")
+    scale = _scale(grid, what, source.scale)
+    return Injection(source.field, cells, weights, np.ascontiguousarray(values), scale)
+
+
+def _scale(grid: Grid, what: str, given: Any) -> Scale | None:
+    """The program of a scale, which reads nothing but the cell's own fields that do not change."""
+    if given is None:
+        return None
+    import sympy
+
+    from outcrop.language.lower import lower
+
+    try:
+        expression = sympy.sympify(given, strict=True)
+    except sympy.SympifyError:
+        raise InputError(f"{what}: scale {given!r} is neither a number nor an expression") from None
+    names = [one.name for one in grid.stencil.fields]
+    static = [one for one in names if one not in grid.updated]
+    parameters = [one.name for one in grid.stencil.parameters]
+    for symbol in expression.free_symbols:
+        if symbol.name not in parameters:
+            raise InputError(f"{what}: scale has {symbol}; the stencil's parameters are: {', '.join(parameters)}")
+    program = lower(what, [expression], names, parameters)
+    for load in program.loads:
+        if names[load.field] not in static or load.offset != (0, 0, 0):
+            raise InputError(
+                f"{what}: scale reads {names[load.field]} at {load.offset}; it may read fields that nothing updates, "
+                f"at their centre; there are: {', '.join(static) or 'none'}"
+            )
+    return Scale(program, tuple(names), tuple(grid.parameters[name] for name in parameters))
+
+
+def _sampling(grid: Grid, one: Any, taken: set[str]) -> Sampling:
+    if not isinstance(one, Receivers):
+        raise InputError(f"receivers: {one!r} is no oc.Receivers")
+    what = f"receivers {one.name!r}"
+    if not isinstance(one.name, str) or not one.name.isidentifier():
+        raise InputError(f"{what}: a name is letters, digits and _, such as 'line'")
+    if one.name in taken:
+        raise InputError(f"{what} are there twice; each name must be another")
+    names = [field.name for field in grid.stencil.fields]
+    if one.field not in names:
+        raise InputError(f"{what}: there is no field {one.field!r}; there are: {', '.join(names)}")
+    cells, weights = grid.corners(what, one.points)
+    return Sampling(one.name, one.field, cells, weights, bool(one.before))
+
+
+def _check_rim(grid: Grid, number: int, source: Injection) -> None:
+    """InputError for a source in cells that keep their values."""
+    loud: NDArray[np.bool_] = (source.values != 0).any(axis=0)
+    counted = (source.weights != 0) & loud[:, None]
+    low, high = np.array(grid.boundary.rims(grid.stencil.radii)).T
+    first, end = low, np.array(grid_shape(grid.arrays)) - high
+    bad = ((source.cells < first) | (source.cells >= end)).any(axis=2) & counted
+    if bad.any():
+        point, corner = np.argwhere(bad)[0]
+        ndim = len(grid.shape)
+        places = zip(NAMES[ndim], source.cells[point, corner][list(PLACES[ndim])], strict=True)
+        cell = ", ".join(f"{axis}={place}" for axis, place in places)
+        raise InputError(
+            f"source {number} in {source.field!r}: point {point} needs cell {cell} of the fixed rim, which keeps its "
+            f"values; move it inwards, {int(low.max(initial=0))} cells from the boundary at least"
+        )
+
+
+def _snapshots(grid: Grid, given: Any) -> SnapshotsEntry:
+    if not isinstance(given, Snapshots):
+        raise InputError(f"snapshots: {given!r} is no oc.Snapshots")
+    fields = _fields(grid, "snapshots", given.fields)
+    for name in fields:
+        if name in RESERVED[len(grid.shape)]:
+            raise InputError(f"snapshots: field {name!r} has the name of a coordinate; leave it out")
+    if not isinstance(given.time_units, str):
+        raise InputError(f"snapshots: time_units {given.time_units!r} must be text, such as 's'")
+    return SnapshotsEntry(
+        as_whole_number(given.every, "snapshots: every"), fields, _box(grid, given.box), given.time_units
+    )
+
+
+def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
+    wanted = (names,) if isinstance(names, str) else tuple(names)
+    for name in wanted:
+        if name not in grid.updated:
+            raise InputError(f"{what}: {name!r} is no field that is updated; there are: {', '.join(grid.updated)}")
+    if len(set(wanted)) < len(wanted):
+        raise InputError(f"{what}: fields {', '.join(wanted)} name one twice")
+    return wanted or tuple(grid.updated)
+
+
+def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
+    """The ranges of a box in the arrays."""
+    slices = [slice(None)] * len(grid.shape) if box is None else list(box) if isinstance(box, Sequence) else [box]
+    if len(slices) != len(grid.shape) or not all(isinstance(one, slice) for one in slices):
+        raise InputError(f"snapshots: box {box!r} must be a slice for each axis: {', '.join(NAMES[len(grid.shape)])}")
+    found = []
+    for axis, one, n, pad in zip(NAMES[len(grid.shape)], slices, grid.shape, grid.padding, strict=True):
+        begin, end, step = one.indices(n)
+        if step != 1 or begin >= end or (one.stop is not None and one.stop > n):
+            raise InputError(f"snapshots: box {one} along {axis} is no part of 0 to {n}, every cell of it")
+        found.append((begin + pad, end + pad))
+    return tuple(found)

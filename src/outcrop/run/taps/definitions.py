@@ -1,0 +1,109 @@
+"""Points and values of a run's sources and receivers, in exact binary beside the manifest.
+
+    run.oc/.taps/source-0.npz       cells, weights, values
+    run.oc/.taps/receivers-0.npz    cells, weights
+
+They are written once, and flushed, before the manifest that names them is committed with values.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from outcrop.errors import StorageError
+from outcrop.language.program import Program
+from outcrop.language.sparse import Injection, Sampling, Scale
+from outcrop.run.disk.directory import TAPS
+from outcrop.run.taps.entries import NO_ENTRIES, NormsEntry, SamplingEntry, SnapshotsEntry, SourceEntry, TapEntries
+
+
+@dataclass(frozen=True, eq=False)
+class TapDefinitions:
+    """What a run does besides updating, complete: cells count in the arrays that it stores."""
+
+    injections: tuple[Injection, ...] = ()
+    samplings: tuple[Sampling, ...] = ()
+    snapshots: SnapshotsEntry | None = None
+    norms: NormsEntry | None = None
+
+    @property
+    def entries(self) -> TapEntries:
+        """What the manifest says of it."""
+        return TapEntries(
+            tuple(SourceEntry(one.field, len(one.cells), one.steps, _plain(one.scale)) for one in self.injections),
+            tuple(SamplingEntry(one.name, one.field, len(one.cells), one.before) for one in self.samplings),
+            self.snapshots,
+            self.norms,
+        )
+
+
+NO_TAPS_DEFINED = TapDefinitions()
+
+
+def write_definitions(directory: Path, definitions: TapDefinitions) -> None:
+    """Write points and values into the run's directory, durably. Raises OSError."""
+    if definitions.entries == NO_ENTRIES:
+        return
+    folder = directory / TAPS
+    folder.mkdir()
+    for number, source in enumerate(definitions.injections):
+        arrays = {"cells": source.cells, "weights": source.weights, "values": source.values}
+        _save(_source_file(folder, number), arrays)
+    for number, receivers in enumerate(definitions.samplings):
+        _save(_receivers_file(folder, number), {"cells": receivers.cells, "weights": receivers.weights})
+
+
+def read_definitions(directory: Path, entries: TapEntries) -> TapDefinitions:
+    """What `write_definitions` wrote. Raises StorageError when it is missing or damaged."""
+    folder = directory / TAPS
+    injections, samplings = [], []
+    for number, source in enumerate(entries.sources):
+        cells, weights, values = _load(_source_file(folder, number), ("cells", "weights", "values"))
+        injections.append(Injection(source.field, cells, weights, values, _scale(source.scale)))
+    for number, one in enumerate(entries.samplings):
+        cells, weights = _load(_receivers_file(folder, number), ("cells", "weights"))
+        samplings.append(Sampling(one.name, one.field, cells, weights, one.before))
+    return TapDefinitions(tuple(injections), tuple(samplings), entries.snapshots, entries.norms)
+
+
+def _source_file(folder: Path, number: int) -> Path:
+    return folder / f"source-{number}.npz"
+
+
+def _receivers_file(folder: Path, number: int) -> Path:
+    return folder / f"receivers-{number}.npz"
+
+
+def _save(path: Path, arrays: dict[str, Any]) -> None:
+    with open(path, "wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _load(path: Path, names: Iterable[str]) -> list[Any]:
+    try:
+        with np.load(path) as file:
+            return [file[name] for name in names]
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise StorageError(f"{path} cannot be used: {' '.join(str(error).split())}") from None
+
+
+def _plain(scale: Scale | None) -> dict[str, Any] | None:
+    if scale is None:
+        return None
+    scalars = [value.hex() for value in scale.scalars]
+    return {"program": scale.program.to_json(), "fields": list(scale.fields), "scalars": scalars}
+
+
+def _scale(data: dict[str, Any] | None) -> Scale | None:
+    if data is None:
+        return None
+    scalars = tuple(float.fromhex(value) for value in data["scalars"])
+    return Scale(Program.from_json(data["program"]), tuple(data["fields"]), scalars)

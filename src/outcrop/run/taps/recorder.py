@@ -1,0 +1,105 @@
+"""What a run's passes do besides updating: made ready before each pass, and kept before its commit.
+
+before(first, steps)        files for its snapshots ──► Taps for Engine.run_pass
+after(first, results)       corners of receivers added up ──► rows of traces and norms, flushed
+commit                      from here on these rows count, and the snapshots are shown
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.errors import InputError, StorageError
+from outcrop.language.sparse import Cells, Injection, Weights
+from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.planes import Planes
+from outcrop.run.disk.state import State
+from outcrop.run.taps.definitions import read_definitions
+from outcrop.run.taps.pass_taps import NO_TAPS, FieldSum, PointInjection, PointSamples, SumRequest, TapResults, Taps
+from outcrop.run.taps.records import NORMS, norms_path, trace_path, write_rows
+from outcrop.run.taps.snapshot_files import make_files
+
+
+class Recorder:
+    """Of one run from the committed step to `last_step`. Reads what sources are scaled with."""
+
+    def __init__(self, state: State, fields: Sequence[str], last_step: int, io: str = "auto") -> None:
+        self._state, self._fields = state, list(fields)
+        entries, self._io = state.manifest.taps, io
+        self._definitions = read_definitions(state.path, entries)
+        self._sources = tuple(self._injection(one, last_step) for one in self._definitions.injections)
+        self._samples = tuple(
+            PointSamples(self._fields.index(one.field), one.cells.reshape(-1, 3), one.before)
+            for one in self._definitions.samplings
+        )
+
+    def before(self, first_step: int, steps: int) -> Taps:
+        """What the next pass, of so many steps, is to do. Raises StorageError when there is no room for snapshots."""
+        manifest = self._state.manifest
+        if not manifest.taps:
+            return NO_TAPS
+        try:
+            files = make_files(self._state.path, manifest, self._fields, first_step, steps)
+        except OSError as error:
+            raise StorageError(f"cannot make snapshots in {self._state.path}: {error.strerror}") from error
+        return Taps(self._sources, self._samples, tuple(files), self._sums(manifest, first_step + steps))
+
+    def after(self, first_step: int, results: TapResults) -> None:
+        """Keep what a pass has seen. Raises StorageError."""
+        manifest, path = self._state.manifest, self._state.path
+        traces: dict[str, NDArray[np.float64]] = {}
+        for one, values in zip(self._definitions.samplings, results.samples, strict=True):
+            seen = values.reshape(len(values), *one.weights.shape)
+            total = traces.setdefault(one.name, np.zeros(seen.shape[:2]))
+            total += _interpolated(seen, one.weights)
+        for name, rows in traces.items():
+            write_rows(trace_path(path, name), first_step, rows)
+        if manifest.taps.norms:
+            for field, sums in zip(manifest.taps.norms.fields, results.sums, strict=True):
+                if sums:
+                    write_rows(norms_path(path, field), first_step // manifest.taps.norms.every, _table(sums))
+
+    def _sums(self, manifest: Manifest, last: int) -> tuple[SumRequest, ...]:
+        entry = manifest.taps.norms
+        if entry is None:
+            return ()
+        steps = range(entry.every, last + 1, entry.every)
+        return tuple(SumRequest(self._fields.index(name), steps) for name in entry.fields)
+
+    def _injection(self, source: Injection, last_step: int) -> PointInjection:
+        """With weights complete, and a value for every step: none is zero."""
+        whole = source.resolved(self._read_cells)
+        if not np.isfinite(whole.weights).all():
+            point = int(np.argmax(~np.isfinite(whole.weights).all(axis=1)))
+            raise InputError(f"a source in {source.field!r}: the scale of point {point} is not a finite number")
+        steps = min(source.steps, last_step)
+        values = np.zeros((last_step, whole.weights.size), self._state.manifest.dtype)
+        values[:steps] = (source.values[:steps, :, None] * whole.weights).reshape(steps, -1)
+        return PointInjection(self._fields.index(source.field), whole.cells.reshape(-1, 3), values)
+
+    def _read_cells(self, field: str, cells: Cells) -> Weights:
+        """The committed values of a field at cells."""
+        layout = self._state.layout
+        if ((cells < 0) | (cells >= np.array(layout.shape))).any():
+            raise InputError(f"the scale of a source reads {field} outside the grid; move the source inwards")
+        found = np.empty(cells.shape[:-1])
+        with Planes(self._state.current_files_of(field), layout, io=self._io) as planes:
+            for z in np.unique(cells[..., 0]):
+                here = cells[..., 0] == z
+                found[here] = planes.read(int(z), int(z) + 1)[0][cells[here, 1], cells[here, 2]]
+        return found
+
+
+def _interpolated(seen: NDArray[np.float64], weights: Weights) -> NDArray[np.float64]:
+    """Shape (steps, points): the corners' values weighted and added in order, as the oracle does."""
+    total: NDArray[np.float64] = np.zeros(seen.shape[:2])
+    for corner in range(seen.shape[2]):
+        total += weights[:, corner] * seen[:, :, corner]
+    return total
+
+
+def _table(sums: Sequence[FieldSum]) -> NDArray[np.void]:
+    return np.array([(one.step, one.sum, one.squares, one.minimum, one.maximum) for one in sums], NORMS)

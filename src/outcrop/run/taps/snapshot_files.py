@@ -1,0 +1,148 @@
+"""The files of a run's snapshots: made before the pass that fills them, shown once it is committed.
+
+    before a pass:  files of its snapshots, full size, each with its index         killed here: nobody sees them
+    the pass:       the core fills them and flushes
+    after commit:   metadata says how many there are                              killed before: mended when opened
+
+What lies beyond the manifest's step is not in the metadata, and the pass that is done again fills it again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from outcrop import _core
+from outcrop.errors import InputError
+from outcrop.run.axes import grid_shape
+from outcrop.run.disk.directory import SNAPSHOTS
+from outcrop.run.disk.durable import flush_folder, replace_file
+from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.zarr_format import to_text
+from outcrop.run.taps.pass_taps import Box, SnapshotFile
+from outcrop.run.taps.snapshot_metadata import (
+    TIMES_PER_CHUNK,
+    box_coordinates,
+    shard_index,
+    snapshot_group,
+    snapshot_metadata,
+)
+from outcrop.units import format_bytes
+
+
+def create_snapshots(directory: Path, manifest: Manifest) -> None:
+    """Make the group, without a snapshot yet. Raises OSError."""
+    if manifest.taps.snapshots is None:
+        return
+    for name, cells in box_coordinates(manifest).items():
+        _write_chunk(directory / SNAPSHOTS / name / "c" / "0", cells.astype("<f8"))
+    update_snapshots(directory, manifest)
+
+
+def update_snapshots(directory: Path, manifest: Manifest) -> None:
+    """Say in the metadata how many snapshots there are. Raises OSError."""
+    if manifest.taps.snapshots is None:
+        return
+    group, arrays = directory / SNAPSHOTS, snapshot_metadata(manifest)
+    _write_times(group, manifest)
+    for name, metadata in arrays.items():
+        (group / name).mkdir(parents=True, exist_ok=True)
+        replace_file(group / name / "zarr.json", to_text(metadata))
+    replace_file(group / "zarr.json", to_text(snapshot_group(manifest, arrays)))
+
+
+def are_current(directory: Path, manifest: Manifest) -> bool:
+    """Whether the metadata says what the manifest does."""
+    entry = manifest.taps.snapshots
+    if entry is None:
+        return True
+    try:
+        text = json.loads((directory / SNAPSHOTS / "zarr.json").read_text())
+        shape = text["consolidated_metadata"]["metadata"]["step"]["shape"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return bool(shape == [entry.count(manifest.step)])
+
+
+def snapshot_path(directory: Path, manifest: Manifest, field: str, number: int) -> Path:
+    """The file of snapshot `number`, from 0."""
+    zeros = ["0"] * len(manifest.shape)
+    return directory.joinpath(SNAPSHOTS, field, "c", str(number), *zeros)
+
+
+def require_space(directory: Path, manifest: Manifest, last_step: int) -> None:
+    """Raise InputError unless the snapshots up to a step have room."""
+    entry = manifest.taps.snapshots
+    if entry is None:
+        return
+    times = entry.count(last_step) - entry.count(manifest.step)
+    each = math.prod(entry.shape) * np.dtype(manifest.dtype).itemsize + len(shard_index(entry.shape, 1))
+    room = os.statvfs(directory)
+    needed, free = times * len(entry.fields) * each, room.f_bavail * room.f_frsize
+    if needed > free:
+        raise InputError(
+            f"no space: {times} snapshots need {format_bytes(needed)} in {directory}, {format_bytes(free)} are free; "
+            "make room, or start again with fewer of them or a smaller box"
+        )
+
+
+def make_files(directory: Path, manifest: Manifest, fields: list[str], first: int, steps: int) -> list[SnapshotFile]:
+    """Files for the snapshots of steps first < step <= first + steps; `fields` are those of the stencil, in its order.
+
+    Raises OSError and StorageError.
+    """
+    entry, found = manifest.taps.snapshots, []
+    if entry is None:
+        return []
+    itemsize = np.dtype(manifest.dtype).itemsize
+    size, index = math.prod(entry.shape) * itemsize, shard_index(entry.shape, itemsize)
+    for number in range(entry.count(first), entry.count(first + steps)):
+        for name in entry.fields:
+            path = snapshot_path(directory, manifest, name, number)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _core.create_file(str(path), size + len(index))
+            with open(path, "r+b") as file:
+                file.seek(size)
+                file.write(index)
+            for folder in path.parents[: len(manifest.shape) + 1]:
+                flush_folder(folder)
+            found.append(SnapshotFile(fields.index(name), entry.step_of(number), _grid_box(entry.box), str(path)))
+    return found
+
+
+def _grid_box(box: tuple[tuple[int, int], ...]) -> Box:
+    """The box on the three axes inside."""
+    (z0, y0, x0), (z1, y1, x1) = (grid_shape(tuple(ends)) for ends in zip(*box, strict=True))
+    if len(box) < 3:
+        y0, y1 = 0, 1
+    if len(box) < 2:
+        z0, z1 = 0, 1
+    return (z0, z1), (y0, y1), (x0, x1)
+
+
+def _write_times(group: Path, manifest: Manifest) -> None:
+    """The chunks of step and time that are not there yet."""
+    entry = manifest.taps.snapshots
+    assert entry is not None
+    for chunk in range(-(-entry.count(manifest.step) // TIMES_PER_CHUNK)):
+        first = chunk * TIMES_PER_CHUNK
+        steps = (first + 1 + np.arange(TIMES_PER_CHUNK, dtype="<i8")) * entry.every
+        arrays: dict[str, Any] = {"step": steps}
+        if "dt" in manifest.parameters:
+            arrays["time"] = (steps * manifest.parameters["dt"]).astype("<f8")
+        for name, values in arrays.items():
+            path = group / name / "c" / str(chunk)
+            if not path.exists():
+                _write_chunk(path, values)
+
+
+def _write_chunk(path: Path, values: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".tmp")
+    beside.write_bytes(values.tobytes())
+    beside.replace(path)
