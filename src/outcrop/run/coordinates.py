@@ -69,3 +69,10 @@ def _numbers(what: str, given: Any, ndim: int) -> tuple[float, ...]:
     if len(numbers) != ndim or not all(map(math.isfinite, numbers)):
         raise InputError(f"{what} {given!r} must be a finite number, or {ndim} of them: {', '.join(NAMES[ndim])}")
     return numbers
+
+
+def require_other_names(coordinates: object, ndim: int, fields: Sequence[str]) -> None:
+    """Raise InputError when coordinates, where there are any, would have the name of a field."""
+    for name in fields if coordinates else ():
+        if name in NAMES[ndim]:
+            raise InputError(f"field {name!r} has the name of an axis; leave out spacing, origin and units")

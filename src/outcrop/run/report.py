@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outcrop.errors import InputError
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from outcrop.run.disk.manifest import Manifest, Settings
+    from outcrop.run.engine import Engine, Prepared
+    from outcrop.run.passes import PassRunner
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,52 @@ class Report:
         if self.warning:
             lines.append(f"  note: {self.warning}")
         return "\n".join(lines)
+
+
+def make_report(
+    stencil: str,
+    manifest: Manifest,
+    settings: Settings,
+    prepared: Prepared,
+    engine: Engine,
+    runner: PassRunner,
+    seconds_setup: float,
+    warning: str,
+) -> Report:
+    """The report of a run of `stencil` that has come to its end, `manifest` being what it committed last."""
+    sample, guess = engine.sample(), prepared.plan.predicted
+    return Report(
+        stencil=stencil,
+        shape=manifest.own_shape,
+        dtype=manifest.dtype,
+        steps=prepared.problem.steps,
+        step=manifest.step,
+        generation=manifest.generation,
+        scheme=prepared.plan.scheme,
+        io=engine.io,
+        direct_io=engine.direct,
+        threads=settings.threads,
+        numa_nodes=prepared.layout.nodes,
+        thread_layout=str(prepared.layout),
+        memory_budget_bytes=settings.memory_bytes,
+        memory_peak_bytes=peak_memory_bytes(),
+        window_bytes=engine.memory_bytes,
+        seconds=runner.seconds,
+        seconds_setup=seconds_setup,
+        cells_updated=sample.cells_updated,
+        cell_updates_per_second=sample.cells_updated / runner.seconds,
+        bytes_read=sample.bytes_read,
+        bytes_written=sample.bytes_written,
+        seconds_read_wait=sample.seconds_read_wait,
+        seconds_write_wait=sample.seconds_write_wait,
+        seconds_update=sample.seconds_update,
+        seconds_copy=sample.seconds_copy,
+        seconds_checksum=sample.seconds_checksum,
+        seconds_commit=sample.seconds_commit + runner.seconds_commit,
+        plan=prepared.plan.to_json(),
+        predicted=Predicted(guess.seconds, guess.bytes_read, guess.bytes_written, guess.memory_bytes),
+        warning=warning,
+    )
 
 
 def peak_memory_bytes() -> int:

@@ -25,8 +25,8 @@ from outcrop.language.stencil import Stencil
 from outcrop.plan.planner import require_budget
 from outcrop.plan.problem import Problem
 from outcrop.run import arguments
-from outcrop.run.axes import NAMES, Shape, grid_shape
-from outcrop.run.coordinates import Coordinates, Numbers
+from outcrop.run.axes import Shape, grid_shape
+from outcrop.run.coordinates import Coordinates, Numbers, require_other_names
 from outcrop.run.definition import Wanted, definition_of
 from outcrop.run.devito_data import initial_planes, put_traces, require_room
 from outcrop.run.disk.arrays import arrays_of
@@ -41,7 +41,7 @@ from outcrop.run.engine import Engine, Prepared, prepare
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source
 from outcrop.run.passes import PassRunner
 from outcrop.run.progress import KINDS, make_progress
-from outcrop.run.report import Predicted, Report, peak_memory_bytes
+from outcrop.run.report import Report, make_report
 from outcrop.run.signal_values import decode_signals, encode_signals, require_steps
 from outcrop.run.stable import Ranges, growing, refuse_unstable, refuse_unstable_run, watched
 from outcrop.run.taps.acquisition import Norms, OnSnapshot, Receivers, Snapshots, Source
@@ -135,7 +135,7 @@ class Simulation:
             rim=definition.padding if any(definition.padding) else (),
             unstable=unstable,
         )
-        _check_coordinates(manifest)
+        require_other_names(manifest.coordinates, len(manifest.shape), [entry.name for entry in manifest.arrays])
         self._take(definition.stencil, manifest, directories)
         self._taps, self._lowered = definition.taps, definition.lowered
         self._force, self._raw_device = force, raw_device
@@ -323,43 +323,11 @@ class Simulation:
                     )
                 finally:
                     put_traces(self._lowered, self.traces, first_step)
-                return self._report(prepared, engine, runner, seconds_setup)
-
-    def _report(self, prepared: Prepared, engine: Engine, runner: PassRunner, seconds_setup: float) -> Report:
-        assert self._state is not None
-        sample, manifest, guess = engine.sample(), self._state.manifest, prepared.plan.predicted
-        return Report(
-            stencil=self.stencil.name,
-            shape=self.shape,
-            dtype=manifest.dtype,
-            steps=prepared.problem.steps,
-            step=manifest.step,
-            generation=manifest.generation,
-            scheme=prepared.plan.scheme,
-            io=engine.io,
-            direct_io=engine.direct,
-            threads=manifest.settings.threads,
-            numa_nodes=prepared.layout.nodes,
-            thread_layout=str(prepared.layout),
-            memory_budget_bytes=self.memory_bytes,
-            memory_peak_bytes=peak_memory_bytes(),
-            window_bytes=engine.memory_bytes,
-            seconds=runner.seconds,
-            seconds_setup=seconds_setup,
-            cells_updated=sample.cells_updated,
-            cell_updates_per_second=sample.cells_updated / runner.seconds,
-            bytes_read=sample.bytes_read,
-            bytes_written=sample.bytes_written,
-            seconds_read_wait=sample.seconds_read_wait,
-            seconds_write_wait=sample.seconds_write_wait,
-            seconds_update=sample.seconds_update,
-            seconds_copy=sample.seconds_copy,
-            seconds_checksum=sample.seconds_checksum,
-            seconds_commit=sample.seconds_commit + runner.seconds_commit,
-            plan=prepared.plan.to_json(),
-            predicted=Predicted(guess.seconds, guess.bytes_read, guess.bytes_written, guess.memory_bytes),
-            warning=(growing(self.stencil, self._state) or "") if manifest.unstable else "",
-        )
+                warning = (growing(self.stencil, state) or "") if state.manifest.unstable else ""
+                return make_report(
+                    self.stencil.name, state.manifest, self._manifest.settings, prepared, engine, runner,
+                    seconds_setup, warning,
+                )  # fmt: skip
 
     def _problem(self, steps: int) -> Problem:
         manifest = self._manifest
@@ -422,13 +390,6 @@ def open(
     simulation._force = simulation._raw_device = False
     simulation._state = state
     return simulation
-
-
-def _check_coordinates(manifest: Manifest) -> None:
-    """Raise InputError when coordinates would have the name of a field."""
-    for entry in manifest.arrays if manifest.coordinates else ():
-        if entry.name in NAMES[len(manifest.shape)]:
-            raise InputError(f"field {entry.name!r} has the name of an axis; leave out spacing, origin and units")
 
 
 def _cells_updated(problem: Problem) -> int:
