@@ -15,7 +15,7 @@ from outcrop.plan.schemes.wavefront import blocks_in_y
 from outcrop.plan.window import slot_bytes, slots_within
 
 LEVELS_MEASURED = 48
-WINDOW_BYTES = 640 << 20
+WINDOW_BYTES = 1 << 30
 """The window measured in: much more than caches hold, and quick to take."""
 UPDATES_PER_MEASUREMENT = 1_200_000_000
 """Of a heat equation; fewer where each takes longer."""
