@@ -57,7 +57,7 @@ class Scale:
     """The stencils that Devito is asked for; None: all it has. It takes seconds to compile each."""
 
 
-FULL = Scale(grid_bytes=3 << 29, repeats=3, settle_seconds=3)
+FULL = Scale(grid_bytes=1 << 32, repeats=3, settle_seconds=3)
 SMALL = Scale(grid_bytes=1 << 20, repeats=1, settle_seconds=0, plane_divisor=8, steps_most=4, devito_for=("heat2",))
 
 
@@ -178,7 +178,7 @@ def make_run(where: Path, case: Case, shape: tuple[int, ...], steps: int) -> Pro
 
 
 def ratios(rate: dict[str, float | None]) -> dict[str, float | None]:
-    """What the issue asks for: out of core beside in memory, in memory beside sweeps, out of core beside Devito."""
+    """What matters beside the rates: out of core beside in memory, in memory beside sweeps, out of core beside Devito."""
 
     def ratio(one: str, other: str) -> float | None:
         above, below = rate[one], rate[other]
