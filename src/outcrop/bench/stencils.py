@@ -178,7 +178,7 @@ def make_run(where: Path, case: Case, shape: tuple[int, ...], steps: int) -> Pro
 
 
 def ratios(rate: dict[str, float | None]) -> dict[str, float | None]:
-    """What matters beside the rates: out of core beside in memory, in memory beside sweeps, out of core beside Devito."""
+    """In memory beside sweeps, out of core beside in memory, out of core beside Devito in memory."""
 
     def ratio(one: str, other: str) -> float | None:
         above, below = rate[one], rate[other]

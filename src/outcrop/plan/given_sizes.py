@@ -10,16 +10,11 @@ A scheme has some of them (`Scheme.sizes`) and lists candidates that keep to tho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 
 from outcrop.errors import InputError
 from outcrop.plan.problem import Problem
-
-if TYPE_CHECKING:
-    from outcrop.plan.schemes.scheme import Scheme
 
 
 @dataclass(frozen=True)
@@ -58,39 +53,7 @@ FREE = GivenSizes()
 NAMES = tuple(one.name for one in fields(GivenSizes))
 
 
-def with_given(schemes: Sequence[Scheme], problem: Problem, given: GivenSizes) -> list[Scheme]:
-    """Those of `schemes` that have all sizes given, kept to them.
-
-    Raises InputError when none has, or when a size cannot be on this grid.
-    """
-    if not given:
-        return list(schemes)
-    _check(problem, given)
-    fitting = [one for one in schemes if set(given.to_dict()) <= set(one.sizes)]
-    if not fitting:
-        raise _no_scheme(schemes, given)
-    return [
-        replace(
-            one,
-            candidates=partial(one.candidates, given=given),
-            smallest=partial(one.smallest, given=given),
-            diamond=given.diamond or 0,
-        )
-        for one in fitting
-    ]
-
-
-def _no_scheme(schemes: Sequence[Scheme], given: GivenSizes) -> InputError:
-    if len(schemes) > 1:
-        others = "; ".join(f"{one.name} has {', '.join(one.sizes)}" for one in schemes if one.sizes)
-        return InputError(f"no scheme that auto may choose has all of {given}; {others}")
-    (scheme,) = schemes
-    name = next(name for name in given.to_dict() if name not in scheme.sizes)
-    has = f"which has {', '.join(scheme.sizes)}" if scheme.sizes else "which has none to choose"
-    return InputError(f"{name} is no size of scheme {scheme.name}, {has}")
-
-
-def _check(problem: Problem, given: GivenSizes) -> None:
+def require_possible(problem: Problem, given: GivenSizes) -> None:
     """Raise InputError for a size that cannot be, with the nearest that can."""
     (nz, ny, nx), (radius_z, radius_y, radius_x) = problem.shape, problem.radii
     _check_block("bx", given.bx, nx, radius_x, problem.vector_cells, "cells, a whole vector")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from outcrop.errors import BudgetError, InputError
-from outcrop.plan.given_sizes import FREE, GivenSizes, with_given
+from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.plan import Plan
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import ALIASES, SCHEMES
+from outcrop.plan.schemes.kept_to import kept_to
 from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.tuner import Choice, tune
 from outcrop.plan.window import whole_window
@@ -49,11 +50,11 @@ def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list
     """
     if scheme == "auto":
         every = [one for one in SCHEMES.values() if one.checks_all and one.refusal(problem) is None]
-        return with_given(every, problem, given)
+        return kept_to(every, problem, given)
     chosen = find_scheme(scheme)
     if (refusal := chosen.refusal(problem)) is not None:
         raise InputError(f"scheme {chosen.name} cannot {refusal}")
-    return with_given([chosen], problem, given)
+    return kept_to([chosen], problem, given)
 
 
 def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", given: GivenSizes = FREE) -> None:
