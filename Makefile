@@ -14,6 +14,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS := $(shell nproc 2>/dev/null || echo 2)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Where `make run` puts its two arrays (4.3 GiB) and its picture.
 RUN_DIRECTORY ?= run.oc
