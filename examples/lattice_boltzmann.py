@@ -26,18 +26,18 @@ TIMES = 4
 
 
 def at_rest_but_moving(uy: np.ndarray, ux: np.ndarray) -> dict[str, np.ndarray]:
-    """The fields f0 ... f8 in equilibrium at density 1 and velocity (uy, ux)."""
+    """The fields f0 ... f8, beyond those at rest, in equilibrium at density 1 and velocity (uy, ux)."""
     fields = {}
     for number, ((cy, cx), weight) in enumerate(zip(DIRECTIONS, WEIGHTS, strict=True)):
         along = cy * uy + cx * ux
-        fields[f"f{number}"] = weight * (1 + 3 * along + 4.5 * along**2 - 1.5 * (uy**2 + ux**2))
+        fields[f"f{number}"] = weight * (3 * along + 4.5 * along**2 - 1.5 * (uy**2 + ux**2))
     return fields
 
 
 def velocity(sim: oc.Simulation) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Density and the two components of the velocity."""
     fields = [sim[f"f{number}"][:].astype("float64") for number in range(len(DIRECTIONS))]
-    density = sum(fields)
+    density = 1 + sum(fields)
     uy, ux = (sum(c[axis] * f for c, f in zip(DIRECTIONS, fields, strict=True)) / density for axis in range(2))
     return density, uy, ux
 

@@ -121,7 +121,7 @@ def test_a_shot_over_marmousi_arrives(
     for name in ("seismogram", "snapshots"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     survey, sim = example["parse"](options)[1], oc.open(tmp_path / "run.oc")
-    distances = abs(survey.line - survey.shot[2])
+    distances = abs(survey.line - survey.shot[0])
     for place in (300.0, 900.0):
         trace = sim.traces["line"][:, int(np.argmin(abs(distances - place)))]
         peak = abs(trace).argmax() / len(trace) * survey.seconds

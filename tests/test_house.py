@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,67 @@ def test_python_folders_use_only_what_they_may(path: Path) -> None:
         if not (PACKAGE / used).is_dir() and not (PACKAGE / f"{used}.py").exists() and used != "_core":
             used = ""  # a name that the package itself exports
         assert used == own or used in PYTHON_ARROWS[own], f"{relative} must not import {module}"
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of a file of the package."""
+    return ".".join(["outcrop", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
+
+
+def statements_on_import(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The imports among statements that run when a module is imported: not those in functions or for type checkers."""
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from statements_on_import(node.orelse)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for part in ("body", "orelse", "finalbody"):
+                yield from statements_on_import(getattr(node, part, ()))
+            for handler in getattr(node, "handlers", ()):
+                yield from statements_on_import(handler.body)
+
+
+def needed_on_import(source: str, modules: set[str]) -> set[str]:
+    """Those of `modules` that a module imports by absolute names before it is there itself."""
+    found: set[str] = set()
+    for node in statements_on_import(ast.parse(source).body):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports are absolute"
+            inside = {f"{node.module}.{alias.name}" for alias in node.names} & modules
+            found |= inside
+            if len(inside) < len(node.names):  # a name of the module itself
+                found.add(str(node.module))
+    return found & modules
+
+
+def test_modules_do_not_need_each_other_to_be_imported() -> None:
+    """Protects every entrance: whatever is imported first, there is no circle in which a module is half there."""
+    files = {module_of(path): path for path in python_files()}
+    graph = {name: needed_on_import(path.read_text(), set(files)) for name, path in files.items()}
+    assert "outcrop.errors" in graph["outcrop.run.simulation"], "imports are found"
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail("imports go round in a circle: " + " <- ".join(error.args[1]))
+
+
+@pytest.mark.parametrize(
+    ("source", "needs"),
+    [
+        ("from outcrop import a", {"outcrop.a"}),
+        ("from outcrop.a import b", {"outcrop.a"}),
+        ("if TYPE_CHECKING:\n    import outcrop.a\nelse:\n    import outcrop.c", {"outcrop.c"}),
+        ("def f():\n    import outcrop.a", set()),
+        ("class A:\n    import outcrop.a", {"outcrop.a"}),
+        ("try:\n    pass\nexcept ImportError:\n    from outcrop import a, version", {"outcrop", "outcrop.a"}),
+    ],
+)
+def test_imports_that_count_are_told_from_those_that_do_not(source: str, needs: set[str]) -> None:
+    """Protects the test above, which would pass if it saw no imports."""
+    assert needed_on_import(source, {"outcrop", "outcrop.a", "outcrop.c"}) == needs
 
 
 @pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(PACKAGE)))

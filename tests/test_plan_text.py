@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,48 @@ def test_candidates_are_listed_by_steps(tmp_path: Path, capsys: pytest.CaptureFi
     words = ["maxwell_2d", "-n", "40", "60", "-t", "9", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB", "--explain"]
     head, chosen = plan_text(*words, capsys=capsys).splitlines()[9:11]
     assert dict(zip(head.split(), chosen.split(), strict=False))["steps"] == "9"
+
+
+SLOW_DISK = """
+cores = 2
+[memory]
+size = "8GiB"
+bandwidth = "20GB/s"
+[caches]
+second_level = "1MiB"
+last_level = "16MiB"
+[storage]
+read = "200MB/s"
+write = "200MB/s"
+both = "200MB/s"
+[updates]
+float32 = 1e9
+"""
+
+
+@pytest.mark.parametrize(
+    ("stencil", "size", "memory", "is_advised"),
+    [
+        ("acoustic8", [300, 60, 50], "3MiB", True),
+        ("acoustic8", [60, 50, 300], "3MiB", False),  # is streamed along the longest axis
+        ("acoustic8", [300, 60, 50], "1GiB", False),  # fits the memory
+        ("heat2_2d", [8000, 1000], "500KiB", True),
+    ],
+)
+def test_a_plan_advises_to_stream_the_longest_axis(
+    stencil: str, size: list[int], memory: str, is_advised: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where that saves much time, with sizes for -n, of which the plan itself then promises as much."""
+    (tmp_path / "slow.toml").write_text(SLOW_DISK)
+    words = ["-t", "20", "--machine", str(tmp_path / "slow.toml"), "--memory", memory]
+    text = plan_text(stencil, "-n", *map(str, size), *words, capsys=capsys)
+    assert ("  note     " in text) == is_advised
+    if is_advised:
+        (advised, promised), *_ = re.findall(r"last axis is .*: as ([\d x]+) the same would take about (\S+) ", text)
+        other = advised.split(" x ")
+        assert sorted(map(int, other)) == sorted(size) and int(other[-1]) == max(size)
+        (seconds,) = re.findall(r"  time     about (\S+) ", plan_text(stencil, "-n", *other, *words, capsys=capsys))
+        assert float(promised) == pytest.approx(float(seconds), rel=0.2)
 
 
 def test_sides_are_named_as_on_the_users_own_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

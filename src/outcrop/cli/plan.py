@@ -114,7 +114,9 @@ def elsewhere(request: options.Request, name: str, memory: str | None) -> Planne
 
 
 def describe(planned: Planned) -> str:
-    """The plan in a few lines."""
+    """The plan in a few lines, and advice where there is some."""
+    from outcrop.cli.plan_advice import advice
+
     plan, problem, machine = planned.plan, planned.problem, planned.machine
     guess, sizes = plan.predicted, plan.sizes
     steps = [one.levels // problem.stages for one in plan.passes]
@@ -146,6 +148,8 @@ def describe(planned: Planned) -> str:
     ]
     if fields := _fields(problem):
         rows.insert(0, ("fields", fields))
+    if text := advice(planned):
+        rows.append(("note", text))
     size = " x ".join(map(str, problem.own_shape[::-1]))
     head = f"{problem.stencil} {size} {problem.dtype}, {counted(problem.steps, 'step')}, boundary {problem.boundary}"
     return "\n".join([head, *(f"  {name:<9}{text}" for name, text in rows)])

@@ -100,6 +100,16 @@ def tune(
     return Choice(plan, (chosen, *rest))
 
 
+def estimate(
+    problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, cells_per_second: float
+) -> float:
+    """About the seconds that the best sizes take, by formulas alone: good enough to compare problems. Updates go at
+    that rate in thick slabs. Infinite when nothing fits the budget."""
+    every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(problem, budget_bytes)]
+    rate = _rough_rate(problem, cells_per_second)
+    return min((_rough_seconds(problem, *one, machine, rate) for one in every), default=float("inf"))
+
+
 def _seconds(candidate: Candidate) -> float:
     return candidate.seconds
 

@@ -30,7 +30,7 @@ def lattice_directions(ndim: int) -> tuple[Vector, ...]:
 
 
 def lattice_weights(ndim: int) -> tuple[float, ...]:
-    """The part of each of `lattice_directions` in a fluid at rest: what f0, f1, ... are at density 1."""
+    """w_i, the part of a fluid at rest that moves along each of `lattice_directions`."""
     return tuple(float(_weight(c)) for c in lattice_directions(ndim))
 
 
@@ -41,34 +41,36 @@ def _weight(c: Vector) -> sympy.Rational:
 
 def lattice_limit(ndim: int) -> Limit:
     """tau is judged near rest."""
-    return Limit("tau", is_least=True, state={f"f{i}": w for i, w in enumerate(lattice_weights(ndim))})
+    return Limit("tau", is_least=True, state={f"f{i}": 0.0 for i in range(len(lattice_directions(ndim)))})
 
 
 def lattice_boltzmann(ndim: int = 3) -> Stencil:
     """The lattice Boltzmann equation with a single relaxation time: D2Q9 (`ndim` = 2) or D3Q19 (`ndim` = 3).
 
-        f_i'(x) = f_i(x - c_i) - (f_i(x - c_i) - f_i^eq) / tau,    rho = sum f_i,  rho u = sum c_i f_i,
-        f_i^eq = w_i (rho + 3 c_i.j + (9/2 (c_i.j)^2 - 3/2 j.j) / rho),  j = rho u
+        f_i'(x) = f_i(x - c_i) - (f_i(x - c_i) - f_i^eq) / tau,    rho = 1 + sum f_i,  rho u = sum c_i f_i,
+        f_i^eq = w_i (rho - 1 + 3 c_i.j + (9/2 (c_i.j)^2 - 3/2 j.j) / rho),  j = rho u
 
     Streaming and collision are one stage ("pull"): all is taken at the values that arrive. Fields: f0 ... f8 or f18,
-    one for each of `lattice_directions` (no unit; a fluid at rest has `lattice_weights`). Lattice units: one cell, one
+    one for each of `lattice_directions` (no unit): what there is of it beyond w_i, which are `lattice_weights`, so that
+    zeros are a fluid at rest with density 1, and rounding is small against flow and sound. Lattice units: one cell, one
     step, sound at 1/sqrt(3), kinematic viscosity (tau - 1/2)/3; keep |u| well below 0.3. Parameter: tau (steps). Near
     rest it is stable for tau >= 1/2; flow needs more, the faster the more. Source: Y. H. Qian, D. d'Humieres,
-    P. Lallemand, Europhys. Lett. 17, 479, 1992; BGK: P. L. Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954.
+    P. Lallemand, Europhys. Lett. 17, 479, 1992; BGK: P. L. Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954;
+    without the weights: P. A. Skordos, Phys. Rev. E 48, 4823, 1993.
     """
     velocities = lattice_directions(ndim)
     fields = [Field(f"f{i}") for i in range(len(velocities))]
     rate = 1 / Parameter("tau", 0.8)
     arriving = [f[tuple(-step for step in c)] for f, c in zip(fields, velocities, strict=True)]
     pairs = range(1, len(fields), 2)
-    rho = as_one(arriving[0], *(as_one(arriving[i], arriving[i + 1]) for i in pairs))
+    excess = as_one(arriving[0], *(as_one(arriving[i], arriving[i + 1]) for i in pairs))  # rho - 1
     # Scaled so that the terms of f_i^eq need no further factors: momentum = 3 j, speed = 3/2 j / rho.
     flows = {velocities[i]: arriving[i] - arriving[i + 1] for i in pairs}
     momentum = [_whole(_times(sympy.Integer(3), _carried(axis, flows))) for axis in range(ndim)]
-    inverse = _times(sympy.Rational(1, 2), 1 / rho)
+    inverse = _times(sympy.Rational(1, 2), 1 / as_one(sympy.S.One, excess))
     speed = [_whole(_times(one, inverse)) for one in momentum]
     energy = as_one(*(_times(one, other) for one, other in zip(momentum, speed, strict=True)))
-    still = as_one(rho, _times(-sympy.Rational(1, 3), energy))
+    still = as_one(excess, _times(-sympy.Rational(1, 3), energy))
 
     def updated(i: int, equilibrium: sympy.Expr) -> sympy.Expr:
         return (1 - rate) * arriving[i] + _weight(velocities[i]) * rate * equilibrium

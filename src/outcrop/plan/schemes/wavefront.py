@@ -95,7 +95,9 @@ def slabs(problem: Problem, levels: int, slab: int) -> list[tuple[int, int]]:
 
 
 def has_updates(problem: Problem, levels: int, zeta: int) -> bool:
-    """Whether any level updates a plane at `zeta`."""
+    """Whether any level updates a plane at `zeta` of a slab: always, unless there are fewer planes than the skew."""
+    if problem.end_plane - problem.first_plane >= problem.skew_z:
+        return True
     return updates_below(problem, levels, zeta + 1) > updates_below(problem, levels, zeta)
 
 
