@@ -1,4 +1,4 @@
-"""Protects how slabs are cut for the cache: grids of few rows, too, give all threads something to do, and plans say so."""
+"""Protects how slabs are cut for the cache: grids of few rows keep all threads busy, too, and plans say how."""
 
 from __future__ import annotations
 

@@ -62,8 +62,7 @@ std::vector<BandPlace> bands_in_order(long bands, const Chunks &chunks, unsigned
   const auto key = [&](const BandPlace &place) {
     return std::pair(place.band / strip * stagger + place.band % strip + place.chunk, place.band);
   };
-  std::sort(places.begin(), places.end(),
-            [&](const BandPlace &a, const BandPlace &b) { return key(a) < key(b); });
+  std::sort(places.begin(), places.end(), [&](const BandPlace &a, const BandPlace &b) { return key(a) < key(b); });
   return places;
 }
 
@@ -116,7 +115,8 @@ std::vector<Tile> band_tiles(long levels, long rows, long height, const Chunks &
 
 std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chunks &chunks) {
   assert(levels >= 1 && rows >= 1 && skew >= 1 && chunks.count >= 1 && chunks.zetas >= 1);
-  const long reach = (2 * skew + chunks.zetas - 1) / chunks.zetas;  // z - skew of the level below is 2 * skew zetas back
+  const long reach =
+      (2 * skew + chunks.zetas - 1) / chunks.zetas;  // z - skew of the level below is 2 * skew zetas back
   std::vector<Tile> tiles;
   for (long level = 1; level <= levels; ++level)
     for (long chunk = 0; chunk < chunks.count; ++chunk) {

@@ -55,7 +55,7 @@ struct Tile {
   long y_low = 0, y_high = 0;            ///< its rows there, half open; may stick out of the grid
   long slope = 0;                        ///< rows lost on each side per level away from the centre
   long zeta_low = 0, zeta_high = std::numeric_limits<int>::max();  ///< from the slab's first zeta on, half open
-  std::vector<std::size_t> needs{};      ///< tiles that must be finished before
+  std::vector<std::size_t> needs{};                                ///< tiles that must be finished before
 };
 
 /// Tiles for levels 1 .. levels over `rows` rows, in an order in which every tile's needs come before it.

@@ -50,8 +50,10 @@ def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
 
 
 def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ...]:
-    """The tiles of a slab in (y, level); see core/outcrop/exec/tiles.hpp, which cuts them. Where they are chunks, those of
-    the slab that begins at `drawn_zeta`, in (z, level)."""
+    """The tiles of a slab in (y, level); see core/outcrop/exec/tiles.hpp, which cuts them.
+
+    Where they are chunks, those of the slab that begins at `drawn_zeta`, in (z, level).
+    """
     if sizes.chunk:
         return _chunk_patches(problem, sizes, levels)
     first, end = problem.first_row, problem.end_row

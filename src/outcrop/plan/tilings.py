@@ -1,8 +1,8 @@
-"""How a slab may be cut for the cache: which cuts are worth measuring. core/outcrop/exec/tiles.hpp makes and draws them.
+"""How a slab may be cut for the cache, and which cuts are worth measuring; core/outcrop/exec/tiles.hpp makes them.
 
 Diamonds need rows beside each other: 2 r D for each, and one for each thread at least. Where there are fewer, as on
-grids of two axes, whose rows are streamed as planes of one row, threads share the streaming axis: bands of 2 D levels in
-chunks of the skewed coordinate zeta, one thread per band.
+grids of two axes, whose rows are streamed as planes of one row, threads share the streaming axis: bands of 2 D levels
+in chunks of the skewed coordinate zeta.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ CHUNKS_MOST = 20_000
 def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) -> Iterable[Sizes]:
     """The cache tilings worth measuring for given levels and slab, the likeliest first.
 
-    A tile's working set is about 4 r^2 D^2 rows, or 2 r D planes of few rows; it should fit the second-level cache or, less
-    well, a thread's share of the last one. Diamonds higher than the levels, or wider than a thread's share of the
+    A tile's working set is about 4 r^2 D^2 rows, or 2 r D planes of few rows; it should fit the second-level cache or,
+    less well, a thread's share of the last one. Diamonds higher than the levels, or wider than a thread's share of the
     rows, leave threads idle, as do bands of which there are fewer than threads. Of many fields a set that is too large
     by this rule may still be the best, so there are at least TILINGS.
     """
@@ -61,9 +61,7 @@ def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
         return [one for one in each if problem.skew_z * one * threads <= problem.planes] or [0, 1][:levels]
     extent, skew = problem.shape[1], problem.skew_y
     is_serial = _has_few_rows(problem, threads)
-    return [
-        one for one in DIAMONDS if one <= levels and (is_serial or skew * one * threads <= extent)
-    ] or [DIAMONDS[0]]
+    return [one for one in DIAMONDS if one <= levels and (is_serial or skew * one * threads <= extent)] or [DIAMONDS[0]]
 
 
 def shares_planes(problem: Problem, threads: int) -> bool:
