@@ -165,9 +165,9 @@ TEST(Traverse, UpdatesInALegalOrder) {
 TEST(Traverse, ChunksOfFewRowsKeepTheOrder) {
   const long radii[][3] = {{1, 0, 1}, {2, 1, 2}, {1, 0, 2}, {0, 0, 1}};
   for (const auto &radius : radii)
-    for (long levels : {1, 2, 5, 12})
-      for (long slab : {1, 7, 40, 100})
-        for (long diamond : {0, 1, 2, 5})
+    for (long levels : {1, 5, 12})
+      for (long slab : {1, 7, 100})
+        for (long diamond : {0, 1, 3})
           for (long chunk : {1, 4, 9, 200})
             for (unsigned threads : {2u, 4u}) {
               const long rows = 2 * radius[1] + (chunk == 9 ? 3 : 1);
