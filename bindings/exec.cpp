@@ -82,7 +82,7 @@ Stages to_stages(const Calls &calls, const Fields &fields, std::vector<std::byte
 
 Tiling to_tiling(nb::handle sizes) {
   return Tiling{nb::cast<long>(sizes.attr("diamond")), nb::cast<long>(sizes.attr("sweep_rows")),
-                nb::cast<long>(sizes.attr("planes_per_call"))};
+                nb::cast<long>(sizes.attr("planes_per_call")), nb::cast<long>(sizes.attr("chunk"))};
 }
 
 Cut to_cut(nb::handle cut) { return {field(cut, "y0"), field(cut, "y1"), field(cut, "x0"), field(cut, "x1")}; }

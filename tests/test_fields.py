@@ -89,6 +89,9 @@ def memory(near: Sequence[Offset]) -> Stencil:
     )
 
 
+FEW_ROWS = st.integers(1, 3)
+"""Grids that are not worth cutting along y, as those of two axes."""
+
 STENCILS = {make.__name__: make for make in (waves, staggered, species, memory)}
 
 
@@ -106,7 +109,7 @@ def field_runs(
     """A stencil of each kind with any boundary on a small odd grid, with any legal plan."""
     stencil = draw(st.sampled_from(sorted(stencils.items())))[1](draw(offsets()))
     boundary = draw(boundaries())
-    shape = draw(st.tuples(st.integers(1, 26), st.integers(1, 20), st.integers(1, 40)))
+    shape = draw(st.tuples(st.integers(1, 26), FEW_ROWS | st.integers(1, 20), st.integers(1, 40)))
     layout = make_layout(shape, draw(st.sampled_from(["float32", "float64"])))
     problem = as_problem(stencil, layout, draw(st.integers(1, 6)), boundary, in_place=draw(st.booleans()))
     is_cut_y, is_cut_x = not problem.periodic[1], not problem.periodic[2]
@@ -121,6 +124,7 @@ def field_runs(
         block_y=draw(st.integers(0, shape[1])) if is_cut_y else 0,
         block_z=draw(st.integers(0, shape[0])),
         keeps_statics=keeps,
+        chunk=draw(st.sampled_from([0, 0, 0, 0, 1, 2, 5, 12])),
     )
     scheme = draw(schemes_for(problem))
     if scheme.name != "wavefront":

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from outcrop.cli import main
 from outcrop.plan.actions import Update
-from outcrop.plan.draw import Patch, slab_patches, tile_patches, time_line
+from outcrop.plan.draw import Patch, drawn_zeta, slab_patches, tile_patches, time_line
 from outcrop.plan.model import aside_seconds
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.planner import find_scheme
@@ -63,11 +63,24 @@ def test_slabs_cover_every_update_once(plan: Plan) -> None:
 def test_tiles_cover_every_row_once(plan: Plan) -> None:
     """Protects the picture of the cache tiles: each (row, level) lies in exactly one tile."""
     problem, levels = plan.problem, plan.passes[0].levels
-    patches = tile_patches(problem, plan.sizes, levels)
+    patches = tile_patches(problem, replace(plan.sizes, chunk=0), levels)
     for y in range(problem.shape[1]):
         updated = problem.radius_y <= y < problem.shape[1] - problem.radius_y
         for level in range(1, levels + 1):
             assert sum(holds(patch, y + 0.5, level) for patch in patches) == int(updated)
+
+
+@given(built(), st.integers(1, 9))
+def test_chunks_cover_every_plane_of_a_slab_once(plan: Plan, chunk: int) -> None:
+    """Protects the picture of tiles of few rows: each (plane, level) of the slab that is drawn lies in exactly one."""
+    problem, levels, sizes = plan.problem, plan.passes[0].levels, replace(plan.sizes, chunk=chunk)
+    patches, zeta0 = tile_patches(problem, sizes, levels), drawn_zeta(problem, sizes, levels)
+    assert patches or problem.first_plane == problem.end_plane
+    for z in range(problem.planes):
+        for level in range(1, levels + 1):
+            zeta = z + problem.skew_z * (level - 1)
+            is_drawn = problem.first_plane <= z < problem.end_plane and zeta0 <= zeta < zeta0 + sizes.slab
+            assert sum(holds(patch, z + 0.5, level) for patch in patches) == int(is_drawn)
 
 
 @given(built())

@@ -75,7 +75,7 @@ struct Case {
 std::ostream &operator<<(std::ostream &out, const Case &c) {
   return out << c.nz << "x" << c.ny << " radii " << c.radius_z << "," << c.radius_y << " skew " << c.skew << " levels "
              << c.levels << " slab " << c.slab << " diamond " << c.tiling.diamond << " planes " << c.tiling.planes
-             << " threads " << c.threads << " nodes " << c.node_threads.size();
+             << " chunk " << c.tiling.chunk << " threads " << c.threads << " nodes " << c.node_threads.size();
 }
 
 // Threads of made-up nodes, bound to nothing.
@@ -161,6 +161,21 @@ TEST(Traverse, UpdatesInALegalOrder) {
             run_case({17, 23, radius[0], radius[1], radius[2], levels, slab, {diamond, 4, planes}, 2});
 }
 
+// Threads that share a slab of few rows along its zetas: chunks of one plane and of more than there are, groups that end inside.
+TEST(Traverse, ChunksOfFewRowsKeepTheOrder) {
+  const long radii[][3] = {{1, 0, 1}, {2, 1, 2}, {1, 0, 2}, {0, 0, 1}};
+  for (const auto &radius : radii)
+    for (long levels : {1, 5, 12})
+      for (long slab : {1, 7, 100})
+        for (long diamond : {0, 1, 3})
+          for (long chunk : {1, 4, 9, 200})
+            for (unsigned threads : {2u, 4u}) {
+              const long rows = 2 * radius[1] + (chunk == 9 ? 3 : 1);
+              run_case({41, rows, radius[0], radius[1], radius[2], levels, slab, {diamond, 4, 2, chunk}, threads});
+            }
+  run_case({400, 1, 1, 0, 1, 64, 500, {4, 4, 2, 16}, 3, {2, 1}});
+}
+
 TEST(Traverse, TakesGridsSmallerThanADiamond) {
   for (long nz : {3, 4, 6})
     for (long ny : {3, 4, 9}) run_case({nz, ny, 1, 1, 1, 12, 2, {8, 16, 2}, 3});
@@ -204,16 +219,18 @@ TEST(Traverse, FewerLevelsThanPrepared) {
 
 // Ctrl-C must not wait for a slab, and waiting tiles must not wait for ones that are skipped.
 TEST(Traverse, StopsAtOnceWhenCancelled) {
-  const Case c{40, 200, 1, 1, 1, 20, 50, {2, 16, 2}, 3};
-  const Grid grid = grid_of(c);
-  const Window window(grid, two_rings(grid, grid.nz));
-  Check check{grid, 2, {}, {}, {}};
-  Team team(3);
-  const Stages stages = stages_of(&check);
-  Traverse traverse(team, grid, window, stages, c.tiling, c.levels);
-  const std::atomic<bool> cancelled{true};
-  traverse.update({1, 50, 20}, cancelled);
-  EXPECT_EQ(check.rows_updated.load(), 0);
+  for (const long chunk : {0, 8}) {
+    const Case c{40, 200, 1, 1, 1, 20, 50, {2, 16, 2, chunk}, 3};
+    const Grid grid = grid_of(c);
+    const Window window(grid, two_rings(grid, grid.nz));
+    Check check{grid, 2, {}, {}, {}};
+    Team team(3);
+    const Stages stages = stages_of(&check);
+    Traverse traverse(team, grid, window, stages, c.tiling, c.levels);
+    const std::atomic<bool> cancelled{true};
+    traverse.update({1, 50, 20}, cancelled);
+    EXPECT_EQ(check.rows_updated.load(), 0);
+  }
 }
 
 }  // namespace

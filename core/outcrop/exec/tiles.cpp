@@ -48,6 +48,32 @@ std::vector<Place> places_in_order(long levels, long rows, long half, long diamo
   return places;
 }
 
+struct BandPlace {
+  long band, chunk;
+};
+
+// A strip of bands begins so long after the one before it that no band of it overtakes that one's last.
+std::vector<BandPlace> bands_in_order(long bands, const Chunks &chunks, unsigned threads) {
+  const long strip = std::min(bands, 2 * static_cast<long>(threads));
+  const long stagger = std::max(strip, chunks.at_once);
+  std::vector<BandPlace> places;
+  for (long band = 0; band < bands; ++band)
+    for (long chunk = 0; chunk < chunks.count; ++chunk) places.push_back({band, chunk});
+  const auto key = [&](const BandPlace &place) {
+    return std::pair(place.band / strip * stagger + place.band % strip + place.chunk, place.band);
+  };
+  std::sort(places.begin(), places.end(), [&](const BandPlace &a, const BandPlace &b) { return key(a) < key(b); });
+  return places;
+}
+
+// All rows of a chunk; the last one ends where its slab does.
+Tile chunk_tile(long level_first, long level_last, long rows, const Chunks &chunks, long chunk) {
+  Tile tile{level_first, level_last, level_first, 0, rows};
+  tile.zeta_low = chunk * chunks.zetas;
+  if (chunk + 1 < chunks.count) tile.zeta_high = tile.zeta_low + chunks.zetas;
+  return tile;
+}
+
 }  // namespace
 
 std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads,
@@ -65,6 +91,41 @@ std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond,
     index[{q, p}] = tiles.size();
     tiles.push_back(std::move(tile));
   }
+  return tiles;
+}
+
+std::vector<Tile> band_tiles(long levels, long rows, long height, const Chunks &chunks, unsigned threads) {
+  assert(levels >= 1 && rows >= 1 && height >= 1 && chunks.count >= 1 && chunks.zetas >= 1 && threads >= 1);
+  const long bands = (levels + height - 1) / height;
+  std::vector<Tile> tiles;
+  std::vector<std::size_t> index(static_cast<std::size_t>(bands * chunks.count));
+  const auto at = [&](long band, long chunk) -> std::size_t & {
+    return index[static_cast<std::size_t>(band * chunks.count + chunk)];
+  };
+  for (const auto [band, chunk] : bands_in_order(bands, chunks, threads)) {
+    const long below = band * height;
+    Tile tile = chunk_tile(below + 1, std::min(levels, below + height), rows, chunks, chunk);
+    if (band > 0) tile.needs.push_back(at(band - 1, chunk));
+    if (chunk > 0) tile.needs.push_back(at(band, chunk - 1));
+    at(band, chunk) = tiles.size();
+    tiles.push_back(std::move(tile));
+  }
+  return tiles;
+}
+
+std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chunks &chunks) {
+  assert(levels >= 1 && rows >= 1 && skew >= 1 && chunks.count >= 1 && chunks.zetas >= 1);
+  const long reach =
+      (2 * skew + chunks.zetas - 1) / chunks.zetas;  // z - skew of the level below is 2 * skew zetas back
+  std::vector<Tile> tiles;
+  for (long level = 1; level <= levels; ++level)
+    for (long chunk = 0; chunk < chunks.count; ++chunk) {
+      Tile tile = chunk_tile(level, level, rows, chunks, chunk);
+      if (level > 1)
+        for (long below = std::max(0L, chunk - reach); below <= chunk; ++below)
+          tile.needs.push_back(static_cast<std::size_t>((level - 2) * chunks.count + below));
+      tiles.push_back(std::move(tile));
+    }
   return tiles;
 }
 

@@ -1,4 +1,4 @@
-// How a slab is cut for the cache: tiles in (level, row), each swept along the streaming axis.
+// How a slab is cut for the cache: tiles in (level, row), each swept along the streaming axis; of few rows, in (level, zeta).
 //
 // Diamonds (Bondhugula's and Malas' tiles, design.md section 4): tile rows q have their centres at level q*D, tiles are
 // 2*r*D rows apart, and odd rows of tiles are shifted by r*D. A tile holds the rows |y - centre| < r*(D - |level - q*D|).
@@ -26,11 +26,25 @@
 //     node 0 | node 1 | node 2 | node 3          begin:  the rows where diagonals begin; they lean to the nearest
 //      <------ ------> <------ ------>
 //
-// Sweeps (D = 0) update one level after the other in blocks of rows: what plain code does, kept for comparison.
-// Either way a tile is a trapezoid pair: rows [y_low + slope*|level - centre|, y_high - slope*|level - centre|).
+// Bands, where there are too few rows for diamonds beside each other (a grid of two axes has one, axes.py): a tile holds some
+// levels and all rows of a piece, a chunk, of the skewed coordinate zeta = z + skew*(level - 1). Whatever an update reads, and
+// whoever still reads what it overwrites, has a lower level and a zeta that is not higher. So a tile needs the one before it
+// in its band and the one below it, and through these all that are lower in both; those of a diagonal are independent:
+//
+//     level   | 3 : 4 : 5 : 6        tiles are handed out in the order of these numbers. Of many bands only a strip
+//     band 1  +---+---+---+---       of 2 * `threads` goes along at once, so that what a band leaves in the
+//     band 0  | 1 : 2 : 3 : 4        last-level cache is used by the next one; the next strip begins while this one ends
+//               chunks     zeta
+//
+// Sweeps (D = 0) update one level after the other in blocks of rows: what plain code does, kept for comparison. Of few
+// rows the blocks are chunks of zeta; those of a level do not wait for each other.
+//
+// A tile is a trapezoid pair: rows [y_low + slope*|level - centre|, y_high - slope*|level - centre|), at zeta_low <= zeta < zeta_high
+// as counted from the beginning of its slab.
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 namespace outcrop {
@@ -40,7 +54,8 @@ struct Tile {
   long centre = 0;                       ///< level at which the tile is widest
   long y_low = 0, y_high = 0;            ///< its rows there, half open; may stick out of the grid
   long slope = 0;                        ///< rows lost on each side per level away from the centre
-  std::vector<std::size_t> needs{};      ///< tiles that must be finished before
+  long zeta_low = 0, zeta_high = std::numeric_limits<int>::max();  ///< from the slab's first zeta on, half open
+  std::vector<std::size_t> needs{};                                ///< tiles that must be finished before
 };
 
 /// Tiles for levels 1 .. levels over `rows` rows, in an order in which every tile's needs come before it.
@@ -48,6 +63,19 @@ struct Tile {
 /// the rows, at least one, in ascending order, at which they do so first.
 std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads,
                                 const std::vector<long> &begin = {0});
+
+/// How the zetas of a slab are cut.
+struct Chunks {
+  long count = 1;
+  long zetas = 1;    ///< of each
+  long at_once = 1;  ///< how many of them a level has planes in
+};
+
+/// Tiles of `height` levels and all `rows` of a chunk, in an order in which every tile's needs come before it.
+std::vector<Tile> band_tiles(long levels, long rows, long height, const Chunks &chunks, unsigned threads);
+
+/// One level at a time, all `rows` of a chunk; dependencies reach `skew` planes per level.
+std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chunks &chunks);
 
 /// One level at a time, blocks of `rows_per_block` rows.
 std::vector<Tile> sweep_tiles(long levels, long rows, long skew, long rows_per_block);

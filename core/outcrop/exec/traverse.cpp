@@ -12,19 +12,12 @@
 namespace outcrop {
 namespace {
 
-std::vector<Tile> cut(const Grid &grid, const Tiling &tiling, long levels, unsigned threads,
-                      const std::vector<long> &begin) {
-  if (tiling.diamond == 0) return sweep_tiles(levels, grid.ny, grid.skew_y, tiling.sweep_rows);
-  const long rows = grid.ny + 2 * grid.skew_y * tiling.diamond;  // rows_down() moves tiles by less than a tile
-  return diamond_tiles(levels, rows, grid.skew_y, tiling.diamond, threads, begin);
-}
-
 // A block in y leans back as the lower left sides of diamonds do, y + skew*level = odd multiples of skew*D: moved down by so
 // many rows, one of these sides lies on the edge of the block, and no tile is cut by it.
-long rows_down(const Region &region, const Grid &grid, long diamond) {
+long rows_down(const Region &region, const Grid &grid, const Tiling &tiling) {
   const Bound &edge = region.y_low.slope != 0 ? region.y_low : region.y_high;
-  if (diamond == 0 || edge.slope != -grid.skew_y) return 0;
-  const long half = grid.skew_y * diamond, down = (half - edge.at_zero) % (2 * half);
+  if (tiling.diamond == 0 || tiling.chunk > 0 || edge.slope != -grid.skew_y) return 0;
+  const long half = grid.skew_y * tiling.diamond, down = (half - edge.at_zero) % (2 * half);
   return down < 0 ? down + 2 * half : down;
 }
 
@@ -35,44 +28,61 @@ thread_local std::vector<const void *> source_planes;
 
 Traverse::Traverse(Team &team, const Grid &grid, const Window &window, const Stages &stages, Tiling tiling,
                    long levels_max)
-    : team_(team), grid_(grid), window_(window), stages_(stages), tiling_(tiling) {
+    : team_(team), grid_(grid), window_(window), stages_(stages), tiling_(tiling), levels_(levels_max) {
   assert(tiling.planes >= 1 && tiling.planes <= Tiling::max_planes);
-  levels_ = levels_max;
-  schedules_.push_back(make_schedule(window.frame()));
-  tiles_max_ = schedules_.front().tiles.size();
-  finished_ = std::make_unique<std::atomic<std::uint32_t>[]>(tiles_max_);
 }
 
 void Traverse::set_levels(long levels) {
   levels_ = levels;
   schedules_.clear();
-  schedules_.push_back(make_schedule(window_.frame()));
 }
 
-Traverse::Schedule Traverse::make_schedule(const Cut &frame) const {
+Chunks Traverse::chunks_of(const Slab &slab) const {
+  if (tiling_.chunk == 0) return {};
+  const auto count = [&](long zetas) { return (zetas + tiling_.chunk - 1) / tiling_.chunk; };
+  const long zetas = slab.zeta1 - slab.zeta0;
+  return {count(zetas), tiling_.chunk, count(std::min(zetas, grid_.nz))};
+}
+
+std::vector<Tile> Traverse::make_tiles(const Chunks &chunks, unsigned threads, const std::vector<long> &begin) const {
+  const long diamond = tiling_.diamond;
+  if (tiling_.chunk > 0)
+    return diamond == 0 ? chunk_sweep_tiles(levels_, grid_.ny, grid_.skew_z, chunks)
+                        : band_tiles(levels_, grid_.ny, 2 * diamond, chunks, team_.size());
+  if (diamond == 0) return sweep_tiles(levels_, grid_.ny, grid_.skew_y, tiling_.sweep_rows);
+  const long rows = grid_.ny + 2 * grid_.skew_y * diamond;  // rows_down() moves tiles by less than a tile
+  return diamond_tiles(levels_, rows, grid_.skew_y, diamond, threads, begin);
+}
+
+Traverse::Schedule Traverse::make_schedule(const Chunks &chunks) const {
   const Placement &placement = team_.placement();
   const unsigned nodes = placement.nodes();
   const std::vector<long> rows = first_rows(window_, placement.node_threads);
   const unsigned threads = *std::max_element(placement.node_threads.begin(), placement.node_threads.end());
-  std::vector<Tile> tiles = cut(grid_, tiling_, levels_, threads, rows_to_begin_at(rows));
+  std::vector<Tile> tiles = make_tiles(chunks, threads, rows_to_begin_at(rows));
   std::vector<unsigned> owners;
   for (const Tile &tile : tiles) owners.push_back(owner_of((tile.y_low + tile.y_high) / 2, rows));
-  return {frame, std::move(tiles), NodeQueues(nodes, owners)};
+  return {window_.frame(), chunks.count, std::move(tiles), NodeQueues(nodes, owners)};
 }
 
-// Blocks may take turns, but they are few, and their schedules stay until the next pass.
-Traverse::Schedule &Traverse::schedule() {
-  if (team_.placement().nodes() == 1) return schedules_.front();
+// Blocks may take turns, but they are few, as are thicknesses of slabs, and their schedules stay until the next pass.
+Traverse::Schedule &Traverse::schedule(const Slab &slab) {
+  const bool any_frame = team_.placement().nodes() == 1;
+  const Chunks chunks = chunks_of(slab);
   for (Schedule &known : schedules_)
-    if (known.frame == window_.frame()) return known;
-  return schedules_.emplace_back(make_schedule(window_.frame()));
+    if (known.chunks == chunks.count && (any_frame || known.frame == window_.frame())) return known;
+  Schedule &made = schedules_.emplace_back(make_schedule(chunks));
+  if (made.tiles.size() > tiles_max_) {
+    tiles_max_ = made.tiles.size();
+    finished_ = std::make_unique<std::atomic<std::uint32_t>[]>(tiles_max_);
+  }
+  return made;
 }
 
 void Traverse::update(const Slab &slab, const std::atomic<bool> &cancelled) {
   ++epoch_;
-  Schedule &plan = schedule();
-  assert(plan.tiles.size() <= tiles_max_);
-  const long down = rows_down(slab.region, grid_, tiling_.diamond);
+  Schedule &plan = schedule(slab);
+  const long down = rows_down(slab.region, grid_, tiling_);
   plan.queues.restart();
   team_.run([&](unsigned member) {
     const unsigned node = team_.node_of(member);
@@ -105,8 +115,8 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
   const long y_low = tile.y_low - down, y_high = tile.y_high - down;
   if (y_low >= grid_.end_row() || y_high <= grid_.first_row()) return;
   // Groups of zeta that hold at least one plane of the grid at one of the tile's levels.
-  const long begin = std::max(slab.zeta0, grid_.first_plane() + r * (tile.level_first - 1));
-  const long end = std::min(slab.zeta1, grid_.end_plane() + r * (tile.level_last - 1));
+  const long begin = std::max(slab.zeta0 + tile.zeta_low, grid_.first_plane() + r * (tile.level_first - 1));
+  const long end = std::min({slab.zeta1, slab.zeta0 + tile.zeta_high, grid_.end_plane() + r * (tile.level_last - 1)});
   std::uint64_t cells = 0;
   for (long zeta = begin; zeta < end; zeta += tiling_.planes) {
     const long zeta_end = std::min(zeta + tiling_.planes, end);

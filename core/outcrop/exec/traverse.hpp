@@ -9,7 +9,8 @@
 //     level 1             z   z+1
 //
 // On several NUMA nodes threads take the tiles of the rows first that their own node owns (ownership.hpp, node_queues.hpp),
-// then they help the others. Which rows these are depends on the frame, so there is a schedule for each frame.
+// then they help the others. Which rows these are depends on the frame, so there is a schedule for each frame. Bands are all
+// taken from one queue; how many chunks there are depends on the slab, so there is one for each thickness.
 #pragma once
 
 #include <atomic>
@@ -28,11 +29,13 @@
 
 namespace outcrop {
 
-/// How a slab is cut: D of the diamonds, or 0 for plain sweeps in blocks of `sweep_rows` rows.
+/// How a slab is cut: D of the diamonds, or 0 for plain sweeps in blocks of `sweep_rows` rows. Of few rows (`chunk` > 0) bands of
+/// 2 D levels, or plain sweeps, in chunks of so many zetas.
 struct Tiling {
   long diamond = 0;
   long sweep_rows = 16;
   long planes = 2;  ///< planes a kernel call updates, 1 .. max_planes
+  long chunk = 0;
   static constexpr long max_planes = 4;
 };
 
@@ -98,12 +101,15 @@ class Traverse {
   // The tiles in the order in which they are taken, and who takes which first.
   struct Schedule {
     Cut frame;
+    long chunks;
     std::vector<Tile> tiles;
     NodeQueues queues;
   };
 
-  Schedule make_schedule(const Cut &frame) const;
-  Schedule &schedule();
+  Chunks chunks_of(const Slab &slab) const;
+  std::vector<Tile> make_tiles(const Chunks &chunks, unsigned threads, const std::vector<long> &begin) const;
+  Schedule make_schedule(const Chunks &chunks) const;
+  Schedule &schedule(const Slab &slab);
   void update_tile(const Tile &tile, const Slab &slab, long down);
   void update_planes(long level, long z0, long z1, const Cut &cut);
   void update_plane(long level, long position, const Cut &cut);
@@ -117,9 +123,9 @@ class Traverse {
   const Stages &stages_;
   const Tiling tiling_;
   long levels_;
-  std::deque<Schedule> schedules_;                          // with one node: a single one, good for every frame
+  std::deque<Schedule> schedules_;                          // with one node they are good for every frame
   std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // epoch in which tile i was last finished
-  std::size_t tiles_max_;
+  std::size_t tiles_max_ = 0;
   std::uint32_t epoch_ = 0;
   std::vector<RingSums> sources_, targets_;
   Own own_;

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import product
 
 from outcrop import _core
 from outcrop.language.compile import Calls
 from outcrop.plan.geometry import EVERYTHING
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
+from outcrop.plan.tilings import with_tiles
 
 ROW_BYTES = 4096
 SHARE_OF_CACHE = 0.7
@@ -73,7 +75,8 @@ def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, pla
             sizes.sweep_rows,
             sizes.planes_per_call,
         )
-        for sizes in (Sizes(levels, planes, 0, rows, call_planes) for rows in SWEEP_ROWS for call_planes in CALL_PLANES)
-        if sizes.sweep_rows <= problem.shape[1] or sizes.sweep_rows == SWEEP_ROWS[0]
+        for rows, call_planes in product(SWEEP_ROWS, CALL_PLANES)
+        if rows <= problem.shape[1] or rows == SWEEP_ROWS[0]
+        for sizes in [with_tiles(problem, Sizes(levels, planes, 0, rows, call_planes), 0, threads)]
     ]
     return max(found, key=lambda one: one.cells_per_second)

@@ -124,7 +124,8 @@ def describe(planned: Planned) -> str:
     if steps[-1] != steps[0]:
         passes += f" (the last of {steps[-1]})"
     slabs = counted(sizes.slab, "row" if problem.ndim == 2 else "plane")
-    blocking = f"diamonds of {2 * sizes.diamond} levels" if sizes.diamond else "plain sweeps"
+    tiles = "bands" if sizes.chunk else "diamonds"
+    blocking = f"{tiles} of {2 * sizes.diamond} levels" if sizes.diamond else "plain sweeps"
     rows = [
         ("scheme", f"{plan.scheme}: {passes}, {_blocks(plan)}slabs of {slabs}, {blocking}"),
         (

@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outcrop.plan.draw import Patch, slab_patches, tile_patches, time_line
+from outcrop.plan.draw import Patch, drawn_zeta, slab_patches, tile_patches, time_line
 from outcrop.plan.timeline import Span
 from outcrop.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from outcrop.plan.plan import Sizes
     from outcrop.plan.planned import Planned
+    from outcrop.plan.problem import Problem
 
 WAVE_COLORS = ("#b7c9d9", "#7f9db9")
 LANES = {"read": "#4c8c6b", "update": "#e07b39", "write": "#6c757d", "flush": "#333333"}
@@ -42,16 +44,10 @@ def draw(planned: Planned, output: Path) -> None:
         title=f"{plan.scheme}: slabs of {slabs}; levels in a pass: {one.levels}, passes: {len(plan.passes)}",
     )
 
-    rows = 2 * problem.skew_y * sizes.diamond if sizes.diamond else sizes.sweep_rows
     levels = min(one.levels, TILES_SHOWN * max(1, sizes.diamond))
     _patches(tiles, tile_patches(problem, sizes, levels))
-    tiles.set(
-        xlabel="row y",
-        ylabel="level",
-        xlim=(0, min(problem.shape[1], TILES_SHOWN * rows)),
-        ylim=(0, levels + 1),
-        title=f"a slab cut for the cache: diamonds of {rows} rows" if sizes.diamond else f"sweeps of {rows} rows",
-    )
+    tiles.set(ylabel="level", ylim=(0, levels + 1))
+    (_label_chunks if sizes.chunk else _label_rows)(tiles, problem, sizes, levels)
 
     for axes in (space, tiles):
         axes.yaxis.get_major_locator().set_params(integer=True)
@@ -60,6 +56,27 @@ def draw(planned: Planned, output: Path) -> None:
     head = f"{problem.stencil} {' x '.join(map(str, problem.own_shape[::-1]))} {problem.dtype}, {problem.steps} steps"
     figure.suptitle(head)
     figure.savefig(output, dpi=120, format="png")
+
+
+def _label_rows(axes: Axes, problem: Problem, sizes: Sizes, _: int) -> None:
+    rows = 2 * problem.skew_y * sizes.diamond if sizes.diamond else sizes.sweep_rows
+    axes.set(
+        xlabel="row y",
+        xlim=(0, min(problem.shape[1], TILES_SHOWN * rows)),
+        title=f"a slab cut for the cache: diamonds of {rows} rows" if sizes.diamond else f"sweeps of {rows} rows",
+    )
+
+
+def _label_chunks(axes: Axes, problem: Problem, sizes: Sizes, levels: int) -> None:
+    zeta, plane = drawn_zeta(problem, sizes, levels), "row" if problem.ndim == 2 else "plane"
+    low = max(0, zeta - problem.skew_z * (levels - 1))
+    high = min(problem.planes, zeta + min(sizes.slab, TILES_SHOWN * sizes.chunk))
+    what = f"bands of {2 * sizes.diamond} levels" if sizes.diamond else "sweeps"
+    axes.set(
+        xlabel="row y" if problem.ndim == 2 else "plane z",
+        xlim=(low, max(low + 1, high)),
+        title=f"a slab cut for the cache: {what} in chunks of {counted(sizes.chunk, plane)}",
+    )
 
 
 def _patches(axes: Axes, patches: tuple[Patch, ...]) -> None:

@@ -2,7 +2,7 @@
 
 Updates that find their cells in caches go at the declared rate; others cannot be faster than the memory. A plain sweep
 moves three words for a cell (the old value, the line to be written, which is fetched first, and its way back), a
-diamond of half height D moves them once for D levels:
+diamond of half height D moves them once for D levels, a band of so many once for 2 D:
 
     rate(D) = min(declared, memory bandwidth / (3 e / D)),  e bytes per cell, D = 1 for plain sweeps
 """
@@ -60,7 +60,7 @@ class DeclaredMachine:
         most = self.updates_per_second[problem.dtype] * threads / self.cores
 
         def rate(sizes: Sizes) -> float:
-            words = WORDS_PER_SWEEP / max(1, sizes.diamond)
+            words = WORDS_PER_SWEEP / max(1, sizes.diamond * (2 if sizes.chunk else 1))
             by_memory = self.memory_bytes_per_second / (words * problem.item_bytes)
             return min(most, by_memory) / edge_factor(problem, sizes)
 

@@ -1,7 +1,7 @@
 """A plan as shapes, for `outcrop plan --draw`: numbers only, no picture library.
 
 slabs      z against level: what each Update covers, leaning back by the skew per level
-tiles      y against level: how a slab is cut for the cache
+tiles      y against level, or z of few rows: how a slab is cut for the cache
 time line  seconds against what is going on: plan/timeline.py
 """
 
@@ -50,7 +50,12 @@ def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
 
 
 def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ...]:
-    """The tiles of a slab in (y, level); see core/outcrop/exec/tiles.hpp, which cuts them."""
+    """The tiles of a slab in (y, level); see core/outcrop/exec/tiles.hpp, which cuts them.
+
+    Where they are chunks, those of the slab that begins at `drawn_zeta`, in (z, level).
+    """
+    if sizes.chunk:
+        return _chunk_patches(problem, sizes, levels)
     first, end = problem.first_row, problem.end_row
     patches: list[Patch] = []
     if sizes.diamond == 0:
@@ -73,6 +78,26 @@ def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ..
                 return max(first, y - reach), min(end, y + reach)
 
             patches += _outline(span, rows_at, wave)
+    return tuple(patches)
+
+
+def drawn_zeta(problem: Problem, sizes: Sizes, levels: int) -> int:
+    """Where the first slab begins that holds planes of the grid at the last of `levels`."""
+    return problem.first_plane + problem.skew_z * (levels - 1) // sizes.slab * sizes.slab
+
+
+def _chunk_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ...]:
+    patches: list[Patch] = []
+    height, begin = max(1, 2 * sizes.diamond), drawn_zeta(problem, sizes, levels)
+    for band, low in enumerate(range(1, levels + 1, height)):
+        for chunk, zeta in enumerate(range(begin, begin + sizes.slab, sizes.chunk)):
+
+            def planes(level: int, zeta: int = zeta) -> tuple[int, int]:
+                back, zeta_end = problem.skew_z * (level - 1), min(zeta + sizes.chunk, begin + sizes.slab)
+                return max(problem.first_plane, zeta - back), min(problem.end_plane, zeta_end - back)
+
+            span = range(low, min(levels + 1, low + height))
+            patches += _outline(span, planes, band + chunk if sizes.diamond else band)
     return tuple(patches)
 
 

@@ -68,7 +68,7 @@ def require_possible(problem: Problem, given: GivenSizes) -> None:
     if given.slab is not None and given.slab > nz:
         raise InputError(f"slab {given.slab} is more than the {nz} planes of the grid; give at most {nz}")
     widest = max(1, ny // problem.skew_y)
-    if given.diamond is not None and given.diamond > widest:
+    if given.diamond is not None and given.diamond > widest and ny > 1:  # of a single row tiles are as high as you like
         raise InputError(f"diamond {given.diamond} is wider than the {ny} rows of the grid; give at most {widest}")
 
 

@@ -17,7 +17,8 @@ class Sizes:
     `levels` of a pass (L: its steps, `bt`, times the stages of a step), `slab` planes of zeta updated together (b),
     `diamond` half height D of the cache tiles in levels (0: plain sweeps), `sweep_rows` rows per block of a plain
     sweep, `planes_per_call` planes a kernel call updates; `block_x`, `block_y`, `block_z` cells of a block along each
-    axis (0: not cut); `keeps_statics`: fields that are only read stay in memory, all of them.
+    axis (0: not cut); `keeps_statics`: fields that are only read stay in memory, all of them. `chunk` planes of zeta in
+    a tile, which then has all rows: bands in place of diamonds, for few rows (0: tiles are cut along y).
     """
 
     levels: int
@@ -29,6 +30,7 @@ class Sizes:
     block_y: int = 0
     block_z: int = 0
     keeps_statics: bool = False
+    chunk: int = 0
 
 
 @dataclass(frozen=True)

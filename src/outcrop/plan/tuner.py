@@ -6,7 +6,7 @@ one assumed diamond per cache level, the second measures the best few with sever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from outcrop.plan.actions import Read
@@ -15,12 +15,9 @@ from outcrop.plan.model import REQUEST_SECONDS, SLAB_SECONDS, edge_factor, predi
 from outcrop.plan.plan import Pass, Plan, Prediction, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme
+from outcrop.plan.tilings import tilings, with_tiles
 from outcrop.plan.window import Window
 
-DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
-TILINGS = 4
-"""Diamonds that are measured for given levels and slab, where there are so many."""
-SWEEP_ROWS = (4, 8, 16, 32, 64)
 ASSUMED_CELLS_PER_SECOND = 5e9
 SLABS_MOST = 20_000
 """Plans of more slabs than that are made only where there is no other: the list of actions would outgrow the window."""
@@ -75,7 +72,9 @@ def tune(
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
     ranked = _ranked(problem, every, machine, rough_rate)
     coarse = [
-        _candidate(problem, one.scheme, replace(one.sizes, diamond=tried.diamond), machine, rough_rate)
+        _candidate(
+            problem, one.scheme, with_tiles(problem, one.sizes, tried.diamond, machine.threads), machine, rough_rate
+        )
         for one in ranked[: BUILT if ranked[0].seconds < float("inf") else 1]
         if one.seconds < float("inf") or one is ranked[0]
     ]
@@ -117,37 +116,6 @@ def _seconds(candidate: Candidate) -> float:
 def _candidate(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Candidate:
     plan = build(problem, scheme, sizes, machine, rate)
     return Candidate(scheme.name, sizes, len(plan.passes), plan.predicted)
-
-
-def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) -> Iterable[Sizes]:
-    """The cache tilings worth measuring for given levels and slab, the likeliest first.
-
-    A tile's working set is about 4 r^2 D^2 rows; it should fit the second-level cache or, less well, a thread's share
-    of the last one. Diamonds higher than the levels, or wider than a thread's share of the rows, leave threads idle,
-    unless there are so few rows that one thread does all. Of many fields a set that is too large by this rule may still
-    be the best, so there are at least TILINGS.
-    """
-    if scheme.name == "naive":
-        block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))
-        rows = max(1, min(block_rows, problem.shape[1] // machine.threads))
-        yield replace(sizes, diamond=0, sweep_rows=rows)
-        return
-    if scheme.diamond:  # given by the user
-        yield replace(sizes, diamond=scheme.diamond)
-        return
-    share = max(machine.cache_bytes, machine.last_cache_bytes // (2 * machine.threads))
-    rows = problem.shape[1]
-    is_serial = problem.skew_y * DIAMONDS[0] * machine.threads > rows
-    useful = [
-        diamond
-        for diamond in DIAMONDS
-        if diamond <= sizes.levels and (is_serial or problem.skew_y * diamond * machine.threads <= rows)
-    ] or [DIAMONDS[0]]
-    row_bytes = 2 * problem.rings * problem.skew_z * problem.pitch_bytes
-    fitting = [one for one in useful if row_bytes * one * min(problem.skew_y * one, rows) <= share]
-    larger = useful[len(fitting) :][: max(0, TILINGS - len(fitting))]
-    for diamond in (*reversed(fitting[-TILINGS:]), *larger):
-        yield replace(sizes, diamond=diamond)
 
 
 def build(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Plan:

@@ -12,6 +12,7 @@ from outcrop.plan.model import edge_factor
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.wavefront import blocks_in_y
+from outcrop.plan.tilings import with_tiles
 from outcrop.plan.window import slot_bytes, slots_within
 
 LEVELS_MEASURED = 48
@@ -80,13 +81,15 @@ class UpdateRateMeter:
         problem = self._problem
         frame, _ = _block(problem, sizes)
         planes = self._ring_planes * problem.record_bytes // slot_bytes(problem, frame)
-        levels = min(sizes.levels, LEVELS_MEASURED)
+        bands = 4 * sizes.diamond * self._threads if sizes.chunk else 0  # levels of two for each thread
+        levels = min(sizes.levels, max(LEVELS_MEASURED, bands))
         slab = min(sizes.slab, max(8, self._updates_per_measurement // (levels * frame.cells)))
         while slab > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > planes:
             slab -= 1
         while levels > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > planes:
             levels -= 1
-        return replace(sizes, slab=slab, levels=levels, block_x=0, block_z=0, keeps_statics=False)
+        reduced = replace(sizes, slab=slab, levels=levels, block_x=0, block_z=0, keeps_statics=False)
+        return with_tiles(problem, reduced, sizes.diamond, self._threads) if sizes.chunk else reduced
 
     def _guess(self, sizes: Sizes) -> float:
         """From the most similar sizes that are known."""

@@ -1,0 +1,65 @@
+"""Protects how slabs are cut for the cache: grids of few rows keep all threads busy, too, and plans say how."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcrop.cli import main
+from outcrop.plan.plan import Sizes
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.tilings import shares_planes, tilings
+from strategies import MACHINE, make_problem
+
+
+def every_tiling(problem: Problem, sizes: Sizes, threads: int, scheme: str = "wavefront") -> list[Sizes]:
+    """What would be measured."""
+    return list(tilings(problem, SCHEMES[scheme], sizes, replace(MACHINE, threads=threads)))
+
+
+@given(
+    threads=st.integers(1, 16),
+    radius=st.integers(0, 8),
+    planes=st.integers(1, 5000),
+    levels=st.integers(1, 300),
+    slab=st.integers(1, 5000),
+    scheme=st.sampled_from(["wavefront", "naive"]),
+)
+def test_threads_share_the_planes_of_grids_of_one_row(
+    threads: int, radius: int, planes: int, levels: int, slab: int, scheme: str
+) -> None:
+    """Of two axes there are chunks for all threads, and bands, too, where there are levels enough; of one row only."""
+    problem, sizes = make_problem((planes, 1, 4000), (radius, 0, radius), levels), Sizes(levels, slab, 0)
+    found = every_tiling(problem, sizes, threads, scheme)
+    assert found
+    for one in found:
+        assert (one.chunk > 0) == (planes >= 2 * threads)
+        if one.chunk and min(slab, planes) >= 4 * threads:
+            assert 2 * threads * one.chunk <= min(slab, planes)
+        if one.diamond > 1 and one.chunk:
+            assert one.levels >= 2 * one.diamond * threads
+    if scheme == "naive":
+        assert [one.diamond for one in found] == [0]
+
+
+@given(st.integers(1, 16), st.integers(0, 4), st.integers(1, 300))
+def test_grids_of_many_rows_are_cut_into_diamonds(threads: int, radius: int, levels: int) -> None:
+    """Chunks of planes are for few rows only: where each thread can have a diamond nothing changes."""
+    problem = make_problem((500, 2 * max(1, radius) * threads, 500), (radius, radius, radius), levels)
+    assert not shares_planes(problem, threads)
+    assert all(one.chunk == 0 and one.diamond > 0 for one in every_tiling(problem, Sizes(levels, 30, 0), threads))
+
+
+def test_a_given_height_is_that_of_bands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On two axes --diamond is about bands, and the plan says what will be done."""
+    words = ["plan", "heat_2d", "-n", "400", "600", "-t", "60", "-d", str(tmp_path / "run.oc"), "--threads", "2"]
+    assert main.call([*words, "--diamond", "4", "--draw", str(tmp_path / "plan.png")]) == 0
+    assert "bands of 8 levels" in capsys.readouterr().out
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert main.call([*words, "--scheme", "naive"]) == 0
+    assert "plain sweeps" in capsys.readouterr().out
