@@ -326,7 +326,7 @@ def test_snapshots_that_cannot_be_written_stop_the_pass(name: str, tmp_path: Pat
 
 
 def test_snapshots_that_the_device_refuses_stop_the_pass(tmp_path: Path) -> None:
-    """Protects from snapshots with holes where writes go on behind the updates: the error comes later and names the file."""
+    """Protects from snapshots with holes where writes go on behind the updates: an error that names the file."""
     stencil, plan = small_plan("wavefront")
     state, limit = random_state(stencil, plan.problem.shape, "float32", 1), 1 << 20
     one = SnapshotFile(0, 2, ((0, 21), (0, 40), (0, 70)), tmp_path / "snapshot", limit)
@@ -345,9 +345,8 @@ def run_only(folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cel
     layout = make_layout(plan.problem.shape, plan.problem.dtype, SHARD_PLANES)
     first, second = (make_files(folder, f"u-{turn}", layout) for turn in range(2))
     put(layout, first, state["u"])
-    with Engine(
-        prepared_for(plan, stencil, {}, 2), [first], [second], [], layout, scratch=lambda count: scratch_in(folder, count)
-    ) as engine:
+    prepared = prepared_for(plan, stencil, {}, 2)
+    with Engine(prepared, [first], [second], [], layout, scratch=lambda count: scratch_in(folder, count)) as engine:
         return engine.run_pass(0, 0, 0, taps)
 
 

@@ -37,8 +37,8 @@ class OpenPages {
   std::size_t add_file(std::uint64_t pages);
   void refuse(std::size_t file, std::uint64_t page) { refused_[file][page] = true; }
 
-  /// Bytes begin <= i < end of a page, with some of it still missing. They lie at their place in `data`, which has room for the page, and
-  /// is all of it when it is complete.
+  /// Bytes begin <= i < end of a page, some but not all of it. They lie at their place in `data`, which has room for the page
+  /// and holds all of it when it is complete.
   Fate add(std::size_t file, std::uint64_t page, std::size_t begin, std::size_t end, std::byte *data);
 
   /// Pages that are kept now.

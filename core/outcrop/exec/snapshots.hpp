@@ -1,16 +1,16 @@
 // Boxes of fields written to files as they are computed: no plane stays in memory for them.
 //
-// Whoever has updated the last level of a step packs what of his rows lies in the box, and hands it on to be written to its place in
-// the file (staging.hpp), past the page cache:
+// Whoever has updated the last level of a step packs what of his rows lies in the box, and hands it on to be written to its
+// place in the file (staging.hpp), past the page cache:
 //
 //     file:  | header | box: z, y, x in C order, without padding | index |          offset = header bytes
 //                           ▒▒▒▒ rows of one tile
 //     pages: |        |     --▒▒▒▒▒▒▒▒▒▒▒▒----    |      |      |
 //                           └── kept (open_pages.hpp) until those of the neighbouring tile, block or plane come
 //
-// The page cache takes pages at either end of the box that are not its own alone, pages for which no room is left, and the whole of
-// boxes that are not asked to be written directly or cannot be: bytes of these are written by whoever has computed them. No page is
-// written both ways.
+// The page cache takes pages at either end of the box that are not its own alone, pages for which no room is left, and the
+// whole of boxes that are not asked to be written directly or cannot be: bytes of these are written by whoever has computed
+// them. No page is written both ways.
 #pragma once
 
 #include <atomic>

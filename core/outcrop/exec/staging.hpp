@@ -4,7 +4,8 @@
 //                         ▲                         │
 //                         └──── waits for the oldest one, where devices are slower ◄
 //
-// It is small: bytes come evenly over a pass.
+// It holds what a device writes in some ten milliseconds: about as long as the pump's thread may wait for a processor that
+// updates keep busy.
 #pragma once
 
 #include <condition_variable>
@@ -21,7 +22,7 @@ namespace outcrop {
 class Staging {
  public:
   static constexpr std::size_t slot_bytes = 256 << 10;
-  static constexpr std::size_t slots = 32;
+  static constexpr std::size_t slots = 64;
 
   /// `store` must outlive this and belongs to it.
   explicit Staging(Store &store);
@@ -45,7 +46,8 @@ class Staging {
     Ticket ticket_ = no_ticket;
   };
 
-  /// A free slot, waiting for one if need be. From any thread, one at a time for each. Throws StorageError when a write has failed.
+  /// A free slot, waiting for one if need be. From any thread, one at a time for each. Throws StorageError when a write has
+  /// failed.
   Slot take();
 
   /// Waits until all that was sent has been written. Throws StorageError.

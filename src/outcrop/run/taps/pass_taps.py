@@ -64,8 +64,8 @@ class PointSamples:
 class SnapshotFile:
     """A box of a field after `step` steps, in C order from byte `offset_bytes` of a file on that has its full size.
 
-    With `direct` it bypasses the page cache where the file system allows it. No byte of the file that lies beside the box
-    may be written that way."""
+    With `direct` it bypasses the page cache where the file system allows it; what lies around it may not.
+    """
 
     field: int
     step: int
