@@ -36,6 +36,7 @@ Snapshot to_snapshot(nb::handle one) {
   for (std::size_t i = 0; i < 6; ++i) *places[i] = nb::cast<long>(box[i / 2][i % 2]);
   result.path = get<std::string>(one, "path");
   result.offset = get<std::uint64_t>(one, "offset_bytes");
+  result.direct = get<bool>(one, "direct");
   return result;
 }
 

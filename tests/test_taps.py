@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import resource
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -103,7 +104,7 @@ def random_taps(plan: Plan, stencil: Stencil, folder: Path, seed: int) -> Taps:
     every = int(random.integers(1, 4))
     samples = tuple(sampling() for _ in range(random.integers(3)))
     files = [
-        SnapshotFile(field, step, box(), folder / f"snapshot-{field}-{step}", len(HEADER))
+        SnapshotFile(field, step, box(), folder / f"snapshot-{field}-{step}", len(HEADER), bool(random.integers(4)))
         for field in range(len(stencil.fields))
         for step in range(every, problem.steps + 1, every)
         if random.integers(3)
@@ -250,11 +251,11 @@ def test_taps_see_the_oracles_numbers(
 
 
 def small_plan(
-    scheme: str, levels: int = 3, steps: int = 6, blocks: tuple[int, int, int] = (0, 0, 0)
+    scheme: str, levels: int = 3, steps: int = 6, blocks: tuple[int, int, int] = (0, 0, 0), columns: int = 70
 ) -> tuple[Stencil, Plan]:
     """Heat on an odd grid, cut by the scheme into blocks of so many cells along z, y and x."""
     stencil = heat([(1, 0, 0), (-1, 0, 0), (0, 1, -1), (0, -1, 1)])
-    problem = as_problem(stencil, make_layout((21, 40, 70), "float32"), steps, Boundary(), in_place=False)
+    problem = as_problem(stencil, make_layout((21, 40, columns), "float32"), steps, Boundary(), in_place=False)
     z, y, x = blocks
     sizes = Sizes(levels, 4, 2, block_z=z, block_y=y, block_x=x)
     return stencil, build(problem, SCHEMES[scheme], sizes, MACHINE, assumed_rate)
@@ -292,6 +293,24 @@ def test_a_source_in_the_rim_is_refused_unless_it_adds_nothing(tmp_path: Path) -
         see(tmp_path, stencil, plan, state, {}, silent)
 
 
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize(("columns", "offset"), [(70, 6), (64, 0), (1024, 4096), (1025, 4100)])
+def test_snapshots_keep_to_their_bytes(columns: int, offset: int, direct: bool, tmp_path: Path) -> None:
+    """Protects headers and indices: what lies around a box stays as it was, whatever of it shares pages with them; and
+    no page is lost between tiles, blocks and planes, which begin anywhere in pages."""
+    stencil, plan = small_plan("wavefront", columns=columns, blocks=(0, 20, 0))
+    state = random_state(stencil, plan.problem.shape, "float32", 1)
+    around, boxes = bytes(range(256)) * 20, (((0, 21), (0, 40), (0, columns)), ((2, 20), (3, 38), (1, columns - 2)))
+    taps = Taps(snapshots=tuple(SnapshotFile(0, 3, box, tmp_path / f"{box}", offset, direct) for box in boxes))
+    for one in taps.snapshots:
+        Path(one.path).write_bytes(around[:offset] + bytes(box_bytes(one, plan.problem)) + around)
+    run_only(tmp_path, stencil, plan, state, taps)
+    cut = replace(taps, snapshots=tuple(replace(one, offset_bytes=0) for one in taps.snapshots))
+    right = expect(stencil, Boundary(), state, 3, {}, cut).snapshots
+    for one, values in zip(taps.snapshots, right, strict=True):
+        assert Path(one.path).read_bytes() == around[:offset] + values.tobytes() + around
+
+
 @pytest.mark.parametrize("name", ["missing", "full"])
 def test_snapshots_that_cannot_be_written_stop_the_pass(name: str, tmp_path: Path) -> None:
     """Protects from snapshots with holes: the error names the file, and for a write offset and length."""
@@ -306,12 +325,28 @@ def test_snapshots_that_cannot_be_written_stop_the_pass(name: str, tmp_path: Pat
         run_only(tmp_path, stencil, plan, state, taps)
 
 
+def test_snapshots_that_the_device_refuses_stop_the_pass(tmp_path: Path) -> None:
+    """Protects from snapshots with holes where writes go on behind the updates: an error that names the file."""
+    stencil, plan = small_plan("wavefront")
+    state, limit = random_state(stencil, plan.problem.shape, "float32", 1), 1 << 20
+    one = SnapshotFile(0, 2, ((0, 21), (0, 40), (0, 70)), tmp_path / "snapshot", limit)
+    _core.create_file(str(one.path), limit + box_bytes(one, plan.problem))
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, former[1]))
+    try:
+        with pytest.raises(StorageError, match=rf"write failed: {one.path}, offset \d+, length \d+: File too large"):
+            run_only(tmp_path, stencil, plan, state, Taps(snapshots=(one,)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+
+
 def run_only(folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells], taps: Taps) -> TapResults:
     """The first pass."""
     layout = make_layout(plan.problem.shape, plan.problem.dtype, SHARD_PLANES)
     first, second = (make_files(folder, f"u-{turn}", layout) for turn in range(2))
     put(layout, first, state["u"])
-    with Engine(prepared_for(plan, stencil, {}, 2), [first], [second], [], layout) as engine:
+    prepared = prepared_for(plan, stencil, {}, 2)
+    with Engine(prepared, [first], [second], [], layout, scratch=lambda count: scratch_in(folder, count)) as engine:
         return engine.run_pass(0, 0, 0, taps)
 
 

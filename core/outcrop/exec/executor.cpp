@@ -67,6 +67,7 @@ void Executor::begin_taps(TapRequests requests) {
   traverse_.set_taps(nullptr);
   taps_.reset();
   if (requests.empty()) return;
+  if (store_ != nullptr && store_->direct()) requests.backend = store_->name();
   taps_.emplace(grid_, window_, fields_, stages_, std::move(requests), steps_, bytes_snapshots_);
   traverse_.set_taps(&*taps_);
 }

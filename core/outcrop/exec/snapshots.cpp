@@ -4,52 +4,59 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "outcrop/base/round.hpp"
+#include "outcrop/storage/backends.hpp"
+
 namespace outcrop {
 namespace {
 
-constexpr std::size_t buffer_bytes = 256 << 10;     // rows that are longer are written one by one, from where they lie
-constexpr std::uint64_t batch_bytes = 8u << 20;     // whose write-back begins at once
-constexpr std::uint64_t pending_bytes = 32u << 20;  // of batches on their way
-
-thread_local std::vector<std::byte> buffer;
+constexpr std::size_t most_open_pages = 1024;
+constexpr std::uint64_t page_bytes = OpenPages::page_bytes;
 
 // Advice to the system; what goes wrong with the data themselves is reported by the flush.
-void begin_write_back(int descriptor, std::uint64_t begin, std::uint64_t end) {
+void begin_write_back(int descriptor) {
 #if defined(__linux__)
-  static_cast<void>(sync_file_range(descriptor, static_cast<off64_t>(begin), static_cast<off64_t>(end - begin),
-                                    SYNC_FILE_RANGE_WRITE));
+  static_cast<void>(sync_file_range(descriptor, 0, 0, SYNC_FILE_RANGE_WRITE));
 #endif
 }
 
-void wait_and_drop(int descriptor, std::uint64_t begin, std::uint64_t end) {
-  const auto first = static_cast<off_t>(begin), length = static_cast<off_t>(end - begin);
-#if defined(__linux__)
-  static_cast<void>(sync_file_range(descriptor, first, length,
-                                    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER));
-#endif
-  static_cast<void>(posix_fadvise(descriptor, first, length, POSIX_FADV_DONTNEED));
+// First byte of the file behind the box.
+std::uint64_t end_of(const Snapshot &box, std::size_t item_bytes) {
+  const auto cells = static_cast<std::uint64_t>((box.z1 - box.z0) * (box.y1 - box.y0) * (box.x1 - box.x0));
+  return box.offset + cells * item_bytes;
 }
 
 }  // namespace
 
-void Snapshots::Range::add(std::uint64_t offset, std::uint64_t length) {
-  begin = std::min(begin, offset);
-  end = std::max(end, offset + length);
-  bytes += length;
+Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &fields, std::vector<Snapshot> snapshots,
+                     const std::string &backend, std::atomic<std::uint64_t> &bytes)
+    : grid_(grid), window_(window), fields_(fields), bytes_(bytes) {
+  if (snapshots.empty()) return;
+  std::vector<FileSpec> files;
+  for (const Snapshot &one : snapshots) files.push_back({.path = one.path, .writable = true, .direct = one.direct});
+  store_ = open_store(backend, files);
+  pages_.emplace(most_open_pages);
+  std::uint32_t file = 0;
+  for (Snapshot &one : snapshots) add(std::move(one), file++);
+  staging_.emplace(*store_);
 }
 
-Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &fields, std::vector<Snapshot> snapshots,
-                     std::atomic<std::uint64_t> &bytes)
-    : grid_(grid), window_(window), fields_(fields), bytes_(bytes) {
-  for (Snapshot &one : snapshots) {
-    File file = File::open(one.path, true, false);
-    Output &output = outputs_.emplace_back(std::move(one), std::move(file));
-    by_step_.emplace(output.snapshot.done, &output);
+void Snapshots::add(Snapshot &&snapshot, std::uint32_t file) {
+  const std::uint64_t end = end_of(snapshot, grid_.item_bytes);
+  const bool direct = store_->files()[file].direct();
+  [[maybe_unused]] const std::size_t number = pages_->add_file(direct ? end / page_bytes + 1 : 0);
+  assert(number == file);
+  if (direct) {  // headers and indices are written by others, through the page cache
+    if (snapshot.offset % page_bytes != 0) pages_->refuse(file, snapshot.offset / page_bytes);
+    if (end % page_bytes != 0) pages_->refuse(file, end / page_bytes);
   }
+  const Output &output = outputs_.emplace_back(Output{std::move(snapshot), file, direct});
+  by_step_.emplace(output.snapshot.done, &output);
 }
 
 void Snapshots::write(long done, long position, const Cut &cut) {
@@ -59,92 +66,106 @@ void Snapshots::write(long done, long position, const Cut &cut) {
 }
 
 void Snapshots::write_rim(long position, const Cut &cut) {
-  for (Output &output : outputs_) write(output, fields_.ring(Entry{output.snapshot.field, 0}, 0), position, cut);
-}
-
-void Snapshots::write(Output &output, std::size_t ring, long position, const Cut &cut) {
-  const Snapshot &box = output.snapshot;
-  const long z = grid_.plane(position);
-  if (z < box.z0 || z >= box.z1) return;
-  const Cut part = intersection(cut, Cut{box.y0, box.y1, box.x0, box.x1});
-  if (!part.empty() && !failed_.load(std::memory_order_relaxed)) write_rows(output, ring, position, part);
+  for (const Output &output : outputs_) write(output, fields_.ring(Entry{output.snapshot.field, 0}, 0), position, cut);
 }
 
 // Where the box is as wide as the part, its rows follow each other in the file, too.
-void Snapshots::write_rows(Output &output, std::size_t ring, long position, const Cut &part) {
+void Snapshots::write(const Output &output, std::size_t ring, long position, const Cut &cut) {
   const Snapshot &box = output.snapshot;
-  const std::size_t row_bytes = static_cast<std::size_t>(part.columns()) * grid_.item_bytes;
-  const long plane = grid_.plane(position) - box.z0, rows = box.y1 - box.y0, columns = box.x1 - box.x0;
-  const auto rows_at_once = part.columns() == columns ? std::max(1L, static_cast<long>(buffer_bytes / row_bytes)) : 1L;
-  for (long y = part.y0; y < part.y1; y += rows_at_once) {
-    const long end = std::min(part.y1, y + rows_at_once);
-    const auto cell = static_cast<std::uint64_t>((plane * rows + y - box.y0) * columns + part.x0 - box.x0);
-    const std::uint64_t offset = box.offset + cell * grid_.item_bytes;
-    const std::byte *data = window_.cell(ring, position, y, part.x0);
-    if (end - y > 1) {
-      buffer.resize(buffer_bytes);
-      for (long row = y; row < end; ++row)
-        std::memcpy(buffer.data() + static_cast<std::size_t>(row - y) * row_bytes,
-                    window_.cell(ring, position, row, part.x0), row_bytes);
-      data = buffer.data();
-    }
-    write_bytes(output, position, data, static_cast<std::size_t>(end - y) * row_bytes, offset);
+  const long z = grid_.plane(position);
+  if (z < box.z0 || z >= box.z1 || failed_.load(std::memory_order_relaxed)) return;
+  const Cut part = intersection(cut, Cut{box.y0, box.y1, box.x0, box.x1});
+  if (part.empty()) return;
+  const long rows = part.columns() == box.x1 - box.x0 ? part.rows() : 1;
+  try {
+    for (long y = part.y0; y < part.y1; y += rows)
+      write_rows(output, ring, position, Cut{y, y + rows, part.x0, part.x1});
+  } catch (const StorageError &error) {
+    const std::lock_guard lock(error_mutex_);
+    if (!error_) error_.emplace(error);
+    failed_ = true;
   }
 }
 
-void Snapshots::write_bytes(Output &output, long position, const std::byte *data, std::size_t length,
-                            std::uint64_t offset) {
+// Rows that follow each other in the file, cut where a slot of the staging memory is full: at multiples of its size.
+void Snapshots::write_rows(const Output &output, std::size_t ring, long position, const Cut &rows) {
+  const Snapshot &box = output.snapshot;
+  const std::uint64_t row_bytes = static_cast<std::uint64_t>(rows.columns()) * grid_.item_bytes;
+  const long plane = grid_.plane(position) - box.z0;
+  const long cell =
+      (plane * (box.y1 - box.y0) + rows.y0 - box.y0) * (box.x1 - box.x0) + rows.x0 - box.x0;  // in the box
+  const std::uint64_t first = box.offset + static_cast<std::uint64_t>(cell) * grid_.item_bytes;
+  const std::uint64_t last = first + static_cast<std::uint64_t>(rows.rows()) * row_bytes;
+  for (std::uint64_t begin = first; begin < last;) {
+    const std::uint64_t end = std::min(last, round_down(begin, Staging::slot_bytes) + Staging::slot_bytes);
+    Staging::Slot slot = staging_->take();
+    std::byte *to = slot.data() + begin % page_bytes;
+    for (std::uint64_t at = begin - first; at < end - first;) {
+      const std::uint64_t in_row = at % row_bytes, length = std::min(row_bytes - in_row, end - first - at);
+      const long y = rows.y0 + static_cast<long>(at / row_bytes);
+      std::memcpy(to, window_.cell(ring, position, y, rows.x0) + in_row, length);
+      to += length;
+      at += length;
+    }
+    write_piece(output, begin, end, slot);
+    bytes_.fetch_add(end - begin, std::memory_order_relaxed);
+    begin = end;
+  }
+}
+
+// Bytes begin <= i < end of a file; the first page that has any of them begins with the slot.
+void Snapshots::write_piece(const Output &output, std::uint64_t begin, std::uint64_t end, Staging::Slot &slot) {
+  const std::uint64_t base = round_down(begin, page_bytes);
+  if (!output.direct) return write_to_cache(output, slot.data() + (begin - base), end - begin, begin);
+  std::uint64_t first = round_up(begin, page_bytes), last = round_down(end, page_bytes);
+  if (first > last) {  // inside one page
+    first = base, last = base;
+    if (completes(output, begin, end, slot.data())) last += page_bytes;
+  } else {
+    if (begin < first && completes(output, begin, first, slot.data())) first = base;
+    if (last < end && completes(output, last, end, slot.data() + (last - base))) last += page_bytes;
+  }
+  if (first < last) slot.send(output.file, first, first - base, last - first);
+}
+
+// Whether the page is complete with these bytes, which are some of it. Otherwise nothing is left to be done for them.
+bool Snapshots::completes(const Output &output, std::uint64_t begin, std::uint64_t end, std::byte *page) {
+  const std::uint64_t number = begin / page_bytes, base = number * page_bytes;
+  const OpenPages::Fate fate = pages_->add(output.file, number, begin - base, end - base, page);
+  if (fate == OpenPages::Fate::refused) write_to_cache(output, page + (begin - base), end - begin, begin);
+  return fate == OpenPages::Fate::complete;
+}
+
+void Snapshots::write_to_cache(const Output &output, const std::byte *data, std::size_t length,
+                               std::uint64_t offset) const {
+  const File &file = store_->files()[output.file];
   for (std::size_t done = 0; done < length;) {
     const ssize_t count =
-        pwrite(output.file.buffered_descriptor(), data + done, length - done, static_cast<off_t>(offset + done));
+        pwrite(file.buffered_descriptor(), data + done, length - done, static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) {
-      const int reason = count < 0 ? errno : 0;
-      const std::lock_guard lock(error_mutex_);
-      if (!error_) error_.emplace("write", output.file.path(), offset + done, length - done, reason);
-      failed_ = true;
-      return;
-    }
+    if (count <= 0) throw StorageError("write", file.path(), offset + done, length - done, count < 0 ? errno : 0);
     done += static_cast<std::size_t>(count);
   }
-  bytes_.fetch_add(length, std::memory_order_relaxed);
-  Range batch;
-  {
-    const std::lock_guard lock(output.mutex);
-    Range &range = output.ranges[grid_.periodic_z ? position % 2 : 0];
-    range.add(offset, length);
-    if (range.bytes >= batch_bytes) batch = std::exchange(range, Range{});
-  }
-  if (batch.bytes > 0) send(output, batch);
 }
 
-// Whoever has written a batch too many waits for the first of them: then the devices are slower than the updates.
-void Snapshots::send(const Output &output, const Range &range) {
-  begin_write_back(output.file.buffered_descriptor(), range.begin, range.end);
-  const std::lock_guard lock(pending_mutex_);
-  pending_.push_back({&output, range});
-  bytes_pending_ += range.bytes;
-  while (bytes_pending_ > pending_bytes) drop_first();
+void Snapshots::check() const {
+  if (failed_) throw StorageError(*error_);
 }
 
 void Snapshots::write_behind() {
-  if (failed_) throw StorageError(*error_);
-  for (Output &output : outputs_)
-    for (Range &range : output.ranges)
-      if (range.bytes > 0) send(output, std::exchange(range, Range{}));
-}
-
-void Snapshots::drop_first() {
-  const Pending &first = pending_.front();
-  wait_and_drop(first.output->file.buffered_descriptor(), first.range.begin, first.range.end);
-  bytes_pending_ -= first.range.bytes;
-  pending_.pop_front();
+  check();
+  for (const Output &output : outputs_)
+    if (!output.direct) begin_write_back(store_->files()[output.file].buffered_descriptor());
 }
 
 void Snapshots::flush() {
-  write_behind();
-  for (const Output &output : outputs_) output.file.flush();
-  while (!pending_.empty()) drop_first();
+  if (empty()) return;
+  check();
+  assert(pages_->size() == 0);
+  staging_->drain();
+  store_->flush();
+  for (const File &file : store_->files())
+    static_cast<void>(posix_fadvise(file.buffered_descriptor(), 0, 0, POSIX_FADV_DONTNEED));
 }
 
 }  // namespace outcrop

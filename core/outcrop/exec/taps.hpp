@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "outcrop/exec/fields.hpp"
@@ -28,7 +29,8 @@ struct TapRequests {
   std::vector<PointSamples> samples;
   std::vector<SumRequest> sums;
   std::vector<Snapshot> snapshots;
-  bool only_own = false;  ///< blocks update cells that are not their own
+  std::string backend = "auto";  ///< that writes snapshots
+  bool only_own = false;         ///< blocks update cells that are not their own
 
   bool empty() const { return injections.empty() && samples.empty() && sums.empty() && snapshots.empty(); }
 };

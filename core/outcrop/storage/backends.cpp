@@ -55,7 +55,7 @@ std::unique_ptr<Store> open_with(const Backend &backend, const std::vector<FileS
   std::vector<File> files;
   for (const FileSpec &spec : specs) {
     if (backend.on_disk) {
-      files.push_back(File::open(spec.path, spec.writable, options.direct && backend.direct));
+      files.push_back(File::open(spec.path, spec.writable, options.direct && backend.direct && spec.direct));
       if (spec.size > 0) files.back().narrow(spec.begin, spec.size);
       files.back().set_scratch(spec.scratch);
     } else {

@@ -26,6 +26,7 @@ struct FileSpec {
   std::uint64_t begin = 0;
   std::uint64_t size = 0;  ///< 0: the whole file
   bool scratch = false;    ///< not to be made durable: nobody will look for its content later
+  bool direct = true;      ///< may bypass the page cache
 };
 
 /// `length` bytes between memory at `data` and file number `file` at `offset`. `tag` comes back with the completion.

@@ -11,7 +11,7 @@ Steps count from 0, and each is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import inf
 from pathlib import Path
@@ -62,13 +62,17 @@ class PointSamples:
 
 @dataclass(frozen=True)
 class SnapshotFile:
-    """A box of a field after `step` steps, in C order from byte `offset_bytes` of a file on that has its full size."""
+    """A box of a field after `step` steps, in C order from byte `offset_bytes` of a file on that has its full size.
+
+    With `direct` it bypasses the page cache where the file system allows it; what lies around it may not.
+    """
 
     field: int
     step: int
     box: Box
     path: Path | str
     offset_bytes: int = 0
+    direct: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +228,7 @@ def _sampled(one: PointSamples, steps: int) -> _Sampled:
 
 
 def _shifted(one: SnapshotFile, first_step: int) -> SnapshotFile:
-    return SnapshotFile(one.field, one.step - first_step, one.box, str(one.path), one.offset_bytes)
+    return replace(one, step=one.step - first_step, path=str(one.path))
 
 
 def _exact(integer: bytes, special: float) -> float:

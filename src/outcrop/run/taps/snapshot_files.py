@@ -34,6 +34,9 @@ from outcrop.run.taps.snapshot_metadata import (
 )
 from outcrop.units import format_bytes
 
+DIRECT_BYTES = 1 << 20
+"""Snapshots of as many bytes bypass the page cache. Smaller ones cost it nothing, and would make tiny transfers."""
+
 
 def create_snapshots(directory: Path, manifest: Manifest) -> None:
     """Make the group, without a snapshot yet. Raises OSError."""
@@ -111,7 +114,8 @@ def make_files(directory: Path, manifest: Manifest, fields: list[str], first: in
                 file.write(index)
             for folder in path.parents[: len(manifest.shape) + 1]:
                 flush_folder(folder)
-            found.append(SnapshotFile(fields.index(name), entry.step_of(number), _grid_box(entry.box), str(path)))
+            step, box = entry.step_of(number), _grid_box(entry.box)
+            found.append(SnapshotFile(fields.index(name), step, box, str(path), direct=size >= DIRECT_BYTES))
     return found
 
 

@@ -1,0 +1,72 @@
+// Memory in which bytes lie while they are on their way to files, so that whoever has computed them need not wait.
+//
+//     compute threads:  take() ► fill ► send() ──► pump ──► files
+//                         ▲                         │
+//                         └──── waits for the oldest one, where devices are slower ◄
+//
+// It holds what a device writes in some ten milliseconds: about as long as the pump's thread may wait for a processor that
+// updates keep busy.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+
+#include "outcrop/base/aligned.hpp"
+#include "outcrop/storage/pump.hpp"
+
+namespace outcrop {
+
+class Staging {
+ public:
+  static constexpr std::size_t slot_bytes = 256 << 10;
+  static constexpr std::size_t slots = 64;
+
+  /// `store` must outlive this and belongs to it.
+  explicit Staging(Store &store);
+
+  /// slot_bytes of memory, aligned to pages. Goes back to its owner at its end: at once, or when what was sent has been written.
+  class Slot {
+   public:
+    Slot(Staging &owner, std::byte *data) : owner_(owner), data_(data) {}
+    ~Slot() { owner_.give_back(data_, ticket_); }
+    Slot(const Slot &) = delete;
+    Slot &operator=(const Slot &) = delete;
+
+    std::byte *data() const { return data_; }
+
+    /// Begins to write `length` bytes from byte `from` of the slot on; once. Throws StorageError when a write has failed.
+    void send(std::uint32_t file, std::uint64_t offset, std::size_t from, std::size_t length);
+
+   private:
+    Staging &owner_;
+    std::byte *const data_;
+    Ticket ticket_ = no_ticket;
+  };
+
+  /// A free slot, waiting for one if need be. From any thread, one at a time for each. Throws StorageError when a write has
+  /// failed.
+  Slot take();
+
+  /// Waits until all that was sent has been written. Throws StorageError.
+  void drain() { pump_.drain(); }
+
+ private:
+  struct Free {
+    std::byte *data = nullptr;
+    Ticket ticket = no_ticket;
+  };
+
+  void give_back(std::byte *data, Ticket ticket);
+
+  AlignedMemory memory_;
+  std::mutex mutex_;
+  std::condition_variable given_back_;
+  std::deque<Free>
+      free_;   // those on their way to files in the order in which they were sent, behind those that are not
+  Pump pump_;  // last: its thread ends first
+};
+
+}  // namespace outcrop
