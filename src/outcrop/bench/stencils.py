@@ -3,7 +3,8 @@
     sweeps       in memory, one step after the other, the best blocking in y
     in memory    temporal blocking for the cache: the updates alone of a run whose window holds the grid
     out of core  whole runs with all reads, waits, flushes and commits, at a sixteenth of what the grid takes in memory
-    Devito       the same equations in memory, tuned by Devito itself (`devito_run`), where Devito has them
+    Devito       the same equations in memory, tuned by Devito itself (`devito_run`), where Devito has them, on
+                 fewer planes of the same size
 
 All figures are cells of the grid times steps per second, however many fields and stages a step has. Machines are noisy,
 so the four take turns and medians are compared. Runs go on from where the last one stopped, each in a process of its
@@ -38,8 +39,9 @@ SHARE = 0.0625
 """Of all copies of all fields, which is what a run in memory takes."""
 SWEEP_BYTES = 400 << 20
 """Memory that plain sweeps go over: much more than caches hold."""
-DEVITO_STEPS = 32
-"""Sweeps in memory take as long each, however many; more than these are scaled up."""
+DEVITO_STEPS, DEVITO_BYTES = 32, 1 << 30
+"""Sweeps in memory take as long for each step and plane, however many; more than these are scaled up. Its tuner tries
+whole runs."""
 COLUMNS = ("sweeps", "in_memory", "out_of_core", "devito")
 
 
@@ -50,14 +52,14 @@ class Scale:
     grid_bytes: int
     repeats: int
     settle_seconds: float
-    """After a run that held the whole grid: virtual machines spend a while giving so much memory back."""
+    """After what held the whole grid: virtual machines spend a while giving so much memory back."""
     plane_divisor: int = 1
     steps_most: int = 1 << 30
     devito_for: tuple[str, ...] | None = None
     """The stencils that Devito is asked for; None: all it has. It takes seconds to compile each."""
 
 
-FULL = Scale(grid_bytes=1 << 32, repeats=3, settle_seconds=3)
+FULL = Scale(grid_bytes=1 << 32, repeats=3, settle_seconds=10)
 SMALL = Scale(grid_bytes=1 << 20, repeats=1, settle_seconds=0, plane_divisor=8, steps_most=4, devito_for=("heat2",))
 
 
@@ -144,17 +146,16 @@ def measured(
               f"{format_bytes(problem.grid_bytes)}; out of core within {format_bytes(budget)}", flush=True)  # fmt: skip
         planes = max(16, min(SWEEP_BYTES, 4 * scale.grid_bytes) // (problem.rings * problem.record_bytes))
         for turn in range(scale.repeats):
+            reports["out_of_core"].append(one_run.advance(where, steps, budget, budget + OVERHEAD_BYTES))
+            seconds["out_of_core"].append(reports["out_of_core"][-1]["seconds"])
             sweeps.append(rates.sweep_rate(problem, kernel.calls, scalars, threads, planes, 2))
             seconds["sweeps"].append(updates / sweeps[-1].cells_per_second)
             reports["in_memory"].append(one_run.advance(where, steps, largest_useful_bytes(problem), None))
             seconds["in_memory"].append(reports["in_memory"][-1]["seconds_update"])
-            time.sleep(scale.settle_seconds)
-            reports["out_of_core"].append(one_run.advance(where, steps, budget, budget + OVERHEAD_BYTES))
-            seconds["out_of_core"].append(reports["out_of_core"][-1]["seconds"])
             if devito_run.has_equivalent(case.name) and case.name in (scale.devito_for or {case.name}):
-                fewer = min(steps, DEVITO_STEPS)
-                seconds["devito"].append(devito_run.seconds(case.name, shape, fewer, threads) * steps / fewer)
+                seconds["devito"].append(devito_seconds(case.name, problem, shape, steps, threads))
             print(f"  turn {turn + 1}: " + _line(seconds, updates), flush=True)
+            time.sleep(scale.settle_seconds)
     rate = {name: updates / median(every) if every else None for name, every in seconds.items()}
     return {
         "stencil": case.name,
@@ -168,6 +169,14 @@ def measured(
         "sweeps": [asdict(one) for one in sweeps],
         "runs": reports,
     }
+
+
+def devito_seconds(name: str, problem: Problem, shape: tuple[int, ...], steps: int, threads: int) -> float:
+    """What Devito takes for the grid and steps, from fewer planes and steps where there are many."""
+    planes = min(shape[0], max(32, DEVITO_BYTES // (problem.rings * problem.plane_bytes)))
+    fewer = min(steps, DEVITO_STEPS)
+    seconds = devito_run.seconds(name, (planes, *shape[1:]), fewer, threads)
+    return seconds * steps / fewer * shape[0] / planes
 
 
 def make_run(where: Path, case: Case, shape: tuple[int, ...], steps: int) -> Problem:
