@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from outcrop.plan.model import edge_factor
 from outcrop.plan.planner import make_plan, schemes_for
 from outcrop.plan.tuner import estimate
+from outcrop.run.disk.layout import make_layout
 from outcrop.units import format_seconds
 
 if TYPE_CHECKING:
@@ -39,22 +40,20 @@ def advice(planned: Planned) -> str:
         schemes = schemes_for(one, plan.scheme)
         return estimate(one, schemes, planned.machine, planned.budget_bytes, most)
 
-    best = min(_reordered(problem), key=roughly)
-    if not roughly(best) < WORTH_SAYING * roughly(problem):  # both may be infinite
+    seconds, best = min(((roughly(one), one) for one in _reordered(problem)), key=lambda pair: pair[0])
+    if not seconds < WORTH_SAYING * roughly(problem):  # both may be infinite
         return ""
     other = make_plan(
         best, planned.machine, planned.budget_bytes, plan.scheme, lambda sizes: most / edge_factor(best, sizes)
     )
     if other.predicted.seconds > WORTH_SAYING * guess.seconds:
         return ""
-    size, seconds = " x ".join(map(str, best.own_shape[::-1])), format_seconds(other.predicted.seconds)
-    return f"the last axis is the one streamed: as {size} the same would take about {seconds}"
+    size, time = " x ".join(map(str, best.own_shape[::-1])), format_seconds(other.predicted.seconds)
+    return f"the last axis is the one streamed: as {size} the same would take about {time}"
 
 
 def _reordered(problem: Problem) -> Iterator[Problem]:
     """The problem with the longest axis first, and the others in any order; of grids of two axes both changed over."""
-    from outcrop.run.disk.layout import make_layout
-
     own = [place for place in range(3) if problem.ndim == 3 or place != 1]
     for order in permutations(own):
         z, y, x = order if problem.ndim == 3 else (order[0], 1, order[-1])
