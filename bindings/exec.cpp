@@ -249,7 +249,7 @@ std::unique_ptr<UpdateMeter> make_update_meter(nb::object grid, nb::iterable fie
                                        ring_planes);
 }
 
-double measure(UpdateMeter &meter, nb::object sizes, nb::object frame, nb::object region, int repeats) {
+std::vector<double> measure(UpdateMeter &meter, nb::object sizes, nb::object frame, nb::object region, int repeats) {
   const Tiling tiling = to_tiling(sizes);
   const long levels = field(sizes, "levels"), slab = field(sizes, "slab");
   const Cut cut = to_cut(frame);

@@ -158,9 +158,9 @@ class UpdateMeter:
     ) -> UpdateMeter:
         """Take rings of `ring_planes` planes of `grid`."""
 
-    def measure(self, sizes: object, frame: object, region: object, repeats: int) -> float:
-        """Cell updates per second for slabs and levels of `sizes` in a block whose slots hold `frame` (a Cut) and which
-        updates `region`; InputError when the window is too small for them."""
+    def measure(self, sizes: object, frame: object, region: object, repeats: int) -> list[float]:
+        """Cell updates per second of `repeats` slabs one by one, of the thickness and levels of `sizes`, in a block
+        whose slots hold `frame` (a Cut) and which updates `region`; InputError where the window is too small."""
 
     @staticmethod
     def planes_needed(grid: object, levels: int, slab: int) -> int:

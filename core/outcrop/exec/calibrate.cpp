@@ -40,8 +40,8 @@ long UpdateMeter::planes_needed(const Grid &grid, long levels, long slab_planes)
   return slab_planes + grid.skew_z * (levels + 1) + 2 * grid.radius_z;
 }
 
-double UpdateMeter::measure(const Tiling &tiling, long levels, long slab_planes, const Cut &frame, const Region &region,
-                            int repeats) {
+std::vector<double> UpdateMeter::measure(const Tiling &tiling, long levels, long slab_planes, const Cut &frame,
+                                         const Region &region, int repeats) {
   const long planes = planes_needed(grid_, levels, slab_planes);
   const auto cells = static_cast<std::size_t>(frame.rows() * frame.columns());
   const std::size_t slot_bytes = round_up(cells * grid_.item_bytes + grid_.tail_bytes(), AlignedMemory::page_bytes);
@@ -54,16 +54,16 @@ double UpdateMeter::measure(const Tiling &tiling, long levels, long slab_planes,
   window.set_frame(frame);
   Traverse traverse(team_, grid_, window, stages_, tiling, levels);
   const std::atomic<bool> cancelled{false};
-  double best = 0;
+  std::vector<double> rates;
   long zeta = grid_.first_plane() + grid_.skew_z * levels;
   for (int repeat = 0; repeat < repeats + 1; ++repeat, zeta += slab_planes) {
     const std::uint64_t before = traverse.cells_updated();
     const Clock::time_point start = Clock::now();
     traverse.update(Slab{zeta, zeta + slab_planes, levels, region}, cancelled);
     const double rate = static_cast<double>(traverse.cells_updated() - before) / seconds_since(start);
-    if (repeat > 0) best = std::max(best, rate);
+    if (repeat > 0) rates.push_back(rate);
   }
-  return best;
+  return rates;
 }
 
 double measure_checksum_rate(unsigned threads, std::size_t plane_bytes, std::size_t total_bytes) {

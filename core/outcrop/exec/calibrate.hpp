@@ -1,6 +1,8 @@
 // How fast are updates of a given tiling, with nothing else going on?
 #pragma once
 
+#include <vector>
+
 #include "outcrop/exec/traverse.hpp"
 
 namespace outcrop {
@@ -13,9 +15,10 @@ class UpdateMeter {
   UpdateMeter(const Grid &grid, Stages stages, Placement placement, std::size_t rings, long ring_planes);
 
   /// Cell updates per second for slabs of `slab_planes` and `levels` in a block whose slots hold `frame` and which updates
-  /// `region`; the best of `repeats` after one that warms up. Throws InputError when they need more memory than there is.
-  double measure(const Tiling &tiling, long levels, long slab_planes, const Cut &frame, const Region &region,
-                 int repeats);
+  /// `region`: of each of `repeats` slabs, after one that warms up. Throws InputError when they need more memory than
+  /// there is.
+  std::vector<double> measure(const Tiling &tiling, long levels, long slab_planes, const Cut &frame,
+                              const Region &region, int repeats);
 
   /// Planes each ring must have for that.
   static long planes_needed(const Grid &grid, long levels, long slab_planes);

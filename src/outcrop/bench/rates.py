@@ -54,7 +54,7 @@ def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, ca
             small, small.fields, calls, scalars, 1, _core.UpdateMeter.planes_needed(small, levels, slab)
         )
         every = (Sizes(levels, slab, 0, ny, call_planes) for call_planes in CALL_PLANES)
-        return max(meter.measure(sizes, small.whole_plane, EVERYTHING, repeats) for sizes in every)
+        return max(max(meter.measure(sizes, small.whole_plane, EVERYTHING, repeats)) for sizes in every)
 
     with ThreadPoolExecutor(threads) as pool:
         return sum(pool.map(one_thread, range(threads)))
@@ -71,7 +71,7 @@ def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, pla
     )
     found = [
         SweepRate(
-            meter.measure(sizes, problem.whole_plane, EVERYTHING, repeats) / levels,
+            max(meter.measure(sizes, problem.whole_plane, EVERYTHING, repeats)) / levels,
             sizes.sweep_rows,
             sizes.planes_per_call,
         )

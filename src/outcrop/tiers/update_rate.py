@@ -22,6 +22,8 @@ UPDATES_PER_MEASUREMENT = 1_200_000_000
 """Of a heat equation; fewer where each takes longer."""
 SECONDS_AT_LEAST, SECONDS_AT_MOST = 2.0, 6.0
 SHARE_OF_RUN = 0.05
+REPEATS_LEAST, REPEATS_MOST = 2, 40
+"""Slabs in a measurement, after one that warms up."""
 ASSUMED_CELLS_PER_SECOND = 1e9
 EXPECTED_CELLS_PER_SECOND = 5e9
 
@@ -71,7 +73,7 @@ class UpdateRateMeter:
                 )
             start = time.perf_counter()
             frame, region = _block(problem, reduced)
-            self._known[reduced] = self._meter.measure(reduced, frame, region, repeats=2)
+            self._known[reduced] = _middle(self._meter.measure(reduced, frame, region, self._repeats(reduced, frame)))
             self._seconds_left -= time.perf_counter() - start
         factors = edge_factor(problem, reduced) / edge_factor(problem, sizes)
         return self._known[reduced] * factors
@@ -91,6 +93,12 @@ class UpdateRateMeter:
         reduced = replace(sizes, slab=slab, levels=levels, block_x=0, block_z=0, keeps_statics=False)
         return with_tiles(problem, reduced, sizes.diamond, self._threads) if sizes.chunk else reduced
 
+    def _repeats(self, sizes: Sizes, frame: Cut) -> int:
+        """Slabs to measure: thin ones of narrow blocks take a few milliseconds, in which a machine seldom shows its
+        everyday speed."""
+        updates = sizes.slab * sizes.levels * frame.cells
+        return max(REPEATS_LEAST, min(REPEATS_MOST, self._updates_per_measurement // updates))
+
     def _guess(self, sizes: Sizes) -> float:
         """From the most similar sizes that are known."""
 
@@ -102,6 +110,11 @@ class UpdateRateMeter:
             return ASSUMED_CELLS_PER_SECOND
         nearest = min(self._known, key=distance)
         return self._known[nearest] * edge_factor(self._problem, nearest) / edge_factor(self._problem, sizes)
+
+
+def _middle(rates: list[float]) -> float:
+    """The median; the better of two."""
+    return sorted(rates, reverse=True)[(len(rates) - 1) // 2]
 
 
 def _block(problem: Problem, sizes: Sizes) -> tuple[Cut, Region]:
