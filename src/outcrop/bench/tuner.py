@@ -32,6 +32,8 @@ from outcrop.units import format_bytes
 
 WITHIN_OF_BEST = 1.05
 PREDICTION_MOST = 0.15
+SECONDS_OF_TURNS = 30.0
+"""About how long the fastest plans of a case run."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Scale:
     diamonds: tuple[int, ...]
     finalists: int
     turns: int
+    turns_most: int
 
 
 FULL = Scale(
@@ -57,8 +60,11 @@ FULL = Scale(
     diamonds=(8, 16),
     finalists=3,
     turns=3,
+    turns_most=9,
 )
-SMALL = Scale(((48, 32, 64),), 8, (0.25,), levels=(4, 8), blocks=(1, 2), diamonds=(2, 4), finalists=1, turns=1)
+SMALL = Scale(
+    ((48, 32, 64),), 8, (0.25,), levels=(4, 8), blocks=(1, 2), diamonds=(2, 4), finalists=1, turns=1, turns_most=1
+)
 
 
 def bench(directory: Path, small: bool = False) -> dict[str, Any]:
@@ -96,8 +102,9 @@ def _case(where: Path, scale: Scale, share: float, budget_bytes: int) -> dict[st
     sweep = [plan for plan in every if plan.sizes != own.sizes]
     once = sorted(((_seconds(prepared, state, plan), plan) for plan in sweep), key=lambda pair: pair[0])
     finalists = [own, *(plan for _, plan in once[: scale.finalists])]
-    turns = [[_seconds(prepared, state, plan) for plan in finalists] for _ in range(scale.turns)]
-    seconds = [median(column) for column in zip(*turns, strict=True)]
+    turns = _turns(once, scale)
+    rounds = [[_seconds(prepared, state, plan) for plan in finalists] for _ in range(turns)]
+    seconds = [median(column) for column in zip(*rounds, strict=True)]
     best = min(range(len(seconds)), key=seconds.__getitem__)
     case = {
         "shape": list(prepared.problem.shape),
@@ -105,6 +112,7 @@ def _case(where: Path, scale: Scale, share: float, budget_bytes: int) -> dict[st
         "share": share,
         "budget_bytes": budget_bytes,
         "plans_swept": len(sweep),
+        "turns": turns,
         "chosen": {"scheme": own.scheme, **asdict(own.sizes), "seconds": seconds[0]},
         "best": {"scheme": finalists[best].scheme, **asdict(finalists[best].sizes), "seconds": seconds[best]},
         "predicted_seconds": own.predicted.seconds,
@@ -114,6 +122,12 @@ def _case(where: Path, scale: Scale, share: float, budget_bytes: int) -> dict[st
     }
     print(_line(case), flush=True)
     return case
+
+
+def _turns(once: list[tuple[float, Plan]], scale: Scale) -> int:
+    """How often the fastest plans take turns: short runs vary more, and are cheap to repeat."""
+    seconds_turn = once[0][0] * (scale.finalists + 1)
+    return max(scale.turns, min(scale.turns_most, round(SECONDS_OF_TURNS / seconds_turn)))
 
 
 def _line(case: dict[str, Any]) -> str:
