@@ -33,8 +33,8 @@
 
 namespace outcrop {
 
-/// A box z0 <= z < z1 and so on of a field after so many steps of the pass (at least 1), and the existing file that gets it
-/// from byte `offset` on, past the page cache where it can.
+/// A box z0 <= z < z1 and so on of a field after so many steps of the pass (0: as the pass finds it), and the existing file
+/// that gets it from byte `offset` on, past the page cache where it can.
 struct Snapshot {
   std::size_t field = 0;
   long done = 1;

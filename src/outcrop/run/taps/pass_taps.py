@@ -5,7 +5,7 @@ Steps count from 0, and each is
     samples with `before`  ►  stages; a field's injections come right after the last stage that updates it  ►
     samples, sums and snapshots
 
-"After k steps" is the state that k updates have made; k is at least 1. Fields are numbers in the stencil's order.
+"After k steps" is the state that k updates have made; for snapshots k may be 0, what the first pass finds. Fields are numbers in the stencil's order.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class PassTaps:
             steps,
             tuple(_injected(one, problem, first_step, steps) for one in taps.injections),
             tuple(_sampled(one, steps) for one in taps.samples),
-            tuple(_shifted(one, first_step) for one in taps.snapshots if one.step in after),
+            tuple(_shifted(one, first_step) for one in taps.snapshots if one.step in after or one.step == first_step == 0),
             tuple(_Summed(one.field, step - first_step) for one in taps.sums for step in after if step in one.steps),
             SCHEMES[plan.scheme].repeats_updates,
         )
