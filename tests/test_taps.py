@@ -25,6 +25,7 @@ from outcrop.plan.given_sizes import FREE
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.tap_memory import Staging, TapMemory
 from outcrop.plan.tuner import build
 from outcrop.run.arguments import as_problem
 from outcrop.run.disk.layout import PlaneLayout, make_layout
@@ -169,8 +170,8 @@ def expect(
 
 
 def prepared_for(plan: Plan, stencil: Stencil, signals: dict[str, list[float]], threads: int) -> Prepared:
-    """What `prepare` would return, with this plan."""
-    problem = plan.problem
+    """What `prepare` would return, with this plan and little memory for snapshots, so that it has to be used again."""
+    problem, plan = plan.problem, replace(plan, taps=TapMemory(Staging(slots=2, slot_bytes=8192, open_pages=20)))
     return Prepared(
         problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (),
         kernel=compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides)),  # type: ignore[arg-type]

@@ -49,8 +49,9 @@ class Snapshots:
     """Keeps `fields` (default: all that are updated) after steps 0, every, 2 every, ...: `sim.snapshots[field]`, and
     the Zarr group snapshots.zarr in the run's directory.
 
-    Step 0 are the initial values, kept with the first pass; `initial=False` leaves them out. `box` is a slice, in cells, for each axis (default: the whole grid). `time_units` is said of the coordinate `time`,
-    which there is where the stencil has a parameter dt; "s" for seconds.
+    Step 0 are the initial values, kept by the first pass; `initial=False` leaves them out. `box` is a slice, in cells,
+    for each axis (default: the whole grid). `time_units` is said of the coordinate `time`, which there is where the
+    stencil has a parameter dt; "s" for seconds.
     """
 
     every: int

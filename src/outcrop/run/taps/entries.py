@@ -12,12 +12,13 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class SourceEntry:
-    """Sources in a field. `scale` is a `sparse.Scale` as plain data."""
+    """Sources in a field, each of so many `corners`. `scale` is a `sparse.Scale` as plain data."""
 
     field: str
     points: int
     steps: int
     scale: dict[str, Any] | None = None
+    corners: int = 8
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class SamplingEntry:
     field: str
     points: int
     before: bool
+    corners: int = 8
 
 
 @dataclass(frozen=True)

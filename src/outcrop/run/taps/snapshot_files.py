@@ -95,7 +95,8 @@ def require_space(directory: Path, manifest: Manifest, last_step: int) -> None:
 
 
 def make_files(directory: Path, manifest: Manifest, fields: list[str], first: int, steps: int) -> list[SnapshotFile]:
-    """Files for the snapshots that passes from step `first` to first + steps are to keep; `fields` are those of the stencil, in its order.
+    """Files for the snapshots that the pass of so many steps from step `first` on is to keep; `fields` are those of the
+    stencil, in its order.
 
     Raises OSError and StorageError.
     """
