@@ -103,7 +103,10 @@ def simulate(survey: Survey, directory: Path) -> oc.Simulation:
             sources=[oc.Source("u", survey.shot, wavelet, scale=step**2 * v[0, 0, 0] ** 2)],
             receivers=[oc.Receivers("line", "u", points)],
             snapshots=oc.Snapshots(
-                steps // PANELS, box=(slice(None), slice(row, row + 1), slice(None)), time_units="s"
+                steps // PANELS,
+                box=(slice(None), slice(row, row + 1), slice(None)),
+                time_units="s",
+                initial=False,  # silence
             ),
         )
         sides = ("z0", "z1", "y0", "y1", "x1")  # all but the surface

@@ -57,7 +57,7 @@ def make_runner(folder: Path, in_place: bool = False) -> tuple[PassRunner, FakeE
     state = open_state(folder / "run.oc")
     state.change(target_step=15)
     engine = FakeEngine()
-    recorder = Recorder(state, ["u"], last_step=15)
+    recorder = Recorder(state, ["u"])
     return PassRunner(engine, state, PLAN, recorder), engine, state  # type: ignore[arg-type]
 
 

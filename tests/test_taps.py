@@ -25,6 +25,7 @@ from outcrop.plan.given_sizes import FREE
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.tap_memory import Staging, TapMemory
 from outcrop.plan.tuner import build
 from outcrop.run.arguments import as_problem
 from outcrop.run.disk.layout import PlaneLayout, make_layout
@@ -106,7 +107,7 @@ def random_taps(plan: Plan, stencil: Stencil, folder: Path, seed: int) -> Taps:
     files = [
         SnapshotFile(field, step, box(), folder / f"snapshot-{field}-{step}", len(HEADER), bool(random.integers(4)))
         for field in range(len(stencil.fields))
-        for step in range(every, problem.steps + 1, every)
+        for step in range(0, problem.steps + 1, every)
         if random.integers(3)
     ]
     sums = [SumRequest(field, range(every, problem.steps + 1, every)) for field in range(len(stencil.fields))]
@@ -146,6 +147,12 @@ def expect(
             if one.before == before:
                 found[step] = run.newest[one.field][tuple(one.cells.T)]
 
+    def keep(step: int) -> None:
+        for one in taps.snapshots:
+            if one.step == step:
+                snapshots[one] = run.newest[one.field][tuple(slice(*ends) for ends in one.box)].copy()
+
+    keep(0)
     for step in range(steps):
         sample(step, before=True)
         for number in range(len(stencil.stages)):
@@ -158,15 +165,13 @@ def expect(
         for request, wanted in zip(taps.sums, sums, strict=True):
             if step + 1 in request.steps:
                 wanted.append(sum_up(run.newest[request.field], step + 1))
-        for one in taps.snapshots:
-            if one.step == step + 1:
-                snapshots[one] = run.newest[one.field][tuple(slice(*ends) for ends in one.box)].copy()
+        keep(step + 1)
     return Seen(samples, sums, [snapshots[one] for one in taps.snapshots], run.state())
 
 
 def prepared_for(plan: Plan, stencil: Stencil, signals: dict[str, list[float]], threads: int) -> Prepared:
-    """What `prepare` would return, with this plan."""
-    problem = plan.problem
+    """What `prepare` would return, with this plan and little memory for snapshots, so that it has to be used again."""
+    problem, plan = plan.problem, replace(plan, taps=TapMemory(Staging(slots=2, slot_bytes=8192, open_pages=20)))
     return Prepared(
         problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (),
         kernel=compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides)),  # type: ignore[arg-type]
@@ -271,7 +276,7 @@ def test_every_scheme_shows_the_same(scheme: str, tmp_path: Path) -> None:
     taps = Taps(
         (PointInjection(0, points, np.full((6, len(points)), 0.25, np.float32)),),
         (PointSamples(0, points), PointSamples(0, points - 1, before=True)),
-        tuple(SnapshotFile(0, step, whole, tmp_path / f"after-{step}", len(HEADER)) for step in range(1, 7)),
+        tuple(SnapshotFile(0, step, whole, tmp_path / f"after-{step}", len(HEADER)) for step in range(7)),
         (SumRequest(0, range(1, 7)),),
     )
     found = see(tmp_path, stencil, plan, state, {}, taps, threads=3)

@@ -18,7 +18,7 @@ from outcrop.cli.main import call
 from outcrop.errors import InputError, InterruptedRun, StorageError
 from outcrop.language.boundary import FIXED
 from outcrop.language.sparse import Injection, Sampling
-from outcrop.run.disk.manifest import read_manifest
+from outcrop.run.disk.manifest import MANIFEST, read_manifest
 from outcrop.run.oracle import record_fields
 from outcrop.run.taps.definitions import read_definitions
 from outcrop.run.taps.recorder import Recorder
@@ -101,7 +101,8 @@ def test_a_run_has_the_oracles_numbers(whole: dict[str, Any], tmp_path: Path) ->
     for name, trace in done.traces.items():
         np.testing.assert_array_equal(whole[name], trace)
     u14 = advance(14).state["u"]
-    np.testing.assert_array_equal(whole["snapshots"][1], u14[BOX])
+    np.testing.assert_array_equal(whole["snapshots"][2], u14[BOX])
+    assert not whole["snapshots"][0].any()
     u8 = advance(8).state["u"].astype(np.float64)
     row = whole["norms"][1]
     assert whole["norms"]["step"].tolist() == list(range(4, STEPS + 1, 4))
@@ -141,7 +142,7 @@ def test_a_pass_cut_off_is_done_again(
     left = oc.open(tmp_path / "run.oc")
     assert 0 < left.step < STEPS
     assert len(left.traces["line"]) == left.step
-    assert len(left.snapshots["u"]) == left.step // 7
+    assert len(left.snapshots["u"]) == 1 + left.step // 7
     np.testing.assert_array_equal(left.traces["line"], whole["line"][: left.step])
     assert call(["resume", str(tmp_path / "run.oc"), "--quiet"]) == 0
     assert_same(everything(tmp_path / "run.oc"), whole)
@@ -188,16 +189,16 @@ def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None
 
     def look(step: int, kept: Any) -> None:
         seen.append((step, float(kept["u"].sum())))
-        assert len(sim.snapshots["u"]) >= step // 7  # committed by now
+        assert len(sim.snapshots["u"]) > step // 7  # committed by now
         if step == 21:
             raise RuntimeError("enough")
 
     with pytest.raises(RuntimeError, match="enough"):
         sim.run(STEPS, on_snapshot=look)
-    assert [step for step, _ in seen] == [7, 14, 21]
+    assert [step for step, _ in seen] == [0, 7, 14, 21]
     if sim.step < STEPS:  # the passes go on while snapshots are looked at
         sim.run(STEPS - sim.step)
-    assert [value for _, value in seen] == [float(one.sum()) for one in sim.snapshots["u"][:3]]
+    assert [value for _, value in seen] == [float(one.sum()) for one in sim.snapshots["u"][:4]]
 
 
 def test_snapshots_committed_but_not_shown_yet_are_shown_when_the_run_is_opened(tmp_path: Path) -> None:
@@ -214,6 +215,36 @@ def test_snapshots_committed_but_not_shown_yet_are_shown_when_the_run_is_opened(
     assert [file.read_text() for file in files] == late
 
 
+def test_a_movie_begins_with_the_initial_values(tmp_path: Path) -> None:
+    """Snapshot k is that of step k * every; what was assigned last before the first step is its first picture."""
+    sim = oc.Simulation(
+        oc.stencils.heat(), (12, 20, 30), directory=tmp_path / "run.oc", memory="300KiB", snapshots=oc.Snapshots(3)
+    )
+    sim["u"] = 1.0
+    first = np.random.default_rng(1).standard_normal((12, 20, 30)).astype(np.float32)
+    sim["u"] = first
+    assert len(sim.snapshots["u"]) == 0
+    sim.run(4)
+    sim.run(2)
+    kept = sim.snapshots["u"]
+    assert kept.steps.tolist() == [0, 3, 6]
+    np.testing.assert_array_equal(kept[0], first)
+    np.testing.assert_array_equal(kept[2], sim["u"][...])
+
+
+def test_runs_made_before_initial_values_were_kept_go_on_without(tmp_path: Path) -> None:
+    """A manifest that says nothing of it counts its snapshots from `every` on, whoever resumes it."""
+    sim, path = make(tmp_path / "run.oc", snapshots=oc.Snapshots(7, initial=False)), tmp_path / "run.oc" / MANIFEST
+    sim.run(20)
+    text = path.read_text()
+    early = text.replace(',\n      "initial": false', "")
+    assert early != text
+    path.write_text(early)
+    again = oc.open(tmp_path / "run.oc")
+    again.run(8)
+    assert again.snapshots["u"].steps.tolist() == [7, 14, 21, 28]
+
+
 @pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")
 def test_xarray_shows_snapshots_with_coordinates(tmp_path: Path) -> None:
     """Dimensions by name, places in metres, steps and seconds; also before the first and half-way."""
@@ -222,14 +253,14 @@ def test_xarray_shows_snapshots_with_coordinates(tmp_path: Path) -> None:
     sim = make(tmp_path / "run.oc")
     path = tmp_path / "run.oc" / "snapshots.zarr"
     assert xarray.open_zarr(path).sizes["time"] == 0
-    for steps, count in ((20, 2), (STEPS - 20, 8)):
+    for steps, count in ((20, 3), (STEPS - 20, 9)):
         sim.run(steps)
         shown = xarray.open_zarr(path)
         assert shown.u.dims == ("time", "z", "y", "x")
         assert shown.u.shape == (count, 36, 1, 37)
         np.testing.assert_array_equal(shown.u, sim.snapshots["u"][:])
-    np.testing.assert_array_equal(shown.step, np.arange(7, 57, 7))
-    np.testing.assert_allclose(shown.time, np.arange(7, 57, 7) * DT)
+    np.testing.assert_array_equal(shown.step, np.arange(0, 57, 7))
+    np.testing.assert_allclose(shown.time, np.arange(0, 57, 7) * DT)
     np.testing.assert_array_equal(shown.z, 100.0 + 10.0 * np.arange(4, 40))
     assert float(shown.x[0]) == -50.0
     assert (shown.x.attrs["units"], shown.time.attrs["units"]) == ("m", "s")
@@ -266,7 +297,7 @@ def test_info_lists_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     text = capsys.readouterr().out
     assert "in u (2 points, 50 steps)" in text
     assert "line of u (9 points), before of u (1 point), 14 steps" in text
-    assert "u, 37 x 1 x 36 cells every 7 steps, 2 so far" in text
+    assert "u, 37 x 1 x 36 cells every 7 steps, 3 so far" in text
     assert "u, every 4 steps" in text
 
 
@@ -299,6 +330,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"sources": [oc.Source("u", SHOTS[0], np.ones(3), scale=oc.Field("u")[0, 0, 0])]}, "that nothing updates"),
     ({"sources": [oc.Source("u", SHOTS[0], np.ones(3), scale=oc.Parameter("q", 1))]}, "parameters are: dt, h"),
     ({"snapshots": oc.Snapshots(0)}, "every 0 must be at least 1"),
+    ({"snapshots": oc.Snapshots(5, initial="no")}, "initial 'no' must be True or False"),  # type: ignore[arg-type]
     ({"snapshots": oc.Snapshots(5, fields=("v",))}, "'v' is no field that is updated"),
     ({"snapshots": oc.Snapshots(5, box=(slice(0, 45), slice(None), slice(None)))}, "along z is no part of 0 to 44"),
     ({"snapshots": oc.Snapshots(5, box=(slice(0, 4),))}, "a slice for each axis: z, y, x"),
@@ -360,7 +392,7 @@ def test_snapshots_that_have_no_room_are_refused(tmp_path: Path, monkeypatch: py
     sim, room = make(tmp_path / "run.oc"), os.statvfs(tmp_path)
     few = SimpleNamespace(f_bavail=10, f_frsize=room.f_frsize)
     monkeypatch.setattr(os, "statvfs", lambda path: few)
-    with pytest.raises(InputError, match="no space: 8 snapshots need"):
+    with pytest.raises(InputError, match="no space: 9 snapshots need"):
         sim.run(STEPS)
     assert sim.step == 0
 

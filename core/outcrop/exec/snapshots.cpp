@@ -15,7 +15,6 @@
 namespace outcrop {
 namespace {
 
-constexpr std::size_t most_open_pages = 1024;
 constexpr std::uint64_t page_bytes = OpenPages::page_bytes;
 
 // Advice to the system; what goes wrong with the data themselves is reported by the flush.
@@ -34,16 +33,16 @@ std::uint64_t end_of(const Snapshot &box, std::size_t item_bytes) {
 }  // namespace
 
 Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &fields, std::vector<Snapshot> snapshots,
-                     const std::string &backend, std::atomic<std::uint64_t> &bytes)
+                     const std::string &backend, SnapshotMemory memory, std::atomic<std::uint64_t> &bytes)
     : grid_(grid), window_(window), fields_(fields), bytes_(bytes) {
   if (snapshots.empty()) return;
   std::vector<FileSpec> files;
   for (const Snapshot &one : snapshots) files.push_back({.path = one.path, .writable = true, .direct = one.direct});
   store_ = open_store(backend, files);
-  pages_.emplace(most_open_pages);
+  pages_.emplace(memory.open_pages);
   std::uint32_t file = 0;
   for (Snapshot &one : snapshots) add(std::move(one), file++);
-  staging_.emplace(*store_);
+  staging_.emplace(*store_, memory.staging);
 }
 
 void Snapshots::add(Snapshot &&snapshot, std::uint32_t file) {
@@ -96,8 +95,9 @@ void Snapshots::write_rows(const Output &output, std::size_t ring, long position
       (plane * (box.y1 - box.y0) + rows.y0 - box.y0) * (box.x1 - box.x0) + rows.x0 - box.x0;  // in the box
   const std::uint64_t first = box.offset + static_cast<std::uint64_t>(cell) * grid_.item_bytes;
   const std::uint64_t last = first + static_cast<std::uint64_t>(rows.rows()) * row_bytes;
+  const std::size_t slot_bytes = staging_->slot_bytes();
   for (std::uint64_t begin = first; begin < last;) {
-    const std::uint64_t end = std::min(last, round_down(begin, Staging::slot_bytes) + Staging::slot_bytes);
+    const std::uint64_t end = std::min(last, round_down(begin, slot_bytes) + slot_bytes);
     Staging::Slot slot = staging_->take();
     std::byte *to = slot.data() + begin % page_bytes;
     for (std::uint64_t at = begin - first; at < end - first;) {

@@ -33,8 +33,8 @@
 
 namespace outcrop {
 
-/// A box z0 <= z < z1 and so on of a field after so many steps of the pass (at least 1), and the existing file that gets it
-/// from byte `offset` on, past the page cache where it can.
+/// A box z0 <= z < z1 and so on of a field after so many steps of the pass (0: as the pass finds it), and the existing file
+/// that gets it from byte `offset` on, past the page cache where it can.
 struct Snapshot {
   std::size_t field = 0;
   long done = 1;
@@ -44,12 +44,18 @@ struct Snapshot {
   bool direct = true;
 };
 
+/// The memory that snapshots take on their way to files.
+struct SnapshotMemory {
+  StagingSizes staging;
+  std::size_t open_pages = 1024;
+};
+
 /// The snapshots of a pass. All arguments must outlive this.
 class Snapshots {
  public:
   /// Opens the files, for a backend of that name. Adds the bytes handed on to `bytes`. Throws StorageError.
   Snapshots(const Grid &grid, const Window &window, const Fields &fields, std::vector<Snapshot> snapshots,
-            const std::string &backend, std::atomic<std::uint64_t> &bytes);
+            const std::string &backend, SnapshotMemory memory, std::atomic<std::uint64_t> &bytes);
 
   /// Writes the part `cut` of a plane as it is after so many steps. Errors are kept for the next function that throws.
   void write(long done, long position, const Cut &cut);

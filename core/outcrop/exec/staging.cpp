@@ -4,8 +4,10 @@
 
 namespace outcrop {
 
-Staging::Staging(Store &store) : memory_(slots * slot_bytes), pump_(store) {
-  for (std::size_t i = 0; i < slots; ++i) free_.push_back({memory_.data() + i * slot_bytes, no_ticket});
+Staging::Staging(Store &store, StagingSizes sizes)
+    : sizes_(sizes), memory_(sizes.slots * sizes.slot_bytes), pump_(store) {
+  assert(sizes.slots > 0 && sizes.slot_bytes > 0 && sizes.slot_bytes % AlignedMemory::page_bytes == 0);
+  for (std::size_t i = 0; i < sizes.slots; ++i) free_.push_back({memory_.data() + i * sizes.slot_bytes, no_ticket});
 }
 
 Staging::Slot Staging::take() {
@@ -36,7 +38,7 @@ void Staging::give_back(std::byte *data, Ticket ticket) {
 }
 
 void Staging::Slot::send(std::uint32_t file, std::uint64_t offset, std::size_t from, std::size_t length) {
-  assert(ticket_ == no_ticket && from + length <= slot_bytes);
+  assert(ticket_ == no_ticket && from + length <= owner_.slot_bytes());
   ticket_ =
       owner_.pump_.submit({.write = true, .file = file, .offset = offset, .data = data_ + from, .length = length});
 }

@@ -4,8 +4,8 @@
 //                         ▲                         │
 //                         └──── waits for the oldest one, where devices are slower ◄
 //
-// It holds what a device writes in some ten milliseconds: about as long as the pump's thread may wait for a processor that
-// updates keep busy.
+// At its largest it holds what a device writes in some ten milliseconds: about as long as the pump's thread may wait for a
+// processor that updates keep busy. How much the budget allows is decided by planning (plan/tap_memory.py).
 #pragma once
 
 #include <condition_variable>
@@ -19,13 +19,15 @@
 
 namespace outcrop {
 
+/// `slots` of `slot_bytes`, a multiple of pages.
+struct StagingSizes {
+  std::size_t slots = 64, slot_bytes = 256 << 10;
+};
+
 class Staging {
  public:
-  static constexpr std::size_t slot_bytes = 256 << 10;
-  static constexpr std::size_t slots = 64;
-
   /// `store` must outlive this and belongs to it.
-  explicit Staging(Store &store);
+  Staging(Store &store, StagingSizes sizes);
 
   /// slot_bytes of memory, aligned to pages. Goes back to its owner at its end: at once, or when what was sent has been written.
   class Slot {
@@ -46,6 +48,8 @@ class Staging {
     Ticket ticket_ = no_ticket;
   };
 
+  std::size_t slot_bytes() const { return sizes_.slot_bytes; }
+
   /// A free slot, waiting for one if need be. From any thread, one at a time for each. Throws StorageError when a write has
   /// failed.
   Slot take();
@@ -61,6 +65,7 @@ class Staging {
 
   void give_back(std::byte *data, Ticket ticket);
 
+  const StagingSizes sizes_;
   AlignedMemory memory_;
   std::mutex mutex_;
   std::condition_variable given_back_;

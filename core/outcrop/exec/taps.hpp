@@ -1,7 +1,7 @@
 // What a pass does besides updating: adds point sources, samples receivers, takes sums, writes snapshots. All of it while the rows
 // concerned are in a cache, so that no plane is looked at once more:
 //
-//     level 1 of the pass     before: receivers that look ahead of the first step
+//     level 1 of the pass     before: receivers that look ahead of the first step, snapshots of what the pass finds
 //     update                  after:  sources of the fields for which this was the last stage of the step,
 //                                     then, at the last stage of a step, receivers, sums and snapshots
 //     copying of the rim      rim:    receivers, sums and snapshots of all steps, because the rim does not change
@@ -30,7 +30,8 @@ struct TapRequests {
   std::vector<SumRequest> sums;
   std::vector<Snapshot> snapshots;
   std::string backend = "auto";  ///< that writes snapshots
-  bool only_own = false;         ///< blocks update cells that are not their own
+  SnapshotMemory memory;
+  bool only_own = false;  ///< blocks update cells that are not their own
 
   bool empty() const { return injections.empty() && samples.empty() && sums.empty() && snapshots.empty(); }
 };
@@ -63,7 +64,7 @@ class Taps {
   const std::vector<FieldSum> &sums() const { return sums_.results(); }
 
  private:
-  void take(long done, long z0, long z1, const Cut &part);
+  void take(long done, long z0, long z1, const Cut &cut);
 
   const Grid &grid_;
   const long stages_, steps_;

@@ -104,7 +104,7 @@ def _stored(job: Job, column: Column) -> _Done:
         state.locked(),
         Engine(prepared, *arrays, state.layout, io, scratch=state.scratch) as engine,
     ):
-        recorder = Recorder(state, [FIELD], job.steps)
+        recorder = Recorder(state, [FIELD])
         runner, before = PassRunner(engine, state, prepared.plan, recorder), moved()
         runner.run(make_progress("none", len(prepared.plan.passes), 0, job.steps, 1))
         after = moved()

@@ -41,8 +41,9 @@ def predict(
     window: Window,
     machine: Machine,
     rate: UpdateRate,
+    taps_bytes: int = 0,
 ) -> Prediction:
-    """Bytes, memory and seconds of a whole plan."""
+    """Bytes, memory and seconds of a whole plan, with `taps_bytes` beside the window."""
     cell_rate = rate(sizes)
     distinct = {id(one): one for one in passes}  # most passes of a plan are one and the same
     costs = {key: _pass_cost(problem, one, machine, cell_rate) for key, one in distinct.items()}
@@ -52,7 +53,7 @@ def predict(
         seconds=sum(cost.seconds for cost in every),
         bytes_read=read,
         bytes_written=written,
-        memory_bytes=window.bytes,
+        memory_bytes=window.bytes + taps_bytes,
         seconds_update=sum(cost.seconds_update for cost in every),
         seconds_read=read / machine.device.read_bytes_per_second,
         seconds_write=written / machine.device.write_bytes_per_second,

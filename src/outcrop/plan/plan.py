@@ -7,6 +7,7 @@ from typing import Any
 
 from outcrop.plan.actions import Action, Block
 from outcrop.plan.problem import Problem
+from outcrop.plan.tap_memory import NO_TAP_MEMORY, TapMemory
 from outcrop.plan.window import Window
 
 
@@ -73,11 +74,17 @@ class Plan:
     passes: tuple[Pass, ...]
     window: Window
     predicted: Prediction
+    taps: TapMemory = NO_TAP_MEMORY
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the window: all memory that grows with the grid."""
-        return self.window.bytes
+        """Bytes of the window and of taps: all memory that grows with the problem."""
+        return self.window.bytes + self.taps_bytes
+
+    @property
+    def taps_bytes(self) -> int:
+        """Bytes beside the window, for snapshots on their way to disk and values of points."""
+        return self.taps.bytes(max((one.levels for one in self.passes), default=0) // self.problem.stages)
 
     @property
     def faces_rows(self) -> int:
@@ -107,5 +114,6 @@ class Plan:
             "blocks_per_pass": self.blocks_per_pass,
             "ring_planes": list(self.window.ring_planes),
             "memory_bytes": self.memory_bytes,
+            "taps_bytes": self.taps_bytes,
             "scratch_bytes": self.scratch_bytes,
         }

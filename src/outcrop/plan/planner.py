@@ -10,6 +10,7 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import ALIASES, SCHEMES
 from outcrop.plan.schemes.kept_to import kept_to
 from outcrop.plan.schemes.scheme import Scheme
+from outcrop.plan.tap_memory import least_tap_memory, tap_memory
 from outcrop.plan.tuner import Choice, tune
 from outcrop.plan.window import whole_window
 from outcrop.units import format_bytes
@@ -34,10 +35,13 @@ def choose(
     Raises BudgetError with the smallest budget that works, InputError for an unknown scheme and sizes that cannot be.
     """
     schemes = schemes_for(problem, scheme, given)
-    if scheme == "auto" and not given and budget_bytes >= largest_useful_bytes(problem):
-        schemes = schemes[:1]  # in memory there is nothing to choose: one slab, one pass
     require_budget(problem, budget_bytes, scheme, given)
-    choice = tune(problem, schemes, machine, budget_bytes, update_rate)
+    spare_bytes = budget_bytes - smallest_budget_bytes(problem, scheme, given)
+    taps = tap_memory(problem.taps, _least_steps(problem, given), problem.steps, spare_bytes)
+    window_bytes = budget_bytes - taps.bytes(taps.steps_most)
+    if scheme == "auto" and not given and window_bytes >= largest_useful_bytes(problem):
+        schemes = schemes[:1]  # in memory there is nothing to choose: one slab, one pass
+    choice = tune(problem, schemes, machine, window_bytes, update_rate, taps)
     assert choice is not None, "the smallest budget has a plan"
     return choice
 
@@ -62,9 +66,12 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
     smallest = smallest_budget_bytes(problem, scheme, given)
     if budget_bytes < smallest:
         sizes = f" with {given}" if given else ""
+        steps = _least_steps(problem, given)
+        taps_bytes = least_tap_memory(problem.taps, steps).bytes(steps)
+        taps = f", {_rounded_up_kib(taps_bytes)} KiB of them for snapshots and points" if taps_bytes else ""
         raise BudgetError(
             f"memory {format_bytes(budget_bytes)} is too small for {problem.stencil} on planes of "
-            f"{format_bytes(problem.plane_bytes)}{sizes}: at least {_rounded_up_kib(smallest)} KiB are needed"
+            f"{format_bytes(problem.plane_bytes)}{sizes}: at least {_rounded_up_kib(smallest)} KiB are needed{taps}"
         )
 
 
@@ -76,8 +83,15 @@ def find_scheme(name: str) -> Scheme:
 
 
 def smallest_budget_bytes(problem: Problem, scheme: str = "auto", given: GivenSizes = FREE) -> int:
-    """Bytes of the smallest window any plan of `scheme` with the sizes `given` can have."""
-    return min(one.smallest(problem).bytes for one in schemes_for(problem, scheme, given))
+    """Bytes of the smallest window any plan of `scheme` with the sizes `given` can have, and of the least for taps."""
+    window_bytes = min(one.smallest(problem).bytes for one in schemes_for(problem, scheme, given))
+    steps = _least_steps(problem, given)
+    return window_bytes + least_tap_memory(problem.taps, steps).bytes(steps)
+
+
+def _least_steps(problem: Problem, given: GivenSizes) -> int:
+    """The fewest steps that a pass may have."""
+    return max(1, min(given.bt or 1, problem.steps))
 
 
 def largest_useful_bytes(problem: Problem) -> int:

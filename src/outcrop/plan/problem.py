@@ -11,6 +11,7 @@ from math import gcd
 
 from outcrop.plan.fields import PLAIN_FIELDS, PLAIN_UPDATES, FieldPlan, StagePlan
 from outcrop.plan.geometry import Cut
+from outcrop.plan.tap_memory import NO_DEMAND, TapDemand
 
 VECTOR_BYTES = 64
 """Kernels update whole vectors of this many bytes at most, so blocks are cut in x at multiples of it."""
@@ -28,6 +29,7 @@ class Problem:
     apart, a plane is `plane_bytes`, and a plane with its checksum and padding, as it lies on disk and in
     memory, `record_bytes`. `sides` are what lies below and above the grid along z, y and x: "fixed", "mirror" or
     "periodic". `ndim` axes are the user's own: y has one cell on grids of two, z and y have on grids of one.
+    `taps` is the memory that sources, receivers and snapshots want beside the window.
     """
 
     stencil: str
@@ -43,6 +45,7 @@ class Problem:
     fields: tuple[FieldPlan, ...] = PLAIN_FIELDS
     updates: tuple[StagePlan, ...] = PLAIN_UPDATES
     ndim: int = 3
+    taps: TapDemand = NO_DEMAND
 
     @property
     def stages(self) -> int:

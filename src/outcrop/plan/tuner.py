@@ -15,6 +15,7 @@ from outcrop.plan.model import REQUEST_SECONDS, SLAB_SECONDS, edge_factor, predi
 from outcrop.plan.plan import Pass, Plan, Prediction, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme
+from outcrop.plan.tap_memory import NO_TAP_MEMORY, TapMemory
 from outcrop.plan.tilings import tilings, with_tiles
 from outcrop.plan.window import Window
 
@@ -61,20 +62,30 @@ class _Ranked:
 
 
 def tune(
-    problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, rate: UpdateRate
+    problem: Problem,
+    schemes: Sequence[Scheme],
+    machine: Machine,
+    budget_bytes: int,
+    rate: UpdateRate,
+    taps: TapMemory = NO_TAP_MEMORY,
 ) -> Choice | None:
-    """The cheapest plan, and what else was costed; None when nothing fits the budget."""
-    every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(problem, budget_bytes)]
+    """The cheapest plan, and what else was costed; None when nothing fits the budget, which is the window's. `taps` are
+    beside it, and may limit the steps of a pass."""
+    fitting = replace(problem, steps=min(problem.steps, taps.steps_most)) if taps.step_bytes else problem
+    every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(fitting, budget_bytes)]
     if not every:
         return None
     guess = _ranked(problem, every, machine, _rough_rate(problem, ASSUMED_CELLS_PER_SECOND))[0]
     tried = next(iter(tilings(problem, guess.scheme, guess.sizes, machine)))
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
     ranked = _ranked(problem, every, machine, rough_rate)
+
+    def candidate(scheme: Scheme, sizes: Sizes, rate: UpdateRate) -> Candidate:
+        plan = build(problem, scheme, sizes, machine, rate, taps)
+        return Candidate(scheme.name, sizes, len(plan.passes), plan.predicted)
+
     coarse = [
-        _candidate(
-            problem, one.scheme, with_tiles(problem, one.sizes, tried.diamond, machine.threads), machine, rough_rate
-        )
+        candidate(one.scheme, with_tiles(problem, one.sizes, tried.diamond, machine.threads), rough_rate)
         for one in ranked[: BUILT if ranked[0].seconds < float("inf") else 1]
         if one.seconds < float("inf") or one is ranked[0]
     ]
@@ -82,7 +93,7 @@ def tune(
     first, others = coarse[0], coarse[1:]
     named = {scheme.name: scheme for scheme in schemes}
     fine = [
-        _candidate(problem, named[first.scheme], sizes, machine, rate)
+        candidate(named[first.scheme], sizes, rate)
         for sizes in tilings(problem, named[first.scheme], first.sizes, machine)
     ]
     fine.sort(key=_seconds)
@@ -90,12 +101,12 @@ def tune(
     for place, other in enumerate(others):
         for sizes in tilings(problem, named[other.scheme], other.sizes, machine):
             if sizes.diamond in best_diamonds[: 2 if place < SHORTLIST else 1]:
-                fine.append(_candidate(problem, named[other.scheme], sizes, machine, rate))
+                fine.append(candidate(named[other.scheme], sizes, rate))
     fastest = min(map(_seconds, fine))
     equal = [one for one in fine if one.seconds <= EQUALLY_FAST * fastest]
     chosen = min(equal, key=lambda one: (one.predicted.memory_bytes, one.seconds))
     rest = sorted((one for one in fine if one is not chosen), key=_seconds)
-    plan = build(problem, named[chosen.scheme], chosen.sizes, machine, rate)
+    plan = build(problem, named[chosen.scheme], chosen.sizes, machine, rate, taps)
     return Choice(plan, (chosen, *rest))
 
 
@@ -113,12 +124,14 @@ def _seconds(candidate: Candidate) -> float:
     return candidate.seconds
 
 
-def _candidate(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Candidate:
-    plan = build(problem, scheme, sizes, machine, rate)
-    return Candidate(scheme.name, sizes, len(plan.passes), plan.predicted)
-
-
-def build(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Plan:
+def build(
+    problem: Problem,
+    scheme: Scheme,
+    sizes: Sizes,
+    machine: Machine,
+    rate: UpdateRate,
+    taps: TapMemory = NO_TAP_MEMORY,
+) -> Plan:
     """The plan for given sizes: passes of `sizes.levels`, the last one shorter where the steps do not divide."""
     window = scheme.window(problem, min(sizes.levels, max(1, problem.levels)), sizes)
     passes: list[Pass] = []
@@ -132,8 +145,9 @@ def build(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate
             made[levels, has_statics] = without_statics(one) if has_statics else one
         passes.append(made[levels, has_statics])
         left -= levels
-    predicted = predict(problem, tuple(passes), sizes, window, machine, rate)
-    return Plan(problem, scheme.name, sizes, tuple(passes), window, predicted)
+    steps = max((one.levels for one in passes), default=0) // problem.stages
+    predicted = predict(problem, tuple(passes), sizes, window, machine, rate, taps.bytes(steps))
+    return Plan(problem, scheme.name, sizes, tuple(passes), window, predicted, taps)
 
 
 def without_statics(one: Pass) -> Pass:

@@ -185,7 +185,7 @@ class Engine:
             lock=lock,
             bind=prepared.bind,
         )
-        assert self._executor.memory_bytes == plan.memory_bytes, "the model must predict what the window takes"
+        assert self._executor.memory_bytes == plan.window.bytes, "the model must predict what the window takes"
 
     @property
     def io(self) -> str:

@@ -34,7 +34,8 @@ class Report:
     before: compiling, measuring, planning, taking memory. The other seconds are those of the thread that interprets the
     plan: waiting for reads, waiting for writes, updating, copying rims, checksumming, making states durable.
     `cell_updates_per_second` counts cells really updated, once for each step, however many fields and stages there are.
-    `memory_peak_bytes` is the most the whole process ever had resident, `window_bytes` what was taken for planes.
+    `memory_peak_bytes` is the most the whole process ever had resident, `window_bytes` what was taken for planes,
+    `taps_bytes` at most for snapshots on their way to disk and values of points.
     `numa_nodes` each own a part of the window, `thread_layout` says so in words. `step` is how many steps `generation`,
     the committed one, is from the initial values. `warning` is "" or says that the parameters let values grow.
     """
@@ -54,6 +55,7 @@ class Report:
     memory_budget_bytes: int
     memory_peak_bytes: int
     window_bytes: int
+    taps_bytes: int
     seconds: float
     seconds_setup: float
     cells_updated: int
@@ -95,7 +97,7 @@ class Report:
             ("  commits", format_seconds(self.seconds_commit), ""),
             ("read", format_bytes(self.bytes_read), format_bytes(guess.bytes_read)),
             ("written", format_bytes(self.bytes_written), format_bytes(guess.bytes_written)),
-            ("window", format_bytes(self.window_bytes), format_bytes(guess.memory_bytes)),
+            ("memory", format_bytes(self.window_bytes + self.taps_bytes), format_bytes(guess.memory_bytes)),
             ("process peak", format_bytes(self.memory_peak_bytes), ""),
         ]
         lines = [head, f"  {'':<22}{'measured':>14}{'predicted':>14}"]
@@ -138,6 +140,7 @@ def make_report(
         memory_budget_bytes=settings.memory_bytes,
         memory_peak_bytes=peak_memory_bytes(),
         window_bytes=engine.memory_bytes,
+        taps_bytes=prepared.plan.taps_bytes,
         seconds=runner.seconds,
         seconds_setup=seconds_setup,
         cells_updated=sample.cells_updated,

@@ -46,6 +46,7 @@ from outcrop.run.signal_values import decode_signals, encode_signals, require_st
 from outcrop.run.stable import Ranges, growing, refuse_unstable, refuse_unstable_run, watched
 from outcrop.run.taps.acquisition import Norms, OnSnapshot, Receivers, Snapshots, Source
 from outcrop.run.taps.definitions import NO_TAPS_DEFINED
+from outcrop.run.taps.demand import demand_of
 from outcrop.run.taps.recorder import Recorder
 from outcrop.run.taps.records import NormRecords, Traces
 from outcrop.run.taps.snapshot_files import require_space
@@ -260,7 +261,7 @@ class Simulation:
             manifest = replace(self._manifest, target_step=steps)
             with created_state(self._directories, manifest, self._force, self._raw_device, self._taps) as state:
                 assign(state, planes, io)
-            self._state = state
+            self._state, self._taps = state, NO_TAPS_DEFINED  # from here on they are on disk
         self._ranges = ranges
         if static & planes.keys():
             with self._state.locked():
@@ -309,7 +310,7 @@ class Simulation:
                 target_step=first_step + steps, settings=self._manifest.settings, signals=self._manifest.signals
             )
             names = [field.name for field in self.stencil.fields]
-            recorder = Recorder(state, names, first_step + steps, io)
+            recorder = Recorder(state, names, io)
             first, second = state.files(0), [] if state.manifest.in_place else state.files(1)
             with Engine(
                 prepared, first, second, state.static_files(), state.layout, io, scratch=state.scratch
@@ -332,7 +333,8 @@ class Simulation:
     def _problem(self, steps: int) -> Problem:
         manifest = self._manifest
         boundary = as_boundary(manifest.boundary)
-        return arguments.as_problem(self.stencil, manifest.layout, steps, boundary, manifest.in_place)
+        problem = arguments.as_problem(self.stencil, manifest.layout, steps, boundary, manifest.in_place)
+        return replace(problem, taps=demand_of(manifest.taps, manifest.dtype))
 
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
         steps = arguments.as_whole_number(steps, "steps")

@@ -46,17 +46,19 @@ class Receivers:
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Keeps `fields` (default: all that are updated) after steps every, 2 every, ...: `sim.snapshots[field]`, and the
-    Zarr group snapshots.zarr in the run's directory.
+    """Keeps `fields` (default: all that are updated) after steps 0, every, 2 every, ...: `sim.snapshots[field]`, and
+    the Zarr group snapshots.zarr in the run's directory.
 
-    `box` is a slice, in cells, for each axis (default: the whole grid). `time_units` is said of the coordinate `time`,
-    which there is where the stencil has a parameter dt; "s" for seconds.
+    Step 0 are the initial values, kept by the first pass; `initial=False` leaves them out. `box` is a slice, in cells,
+    for each axis (default: the whole grid). `time_units` is said of the coordinate `time`, which there is where the
+    stencil has a parameter dt; "s" for seconds.
     """
 
     every: int
     fields: Sequence[str] = ()
     box: Sequence[slice] | None = None
     time_units: str = ""
+    initial: bool = True
 
 
 @dataclass(frozen=True)

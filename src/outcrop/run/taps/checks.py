@@ -185,9 +185,10 @@ def _snapshots(grid: Grid, given: Any) -> SnapshotsEntry:
             raise InputError(f"snapshots: field {name!r} has the name of a coordinate; leave it out")
     if not isinstance(given.time_units, str):
         raise InputError(f"snapshots: time_units {given.time_units!r} must be text, such as 's'")
-    return SnapshotsEntry(
-        as_whole_number(given.every, "snapshots: every"), fields, _box(grid, given.box), given.time_units
-    )
+    if not isinstance(given.initial, bool):
+        raise InputError(f"snapshots: initial {given.initial!r} must be True or False")
+    every, box = as_whole_number(given.every, "snapshots: every"), _box(grid, given.box)
+    return SnapshotsEntry(every, fields, box, given.time_units, given.initial)
 
 
 def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:

@@ -12,12 +12,13 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class SourceEntry:
-    """Sources in a field. `scale` is a `sparse.Scale` as plain data."""
+    """Sources in a field, each of so many `corners`. `scale` is a `sparse.Scale` as plain data."""
 
     field: str
     points: int
     steps: int
     scale: dict[str, Any] | None = None
+    corners: int = 8
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,21 @@ class SamplingEntry:
     field: str
     points: int
     before: bool
+    corners: int = 8
 
 
 @dataclass(frozen=True)
 class SnapshotsEntry:
-    """Boxes of fields every so many steps, in cells of the arrays that the run stores."""
+    """Boxes of fields every so many steps, in cells of the arrays that the run stores.
+
+    `initial`: the initial values, too; manifests that do not say so have none of them.
+    """
 
     every: int
     fields: tuple[str, ...]
     box: Ranges
     time_units: str = ""
+    initial: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -45,12 +51,12 @@ class SnapshotsEntry:
         return tuple(end - begin for begin, end in self.box)
 
     def count(self, step: int) -> int:
-        """How many there are after `step` steps."""
-        return step // self.every
+        """How many there are when `step` steps are committed. Initial values are kept by the first pass."""
+        return step // self.every + self.initial if step > 0 else 0
 
     def step_of(self, number: int) -> int:
         """The step of a snapshot; they count from 0."""
-        return (number + 1) * self.every
+        return (number + (not self.initial)) * self.every
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,8 @@ def parse_entries(data: Mapping[str, Any] | None) -> TapEntries:
     if snapshots is not None:
         box = tuple((int(begin), int(end)) for begin, end in snapshots["box"])
         fields = tuple(snapshots["fields"])
-        snapshots = SnapshotsEntry(int(snapshots["every"]), fields, box, str(snapshots["time_units"]))
+        initial = bool(snapshots.get("initial", False))
+        snapshots = SnapshotsEntry(int(snapshots["every"]), fields, box, str(snapshots["time_units"]), initial)
     return TapEntries(
         tuple(SourceEntry(**one) for one in data["sources"]),
         tuple(SamplingEntry(**one) for one in data["samplings"]),

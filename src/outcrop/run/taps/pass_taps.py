@@ -5,7 +5,8 @@ Steps count from 0, and each is
     samples with `before`  ►  stages; a field's injections come right after the last stage that updates it  ►
     samples, sums and snapshots
 
-"After k steps" is the state that k updates have made; k is at least 1. Fields are numbers in the stencil's order.
+"After k steps" is the state that k updates have made; for snapshots k may be 0, what the first pass finds. Fields are
+numbers in the stencil's order.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from outcrop.errors import InputError
 from outcrop.plan.plan import Plan
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.tap_memory import Staging
 
 Points: TypeAlias = NDArray[np.int64]
 """Shape (points, 3): z, y and x of cells of the grid."""
@@ -34,15 +36,16 @@ RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 
 @dataclass(frozen=True, eq=False)
 class PointInjection:
-    """field[cells[i]] += values[t, i] in step t, in the order of the points and then of the injections.
+    """field[cells[i]] += values[t - first_step, i] in step t, in the order of the points and then of the injections.
 
-    `values` are of shape (steps of the run, points) and of the field's dtype. Points may not lie in the rim, which
-    keeps its values, unless all their values are 0.
+    `values` are of shape (steps, points) and of the field's dtype, for steps from `first_step` on. Points may not lie
+    in the rim, which keeps its values, unless all their values are 0.
     """
 
     field: int
     cells: Points
     values: NDArray[np.floating]
+    first_step: int = 0
 
     def __post_init__(self) -> None:
         assert self.values.ndim == 2 and self.cells.shape == (self.values.shape[1], 3)
@@ -184,6 +187,7 @@ class PassTaps:
     samples: tuple[_Sampled, ...]
     snapshots: tuple[SnapshotFile, ...]
     sums: tuple[_Summed, ...]
+    staging: Staging
     only_own: bool
 
     @staticmethod
@@ -191,14 +195,16 @@ class PassTaps:
         """For steps first_step <= t < first_step + steps of a run. Raises InputError for sources in the rim."""
         problem, after = plan.problem, range(first_step + 1, first_step + steps + 1)
         check_injections(taps, problem)
+        assert plan.taps.staging.slots or not taps.snapshots, "the plan sets memory aside for snapshots"
         return PassTaps(
             taps,
             first_step,
             steps,
             tuple(_injected(one, problem, first_step, steps) for one in taps.injections),
             tuple(_sampled(one, steps) for one in taps.samples),
-            tuple(_shifted(one, first_step) for one in taps.snapshots if one.step in after),
+            tuple(_shifted(one, first_step) for one in taps.snapshots if _is_kept(one, first_step, steps)),
             tuple(_Summed(one.field, step - first_step) for one in taps.sums for step in after if step in one.steps),
+            plan.taps.staging,
             SCHEMES[plan.scheme].repeats_updates,
         )
 
@@ -215,16 +221,25 @@ class PassTaps:
 
 
 def _injected(one: PointInjection, problem: Problem, first_step: int, steps: int) -> _Injected:
-    assert first_step + steps <= len(one.values), "a value for every step"
+    begin = first_step - one.first_step
+    assert 0 <= begin <= begin + steps <= len(one.values), "a value for every step"
     assert one.values.dtype == np.dtype(problem.dtype)
     inside = ~_in_rim(one.cells, problem)
-    values = np.ascontiguousarray(one.values[first_step : first_step + steps, inside])
-    return _Injected(one.field, np.ascontiguousarray(one.cells[inside], np.int64), values.reshape(-1).view(np.uint8))
+    values, cells = one.values[begin : begin + steps], one.cells
+    if not inside.all():
+        values, cells = values[:, inside], cells[inside]
+    values = np.ascontiguousarray(values)
+    return _Injected(one.field, np.ascontiguousarray(cells, np.int64), values.reshape(-1).view(np.uint8))
 
 
 def _sampled(one: PointSamples, steps: int) -> _Sampled:
     values = np.full((steps, len(one.cells)), np.nan)
     return _Sampled(one.field, np.ascontiguousarray(one.cells, np.int64), one.before, values)
+
+
+def _is_kept(one: SnapshotFile, first_step: int, steps: int) -> bool:
+    """Whether the pass of these steps keeps it; initial values are kept by the first one."""
+    return first_step < one.step <= first_step + steps or one.step == first_step == 0
 
 
 def _shifted(one: SnapshotFile, first_step: int) -> SnapshotFile:

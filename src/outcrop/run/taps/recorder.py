@@ -1,6 +1,6 @@
 """What a run's passes do besides updating: made ready before each pass, and kept before its commit.
 
-before(first, steps)        files for its snapshots ──► Taps for Engine.run_pass
+before(first, steps)        files for its snapshots, values of its sources ──► Taps for Engine.run_pass
 after(first, results)       corners of receivers added up ──► rows of traces and norms, flushed
 commit                      from here on these rows count, and the snapshots are shown
 """
@@ -17,20 +17,20 @@ from outcrop.language.sparse import Cells, Injection, Weights
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.planes import Planes
 from outcrop.run.disk.state import State
-from outcrop.run.taps.definitions import read_definitions
+from outcrop.run.taps.definitions import mapped_values, read_definitions
 from outcrop.run.taps.pass_taps import NO_TAPS, FieldSum, PointInjection, PointSamples, SumRequest, TapResults, Taps
 from outcrop.run.taps.records import NORMS, norms_path, trace_path, write_rows
 from outcrop.run.taps.snapshot_files import make_files
 
 
 class Recorder:
-    """Of one run from the committed step to `last_step`. Reads what sources are scaled with."""
+    """Of one run from the committed step on. Reads what sources are scaled with."""
 
-    def __init__(self, state: State, fields: Sequence[str], last_step: int, io: str = "auto") -> None:
+    def __init__(self, state: State, fields: Sequence[str], io: str = "auto") -> None:
         self._state, self._fields = state, list(fields)
         entries, self._io = state.manifest.taps, io
         self._definitions = read_definitions(state.path, entries)
-        self._sources = tuple(self._injection(one, last_step) for one in self._definitions.injections)
+        self._sources = tuple(self._resolved(one) for one in self._definitions.injections)
         self._samples = tuple(
             PointSamples(self._fields.index(one.field), one.cells.reshape(-1, 3), one.before)
             for one in self._definitions.samplings
@@ -45,7 +45,8 @@ class Recorder:
             files = make_files(self._state.path, manifest, self._fields, first_step, steps)
         except OSError as error:
             raise StorageError(f"cannot make snapshots in {self._state.path}: {error.strerror}") from error
-        return Taps(self._sources, self._samples, tuple(files), self._sums(manifest, first_step + steps))
+        sources = tuple(self._injection(number, first_step, steps) for number in range(len(self._sources)))
+        return Taps(sources, self._samples, tuple(files), self._sums(manifest, first_step + steps))
 
     def after(self, first_step: int, results: TapResults) -> None:
         """Keep what a pass has seen. Raises StorageError."""
@@ -69,16 +70,24 @@ class Recorder:
         steps = range(entry.every, last + 1, entry.every)
         return tuple(SumRequest(self._fields.index(name), steps) for name in entry.fields)
 
-    def _injection(self, source: Injection, last_step: int) -> PointInjection:
-        """With weights complete, and a value for every step: none is zero."""
+    def _resolved(self, source: Injection) -> Injection:
+        """With weights complete."""
         whole = source.resolved(self._read_cells)
         if not np.isfinite(whole.weights).all():
             point = int(np.argmax(~np.isfinite(whole.weights).all(axis=1)))
             raise InputError(f"a source in {source.field!r}: the scale of point {point} is not a finite number")
-        steps = min(source.steps, last_step)
-        values = np.zeros((last_step, whole.weights.size), self._state.manifest.dtype)
-        values[:steps] = (source.values[:steps, :, None] * whole.weights).reshape(steps, -1)
-        return PointInjection(self._fields.index(source.field), whole.cells.reshape(-1, 3), values)
+        return whole
+
+    def _injection(self, number: int, first_step: int, steps: int) -> PointInjection:
+        """A value for every corner in each step of a pass; sources are silent behind their last one.
+
+        Their files are mapped anew for each pass, so that what was read does not stay."""
+        source = self._sources[number]
+        values = np.zeros((steps, source.weights.size), self._state.manifest.dtype)
+        given = mapped_values(self._state.path, number)[first_step : first_step + steps]
+        for row, of_points in zip(values, given, strict=False):
+            row[:] = (of_points[:, None] * source.weights).reshape(-1)
+        return PointInjection(self._fields.index(source.field), source.cells.reshape(-1, 3), values, first_step)
 
     def _read_cells(self, field: str, cells: Cells) -> Weights:
         """The committed values of a field at cells."""

@@ -95,7 +95,8 @@ def require_space(directory: Path, manifest: Manifest, last_step: int) -> None:
 
 
 def make_files(directory: Path, manifest: Manifest, fields: list[str], first: int, steps: int) -> list[SnapshotFile]:
-    """Files for the snapshots of steps first < step <= first + steps; `fields` are those of the stencil, in its order.
+    """Files for the snapshots that the pass of so many steps from step `first` on is to keep; `fields` are those of the
+    stencil, in its order.
 
     Raises OSError and StorageError.
     """
@@ -135,7 +136,7 @@ def _write_times(group: Path, manifest: Manifest) -> None:
     assert entry is not None
     for chunk in range(-(-entry.count(manifest.step) // TIMES_PER_CHUNK)):
         first = chunk * TIMES_PER_CHUNK
-        steps = (first + 1 + np.arange(TIMES_PER_CHUNK, dtype="<i8")) * entry.every
+        steps = np.array([entry.step_of(first + i) for i in range(TIMES_PER_CHUNK)], "<i8")
         arrays: dict[str, Any] = {"step": steps}
         if "dt" in manifest.parameters:
             arrays["time"] = (steps * manifest.parameters["dt"]).astype("<f8")

@@ -42,7 +42,7 @@ class SnapshotView:
     @property
     def steps(self) -> NDArray[np.int64]:
         """After which steps they were taken."""
-        return (np.arange(len(self), dtype=np.int64) + 1) * self._entry.every
+        return np.array([self._entry.step_of(number) for number in range(len(self))], np.int64)
 
     def __len__(self) -> int:
         self._state.refresh()

@@ -1,0 +1,87 @@
+"""Protects the hard cap from what passes do besides updating: snapshots on their way and points count in the budget."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import outcrop as oc
+from outcrop.errors import BudgetError
+from outcrop.plan.given_sizes import FREE, GivenSizes
+from outcrop.plan.planner import choose, smallest_budget_bytes
+from outcrop.plan.problem import Problem
+from outcrop.plan.tap_memory import LEAST_STAGING, MOST_STAGING, TapDemand, tap_memory
+from outcrop.plan.validate import validate
+from strategies import MACHINE, assumed_rate, examples, problems
+
+DEMANDS = st.builds(
+    TapDemand,
+    snapshot_bytes=st.sampled_from([0, 1, 1 << 20, 1 << 30]),
+    point_bytes=st.sampled_from([0, 5000]),
+    step_bytes=st.sampled_from([0, 1, 3000, 100_000]),
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(problems(), DEMANDS, st.integers(0, 1 << 21), st.sampled_from([None, 1, 3]), st.sampled_from(["auto", "naive"]))
+def test_plans_and_taps_fit_the_budget_together(
+    plain: Problem, demand: TapDemand, more_bytes: int, bt: int | None, scheme: str
+) -> None:
+    """The smallest budget and every larger one have a legal plan; one byte less is refused and told the smallest."""
+    problem = replace(plain, taps=demand)
+    sizes = GivenSizes(bt=bt) if bt and scheme == "auto" else FREE
+    smallest = smallest_budget_bytes(problem, scheme, sizes)
+    for budget in (smallest, smallest + more_bytes):
+        plan = choose(problem, MACHINE, budget, scheme, assumed_rate, sizes).plan
+        validate(plan, budget_bytes=budget)
+        steps = max(one.levels for one in plan.passes) // problem.stages
+        assert plan.memory_bytes == plan.window.bytes + plan.taps.staging.bytes + demand.point_bytes + (
+            demand.step_bytes * steps
+        )
+    with pytest.raises(BudgetError, match=f"at least {-(-smallest // 1024)} KiB"):
+        choose(problem, MACHINE, smallest - 1, scheme, assumed_rate, sizes)
+
+
+@given(st.integers(1, 1 << 30), st.integers(0, 1 << 30))
+def test_staging_stays_between_its_limits(snapshot_bytes: int, spare_bytes: int) -> None:
+    """Never more than what there is room for, nor than a snapshot needs; slots take whole pages."""
+    found = tap_memory(TapDemand(snapshot_bytes), 1, 1, spare_bytes).staging
+    most = max(LEAST_STAGING.bytes, min(MOST_STAGING.bytes, snapshot_bytes, LEAST_STAGING.bytes + spare_bytes // 8))
+    assert most / 2 < found.bytes <= most
+    assert found.slots >= LEAST_STAGING.slots and found.slot_bytes % 4096 == 0
+    assert tap_memory(TapDemand(), 1, 1, spare_bytes).staging.bytes == 0
+
+
+CHILD = """
+import sys
+import outcrop as oc
+oc.open(sys.argv[1]).run(20, progress="none").save(sys.argv[2])
+"""
+
+
+def test_peak_memory_with_much_to_add_to_record_and_to_keep(tmp_path: Path) -> None:
+    """Values of 160 MB, of which a pass may hold a few steps: by the kernel's own count of a process of its own."""
+    budget, shape = 16 << 20, (64, 64, 64)
+    z, y, x = np.meshgrid(*[np.linspace(5.2, 58.7, n) for n in (16, 16, 16)], indexing="ij")
+    points = np.stack([z.ravel(), y.ravel(), x.ravel()], axis=1)
+    sim = oc.Simulation(
+        oc.stencils.heat(), shape, directory=tmp_path / "run.oc", memory=budget,
+        sources=[oc.Source("u", points, np.ones((5000, len(points))))],
+        receivers=[oc.Receivers("all", "u", points[::4])],
+        snapshots=oc.Snapshots(4),
+    )  # fmt: skip
+    sim["u"] = 0.0
+    plan = sim.plan(20).plan
+    assert plan.window.bytes < plan.memory_bytes <= budget
+    subprocess.run([sys.executable, "-c", CHILD, tmp_path / "run.oc", tmp_path / "report.json"], check=True)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["window_bytes"] + report["taps_bytes"] == report["predicted"]["memory_bytes"] <= budget
+    assert budget < report["memory_peak_bytes"] <= budget + (150 << 20)
+    total = oc.open(tmp_path / "run.oc")["u"][...].astype(np.float64).sum()
+    assert total == pytest.approx(20 * len(points), rel=1e-3)
