@@ -60,9 +60,11 @@ class Tier:
     write_bytes_per_second: float | None = None
     random_read_bytes_per_second: float | None = None
     random_write_bytes_per_second: float | None = None
+    triad_bytes_per_second: float | None = None
+    """STREAM's triad with all threads; of memory only."""
     latency_seconds_read: float | None = None
     latency_seconds_write: float | None = None
-    """In files, of a write that has reached the device's queue, not of a flush."""
+    """In files, past the page cache; whether the device has it safe is another matter. None of memory: stores do not wait."""
     latency_seconds_flush: float | None = None
     """Until a few bytes just written are as safe as `persistence` says; 0 where nothing makes them so."""
     source: str = ""
