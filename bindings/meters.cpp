@@ -26,8 +26,8 @@ namespace {
 nb::list nodes_of(const std::string &topology) {
   nb::list result;
   for (const MemoryNode &node : memory_nodes(topology))
-    result.append(nb::make_tuple(node.os_index, node.bytes, node.kind, node.processors,
-                                 node.read_bytes_per_second, node.write_bytes_per_second, node.latency_seconds));
+    result.append(nb::make_tuple(node.os_index, node.bytes, node.kind, node.processors, node.read_bytes_per_second,
+                                 node.write_bytes_per_second, node.latency_seconds));
   return result;
 }
 
@@ -41,8 +41,8 @@ using Result = std::tuple<std::uint64_t, std::uint64_t, double>;
 
 Result moved_by_store(Store &store, bool write, bool random, bool flush, std::size_t request_bytes, std::size_t depth,
                       std::uint64_t span_bytes, std::uint64_t total_bytes, double seconds_most) {
-  const Moved moved = measure_transfers(
-      store, {write, random, flush, request_bytes, depth, span_bytes, total_bytes, seconds_most});
+  const Moved moved =
+      measure_transfers(store, {write, random, flush, request_bytes, depth, span_bytes, total_bytes, seconds_most});
   return {moved.bytes, moved.requests, moved.seconds};
 }
 

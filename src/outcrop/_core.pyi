@@ -183,9 +183,9 @@ def measure_checksum_rate(threads: int, plane_bytes: int, total_bytes: int) -> f
     """Bytes per second of CRC32C over planes by that many threads."""
 
 def memory_nodes(topology: str = "") -> list[tuple[int, int, str, int, float, float, float]]:
-    """All memory by NUMA node, or that of a machine in hwloc's notation or XML: number, bytes, kind, processors to which
-    it is the ordinary memory, bytes per second read and written and seconds of latency as the firmware says, 0 where
-    it does not."""
+    """All memory by NUMA node, or that of a machine in hwloc's notation or XML: number, bytes, kind, processors to
+    which it is the ordinary memory, bytes per second read and written and seconds of latency as the firmware says, 0
+    where it does not."""
 
 def is_this_system() -> bool:
     """Whether the NUMA nodes are those of this system, not of another one by hwloc's variables."""
@@ -217,9 +217,9 @@ def measure_transfers(
     total_bytes: int,
     seconds_most: float,
 ) -> tuple[int, int, float]:
-    """Bytes, requests and seconds: requests to the first `span_bytes` of the store's first file, `depth` in flight, until
-    `total_bytes` were moved or the time is over; `flush` makes them durable within the time. Writes put noise there.
-    Raises InputError and StorageError."""
+    """Bytes, requests and seconds: requests to the first `span_bytes` of the store's first file, `depth` in flight,
+    until `total_bytes` were moved or the time is over; `flush` makes them durable within the time. Writes put noise
+    there. Raises InputError and StorageError."""
 
 def measure_mapped(
     path: str,

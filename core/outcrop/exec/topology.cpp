@@ -54,9 +54,11 @@ Handle load_or_throw(const std::string &description) {
 }
 
 // What the firmware says of the memory, by the processors that are best off; 0 where it is silent.
-double firmware_value(hwloc_topology_t topology, hwloc_obj_t memory, hwloc_memattr_id_e attribute, bool higher_is_best) {
+double firmware_value(hwloc_topology_t topology, hwloc_obj_t memory, hwloc_memattr_id_e attribute,
+                      bool higher_is_best) {
   unsigned count = 0;
-  if (hwloc_memattr_get_initiators(topology, attribute, memory, 0, &count, nullptr, nullptr) != 0 || count == 0) return 0;
+  if (hwloc_memattr_get_initiators(topology, attribute, memory, 0, &count, nullptr, nullptr) != 0 || count == 0)
+    return 0;
   std::vector<hwloc_location> initiators(count);
   std::vector<hwloc_uint64_t> values(count);
   if (hwloc_memattr_get_initiators(topology, attribute, memory, 0, &count, initiators.data(), values.data()) != 0)
@@ -78,10 +80,8 @@ MemoryNode memory_node(hwloc_topology_t topology, hwloc_obj_t memory) {
   const char *driver = hwloc_obj_get_info_by_name(memory, "DAXType");
   node.kind = memory->subtype != nullptr ? memory->subtype : driver != nullptr ? driver : "";
   constexpr double mebibyte = 1 << 20, nanosecond = 1e-9;  // hwloc's units
-  node.read_bytes_per_second =
-      mebibyte * either(HWLOC_MEMATTR_ID_READ_BANDWIDTH, HWLOC_MEMATTR_ID_BANDWIDTH, true);
-  node.write_bytes_per_second =
-      mebibyte * either(HWLOC_MEMATTR_ID_WRITE_BANDWIDTH, HWLOC_MEMATTR_ID_BANDWIDTH, true);
+  node.read_bytes_per_second = mebibyte * either(HWLOC_MEMATTR_ID_READ_BANDWIDTH, HWLOC_MEMATTR_ID_BANDWIDTH, true);
+  node.write_bytes_per_second = mebibyte * either(HWLOC_MEMATTR_ID_WRITE_BANDWIDTH, HWLOC_MEMATTR_ID_BANDWIDTH, true);
   node.latency_seconds = nanosecond * either(HWLOC_MEMATTR_ID_READ_LATENCY, HWLOC_MEMATTR_ID_LATENCY, false);
   return node;
 }

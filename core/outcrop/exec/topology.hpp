@@ -45,10 +45,10 @@ Topology system_topology();
 
 /// A NUMA node as memory, whether it has processors or not. What the firmware says is 0 where it says nothing.
 struct MemoryNode {
-  unsigned os_index = 0;     ///< the system's number of it
-  std::uint64_t bytes = 0;   ///< what it holds
-  std::string kind{};        ///< what hwloc or the driver calls it: "HBM", "MCDRAM", "DRAM", "NVM", "CXL-DRAM", or ""
-  unsigned processors = 0;   ///< to which it is the ordinary memory; of none: HBM beside it, CXL memory
+  unsigned os_index = 0;    ///< the system's number of it
+  std::uint64_t bytes = 0;  ///< what it holds
+  std::string kind{};       ///< what hwloc or the driver calls it: "HBM", "MCDRAM", "DRAM", "NVM", "CXL-DRAM", or ""
+  unsigned processors = 0;  ///< to which it is the ordinary memory; of none: HBM beside it, CXL memory
   double read_bytes_per_second = 0, write_bytes_per_second = 0;  ///< by the best of the processors
   double latency_seconds = 0;
 };

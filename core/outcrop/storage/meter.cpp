@@ -69,8 +69,8 @@ void check(const Workload &workload, std::size_t depth_most) {
 class Mapping {
  public:
   Mapping(const File &file, std::uint64_t size) : size_(size) {
-    void *start = mmap(nullptr, size, PROT_READ | (file.writable() ? PROT_WRITE : 0), MAP_SHARED,
-                       file.buffered_descriptor(), 0);
+    void *start =
+        mmap(nullptr, size, PROT_READ | (file.writable() ? PROT_WRITE : 0), MAP_SHARED, file.buffered_descriptor(), 0);
     if (start == MAP_FAILED) throw StorageError("map", file.path(), 0, size, errno);
     start_ = static_cast<std::byte *>(start);
   }
@@ -89,8 +89,8 @@ class Mapping {
 // One thread's share; the clock is read once for many small requests, since it takes as long as one of them.
 std::uint64_t copy_requests(const Workload &workload, std::byte *mapped, Offsets offsets, Clock::time_point start) {
   constexpr std::size_t bytes_between_looks = std::size_t{64} << 10;
-  const std::uint64_t requests = std::max<std::uint64_t>(
-      1, workload.total_bytes / workload.depth / workload.request_bytes);
+  const std::uint64_t requests =
+      std::max<std::uint64_t>(1, workload.total_bytes / workload.depth / workload.request_bytes);
   const std::uint64_t between = std::max<std::uint64_t>(1, bytes_between_looks / workload.request_bytes);
   std::vector<std::byte> buffer(round_up(workload.request_bytes, sizeof(std::uint64_t)));
   fill_with_noise(buffer.data(), buffer.size());
@@ -166,8 +166,8 @@ Moved measure_mapped(const std::string &path, const Workload &workload) {
   const std::uint64_t part = round_down(workload.span_bytes / threads, workload.request_bytes);
   std::vector<std::uint64_t> done(threads);
   const auto work = [&](std::size_t i) {
-    const Offsets offsets = workload.random ? Offsets(workload, 0, workload.span_bytes, i + 1)
-                                            : Offsets(workload, i * part, part, 1);
+    const Offsets offsets =
+        workload.random ? Offsets(workload, 0, workload.span_bytes, i + 1) : Offsets(workload, i * part, part, 1);
     done[i] = copy_requests(workload, mapping.start(), offsets, start);
   };
   {

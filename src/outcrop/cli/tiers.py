@@ -15,7 +15,8 @@ from outcrop.units import format_bytes
 if TYPE_CHECKING:
     from outcrop.tiers.tier import Tier
 
-HEADS = ("tier", "kind", "where", "capacity", "free", "read", "write", "random read", "random write", "latency", "lasts until")
+HEADS = ("tier", "kind", "where", "capacity", "free", "read", "write", "random read", "random write", "latency",
+         "lasts until")  # fmt: skip
 LASTS = ("process ends", "reboot", "job ends", "removed")
 """By Persistence."""
 

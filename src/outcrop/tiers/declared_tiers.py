@@ -39,7 +39,7 @@ def declared_tiers(named: Path | None = None) -> list[Tier]:
 def parse_tiers(text: str, file: str) -> list[Tier]:
     """What `text` declares; `file` is its name, for messages. Raises InputError."""
     top = parse_table(text, file)
-    return [_tier(top, name, file) for name in top.keys()]
+    return [_tier(top, name, file) for name in top.names()]
 
 
 def _own_file() -> Path | None:

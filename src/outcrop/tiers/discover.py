@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -53,10 +54,8 @@ def last_level_bytes() -> int:
     shared = set()
     for cpu in _CPU.parent.parent.glob("cpu[0-9]*/cache"):
         last = max(cpu.glob("index*"), key=lambda index: index.name, default=None)
-        try:
+        with suppress(OSError):
             shared.add((last / "shared_cpu_list").read_text() if last else "")
-        except OSError:
-            pass
     return max(1, len(shared)) * caches().last_bytes
 
 

@@ -1,6 +1,6 @@
 """Measure the device under a directory through the store that runs use, past the page cache where that is possible.
 
-    fill            the first write allocates blocks, which no run sees: it is not a figure, but says how large the span is
+    fill            the first write allocates blocks, which no run sees: no figure, but it says how large the span is
     sequential      requests as large and as many in flight as runs have them
     random          4 KiB, many in flight
     latency         4 KiB, one in flight

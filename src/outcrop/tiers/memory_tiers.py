@@ -1,8 +1,9 @@
-"""NUMA nodes as tiers. Of the memory that is ordinary to any processors there is one tier, and one of all HBM; memory beside
-it (CXL, non-volatile memory used as plain memory) is a tier for each node.
+"""NUMA nodes as tiers. Of the memory that is ordinary to any processors there is one tier, and one of all HBM; memory
+beside it (CXL, non-volatile memory used as plain memory) is a tier for each node.
 
-What a node is made of: what hwloc or the driver calls it. Where they are silent, it is DRAM if it is the ordinary memory of
-any processors; of other memory, what is much faster than that is HBM, by the firmware's figures or measured ones.
+What a node is made of: what hwloc or the driver calls it. Where they are silent, it is DRAM if it is the ordinary
+memory of any processors; of other memory, what is much faster than that is HBM, by the firmware's figures or measured
+ones.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ SOURCES = {"hbm": "high-bandwidth memory", "dram": "main memory", "cxl": "memory
 
 @dataclass(frozen=True)
 class MemoryNode:
-    """Memory of one NUMA node. `processors` it is the ordinary memory of; figures are the firmware's, 0 where silent."""
+    """Memory of one NUMA node, and to how many processors it is the ordinary one. Figures are the firmware's, 0 where
+    it is silent."""
 
     number: int
     size_bytes: int
@@ -35,7 +37,7 @@ class MemoryNode:
 
 
 def memory_nodes(topology: str = "") -> list[MemoryNode]:
-    """Those of this machine, or of one in hwloc's notation or XML. Raises InputError for what hwloc does not understand."""
+    """Those of this machine, or of one in hwloc's notation or XML. Raises InputError for what that is not."""
     return [MemoryNode(*node) for node in _core.memory_nodes(topology)]
 
 

@@ -1,7 +1,7 @@
 """Mounted file systems that can hold files of one's own: which there are, of what kind, and where one may write.
 
 /proc/self/mountinfo (man 5 proc):   36 35 98:0 /part /point rw,noatime shared:1 - ext4 /dev/root rw,errors=continue
-                                           device root point options              type source    options of the file system
+                                           device root point options              type source    file system's options
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from pathlib import Path
 
 PROC, SYS = Path("/proc"), Path("/sys")
 NETWORK = frozenset(
-    "9p afs beegfs ceph cifs davfs fuse.ceph fuse.cvmfs fuse.glusterfs fuse.juicefs fuse.s3fs fuse.sshfs gfs2 gpfs lustre nfs "
-    "nfs4 ocfs2 orangefs panfs pvfs2 smb3 virtiofs wekafs".split()
-)
+    ("9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fuse.ceph", "fuse.glusterfs", "fuse.juicefs", "fuse.s3fs",
+     "fuse.sshfs", "gfs2", "gpfs", "lustre", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "virtiofs",
+     "wekafs")
+)  # fmt: skip
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 WITHOUT_BLOCK_DEVICE = frozenset({"zfs", "btrfs", "bcachefs", "overlay"})
 """On disks, but with a source, or a number of the device, that is none of a disk."""
 PSEUDO_FOLDERS = ("/dev", "/proc", "/run", "/snap", "/sys")
-"""Of the system itself: no place for anybody's files, but for /dev/shm and what users have in /run/user."""
+"""Of the system itself: no place for anybody's files."""
+USERS_FOLDERS = ("/dev/shm", "/run/user")
+"""But for these."""
 VIRTUAL = re.compile(r"(vd|xvd|loop|nbd|rbd|zram)")
 """Disks whose kind the machine does not know: it is that of another machine, or of a file."""
 
@@ -46,7 +49,7 @@ class Mount:
 
 
 def all_mounts() -> list[Mount]:
-    """All mounts that can be seen, in the order of the kernel; of those at one place only the last, which hides the others."""
+    """All mounts that can be seen, in the order of the kernel; of those at one place the last, which hides others."""
     try:
         lines = (PROC / "self" / "mountinfo").read_text().splitlines()
     except OSError:
@@ -88,9 +91,8 @@ def mount_of(path: Path) -> Mount:
 def kind_of(mount: Mount) -> str:
     """Of KINDS in tier.py; nothing for what holds no files of anybody."""
     if mount.type in IN_MEMORY:
-        inside = str(mount.point)
-        system = inside.startswith(PSEUDO_FOLDERS) and not inside.startswith(("/dev/shm", "/run/user"))
-        return "" if system else "tmpfs"
+        place = str(mount.point)
+        return "" if place.startswith(PSEUDO_FOLDERS) and not place.startswith(USERS_FOLDERS) else "tmpfs"
     if mount.type in NETWORK:
         return "pfs"
     if mount.type not in WITHOUT_BLOCK_DEVICE and not mount.source.startswith("/dev/"):
@@ -132,10 +134,10 @@ def _kind_of_disk(number: str) -> str:
 
 
 def name_of(mount: Mount) -> str:
-    """Unique and stable: that of the device, or type and place: "nvme0n1p2", "vg-home", "tmpfs-dev-shm", "lustre-scratch"."""
+    """Unique and stable: that of the device, or type and place: "nvme0n1p2", "vg-home", "tmpfs-dev-shm"."""
     if mount.source.startswith("/dev/") and mount.type != "overlay":
         return Path(mount.source).name
-    place = str(mount.point).strip("/").replace("/", "-") or "root"
+    place = str(mount.point).strip("/").replace("/", "-").replace(" ", "-") or "root"
     return f"{mount.type.removeprefix('fuse.')}-{place}"
 
 

@@ -1,4 +1,4 @@
-"""All tiers of this machine: memory, file systems, and what the user declares; with figures that are known, or measured.
+"""All tiers of this machine: memory, file systems, what the user declares; with figures that are known, or measured.
 
     NUMA nodes ──► memory_tiers ──┐
     mounts ──────► storage_tiers ─┼──► Tier ──► figures: declared, cached for its device, or measured now and kept

@@ -4,7 +4,7 @@
     PROCESS         the process ends (DRAM, HBM, CXL)      none
     REBOOT          the machine goes down (tmpfs)          none
     JOB             the batch job ends (its scratch)       that of the file system
-    PERMANENT       someone removes it                     MAP_SYNC + cache-line write-back (DAX), msync and fsync elsewhere
+    PERMANENT       someone removes it                     MAP_SYNC + cache-line write-back (DAX), else msync, fdatasync
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 MEMORY_KINDS = ("hbm", "dram", "cxl", "nvm")
 """Memory that processors address: NUMA nodes. `nvm` is non-volatile memory used as plain memory, which forgets."""
 STORAGE_KINDS = ("dax", "nvme", "ssd", "hdd", "disk", "tmpfs", "pfs")
-"""File systems: on persistent memory, on flash behind NVMe or not, on what turns, on a disk that does not tell, in memory,
-across a network."""
+"""File systems: on persistent memory, on flash behind NVMe or not, on what turns, on a disk that does not tell, in
+memory, across a network."""
 KINDS = (*MEMORY_KINDS, *STORAGE_KINDS)
 
 
@@ -37,8 +37,8 @@ class Tier:
     """Bytes, bytes per second and seconds; None is what has not been measured, and `note` says why.
 
     Sequential figures are of the large requests that runs make (of all threads in memory, of a queue in files); random
-    ones of 4 KiB in files and of a cache line in memory, as many at once. Latencies are of one access at a time. Bandwidths
-    of memory count a byte read as one and a byte written as one, as STREAM does.
+    ones of 4 KiB in files and of a cache line in memory, many at once. Latencies are of one access at a time.
+    Bandwidths of memory count a byte read as one and a byte written as one, as STREAM does.
     """
 
     name: str
@@ -64,7 +64,8 @@ class Tier:
     """STREAM's triad with all threads; of memory only."""
     latency_seconds_read: float | None = None
     latency_seconds_write: float | None = None
-    """In files, past the page cache; whether the device has it safe is another matter. None of memory: stores do not wait."""
+    """In files, past the page cache; whether the device has it safe is another matter. None of memory: stores do not
+    wait."""
     latency_seconds_flush: float | None = None
     """Until a few bytes just written are as safe as `persistence` says; 0 where nothing makes them so."""
     source: str = ""

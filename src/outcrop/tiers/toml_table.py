@@ -47,7 +47,7 @@ class Table:
         self._known.append(key)
         return key in self._values
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         """All keys of the file, in its order."""
         return list(self._values)
 
