@@ -36,4 +36,5 @@ NB_MODULE(_core, module) {
   nb::register_exception_translator(translate);
   outcrop::bind_storage(module);
   outcrop::bind_exec(module);
+  outcrop::bind_meters(module);
 }

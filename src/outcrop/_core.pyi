@@ -181,3 +181,56 @@ def threads_on_nodes(threads: int, bind: str, topology: str = "") -> list[int]:
 
 def measure_checksum_rate(threads: int, plane_bytes: int, total_bytes: int) -> float:
     """Bytes per second of CRC32C over planes by that many threads."""
+
+def memory_nodes(topology: str = "") -> list[tuple[int, int, str, int, float, float, float]]:
+    """All memory by NUMA node, or that of a machine in hwloc's notation or XML: number, bytes, kind, processors to
+    which it is the ordinary memory, bytes per second read and written and seconds of latency as the firmware says, 0
+    where it does not."""
+
+def is_this_system() -> bool:
+    """Whether the NUMA nodes are those of this system, not of another one by hwloc's variables."""
+
+class MemoryMeter:
+    """Three arrays in memory, on which loops are timed with all threads."""
+
+    def __new__(cls, threads: int, array_bytes: int, nodes: Sequence[int]) -> MemoryMeter:
+        """Take the arrays from the memory of those NUMA nodes; of none: from where threads run. Raises InputError."""
+
+    def bandwidth(self, loop: str, repeats: int) -> float:
+        """Bytes per second of "read", "write", "copy", "scale", "add" or "triad", the best of `repeats`."""
+
+    def random_bandwidth(self, write: bool) -> float:
+        """Bytes per second of cache lines at random."""
+
+    def latency(self) -> float:
+        """Seconds from one load to the next that depends on it."""
+
+def measure_transfers(
+    store: Store,
+    *,
+    write: bool,
+    random: bool,
+    flush: bool,
+    request_bytes: int,
+    depth: int,
+    span_bytes: int,
+    total_bytes: int,
+    seconds_most: float,
+) -> tuple[int, int, float]:
+    """Bytes, requests and seconds: requests to the first `span_bytes` of the store's first file, `depth` in flight,
+    until `total_bytes` were moved or the time is over; `flush` makes them durable within the time. Writes put noise
+    there. Raises InputError and StorageError."""
+
+def measure_mapped(
+    path: str,
+    *,
+    write: bool,
+    random: bool,
+    flush: bool,
+    request_bytes: int,
+    depth: int,
+    span_bytes: int,
+    total_bytes: int,
+    seconds_most: float,
+) -> tuple[int, int, float]:
+    """The same by loads from and stores to the mapped file, by `depth` threads; flushed by msync."""

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 namespace outcrop {
@@ -29,7 +30,13 @@ Handle load(const char *description) {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return nullptr;
   Handle handle(topology);
-  if (description != nullptr && hwloc_topology_set_synthetic(topology, description) != 0) return nullptr;
+  if (description != nullptr) {
+    const std::string_view text = description;
+    const int result = text.starts_with("<?xml")
+                           ? hwloc_topology_set_xmlbuffer(topology, description, static_cast<int>(text.size()) + 1)
+                           : hwloc_topology_set_synthetic(topology, description);
+    if (result != 0) return nullptr;
+  }
   return hwloc_topology_load(topology) == 0 ? std::move(handle) : nullptr;
 }
 
@@ -37,6 +44,46 @@ Handle load(const char *description) {
 hwloc_topology *this_system() {
   static const Handle handle = load(nullptr);
   return handle.get();
+}
+
+Handle load_or_throw(const std::string &description) {
+  Handle topology = load(description.c_str());
+  if (topology == nullptr)
+    throw InputError("topology '" + description + "' is not understood; write for example 'numa:2 core:4 pu:1'");
+  return topology;
+}
+
+// What the firmware says of the memory, by the processors that are best off; 0 where it is silent.
+double firmware_value(hwloc_topology_t topology, hwloc_obj_t memory, hwloc_memattr_id_e attribute,
+                      bool higher_is_best) {
+  unsigned count = 0;
+  if (hwloc_memattr_get_initiators(topology, attribute, memory, 0, &count, nullptr, nullptr) != 0 || count == 0)
+    return 0;
+  std::vector<hwloc_location> initiators(count);
+  std::vector<hwloc_uint64_t> values(count);
+  if (hwloc_memattr_get_initiators(topology, attribute, memory, 0, &count, initiators.data(), values.data()) != 0)
+    return 0;
+  values.resize(std::min<std::size_t>(count, values.size()));
+  if (values.empty()) return 0;
+  return static_cast<double>(higher_is_best ? *std::max_element(values.begin(), values.end())
+                                            : *std::min_element(values.begin(), values.end()));
+}
+
+MemoryNode memory_node(hwloc_topology_t topology, hwloc_obj_t memory) {
+  const auto either = [&](hwloc_memattr_id_e own, hwloc_memattr_id_e common, bool higher_is_best) {
+    const double value = firmware_value(topology, memory, own, higher_is_best);
+    return value > 0 ? value : firmware_value(topology, memory, common, higher_is_best);
+  };
+  MemoryNode node;
+  node.os_index = memory->os_index;
+  node.bytes = memory->attr->numanode.local_memory;
+  const char *driver = hwloc_obj_get_info_by_name(memory, "DAXType");
+  node.kind = memory->subtype != nullptr ? memory->subtype : driver != nullptr ? driver : "";
+  constexpr double mebibyte = 1 << 20, nanosecond = 1e-9;  // hwloc's units
+  node.read_bytes_per_second = mebibyte * either(HWLOC_MEMATTR_ID_READ_BANDWIDTH, HWLOC_MEMATTR_ID_BANDWIDTH, true);
+  node.write_bytes_per_second = mebibyte * either(HWLOC_MEMATTR_ID_WRITE_BANDWIDTH, HWLOC_MEMATTR_ID_BANDWIDTH, true);
+  node.latency_seconds = nanosecond * either(HWLOC_MEMATTR_ID_READ_LATENCY, HWLOC_MEMATTR_ID_LATENCY, false);
+  return node;
 }
 
 // One processor of each core comes before the second of any.
@@ -101,9 +148,7 @@ Topology system_topology() {
 }
 
 Topology synthetic_topology(const std::string &description, const std::string &allowed) {
-  const Handle topology = load(description.c_str());
-  if (topology == nullptr)
-    throw InputError("topology '" + description + "' is not understood; write for example 'numa:2 core:4 pu:1'");
+  const Handle topology = load_or_throw(description);
   const Bitmap set = empty_bitmap();
   if (allowed.empty())
     hwloc_bitmap_fill(set.get());
@@ -111,6 +156,25 @@ Topology synthetic_topology(const std::string &description, const std::string &a
     hwloc_bitmap_list_sscanf(set.get(), allowed.c_str());
   return {nodes_of(topology.get(), set.get()), false};
 }
+
+std::vector<MemoryNode> memory_nodes(const std::string &description) {
+  const Handle other = description.empty() ? nullptr : load_or_throw(description);
+  hwloc_topology *topology = description.empty() ? this_system() : other.get();
+  if (topology == nullptr) return {MemoryNode{}};
+  std::vector<MemoryNode> nodes;
+  const Bitmap left = copy_of(hwloc_topology_get_topology_cpuset(topology));
+  for (const hwloc_obj_t memory : memory_from_near_to_far(topology)) {
+    nodes.push_back(memory_node(topology, memory));
+    const Bitmap own = copy_of(memory->cpuset);
+    hwloc_bitmap_and(own.get(), own.get(), left.get());
+    nodes.back().processors = static_cast<unsigned>(hwloc_bitmap_weight(own.get()));
+    hwloc_bitmap_andnot(left.get(), left.get(), own.get());
+  }
+  std::sort(nodes.begin(), nodes.end(), [](const auto &a, const auto &b) { return a.os_index < b.os_index; });
+  return nodes;
+}
+
+bool is_this_system() { return this_system() != nullptr && hwloc_topology_is_thissystem(this_system()) != 0; }
 
 BoundThread::BoundThread(std::optional<unsigned> processor) {
   hwloc_topology *topology = processor ? this_system() : nullptr;
@@ -156,6 +220,13 @@ Topology system_topology() { return {{NumaNode{0, 1, {0}}}, false}; }
 Topology synthetic_topology(const std::string &description, const std::string &) {
   throw InputError("topology '" + description + "' cannot be used: this version was built without hwloc");
 }
+
+std::vector<MemoryNode> memory_nodes(const std::string &description) {
+  if (!description.empty()) synthetic_topology(description, "");
+  return {MemoryNode{}};
+}
+
+bool is_this_system() { return true; }
 
 BoundThread::BoundThread(std::optional<unsigned>) {}
 

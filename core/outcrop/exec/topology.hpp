@@ -10,11 +10,14 @@
 // that is listed. Processors none of whose near memory may be used join the first node.
 //
 // Without hwloc (it is optional when the core is built) a system is one node, and nothing can be bound.
-// A topology can also be made up, for tests: "numa:2 core:4 pu:2" in hwloc's notation. The variables HWLOC_SYNTHETIC and
+// Memory of every kind is listed apart from that (memory_nodes), with what the firmware says of its speed.
+//
+// A topology can also be made up, for tests: "numa:2 core:4 pu:2" in hwloc's notation, or a machine as hwloc's XML. The variables HWLOC_SYNTHETIC and
 // HWLOC_XMLFILE make hwloc itself take another machine for this one. Such a topology is never bound to.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,6 +42,23 @@ bool has_hwloc();
 
 /// What the calling thread may use of this system.
 Topology system_topology();
+
+/// A NUMA node as memory, whether it has processors or not. What the firmware says is 0 where it says nothing.
+struct MemoryNode {
+  unsigned os_index = 0;    ///< the system's number of it
+  std::uint64_t bytes = 0;  ///< what it holds
+  std::string kind{};       ///< what hwloc or the driver calls it: "HBM", "MCDRAM", "DRAM", "NVM", "CXL-DRAM", or ""
+  unsigned processors = 0;  ///< to which it is the ordinary memory; of none: HBM beside it, CXL memory
+  double read_bytes_per_second = 0, write_bytes_per_second = 0;  ///< by the best of the processors
+  double latency_seconds = 0;
+};
+
+/// All memory of this system that may be used, or with a description that of another one, by number. Without hwloc it is one
+/// node of which nothing is known. Throws InputError for a description that hwloc does not understand.
+std::vector<MemoryNode> memory_nodes(const std::string &description = "");
+
+/// Whether the topology is that of this system, not of another one by hwloc's variables.
+bool is_this_system();
 
 /// A topology of hwloc's notation for tests; `allowed` is the list of processors ("0-3,8") to which it is restricted, empty for
 /// all. Throws InputError for a description that hwloc does not understand.

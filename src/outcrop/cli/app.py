@@ -5,10 +5,10 @@ from __future__ import annotations
 import typer
 from typer.main import get_command
 
-from outcrop.cli import bench, info, plan, plot, resume, run, verify
+from outcrop.cli import bench, info, plan, plot, resume, run, tiers, verify
 from outcrop.cli.sizes import join_sizes
 
-COMMANDS = (run.run, plan.plan, resume.resume, info.info, verify.verify, plot.plot, bench.bench)
+COMMANDS = (run.run, plan.plan, resume.resume, info.info, verify.verify, plot.plot, tiers.tiers, bench.bench)
 
 SIZED = ("run", "plan")
 """Commands whose `-n` takes one to three numbers."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from outcrop.tiers import cgroup
+
 _CPU = Path("/sys/devices/system/cpu/cpu0/cache")
-_UNLIMITED = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -27,37 +29,7 @@ def available_cores() -> int:
 def memory_bytes() -> int:
     """Memory this process may use: the machine's, or the limit of its cgroup where that is lower."""
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min(physical, _cgroup_limit_bytes())
-
-
-def _cgroup_limit_bytes() -> int:
-    limit = _UNLIMITED
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return limit
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            root, name = Path("/sys/fs/cgroup"), "memory.max"
-        elif "memory" in controllers.split(","):
-            root, name = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
-        else:
-            continue
-        group = root / path.lstrip("/")
-        for folder in (group, *group.parents):
-            limit = min(limit, _read_limit(folder / name))
-            if folder == root:
-                break
-    return limit
-
-
-def _read_limit(path: Path) -> int:
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return _UNLIMITED
-    return _UNLIMITED if text == "max" else int(text)
+    return min(physical, cgroup.limit_bytes())
 
 
 @lru_cache
@@ -75,6 +47,41 @@ def caches() -> Caches:
         sizes[level] = int(size.rstrip("KM")) * (1 << 20 if size.endswith("M") else 1 << 10)
     second = sizes.get(2, 1 << 20)
     return Caches(second, sizes[max(sizes)] if len(sizes) > 2 else max(second, 16 << 20))
+
+
+def last_level_bytes() -> int:
+    """Bytes of all last-level caches together."""
+    shared = set()
+    for cpu in _CPU.parent.parent.glob("cpu[0-9]*/cache"):
+        last = max(cpu.glob("index*"), key=lambda index: index.name, default=None)
+        with suppress(OSError):
+            shared.add((last / "shared_cpu_list").read_text() if last else "")
+    return max(1, len(shared)) * caches().last_bytes
+
+
+def free_memory_bytes() -> int:
+    """Memory this process may still take: what the machine has available, or its cgroup where that is less."""
+    return min(_available_bytes(), cgroup.free_bytes())
+
+
+def _available_bytes() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def free_node_bytes(node: int) -> int | None:
+    """Memory of a NUMA node that is free or only caches files; None where the kernel does not tell."""
+    try:
+        lines = Path(f"/sys/devices/system/node/node{node}/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    known = {words[2].rstrip(":"): int(words[3]) << 10 for words in map(str.split, lines)}
+    return sum(known.get(key, 0) for key in ("MemFree", "Active(file)", "Inactive(file)"))
 
 
 def filesystem_of(path: Path) -> tuple[str, str, str]:

@@ -6,20 +6,13 @@ whatever happens. Figures are cached per device and backend, so that this happen
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from outcrop import _core
 from outcrop.plan.actions import Action, Commit, Read, Write
@@ -28,8 +21,11 @@ from outcrop.plan.geometry import Cut
 from outcrop.plan.machine import Device
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
+from outcrop.tiers import cache
 from outcrop.tiers.discover import available_cores, filesystem_of
+from outcrop.tiers.scratch import scratch_store, write_noise
 
+CACHE = "devices.json"
 RECORD_BYTES = 2 << 20
 SCRATCH_RECORDS = 512
 RING_RECORDS = 16
@@ -83,7 +79,7 @@ def _source_of(folder: Path) -> str:
 def _one_device(folder: Path, io: str, may_measure: bool) -> Device:
     if not folder.is_dir():
         return ASSUMED  # a raw device has no room for a scratch file, and may hold a run
-    known = _load(cache_folder() / "devices.json").get(_key(folder, io))
+    known = cache.load(CACHE).get(_key(folder, io))
     if known is not None:
         return replace(Device(**known), origin="cached")
     return measure_afresh(folder, io) if may_measure else ASSUMED
@@ -93,8 +89,7 @@ def measure_afresh(folder: Path, io: str = "auto") -> Device:
     """Measure the device of `folder`, and let later runs plan with that instead of what was known before."""
     measured = measure_device(folder, io)
     if measured is not ASSUMED:
-        cache = cache_folder() / "devices.json"
-        _store(cache, {**_load(cache), _key(folder, io): asdict(measured)})
+        cache.keep(CACHE, _key(folder, io), asdict(measured))
     return measured
 
 
@@ -108,12 +103,7 @@ def measure_device(folder: Path, io: str) -> Device:
     records = min(SCRATCH_RECORDS, shutil.disk_usage(folder).free // 4 // RECORD_BYTES)
     if records < 2 * RING_RECORDS:
         return ASSUMED
-    handle, name = tempfile.mkstemp(prefix=".outcrop-measure-", dir=folder)
-    os.close(handle)
-    try:
-        _core.create_file(name, records * RECORD_BYTES)
-        store = _core.Store([name], backend=io, direct=True, writable=True)
-        os.unlink(name)  # so that nothing stays behind, however this process ends
+    with scratch_store(folder, records * RECORD_BYTES, io) as store:
         grid = _Transfer((records, 1, RECORD_BYTES // 4 - 1024))
         executor = _core.make_executor(
             grid,
@@ -133,11 +123,8 @@ def measure_device(folder: Path, io: str) -> Device:
             executor.run([*actions, Commit()], 0, [0], [0], [], 0, records, faces_rows=0, scalars=b"")
             return time.perf_counter() - start
 
-        # Devices may be faster with zeros: every record written holds noise, which the ring reads back first.
         ring = min(RING_RECORDS, records)
-        noise = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
-        for z in range(ring):
-            store.write_from(0, z * RECORD_BYTES, _aligned(noise))
+        write_noise(store, ring, RECORD_BYTES)  # every record written holds what the ring reads back first
         fill: list[Action] = [Read(0, ring, WHOLE)]
         total = records * RECORD_BYTES
         seconds([*fill, Write(0, records, 0, WHOLE)])  # the first write also allocates blocks, which no run sees
@@ -150,9 +137,6 @@ def measure_device(folder: Path, io: str) -> Device:
         with _busy_processor():
             mixed = min(seconds(both) for _ in range(2))
         flush = min(seconds([*fill, Write(0, 1, 0, WHOLE)]) for _ in range(3))
-        store.close()
-    finally:
-        Path(name).unlink(missing_ok=True)
     return Device(total / read, total / write, 2 * (records - first) * RECORD_BYTES / mixed, flush, "measured")
 
 
@@ -172,29 +156,3 @@ def _busy_processor() -> Iterator[None]:
     finally:
         stop.set()
         worker.join()
-
-
-def _aligned(content: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    buffer: NDArray[np.uint8] = _core.aligned_array(content.nbytes)
-    buffer[:] = content
-    return buffer
-
-
-def cache_folder() -> Path:
-    """Where figures and kernels are kept between runs: $XDG_CACHE_HOME/outcrop."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outcrop"
-
-
-def _load(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _store(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(f".{os.getpid()}")
-    beside.write_text(json.dumps(content, indent=1))
-    beside.replace(path)

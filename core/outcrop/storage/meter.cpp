@@ -1,0 +1,187 @@
+#include "outcrop/storage/meter.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "outcrop/base/aligned.hpp"
+#include "outcrop/base/error.hpp"
+#include "outcrop/base/round.hpp"
+
+namespace outcrop {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// SplitMix64 (Steele, Lea, Flood 2014): a generator whose every seed is as good as any other.
+std::uint64_t next_random(std::uint64_t &state) {
+  std::uint64_t z = state += 0x9E3779B97F4A7C15;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+  return z ^ (z >> 31);
+}
+
+// Devices and file systems may be faster with zeros, or with the same block again.
+void fill_with_noise(std::byte *data, std::size_t size) {
+  std::uint64_t state = 1;
+  for (std::size_t i = 0; i + sizeof state <= size; i += sizeof state) {
+    const std::uint64_t value = next_random(state);
+    std::memcpy(data + i, &value, sizeof value);
+  }
+}
+
+// The offsets of requests, one after the other.
+class Offsets {
+ public:
+  Offsets(const Workload &workload, std::uint64_t begin, std::uint64_t size, std::uint64_t seed)
+      : random_(workload.random),
+        request_(workload.request_bytes),
+        begin_(begin),
+        count_(size / workload.request_bytes),
+        state_(seed) {}
+
+  std::uint64_t next() {
+    const std::uint64_t place = random_ ? next_random(state_) % count_ : at_++ % count_;
+    return begin_ + place * request_;
+  }
+
+ private:
+  bool random_;
+  std::uint64_t request_, begin_, count_, at_ = 0, state_;
+};
+
+void check(const Workload &workload, std::size_t depth_most) {
+  if (workload.request_bytes == 0 || workload.span_bytes / workload.request_bytes < workload.depth)
+    throw InputError("a span of " + std::to_string(workload.span_bytes) + " bytes is too small for " +
+                     std::to_string(workload.depth) + " requests of " + std::to_string(workload.request_bytes));
+  if (workload.depth == 0 || workload.depth > depth_most)
+    throw InputError("depth " + std::to_string(workload.depth) + " must be from 1 to " + std::to_string(depth_most));
+}
+
+class Mapping {
+ public:
+  Mapping(const File &file, std::uint64_t size) : size_(size) {
+    void *start =
+        mmap(nullptr, size, PROT_READ | (file.writable() ? PROT_WRITE : 0), MAP_SHARED, file.buffered_descriptor(), 0);
+    if (start == MAP_FAILED) throw StorageError("map", file.path(), 0, size, errno);
+    start_ = static_cast<std::byte *>(start);
+  }
+  ~Mapping() { munmap(start_, size_); }
+  Mapping(const Mapping &) = delete;
+  Mapping &operator=(const Mapping &) = delete;
+
+  std::byte *start() const { return start_; }
+  std::uint64_t size() const { return size_; }
+
+ private:
+  std::byte *start_;
+  std::uint64_t size_;
+};
+
+// One thread's share; the clock is read once for many small requests, since it takes as long as one of them.
+std::uint64_t copy_requests(const Workload &workload, std::byte *mapped, Offsets offsets, Clock::time_point start) {
+  constexpr std::size_t bytes_between_looks = std::size_t{64} << 10;
+  const std::uint64_t requests =
+      std::max<std::uint64_t>(1, workload.total_bytes / workload.depth / workload.request_bytes);
+  const std::uint64_t between = std::max<std::uint64_t>(1, bytes_between_looks / workload.request_bytes);
+  std::vector<std::byte> buffer(round_up(workload.request_bytes, sizeof(std::uint64_t)));
+  fill_with_noise(buffer.data(), buffer.size());
+  std::uint64_t done = 0;
+  for (; done < requests; ++done) {
+    if (done > 0 && done % between == 0 && seconds_since(start) > workload.seconds_most) break;
+    std::byte *place = mapped + offsets.next();
+    std::memcpy(workload.write ? place : buffer.data(), workload.write ? buffer.data() : place, workload.request_bytes);
+    asm volatile("" : : "r"(buffer.data()) : "memory");  // what is loaded counts as used
+  }
+  return done;
+}
+
+}  // namespace
+
+Moved measure_transfers(Store &store, const Workload &workload) {
+  check(workload, store.depth());
+  const std::size_t slot_bytes = round_up(workload.request_bytes, AlignedMemory::page_bytes);
+  const AlignedMemory memory(slot_bytes * workload.depth);
+  fill_with_noise(memory.data(), memory.size());
+  Offsets offsets(workload, 0, workload.span_bytes, 1);
+  const auto request_in = [&](std::uint64_t slot) {
+    return Transfer{workload.write, 0, offsets.next(), memory.data() + slot * slot_bytes, workload.request_bytes, slot};
+  };
+
+  Moved moved;
+  const Clock::time_point start = Clock::now();
+  std::vector<Transfer> in_slots;
+  for (std::uint64_t slot = 0; slot < workload.depth; ++slot) in_slots.push_back(request_in(slot));
+  store.submit(in_slots);
+  std::uint64_t asked = workload.request_bytes * workload.depth;
+  std::size_t in_flight = workload.depth;
+  int error = 0;
+  std::vector<Transfer> again;
+  std::vector<Completion> completions(workload.depth);
+  while (in_flight > 0) {
+    const std::size_t count = store.reap(completions, true);
+    const bool more = error == 0 && asked < workload.total_bytes && seconds_since(start) < workload.seconds_most;
+    again.clear();
+    for (const Completion &one : std::span(completions).first(count)) {
+      if (one.result == -EAGAIN || one.result == -EINTR) {
+        again.push_back(in_slots[one.tag]);
+        continue;
+      }
+      if (one.result <= 0) error = one.result == 0 ? ENODATA : static_cast<int>(-one.result);
+      if (one.result > 0) moved.bytes += static_cast<std::uint64_t>(one.result), ++moved.requests;
+      --in_flight;
+      if (!more || error != 0 || asked >= workload.total_bytes) continue;
+      asked += workload.request_bytes;
+      in_slots[one.tag] = request_in(one.tag);
+      again.push_back(in_slots[one.tag]);
+      ++in_flight;
+    }
+    if (!again.empty()) store.submit(again);
+  }
+  if (error != 0)
+    throw StorageError(workload.write ? "write" : "read", store.path(0), 0, workload.request_bytes, error);
+  if (workload.flush) store.flush();
+  moved.seconds = seconds_since(start);
+  return moved;
+}
+
+Moved measure_mapped(const std::string &path, const Workload &workload) {
+  constexpr std::size_t threads_most = 1024;
+  check(workload, threads_most);
+  const File file = File::open(path, workload.write, false);
+  if (file.size() < workload.span_bytes) throw StorageError("map", path, 0, workload.span_bytes, ENODATA);
+  const Mapping mapping(file, workload.span_bytes);
+  if (workload.random) madvise(mapping.start(), mapping.size(), MADV_RANDOM);
+
+  const Clock::time_point start = Clock::now();
+  const std::size_t threads = workload.depth;
+  const std::uint64_t part = round_down(workload.span_bytes / threads, workload.request_bytes);
+  std::vector<std::uint64_t> done(threads);
+  const auto work = [&](std::size_t i) {
+    const Offsets offsets =
+        workload.random ? Offsets(workload, 0, workload.span_bytes, i + 1) : Offsets(workload, i * part, part, 1);
+    done[i] = copy_requests(workload, mapping.start(), offsets, start);
+  };
+  {
+    std::vector<std::jthread> others;
+    for (std::size_t i = 1; i < threads; ++i) others.emplace_back(work, i);
+    work(0);
+  }
+  if (workload.flush && msync(mapping.start(), mapping.size(), MS_SYNC) != 0)
+    throw StorageError("flush", path, 0, mapping.size(), errno);
+  Moved moved;
+  moved.seconds = seconds_since(start);
+  for (const std::uint64_t one : done) moved.requests += one;
+  moved.bytes = moved.requests * workload.request_bytes;
+  return moved;
+}
+
+}  // namespace outcrop

@@ -1,0 +1,113 @@
+"""`outcrop tiers`: what memory and storage this machine has, and how fast they are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from outcrop.cli import options
+from outcrop.units import format_bytes
+
+if TYPE_CHECKING:
+    from outcrop.tiers.tier import Tier
+
+HEADS = ("tier", "kind", "where", "capacity", "free", "read", "write", "random read", "random write", "latency",
+         "lasts until")  # fmt: skip
+LASTS = ("process ends", "reboot", "job ends", "removed")
+"""By Persistence."""
+
+Directories = Annotated[
+    Optional[list[Path]],  # noqa: UP045
+    typer.Option("-d", "--directory", metavar="DIR", help="measure its file system, in there; repeat for several"),
+]
+Declared = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--tiers", metavar="FILE", help="a TOML file of your own tiers [default: $OUTCROP_TIERS, or yours]"),
+]
+
+
+def tiers(
+    directory: Directories = None,
+    refresh: Annotated[bool, typer.Option("--refresh", help="measure again what is known from before")] = False,
+    declared: Declared = None,
+    json: options.Json = None,
+) -> None:
+    """Show what memory and storage there is: room, speed, and how long what is stored lasts.
+
+    What has not been measured before is measured, within a second for memory and ten for a file system. Scratch files
+    of at most 1 GiB are made for that and removed; nothing else is written.
+    """
+    import json as json_format
+
+    from outcrop.tiers.survey import find_tiers
+
+    options.check_output(json, "--json")
+    found = find_tiers(directory or (), declared, measure=True, refresh=refresh, progress=_say)
+    print("\n".join(table(found)))
+    if json is not None:
+        json.write_text(json_format.dumps({"tiers": [tier.to_json() for tier in found]}, indent=2) + "\n")
+
+
+def _say(text: str) -> None:
+    print(f"{text} ...", file=sys.stderr, flush=True)
+
+
+def table(found: list[Tier]) -> Iterator[str]:
+    """A row for each tier, then what a row has no room for."""
+    rows = [HEADS, *(_row(tier) for tier in found)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
+    for row in rows:
+        cells = [cell.ljust(width) if column < 3 else cell.rjust(width)
+                 for column, (cell, width) in enumerate(zip(row, widths, strict=True))]  # fmt: skip
+        yield "  ".join(cells).rstrip()
+    yield ""
+    for tier in found:
+        yield f"{tier.name}: {'; '.join(_remarks(tier))}"
+
+
+def _row(tier: Tier) -> tuple[str, ...]:
+    return (
+        tier.name,
+        tier.kind,
+        tier.where,
+        format_bytes(tier.capacity_bytes),
+        format_bytes(tier.free_bytes),
+        _rate(tier.read_bytes_per_second),
+        _rate(tier.write_bytes_per_second),
+        _rate(tier.random_read_bytes_per_second),
+        _rate(tier.random_write_bytes_per_second),
+        _time(tier.latency_seconds_read),
+        LASTS[tier.persistence],
+    )
+
+
+def _remarks(tier: Tier) -> Iterator[str]:
+    if tier.source:
+        yield tier.source
+    if tier.primitive != "none":
+        yield f"made to last by {tier.primitive}, in {_time(tier.latency_seconds_flush)}"
+    if tier.triad_bytes_per_second:
+        yield f"triad {_rate(tier.triad_bytes_per_second)}"
+    yield f"figures {tier.origin}" if tier.origin != "not measured" else "no figures"
+    if tier.note:
+        yield tier.note
+
+
+def _rate(bytes_per_second: float | None) -> str:
+    """Decimal, as vendors and fio's second figure have it."""
+    if bytes_per_second is None:
+        return "-"
+    return f"{bytes_per_second / 1e9:.3g} GB/s" if bytes_per_second >= 1e9 else f"{bytes_per_second / 1e6:.3g} MB/s"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"

@@ -1,0 +1,114 @@
+"""Tiers that the user declares, in a TOML file: one table each, whose name is the tier's.
+
+    [scratch]
+    directory = "/scratch/me"
+    capacity = "200GiB"       a quota: what may be in that directory in all; that of the file system when left out
+    persistence = "job"       process, reboot, job or permanent; that of the file system when left out
+    read = "2GB/s"            so for write, random_read and random_write; measured where left out
+    read_latency = 1e-4       seconds; so for write_latency and flush_latency
+
+The file is that of --tiers, or of $OUTCROP_TIERS, or ~/.config/outcrop/tiers.toml where there is one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from outcrop.errors import InputError
+from outcrop.tiers.mounts import mount_of
+from outcrop.tiers.storage_tiers import mounted_tier
+from outcrop.tiers.tier import Persistence, Tier
+from outcrop.tiers.toml_table import Table, parse_table, read_text
+
+VARIABLE = "OUTCROP_TIERS"
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+BANDWIDTHS = {key: f"{key}_bytes_per_second" for key in ("read", "write", "random_read", "random_write")}
+LATENCIES = {f"{key}_latency": f"latency_seconds_{key}" for key in ("read", "write", "flush")}
+
+
+def declared_tiers(named: Path | None = None) -> list[Tier]:
+    """Those of the file that is named, or of the user's own. Raises InputError for what cannot be."""
+    path = named or _own_file()
+    return [] if path is None else parse_tiers(read_text(path, f"tiers {path}"), str(path))
+
+
+def parse_tiers(text: str, file: str) -> list[Tier]:
+    """What `text` declares; `file` is its name, for messages. Raises InputError."""
+    top = parse_table(text, file)
+    return [_tier(top, name, file) for name in top.names()]
+
+
+def _own_file() -> Path | None:
+    if VARIABLE in os.environ:
+        return Path(os.environ[VARIABLE])
+    path = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "outcrop" / "tiers.toml"
+    return path if path.exists() else None
+
+
+def _tier(top: Table, name: str, file: str) -> Tier:
+    table = top.table(name)
+    if not NAME.fullmatch(name):
+        raise InputError(f"{file}: the name {name!r} must be a letter, then letters, digits and any of _ . -")
+    folder = Path(table.text("directory", 'a directory such as "/scratch/me"')).expanduser()
+    quota = table.size("capacity") if table.has("capacity") else None
+    lasts = _persistence(table) if table.has("persistence") else None
+    figures = {field: table.bandwidth(key) for key, field in BANDWIDTHS.items() if table.has(key)}
+    figures |= {field: table.seconds(key) for key, field in LATENCIES.items() if table.has(key)}
+    table.refuse_other_keys()
+    if not folder.is_absolute():
+        raise table.wrong("directory", "an absolute path")
+    tier = _mounted(name, folder)
+    if lasts is not None and lasts > tier.persistence:
+        raise table.wrong("persistence", f"at most {tier.persistence.name.lower()}: it is on {tier.source}")
+    tier = replace(tier, persistence=tier.persistence if lasts is None else lasts)
+    if quota is not None:
+        used = _bytes_in(folder)
+        tier = replace(
+            tier,
+            capacity_bytes=min(quota, tier.capacity_bytes),
+            free_bytes=max(0, min(quota - used, tier.free_bytes)),
+        )
+    return replace(tier, origin="declared", **figures) if figures else tier  # type: ignore[arg-type]
+
+
+def _mounted(name: str, folder: Path) -> Tier:
+    """As it is here. A directory may be missing: one file serves several machines."""
+    if folder.is_dir():
+        tier = mounted_tier(mount_of(folder), [folder], name)
+        if tier.directory == folder.resolve():
+            return replace(tier, where=str(folder))
+        return replace(tier, where=str(folder), free_bytes=0, note="this user may not write there")
+    lasts, note = Persistence.PERMANENT, "there is no such directory on this machine"
+    return Tier(name, "disk", str(folder), 0, 0, lasts, "none", "not measured", note=note)
+
+
+def _persistence(table: Table) -> Persistence:
+    words = [one.name.lower() for one in Persistence]
+    right = f"one of {', '.join(words)}"
+    word = table.text("persistence", right)
+    if word not in words:
+        raise table.wrong("persistence", right)
+    return Persistence[word.upper()]
+
+
+def _bytes_in(folder: Path) -> int:
+    """What the files in there take on the disk."""
+    return sum(size for size in _sizes(folder))
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        try:
+            yield 512 * entry.stat(follow_symlinks=False).st_blocks
+            if entry.is_dir(follow_symlinks=False):
+                yield from _sizes(Path(entry.path))
+        except OSError:
+            continue

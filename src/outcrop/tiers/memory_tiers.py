@@ -1,0 +1,105 @@
+"""NUMA nodes as tiers. Of the memory that is ordinary to any processors there is one tier, and one of all HBM; memory
+beside it (CXL, non-volatile memory used as plain memory) is a tier for each node.
+
+What a node is made of: what hwloc or the driver calls it. Where they are silent, it is DRAM if it is the ordinary
+memory of any processors; of other memory, what is much faster than that is HBM, by the firmware's figures or measured
+ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from outcrop import _core
+from outcrop.tiers.tier import Persistence, Tier
+
+FASTER = 1.5
+"""So much faster than ordinary memory is HBM; CXL memory is slower than DRAM."""
+KINDS_BY_WORD = {"HBM": "hbm", "MCDRAM": "hbm", "SPM": "hbm", "DRAM": "dram", "NVM": "nvm", "CXL-DRAM": "cxl"}
+"""As hwloc and the DAX driver call them; SPM (special purpose memory) is what firmware sets apart for being fast."""
+SOURCES = {"hbm": "high-bandwidth memory", "dram": "main memory", "cxl": "memory without processors of its own",
+           "nvm": "non-volatile memory as plain memory"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MemoryNode:
+    """Memory of one NUMA node, and to how many processors it is the ordinary one. Figures are the firmware's, 0 where
+    it is silent."""
+
+    number: int
+    size_bytes: int
+    kind: str
+    processors: int
+    read_bytes_per_second: float
+    write_bytes_per_second: float
+    latency_seconds: float
+
+
+def memory_nodes(topology: str = "") -> list[MemoryNode]:
+    """Those of this machine, or of one in hwloc's notation or XML. Raises InputError for what that is not."""
+    return [MemoryNode(*node) for node in _core.memory_nodes(topology)]
+
+
+def memory_tiers(nodes: Sequence[MemoryNode], limit_bytes: int, free_bytes: Callable[[MemoryNode], int]) -> list[Tier]:
+    """The tiers that nodes make up, none larger than the limit; with figures where the firmware has any."""
+    kinds = {node.number: _kind(node, nodes) for node in nodes}
+    groups: dict[str, list[MemoryNode]] = {}
+    for kind in ("hbm", "dram", "cxl", "nvm"):
+        for node in nodes:
+            if kinds[node.number] == kind:
+                groups.setdefault(_name(node, kind, groups, nodes), []).append(node)
+    return [_tier(name, kinds[group[0].number], group, limit_bytes, free_bytes) for name, group in groups.items()]
+
+
+def with_measured_kind(tier: Tier, tiers: Iterable[Tier]) -> Tier:
+    """The same, but what nobody knows and is measured to be much faster than ordinary memory is HBM."""
+    ordinary = [one.read_bytes_per_second or 0.0 for one in tiers if one.kind == "dram"]
+    is_faster = any(0 < FASTER * rate < (tier.read_bytes_per_second or 0.0) for rate in ordinary)
+    if tier.name.startswith("node") and is_faster:
+        return replace(tier, kind="hbm", source=SOURCES["hbm"])
+    return tier
+
+
+def _kind(node: MemoryNode, nodes: Sequence[MemoryNode]) -> str:
+    if node.kind in KINDS_BY_WORD:
+        return KINDS_BY_WORD[node.kind]
+    if node.processors > 0:
+        return "dram"
+    ordinary = max((other.read_bytes_per_second for other in nodes if other.processors > 0), default=0.0)
+    return "hbm" if 0 < FASTER * ordinary < node.read_bytes_per_second else "cxl"
+
+
+def _name(node: MemoryNode, kind: str, groups: dict[str, list[MemoryNode]], nodes: Sequence[MemoryNode]) -> str:
+    if kind in ("hbm", "dram"):
+        return kind
+    if node.kind not in KINDS_BY_WORD and node.read_bytes_per_second == 0:
+        return f"node{node.number}"  # what it is may turn out when it is measured; its name stays
+    return f"{kind}{sum(name.startswith(kind) for name in groups)}"
+
+
+def _tier(
+    name: str, kind: str, group: list[MemoryNode], limit_bytes: int, free_bytes: Callable[[MemoryNode], int]
+) -> Tier:
+    def together(values: Iterable[float]) -> float | None:
+        known = list(values)
+        return sum(known) if all(known) else None
+
+    read = together(node.read_bytes_per_second for node in group)
+    latencies = [node.latency_seconds for node in group]
+    capacity = min(limit_bytes, sum(node.size_bytes for node in group))
+    return Tier(
+        name=name,
+        kind=kind,
+        where=("node " if len(group) == 1 else "nodes ") + ",".join(str(node.number) for node in group),
+        capacity_bytes=capacity,
+        free_bytes=min(capacity, sum(free_bytes(node) for node in group)),
+        persistence=Persistence.PROCESS,
+        primitive="none",
+        origin="firmware" if read else "not measured",
+        read_bytes_per_second=read,
+        write_bytes_per_second=together(node.write_bytes_per_second for node in group),
+        latency_seconds_read=max(latencies) if all(latencies) else None,
+        latency_seconds_flush=0.0,
+        source=SOURCES[kind],
+    )

@@ -1,0 +1,163 @@
+"""Mounted file systems that can hold files of one's own: which there are, of what kind, and where one may write.
+
+/proc/self/mountinfo (man 5 proc):   36 35 98:0 /part /point rw,noatime shared:1 - ext4 /dev/root rw,errors=continue
+                                           device root point options              type source    file system's options
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC, SYS = Path("/proc"), Path("/sys")
+NETWORK = frozenset(
+    ("9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fuse.ceph", "fuse.glusterfs", "fuse.juicefs", "fuse.s3fs",
+     "fuse.sshfs", "gfs2", "gpfs", "lustre", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "virtiofs",
+     "wekafs")
+)  # fmt: skip
+IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+WITHOUT_BLOCK_DEVICE = frozenset({"zfs", "btrfs", "bcachefs", "overlay"})
+"""On disks, but with a source, or a number of the device, that is none of a disk."""
+PSEUDO_FOLDERS = ("/dev", "/proc", "/run", "/snap", "/sys")
+"""Of the system itself: no place for anybody's files."""
+USERS_FOLDERS = ("/dev/shm", "/run/user")
+"""But for these."""
+VIRTUAL = re.compile(r"(vd|xvd|loop|nbd|rbd|zram)")
+"""Disks whose kind the machine does not know: it is that of another machine, or of a file."""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One line of mountinfo."""
+
+    device: str
+    root: str
+    point: Path
+    type: str
+    source: str
+    options: frozenset[str]
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nobody can write there."""
+        return "ro" in self.options
+
+
+def all_mounts() -> list[Mount]:
+    """All mounts that can be seen, in the order of the kernel; of those at one place the last, which hides others."""
+    try:
+        lines = (PROC / "self" / "mountinfo").read_text().splitlines()
+    except OSError:
+        return []
+    return list({mount.point: mount for mount in map(_parse, lines)}.values())
+
+
+def _parse(line: str) -> Mount:
+    words = line.split()
+    end = words.index("-")
+    kind, source, inner = words[end + 1 : end + 4]
+    point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), words[4])
+    return Mount(words[2], words[3], Path(point), kind, source, frozenset({*words[5].split(","), *inner.split(",")}))
+
+
+def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
+    """Those that hold files and can be written, one for each device: the one nearest to its root."""
+    found: dict[str, Mount] = {}
+    for mount in sorted(mounts, key=lambda mount: (len(mount.root), len(str(mount.point)))):
+        if kind_of(mount) and not mount.is_read_only and mount.point.is_dir() and not _is_seen_through(mount):
+            found.setdefault(mount.device, mount)
+    return sorted(found.values(), key=lambda mount: str(mount.point))
+
+
+def _is_seen_through(mount: Mount) -> bool:
+    """Whether an overlay's upper folder can be seen: the device it lies on is mounted here, too."""
+    uppers = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
+    return mount.type == "overlay" and any(Path(upper).is_dir() for upper in uppers)
+
+
+def mount_of(path: Path) -> Mount:
+    """The mount that an existing path lies on; one of which nothing is known where the kernel does not tell."""
+    resolved = path.resolve()
+    holding = [mount for mount in all_mounts() if resolved.is_relative_to(mount.point)]
+    unknown = Mount(f"device {resolved.stat().st_dev}", "/", Path("/"), "unknown", "unknown", frozenset())
+    return max(holding, key=lambda mount: len(mount.point.parts), default=unknown)
+
+
+def kind_of(mount: Mount) -> str:
+    """Of KINDS in tier.py; nothing for what holds no files of anybody."""
+    if mount.type in IN_MEMORY:
+        place = str(mount.point)
+        return "" if place.startswith(PSEUDO_FOLDERS) and not place.startswith(USERS_FOLDERS) else "tmpfs"
+    if mount.type in NETWORK:
+        return "pfs"
+    if mount.type not in WITHOUT_BLOCK_DEVICE and not mount.source.startswith("/dev/"):
+        return ""
+    if {"dax", "dax=always"} & mount.options:
+        return "dax"
+    return _kind_of_disk(_block_device(mount))
+
+
+def _block_device(mount: Mount) -> str:
+    """Its number; that of the source where the file system has made one up."""
+    if (SYS / "dev" / "block" / mount.device).exists():
+        return mount.device
+    try:
+        number = os.stat(mount.source).st_rdev
+    except OSError:
+        return ""
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
+def _kind_of_disk(number: str) -> str:
+    folder = SYS / "dev" / "block" / number
+    if not number or not folder.exists():
+        return "disk"
+    folder = folder.resolve()
+    below = sorted((folder / "slaves").glob("*"))
+    if below:  # a volume or a RAID is as good as its worst part
+        kinds = {_kind_of_disk((one / "dev").read_text().strip()) for one in below}
+        return next(kind for kind in ("disk", "hdd", "ssd", "nvme") if kind in kinds)
+    disk = folder if (folder / "queue").is_dir() else folder.parent
+    if VIRTUAL.match(disk.name):
+        return "disk"
+    if disk.name.startswith("nvme"):
+        return "nvme"
+    try:
+        return "hdd" if (disk / "queue" / "rotational").read_text().strip() == "1" else "ssd"
+    except OSError:
+        return "disk"
+
+
+def name_of(mount: Mount) -> str:
+    """Unique and stable: that of the device, or type and place: "nvme0n1p2", "vg-home", "tmpfs-dev-shm"."""
+    if mount.source.startswith("/dev/") and mount.type != "overlay":
+        return Path(mount.source).name
+    place = str(mount.point).strip("/").replace("/", "-").replace(" ", "-") or "root"
+    return f"{mount.type.removeprefix('fuse.')}-{place}"
+
+
+def writable_directory(mount: Mount, wanted: Sequence[Path] = ()) -> Path | None:
+    """Where on that file system this user may make files: one of `wanted`, or a usual place."""
+    device = mount.point.stat().st_dev
+    for folder in (*wanted, *_usual_places(mount)):
+        try:
+            if folder.stat().st_dev == device and folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
+                return folder.resolve()
+        except OSError:
+            continue
+    return None
+
+
+def _usual_places(mount: Mount) -> Iterator[Path]:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "nobody"
+    if mount.point != Path("/"):
+        yield from (mount.point / user, mount.point)
+    yield from (Path.home(), Path(tempfile.gettempdir()), Path("/var/tmp"), Path.cwd(), mount.point)

@@ -1,0 +1,111 @@
+"""All tiers of this machine: memory, file systems, what the user declares; with figures that are known, or measured.
+
+    NUMA nodes ──► memory_tiers ──┐
+    mounts ──────► storage_tiers ─┼──► Tier ──► figures: declared, cached for its device, or measured now and kept
+    TOML file ───► declared_tiers ┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from outcrop import _core
+from outcrop.errors import InputError, OutcropError
+from outcrop.tiers import cache, discover
+from outcrop.tiers.declared_tiers import declared_tiers
+from outcrop.tiers.figures import Figures, with_figures
+from outcrop.tiers.measure_memory import measure_memory
+from outcrop.tiers.measure_storage import measure_storage
+from outcrop.tiers.memory_tiers import MemoryNode, memory_nodes, memory_tiers, with_measured_kind
+from outcrop.tiers.storage_tiers import storage_tiers
+from outcrop.tiers.tier import Tier
+
+CACHE = "tiers.json"
+
+
+def find_tiers(
+    directories: Sequence[Path] = (),
+    declared: Path | None = None,
+    *,
+    measure: bool = False,
+    refresh: bool = False,
+    progress: Callable[[str], object] = lambda text: None,
+) -> list[Tier]:
+    """Every tier, memory first, names unique.
+
+    `directories` are where to look and write on their file systems; `declared` is a file of the user's tiers. `measure`
+    what is not known, with `refresh` everything; `progress` is told what is being measured. Raises InputError for
+    directories and files that cannot be.
+    """
+    for folder in directories:
+        if not folder.is_dir():
+            raise InputError(f"-d {folder} is not a directory")
+    own = declared_tiers(declared)
+    taken = {tier.name for tier in own}
+    memory = memory_of_this_machine()
+    found = [tier for tier in [*memory, *storage_tiers(directories)] if tier.name not in taken]
+    known = cache.load(CACHE)
+    tiers = [_with_known(tier, {} if refresh else known) for tier in [*found, *own]]
+    if measure:
+        memory_tiers_here = sum(tier.is_memory for tier in tiers)
+        tiers = [_measured(tier, memory_tiers_here, progress) for tier in tiers]
+    return [with_measured_kind(tier, tiers) for tier in tiers]
+
+
+def memory_of_this_machine() -> list[Tier]:
+    """Its memory, or that of the machine hwloc's variables name, which is all free."""
+    nodes = memory_nodes()
+    if not _core.is_this_system():
+        return memory_tiers(nodes, sum(node.size_bytes for node in nodes), lambda node: node.size_bytes)
+    whole, free = discover.memory_bytes(), discover.free_memory_bytes()
+    if len(nodes) == 1:
+        return memory_tiers([replace(nodes[0], size_bytes=nodes[0].size_bytes or whole)], whole, lambda node: free)
+
+    def free_of(node: MemoryNode) -> int:
+        counted = discover.free_node_bytes(node.number)
+        return min(free, node.size_bytes if counted is None else counted)
+
+    return memory_tiers(nodes, whole, free_of)
+
+
+def _with_known(tier: Tier, known: dict[str, dict[str, Any]]) -> Tier:
+    """With figures that an earlier run has measured."""
+    try:
+        figures = Figures(**known[_key(tier)])
+    except (KeyError, TypeError):  # not there, or of another version
+        return tier
+    return with_figures(tier, replace(figures, origin="cached"))
+
+
+def _measured(tier: Tier, memory_tiers_here: int, progress: Callable[[str], object]) -> Tier:
+    if tier.note or (tier.origin != "firmware" and _is_known(tier)):
+        return tier
+    if tier.is_memory and not _core.is_this_system():
+        return replace(tier, note="not measured: the memory of another machine")
+    progress(f"measuring {tier.name} ({tier.where})")
+    try:
+        if tier.is_memory:
+            figures = measure_memory(() if memory_tiers_here == 1 else tier.nodes, tier.free_bytes)
+        else:
+            figures = measure_storage(Path(tier.where), tier.free_bytes)
+    except (OutcropError, OSError) as error:
+        return replace(tier, note=str(error))
+    cache.keep(CACHE, _key(tier), vars(figures))
+    return with_figures(tier, figures)
+
+
+def _is_known(tier: Tier) -> bool:
+    sequential = tier.read_bytes_per_second, tier.write_bytes_per_second
+    return None not in (*sequential, tier.random_read_bytes_per_second, tier.random_write_bytes_per_second,
+                        tier.latency_seconds_read)  # fmt: skip
+
+
+def _key(tier: Tier) -> str:
+    """The same for all tiers on one device."""
+    if tier.is_memory:
+        return f"{discover.processor_name()} {discover.available_cores()} {tier.where}"
+    mount, source, kind = discover.filesystem_of(Path(tier.where))
+    return f"{source} {mount} {kind}"

@@ -1,0 +1,99 @@
+"""Protects tiers that users declare: what they may say, what the file system says to that, and errors in one line."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from outcrop.errors import InputError
+from outcrop.tiers.declared_tiers import declared_tiers, parse_tiers
+from outcrop.tiers.tier import Persistence
+
+GOOD = """
+[scratch]
+directory = "FOLDER"
+capacity = "3MiB"
+persistence = "job"
+read = "2GB/s"
+random_write = 1e8
+read_latency = 1e-4
+flush_latency = 0
+"""
+
+
+def test_what_is_declared_is_what_the_tier_has(tmp_path: Path) -> None:
+    """A quota counts what is there already; what is not declared is the file system's, or waits to be measured."""
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "old").write_bytes(b"x" * (1 << 20))
+    (tier,) = parse_tiers(GOOD.replace("FOLDER", str(tmp_path)), "tiers.toml")
+    assert (tier.name, tier.where, tier.directory) == ("scratch", str(tmp_path), tmp_path)
+    assert tier.capacity_bytes == 3 << 20
+    assert 0 < tier.free_bytes <= 2 << 20
+    assert (tier.origin, tier.note) == ("declared", "")
+    assert tier.persistence <= Persistence.JOB
+    assert (tier.read_bytes_per_second, tier.random_write_bytes_per_second) == (2e9, 1e8)
+    assert (tier.write_bytes_per_second, tier.random_read_bytes_per_second) == (None, None)
+    assert (tier.latency_seconds_read, tier.latency_seconds_write, tier.latency_seconds_flush) == (1e-4, None, 0.0)
+
+
+def test_a_directory_that_is_elsewhere_is_no_error(tmp_path: Path) -> None:
+    """One file serves the nodes of a cluster and the one to log in on."""
+    (tier,) = parse_tiers(f'[scratch]\ndirectory = "{tmp_path}/none"\ncapacity = "1GiB"', "tiers.toml")
+    assert (tier.capacity_bytes, tier.free_bytes) == (0, 0)
+    assert "no such directory" in tier.note
+
+
+def changed(old: str, new: str) -> str:
+    """GOOD with one line in another way."""
+    assert GOOD.count(old) == 1, old
+    return GOOD.replace(old, new)
+
+
+BAD = {
+    "syntax": ("[scratch", "not TOML"),
+    "no table": ("scratch = 3", "scratch = 3 must be a table"),
+    "name": (changed("[scratch]", '["my scratch"]'), "my scratch.*letter"),
+    "no directory": (changed('directory = "FOLDER"\n', ""), "scratch.directory is missing"),
+    "relative": (changed("FOLDER", "somewhere"), "scratch.directory = 'somewhere'.*absolute"),
+    "persistence": (changed("job", "weekly"), "scratch.persistence = 'weekly'.*process, reboot, job, permanent"),
+    "quota": (changed("3MiB", "3MiBs"), "scratch.capacity = '3MiBs'.*128GiB"),
+    "bandwidth": (changed("2GB/s", "2GB"), "scratch.read = '2GB'.*GB/s"),
+    "latency": (changed("1e-4", "-1"), "scratch.read_latency = -1.*seconds"),
+    "unknown key": (changed("persistence", "persist"), "scratch.persist is unknown.*persistence"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD.keys())
+def test_what_cannot_be_is_one_line(text: str, message: str, tmp_path: Path) -> None:
+    """It names the file, the key, its value and what would be right."""
+    with pytest.raises(InputError) as error:
+        parse_tiers(text.replace("FOLDER", str(tmp_path)), "bad.toml")
+    assert re.search(f"bad.toml.*{message}", str(error.value)), error.value
+    assert "\n" not in str(error.value)
+
+
+def test_nothing_lasts_longer_than_its_file_system() -> None:
+    """What is in memory is not permanent because somebody says so."""
+    if not Path("/dev/shm").is_dir():
+        pytest.skip("no /dev/shm")
+    with pytest.raises(InputError, match=r"persistence = 'permanent' must be at most reboot: it is on"):
+        parse_tiers('[fast]\ndirectory = "/dev/shm"\npersistence = "permanent"', "tiers.toml")
+
+
+def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that is named, then that of the variable, then the user's own; the first two must be there."""
+    monkeypatch.delenv("OUTCROP_TIERS", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert declared_tiers() == []
+    (tmp_path / "outcrop").mkdir()
+    for name, path in (("own", "outcrop/tiers.toml"), ("variable", "v"), ("named", "n")):
+        (tmp_path / path).write_text(f'[{name}]\ndirectory = "{tmp_path}"')
+    assert [tier.name for tier in declared_tiers()] == ["own"]
+    monkeypatch.setenv("OUTCROP_TIERS", str(tmp_path / "v"))
+    assert [tier.name for tier in declared_tiers()] == ["variable"]
+    assert [tier.name for tier in declared_tiers(tmp_path / "n")] == ["named"]
+    with pytest.raises(InputError, match=r"tiers .*/gone cannot be read"):
+        declared_tiers(tmp_path / "gone")
+    monkeypatch.setenv("OUTCROP_TIERS", str(tmp_path / "gone"))
+    with pytest.raises(InputError, match=r"gone cannot be read"):
+        declared_tiers()

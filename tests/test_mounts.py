@@ -1,0 +1,123 @@
+"""Protects which mounts are taken for tiers: what holds files, once for each device, and of which kind."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from outcrop.tiers import mounts
+
+Machine = Callable[[str], list[mounts.Mount]]
+PARTS = ("", "home", "scratch", "dev/shm", "run/user/1000", "run/lock", "proc", "sys", "boot", "etc", "net here", "pm")
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A function that takes mountinfo with points below "@" and gives all mounts of such a machine.
+
+    Its disks: sda turns, nvme0n1 has a partition, md0 is a RAID of both kinds of flash, vda is a virtual machine's.
+    """
+    for part in PARTS:
+        (tmp_path / part).mkdir(parents=True, exist_ok=True)
+    blocks = tmp_path / "fake" / "dev" / "block"
+    blocks.mkdir(parents=True)
+    for number, path, rotational in (
+        ("8:0", "sda", "1"), ("8:16", "sdb", "0"), ("259:0", "nvme0n1", "0"), ("259:1", "nvme0n1/nvme0n1p1", None),
+        ("9:0", "md0", "0"), ("254:0", "vda", "1"), ("259:9", "pmem0", "0"),
+    ):  # fmt: skip
+        folder = tmp_path / "fake" / "devices" / path
+        folder.mkdir(parents=True)
+        (folder / "dev").write_text(number + "\n")
+        if rotational is not None:
+            (folder / "queue").mkdir()
+            (folder / "queue" / "rotational").write_text(rotational + "\n")
+        (blocks / number).symlink_to(folder)
+    slaves = tmp_path / "fake" / "devices" / "md0" / "slaves"
+    slaves.mkdir()
+    for part in ("nvme0n1/nvme0n1p1", "sdb"):
+        (slaves / Path(part).name).symlink_to(tmp_path / "fake" / "devices" / part)
+    monkeypatch.setattr(mounts, "SYS", tmp_path / "fake")
+    monkeypatch.setattr(mounts, "PROC", tmp_path / "fake" / "proc")
+    monkeypatch.setattr(mounts, "PSEUDO_FOLDERS", tuple(f"{tmp_path}{one}" for one in mounts.PSEUDO_FOLDERS))
+    monkeypatch.setattr(mounts, "USERS_FOLDERS", tuple(f"{tmp_path}{one}" for one in mounts.USERS_FOLDERS))
+    mountinfo = tmp_path / "fake" / "proc" / "self" / "mountinfo"
+    mountinfo.parent.mkdir(parents=True)
+
+    def read(text: str) -> list[mounts.Mount]:
+        mountinfo.write_text(text.replace(" @", f" {tmp_path}").replace("=@", f"={tmp_path}"))
+        return mounts.all_mounts()
+
+    return read
+
+
+def kinds(every: list[mounts.Mount]) -> dict[str, str]:
+    """By name, as tiers will have it."""
+    return {mounts.name_of(mount).replace(str(every[0].point).strip("/").replace("/", "-"), "@"): mounts.kind_of(mount)
+            for mount in mounts.storage_mounts(every)}  # fmt: skip
+
+
+def test_kinds_of_disks(machine: Machine) -> None:
+    """Flash, what turns, a RAID that is as slow as its worst part, a virtual disk that does not tell, and DAX."""
+    found = kinds(
+        machine(
+            "20 1 254:0 / @/ rw - ext4 /dev/vda rw\n"
+            "21 20 259:1 / @/home rw - ext4 /dev/nvme0n1p1 rw\n"
+            "22 20 9:0 / @/scratch rw - xfs /dev/md0 rw\n"
+            "23 20 8:0 / @/boot rw - ext4 /dev/sda rw\n"
+            "24 20 259:9 / @/pm rw,relatime - ext4 /dev/pmem0 rw,dax=always\n"
+        )
+    )
+    assert found == {"vda": "disk", "nvme0n1p1": "nvme", "md0": "ssd", "sda": "hdd", "pmem0": "dax"}
+
+
+def test_what_holds_no_files_of_anybody_is_no_tier(machine: Machine) -> None:
+    """Pseudo file systems, the system's own tmpfs, read-only images, files that are mounts; names may have spaces."""
+    found = kinds(
+        machine(
+            "20 1 8:0 / @/ rw - ext4 /dev/sda rw\n"
+            "21 20 0:21 / @/proc rw - proc proc rw\n"
+            "22 20 0:22 / @/sys rw - sysfs sysfs rw\n"
+            "23 20 0:23 / @/dev/shm rw shared:3 - tmpfs tmpfs rw\n"
+            "24 20 0:24 / @/run/user/1000 rw - tmpfs tmpfs rw\n"
+            "25 20 0:25 / @/run/lock rw - tmpfs tmpfs rw\n"
+            "26 20 8:16 / @/boot ro - ext4 /dev/sdb ro\n"
+            "27 20 8:16 /x/hosts @/etc/hosts rw - ext4 /dev/sdb rw\n"
+            "28 20 0:28 / @/net\\040here rw - nfs4 server:/export rw\n"
+        )
+    )
+    in_memory = {"tmpfs-@-dev-shm": "tmpfs", "tmpfs-@-run-user-1000": "tmpfs"}
+    assert found == {"sda": "hdd", **in_memory, "nfs4-@-net-here": "pfs"}
+
+
+def test_one_tier_for_each_device(machine: Machine) -> None:
+    """A bind mount, an overlay of what is mounted, and what a later mount hides, are not counted twice."""
+    every = machine(
+        "20 1 8:0 / @/ rw - ext4 /dev/sda rw\n"
+        "21 20 8:0 /srv @/scratch rw - ext4 /dev/sda rw\n"
+        "22 20 0:40 / @/home rw - overlay overlay rw,lowerdir=/x,upperdir=@/etc,workdir=/y\n"
+        "23 20 0:23 / @/dev/shm rw - tmpfs tmpfs rw\n"
+        "24 20 0:27 / @/dev/shm rw - tmpfs tmpfs rw\n"
+    )
+    assert [(mount.device, mount.point.name) for mount in mounts.storage_mounts(every)][1:] == [("0:27", "shm")]
+    assert len(mounts.storage_mounts(every)) == 2
+
+
+def test_an_overlay_of_something_unseen_is_a_tier(machine: Machine) -> None:
+    """In a container it is all there is."""
+    found = kinds(machine("20 1 0:40 / @/ rw - overlay overlay rw,lowerdir=/x,upperdir=/not/here,workdir=/y\n"))
+    assert found == {"overlay-@": "disk"}
+
+
+def test_no_system_that_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /proc there are no mounts, and the device of a path still has a number."""
+    monkeypatch.setattr(mounts, "PROC", tmp_path / "none")
+    assert mounts.all_mounts() == []
+    assert mounts.mount_of(tmp_path).device == f"device {tmp_path.stat().st_dev}"
+
+
+def test_directories_are_found_where_one_may_write(tmp_path: Path) -> None:
+    """What is asked for comes first, if it lies on that file system and is a directory."""
+    mount = mounts.mount_of(tmp_path)
+    file = tmp_path / "file"
+    file.write_text("")
+    assert mounts.writable_directory(mount, [Path("/proc"), tmp_path / "none", file, tmp_path]) == tmp_path.resolve()

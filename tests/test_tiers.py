@@ -1,0 +1,138 @@
+"""Protects `outcrop tiers`: all tiers of this machine with figures, measured once, then known; nothing left behind."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from outcrop.cli.main import call
+from outcrop.errors import InputError
+from outcrop.tiers import cgroup, discover, measure_memory, measure_storage, survey
+from outcrop.tiers.mounts import mount_of
+from outcrop.tiers.storage_tiers import mounted_tier
+from outcrop.tiers.survey import find_tiers
+from outcrop.tiers.tier import KINDS, Persistence
+
+FIGURES = ("read_bytes_per_second", "write_bytes_per_second", "random_read_bytes_per_second",
+           "random_write_bytes_per_second", "latency_seconds_read")  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quick measurements whose figures mean nothing, of one directory, kept apart from the user's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("OUTCROP_TIERS", raising=False)
+    monkeypatch.setattr(measure_storage, "SCRATCH_BYTES", 64 << 20)
+    for name in ("FILL", "SEQUENTIAL", "RANDOM", "LATENCY"):
+        monkeypatch.setattr(measure_storage, f"{name}_SECONDS", 0.02)
+    monkeypatch.setattr(measure_memory, "CACHES", 1)
+    every = survey.storage_tiers
+    monkeypatch.setattr(survey, "storage_tiers", lambda folders: [
+        tier for tier in every(folders) if tier.directory in [folder.resolve() for folder in folders]
+    ])  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where scratch files go; empty before, so that what stays is seen."""
+    (tmp_path / "here").mkdir()
+    return tmp_path / "here"
+
+
+def test_every_tier_is_measured_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second time the figures are those of the first; --refresh measures again. No file stays."""
+    report = folder.parent / "tiers.json"
+    origins = []
+    for words in ([], [], ["--refresh"]):
+        assert call(["tiers", "-d", str(folder), "--json", str(report), *words]) == 0
+        output = capsys.readouterr()
+        found = {tier["name"]: tier for tier in json.loads(report.read_text())["tiers"]}
+        (storage,) = (tier for tier in found.values() if tier["where"] == str(folder.resolve()))
+        origins.append((found["dram"]["origin"], storage["origin"], output.err.count("measuring")))
+        for tier in (found["dram"], storage):
+            assert tier["kind"] in KINDS and tier["name"] in output.out
+            assert all(tier[key] > 0 for key in FIGURES), tier
+            assert 0 < tier["free_bytes"] <= tier["capacity_bytes"]
+        assert found["dram"]["persistence"] == "process" and found["dram"]["triad_bytes_per_second"] > 0
+        assert Persistence[storage["persistence"].upper()] >= Persistence.REBOOT
+        assert os.listdir(folder) == []
+    assert origins == [("measured", "measured", 2), ("cached", "cached", 0), ("measured", "measured", 2)]
+
+
+def test_unasked_nothing_is_measured(folder: Path) -> None:
+    """Planning looks at tiers often, and must not write."""
+    found = find_tiers([folder])
+    assert {tier.origin for tier in found} <= {"not measured", "firmware"}
+    assert len({tier.name for tier in found}) == len(found)
+    assert os.listdir(folder) == []
+
+
+def test_memory_is_what_proc_says() -> None:
+    """Within a tenth of the kernel's figure, or the limit of the control group."""
+    (dram,) = (tier for tier in find_tiers() if tier.kind == "dram")
+    assert dram.capacity_bytes == pytest.approx(discover.memory_bytes(), rel=0.1)
+    assert dram.free_bytes <= dram.capacity_bytes
+
+
+def test_a_declared_tier_takes_measured_figures_where_it_has_none(folder: Path) -> None:
+    """What is declared stays; the device is measured once for all tiers on it."""
+    file = folder.parent / "tiers.toml"
+    file.write_text(f'[mine]\ndirectory = "{folder}"\nread = 123.0\ncapacity = "1GiB"')
+    (mine,) = (tier for tier in find_tiers([], file, measure=True) if tier.name == "mine")
+    assert mine.read_bytes_per_second == 123.0
+    assert mine.write_bytes_per_second is not None and mine.write_bytes_per_second > 0
+    assert (mine.origin, mine.where, mine.capacity_bytes) == ("declared", str(folder), 1 << 30)
+    again = find_tiers([folder], file)
+    assert {tier.write_bytes_per_second for tier in again if not tier.is_memory} == {mine.write_bytes_per_second}
+
+
+def test_what_cannot_be_measured_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No room, and no permission, leave a tier without figures, and the others with them."""
+    monkeypatch.setattr(measure_storage, "SCRATCH_BYTES_LEAST", 1 << 60)
+    found = find_tiers([folder], measure=True)
+    (storage,) = (tier for tier in found if not tier.is_memory)
+    assert storage.read_bytes_per_second is None and "no room for" in storage.note
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    tier = mounted_tier(mount_of(folder), [folder])
+    assert (tier.free_bytes, tier.note) == (0, "no directory there that this user may write in")
+    assert os.listdir(folder) == []
+
+
+def test_bad_arguments_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is measured."""
+    for words, message in (
+        (["-d", str(folder / "none")], "none is not a directory"),
+        (["--tiers", str(folder / "none.toml")], "none.toml cannot be read"),
+        (["--json", str(folder / "none" / "x.json")], "--json"),
+    ):
+        assert call(["tiers", *words]) == 2
+        output = capsys.readouterr()
+        assert message in output.err and output.err.count("\n") == 1 and output.out == ""
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_limits_of_control_groups_hold(version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lowest one around this process, less what is used there and is no cached file."""
+    inner = tmp_path / ("memory/job/step" if version == 1 else "job/step")
+    inner.mkdir(parents=True)
+    (tmp_path / "own").write_text("4:memory:/job/step\n" if version == 1 else "0::/job/step\n")
+    limit_file = "memory.limit_in_bytes" if version == 1 else "memory.max"
+    used_file = "memory.usage_in_bytes" if version == 1 else "memory.current"
+    key, unlimited = ("total_", str(1 << 62)) if version == 1 else ("", "max")
+    for group, limit, used, cached in ((inner, unlimited, 50, 0), (inner.parent, "1000", 500, 100)):
+        (group / limit_file).write_text(limit + "\n")
+        (group / used_file).write_text(f"{used}\n")
+        (group / "memory.stat").write_text(f"{key}inactive_file {cached}\n{key}active_file {cached}\n")
+    monkeypatch.setattr(cgroup, "OWN", tmp_path / "own")
+    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
+    assert (cgroup.limit_bytes(), cgroup.free_bytes()) == (1000, 700)
+    assert discover.memory_bytes() == 1000 and discover.free_memory_bytes() == 700
+
+
+def test_an_impossible_directory_is_refused(tmp_path: Path) -> None:
+    """A file is no place for scratch files."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is not a directory"):
+        find_tiers([tmp_path / "file"])
