@@ -76,16 +76,16 @@ void bind_arrays(nb::module_ &module) {
   module.def("memory_on_nodes", &memory_on_nodes, nb::arg("nbytes"), nb::arg("nodes"),
              "Zeroed bytes that come from those NUMA nodes. Raises InputError when the system does not allow that.");
 
-  nb::class_<Mapping>(module, "Mapping", "A file as memory.")
+  nb::class_<Mapping>(module, "MappedFile", "A file as memory.")
       .def_static(
           "file",
           [](const std::string &path, bool writable) { return Mapping(File::open(path, writable, false), true); },
           nb::arg("path"), nb::arg("writable"), unlocked, "The whole of an existing file. Raises StorageError.")
       .def_static(
-          "scratch",
-          [](const std::string &folder, std::uint64_t size) { return Mapping(File::unnamed(folder, size)); },
+          "scratch", [](const std::string &folder, std::uint64_t size) { return Mapping(File::unnamed(folder, size)); },
           nb::arg("folder"), nb::arg("nbytes"), unlocked,
-          "A new file in `folder` that has no name and goes with the mapping, all of it allocated. Raises StorageError.")
+          "A new file in `folder` that has no name and goes with the mapping, all of it allocated. Raises "
+          "StorageError.")
       .def_prop_ro("bytes", &bytes_of, "All bytes; written only where the file was opened for that.")
       .def_prop_ro("is_synchronous", &Mapping::is_synchronous, "Whether cache lines written back are durable.")
       .def("flush", &flush_in_parallel, nb::arg("begin"), nb::arg("nbytes"), nb::arg("threads"), unlocked,

@@ -238,16 +238,16 @@ def measure_mapped(
 def memory_on_nodes(nbytes: int, nodes: Sequence[int]) -> NDArray[np.uint8]:
     """Zeroed bytes that come from those NUMA nodes. Raises InputError when the system does not allow that."""
 
-class Mapping:
+class MappedFile:
     """A file as memory."""
 
     @staticmethod
-    def file(path: str, writable: bool) -> Mapping:
+    def file(path: str, writable: bool) -> MappedFile:
         """The whole of an existing file; with MAP_SYNC where file system and processor can do it. Raises
         StorageError."""
 
     @staticmethod
-    def scratch(folder: str, nbytes: int) -> Mapping:
+    def scratch(folder: str, nbytes: int) -> MappedFile:
         """A new file in `folder` that has no name and goes with the mapping, all of it allocated. Raises
         StorageError."""
 
@@ -284,7 +284,7 @@ class SlotFile:
     def verify(self, checksums: bytes, slots: bytes) -> list[tuple[int, int, int]]:
         """The same without keeping what was read."""
 
-    def map(self) -> Mapping:
+    def map(self) -> MappedFile:
         """The commit last loaded, verified or accepted as memory, for reading. Raises StorageError."""
 
     def write_changed(self, memory: NDArray[np.uint8]) -> int:

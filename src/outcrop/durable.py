@@ -39,3 +39,8 @@ def lock_folder(path: Path, shared: bool = False) -> int:
         os.close(handle)
         raise InputError(f"{path} is in use by another process; wait for it or stop it") from None
     return handle
+
+
+def share_folder(handle: int) -> None:
+    """Let others share a folder that was held alone."""
+    fcntl.flock(handle, fcntl.LOCK_SH)

@@ -39,7 +39,8 @@ SlotFile::SlotFile(const std::string &path, std::uint64_t array_bytes, std::size
       threads_(static_cast<unsigned>(std::min<std::size_t>(threads, std::max<std::size_t>(1, tiles_)))),
       file_(File::open(path, writable, true)),
       mapping_(mapping_for(file_, way)) {
-  assert(tile_bytes % AlignedMemory::page_bytes == 0 && file_.size() >= stride_);
+  assert(tile_bytes % AlignedMemory::page_bytes == 0);
+  if (file_.size() < stride_) throw StorageError("open", path, 0, stride_, 0);
 }
 
 std::uint64_t SlotFile::stride_bytes(std::uint64_t array_bytes) {

@@ -7,7 +7,7 @@ namespace outcrop {
 namespace {
 
 constexpr std::uint64_t odd = 0x9E3779B97F4A7C15;  // the golden ratio
-constexpr std::size_t lanes = 8;                    // words at once: each lane's steps wait for each other
+constexpr std::size_t lanes = 8;                   // words at once: each lane's steps wait for each other
 
 // One to one in both arguments, so that a single changed word always shows.
 constexpr std::uint64_t mix(std::uint64_t state, std::uint64_t word) {

@@ -9,7 +9,8 @@
 
 namespace outcrop {
 
-Mapping::Mapping(const File &file, bool tries_sync) : path_(file.path()), size_(file.size()), is_writable_(file.writable()) {
+Mapping::Mapping(const File &file, bool tries_sync)
+    : path_(file.path()), size_(file.size()), is_writable_(file.writable()) {
   if (size_ == 0) return;
   const int protection = PROT_READ | (file.writable() ? PROT_WRITE : 0);
   const auto begin = static_cast<off_t>(file.begin());

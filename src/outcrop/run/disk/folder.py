@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 from outcrop.durable import lock_folder, replace_file
 from outcrop.errors import InputError, StorageError
