@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.tiers.tier import Tier
 
-TRANSFERS = 8
+TRANSFERS = 16
 """Transfers at once, at least: a device's queue wants to be full."""
 
 
