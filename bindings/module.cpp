@@ -37,4 +37,5 @@ NB_MODULE(_core, module) {
   outcrop::bind_storage(module);
   outcrop::bind_exec(module);
   outcrop::bind_meters(module);
+  outcrop::bind_arrays(module);
 }

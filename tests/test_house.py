@@ -16,13 +16,15 @@ LINES_MOST = 500
 PYTHON_ARROWS = {
     "errors": set(),
     "units": {"errors"},
+    "durable": {"errors"},
     "language": {"errors", "units"},
     "plan": {"errors", "units"},
     "tiers": {"errors", "units", "plan", "language", "_core"},
-    "run": {"errors", "units", "language", "plan", "tiers", "_core"},
-    "bench": {"errors", "units", "language", "plan", "tiers", "run", "_core", ""},
-    "cli": {"errors", "units", "language", "plan", "tiers", "run", "bench", ""},
-    "": {"errors", "units", "language", "plan", "run", "_core"},  # the package's own __init__
+    "run": {"errors", "units", "language", "plan", "tiers", "durable", "_core"},
+    "arrays": {"errors", "units", "plan", "tiers", "durable", "_core"},
+    "bench": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "_core", ""},
+    "cli": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "bench", ""},
+    "": {"errors", "units", "language", "plan", "run", "arrays", "_core"},  # the package's own __init__
     "_core": set(),
 }
 # The kernel's C signature is shared by all of the core; it includes nothing.

@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING
 from outcrop import errors
 
 if TYPE_CHECKING:
+    from outcrop.arrays.array import Array
+    from outcrop.arrays.create import array, open_array
+    from outcrop.arrays.placing import Placement, place
+    from outcrop.arrays.spec import ArraySpec
     from outcrop.language import library as stencils
     from outcrop.language.boundary import Boundary
     from outcrop.language.stencil import Field, Parameter, Signal, Stencil
@@ -23,10 +27,13 @@ if TYPE_CHECKING:
     from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source
 
 __all__ = [
+    "Array",
+    "ArraySpec",
     "Boundary",
     "Field",
     "Norms",
     "Parameter",
+    "Placement",
     "Receivers",
     "Report",
     "Signal",
@@ -34,9 +41,12 @@ __all__ = [
     "Snapshots",
     "Source",
     "Stencil",
+    "array",
     "errors",
     "extrude",
     "open",
+    "open_array",
+    "place",
     "resample",
     "stencils",
 ]
@@ -44,10 +54,13 @@ __version__ = "0.1.0"
 
 # Loaded when first used, so that `outcrop --help` and `outcrop info` need neither NumPy nor SymPy.
 _HOMES = {
+    "Array": ("outcrop.arrays.array", "Array"),
+    "ArraySpec": ("outcrop.arrays.spec", "ArraySpec"),
     "Boundary": ("outcrop.language.boundary", "Boundary"),
     "Field": ("outcrop.language.stencil", "Field"),
     "Norms": ("outcrop.run.taps.acquisition", "Norms"),
     "Parameter": ("outcrop.language.stencil", "Parameter"),
+    "Placement": ("outcrop.arrays.placing", "Placement"),
     "Receivers": ("outcrop.run.taps.acquisition", "Receivers"),
     "Report": ("outcrop.run.report", "Report"),
     "Signal": ("outcrop.language.stencil", "Signal"),
@@ -55,8 +68,11 @@ _HOMES = {
     "Snapshots": ("outcrop.run.taps.acquisition", "Snapshots"),
     "Source": ("outcrop.run.taps.acquisition", "Source"),
     "Stencil": ("outcrop.language.stencil", "Stencil"),
+    "array": ("outcrop.arrays.create", "array"),
     "extrude": ("outcrop.run.inputs.resample", "extrude"),
     "open": ("outcrop.run.simulation", "open"),
+    "open_array": ("outcrop.arrays.create", "open_array"),
+    "place": ("outcrop.arrays.placing", "place"),
     "resample": ("outcrop.run.inputs.resample", "resample"),
     "stencils": ("outcrop.language.library", ""),
 }

@@ -234,3 +234,69 @@ def measure_mapped(
     seconds_most: float,
 ) -> tuple[int, int, float]:
     """The same by loads from and stores to the mapped file, by `depth` threads; flushed by msync."""
+
+def memory_on_nodes(nbytes: int, nodes: Sequence[int]) -> NDArray[np.uint8]:
+    """Zeroed bytes that come from those NUMA nodes. Raises InputError when the system does not allow that."""
+
+class MappedFile:
+    """A file as memory."""
+
+    @staticmethod
+    def file(path: str, writable: bool) -> MappedFile:
+        """The whole of an existing file; with MAP_SYNC where file system and processor can do it. Raises
+        StorageError."""
+
+    @staticmethod
+    def scratch(folder: str, nbytes: int) -> MappedFile:
+        """A new file in `folder` that has no name and goes with the mapping, all of it allocated. Raises
+        StorageError."""
+
+    @property
+    def bytes(self) -> NDArray[np.uint8]:
+        """All bytes; written only where the file was opened for that. They keep the mapping."""
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether cache lines written back are durable: mapped with MAP_SYNC."""
+
+    def flush(self, begin: int, nbytes: int, threads: int) -> None:
+        """Returns when these bytes, from the beginning of a page on, are as durable as the file system makes them.
+        Raises StorageError."""
+
+class SlotFile:
+    """The committed tiles of an array on storage, see slot_file.hpp. Not for use by several threads."""
+
+    def __init__(self, path: str, array_bytes: int, tile_bytes: int, writable: bool, threads: int) -> None:
+        """Open an existing file with room for one or two slots for each tile. Raises StorageError."""
+
+    @staticmethod
+    def stride_bytes(array_bytes: int) -> int:
+        """Bytes of one slot for every tile."""
+
+    @property
+    def primitive(self) -> str:
+        """What makes a commit durable."""
+
+    def load(self, checksums: bytes, slots: bytes, memory: NDArray[np.uint8]) -> list[tuple[int, int, int]]:
+        """Read a commit, the last one from now on, into memory; (tile, offset, error number or 0) of what is
+        damaged."""
+
+    def verify(self, checksums: bytes, slots: bytes) -> list[tuple[int, int, int]]:
+        """The same without keeping what was read."""
+
+    def map(self) -> MappedFile:
+        """The commit last loaded, verified or accepted as memory, for reading. Raises StorageError."""
+
+    def write_changed(self, memory: NDArray[np.uint8]) -> int:
+        """Write what has changed since the last commit and make it durable; its bytes. Raises StorageError."""
+
+    @property
+    def checksums(self) -> bytes:
+        """CRC32C of all tiles as written last, 4 bytes each."""
+
+    @property
+    def slots(self) -> bytes:
+        """The slots of the same, a byte each."""
+
+    def accept(self) -> None:
+        """What was written last is the last commit from now on."""

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -96,6 +97,22 @@ File File::anonymous(const std::string &label, std::uint64_t size, bool writable
   file.buffered_ = Descriptor(memfd_create("outcrop", MFD_CLOEXEC));
   if (file.buffered_.get() < 0 || ftruncate(file.buffered_.get(), static_cast<off_t>(size)) != 0)
     throw StorageError("allocate in memory", label, 0, size, errno);
+  return file;
+}
+
+File File::unnamed(const std::string &folder, std::uint64_t size) {
+  File file;
+  file.path_ = file.whole_path_ = folder + " (without a name)";
+  file.writable_ = true;
+  file.buffered_ = Descriptor(::open(folder.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600));
+  if (file.buffered_.get() < 0) {  // some file systems know no such files
+    std::string name = folder + "/.outcrop-XXXXXX";
+    file.buffered_ = Descriptor(mkostemp(name.data(), O_CLOEXEC));
+    if (file.buffered_.get() < 0) throw StorageError("create", folder, 0, 0, errno);
+    ::unlink(name.c_str());
+  }
+  if (const int error = allocate(file.buffered_.get(), size); error != 0)
+    throw StorageError("allocate", folder, 0, size, error);
   return file;
 }
 

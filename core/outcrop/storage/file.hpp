@@ -43,6 +43,9 @@ class File {
   /// A file without a name that lives in memory and goes when closed. It has `size` bytes of zeros; writes extend it.
   static File anonymous(const std::string &label, std::uint64_t size, bool writable = true);
 
+  /// A file in `folder` without a name, that goes when closed: `size` bytes, all of them allocated. Throws StorageError.
+  static File unnamed(const std::string &folder, std::uint64_t size);
+
   /// Makes this the `size` bytes from byte `begin` on: offsets count from there, and nothing beside them is reached.
   void narrow(std::uint64_t begin, std::uint64_t size);
 

@@ -11,36 +11,12 @@
 #include <utility>
 
 #include "outcrop/base/aligned.hpp"
-#include "outcrop/base/error.hpp"
 #include "outcrop/storage/backends.hpp"
+#include "outcrop/storage/mapping.hpp"
 #include "outcrop/storage/pool.hpp"
 
 namespace outcrop {
 namespace {
-
-// A whole file, or its part.
-class Mapping {
- public:
-  explicit Mapping(const File &file) : size_(file.size()) {
-    if (size_ == 0) return;
-    const int protection = PROT_READ | (file.writable() ? PROT_WRITE : 0);
-    void *start =
-        mmap(nullptr, size_, protection, MAP_SHARED, file.buffered_descriptor(), static_cast<off_t>(file.begin()));
-    if (start == MAP_FAILED) throw StorageError("map", file.path(), 0, size_, errno);
-    start_ = static_cast<std::byte *>(start);
-  }
-  Mapping(Mapping &&other) noexcept : start_(std::exchange(other.start_, nullptr)), size_(other.size_) {}
-  Mapping &operator=(Mapping &&) = delete;
-  ~Mapping() {
-    if (start_ != nullptr) munmap(start_, size_);
-  }
-  std::byte *start() const { return start_; }
-  std::uint64_t size() const { return size_; }
-
- private:
-  std::byte *start_ = nullptr;
-  std::uint64_t size_ = 0;
-};
 
 class MmapStore final : public PoolStore {
  public:
@@ -54,8 +30,7 @@ class MmapStore final : public PoolStore {
     for (std::size_t i = 0; i < mappings_.size(); ++i) {
       const File &file = files()[i];
       if (!file.writable() || file.scratch()) continue;
-      if (mappings_[i].size() > 0 && msync(mappings_[i].start(), mappings_[i].size(), MS_SYNC) != 0)
-        throw StorageError("flush", file.path(), 0, 0, errno);
+      mappings_[i].flush(0, mappings_[i].size());
       file.flush();
     }
   }
@@ -71,7 +46,7 @@ class MmapStore final : public PoolStore {
     const Mapping &mapping = mappings_[transfer.file];
     if (transfer.offset >= mapping.size()) return transfer.write ? -ENOSPC : 0;
     const std::size_t length = std::min<std::uint64_t>(transfer.length, mapping.size() - transfer.offset);
-    std::byte *place = mapping.start() + transfer.offset;
+    std::byte *place = mapping.data() + transfer.offset;
     std::memcpy(transfer.write ? place : transfer.data, transfer.write ? transfer.data : place, length);
     forget(place, length);
     return static_cast<std::int64_t>(length);

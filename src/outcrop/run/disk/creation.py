@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from outcrop import _core
+from outcrop.durable import flush_folder, lock_folder, replace_file
 from outcrop.errors import InputError, StorageError
 from outcrop.run.coordinates import coordinate_metadata
 from outcrop.run.device.checks import are_devices, check_devices
@@ -28,8 +29,6 @@ from outcrop.run.disk.directory import (
     remove_member,
     remove_run,
 )
-from outcrop.run.disk.durable import flush_folder, replace_file
-from outcrop.run.disk.folder import lock_folder
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import MANIFEST, MEMBER, Manifest, read_manifest
 from outcrop.run.disk.state import State

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 
+from outcrop.durable import lock_folder, replace_file
 from outcrop.errors import InputError, StorageError
 from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.directory import array_folder
-from outcrop.run.disk.durable import replace_file
 from outcrop.run.disk.home import Home, release
 from outcrop.run.disk.manifest import MANIFEST, Manifest, read_manifest
 from outcrop.run.disk.region import ShardFile
@@ -99,14 +97,3 @@ class Folder(Home):
             beside.replace(self.path / name)
         except OSError as error:
             raise StorageError(f"cannot link {self.path / name}: {error.strerror}") from error
-
-
-def lock_folder(path: Path) -> int:
-    """Descriptor that holds the run until it is closed. Raises InputError when another process has it."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise InputError(f"{path} is in use by another process; wait for it or stop it") from None
-    return handle

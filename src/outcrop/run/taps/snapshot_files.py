@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from outcrop import _core
+from outcrop.durable import flush_folder, replace_file
 from outcrop.errors import InputError
 from outcrop.run.axes import grid_shape
 from outcrop.run.disk.directory import SNAPSHOTS
-from outcrop.run.disk.durable import flush_folder, replace_file
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.zarr_format import to_text
 from outcrop.run.taps.pass_taps import Box, SnapshotFile

@@ -1,0 +1,88 @@
+"""Which tiers an array could be on: those it names, that hold its path, and that keep values as long as it wants."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from outcrop.arrays.spec import ArraySpec
+from outcrop.errors import InputError
+from outcrop.tiers.tier import KINDS, Persistence, Tier
+
+
+def possible_tiers(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
+    """At least one of `tiers`. `name` is the array's, for messages. Raises InputError that says why there is none."""
+    found = _named(name, spec, tiers)
+    if spec.is_committed and spec.tier != "auto":
+        found = _lasting(name, spec, found, tiers)
+    if spec.path is not None:
+        found = _holding(name, spec, spec.path, found, tiers)
+    if spec.is_committed:
+        found = _lasting(name, spec, found, tiers)
+    elif spec.tier == "auto" and spec.path is None:
+        found = [tier for tier in found if tier.kind != "tmpfs"]  # that is memory, too, which DRAM offers for less
+    return found
+
+
+def _named(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
+    if spec.tier == "auto":
+        return list(tiers)
+    found = [tier for tier in tiers if tier.name == spec.tier] or [tier for tier in tiers if tier.kind == spec.tier]
+    if not found:
+        what = f"no {spec.tier} here" if spec.tier in KINDS else f"no tier {spec.tier!r}"
+        raise InputError(f"{name}: there is {what}; there are {_listed(tiers)}")
+    return found
+
+
+def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
+    """Those on the file system of the path; without a name the one tier whose directory holds it."""
+    existing = nearest_existing(path)
+    try:
+        device = existing.stat().st_dev
+    except OSError as error:
+        raise InputError(f"{name}: {path} cannot be used: {error.strerror}") from None
+    there = [tier for tier in found if _device_of(tier) == device]
+    if not there:
+        actual = next((tier for tier in tiers if _device_of(tier) == device), None)
+        on = f"on {actual.name} ({actual.kind})" if actual else "on another file system"
+        wanted = f"tier {spec.tier}"
+        if all(tier.is_memory for tier in found):
+            raise InputError(f"{name}: {path} is {on}, not in {wanted}, which has no files; leave out one of them")
+        places = ", ".join(tier.where for tier in found if not tier.is_memory)
+        raise InputError(f"{name}: {path} is {on}, not on {wanted}; give a path on the file system of {places}")
+    inside = [tier for tier in there if existing.resolve().is_relative_to(Path(tier.where).resolve())]
+    return [max(inside or there, key=lambda tier: len(Path(tier.where).resolve().parts) if inside else 0)]
+
+
+def _lasting(name: str, spec: ArraySpec, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
+    """Those that keep values beyond the process; where the user has named none, also when the machine goes down."""
+    needed = Persistence.JOB if spec.tier == "auto" and spec.path is None else Persistence.REBOOT
+    lasting = [tier for tier in found if tier.persistence >= needed]
+    if not lasting:
+        able = [tier for tier in tiers if tier.persistence >= needed]
+        lost = "when the process ends" if needed is Persistence.REBOOT else "when the machine goes down"
+        raise InputError(
+            f"{name}: persist={spec.persist!r} on {_listed(found)}, which forgets {lost}; "
+            f"{'use ' + _listed(able) if able else 'no tier here keeps it longer'}"
+        )
+    return lasting
+
+
+def nearest_existing(path: Path) -> Path:
+    """The path itself, or the closest of its parents that exists."""
+    path = path.absolute()
+    while not os.path.lexists(path):
+        path = path.parent
+    return path
+
+
+def _device_of(tier: Tier) -> int | None:
+    try:
+        return None if tier.directory is None else tier.directory.stat().st_dev
+    except OSError:
+        return None
+
+
+def _listed(tiers: Sequence[Tier]) -> str:
+    return ", ".join(tier.name if tier.name == tier.kind else f"{tier.name} ({tier.kind})" for tier in tiers)

@@ -1,0 +1,168 @@
+"""Several arrays placed on the tiers of a machine: planned first, shown, and made when asked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from outcrop.arrays.array import Array
+from outcrop.arrays.choices import demand_of, is_measured, spec_on
+from outcrop.arrays.find import nearest_existing, possible_tiers
+from outcrop.arrays.making import make_array
+from outcrop.arrays.reasons import no_room, why
+from outcrop.arrays.spec import ArraySpec
+from outcrop.errors import InputError
+from outcrop.plan.placement import Choice, assign
+from outcrop.tiers.survey import find_tiers
+from outcrop.tiers.tier import Tier
+from outcrop.units import format_bytes, format_seconds, parse_bytes
+
+
+@dataclass(frozen=True)
+class PlacedArray:
+    """Where an array goes: what it takes of which tier, how long its transfers in a step are, and why it is there."""
+
+    name: str
+    spec: ArraySpec
+    tier: Tier
+    working: Tier
+    takes: tuple[tuple[str, int], ...]
+    transfer_seconds: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where all go. Nothing has been made: `make()` does that. `print` shows it as a table."""
+
+    arrays: tuple[PlacedArray, ...]
+    tiers: tuple[Tier, ...]
+    computing_seconds: float
+    seconds_per_step: float
+    is_best: bool
+
+    def bytes_on(self, tier: str) -> int:
+        """Bytes that the arrays take of the tier with that name."""
+        return sum(count for placed in self.arrays for name, count in placed.takes if name == tier)
+
+    @property
+    def dram_bytes(self) -> int:
+        """Bytes of DRAM that the arrays hold for good; pages of mapped files come and go beside them."""
+        return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind == "dram")
+
+    def make(self) -> dict[str, Array]:
+        """The arrays by name; one that is at its path already is opened with its last commit. Raises InputError,
+        StorageError, CorruptionError."""
+        made: dict[str, Array] = {}
+        try:
+            for placed in self.arrays:
+                made[placed.name] = make_array(placed.spec, placed.tier, placed.working)
+        except BaseException:
+            for array in made.values():
+                array.abandon()
+            raise
+        return made
+
+    def __str__(self) -> str:
+        rows = [("array", "bytes", "tier", "takes", "transfers", "why")]
+        for one in self.arrays:
+            takes = ", ".join(f"{format_bytes(count)} of {name}" for name, count in one.takes if count) or "nothing"
+            seconds = format_seconds(one.transfer_seconds)
+            rows.append((one.name, format_bytes(one.spec.nbytes), one.tier.name, takes, seconds, one.why))
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        transfers = sum(one.transfer_seconds for one in self.arrays)
+        step = f"a step: {format_seconds(self.seconds_per_step)}, of {format_seconds(self.computing_seconds)} computing"
+        step += f" and {format_seconds(transfers)} transfers beside it"
+        lines += ["", f"{step}; {format_bytes(self.dram_bytes)} of DRAM"]
+        if not self.is_best:
+            lines.append("there are too many possibilities to try all: this is the best one found")
+        return "\n".join(lines)
+
+
+def place(
+    arrays: Mapping[str, ArraySpec],
+    seconds_per_step: float = 0.0,
+    capacities: Mapping[str, str | int] | None = None,
+    tiers: Sequence[Tier] | None = None,
+) -> Placement:
+    """Plan where arrays go; nothing is made or changed.
+
+    `seconds_per_step` is how long a step computes with everything in memory: transfers of less than that cost nothing.
+    Unknown, it counts as 0, and everything goes to the fastest tier with room. `capacities` are bytes of tiers, by
+    name, that may be taken ("2GiB"); else what is free. `tiers` are those of this machine unless given; where there is
+    a choice between some that never were measured, that is done first, and takes some seconds. An array that is
+    committed and has no path goes to a folder of its name in the directory of its tier.
+
+    Raises InputError when an array cannot be anywhere, or when there is no room.
+    """
+    if not 0 <= seconds_per_step < float("inf"):
+        raise InputError(f"seconds_per_step={seconds_per_step!r} must not be negative")
+    here = list(tiers) if tiers is not None else _tiers_for(arrays)
+    here = [_limited(tier, capacities or {}) for tier in _fastest_first(here)]
+    _check_capacities(capacities or {}, here)
+    _check_paths(arrays)
+    demands = [demand_of(name, spec, here) for name, spec in arrays.items()]
+    free = {tier.name: tier.free_bytes for tier in here}
+    found = assign(demands, free, seconds_per_step)
+    if found is None:
+        raise InputError(no_room(demands, free))
+    named = {tier.name: tier for tier in here}
+    placed = []
+    for number, (name, spec) in enumerate(arrays.items()):
+        chosen = found.chosen[number]
+        reason = why(spec, number, demands, found, free, seconds_per_step)
+        placed.append(_placed(name, spec, chosen, named, reason))
+    return Placement(tuple(placed), tuple(here), seconds_per_step, found.seconds_per_step, found.is_best)
+
+
+def _placed(name: str, spec: ArraySpec, chosen: Choice, named: Mapping[str, Tier], reason: str) -> PlacedArray:
+    tier = named[chosen.place]
+    working = named[next(place for place, _ in reversed(chosen.takes))]
+    spec = spec_on(tier, name, spec)
+    return PlacedArray(name, spec, tier, working, chosen.takes, chosen.transfer_seconds, reason)
+
+
+def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
+    """Those of this machine and of the paths; measured if there is a choice between some that never were."""
+    parents = [nearest_existing(spec.path.absolute().parent) for spec in arrays.values() if spec.path is not None]
+    folders = [folder for folder in parents if folder.is_dir()]
+    tiers = find_tiers(folders)
+    for name, spec in arrays.items():
+        possible = possible_tiers(name, spec, tiers)
+        if len(possible) > 1 and not all(map(is_measured, possible)):
+            return find_tiers(folders, measure=True, progress=_tell)
+    return tiers
+
+
+def _tell(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"{text} ...", file=sys.stderr)
+
+
+def _fastest_first(tiers: Sequence[Tier]) -> list[Tier]:
+    return sorted(tiers, key=lambda tier: -(tier.read_bytes_per_second or 0.0))
+
+
+def _limited(tier: Tier, capacities: Mapping[str, str | int]) -> Tier:
+    if tier.name not in capacities:
+        return tier
+    return replace(tier, free_bytes=min(tier.free_bytes, parse_bytes(capacities[tier.name], tier.capacity_bytes)))
+
+
+def _check_capacities(capacities: Mapping[str, str | int], tiers: Sequence[Tier]) -> None:
+    names = [tier.name for tier in tiers]
+    for name in capacities:
+        if name not in names:
+            raise InputError(f"capacities: there is no tier {name!r}; there are {', '.join(names)}")
+
+
+def _check_paths(arrays: Mapping[str, ArraySpec]) -> None:
+    seen: dict[Path, str] = {}
+    for name, spec in arrays.items():
+        if spec.path is not None:
+            other = seen.setdefault(spec.path.resolve(), name)
+            if other != name:
+                raise InputError(f"{name}: {spec.path} is the path of {other}, too; each array needs its own")

@@ -1,0 +1,78 @@
+"""Why an array is where it is, and why it cannot be anywhere, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from outcrop.arrays.spec import ArraySpec
+from outcrop.plan.placement import Assignment, Choice, Demand, cost, fits
+from outcrop.units import format_bytes, format_seconds
+
+
+def why(
+    spec: ArraySpec,
+    number: int,
+    demands: Sequence[Demand],
+    found: Assignment,
+    free_bytes: Mapping[str, int],
+    computing_seconds: float,
+) -> str:
+    """Why demand `number` of a placement is where it is; `free_bytes` of the places, the fastest first."""
+    demand, chosen = demands[number], found.chosen[number]
+    if spec.path is not None:
+        return "its path is there"
+    if spec.tier not in ("auto", chosen.place) and len(demand.choices) > 1:
+        return f"the best {spec.tier}"
+    if len(demand.choices) == 1:
+        return "as asked" if spec.tier != "auto" else "no other tier could"
+    places = list(free_bytes)
+    rank = places.index(chosen.place)
+    others = [one for one in demand.choices if one is not chosen]
+    passed = [one for one in others if (places.index(one.place) < rank) == demand.is_updated]
+    if not passed:
+        return "the fastest" if demand.is_updated else "the slowest" + _proof(chosen, computing_seconds)
+    objections = list(_objections(passed, number, demands, found, free_bytes, computing_seconds))
+    kind = "the fastest with room" if demand.is_updated else "the slowest that costs nothing"
+    return f"{kind}: {', '.join(objections)}" if objections else kind
+
+
+def _proof(chosen: Choice, computing_seconds: float) -> str:
+    return ", hidden behind the computing" if chosen.transfer_seconds <= computing_seconds else ""
+
+
+def _objections(
+    passed: Sequence[Choice],
+    number: int,
+    demands: Sequence[Demand],
+    found: Assignment,
+    free_bytes: Mapping[str, int],
+    computing_seconds: float,
+) -> Iterator[str]:
+    """What speaks against other choices for one demand, all others staying where they are."""
+    places = tuple(free_bytes)
+    now = cost(demands, found.chosen, places, computing_seconds)[0]
+    for one in passed:
+        instead = [*found.chosen[:number], one, *found.chosen[number + 1 :]]
+        longer = cost(demands, instead, places, computing_seconds)[0] - now
+        if not fits(instead, free_bytes):
+            yield f"{one.place} has no room"
+        elif longer > 0:
+            yield f"{one.place} makes a step {format_seconds(longer / 1e9)} longer"
+
+
+def no_room(demands: Sequence[Demand], free_bytes: Mapping[str, int]) -> str:
+    """The array that fits nowhere, or that all together do not; what there is."""
+    for demand in demands:
+        if not any(fits([one], free_bytes) for one in demand.choices):
+            needs = "; ".join(_lacks(one, free_bytes) for one in demand.choices)
+            return f"{demand.name}: no room: {needs}; use another tier or a smaller array"
+    free = ", ".join(f"{format_bytes(count)} of {place}" for place, count in free_bytes.items())
+    return f"no room for {', '.join(one.name for one in demands)} together; free are {free}: use smaller arrays"
+
+
+def _lacks(one: Choice, free_bytes: Mapping[str, int]) -> str:
+    short = [(place, count) for place, count in one.takes if count > free_bytes[place]]
+    return " and ".join(
+        f"it takes {format_bytes(count)} of {place}, where {format_bytes(free_bytes[place])} are free"
+        for place, count in short
+    )

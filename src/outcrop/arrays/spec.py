@@ -1,0 +1,154 @@
+"""What is asked of an array on a tier: what it is, where, how a step uses it, and what is to be kept of it."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from outcrop.errors import InputError
+
+ACCESSES = ("read", "update")
+PLACES_TO_WORK = ("tier", "dram")
+
+Persist: TypeAlias = "str | int"
+"""When values are committed: "never", "end", "step" or after every so many steps."""
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """An array of `shape` and `dtype` (booleans, integers, real or complex numbers), in C order.
+
+    `tier` is the name or kind of a tier, or "auto". An array with access "read" takes its values once, before the
+    first step, and refuses writes from then on; one with "update" changes at every step. `persist` says when
+    its values are committed, that is, kept so that a later process finds them at `path`, whatever happens: "never",
+    "end" (when closed), "step", or after every so many steps. What is committed is worked on in a file of its own on
+    the same tier, which takes no memory for good, or in DRAM (`working="dram"`), which is faster.
+
+    `bytes_read_per_step` and `bytes_written_per_step` are what one step of the program moves; unless given, all of the
+    array once.
+
+    Raises InputError for values that mean nothing.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    tier: str
+    access: str
+    persist: Persist
+    path: Path | None
+    working: str
+    bytes_read_per_step: float
+    bytes_written_per_step: float
+
+    def __init__(
+        self,
+        shape: int | tuple[int, ...],
+        dtype: DTypeLike = "float64",
+        tier: str = "auto",
+        access: str = "update",
+        persist: Persist = "never",
+        path: str | os.PathLike[str] | None = None,
+        working: str = "tier",
+        bytes_read_per_step: float | None = None,
+        bytes_written_per_step: float | None = None,
+    ) -> None:
+        cells = parse_shape(shape)
+        kind = parse_dtype(dtype)
+        size = math.prod(cells) * kind.itemsize
+        written = 0.0 if access == "read" else float(size)
+        values = {
+            "shape": cells,
+            "dtype": kind,
+            "tier": tier,
+            "access": _one_of("access", access, ACCESSES),
+            "persist": parse_persist(persist),
+            "path": None if path is None else Path(path),
+            "working": _one_of("working", working, PLACES_TO_WORK),
+            "bytes_read_per_step": _amount("bytes_read_per_step", bytes_read_per_step, float(size)),
+            "bytes_written_per_step": _amount("bytes_written_per_step", bytes_written_per_step, written),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        if access == "read" and self.commit_every:
+            raise InputError(
+                f"persist={persist!r}, but an array that is only read never changes; give 'end' or 'never'"
+            )
+        if access == "read" and self.bytes_written_per_step:
+            raise InputError("bytes_written_per_step of an array that is only read must be 0, or left out")
+        if working == "dram" and not self.is_committed:
+            raise InputError("working='dram' is for arrays that are committed; give persist, or tier='dram' instead")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether values are ever committed."""
+        return self.persist != "never"
+
+    @property
+    def commit_every(self) -> int:
+        """Steps from one commit to the next; 0 for none at steps."""
+        return commit_every(self.persist)
+
+
+def commit_every(persist: Persist) -> int:
+    """Steps from one commit to the next; 0 for none at steps."""
+    return {"never": 0, "end": 0, "step": 1}.get(persist, 0) if isinstance(persist, str) else persist
+
+
+def parse_shape(shape: object) -> tuple[int, ...]:
+    """Cells along each axis, each at least 1. Raises InputError."""
+    try:
+        cells = (operator.index(shape),)  # type: ignore[arg-type]
+    except TypeError:
+        try:
+            cells = tuple(operator.index(n) for n in shape)  # type: ignore[attr-defined,assignment]
+        except TypeError:
+            raise InputError(f"shape {shape!r} must be whole numbers, such as (1000, 2000)") from None
+    if min(cells, default=1) < 1:
+        raise InputError(f"shape {cells} must have at least one cell along each axis")
+    return cells
+
+
+def parse_dtype(dtype: Any) -> np.dtype[Any]:
+    """A dtype of plain numbers. Raises InputError."""
+    try:
+        kind: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        raise InputError(f"dtype {dtype!r} is not known to NumPy; give for example 'float32'") from None
+    if kind.kind not in "biufc":
+        raise InputError(f"dtype {kind} cannot be kept as plain bytes; give numbers or booleans")
+    return kind
+
+
+def parse_persist(persist: object) -> Persist:
+    """ "never", "end", "step" or a positive number. Raises InputError."""
+    if persist in ("never", "end", "step"):
+        return str(persist)
+    if isinstance(persist, int) and not isinstance(persist, bool) and persist >= 1:
+        return persist
+    raise InputError(f"persist={persist!r} must be 'never', 'end', 'step' or a number of steps, at least 1")
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise InputError(f"{name}={value!r} must be one of {', '.join(map(repr, known))}")
+    return value
+
+
+def _amount(name: str, value: float | None, default: float) -> float:
+    if value is None:
+        return default
+    if not 0 <= value < math.inf:
+        raise InputError(f"{name}={value!r} must not be negative")
+    return float(value)

@@ -1,0 +1,157 @@
+"""Where things go when each could go to several places, none of which holds everything.
+
+    demand: image ─┬─ choice: dram    takes 8 GiB of dram    0.1 s of transfers a step
+                   └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s
+    demand: result ── choice: dram    ...
+
+A step takes its computing time, or all transfers together where those take longer: they are not added, because
+transfers of what is far away go on while what is there is computed, and not taken side by side, because the same
+processors make them all. The best placement has, in this order:
+
+1. the shortest step;
+2. the shortest transfers of what is updated: it goes to the fastest place with room, whether a step hides that or not;
+3. the least of what is only read in the fastest place, then in the second fastest and so on: it goes to the slowest
+   place that costs nothing.
+
+The search is exact: depth first, a branch is left as soon as it cannot become better than the best one found. Only
+beyond SEARCHED_MOST branches it stops with that, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+SEARCHED_MOST = 30_000
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One place for a thing: the bytes it takes, there and perhaps elsewhere, and the seconds of transfers a step."""
+
+    place: str
+    takes: tuple[tuple[str, int], ...]
+    transfer_seconds: float
+
+    @cached_property
+    def nanoseconds(self) -> int:
+        """Whole ones, so that sums do not depend on their order."""
+        return round(self.transfer_seconds * 1e9)
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A thing to be placed, and where it could be."""
+
+    name: str
+    choices: tuple[Choice, ...]
+    is_updated: bool
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The choice for each demand, in their order; `is_best` unless the search ended early."""
+
+    chosen: tuple[Choice, ...]
+    seconds_per_step: float
+    is_best: bool
+
+
+Cost: TypeAlias = "tuple[int, int, tuple[int, ...]]"
+
+
+def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_seconds: float) -> Assignment | None:
+    """The best placement; None when no room was found for all. `free_bytes` of each place, the fastest first."""
+    search = _Search(demands, free_bytes, computing_seconds)
+    search.place(0, {})
+    if search.best is None:
+        return None
+    chosen = tuple(search.best[number] for number in range(len(demands)))
+    seconds = cost(demands, chosen, tuple(free_bytes), computing_seconds)[0] / 1e9
+    return Assignment(chosen, seconds, search.branches_left > 0)
+
+
+def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[str], computing_seconds: float) -> Cost:
+    """What is to be as small as possible, the first first: nanoseconds of a step, those of transfers of what is
+    updated, bytes of what is only read in each of `places`, the fastest first."""
+    pairs = list(zip(demands, chosen, strict=True))
+    step = max(round(computing_seconds * 1e9), sum(one.nanoseconds for one in chosen))
+    updated = sum(one.nanoseconds for demand, one in pairs if demand.is_updated)
+    read = dict.fromkeys(places, 0)
+    for demand, one in pairs:
+        if not demand.is_updated:
+            for place, count in one.takes:
+                read[place] += count
+    return step, updated, tuple(read.values())
+
+
+def fits(chosen: Sequence[Choice], free_bytes: Mapping[str, int]) -> bool:
+    """Whether all of them have room together."""
+    left = dict(free_bytes)
+    for one in chosen:
+        for place, count in one.takes:
+            left[place] -= count
+    return min(left.values(), default=0) >= 0
+
+
+class _Search:
+    """Depth first, the largest demands and the most promising choices first."""
+
+    def __init__(self, demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_seconds: float) -> None:
+        self._demands, self._places, self._computing = demands, tuple(free_bytes), computing_seconds
+        self._left = dict(free_bytes)
+        self._order = sorted(range(len(demands)), key=lambda number: -_bytes(demands[number]))
+        speed = {place: rank for rank, place in enumerate(self._places)}
+        self._choices = [
+            sorted(
+                demand.choices,
+                key=lambda one: (one.nanoseconds,) if demand.is_updated else (-speed[one.place], one.nanoseconds),
+            )
+            for demand in demands
+        ]
+        # What the demands that come after the first n of the order cost at least.
+        self._least = [(0, 0)]
+        for number in reversed(self._order):
+            least = min((one.nanoseconds for one in demands[number].choices), default=0)
+            step, updated = self._least[0]
+            self._least.insert(0, (step + least, updated + least * demands[number].is_updated))
+        self.best: dict[int, Choice] | None = None
+        self._best_cost: Cost | None = None
+        self.branches_left = SEARCHED_MOST
+
+    def place(self, depth: int, chosen: dict[int, Choice]) -> None:
+        """Try everything for the demands from `depth` of the order on."""
+        bound = self._bound(depth, chosen)
+        self.branches_left -= 1
+        if self.branches_left <= 0 or (self._best_cost is not None and bound >= self._best_cost):
+            return
+        if depth == len(self._order):
+            self.best, self._best_cost = dict(chosen), bound
+            return
+        number = self._order[depth]
+        for one in self._choices[number]:
+            if all(self._left[place] >= count for place, count in one.takes):
+                self._take(one, 1)
+                chosen[number] = one
+                self.place(depth + 1, chosen)
+                del chosen[number]
+                self._take(one, -1)
+
+    def _take(self, one: Choice, sign: int) -> None:
+        for place, count in one.takes:
+            self._left[place] -= sign * count
+
+    def _bound(self, depth: int, chosen: Mapping[int, Choice]) -> Cost:
+        """No completion of `chosen` costs less; the cost itself of a complete one."""
+        demands = [self._demands[number] for number in chosen]
+        so_far = sum(one.nanoseconds for one in chosen.values())
+        least_step, least_updated = self._least[depth]
+        _, updated, read = cost(demands, list(chosen.values()), self._places, 0)
+        step = max(round(self._computing * 1e9), so_far + least_step)
+        return step, updated + least_updated, read
+
+
+def _bytes(demand: Demand) -> int:
+    return min((sum(count for _, count in one.takes) for one in demand.choices), default=0)

@@ -1,0 +1,120 @@
+// Protects mapped files: pieces show the bytes they stand for, flushed bytes are in the file, and cache lines are written back
+// without changing what is in them, by every instruction the processor has.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "outcrop/base/error.hpp"
+#include "outcrop/exec/parallel_flush.hpp"
+#include "outcrop/storage/fingerprint.hpp"
+#include "outcrop/storage/mapping.hpp"
+#include "outcrop/storage/write_back.hpp"
+
+namespace outcrop {
+namespace {
+
+constexpr std::size_t page = 4096;
+
+class MappingTest : public testing::Test {
+ protected:
+  MappingTest() : name_((std::filesystem::current_path() / "outcrop_mapping_XXXXXX").string()) {
+    if (mkdtemp(name_.data()) == nullptr) throw std::runtime_error("no folder for the tests: " + name_);
+  }
+  ~MappingTest() override { std::filesystem::remove_all(name_); }
+  std::string path(const std::string &file) const { return name_ + "/" + file; }
+  std::string folder() const { return name_; }
+
+ private:
+  std::string name_;
+};
+
+TEST_F(MappingTest, WhatIsFlushedIsInTheFile) {
+  constexpr std::size_t size = (std::size_t{33} << 20) + 5;  // more than two pieces of the flush, and a part of a page
+  File::create(path("a"), size);
+  {
+    const Mapping mapping(File::open(path("a"), true, false), true);
+    ASSERT_EQ(mapping.size(), size);
+    EXPECT_TRUE(mapping.is_writable());
+    for (const std::size_t at : {std::size_t{0}, size / 2, size - 1}) mapping.data()[at] = std::byte{7};
+    flush_in_parallel(mapping, 0, size, 3);
+  }
+  std::ifstream file(path("a"), std::ios::binary);
+  const std::vector<char> found{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_EQ(std::count(found.begin(), found.end(), 7), 3);
+  EXPECT_EQ(found.back(), 7);
+}
+
+TEST_F(MappingTest, OnlyFilesOpenedForThatAreWritable) {
+  File::create(path("a"), page);
+  EXPECT_FALSE(Mapping(File::open(path("a"), false, false)).is_writable());
+}
+
+TEST_F(MappingTest, PiecesShowWhereTheyWerePlaced) {
+  File::create(path("a"), 4 * page);
+  const File file = File::open(path("a"), true, false);
+  const Mapping whole(file);
+  for (std::size_t i = 0; i < 4; ++i) whole.data()[i * page] = static_cast<std::byte>(i);
+  Mapping shuffled = Mapping::reserve(2 * page + 10);
+  shuffled.place(0, file, 3 * page, page);
+  shuffled.place(page, file, 0, page);
+  shuffled.place(2 * page, file, 2 * page, 10);
+  EXPECT_EQ(shuffled.data()[0], std::byte{3});
+  EXPECT_EQ(shuffled.data()[page], std::byte{0});
+  EXPECT_EQ(shuffled.data()[2 * page], std::byte{2});
+}
+
+TEST_F(MappingTest, ScratchHasRoomAndNoName) {
+  const Mapping mapping(File::unnamed(folder(), 3 * page + 1));
+  EXPECT_EQ(mapping.size(), 3 * page + 1);
+  mapping.data()[3 * page] = std::byte{1};
+  EXPECT_TRUE(std::filesystem::is_empty(folder()));
+  EXPECT_THROW(File::unnamed(folder(), std::uint64_t{1} << 62), StorageError) << "no space";
+  EXPECT_THROW(File::unnamed(path("missing"), page), StorageError);
+}
+
+TEST(WriteBack, LeavesEveryByteAsItIs) {
+  std::vector<std::byte> bytes(10000);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 37);
+  const std::vector<std::byte> before = bytes;
+  for (const WriteBackVariant &variant : write_back_variants()) {
+    for (const std::size_t begin : {0, 1, 63, 64, 4097}) variant.write_back(bytes.data() + begin, bytes.size() - begin);
+    variant.write_back(bytes.data(), 0);
+    write_back_fence();
+    EXPECT_EQ(bytes, before) << variant.name;
+  }
+#if defined(__x86_64__)
+  EXPECT_TRUE(can_write_back());
+#endif
+}
+
+TEST(Fingerprint, ChangesWithEveryByteAndLength) {
+  std::vector<std::byte> bytes(200, std::byte{0});
+  const std::uint64_t before = fingerprint(bytes);
+  EXPECT_EQ(fingerprint(bytes), before);
+  for (std::byte &byte : bytes) {
+    byte = std::byte{128};  // the sign of a number
+    EXPECT_NE(fingerprint(bytes), before);
+    byte = std::byte{0};
+  }
+  bytes.push_back(std::byte{0});
+  EXPECT_NE(fingerprint(bytes), before);
+}
+
+TEST(Fingerprint, ChangesWhenTheSignsOfAllNumbersDo) {
+  std::vector<std::byte> bytes(1 << 12, std::byte{0});
+  const std::uint64_t before = fingerprint(bytes);
+  for (std::size_t i = 7; i < bytes.size(); i += 8) bytes[i] = std::byte{128};
+  EXPECT_NE(fingerprint(bytes), before);
+}
+
+}  // namespace
+}  // namespace outcrop

@@ -1,0 +1,233 @@
+"""Protects commits of arrays: what is found later is the last whole commit; damage is found, named, fallen back from."""
+
+from __future__ import annotations
+
+import json
+import os
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from outcrop.errors import CorruptionError, InputError, StorageError
+
+SHAPE = (5, 1 << 17)  # 2.5 tiles of a MiB
+MIB = 1 << 20
+
+
+def made(path: Path, persist: str | int = "step", steps: int = 3) -> None:
+    """An array whose row k was last changed by step k, where all tiles change at each step."""
+    with oc.array(SHAPE, "float32", persist=persist, path=path) as array:
+        for step in range(1, steps + 1):
+            array[...] = step
+            array.step()
+
+
+def flip(path: Path, offset: int) -> None:
+    """Change a bit of a file."""
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 4]))
+
+
+@pytest.mark.parametrize(("persist", "commits"), [("step", 7), (3, 3), (7, 1), (8, 1), ("end", 1)])
+def test_commits_when_it_was_asked_to(tmp_path: Path, persist: str | int, commits: int) -> None:
+    """At steps, after every k and at the end; an end without anything new is none."""
+    made(tmp_path / "a", persist, steps=7)
+    with oc.open_array(tmp_path / "a") as array:
+        assert (array.steps, array.generation, array.persist) == (7, commits, persist)
+        assert (np.asarray(array) == 7).all()
+
+
+def test_goes_on_where_it_was(tmp_path: Path) -> None:
+    """The same call makes an array and continues it; steps and generations count on."""
+    for run in range(3):
+        with oc.array(SHAPE, "float32", persist="step", path=tmp_path / "a") as array:
+            assert array.steps == array.generation == run and (array.values == run).all()
+            array += 1
+            array.step()
+    with oc.open_array(tmp_path / "a", access="read") as array:
+        assert (array.values == 3).all() and array.access == "read"
+
+
+def test_writes_only_what_changed(tmp_path: Path) -> None:
+    """Tiles are a MiB; the last one is shorter."""
+    with oc.array(SHAPE, "float32", persist="step", path=tmp_path / "a") as array:
+        whole = array.step()
+        array[0, 5] = 1
+        first = array.step()
+        array[4, -1] = 1
+        last, nothing = array.step(), array.step()
+        written = [flush.bytes_written for flush in (whole, first, last, nothing) if flush]
+        assert written == [array.nbytes, MIB, MIB // 2, 0]
+        assert array.generation == 4 and array.flush().generation == 4, "steps count, an idle flush does not"
+
+
+def test_an_exception_leaves_the_last_commit(tmp_path: Path) -> None:
+    """What a failed program leaves in an array is nobody's last state."""
+    with pytest.raises(ZeroDivisionError), oc.array(SHAPE, persist="step", path=tmp_path / "a") as array:
+        array[...] = 1
+        array.step()
+        array[2] = 5
+        raise ZeroDivisionError
+    with oc.open_array(tmp_path / "a") as array:
+        assert (array.values == 1).all() and array.steps == 1
+
+
+def test_read_arrays_have_one_slot_until_they_are_updated(tmp_path: Path) -> None:
+    """What never changes needs no second place; it gets one when it is opened to be changed."""
+    path = tmp_path / "a"
+    with oc.array(SHAPE, "float32", access="read", persist="end", path=path) as array:
+        array[...] = 4
+    size = (path / "tiles").stat().st_size
+    with oc.open_array(path, access="update", persist="step") as array:
+        array += 1
+        array.step()
+    assert (path / "tiles").stat().st_size == 2 * size
+    with oc.open_array(path, access="read") as array:
+        assert (array.values == 5).all()
+
+
+@pytest.mark.parametrize("access", ["read", "update"])
+def test_a_flipped_byte_is_found_and_the_commit_before_opened(tmp_path: Path, access: str) -> None:
+    """Wherever it is in the last commit; with a warning that says where, and the commits go on from there."""
+    path = tmp_path / "a"
+    made(path)
+    flip(path / "tiles", 1 * MIB + 77)  # generation 3 is in slots 0 again
+    with (
+        pytest.warns(RuntimeWarning, match=r"generation 3 is damaged: checksum .* at offset 1048576 .*; opened .* 2"),
+        oc.open_array(path, access=access) as array,
+    ):
+        assert (array.values == 2).all() and array.steps == array.generation == 2
+        if access == "update":
+            array += 10
+            array.step()
+    if access == "update":
+        with oc.open_array(path) as array:
+            assert (array.values == 12).all() and array.generation == 3
+
+
+def test_a_damaged_record_is_found_and_the_commit_before_opened(tmp_path: Path) -> None:
+    """A record has a checksum of its own; whatever it says is not believed without."""
+    path = tmp_path / "a"
+    made(path, steps=2)
+    content = json.loads((path / "commit.0.json").read_text())
+    (path / "commit.0.json").write_text(json.dumps({**content, "steps": 99}))
+    mismatch = r"commit.0.json is damaged: checksum mismatch"
+    with pytest.warns(RuntimeWarning, match=mismatch), oc.open_array(path) as array:
+        assert (array.values == 1).all() and array.steps == 1
+    (path / "commit.0.json").write_bytes(b"\xff{")
+    with pytest.warns(RuntimeWarning, match=r"commit.0.json is damaged: it is not a record"):
+        oc.open_array(path).abandon()
+
+
+def test_when_nothing_is_whole_it_says_so(tmp_path: Path) -> None:
+    """Better no values than wrong ones."""
+    path = tmp_path / "a"
+    made(path)
+    stride = 5 * MIB // 2
+    flip(path / "tiles", 5)
+    flip(path / "tiles", stride + 2 * MIB)
+    with pytest.raises(CorruptionError, match=r"no commit left that is whole: generation 3 .* generation 2 is damaged"):
+        oc.open_array(path)
+    os.truncate(path / "tiles", 100)
+    with pytest.raises(StorageError, match=r"tiles.* the file ends early"):
+        oc.open_array(path, access="read")
+
+
+def hold(path: Path) -> str:
+    """What another process is told."""
+    try:
+        oc.open_array(path).abandon()
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def test_one_process_at_a_time_changes_it(tmp_path: Path) -> None:
+    """Others are refused; readers share it."""
+    path = tmp_path / "a"
+    made(path)
+    with get_context("spawn").Pool(1) as others:
+        with oc.open_array(path):
+            assert "in use by another process" in others.apply(hold, (path,))
+        with oc.open_array(path, access="read"), oc.open_array(path, access="read") as second:
+            assert "in use by another process" in others.apply(hold, (path,)), "it wants to update"
+            assert (second.values == 3).all()
+        assert others.apply(hold, (path,)) == ""
+
+
+def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
+    """Where the program works makes no difference to what is found."""
+    with oc.array(SHAPE, persist="step", path=tmp_path / "a", working="dram") as array:
+        array[...] = 3
+        array.step()
+    with oc.open_array(tmp_path / "a", access="read") as array:
+        assert (array.values == 3).all()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"tier": "floppy"}, "there is no tier 'floppy'; there are dram"),
+        ({"tier": "cxl"}, "there is no cxl here; there are dram"),
+        ({"shape": 1 << 50, "tier": "dram"}, "no room: it takes 8 PiB|no room: it takes 8192 TiB"),
+        ({"shape": 1 << 50, "path": "new.npy"}, "no room: it takes 8192 TiB"),
+        ({"shape": 1 << 50, "path": "new", "persist": "step"}, "no room: it takes 2.458e[+]04 TiB"),
+        ({"tier": "dram", "persist": "end"}, "persist='end' on dram, which forgets when the process ends; use "),
+        ({"tier": "dram", "path": "new.npy"}, "new.npy is on .* not in tier dram, which has no files"),
+        ({"tier": "tmpfs", "path": "new.npy"}, "new.npy is on .* not on tier tmpfs; give a path on .* of /dev/shm"),
+        ({"persist": "end"}, "persist='end' needs a path"),
+        ({"path": "text"}, "text holds something else than an array"),
+        ({"path": "folder", "persist": "end"}, r"folder holds something else \(mine\)"),
+        ({"path": "folder"}, "folder is a folder; give another path"),
+        ({"path": "text", "persist": "end"}, "text is a file; an array that is committed is a folder"),
+        ({"path": "text/below", "persist": "end"}, "text/below cannot be made: .*text is a file"),
+        ({"path": "there", "persist": "end"}, r"there holds an array of shape \(2, 2\) and dtype int8, not \(3,\)"),
+        ({"path": "there"}, "there is an array that is committed; open it with oc.open_array"),
+        ({"shape": (0, 3)}, "must have at least one cell"),
+        ({"shape": "large"}, "shape 'large' must be whole numbers"),
+        ({"dtype": "O"}, "dtype object cannot be kept as plain bytes"),
+        ({"dtype": "float31"}, "dtype 'float31' is not known"),
+        ({"access": "write"}, "access='write' must be one of 'read', 'update'"),
+        ({"persist": 0}, "persist=0 must be 'never', 'end', 'step' or a number"),
+        ({"persist": "step", "access": "read", "path": "new"}, "only read never changes"),
+        ({"working": "dram"}, "working='dram' is for arrays that are committed"),
+        ({"seconds_per_step": -1.0}, "must not be negative"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_makes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: dict[str, object], message: str
+) -> None:
+    """Names the value and what would be right, before anything is there."""
+    if words.get("tier") == "tmpfs" and not Path("/dev/shm").is_mount():
+        pytest.skip("no tmpfs here")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("of mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "mine").touch()
+    with oc.array((2, 2), "int8", persist="end", path="there"):
+        pass
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match=message) as raised:
+        oc.array(**{"shape": 3, **words})  # type: ignore[arg-type]
+    assert "\n" not in str(raised.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_opening_what_is_not_there(tmp_path: Path) -> None:
+    """Nothing, a folder of something else, an array that was never committed."""
+    with pytest.raises(InputError, match="there is no array at"):
+        oc.open_array(tmp_path / "a")
+    with pytest.raises(InputError, match="holds no array"):
+        oc.open_array(tmp_path)
+    array = oc.array(SHAPE, persist="end", path=tmp_path / "a")
+    array.abandon()
+    with pytest.raises(InputError, match="an array without any commit yet"):
+        oc.open_array(tmp_path / "a")
+    with oc.array((2, 2), persist="end", path=tmp_path / "a"):
+        pass  # whoever makes it again may make another one

@@ -1,0 +1,164 @@
+"""Protects the planner of placements: it finds what trying everything finds, keeps to the room, and says why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import outcrop as oc
+from outcrop.errors import InputError
+from outcrop.plan.placement import Choice, Demand, assign, cost, fits
+from outcrop.tiers.tier import Persistence, Tier
+
+PLACES = ("fast", "middle", "slow")
+GIB = 1 << 30
+
+
+@st.composite
+def demands(draw: st.DrawFn) -> list[Demand]:
+    """Up to five things, each with a few places, some of which take bytes of a second one, too."""
+    found = []
+    for number in range(draw(st.integers(0, 5))):
+        places = draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=3, unique=True))
+        choices = []
+        for place in places:
+            takes = {place: draw(st.integers(0, 4))}
+            if draw(st.booleans()):
+                takes.setdefault(draw(st.sampled_from(PLACES)), draw(st.integers(0, 4)))
+            choices.append(Choice(place, tuple(takes.items()), draw(st.integers(0, 5)) * 1e-3))
+        found.append(Demand(str(number), tuple(choices), draw(st.booleans())))
+    return found
+
+
+@given(
+    wanted=demands(),
+    free=st.tuples(*[st.integers(0, 8)] * 3),
+    computing=st.sampled_from([0.0, 3e-3, 10e-3, 1.0]),
+)
+@settings(max_examples=300)
+def test_no_other_placement_is_better(wanted: list[Demand], free: tuple[int, ...], computing: float) -> None:
+    """The search leaves out branches, but never the best placement, and it finds room whenever there is any."""
+    room = dict(zip(PLACES, free, strict=True))
+    legal = [chosen for chosen in product(*(one.choices for one in wanted)) if fits(chosen, room)]
+    found = assign(wanted, room, computing)
+    if not legal:
+        assert found is None
+        return
+    assert found is not None and found.is_best and fits(found.chosen, room)
+    best = min(cost(wanted, chosen, PLACES, computing) for chosen in legal)
+    assert cost(wanted, found.chosen, PLACES, computing) == best
+    assert found.seconds_per_step == pytest.approx(best[0] / 1e9)
+
+
+def test_many_equal_arrays_are_placed_in_time() -> None:
+    """Forty equal arrays have 3^40 placements; the search ends, and says so if it could not see all of them."""
+    choices = tuple(Choice(place, ((place, 1),), 1e-3 * (number + 1)) for number, place in enumerate(PLACES))
+    wanted = [Demand(str(number), choices, number % 2 == 0) for number in range(40)]
+    found = assign(wanted, {"fast": 10, "middle": 10, "slow": 20}, 0.0)
+    assert found is not None and fits(found.chosen, {"fast": 10, "middle": 10, "slow": 20})
+
+
+def tier(name: str, kind: str, where: str, free: int, read: float, write: float, lasts: Persistence) -> Tier:
+    """A tier of a machine that is not here."""
+    return Tier(name, kind, where, free, free, lasts, "none", "declared", read, write)
+
+
+@pytest.fixture
+def machine(tmp_path_factory: pytest.TempPathFactory) -> list[Tier]:
+    """HBM, DRAM and a disk, with round figures."""
+    where = str(tmp_path_factory.mktemp("disk"))
+    return [
+        tier("dram", "dram", "node 0", 8 * GIB, 10 * GIB, 10 * GIB, Persistence.PROCESS),
+        tier("hbm", "hbm", "node 1", 2 * GIB, 100 * GIB, 100 * GIB, Persistence.PROCESS),
+        tier("disk", "nvme", where, 100 * GIB, 2 * GIB, GIB, Persistence.PERMANENT),
+    ]
+
+
+def gib(count: float, **words: object) -> oc.ArraySpec:
+    """An array of so many GiB."""
+    return oc.ArraySpec(int(count * GIB), "uint8", **words)  # type: ignore[arg-type]
+
+
+def where(placement: oc.Placement) -> dict[str, str]:
+    """The tier of each array."""
+    return {one.name: one.tier.name for one in placement.arrays}
+
+
+def test_what_is_read_goes_where_it_costs_nothing(machine: list[Tier]) -> None:
+    """2 GiB from the disk take 1 s: nothing behind 1.5 s of computing, too much behind half a second."""
+    arrays = {"image": gib(2, access="read"), "result": gib(2)}
+    hidden, exposed = oc.place(arrays, 1.5, tiers=machine), oc.place(arrays, 0.5, tiers=machine)
+    assert where(hidden) == {"image": "disk", "result": "hbm"} and hidden.seconds_per_step == 1.5
+    assert where(exposed) == {"image": "dram", "result": "hbm"} and exposed.seconds_per_step == 0.5
+    assert hidden.dram_bytes == 0 and exposed.dram_bytes == exposed.bytes_on("dram") == 2 * GIB
+    assert "disk makes a step 0.540 s longer" in str(exposed), "1 s of the image, 0.04 s of the result"
+    assert "the slowest, hidden behind the computing" in str(hidden)
+
+
+def test_what_is_updated_goes_to_the_fastest_with_room(machine: list[Tier]) -> None:
+    """Even where a slower tier would cost nothing; the one that moves most comes first."""
+    arrays = {"busy": gib(2, bytes_written_per_step=8 * GIB), "calm": gib(2), "large": gib(20)}
+    found = oc.place(arrays, 1000.0, tiers=machine)
+    assert where(found) == {"busy": "hbm", "calm": "dram", "large": "disk"}
+    assert "the fastest with room: hbm has no room" in str(found)
+
+
+def test_capacities_are_kept(machine: list[Tier]) -> None:
+    """What the user leaves of a tier is all that is taken of it."""
+    found = oc.place({"a": gib(1), "b": gib(1)}, tiers=machine, capacities={"hbm": "1GiB", "dram": "512MiB"})
+    assert sorted(where(found).values()) == ["disk", "hbm"]
+    with pytest.raises(InputError, match="capacities: there is no tier 'hmb'; there are hbm, dram, disk"):
+        oc.place({"a": gib(1)}, tiers=machine, capacities={"hmb": 1})
+
+
+def test_what_is_committed_goes_where_it_lasts(machine: list[Tier]) -> None:
+    """Both slots and the working copy count; a copy in DRAM is taken from there; commits cost time."""
+    found = oc.place({"a": gib(1, persist=4), "b": gib(1, persist=4, working="dram")}, tiers=machine)
+    assert where(found) == {"a": "disk", "b": "disk"}
+    assert (found.bytes_on("disk"), found.dram_bytes) == (5 * GIB, GIB)
+    a, b = found.arrays
+    assert a.transfer_seconds == pytest.approx(0.5 + 1 + 0.25) and b.transfer_seconds == pytest.approx(0.2 + 0.25)
+    assert a.spec.path is not None and a.spec.path.name == "a"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"a": gib(200)}, "a: no room: it takes 200 GiB of hbm, where 2 GiB are free; it takes 200 GiB of dram"),
+        ({"a": gib(60), "b": gib(60)}, "no room for a, b together"),
+        ({"a": gib(1, tier="dram", persist="end")}, "a: persist='end' on dram, which forgets when the process"),
+        ({"a": gib(1, tier="cxl")}, "a: there is no cxl here; there are hbm, dram, disk .nvme."),
+        ({"a": gib(1, tier="fast")}, "a: there is no tier 'fast'"),
+    ],
+)
+def test_what_cannot_be_is_one_line(machine: list[Tier], arrays: dict[str, oc.ArraySpec], message: str) -> None:
+    """Names the array and what there is."""
+    with pytest.raises(InputError, match=message) as raised:
+        oc.place(arrays, tiers=machine)
+    assert "\n" not in str(raised.value)
+
+
+def test_planning_makes_nothing(machine: list[Tier]) -> None:
+    """A plan is a dry run."""
+    found = oc.place({"a": gib(1, persist="step")}, tiers=machine)
+    path = found.arrays[0].spec.path
+    assert path is not None and not path.exists() and list(path.parent.iterdir()) == []
+
+
+def test_two_arrays_do_not_share_a_path(machine: list[Tier]) -> None:
+    """The second would take over the first one's commits."""
+    path = machine[2].where + "/same"
+    with pytest.raises(InputError, match="is the path of a, too"):
+        oc.place({"a": gib(1, persist="end", path=path), "b": gib(1, persist="end", path=path)}, tiers=machine)
+
+
+def test_unmeasured_tiers_are_not_chosen(machine: list[Tier]) -> None:
+    """Nobody knows what they cost; but they are there for those who name them."""
+    unknown = replace(machine[1], read_bytes_per_second=None, write_bytes_per_second=None)
+    tiers = [machine[0], unknown, machine[2]]
+    assert where(oc.place({"a": gib(1)}, tiers=tiers)) == {"a": "dram"}
+    assert where(oc.place({"a": gib(1, tier="hbm")}, tiers=tiers)) == {"a": "hbm"}
