@@ -24,6 +24,9 @@ SECONDS_AT_LEAST, SECONDS_AT_MOST = 2.0, 6.0
 SHARE_OF_RUN = 0.05
 REPEATS_LEAST, REPEATS_MOST = 2, 40
 """Slabs in a measurement, after one that warms up."""
+SETTLE_SECONDS_MOST = 3.0
+SETTLED = 1.03
+"""A measurement that is not faster than the one before by this factor shows the machine as it is."""
 ASSUMED_CELLS_PER_SECOND = 1e9
 EXPECTED_CELLS_PER_SECOND = 5e9
 
@@ -31,9 +34,9 @@ EXPECTED_CELLS_PER_SECOND = 5e9
 class UpdateRateMeter:
     """Callable: sizes -> cell updates per second of all threads together, measured on slabs of a block of those sizes.
 
-    Uses at most `budget_bytes` of memory. Once its time is spent (a twentieth of the expected run, but 2 to
-    6 s), or when `measure` is false, it answers with what it knows: the rate of the most similar sizes, or an
-    assumption.
+    Uses at most `budget_bytes` of memory. Once its time is spent (a twentieth of the expected run, but 2 to 6 s; up to
+    3 s more to settle), or when `measure` is false, it answers with what it knows: the rate of the most similar
+    sizes, or an assumption.
     """
 
     def __init__(
@@ -71,9 +74,9 @@ class UpdateRateMeter:
                 self._meter = _core.UpdateMeter(
                     problem, problem.fields, self._calls, self._scalars, self._threads, self._ring_planes, self._bind
                 )
+                self._settle(self._meter, reduced)
             start = time.perf_counter()
-            frame, region = _block(problem, reduced)
-            self._known[reduced] = _middle(self._meter.measure(reduced, frame, region, self._repeats(reduced, frame)))
+            self._known[reduced] = self._measure(self._meter, reduced)
             self._seconds_left -= time.perf_counter() - start
         factors = edge_factor(problem, reduced) / edge_factor(problem, sizes)
         return self._known[reduced] * factors
@@ -93,11 +96,21 @@ class UpdateRateMeter:
         reduced = replace(sizes, slab=slab, levels=levels, block_x=0, block_z=0, keeps_statics=False)
         return with_tiles(problem, reduced, sizes.diamond, self._threads) if sizes.chunk else reduced
 
-    def _repeats(self, sizes: Sizes, frame: Cut) -> int:
-        """Slabs to measure: thin ones of narrow blocks take a few milliseconds, in which a machine seldom shows its
-        everyday speed."""
-        updates = sizes.slab * sizes.levels * frame.cells
-        return max(REPEATS_LEAST, min(REPEATS_MOST, self._updates_per_measurement // updates))
+    def _settle(self, meter: _core.UpdateMeter, sizes: Sizes) -> None:
+        """Update until that becomes no faster: memory that was just taken is slow for a while, of virtual machines for
+        seconds, and what is measured first would look worse than what is measured later."""
+        end = time.perf_counter() + SETTLE_SECONDS_MOST
+        before, now = 0.0, self._measure(meter, sizes)
+        while now > SETTLED * before and time.perf_counter() < end:
+            before, now = now, self._measure(meter, sizes)
+
+    def _measure(self, meter: _core.UpdateMeter, sizes: Sizes) -> float:
+        """The median of some slabs: thin ones of narrow blocks take a few milliseconds, in which a machine seldom shows
+        its everyday speed. Of two the better one."""
+        frame, region = _block(self._problem, sizes)
+        repeats = self._updates_per_measurement // (sizes.slab * sizes.levels * frame.cells)
+        rates = meter.measure(sizes, frame, region, max(REPEATS_LEAST, min(REPEATS_MOST, repeats)))
+        return sorted(rates, reverse=True)[(len(rates) - 1) // 2]
 
     def _guess(self, sizes: Sizes) -> float:
         """From the most similar sizes that are known."""
@@ -110,11 +123,6 @@ class UpdateRateMeter:
             return ASSUMED_CELLS_PER_SECOND
         nearest = min(self._known, key=distance)
         return self._known[nearest] * edge_factor(self._problem, nearest) / edge_factor(self._problem, sizes)
-
-
-def _middle(rates: list[float]) -> float:
-    """The median; the better of two."""
-    return sorted(rates, reverse=True)[(len(rates) - 1) // 2]
 
 
 def _block(problem: Problem, sizes: Sizes) -> tuple[Cut, Region]:
