@@ -37,7 +37,8 @@ def draw(figures: dict[str, Any], output: Path) -> None:
                 _bars(axes, chosen)
             else:
                 _lines(axes, chosen, "depth" if part == "depths" else "request_bytes")
-            axes.set(title=f"{part}: {pattern}", ylabel="MB/s")
+            hatched = ", // in little memory" if part == "beyond" else ""
+            axes.set(title=f"{part}: {pattern}{hatched}", ylabel="MB/s")
     machine = figures["machine"]
     figure.suptitle(f"{machine['storage']}; {machine['processor']}, {machine['threads']} threads")
     figure.savefig(output, dpi=100, format="png")
@@ -45,7 +46,8 @@ def draw(figures: dict[str, Any], output: Path) -> None:
 
 def _lines(axes: Axes, chosen: Figures, key: str) -> None:
     """One line for each interface, of the device itself dashed."""
-    for name, of in dict.fromkeys((one["interface"], one.get("of", "")) for one in chosen):
+    lines = {(one["interface"], one.get("of", "")) for one in chosen}
+    for name, of in sorted(lines, key=lambda line: (list(COLORS).index(line[0]), line[1])):
         line = [one for one in chosen if (one["interface"], one.get("of", "")) == (name, of)]
         axes.plot(
             [one[key] for one in line],
