@@ -8,7 +8,7 @@ out-of-core papers.
     beyond    a file that fits the memory, and one four times as large as the memory that a control group leaves
 
 Past the page cache requests are whole pages. Writes through it count until they are on the device, but for `cached`.
-Everything is measured in turns, and medians count.
+Everything is measured in turns; a figure is of all of them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from outcrop import _core
 from outcrop.bench.core import describe_machine
-from outcrop.bench.io_case import INTERFACES, PAGE_BYTES, Case, Rate, find_interface, patterns, unavailable
+from outcrop.bench.io_case import INTERFACES, PAGE_BYTES, Case, Rate, find_interface, patterns, pooled, unavailable
 from outcrop.bench.io_run import measure_limited
 from outcrop.bench.io_table import remarks, table
 from outcrop.errors import InputError
@@ -197,12 +196,9 @@ class _Bench:
         return self._turns(list(cases), self._path)
 
     def _turns(self, cases: list[Case], path: Path) -> list[dict[str, Any]]:
-        """All cases, then all again: the median rate of each."""
+        """All cases, then all again; the rate of each is that of all its turns together."""
         rates: dict[Case, list[Rate]] = {case: [] for case in cases}
         for _ in range(self._scale.turns):
             for case in cases:
                 rates[case].append(case.measure(path, self._scale.seconds))
-        return [
-            {**every[-1].to_json(), "bytes_per_second": median(one.bytes_per_second for one in every)}
-            for every in rates.values()
-        ]
+        return [pooled(every).to_json() for every in rates.values()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,16 @@ class Rate:
             "bytes_per_second": self.bytes_per_second,
             "requests_per_second": self.requests / self.seconds,
         }
+
+
+def pooled(rates: Sequence[Rate]) -> Rate:
+    """Several turns of one case as one."""
+    return Rate(
+        rates[0].case,
+        sum(one.bytes for one in rates),
+        sum(one.requests for one in rates),
+        sum(one.seconds for one in rates),
+    )
 
 
 def patterns() -> Iterator[tuple[bool, bool]]:
