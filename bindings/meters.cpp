@@ -46,10 +46,11 @@ Result moved_by_store(Store &store, bool write, bool random, bool flush, std::si
   return {moved.bytes, moved.requests, moved.seconds};
 }
 
-Result moved_by_map(const std::string &path, bool write, bool random, bool flush, std::size_t request_bytes,
-                    std::size_t depth, std::uint64_t span_bytes, std::uint64_t total_bytes, double seconds_most) {
-  const Moved moved =
-      measure_mapped(path, {write, random, flush, request_bytes, depth, span_bytes, total_bytes, seconds_most});
+Result moved_by_threads(const std::string &path, bool mapped, bool write, bool random, bool flush,
+                        std::size_t request_bytes, std::size_t depth, std::uint64_t span_bytes,
+                        std::uint64_t total_bytes, double seconds_most) {
+  const Moved moved = measure_threads(
+      path, mapped, {write, random, flush, request_bytes, depth, span_bytes, total_bytes, seconds_most});
   return {moved.bytes, moved.requests, moved.seconds};
 }
 
@@ -67,8 +68,8 @@ void bind_meters(nb::module_ &module) {
   module.def("measure_transfers", &moved_by_store, nb::arg("store"), nb::kw_only(), nb::arg("write"), nb::arg("random"),
              nb::arg("flush"), nb::arg("request_bytes"), nb::arg("depth"), nb::arg("span_bytes"),
              nb::arg("total_bytes"), nb::arg("seconds_most"), unlocked);
-  module.def("measure_mapped", &moved_by_map, nb::arg("path"), nb::kw_only(), nb::arg("write"), nb::arg("random"),
-             nb::arg("flush"), nb::arg("request_bytes"), nb::arg("depth"), nb::arg("span_bytes"),
+  module.def("measure_threads", &moved_by_threads, nb::arg("path"), nb::kw_only(), nb::arg("mapped"), nb::arg("write"),
+             nb::arg("random"), nb::arg("flush"), nb::arg("request_bytes"), nb::arg("depth"), nb::arg("span_bytes"),
              nb::arg("total_bytes"), nb::arg("seconds_most"), unlocked);
 }
 

@@ -221,9 +221,10 @@ def measure_transfers(
     until `total_bytes` were moved or the time is over; `flush` makes them durable within the time. Writes put noise
     there. Raises InputError and StorageError."""
 
-def measure_mapped(
+def measure_threads(
     path: str,
     *,
+    mapped: bool,
     write: bool,
     random: bool,
     flush: bool,
@@ -233,7 +234,7 @@ def measure_mapped(
     total_bytes: int,
     seconds_most: float,
 ) -> tuple[int, int, float]:
-    """The same by loads from and stores to the mapped file, by `depth` threads; flushed by msync."""
+    """The same through the page cache by `depth` threads: by calls, or by loads from and stores to the mapped file."""
 
 def memory_on_nodes(nbytes: int, nodes: Sequence[int]) -> NDArray[np.uint8]:
     """Zeroed bytes that come from those NUMA nodes. Raises InputError when the system does not allow that."""

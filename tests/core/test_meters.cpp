@@ -74,15 +74,18 @@ TEST_F(Meters, ReachAllOfTheSpanAtRandom) {
 TEST_F(Meters, StopWhenTheTimeIsOver) {
   const auto store = open_store("threads", {{path_, false}});
   EXPECT_EQ(measure_transfers(*store, {false, false, false, 4 * kib, 2, size, size, 0}).requests, 2u);
-  EXPECT_LE(measure_mapped(path_, {false, false, false, 64 * kib, 2, size, 1024 * size, 0}).requests, 2u);
+  EXPECT_LE(measure_threads(path_, true, {false, false, false, 64 * kib, 2, size, 1024 * size, 0}).requests, 2u);
 }
 
-TEST_F(Meters, StoreToMappedFiles) {
-  const Moved moved = measure_mapped(path_, {true, false, true, 256, 3, 96 * kib, 96 * kib, for_ever});
-  EXPECT_EQ(moved.bytes, 96 * kib);
-  EXPECT_TRUE(is_written_up_to(96 * kib));
-  const Moved read = measure_mapped(path_, {false, true, false, 256, 1, size, 8 * kib, for_ever});
-  EXPECT_EQ(read.requests, 32u);
+TEST_F(Meters, ShareTheSpanAmongThreads) {
+  for (const bool mapped : {false, true}) {
+    File::create(path_, size);
+    const Moved moved = measure_threads(path_, mapped, {true, false, true, 256, 3, 96 * kib, 96 * kib, for_ever});
+    EXPECT_EQ(moved.bytes, 96 * kib);
+    EXPECT_TRUE(is_written_up_to(96 * kib)) << mapped;
+    const Moved read = measure_threads(path_, mapped, {false, true, false, 256, 1, size, 8 * kib, for_ever});
+    EXPECT_EQ(read.requests, 32u);
+  }
 }
 
 TEST_F(Meters, SayWhatGoesWrong) {
@@ -98,8 +101,8 @@ TEST_F(Meters, SayWhatGoesWrong) {
     EXPECT_EQ(error.path, path_);
   }
   EXPECT_THROW(measure_transfers(*store, {true, false, false, 4 * kib, 1, size, size, 1}), StorageError);
-  EXPECT_THROW(measure_mapped(path_, {false, false, false, 4 * kib, 1, 2 * size, size, 1}), StorageError);
-  EXPECT_THROW(measure_mapped(path_ + "-none", {false, false, false, 4 * kib, 1, size, size, 1}), StorageError);
+  EXPECT_THROW(measure_threads(path_, true, {false, false, false, 4 * kib, 1, 2 * size, size, 1}), StorageError);
+  EXPECT_THROW(measure_threads(path_ + "-none", false, {false, false, false, 4 * kib, 1, size, size, 1}), StorageError);
 }
 
 TEST_F(Meters, TryAgainWhatTheSystemPutsOff) {

@@ -1,13 +1,16 @@
 #include "outcrop/storage/meter.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "outcrop/base/aligned.hpp"
@@ -86,22 +89,46 @@ class Mapping {
   std::uint64_t size_;
 };
 
-// One thread's share; the clock is read once for many small requests, since it takes as long as one of them.
-std::uint64_t copy_requests(const Workload &workload, std::byte *mapped, Offsets offsets, Clock::time_point start) {
+// One thread's share, each request moved by `move`: 0 or an errno. The clock is read once for many small requests, since it takes
+// as long as one of them.
+struct Share {
+  std::uint64_t requests = 0;
+  int error = 0;
+};
+
+template <typename Move>
+Share move_requests(const Workload &workload, Offsets offsets, Clock::time_point start, const Move &move) {
   constexpr std::size_t bytes_between_looks = std::size_t{64} << 10;
   const std::uint64_t requests =
       std::max<std::uint64_t>(1, workload.total_bytes / workload.depth / workload.request_bytes);
   const std::uint64_t between = std::max<std::uint64_t>(1, bytes_between_looks / workload.request_bytes);
   std::vector<std::byte> buffer(round_up(workload.request_bytes, sizeof(std::uint64_t)));
   fill_with_noise(buffer.data(), buffer.size());
-  std::uint64_t done = 0;
-  for (; done < requests; ++done) {
-    if (done > 0 && done % between == 0 && seconds_since(start) > workload.seconds_most) break;
-    std::byte *place = mapped + offsets.next();
-    std::memcpy(workload.write ? place : buffer.data(), workload.write ? buffer.data() : place, workload.request_bytes);
-    asm volatile("" : : "r"(buffer.data()) : "memory");  // what is loaded counts as used
+  Share share;
+  for (; share.requests < requests && share.error == 0; ++share.requests) {
+    if (share.requests > 0 && share.requests % between == 0 && seconds_since(start) > workload.seconds_most) break;
+    share.error = move(offsets.next(), buffer.data());
   }
-  return done;
+  return share;
+}
+
+Share load_and_store(const Workload &workload, const Offsets &offsets, Clock::time_point start, std::byte *mapped) {
+  return move_requests(workload, offsets, start, [&](std::uint64_t offset, std::byte *data) {
+    std::byte *place = mapped + offset;
+    std::memcpy(workload.write ? place : data, workload.write ? data : place, workload.request_bytes);
+    asm volatile("" : : "r"(data) : "memory");  // what is loaded counts as used
+    return 0;
+  });
+}
+
+Share call(const Workload &workload, const Offsets &offsets, Clock::time_point start, int file) {
+  return move_requests(workload, offsets, start, [&](std::uint64_t offset, std::byte *data) {
+    const auto at = static_cast<off_t>(offset);
+    const ssize_t moved =
+        workload.write ? pwrite(file, data, workload.request_bytes, at) : pread(file, data, workload.request_bytes, at);
+    if (moved < 0) return errno;
+    return static_cast<std::size_t>(moved) == workload.request_bytes ? 0 : ENODATA;
+  });
 }
 
 }  // namespace
@@ -124,27 +151,25 @@ Moved measure_transfers(Store &store, const Workload &workload) {
   std::uint64_t asked = workload.request_bytes * workload.depth;
   std::size_t in_flight = workload.depth;
   int error = 0;
-  std::vector<Transfer> again;
   std::vector<Completion> completions(workload.depth);
   while (in_flight > 0) {
     const std::size_t count = store.reap(completions, true);
-    const bool more = error == 0 && asked < workload.total_bytes && seconds_since(start) < workload.seconds_most;
-    again.clear();
+    const bool more = error == 0 && seconds_since(start) < workload.seconds_most;
     for (const Completion &one : std::span(completions).first(count)) {
-      if (one.result == -EAGAIN || one.result == -EINTR) {
-        again.push_back(in_slots[one.tag]);
-        continue;
+      Transfer &transfer = in_slots[one.tag];
+      const bool put_off = one.result == -EAGAIN || one.result == -EINTR;
+      if (!put_off) {
+        if (one.result <= 0) error = one.result == 0 ? ENODATA : static_cast<int>(-one.result);
+        if (one.result > 0) moved.bytes += static_cast<std::uint64_t>(one.result), ++moved.requests;
+        if (!more || error != 0 || asked >= workload.total_bytes) {
+          --in_flight;
+          continue;
+        }
+        asked += workload.request_bytes;
+        transfer = request_in(one.tag);
       }
-      if (one.result <= 0) error = one.result == 0 ? ENODATA : static_cast<int>(-one.result);
-      if (one.result > 0) moved.bytes += static_cast<std::uint64_t>(one.result), ++moved.requests;
-      --in_flight;
-      if (!more || error != 0 || asked >= workload.total_bytes) continue;
-      asked += workload.request_bytes;
-      in_slots[one.tag] = request_in(one.tag);
-      again.push_back(in_slots[one.tag]);
-      ++in_flight;
+      store.submit({&transfer, 1});  // at once: in batches devices wait for the last of each
     }
-    if (!again.empty()) store.submit(again);
   }
   if (error != 0)
     throw StorageError(workload.write ? "write" : "read", store.path(0), 0, workload.request_bytes, error);
@@ -153,33 +178,43 @@ Moved measure_transfers(Store &store, const Workload &workload) {
   return moved;
 }
 
-Moved measure_mapped(const std::string &path, const Workload &workload) {
+Moved measure_threads(const std::string &path, bool mapped, const Workload &workload) {
   constexpr std::size_t threads_most = 1024;
   check(workload, threads_most);
   const File file = File::open(path, workload.write, false);
-  if (file.size() < workload.span_bytes) throw StorageError("map", path, 0, workload.span_bytes, ENODATA);
-  const Mapping mapping(file, workload.span_bytes);
-  if (workload.random) madvise(mapping.start(), mapping.size(), MADV_RANDOM);
+  if (mapped && file.size() < workload.span_bytes) throw StorageError("map", path, 0, workload.span_bytes, ENODATA);
+  const std::optional<Mapping> mapping =
+      mapped ? std::optional<Mapping>(std::in_place, file, workload.span_bytes) : std::nullopt;
+  // The system reads that much around a fault, in vain where the next one is elsewhere.
+  constexpr std::size_t read_ahead_bytes = std::size_t{128} << 10;
+  if (mapping && workload.random && workload.request_bytes < read_ahead_bytes)
+    madvise(mapping->start(), mapping->size(), MADV_RANDOM);
 
   const Clock::time_point start = Clock::now();
   const std::size_t threads = workload.depth;
   const std::uint64_t part = round_down(workload.span_bytes / threads, workload.request_bytes);
-  std::vector<std::uint64_t> done(threads);
+  std::vector<Share> shares(threads);
   const auto work = [&](std::size_t i) {
     const Offsets offsets =
         workload.random ? Offsets(workload, 0, workload.span_bytes, i + 1) : Offsets(workload, i * part, part, 1);
-    done[i] = copy_requests(workload, mapping.start(), offsets, start);
+    shares[i] = mapping ? load_and_store(workload, offsets, start, mapping->start())
+                        : call(workload, offsets, start, file.buffered_descriptor());
   };
   {
     std::vector<std::jthread> others;
     for (std::size_t i = 1; i < threads; ++i) others.emplace_back(work, i);
     work(0);
   }
-  if (workload.flush && msync(mapping.start(), mapping.size(), MS_SYNC) != 0)
-    throw StorageError("flush", path, 0, mapping.size(), errno);
   Moved moved;
+  for (const Share &share : shares) {
+    if (share.error != 0)
+      throw StorageError(workload.write ? "write" : "read", path, 0, workload.request_bytes, share.error);
+    moved.requests += share.requests;
+  }
+  if (workload.flush && mapping && msync(mapping->start(), mapping->size(), MS_SYNC) != 0)
+    throw StorageError("flush", path, 0, mapping->size(), errno);
+  if (workload.flush && !mapping) file.flush();
   moved.seconds = seconds_since(start);
-  for (const std::uint64_t one : done) moved.requests += one;
   moved.bytes = moved.requests * workload.request_bytes;
   return moved;
 }

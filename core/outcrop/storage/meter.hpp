@@ -1,4 +1,4 @@
-// How fast is a store, and how fast a mapped file? Transfers as runs make them, with nothing else going on.
+// How fast is a store, and how fast a file by plain calls or mapped? Transfers as runs make them, with nothing else going on.
 //
 //     request   ├──┤                         sequential: one after the other, from the front again at the end of the span
 //     span      ├──┬──┬──┬── … ──┬──┤        random: any of them, each as likely as the others
@@ -19,7 +19,7 @@ struct Workload {
   bool random = false;
   bool flush = false;  ///< make what was written durable at the end, within the time
   std::size_t request_bytes = 4096;
-  std::size_t depth = 1;  ///< requests in flight; of mapped files: threads
+  std::size_t depth = 1;  ///< requests in flight, or threads that have one each
   std::uint64_t span_bytes = 0;
   std::uint64_t total_bytes = 0;
   double seconds_most = 0;
@@ -36,7 +36,8 @@ struct Moved {
 /// span smaller than a request, and for more requests in flight than the store takes; StorageError.
 Moved measure_transfers(Store &store, const Workload &workload);
 
-/// Moves that by loads from and stores to the mapped file, threads sharing the span; a flush is msync. Throws as above.
-Moved measure_mapped(const std::string &path, const Workload &workload);
+/// Moves that through the page cache, by threads that share the span and do not wait for each other: by calls, pread and
+/// pwrite, or by loads from and stores to the mapped file. A flush is fdatasync or msync. Throws as above.
+Moved measure_threads(const std::string &path, bool mapped, const Workload &workload);
 
 }  // namespace outcrop

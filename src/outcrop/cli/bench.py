@@ -14,6 +14,7 @@ from outcrop.errors import InputError
 
 BENCHMARKS = {
     "core": "in memory, cache-blocked and out of core",
+    "io": "a device by access size, queue depth and interface",
     "kernel": "generated loops beside loops written by hand",
     "ladder": "from plain sweeps over swapped memory to wavefronts over direct I/O",
     "stencils": "every family of the library, beside Devito",
@@ -29,6 +30,7 @@ OPTIONS = {
     "png": "--png",
     "swap_file": "--swap-file",
     "only": "--only",
+    "raw_device": "--raw-device",
 }
 
 Size = Annotated[
@@ -50,7 +52,12 @@ Png = Annotated[
 
 Only = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--only", metavar="NAME,...", help="these stencils alone"),
+    typer.Option("--only", metavar="NAME,...", help="these stencils, or parts of io, alone"),
+]
+
+RawDevice = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--raw-device", metavar="DEVICE", help="read this block device, too, beside files; it is not written"),
 ]
 
 
@@ -70,6 +77,7 @@ def bench(
         bool, typer.Option("--swap-file", help="root only: have swap space in WHERE meanwhile")
     ] = False,
     only: Only = None,
+    raw_device: RawDevice = None,
 ) -> None:
     """Run a benchmark, print its figures, and write them as JSON."""
     import json as json_format
@@ -77,7 +85,8 @@ def bench(
     if name not in BENCHMARKS:
         raise InputError(f"benchmark {name!r} is unknown; there are {', '.join(BENCHMARKS)}")
     run = import_module(f"outcrop.bench.{name}").bench
-    given = {"size": size, "memory": memory, "steps": steps, "png": png, "swap_file": swap_file or None, "only": only}
+    given = {"size": size, "memory": memory, "steps": steps, "png": png, "swap_file": swap_file or None, "only": only,
+             "raw_device": raw_device}  # fmt: skip
     chosen = _chosen(name, set(signature(run).parameters), given)
     options.check_output(json, "--json")
     options.check_output(png, "--png")

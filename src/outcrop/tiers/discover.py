@@ -84,6 +84,12 @@ def free_node_bytes(node: int) -> int | None:
     return sum(known.get(key, 0) for key in ("MemFree", "Active(file)", "Inactive(file)"))
 
 
+def free_disk_bytes(folder: Path) -> int:
+    """What this user may still write there."""
+    space = os.statvfs(folder)
+    return space.f_bavail * space.f_frsize
+
+
 def filesystem_of(path: Path) -> tuple[str, str, str]:
     """(mount point, source, file system type) of the mount that holds the existing path.
 

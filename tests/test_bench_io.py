@@ -1,0 +1,117 @@
+"""Protects `outcrop bench io`: every case is measured as it says, devices are only read, and nothing is left behind."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from outcrop.bench import io
+from outcrop.bench.io_case import INTERFACES, PAGE_BYTES, Case, find_interface, unavailable
+from outcrop.bench.io_run import measure_limited
+from outcrop.cli.main import call
+from outcrop.errors import StorageError
+
+MIB = 1 << 20
+
+
+def bench(folder: Path, *words: str) -> tuple[int, Path]:
+    """Exit code, and where the figures are."""
+    figures = folder / "figures.json"
+    (folder / "here").mkdir(exist_ok=True)
+    return call(["bench", "io", "--small", "-d", str(folder / "here"), "--json", str(figures), *words]), figures
+
+
+def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every interface that works here, at every size, depth and pattern; tables, JSON and a picture."""
+    code, file = bench(tmp_path, "--png", str(tmp_path / "picture.png"))
+    assert code == 0
+    figures = json.loads(file.read_text())
+    works = {one.name for one in INTERFACES} - set(figures["unavailable"])
+    patterns = {(write, random) for write in (False, True) for random in (False, True)}
+    sizes = {(one["interface"], one["request_bytes"], one["write"], one["random"]) for one in figures["sizes"]}
+    assert sizes == {
+        (name, size, *pattern)
+        for name in works
+        for size in io.SMALL.sizes
+        for pattern in patterns
+        if size >= PAGE_BYTES or not find_interface(name).is_direct
+    }
+    depths = {(one["interface"], one["depth"], one["write"]) for one in figures["depths"]}
+    assert depths == {(name, depth, write) for name in works if find_interface(name).is_direct
+                      for depth in io.SMALL.depths for write in (False, True)}  # fmt: skip
+    assert {one["interface"] for one in figures["cached"]} == {"buffered", "load/store"}
+    assert {one["wanted_limit_bytes"] for one in figures["beyond"]} == {None, io.SMALL.limit_bytes}
+    said = capsys.readouterr().out
+    for part in ("sizes", "depths", "cached", "beyond"):
+        assert f"\n{part}: " in said
+        for one in figures[part]:
+            assert one["bytes"] == one["requests"] * one["request_bytes"] > 0
+            assert one["seconds"] > 0 and one["bytes_per_second"] > 0
+    assert "raw" not in figures
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_device_is_read_and_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image stands for it; files and device do the same reads, as far as the smaller one goes."""
+    image, content = tmp_path / "image", bytes(range(256)) * 4096
+    image.write_bytes(content)
+    monkeypatch.setattr(io, "is_block_device", lambda path: path == image)
+    code, file = bench(tmp_path, "--only", "raw", "--raw-device", str(image))
+    assert code == 0
+    rows = json.loads(file.read_text())["raw"]
+    assert {one["of"] for one in rows} == {"file", "device"}
+    assert not any(one["write"] for one in rows)
+    assert {one["span_bytes"] for one in rows} == {len(content)}
+    assert image.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--only", "sizes,shapes"], "'shapes' is unknown; there are sizes, depths"),
+        (["--only", "raw"], "--raw-device"),
+        (["--only", "sizes", "--raw-device", "DEVICE"], "is not a block device"),
+        (["--raw-device", "DEVICE"], "is not a block device"),
+        (["-t", "3"], "does not take -t"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before any file is made."""
+    assert bench(tmp_path, *(word.replace("DEVICE", str(tmp_path)) for word in words))[0] == 2
+    output = capsys.readouterr()
+    assert message in output.err and output.err.count("\n") == 1 and output.out == ""
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_too_little_room_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the file is made, with what is free and what is needed."""
+    monkeypatch.setattr(io.discover, "free_disk_bytes", lambda folder: MIB)
+    assert bench(tmp_path)[0] == 2
+    assert "1 MiB free; 17.6 MiB are needed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [one.name for one in INTERFACES])
+def test_every_interface_writes_what_it_says(name: str, tmp_path: Path) -> None:
+    """The whole span has new bytes, and what is behind it keeps its own."""
+    if name in unavailable():
+        pytest.skip(unavailable()[name])
+    path = tmp_path / "file"
+    path.write_bytes(bytes(2 * MIB))
+    rate = Case(name, True, False, 65536, 2, MIB).measure(path, sys.float_info.max)
+    assert (rate.bytes, rate.requests) == (MIB, 16)
+    content = path.read_bytes()
+    assert all(any(content[i : i + 64]) for i in range(0, MIB, 64))
+    assert content[MIB:] == bytes(MIB)
+
+
+def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    """Also in a process of its own."""
+    case = Case("threads", False, False, 4096, 1, MIB)
+    with pytest.raises(StorageError, match="No such file"):
+        measure_limited([case], tmp_path / "none", 1.0, None)
