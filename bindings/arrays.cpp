@@ -40,7 +40,7 @@ Bytes memory_on_nodes(std::size_t nbytes, const std::vector<unsigned> &nodes) {
   auto memory = std::make_unique<AlignedMemory>(nbytes);
   const bool is_bound = nodes.size() == 1 ? bind_memory(memory->data(), nbytes, nodes[0])
                                           : interleave_memory(memory->data(), nbytes, nodes);
-  if (!is_bound) throw InputError("the system refuses to bind memory to NUMA nodes");
+  if (!is_bound) throw InputError("the system refuses to bind memory to NUMA node " + std::to_string(nodes.at(0)));
   std::byte *data = memory->data();
   const nb::capsule owner(memory.release(), [](void *taken) noexcept { delete static_cast<AlignedMemory *>(taken); });
   return {data, {nbytes}, owner};
