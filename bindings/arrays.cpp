@@ -40,7 +40,7 @@ Bytes memory_on_nodes(std::size_t nbytes, const std::vector<unsigned> &nodes) {
   auto memory = std::make_unique<AlignedMemory>(nbytes);
   const bool is_bound = nodes.size() == 1 ? bind_memory(memory->data(), nbytes, nodes[0])
                                           : interleave_memory(memory->data(), nbytes, nodes);
-  if (!is_bound) throw InputError("the system refuses to bind memory to NUMA nodes");
+  if (!is_bound) throw InputError("the system refuses to bind memory to NUMA node " + std::to_string(nodes.at(0)));
   std::byte *data = memory->data();
   const nb::capsule owner(memory.release(), [](void *taken) noexcept { delete static_cast<AlignedMemory *>(taken); });
   return {data, {nbytes}, owner};
@@ -89,7 +89,7 @@ void bind_arrays(nb::module_ &module) {
       .def_prop_ro("bytes", &bytes_of, "All bytes; written only where the file was opened for that.")
       .def_prop_ro("is_synchronous", &Mapping::is_synchronous, "Whether cache lines written back are durable.")
       .def("flush", &flush_in_parallel, nb::arg("begin"), nb::arg("nbytes"), nb::arg("threads"), unlocked,
-           "Returns when these bytes, from the beginning of a page on, are as durable as the file system makes them.");
+           "Returns when these bytes are as durable as the file system makes them.");
 
   nb::class_<SlotFile>(module, "SlotFile", "The committed tiles of an array on storage.")
       .def(nb::init<const std::string &, std::uint64_t, std::size_t, bool, unsigned>(), nb::arg("path"),

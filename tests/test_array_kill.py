@@ -6,6 +6,7 @@ import os
 import random
 import time
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,15 @@ import outcrop as oc
 
 KILLS = int(os.environ.get("OUTCROP_KILLS", "50"))
 SHAPE = (6, 1 << 18)  # six tiles of a MiB
+SPAWN = get_context("forkserver")
+SPAWN.set_forkserver_preload(["numpy", "outcrop.arrays.create", "test_array_kill"])
 
 
-def update_for_ever(path: Path, told: int) -> None:
+def update_for_ever(path: Path, told: Connection) -> None:
     """Steps that make every cell of a random choice of rows the number of the step; what was committed is told."""
     chance = random.Random(time.time_ns())
     with oc.array(SHAPE, "int32", persist="step", path=path) as array:
+        told.send(array.steps)
         while True:
             step = array.steps + 1
             array[0] = step
@@ -28,16 +32,17 @@ def update_for_ever(path: Path, told: int) -> None:
                     array[row] = step
             array[:, 0] = step
             array.step()
-            os.write(told, step.to_bytes(8, "little"))
+            told.send(step)
 
 
-def last_told(pipe: int) -> int:
+def last_told(reading: Connection) -> int:
     """The last step that the child had committed for sure."""
-    content = b""
-    while piece := os.read(pipe, 1 << 16):
-        content += piece
-    whole = len(content) // 8 * 8
-    return int.from_bytes(content[whole - 8 : whole], "little") if whole else 0
+    step = 0
+    try:
+        while True:
+            step = reading.recv()
+    except (EOFError, OSError):  # the last message may be cut short
+        return step
 
 
 def test_killed_at_any_moment_the_last_commit_is_whole(tmp_path: Path) -> None:
@@ -45,15 +50,17 @@ def test_killed_at_any_moment_the_last_commit_is_whole(tmp_path: Path) -> None:
     path, chance = tmp_path / "a", random.Random(int(os.environ.get("OUTCROP_SEED", "7")))
     known = 0
     for kill in range(KILLS):
-        reading, told = os.pipe()
-        child = get_context("fork").Process(target=update_for_ever, args=(path, told))
+        reading, told = SPAWN.Pipe(duplex=False)
+        child = SPAWN.Process(target=update_for_ever, args=(path, told))
         child.start()
-        os.close(told)
-        time.sleep(chance.uniform(0.0, 0.12))
+        told.close()
+        if kill % 3:
+            reading.poll(60)  # it is at work; the other kills fall on opening, too
+        time.sleep(chance.uniform(0.0, 0.08))
         child.kill()
         child.join()
         known = max(known, last_told(reading))
-        os.close(reading)
+        reading.close()
         assert child.exitcode == -9, "killed, not failed"
         if not (path / "commit.1.json").exists():
             assert known == 0, f"kill {kill}: commits are gone"
@@ -65,4 +72,4 @@ def test_killed_at_any_moment_the_last_commit_is_whole(tmp_path: Path) -> None:
             rows = np.asarray(array[:, 1:])
             assert (rows == rows[:, :1]).all() and rows.max() <= step and (rows[0] == step).all()
             known = step
-    assert known > KILLS // 10, "kills fell between commits, too"
+    assert known >= 5, "kills fell between commits, too"

@@ -1,4 +1,4 @@
-"""Protects commits of arrays: what is found later is the last whole commit; damage is found, named, fallen back from."""
+"""Protects commits of arrays: what is found later is the last whole commit; damage is found and named."""
 
 from __future__ import annotations
 

@@ -156,6 +156,24 @@ def test_two_arrays_do_not_share_a_path(machine: list[Tier]) -> None:
         oc.place({"a": gib(1, persist="end", path=path), "b": gib(1, persist="end", path=path)}, tiers=machine)
 
 
+def test_memory_of_a_node_is_made_there(machine: list[Tier]) -> None:
+    """Arrays in HBM or CXL memory are zeros bound to its nodes; where the system refuses, one line says so."""
+    beside = [
+        machine[0],
+        replace(machine[1], where="node 0"),
+        replace(machine[1], name="far", kind="cxl", where="node 60"),
+    ]
+    with pytest.raises(InputError, match="refuses to bind memory to NUMA node 60"):
+        oc.place({"near": gib(1e-3, tier="dram"), "far": gib(1e-3, tier="far")}, tiers=beside).make()
+    try:
+        made = oc.place({"near": gib(1e-3, tier="hbm")}, tiers=beside).make()
+    except InputError:
+        pytest.skip("nothing can be bound here")
+    assert not made["near"].values.any()
+    made["near"] += 3
+    assert made["near"].sum() == 3 * made["near"].size and made["near"].primitive == "none"
+
+
 def test_unmeasured_tiers_are_not_chosen(machine: list[Tier]) -> None:
     """Nobody knows what they cost; but they are there for those who name them."""
     unknown = replace(machine[1], read_bytes_per_second=None, write_bytes_per_second=None)

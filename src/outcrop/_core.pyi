@@ -261,8 +261,7 @@ class MappedFile:
         """Whether cache lines written back are durable: mapped with MAP_SYNC."""
 
     def flush(self, begin: int, nbytes: int, threads: int) -> None:
-        """Returns when these bytes, from the beginning of a page on, are as durable as the file system makes them.
-        Raises StorageError."""
+        """Returns when these bytes are as durable as the file system makes them. Raises StorageError."""
 
 class SlotFile:
     """The committed tiles of an array on storage, see slot_file.hpp. Not for use by several threads."""

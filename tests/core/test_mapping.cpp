@@ -46,6 +46,7 @@ TEST_F(MappingTest, WhatIsFlushedIsInTheFile) {
     EXPECT_TRUE(mapping.is_writable());
     for (const std::size_t at : {std::size_t{0}, size / 2, size - 1}) mapping.data()[at] = std::byte{7};
     flush_in_parallel(mapping, 0, size, 3);
+    mapping.flush(size - 3, 2);  // in the middle of a page
   }
   std::ifstream file(path("a"), std::ios::binary);
   const std::vector<char> found{std::istreambuf_iterator<char>(file), {}};

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/write_back.hpp"
 
@@ -47,9 +48,11 @@ void Mapping::flush(std::size_t begin, std::size_t length) const {
   if (is_synchronous_) {
     write_back(data_ + begin, length);
     write_back_fence();
-  } else if (msync(data_ + begin, length, MS_SYNC) != 0) {
-    throw StorageError("flush", path_, begin, length, errno);
+    return;
   }
+  const std::size_t into_page = begin % AlignedMemory::page_bytes;
+  if (msync(data_ + begin - into_page, length + into_page, MS_SYNC) != 0)
+    throw StorageError("flush", path_, begin, length, errno);
 }
 
 Mapping::~Mapping() {

@@ -45,8 +45,7 @@ class Mapping {
   bool is_writable() const { return is_writable_; }
   bool is_synchronous() const { return is_synchronous_; }
 
-  /// Returns when those bytes, from the beginning of a page on, are as durable as the file system makes them. Throws
-  /// StorageError.
+  /// Returns when those bytes are as durable as the file system makes them. Throws StorageError.
   void flush(std::size_t begin, std::size_t length) const;
 
  private:

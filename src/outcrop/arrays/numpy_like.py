@@ -1,7 +1,8 @@
 """What makes an object with `values` behave as a NumPy array: operators, functions, indexing, anything else by name.
 
 NumPy sees the plain array, so results of operators and functions are plain arrays, and `a += 1`,
-`np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values where they lie. Views (`a[2:5]`, `a.T`) are plain arrays, too, of the same bytes.
+`np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values where they lie. Views (`a[2:5]`, `a.T`) are plain arrays,
+too, of the same bytes.
 """
 
 from __future__ import annotations
