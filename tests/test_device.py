@@ -307,10 +307,10 @@ def test_devices_need_the_flag_and_the_flag_needs_devices(tmp_path: Path) -> Non
 
 
 def test_what_needs_files_of_its_own_is_refused(tmp_path: Path) -> None:
-    """Snapshots and traces have no place on a device; nothing is written there."""
+    """Snapshots and traces have no place on a device, so a folder must be named; nothing is written there."""
     device = make_image(tmp_path / "a.img")
     before = device.read_bytes()
-    with pytest.raises(InputError, match=r"block devices hold arrays only; .* snapshots or norms needs a directory"):
+    with pytest.raises(InputError, match=r"block devices hold arrays only; say with records=DIRECTORY"):
         oc.Simulation(
             oc.stencils.heat(ndim=3), SHAPE, directory=device, memory="512KiB", raw_device=True,
             snapshots=oc.Snapshots(2),
