@@ -1,4 +1,4 @@
-"""Protects sources, receivers, snapshots and norms of runs on block devices: kept in a folder beside, by the same commits."""
+"""Protects what sources, receivers, snapshots and norms of runs on block devices keep: beside, by the same commits."""
 
 import os
 from pathlib import Path
@@ -8,17 +8,14 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from images import make_image, take_images_for_devices
 from outcrop.cli.main import call
 from outcrop.errors import InputError, StorageError
 from outcrop.run.device.device import Device
 from outcrop.run.taps.recorder import Recorder
-from test_device import make_image, take_images_for_devices
-from test_taps_run import STEPS, assert_same, everything, make
+from shots import STEPS, assert_same, everything, make
 
-
-@pytest.fixture(autouse=True)
-def images(monkeypatch: pytest.MonkeyPatch) -> None:
-    take_images_for_devices(monkeypatch.setattr)
+pytestmark = pytest.mark.usefixtures("images")
 
 
 def on_device(tmp_path: Path, **options: Any) -> oc.Simulation:
@@ -74,11 +71,11 @@ def test_a_pass_cut_off_is_done_again(owner: type, tmp_path: Path, monkeypatch: 
 def test_the_folder_belongs_to_its_run(tmp_path: Path) -> None:
     """It is replaced with the run, by force only, and never by another run's records."""
     on_device(tmp_path).run(7)
-    with pytest.raises(InputError, match="records of .*a.img; replace them with force"):
+    with pytest.raises(InputError, match=r"records of .*a\.img; replace them with force"):
         on_device(tmp_path)
-    with pytest.raises(InputError, match="belongs to another run, .*a.img"):
+    with pytest.raises(InputError, match=r"belongs to another run, .*a\.img"):
         make(make_image(tmp_path / "b.img"), raw_device=True, records=tmp_path / "records", force=True)
-    with pytest.raises(InputError, match="belongs to another run, .*a.img"):
+    with pytest.raises(InputError, match=r"belongs to another run, .*a\.img"):
         make(tmp_path / "records", force=True)
     on_device(tmp_path, force=True, receivers=[]).run(7)
     assert not [name for name in os.listdir(tmp_path / "records/.taps") if name.startswith("trace")]
@@ -124,7 +121,7 @@ def test_a_start_that_fails_leaves_no_folder(tmp_path: Path) -> None:
 def test_records_that_are_gone_are_missed(tmp_path: Path) -> None:
     on_device(tmp_path).run(7)
     (tmp_path / "records").rename(tmp_path / "elsewhere")
-    with pytest.raises(StorageError, match="records, the records of the run on .*a.img, are missing"):
+    with pytest.raises(StorageError, match=r"records, records of the run on .*a\.img, are missing"):
         oc.open(tmp_path / "a.img")
     (tmp_path / "elsewhere").rename(tmp_path / "records")
     assert oc.open(tmp_path / "a.img").step == 7

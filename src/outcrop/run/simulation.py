@@ -77,7 +77,8 @@ class Simulation:
     `spacing`, `origin` (one number, or one for each axis) and `units` (text) become the coordinates of cells in the
     Zarr group. Points of sources and receivers are in them; the computation does not know them. `dt` is the parameter
     of that name. `sources`, `receivers`, `snapshots` and `norms`, see acquisition.py, are kept with the run, so that
-    `oc.open` goes on with them; on block devices in the directory `records`. `unstable` allows parameters that let waves grow, which are refused otherwise.
+    `oc.open` goes on with them; those of a run on devices in the directory `records`. `unstable` allows parameters that
+    let waves grow, which are refused otherwise.
 
     Everything is checked at once; directories are made when values are assigned, or by `run`. Fields that are updated
     start from zeros unless they are assigned, and their previous values from the same as they; those that are only

@@ -69,7 +69,7 @@ class Device(Home):
         if manifest.records:
             member = read_member(Path(manifest.records))
             if member is None or member.identity != manifest.identity:
-                raise StorageError(f"{manifest.records}, the records of the run on {self.path}, are missing; put them back")
+                raise StorageError(f"{manifest.records}, records of the run on {self.path}, are missing; put them back")
 
     def hold(self) -> list[int]:
         """See Home. Refused too when someone has made anything else of a device since."""

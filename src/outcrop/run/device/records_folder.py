@@ -30,8 +30,8 @@ from outcrop.run.taps.snapshot_files import create_snapshots
 
 
 def check_records_folder(devices: list[Path], manifest: Manifest, force: bool) -> None:
-    """Raise InputError unless the run has the folder that it needs, and no other: a new or empty one; if forced, that of
-    a run that is gone, or of the one on these devices."""
+    """Raise InputError unless the run has the folder that it needs, and no other: a new or empty one; if forced, that
+    of a run that is gone, or of the one on these devices."""
     if bool(manifest.taps) != bool(manifest.records):
         raise InputError(
             f"{devices[0]}: block devices hold arrays only; say with records=DIRECTORY where what sources, receivers, "

@@ -173,7 +173,7 @@ def _names(manifest: Manifest) -> set[str]:
 
 
 def _is_alive(member: Member) -> bool:
-    """Whether the run that a member names still is one of which this is a member; of one on a device that is not asked."""
+    """Whether the run that a member names still is one of which this is a member; one on a device is not looked at."""
     if device_use.is_block_device(Path(member.run)):
         return True
     try:

@@ -65,8 +65,8 @@ class Manifest:
 
     The user's own grid lies `padding` cells inside the arrays, on both sides of each axis; `rim` is that, or empty
     where there is none. `ranges` are the least and the largest value of fields that are only read, as far as they were
-    seen; `unstable` says that the user wants the parameters even if waves grow. `records` is the folder of what taps keep
-    where that is not the run's own.
+    seen; `unstable` says that the user wants the parameters even if waves grow. `records` is the folder of what taps
+    keep where that is not the run's own.
     """
 
     identity: str
