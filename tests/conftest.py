@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import settings
 
+from images import take_images_for_devices
 from outcrop import _core
 
 # `make soak` searches elsewhere each time; otherwise two builds of the same code must give the same answer.
@@ -28,5 +29,12 @@ def standard_rounding() -> Iterator[None]:
     _core.restore_rounding()
 
 
+@pytest.fixture
+def images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files called *.img pass for block devices."""
+    take_images_for_devices(monkeypatch.setattr)
+
+
 # The package zarr needs Python 3.11. Runs do not need it, but these tests read their results with it.
-collect_ignore = [] if find_spec("zarr") else ["test_initial.py", "test_memory.py", "test_weather.py", "test_zarr.py"]
+READ_WITH_ZARR = ["arrays", "array_commits", "initial", "memory", "weather", "zarr"]
+collect_ignore = [] if find_spec("zarr") else [f"test_{name}.py" for name in READ_WITH_ZARR]

@@ -55,7 +55,7 @@ def test_every_column_gives_the_oracles_bits(
     """Protects the comparison: swap, mmap and direct I/O, one layer and two, padded or not, in any memory, compute the
     same, and move what was predicted."""
     layout = make_layout(shape, "float32")
-    whole = Window((shape[0], shape[0]), layout.record_bytes).bytes
+    whole = Window((shape[0], shape[0], 0), layout.record_bytes).bytes
     with tempfile.TemporaryDirectory() as folder:
         job = Job(column.number, shape, steps, max(int(share * whole), 30 * layout.record_bytes), folder)
         measured = measure(Job.from_argument(job.to_argument()))

@@ -57,7 +57,7 @@ def test_too_small_a_budget_names_one_that_works(problem: Problem) -> None:
 def test_memory_for_the_whole_grid_gives_one_slab() -> None:
     """Protects that running in memory is a plan like any other, not another code path."""
     problem = make_problem((50, 40, 30), (1, 1, 1), 20)
-    plan = make_plan(problem, MACHINE, Window((50, 50), problem.record_bytes).bytes, "auto", assumed_rate)
+    plan = make_plan(problem, MACHINE, Window((50, 50, 0), problem.record_bytes).bytes, "auto", assumed_rate)
     assert len(plan.passes) == 1
     assert sum(isinstance(action, Update) for action in plan.passes[0].actions) == 1
 
@@ -143,7 +143,7 @@ def test_rings_one_plane_smaller_still_compute_the_same_or_are_rejected(plan: Pl
     if rings[ring] < 1:
         return
     try:
-        validate_pass(plan.problem, plan.passes[0], replace(plan.window, ring_planes=(rings[0], rings[1])))
+        validate_pass(plan.problem, plan.passes[0], replace(plan.window, ring_planes=(rings[0], rings[1], rings[2])))
     except IllegalPlan:
         return
     # Accepted: then this pass left a slot unused, as passes over a rim or of clamped rings may.

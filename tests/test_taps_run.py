@@ -1,4 +1,4 @@
-"""Protects sources, receivers, snapshots and norms of whole runs: the oracle's numbers, kept through every kill."""
+"""Protects sources, receivers and norms of whole runs: the oracle's numbers, kept through every kill."""
 
 import os
 import signal
@@ -7,7 +7,6 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,58 +17,11 @@ from outcrop.cli.main import call
 from outcrop.errors import InputError, InterruptedRun, StorageError
 from outcrop.language.boundary import FIXED
 from outcrop.language.sparse import Injection, Sampling
-from outcrop.run.disk.manifest import MANIFEST, read_manifest
+from outcrop.run.disk.manifest import read_manifest
 from outcrop.run.oracle import record_fields
 from outcrop.run.taps.definitions import read_definitions
 from outcrop.run.taps.recorder import Recorder
-
-SHAPE, H, DT, STEPS = (44, 30, 37), 10.0, 0.001, 60
-ORIGIN = (100.0, 0.0, -50.0)
-BOX = (slice(4, 40), slice(12, 13), slice(None))
-LINE = [(200.0, 45.0, -45.0 + 12.5 * i) for i in range(9)]
-SHOTS = [(303.0, 151.0, 128.5), (250.0, 100.0, 100.0)]
-
-
-def wavelets() -> np.ndarray:
-    """Two of them, shorter than the run, shape (50, 2)."""
-    t = np.arange(50)
-    return np.stack([np.exp(-(((t - 12) / 4) ** 2)), np.sin(t / 3) / (1 + t)], axis=1)
-
-
-def velocity() -> np.ndarray:
-    """Layers in m/s, shape SHAPE."""
-    layers = np.linspace(1500, 3000, SHAPE[0], dtype=np.float32)[:, None, None]
-    return np.broadcast_to(layers, SHAPE)
-
-
-def make(where: Path, memory: str = "500KiB", **options: Any) -> oc.Simulation:
-    """Waves with everything, in many passes."""
-    v, dt = oc.Field("v"), oc.Parameter("dt", 0.0)
-    given: dict[str, Any] = {
-        "sources": [oc.Source("u", SHOTS, wavelets(), scale=dt**2 * v[0, 0, 0] ** 2)],
-        "receivers": [oc.Receivers("line", "u", LINE), oc.Receivers("before", "u", LINE[3], before=True)],
-        "snapshots": oc.Snapshots(7, box=BOX, time_units="s"),
-        "norms": oc.Norms(4),
-    }
-    sim = oc.Simulation(
-        oc.stencils.acoustic(order=4), SHAPE, directory=where, memory=memory, threads=2, spacing=H, origin=ORIGIN,
-        units="m", dt=DT, **{**given, **options},
-    )  # fmt: skip
-    sim["v"] = velocity()
-    return sim
-
-
-def everything(where: Path) -> dict[str, Any]:
-    """All that a run leaves."""
-    sim = oc.open(where)
-    found = {"u": sim["u"][...], "snapshots": sim.snapshots["u"][:], "norms": sim.norms["u"], **sim.traces}
-    return {"step": sim.step, **found}
-
-
-def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert one.keys() == other.keys()
-    for name, values in one.items():
-        np.testing.assert_array_equal(values, other[name], err_msg=name)
+from shots import BOX, DT, LINE, SHAPE, SHOTS, STEPS, assert_same, everything, make, velocity, wavelets
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +104,8 @@ CHILD = """
 import sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
-import test_taps_run
-test_taps_run.make(Path({where!r})).run(test_taps_run.STEPS)
+import shots
+shots.make(Path({where!r})).run(shots.STEPS)
 """
 
 
@@ -180,90 +132,6 @@ def test_killed_and_resumed_it_leaves_the_same(whole: dict[str, Any], tmp_path: 
     if step < STEPS:
         assert call(["resume", str(where), "--quiet"]) == 0
     assert_same(everything(where), whole)
-
-
-def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None:
-    """Each once, in order, with its step and values; what stops in there stops the run, which can go on."""
-    seen: list[tuple[int, float]] = []
-    sim = make(tmp_path / "run.oc")
-
-    def look(step: int, kept: Any) -> None:
-        seen.append((step, float(kept["u"].sum())))
-        assert len(sim.snapshots["u"]) > step // 7  # committed by now
-        if step == 21:
-            raise RuntimeError("enough")
-
-    with pytest.raises(RuntimeError, match="enough"):
-        sim.run(STEPS, on_snapshot=look)
-    assert [step for step, _ in seen] == [0, 7, 14, 21]
-    if sim.step < STEPS:  # the passes go on while snapshots are looked at
-        sim.run(STEPS - sim.step)
-    assert [value for _, value in seen] == [float(one.sum()) for one in sim.snapshots["u"][:4]]
-
-
-def test_snapshots_committed_but_not_shown_yet_are_shown_when_the_run_is_opened(tmp_path: Path) -> None:
-    """A power cut right after the manifest was renamed leaves the metadata of an earlier step."""
-    sim, group = make(tmp_path / "run.oc"), tmp_path / "run.oc" / "snapshots.zarr"
-    files = [group / name for name in ("zarr.json", "u/zarr.json", "step/zarr.json", "time/zarr.json")]
-    early = [file.read_text() for file in files]
-    sim.run(14)
-    late = [file.read_text() for file in files]
-    assert early != late
-    for file, text in zip(files, early, strict=True):
-        file.write_text(text)
-    oc.open(tmp_path / "run.oc")
-    assert [file.read_text() for file in files] == late
-
-
-def test_a_movie_begins_with_the_initial_values(tmp_path: Path) -> None:
-    """Snapshot k is that of step k * every; what was assigned last before the first step is its first picture."""
-    sim = oc.Simulation(
-        oc.stencils.heat(), (12, 20, 30), directory=tmp_path / "run.oc", memory="300KiB", snapshots=oc.Snapshots(3)
-    )
-    sim["u"] = 1.0
-    first = np.random.default_rng(1).standard_normal((12, 20, 30)).astype(np.float32)
-    sim["u"] = first
-    assert len(sim.snapshots["u"]) == 0
-    sim.run(4)
-    sim.run(2)
-    kept = sim.snapshots["u"]
-    assert kept.steps.tolist() == [0, 3, 6]
-    np.testing.assert_array_equal(kept[0], first)
-    np.testing.assert_array_equal(kept[2], sim["u"][...])
-
-
-def test_runs_made_before_initial_values_were_kept_go_on_without(tmp_path: Path) -> None:
-    """A manifest that says nothing of it counts its snapshots from `every` on, whoever resumes it."""
-    sim, path = make(tmp_path / "run.oc", snapshots=oc.Snapshots(7, initial=False)), tmp_path / "run.oc" / MANIFEST
-    sim.run(20)
-    text = path.read_text()
-    early = text.replace(',\n      "initial": false', "")
-    assert early != text
-    path.write_text(early)
-    again = oc.open(tmp_path / "run.oc")
-    again.run(8)
-    assert again.snapshots["u"].steps.tolist() == [7, 14, 21, 28]
-
-
-@pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")
-def test_xarray_shows_snapshots_with_coordinates(tmp_path: Path) -> None:
-    """Dimensions by name, places in metres, steps and seconds; also before the first and half-way."""
-    import xarray
-
-    sim = make(tmp_path / "run.oc")
-    path = tmp_path / "run.oc" / "snapshots.zarr"
-    assert xarray.open_zarr(path).sizes["time"] == 0
-    for steps, count in ((20, 3), (STEPS - 20, 9)):
-        sim.run(steps)
-        shown = xarray.open_zarr(path)
-        assert shown.u.dims == ("time", "z", "y", "x")
-        assert shown.u.shape == (count, 36, 1, 37)
-        np.testing.assert_array_equal(shown.u, sim.snapshots["u"][:])
-    np.testing.assert_array_equal(shown.step, np.arange(0, 57, 7))
-    np.testing.assert_allclose(shown.time, np.arange(0, 57, 7) * DT)
-    np.testing.assert_array_equal(shown.z, 100.0 + 10.0 * np.arange(4, 40))
-    assert float(shown.x[0]) == -50.0
-    assert (shown.x.attrs["units"], shown.time.attrs["units"]) == ("m", "s")
 
 
 @pytest.mark.parametrize("ndim", [1, 2])
@@ -345,56 +213,6 @@ def test_what_cannot_be_is_one_line(options: dict[str, Any], words: str, tmp_pat
         make(tmp_path / "run.oc", **options)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run.oc").exists()
-
-
-@pytest.mark.parametrize("together", [False, True])
-def test_a_model_too_fast_for_the_step_is_refused_and_nothing_is_left(together: bool, tmp_path: Path) -> None:
-    """The largest velocity decides, wherever it is; with unstable=True it runs, and the report says so."""
-    fast = np.array(velocity())
-    fast[20, 10, 10] = 9000
-    sponge = oc.stencils.acoustic(order=4, sponge=True)
-    stencil = sponge if together else oc.stencils.acoustic(order=4)
-    damp = oc.stencils.sponge(SHAPE, 4, velocity=3000.0, spacing=H)
-    values = {"v": fast, "damp": damp} if together else {"v": fast}
-    sim = oc.Simulation(stencil, SHAPE, directory=tmp_path / "run.oc", memory="1MiB", dt=0.001)
-    with pytest.raises(InputError, match=r"dt=0.001 is unstable.*the largest stable one is 0.00055.*--unstable"):
-        sim.assign(values)
-        sim.run(2)
-    assert not (tmp_path / "run.oc").exists()
-    again = oc.Simulation(
-        stencil, SHAPE, directory=tmp_path / "run.oc", memory="1MiB", dt=0.001, unstable=True, force=True
-    )
-    again.assign(values)
-    assert "the largest stable one is 0.00055" in again.run(2).warning
-    assert "0.00055" in oc.open(tmp_path / "run.oc").run(1).warning
-
-
-def test_fields_judged_together_are_not_refused_for_cells_that_are_not_there(tmp_path: Path) -> None:
-    """Light cells and stiff ones are unstable together, but each is stable where it is."""
-    u, a, b = oc.Field("u"), oc.Field("a"), oc.Field("b")
-    dt = oc.Parameter("dt", 1.0)
-    spread = u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1]
-    stencil = oc.Stencil("product", {u: u[0, 0, 0] + dt * a[0, 0, 0] * b[0, 0, 0] * spread})
-    half = np.zeros((8, 8, 8)) + np.where(np.arange(8) < 4, 0.2, 2.0)
-    for other, is_stable in ((half[:, :, ::-1], True), (half, False)):
-        sim = oc.Simulation(stencil, (8, 8, 8), directory=tmp_path / "run.oc", memory="1MiB", force=True)
-        sim["a"] = half
-        sim["b"] = other
-        if is_stable:
-            assert sim.run(2).warning == ""
-        else:
-            with pytest.raises(InputError, match=r"largest stable one is 0\.12"):
-                sim.run(2)
-
-
-def test_snapshots_that_have_no_room_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the first step, with how much is needed, rather than in the middle."""
-    sim, room = make(tmp_path / "run.oc"), os.statvfs(tmp_path)
-    few = SimpleNamespace(f_bavail=10, f_frsize=room.f_frsize)
-    monkeypatch.setattr(os, "statvfs", lambda path: few)
-    with pytest.raises(InputError, match="no space: 9 snapshots need"):
-        sim.run(STEPS)
-    assert sim.step == 0
 
 
 def test_ctrl_c_leaves_what_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,37 @@ TEST(ExactSum, OrderAndPartsDoNotMatter) {
   }
 }
 
+// Adds them in groups of at most `at_once`.
+ExactSum sum_at_once(std::vector<double> values, std::size_t at_once) {
+  ExactSum sum;
+  for (std::size_t first = 0; first < values.size(); first += at_once)
+    sum.add(values.data() + first, std::min(at_once, values.size() - first));
+  return sum;
+}
+
+TEST(ExactSum, ManyAtOnceAreTheSameAsOneByOne) {
+  std::vector<double> near = wild_numbers(0), wild = wild_numbers(3000);
+  std::mt19937 random(7);
+  std::normal_distribution<double> normal;
+  for (int i = 0; i < 5000; ++i) near.push_back(normal(random) * std::exp(-i / 100.0));
+  std::vector<double> tiny = {3 * std::numeric_limits<double>::denorm_min(), -0.0, 0.0};
+  std::vector<double> ends(ExactSum::at_once,
+                           1 + std::numeric_limits<double>::epsilon());  // as large as their sum can be
+  for (const std::size_t at_once : {std::size_t{1}, std::size_t{7}, std::size_t{64}, ExactSum::at_once})
+    for (const auto &values : {near, wild, tiny, ends, std::vector<double>(100, -2.0)})
+      EXPECT_EQ(sum_at_once(values, at_once).integer(), sum_of(values).integer());
+}
+
+TEST(ExactSum, ManyAtOnceKeepWhatIsNotFiniteApart) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<double> values = {1, -infinity, 2, 1e300, 3, 4, 5, 6, 7, 8, 9};
+  EXPECT_EQ(sum_at_once(values, values.size()).special(), -infinity);
+  EXPECT_EQ(sum_at_once(values, values.size()).integer(), sum_of(values).integer());
+  const std::vector<double> odd = {1, std::numeric_limits<double>::quiet_NaN()};
+  EXPECT_TRUE(std::isnan(sum_at_once(odd, odd.size()).special()));
+  EXPECT_EQ(sum_at_once(odd, odd.size()).integer(), sum_of({1}).integer());
+}
+
 TEST(ExactSum, EverythingAndItsOppositeCancel) {
   ExactSum sum = sum_of(wild_numbers(1000));
   for (const double value : wild_numbers(1000)) sum.add(-value);

@@ -4,6 +4,15 @@
 //     exponent     large     1.0     tiny           passed on once in a while; a number touches three lanes
 //
 // After Kulisch's long accumulator. What is not finite is added apart, where order does not matter either.
+//
+// Many numbers at once are cut at the same bit, far enough up that their high parts have a sum without rounding; what is left
+// of them is cut again, lower down, until nothing is:
+//
+//     largest     1.01100|101                            a cut leaves 53 bits less 10 for the carries of 1024 numbers;
+//     others      0.00110|011          sum of high parts ──► lanes          most fields need two or three
+//                 0.00000|1101011
+//
+// After Rump, Ogita and Oishi, "Accurate floating-point summation", SIAM J. Sci. Comput. 31 (2008).
 #pragma once
 
 #include <array>
@@ -15,7 +24,12 @@ namespace outcrop {
 
 class ExactSum {
  public:
+  static constexpr std::size_t at_once = 1024;
+
   void add(double value);
+
+  /// The same for at most `at_once` of them, of which nothing is left afterwards.
+  void add(double *values, std::size_t count);
   void add(const ExactSum &other);
 
   /// The sum of all finite numbers in units of 2^-1074: little-endian, two's complement.

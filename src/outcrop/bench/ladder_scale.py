@@ -48,7 +48,7 @@ class Scale:
     def window_bytes(self) -> int:
         """A window that holds everything."""
         layout = make_layout(self.shape, "float32")
-        return Window((self.shape[0], self.shape[0]), layout.record_bytes).bytes
+        return Window((self.shape[0], self.shape[0], 0), layout.record_bytes).bytes
 
     @property
     def in_core_bytes(self) -> int:

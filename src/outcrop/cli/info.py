@@ -59,6 +59,8 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
         steps = ", ".join(f"{name} ({len(values)} steps)" for name, values in decode_signals(run.signals).items())
         rows.append(("signals", steps))
     rows += _taps(run)
+    if run.records:
+        rows.append(("records", run.records))
     if len(run.directories) > 1:
         rows.append(("over", ", ".join(run.directories)))
     print("\n".join([str(where), *(f"  {name:<9}{text}" for name, text in rows)]))

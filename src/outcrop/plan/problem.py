@@ -138,6 +138,12 @@ class Problem:
         return sum(one.is_static for one in self.fields)
 
     @property
+    def reads_statics_beside(self) -> bool:
+        """Whether an update reads a field that nothing updates at neighbours, and not at its own cell alone."""
+        operands = (operand for update in self.updates for operand in update.reads)
+        return any(one.beside and self.fields[one.field].is_static for one in operands)
+
+    @property
     def doubles(self) -> int:
         """Fields with two copies in memory."""
         return sum(one.is_double for one in self.fields)

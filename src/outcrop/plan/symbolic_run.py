@@ -168,6 +168,7 @@ class SymbolicRun:
                 for field in self.second:
                     self._slot(self._ring(field, 1), z).part(rim)[:] = RIM
                 if self.block.own_z0 <= z < self.block.own_z1:
+                    self._require_statics(z, rim, action.own)
                     self._sum(self.source_sums, z, rim, action.own)
                     self._sum(self.target_sums, z, rim, action.own)
             for field in self.second:
@@ -205,6 +206,7 @@ class SymbolicRun:
             target = self._there(self._ring(field, self.versions[level].newest[field].copy), z)
             target.part(cut)[:] = np.where(centre, RIM, level)
         if level == 1 and self.block.own_z0 <= z < self.block.own_z1:
+            self._require_statics(z, cut, self.block.own)
             self._sum(self.source_sums, z, cut, self.block.own)
         if level == self.levels:
             self._sum(self.target_sums, z, cut, EVERY_CELL)
@@ -246,6 +248,13 @@ class SymbolicRun:
         require(len(missing) == 0, f"the checksum of cell {missing[:1].tolist()} is not compared")
         require(bool(self.sealed.all()), f"the checksum of plane {np.argmin(self.sealed)} is not written")
         self.committed = True
+
+    def _require_statics(self, z: int, cut: Cut, own: Cut) -> None:
+        """What is only read is there, where its checksum is taken together with that of the sources."""
+        part = Cut(max(cut.y0, own.y0), min(cut.y1, own.y1), max(cut.x0, own.x0), min(cut.x1, own.x1))
+        for entry in self.statics if self.reads_statics and part.y0 < part.y1 and part.x0 < part.x1 else ():
+            there = bool((self._there(entry.field, z).part(part) != NOTHING).all())
+            require(there, f"of plane {z} field {entry.field} is not there when its checksum is taken")
 
     def _sum(self, summed: NDArray[np.bool_], z: int, cut: Cut, own: Cut) -> None:
         """Take the checksum of those of the cells that are the block's own, for the first and only time."""

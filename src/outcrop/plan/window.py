@@ -25,12 +25,13 @@ class Ring:
 
 @dataclass(frozen=True)
 class Window:
-    """`ring_planes` slots of `slot_bytes` in the rings of first and of second copies; `resident` first copies, those of
-    fields that are only read, have rings of their own size."""
+    """`ring_planes` slots of `slot_bytes` in the rings of first and of second copies of what is updated, and of fields
+    that are only read; `copies` says how many rings of each there are. Those of `resident` fields that are only read
+    have a size of their own."""
 
-    ring_planes: tuple[int, int]
+    ring_planes: tuple[int, int, int]
     slot_bytes: int
-    copies: tuple[int, int] = (1, 1)
+    copies: tuple[int, int, int] = (1, 1, 0)
     resident: tuple[Ring, ...] = ()
 
     @property
@@ -44,7 +45,10 @@ class Window:
         """First copies of all fields, then second ones."""
         resident = list(self.resident)
         for one in problem.fields:
-            yield resident.pop() if one.is_static and resident else Ring(self.ring_planes[0], self.slot_bytes)
+            if one.is_static and resident:
+                yield resident.pop()
+            else:
+                yield Ring(self.ring_planes[2 if one.is_static else 0], self.slot_bytes)
         for _ in range(problem.doubles):
             yield Ring(self.ring_planes[1], self.slot_bytes)
 
@@ -55,15 +59,19 @@ class Window:
         )
 
 
-def make_window(problem: Problem, ring_planes: tuple[int, int], slot: int, keeps_statics: bool = False) -> Window:
-    """Rings of `ring_planes` slots for first and second copies; `keeps_statics`: fields that are only read stay."""
+def make_window(
+    problem: Problem, ring_planes: tuple[int, int, int], slot: int, keeps_statics: bool = False
+) -> Window:
+    """Rings of `ring_planes` slots for first and second copies and for what is only read, which with `keeps_statics`
+    stays."""
     kept = (Ring(problem.planes, problem.record_bytes, True),) * (problem.statics if keeps_statics else 0)
-    return Window(ring_planes, slot, (len(problem.fields) - len(kept), problem.doubles), kept)
+    copies = len(problem.fields) - problem.statics, problem.doubles, problem.statics - len(kept)
+    return Window(ring_planes, slot, copies, kept)
 
 
 def whole_window(problem: Problem) -> Window:
     """All planes of all copies of all fields: the largest one that is of any use."""
-    return make_window(problem, (problem.planes, problem.planes), problem.record_bytes, keeps_statics=True)
+    return make_window(problem, (problem.planes,) * 3, problem.record_bytes, keeps_statics=True)
 
 
 def slot_bytes(problem: Problem, frame: Cut) -> int:

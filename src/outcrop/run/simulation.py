@@ -77,7 +77,8 @@ class Simulation:
     `spacing`, `origin` (one number, or one for each axis) and `units` (text) become the coordinates of cells in the
     Zarr group. Points of sources and receivers are in them; the computation does not know them. `dt` is the parameter
     of that name. `sources`, `receivers`, `snapshots` and `norms`, see acquisition.py, are kept with the run, so that
-    `oc.open` goes on with them. `unstable` allows parameters that let waves grow, which are refused otherwise.
+    `oc.open` goes on with them; those of a run on devices in the directory `records`. `unstable` allows parameters that
+    let waves grow, which are refused otherwise.
 
     Everything is checked at once; directories are made when values are assigned, or by `run`. Fields that are updated
     start from zeros unless they are assigned, and their previous values from the same as they; those that are only
@@ -112,6 +113,7 @@ class Simulation:
         snapshots: Snapshots | None = None,
         norms: Norms | None = None,
         unstable: bool = False,
+        records: str | os.PathLike[str] | None = None,
     ) -> None:
         wanted = Wanted(sources, receivers, snapshots, norms)
         coordinates = (spacing, origin, units)
@@ -135,6 +137,7 @@ class Simulation:
             taps=definition.taps.entries,
             rim=definition.padding if any(definition.padding) else (),
             unstable=unstable,
+            records=str(Path(records).absolute()) if records is not None else "",
         )
         require_other_names(manifest.coordinates, len(manifest.shape), [entry.name for entry in manifest.arrays])
         self._take(definition.stencil, manifest, directories)
@@ -305,7 +308,7 @@ class Simulation:
             require_steps(decode_signals(self._manifest.signals), first_step + steps)
             complete(state, io)
             refuse_unstable_run(self.stencil, state)
-            require_space(state.path, state.manifest, first_step + steps)
+            require_space(state.records_path, state.manifest, first_step + steps)
             state.change(
                 target_step=first_step + steps, settings=self._manifest.settings, signals=self._manifest.signals
             )

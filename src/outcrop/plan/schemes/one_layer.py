@@ -52,7 +52,7 @@ def in_memory(problem: Problem, padded: bool) -> Problem:
 
 def window(problem: Problem) -> Window:
     """Both arrays of a problem that `in_memory` made."""
-    return make_window(problem, (problem.planes, problem.planes), problem.record_bytes)
+    return make_window(problem, (problem.planes,) * 3, problem.record_bytes)
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:

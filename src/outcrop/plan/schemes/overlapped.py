@@ -82,7 +82,7 @@ def _axes(problem: Problem, levels: int, sizes: Sizes) -> tuple[_Blocks, _Blocks
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
     """Slots for all planes of the largest block with its overlap, in both rings."""
     planes, rows, columns = (_frame_most(axis) for axis in _axes(problem, levels, sizes))
-    return make_window(problem, (planes, planes), slot_bytes(problem, Cut(0, rows, 0, columns)))
+    return make_window(problem, (planes,) * 3, slot_bytes(problem, Cut(0, rows, 0, columns)))
 
 
 def _frame_most(blocks: _Blocks) -> int:

@@ -66,7 +66,7 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
     """Slots for all planes of the largest block, in both rings."""
     cut = cuts(problem, levels, sizes)
     planes = cut.z.frame_most
-    return make_window(problem, (planes, planes), slot_bytes(problem, Cut(0, cut.y.frame_most, 0, cut.x.frame_most)))
+    return make_window(problem, (planes,) * 3, slot_bytes(problem, Cut(0, cut.y.frame_most, 0, cut.x.frame_most)))
 
 
 def make_pass(variant: Variant, problem: Problem, levels: int, sizes: Sizes) -> Pass:

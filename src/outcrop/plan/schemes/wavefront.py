@@ -14,9 +14,15 @@ waits for it:
     odd ring    zeta0 - rL                   ..  zeta1 - 1                  b + rL  [+ b - r, L odd: written from here]
 
 (for one level the odd ring must also hold the lower rim beside the first slab), so an even number of levels
-needs less. Where steps have several stages, or the state two levels, all rings are as large as the largest of these
-and one radius more. With these sizes each read of the next slab waits for exactly one write of the last one, and both
-run while this slab is updated. Each plane is read once and written once: 2/L words per cell and step.
+needs less. Where steps have several stages, or the state two levels, both are as large as the largest of these
+and one radius more. Fields that are only read need neither be ahead by a radius nor stay behind by one where updates
+read them at the cell alone:
+
+    only read   zeta0 - r(L-1) [- r, read at neighbours]  ..  zeta1 + b [+ r] - 1       2b + r(L-1) [+ 2r]
+
+(and at least the lower rim beside the first two slabs). With these sizes each read of the next slab waits for exactly
+one write of the last one, and both run while this slab is updated. Each plane is read once and written once: 2/L words
+per cell and step.
 
 Where memory does not hold enough planes, y is cut into k blocks that lean back by r per level (skewed_cut.py), and the
 grid is streamed once per block. A block leaves the rows that the next one goes on with, the faces, in an array of
@@ -70,16 +76,24 @@ def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
     return min((window(problem, levels, one) for one in sizes), key=lambda window: window.bytes)
 
 
-def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tuple[int, int]:
-    """Slots of the rings of first and second copies for a pass of `levels` levels in slabs of `slab`."""
+def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tuple[int, int, int]:
+    """Slots of the rings of first and second copies, and of what is only read, for a pass of `levels` levels in slabs
+    of `slab`."""
     skew, reach = problem.skew_z, problem.skew_z * levels
-    if blocks > 1 or not problem.is_plain or problem.statics:
+    beside = _statics_beside(problem)
+    static = 2 * slab + max(reach - skew + 2 * beside, problem.first_plane + beside)
+    if blocks > 1 or not problem.is_plain:
         even = odd = _most_ring_planes(problem, levels, slab)
     elif levels % 2 == 0:
         even, odd = 2 * slab + reach, slab + reach
     else:
         even, odd = 2 * slab + reach + skew, slab + max(slab + reach - skew, problem.radius_z)
-    return min(even, problem.planes), min(odd, problem.planes)
+    return min(even, problem.planes), min(odd, problem.planes), min(static, problem.planes)
+
+
+def _statics_beside(problem: Problem) -> int:
+    """How many planes away updates read what is only read."""
+    return problem.skew_z if problem.reads_statics_beside else 0
 
 
 def _most_ring_planes(problem: Problem, levels: int, slab: int) -> int:
@@ -133,7 +147,7 @@ class _Stream:
             self.region = Region(y_low=block.bounds()[0], y_high=block.bounds()[1])
             own = Cut(*block.own(), EVERY_CELL.x0, EVERY_CELL.x1)
             self.begin = Block(self._rows(*block.frame()), own=own, shift=is_linked * block.number * problem.planes)
-        self.read = self.copied = self.written = 0
+        self.read = self.statics_read = self.copied = self.written = 0
 
     def actions(self, slab: int, following: _Stream | None) -> Iterator[Action]:
         """Everything but the commit, and what of the `following` block is read meanwhile."""
@@ -141,9 +155,9 @@ class _Stream:
         if self.block.cut.count > 1:
             yield self.begin
         for zeta0, zeta1 in slabs(problem, levels, slab):
-            yield from self._read_to(zeta1 + slab + skew)
+            yield from self._read_to(zeta1 + slab)
             if following is not None and self.is_linked:
-                ahead = list(following._read_to(zeta1 + slab + skew - problem.planes))
+                ahead = list(following._read_to(zeta1 + slab - problem.planes))
                 yield from (following.begin, *ahead, self.begin) if ahead else ()
             yield from self._copy_to(zeta1)
             zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(problem, levels, zeta)]
@@ -157,14 +171,21 @@ class _Stream:
             yield from self._copy_to(end)
             yield from self._write_to(end)
 
-    def _read_to(self, end: int) -> Iterator[Action]:
+    def _read_to(self, zeta: int) -> Iterator[Action]:
+        """All that updates below `zeta` need."""
+        yield from self._read_state_to(zeta + self.problem.skew_z)
+        z0, z1 = self.statics_read, min(zeta + _statics_beside(self.problem), self.problem.planes)
+        if z1 > z0:
+            self.statics_read = z1
+            if self.problem.statics and self.static_rows.cells:
+                yield Read(z0, z1, self.static_rows, "statics")
+
+    def _read_state_to(self, end: int) -> Iterator[Action]:
         z0, z1 = self.read, min(end, self.problem.planes)
         if z1 <= z0:
             return
         self.read = z1
         yield Read(z0, z1, self._rows(*self.block.body(0)))
-        if self.problem.statics and self.static_rows.cells:
-            yield Read(z0, z1, self.static_rows, "statics")
         for parity in (0, 1):
             if (rows := self._rows(*self.block.fringe(parity))).cells:
                 yield Read(z0, z1, rows, "faces", parity)

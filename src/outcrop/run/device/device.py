@@ -21,8 +21,9 @@ from outcrop.run.device.signatures import find_signature
 from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.home import Home, release
 from outcrop.run.disk.layout import RECORD_BYTES, round_up
-from outcrop.run.disk.manifest import Manifest, parse_manifest
+from outcrop.run.disk.manifest import Manifest, parse_manifest, read_member
 from outcrop.run.disk.region import Region
+from outcrop.run.taps.snapshot_files import are_current, show_snapshots
 
 
 class Device(Home):
@@ -65,6 +66,10 @@ class Device(Home):
                 size = device_use.size_of(handle)
             if size < (needed := needed_bytes(manifest, index)):
                 raise StorageError(f"{path} has {size} bytes, {needed} belong there")
+        if manifest.records:
+            member = read_member(Path(manifest.records))
+            if member is None or member.identity != manifest.identity:
+                raise StorageError(f"{manifest.records}, records of the run on {self.path}, are missing; put them back")
 
     def hold(self) -> list[int]:
         """See Home. Refused too when someone has made anything else of a device since."""
@@ -107,11 +112,13 @@ class Device(Home):
         yield [Region(str(self.path), begin, count)] if count else []
 
     def is_tidy(self, manifest: Manifest) -> bool:
-        """See Home: nothing else says what the manifest says."""
-        return True
+        """See Home: whether all snapshots are shown."""
+        return not manifest.records or are_current(Path(manifest.records), manifest)
 
     def tidy(self, manifest: Manifest) -> None:
-        """See Home: nothing to do."""
+        """See Home: shows the snapshots up to its step."""
+        if not self.is_tidy(manifest):
+            show_snapshots(Path(manifest.records), manifest)
 
     def _header(self, handle: int) -> Header:
         header = _read(handle, self.path)

@@ -19,11 +19,13 @@ from outcrop.errors import InputError, StorageError
 from outcrop.run.coordinates import coordinate_metadata
 from outcrop.run.device.checks import are_devices, check_devices
 from outcrop.run.device.creation import created_on_devices
+from outcrop.run.device.records_folder import check_records_folder, created_records_folder
 from outcrop.run.disk.directory import (
     GROUP,
     array_folder,
     check_directories,
     coordinate_folders,
+    make_directories,
     member_text,
     nearest_existing,
     remove_member,
@@ -55,11 +57,12 @@ def created_state(
     system refuses what had seemed possible.
     """
     if are_devices(directories, raw_device):
-        with created_on_devices(directories, manifest, force) as state:
+        check_records_folder(directories, manifest, force)
+        with created_on_devices(directories, manifest, force) as state, created_records_folder(state, definitions):
             yield state
         return
     check_state(directories, manifest, force)
-    path, made = directories[0], _make_directories(directories)
+    path, made = directories[0], make_directories(directories)
     state = State(path, manifest)
     try:
         with _errors_named(path):
@@ -92,12 +95,10 @@ def created_state(
 def check_state(directories: list[Path], manifest: Manifest, force: bool = False, raw_device: bool = False) -> None:
     """Raise InputError unless `created_state` would work; changes nothing."""
     if are_devices(directories, raw_device):
-        if manifest.taps:
-            raise InputError(
-                f"{directories[0]}: block devices hold arrays only; a run with sources, receivers, snapshots or norms "
-                "needs a directory"
-            )
+        check_records_folder(directories, manifest, force)
         return check_devices(directories, manifest, force)
+    if manifest.records:
+        raise InputError(f"records {manifest.records}: a run in a directory keeps them there; leave it out")
     check_directories(directories, manifest, _needed_bytes(directories, manifest), force)
     if force and os.path.exists(directories[0] / MANIFEST):
         os.close(lock_folder(directories[0]))
@@ -108,21 +109,6 @@ def _needed_bytes(directories: list[Path], manifest: Manifest) -> list[int]:
     for shard in range(manifest.layout.shards):
         needed[shard % len(directories)] += len(manifest.copies) * manifest.layout.shard_bytes(shard)
     return needed
-
-
-def _make_directories(directories: list[Path]) -> list[Path]:
-    """Make the directories, parents too, and list those that were not there, parents first."""
-    wanted = dict.fromkeys(place for one in directories for place in (*reversed(one.parents), one))
-    made: list[Path] = []
-    try:
-        for directory in [place for place in wanted if not os.path.lexists(place)]:
-            directory.mkdir(exist_ok=True)
-            made.append(directory)
-    except OSError as error:
-        for directory in reversed(made):
-            directory.rmdir()
-        raise InputError(f"directory {error.filename} cannot be created: {error.strerror}") from None
-    return made
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from outcrop.errors import InputError
 from outcrop.run.axes import NAMES
+from outcrop.run.device import use as device_use
 from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.manifest import MANIFEST, MEMBER, NEW, Manifest, Member, read_manifest, read_member
 from outcrop.units import format_bytes
@@ -61,14 +62,14 @@ def check_directories(directories: list[Path], manifest: Manifest, needed_bytes:
             raise InputError(f"directory {directory} is given twice (also as {seen[real]}); each must be another")
         seen[real] = directory
     for directory in directories:
-        _check_kind(directory)
+        check_kind(directory)
     old = read_manifest(directories[0]) if os.path.exists(directories[0] / MANIFEST) else None
     if old is not None and old.phase != NEW and not force:
         raise InputError(f"directory {what_is_there(directories[0], old)}")
     for directory in directories:
         if old is None or directory is not directories[0]:
             _check_content(directory, force, old.identity if old else "")
-        _check_permission(directory)
+        check_permission(directory)
     _check_names(directories[0], manifest, old)
     replaced = {place.resolve() / name for place in directories if (m := read_member(place)) for name in m.folders}
     if old is not None:
@@ -103,6 +104,21 @@ def remove_member(directory: Path) -> None:
         (directory / MEMBER).unlink(missing_ok=True)
 
 
+def make_directories(directories: list[Path]) -> list[Path]:
+    """Make the directories, parents too, and list those that were not there, parents first. InputError leaves none."""
+    wanted = dict.fromkeys(place for one in directories for place in (*reversed(one.parents), one))
+    made: list[Path] = []
+    try:
+        for directory in [place for place in wanted if not os.path.lexists(place)]:
+            directory.mkdir(exist_ok=True)
+            made.append(directory)
+    except OSError as error:
+        for directory in reversed(made):
+            directory.rmdir()
+        raise InputError(f"directory {error.filename} cannot be created: {error.strerror}") from None
+    return made
+
+
 def nearest_existing(path: Path) -> Path:
     """The path itself, or the closest of its parents that exists."""
     path = path.absolute()
@@ -111,7 +127,8 @@ def nearest_existing(path: Path) -> Path:
     return path
 
 
-def _check_kind(directory: Path) -> None:
+def check_kind(directory: Path) -> None:
+    """Raise InputError unless it is a directory, or can be made."""
     try:
         mode = nearest_existing(directory).stat().st_mode
     except OSError as error:
@@ -156,7 +173,9 @@ def _names(manifest: Manifest) -> set[str]:
 
 
 def _is_alive(member: Member) -> bool:
-    """Whether the run that a member names still is one of which this is a member."""
+    """Whether the run that a member names still is one of which this is a member; one on a device is not looked at."""
+    if device_use.is_block_device(Path(member.run)):
+        return True
     try:
         return read_manifest(Path(member.run)).identity == member.identity
     except InputError:
@@ -184,7 +203,8 @@ def _device_bytes(folders: set[Path]) -> dict[int, int]:
     return total
 
 
-def _check_permission(directory: Path) -> None:
+def check_permission(directory: Path) -> None:
+    """Raise InputError unless it can be written, or made."""
     existing = nearest_existing(directory)
     if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(f"directory {directory} cannot be written: no permission in {existing}")

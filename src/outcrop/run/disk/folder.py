@@ -15,7 +15,7 @@ from outcrop.run.disk.manifest import MANIFEST, Manifest, read_manifest
 from outcrop.run.disk.region import ShardFile
 from outcrop.run.disk.scratch import PREFIX, scratch_in
 from outcrop.run.disk.zarr_format import shard_name
-from outcrop.run.taps.snapshot_files import are_current, update_snapshots
+from outcrop.run.taps.snapshot_files import are_current, show_snapshots
 
 
 class Folder(Home):
@@ -75,10 +75,7 @@ class Folder(Home):
     def tidy(self, manifest: Manifest) -> None:
         """Point the names of the state's arrays at their current turns, and show the snapshots up to its step."""
         if not are_current(self.path, manifest):
-            try:
-                update_snapshots(self.path, manifest)
-            except OSError as error:
-                raise StorageError(f"cannot list snapshots of {self.path}: {error.strerror}") from error
+            show_snapshots(self.path, manifest)
         for entry in manifest.state:
             if not self._is_linked(manifest, entry):
                 self._link(entry.name, array_folder(entry, manifest.current))

@@ -65,7 +65,8 @@ class Manifest:
 
     The user's own grid lies `padding` cells inside the arrays, on both sides of each axis; `rim` is that, or empty
     where there is none. `ranges` are the least and the largest value of fields that are only read, as far as they were
-    seen; `unstable` says that the user wants the parameters even if waves grow.
+    seen; `unstable` says that the user wants the parameters even if waves grow. `records` is the folder of what taps
+    keep where that is not the run's own.
     """
 
     identity: str
@@ -91,6 +92,7 @@ class Manifest:
     rim: tuple[int, ...] = ()
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     unstable: bool = False
+    records: str = ""
     format: int = field(default=FORMAT)
 
     @property
@@ -158,6 +160,7 @@ def parse_manifest(text: str, path: Path) -> Manifest:
             data["settings"] = Settings(**data["settings"])
             data["coordinates"] = _coordinates(data["coordinates"])
             data["taps"] = parse_entries(data["taps"])
+            data.setdefault("records", "")  # earlier manifests have none
             data["rim"] = tuple(data["rim"])
             data["ranges"] = {name: (low, high) for name, (low, high) in data["ranges"].items()}
             return Manifest(**{one.name: data[one.name] for one in fields(Manifest)})

@@ -53,6 +53,11 @@ class State:
         return self.manifest.layout
 
     @property
+    def records_path(self) -> Path:
+        """The folder of what taps keep: the run's own, or one beside block devices."""
+        return Path(self.manifest.records) if self.manifest.records else self.path
+
+    @property
     def has_values(self) -> bool:
         """Whether initial values of any array were committed."""
         return self.manifest.phase != NEW

@@ -29,7 +29,7 @@ class Recorder:
     def __init__(self, state: State, fields: Sequence[str], io: str = "auto") -> None:
         self._state, self._fields = state, list(fields)
         entries, self._io = state.manifest.taps, io
-        self._definitions = read_definitions(state.path, entries)
+        self._definitions = read_definitions(state.records_path, entries)
         self._sources = tuple(self._resolved(one) for one in self._definitions.injections)
         self._samples = tuple(
             PointSamples(self._fields.index(one.field), one.cells.reshape(-1, 3), one.before)
@@ -42,15 +42,15 @@ class Recorder:
         if not manifest.taps:
             return NO_TAPS
         try:
-            files = make_files(self._state.path, manifest, self._fields, first_step, steps)
+            files = make_files(self._state.records_path, manifest, self._fields, first_step, steps)
         except OSError as error:
-            raise StorageError(f"cannot make snapshots in {self._state.path}: {error.strerror}") from error
+            raise StorageError(f"cannot make snapshots in {self._state.records_path}: {error.strerror}") from error
         sources = tuple(self._injection(number, first_step, steps) for number in range(len(self._sources)))
         return Taps(sources, self._samples, tuple(files), self._sums(manifest, first_step + steps))
 
     def after(self, first_step: int, results: TapResults) -> None:
         """Keep what a pass has seen. Raises StorageError."""
-        manifest, path = self._state.manifest, self._state.path
+        manifest, path = self._state.manifest, self._state.records_path
         traces: dict[str, NDArray[np.float64]] = {}
         for one, values in zip(self._definitions.samplings, results.samples, strict=True):
             seen = values.reshape(len(values), *one.weights.shape)
@@ -84,7 +84,7 @@ class Recorder:
         Their files are mapped anew for each pass, so that what was read does not stay."""
         source = self._sources[number]
         values = np.zeros((steps, source.weights.size), self._state.manifest.dtype)
-        given = mapped_values(self._state.path, number)[first_step : first_step + steps]
+        given = mapped_values(self._state.records_path, number)[first_step : first_step + steps]
         for row, of_points in zip(values, given, strict=False):
             row[:] = (of_points[:, None] * source.weights).reshape(-1)
         return PointInjection(self._fields.index(source.field), source.cells.reshape(-1, 3), values, first_step)

@@ -109,7 +109,7 @@ class Traces(Records):
 
     def _read(self, state: State, name: str) -> NDArray[Any]:
         points, steps = state.manifest.taps.traces[name], state.manifest.step
-        return _rows(trace_path(state.path, name), steps * points, np.dtype("<f8")).reshape(steps, points)
+        return _rows(trace_path(state.records_path, name), steps * points, np.dtype("<f8")).reshape(steps, points)
 
 
 class NormRecords(Records):
@@ -125,7 +125,7 @@ class NormRecords(Records):
     def _read(self, state: State, name: str) -> NDArray[Any]:
         entry = state.manifest.taps.norms
         assert entry is not None
-        return _rows(norms_path(state.path, name), state.manifest.step // entry.every, NORMS)
+        return _rows(norms_path(state.records_path, name), state.manifest.step // entry.every, NORMS)
 
 
 def _rows(path: Path, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:

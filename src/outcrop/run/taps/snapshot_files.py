@@ -19,7 +19,7 @@ import numpy as np
 
 from outcrop import _core
 from outcrop.durable import flush_folder, replace_file
-from outcrop.errors import InputError
+from outcrop.errors import InputError, StorageError
 from outcrop.run.axes import grid_shape
 from outcrop.run.disk.directory import SNAPSHOTS
 from outcrop.run.disk.manifest import Manifest
@@ -57,6 +57,14 @@ def update_snapshots(directory: Path, manifest: Manifest) -> None:
         (group / name).mkdir(parents=True, exist_ok=True)
         replace_file(group / name / "zarr.json", to_text(metadata))
     replace_file(group / "zarr.json", to_text(snapshot_group(manifest, arrays)))
+
+
+def show_snapshots(directory: Path, manifest: Manifest) -> None:
+    """`update_snapshots` after a commit. Raises StorageError."""
+    try:
+        update_snapshots(directory, manifest)
+    except OSError as error:
+        raise StorageError(f"cannot list snapshots of {directory}: {error.strerror}") from error
 
 
 def are_current(directory: Path, manifest: Manifest) -> bool:

@@ -88,7 +88,7 @@ def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, di
 
 def mapped(state: State, field: str, number: int) -> NDArray[Any]:
     """Snapshot `number` of a field, mapped from its file. Raises StorageError."""
-    entry, path = state.manifest.taps.snapshots, snapshot_path(state.path, state.manifest, field, number)
+    entry, path = state.manifest.taps.snapshots, snapshot_path(state.records_path, state.manifest, field, number)
     assert entry is not None
     try:
         return np.memmap(path, state.manifest.dtype, "r", 0, entry.shape)

@@ -1,0 +1,70 @@
+"""A run of several arrays: one with previous values, one without, and one that is only read."""
+
+from pathlib import Path
+
+import numpy as np
+
+import outcrop as oc
+from outcrop.language.symbols import Signal
+from outcrop.run.disk.planes import Planes
+from outcrop.run.disk.state import State, open_state
+
+SHAPE = (6, 5, 4)
+STATE = ["u", "u.previous", "v"]
+
+
+def waves() -> oc.Stencil:
+    """u needs its previous values, v is updated too, m is only read, w is a signal."""
+    u, v, m, w = oc.Field("u"), oc.Field("v"), oc.Field("m"), Signal("w")
+    bend = u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1]
+    here = u[0, 0, 0]
+    return oc.Stencil("waves", [{u: 2 * here - u.previous[0, 0, 0] + m[0, 0, 0] * bend}, {v: v[0, 0, 0] + w * here}])
+
+
+def values(seed: int, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+    return np.random.default_rng(seed).random(shape, dtype="float32")
+
+
+def make_simulation(where: Path | list[Path], **options: object) -> oc.Simulation:
+    given = {"memory": "1MiB", "threads": 1, "signals": {"w": np.ones(50)}, **options}
+    return oc.Simulation(waves(), SHAPE, directory=where, **given)  # type: ignore[arg-type]
+
+
+def make_run(where: Path | list[Path], **options: object) -> tuple[oc.Simulation, dict[str, np.ndarray]]:
+    """A run with values of all arrays, and these."""
+    simulation = make_simulation(where, **options)
+    start = {name: values(seed) for seed, name in enumerate([*STATE, "m"])}
+    simulation.assign(start)
+    return simulation, start
+
+
+def contents(where: Path) -> dict[str, np.ndarray]:
+    """All arrays of a run, opened anew."""
+    simulation = oc.open(where)
+    return {entry.name: simulation[entry.name][...] for entry in open_state(where).manifest.arrays}
+
+
+def same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> bool:
+    return found.keys() == expected.keys() and all(np.array_equal(found[name], expected[name]) for name in found)
+
+
+def write_target(state: State, number: float) -> None:
+    """What a pass leaves before its commit: all arrays of the state, in the other turn."""
+    for files in state.target_files():
+        with Planes(files, state.layout, writable=True) as planes:
+            planes.fill(lambda z0, z1: np.full((z1 - z0, *state.layout.shape[1:]), number))
+            planes.flush()
+
+
+def state_of(simulation: oc.Simulation) -> State:
+    assert simulation._state is not None
+    return simulation._state
+
+
+def take_steps(simulation: oc.Simulation, steps: int) -> None:
+    """A pass, as far as the disk is concerned: every array of the state becomes the number of its step."""
+    state = state_of(simulation)
+    with state.locked():
+        state.begin_writing()
+        write_target(state, state.manifest.step + steps)
+        state.commit(state.manifest.step + steps)

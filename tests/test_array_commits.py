@@ -1,0 +1,95 @@
+"""Protects the commit of several arrays: all or none, wherever it is cut off."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import outcrop as oc
+from outcrop.run.disk.state import open_state
+from several_arrays import SHAPE, STATE, contents, make_run, same, state_of, write_target
+
+COMMIT_EVENTS = 3 + 2 * len(STATE)
+"""Flush, rename, flush the folder; then a new link for each array, and its rename."""
+
+
+@pytest.mark.parametrize("event", range(COMMIT_EVENTS + 1))
+def test_a_commit_that_is_cut_off_anywhere_is_of_all_arrays_or_of_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: int
+) -> None:
+    """Each flush, rename and link of a commit may be the last thing that happened."""
+    where = tmp_path / "run.oc"
+    simulation, start = make_run(where)
+    state, left = state_of(simulation), iter(range(100))
+    write_target(state, 8.0)
+    after = {name: np.full(SHAPE, 8.0) for name in STATE} | {"m": start["m"]}
+
+    class CutOff(BaseException):
+        pass
+
+    def cutting(action):  # type: ignore[no-untyped-def]
+        def call(*arguments: object) -> object:
+            if next(left) == event:
+                raise CutOff
+            return action(*arguments)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", cutting(os.fsync))
+        patch.setattr(Path, "replace", cutting(Path.replace))
+        patch.setattr(Path, "symlink_to", cutting(Path.symlink_to))
+        with pytest.raises(CutOff) if event < COMMIT_EVENTS else nullcontext():
+            state.commit(8)
+    committed = open_state(where).manifest.step == 8
+    assert committed == (event >= 2), "the rename of the manifest is the moment of truth"
+    assert same(contents(where), after if committed else start)
+    links = {os.readlink(where / name)[-1] for name in STATE}
+    assert links == {"1" if committed else "0"}
+    group = zarr.open_group(str(where), mode="r")
+    assert same({name: group[name][...] for name in start}, after if committed else start)
+
+
+WORK = """
+import sys
+from pathlib import Path
+import numpy as np
+from outcrop.run.disk.planes import Planes
+from outcrop.run.disk.state import open_state
+state = open_state(Path(sys.argv[1]))
+print(flush=True)
+with state.locked():
+    while True:
+        step = state.manifest.step + 1
+        for files in state.target_files():
+            with Planes(files, state.layout, writable=True) as planes:
+                planes.fill(lambda z0, z1: np.full((z1 - z0, 5, 4), step))
+                planes.flush()
+        state.commit(step)
+"""
+"""Passes, as far as the disk is concerned, for ever."""
+
+
+def test_killed_at_any_moment_all_arrays_are_at_the_same_step(tmp_path: Path) -> None:
+    """SIGKILL between any two arrays' writes: each commit is of the whole state."""
+    where, chance = tmp_path / "run.oc", random.Random(3)
+    _, start = make_run(where)
+    step = 0
+    for _ in range(6):
+        with subprocess.Popen([sys.executable, "-c", WORK, str(where)], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(chance.uniform(0.05, 0.15))
+            process.send_signal(signal.SIGKILL)
+        reached = oc.open(where).step
+        assert reached > step
+        step = reached
+        assert same(contents(where), {name: np.full(SHAPE, step) for name in STATE} | {"m": start["m"]})

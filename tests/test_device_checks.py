@@ -1,0 +1,137 @@
+"""Protects what others have on block devices: nothing is written there by accident."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import outcrop as oc
+from images import SHAPE, create, make_image, put
+from outcrop.errors import InputError
+from outcrop.run.device import signatures
+from outcrop.run.device.device import needed_bytes
+from outcrop.run.disk.creation import check_state
+from outcrop.run.disk.state import open_state
+from test_state import make_manifest
+
+pytestmark = pytest.mark.usefixtures("images")
+
+
+
+def test_a_run_on_which_something_else_was_put_is_not_written(tmp_path: Path) -> None:
+    """Some formats leave the first sector alone: md's metadata lie 4 KiB further."""
+    device = make_image(tmp_path / "a.img")
+    state = create(device)
+    state.commit(0)
+    put(device, 4096, b"\xfc\x4e\x2b\xa9")
+    before = device.read_bytes()
+    with pytest.raises(InputError, match=r"holds a member of an array.*\(md\).*nothing was changed"), state.locked():
+        pass
+    assert device.read_bytes() == before
+
+
+@pytest.mark.parametrize("magic", sorted({*signatures._MAGICS}), ids=lambda magic: f"{magic[1]} at {magic[2]}")
+def test_known_content_is_named_and_kept(
+    tmp_path: Path, magic: tuple[str, str, int, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Someone else's data: found without blkid too, kept without --force, and no trace of it with --force."""
+    monkeypatch.setattr(signatures, "by_blkid", lambda path: "")
+    kind, name, offset, content = magic
+    device = make_image(tmp_path / "a.img", noise=False)
+    put(device, offset, content)
+    before = device.read_bytes()
+    with pytest.raises(InputError, match=re.escape(f"a.img holds {kind} ({name})") + ".*--force"):
+        create(device)
+    assert device.read_bytes() == before
+    create(device, force=True)
+    with device.open("rb") as file:
+        assert signatures.by_magic(file.fileno(), len(before)) == ""
+
+
+def test_metadata_at_places_of_their_own_are_found(tmp_path: Path) -> None:
+    device = make_image(tmp_path / "a.img", noise=False)
+    size = device.stat().st_size
+    for offset, content, words in [
+        (size - (64 << 10), b"\xfc\x4e\x2b\xa9", "(md)"),
+        (size - (8 << 10), b"\xfc\x4e\x2b\xa9", "(md)"),
+        ((128 << 10) + 5 * 1024, b"\x0c\xb1\xba\0\0\0\0\0", "(zfs)"),
+    ]:
+        device.write_bytes(bytes(size))
+        put(device, offset, content)
+        with device.open("rb") as file:
+            assert words in signatures.by_magic(file.fileno(), size)
+        create(device, force=True)
+        with device.open("rb") as file:
+            assert signatures.by_magic(file.fileno(), size) == ""
+
+
+def test_what_blkid_says_is_put_in_words() -> None:
+    """The user learns what would be destroyed, with its label."""
+    for export, words in [
+        ("LABEL=data\nTYPE=ext4\nUSAGE=filesystem\n", "a file system (ext4, labelled data; says blkid)"),
+        ("DEVNAME=/dev/x\nTYPE=LVM2_member\nUSAGE=raid\n", f"{signatures.GROUP} (LVM2_member; says blkid)"),
+        ("DEVNAME=/dev/x\nTYPE=crypto_LUKS\nUSAGE=crypto\n", "an encrypted volume (crypto_LUKS; says blkid)"),
+        ("DEVNAME=/dev/x\nTYPE=swap\nUSAGE=other\n", "swap space (swap; says blkid)"),
+        ("DEVNAME=/dev/x\nPTTYPE=gpt\n", "a partition table (gpt; says blkid)"),
+        ("DEVNAME=/dev/x\n", ""),
+    ]:
+        assert signatures._in_words(export) == words
+
+
+def test_devices_need_the_flag_and_the_flag_needs_devices(tmp_path: Path) -> None:
+    """Nobody writes a device by accident, and a mistyped name of a device does not become a directory in /dev."""
+    device, other = make_image(tmp_path / "a.img"), tmp_path / "other.oc"
+    before = device.read_bytes()
+    for places, raw, words in [
+        ([device], False, "is a block device, and a run would overwrite.*--raw-device"),
+        ([other], True, "other.oc is not a block device; leave out --raw-device"),
+        ([device, other], True, "other.oc is not a block device"),
+        ([other, device], False, "a run uses one kind of place only"),
+        ([device, tmp_path / "." / "a.img"], True, "is given twice"),
+        ([tmp_path / "a.img" / "below"], False, "a.img is a file"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            check_state(places, make_manifest(*places), force=True, raw_device=raw)
+    assert device.read_bytes() == before and not other.exists()
+
+
+def test_what_needs_files_of_its_own_is_refused(tmp_path: Path) -> None:
+    """Snapshots and traces have no place on a device, so a folder must be named; nothing is written there."""
+    device = make_image(tmp_path / "a.img")
+    before = device.read_bytes()
+    with pytest.raises(InputError, match=r"block devices hold arrays only; say with records=DIRECTORY"):
+        oc.Simulation(
+            oc.stencils.heat(ndim=3), SHAPE, directory=device, memory="512KiB", raw_device=True,
+            snapshots=oc.Snapshots(2),
+        )  # fmt: skip
+    assert device.read_bytes() == before
+
+
+def test_too_small_says_how_many_bytes_are_needed(tmp_path: Path) -> None:
+    device = make_image(tmp_path / "a.img")
+    needed = needed_bytes(make_manifest(device), 0)
+    device.write_bytes(bytes(needed - 1))
+    with pytest.raises(InputError, match=f"has {needed - 1} bytes .* needs {needed} bytes .*larger device"):
+        create(device)
+    assert device.read_bytes() == bytes(needed - 1)
+    device.write_bytes(bytes(needed))
+    create(device).commit(0)
+    assert open_state(device).manifest.step == 0
+
+
+def test_runs_are_only_replaced_by_force(tmp_path: Path) -> None:
+    first, second, third = (make_image(tmp_path / f"{name}.img") for name in "abc")
+    create(first, second).commit(3)
+    before = first.read_bytes(), second.read_bytes()
+    with pytest.raises(InputError, match=r"unfinished run of heat7 \(step 3 of 10\).*outcrop resume.*--force"):
+        create(first, identity="2")
+    for force in (False, True):
+        with pytest.raises(InputError, match="belongs to another run"):
+            create(third, second, identity="2", force=force)
+    assert (first.read_bytes(), second.read_bytes()) == before
+    with pytest.raises(InputError, match=r"holds a share of a run; name its first device \(.*a\.img"):
+        open_state(second)
+    create(first, second, identity="2", force=True)
+    assert create(first, second, identity="3").manifest.identity == "3", "a run without values holds nothing to protect"
+    create(second, first, identity="4", force=True).commit(0)
+    assert open_state(second).manifest.identity == "4"

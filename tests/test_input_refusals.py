@@ -1,0 +1,127 @@
+"""Protects from files that are not what was meant: one line names the file, what it has, or a package to install."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outcrop.cli.initial_options import initial_values
+from outcrop.errors import InputError
+from outcrop.language.library import find_stencil
+from outcrop.run.inputs.initial import parse_source
+from saves import SECTION, SHAPE, VOLUME, collect, save_netcdf, save_npy, save_npz, save_segy, save_zarr
+
+
+@pytest.mark.parametrize(
+    ("save", "suffix", "words"),
+    [
+        (save_npz, ":vs", r"a\.npz has no array 'vs'; there are: rho, vp"),
+        (save_npz, "", r"name one as .*a\.npz:NAME \(there are: rho, vp\)"),
+        (save_netcdf, ":vs", r"a\.nc has no variable 'vs'; there are: rho, vp"),
+        (save_netcdf, "", r"name one as .*a\.nc:NAME \(there are: rho, vp\)"),
+        (save_netcdf, ":deep/vs", "'deep'"),
+        (save_npy, ":vp", "holds one array, leave out :vp"),
+    ],
+)
+def test_a_variable_that_is_not_there_is_refused(
+    tmp_path: Path, save: Callable[[Path, np.ndarray], str], suffix: str, words: str
+) -> None:
+    """The message names the variables that the file has."""
+    path = save(tmp_path, VOLUME).partition(".n")[0]
+    with pytest.raises(InputError, match=words):
+        parse_source(f"{path}.{save.__name__[5:].replace('netcdf', 'nc')}{suffix}", SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("raw:a.bin", "write raw:FILE:DTYPE"),
+        ("raw:a.bin:float33:4,4", "'float33' is unknown"),
+        ("raw:a.bin:complex64:4,4", "only real numbers"),
+        ("raw:missing.bin:float32:4,4", "No such file"),
+        ("raw:a.bin:float32:4,5", "has 64 bytes, not 80"),
+        ("raw:a.bin:float32:4,3", "16 more than"),
+        ("raw:a.bin:float32:4,0,4", "at least 1"),
+        ("missing.nc:vp", "no such file"),
+        ("missing.sgy", "no such file"),
+        ("a.bin", "not known; there are FILE.npy"),
+        ("a.bin:vp@resample", "not known"),
+        ("fake.nc", "not a NetCDF file"),
+        ("fake.sgy", "cannot be read as SEG-Y"),
+        ("fake.npz", "not an .npz archive"),
+        ("fake.npy.xz", "cannot be unpacked"),
+        ("fake.npy.gz", "cannot be unpacked"),
+    ],
+)
+def test_texts_that_name_no_array_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    """One line with the remedy, for all that can be wrong with a text and with the file behind it."""
+    if ".sgy" in text:
+        pytest.importorskip("segyio")
+    monkeypatch.chdir(tmp_path)
+    Path("a.bin").write_bytes(np.ones((4, 4), "f4").tobytes())
+    for name in ("fake.nc", "fake.sgy", "fake.npz", "fake.npy.xz", "fake.npy.gz"):
+        Path(name).write_text("these bytes are no array at all")
+    with pytest.raises(InputError, match=words) as caught:
+        collect(parse_source(text, (4, 4)))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("save", "package", "remedy"),
+    [
+        (save_netcdf, "xarray", r"pip install 'outcrop\[netcdf\]'"),
+        (save_segy, "segyio", r"pip install 'outcrop\[segy\]'"),
+        (save_zarr, "zarr", "pip install zarr"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Callable[[Path, np.ndarray], str], package: str, remedy: str
+) -> None:
+    """With the command that installs it."""
+    text = save(tmp_path, VOLUME)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=remedy):
+        parse_source(text, SHAPE)
+
+
+def test_without_a_reader_of_hdf5_the_message_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """xarray alone reads neither version of NetCDF."""
+    text = save_netcdf(tmp_path, VOLUME)
+    classic = tmp_path / "classic.nc"
+    classic.write_bytes(b"CDF\x01" + bytes(28))
+    monkeypatch.setattr("outcrop.run.inputs.formats.netcdf.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install 'outcrop\[netcdf\]'"):
+        parse_source(text, SHAPE)
+    with pytest.raises(InputError, match=r"classic NetCDF.*pip install xarray scipy"):
+        parse_source(str(classic), SHAPE)
+
+
+def test_h5netcdf_without_h5py_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newer ones of the first do not bring the second along."""
+    text = save_netcdf(tmp_path, VOLUME)
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise ImportError("No module named 'h5py', backend not available.")
+
+    monkeypatch.setattr("xarray.open_dataset", refuse)
+    with pytest.raises(InputError, match=r"a\.nc: No module named 'h5py'.*pip install 'outcrop\[netcdf\]'"):
+        parse_source(text, SHAPE)
+
+
+@pytest.mark.parametrize("array", [SECTION, VOLUME[0, 0]], ids=["2-D", "1-D"])
+def test_a_file_of_fewer_axes_alone_is_no_grid(tmp_path: Path, array: np.ndarray) -> None:
+    """With neither -n nor @resample a section must not become a grid of one row for a stencil of three axes."""
+    text, stencil = save_npy(tmp_path, array), find_stencil("heat7")
+    with pytest.raises(InputError, match=rf"{array.shape[-1]},?\); heat7.*three axes.*-n NX NY NZ, and write FILE@res"):
+        initial_values([text], None, stencil, 1 << 20)
+    with pytest.raises(InputError, match=r"a\.npy@resample needs the size of the grid: give -n NX NY NZ"):
+        initial_values([f"{text}@resample"], None, stencil, 1 << 20)
+    shape, sources = initial_values([f"{text}@resample"], "5 4 11", stencil, 1 << 20)
+    assert shape == (11, 4, 5)
+    assert np.array_equal(collect(sources["u"]), np.broadcast_to(array.reshape(-1, 1, 5), shape))

@@ -1,0 +1,53 @@
+"""Protects signals: kept with the run bit for bit, and long enough."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from outcrop.errors import InputError
+from outcrop.run.disk.manifest import read_manifest
+from outcrop.run.signal_values import decode_signals
+from several_arrays import make_run, make_simulation, take_steps
+from test_state import everything_below
+
+
+def test_signals_come_back_bit_for_bit(tmp_path: Path) -> None:
+    """Decimal digits in a file would be another wavelet."""
+    where, wavelet = tmp_path / "run.oc", np.random.default_rng(1).standard_normal(200) * 1e-30
+    make_simulation(where, signals={"w": wavelet.tolist()}).assign({"u": 1})
+    assert decode_signals(read_manifest(where).signals)["w"].tobytes() == wavelet.tobytes()
+    longer = oc.open(where, signals={"w": np.arange(300)})
+    assert decode_signals(longer._manifest.signals)["w"].tolist() == list(range(300))
+
+
+@pytest.mark.parametrize(
+    ("signals", "words"),
+    [
+        (None, r"signal 'w' of waves has no values; give signals=\{'w': values\}"),
+        ({"w": [1.0], "q": [1.0]}, "no signal 'q'; there are: w"),
+        ({"w": [1.0, float("nan")]}, "'w' is nan in step 1"),
+        ({"w": [[1.0], [2.0]]}, "one sequence"),
+        ({"w": [[1.0], [2.0, 3.0]]}, "one sequence"),
+        ({"w": 1.0}, "one sequence"),
+        ({"w": ["a"]}, "one sequence"),
+        ({"w": [1j]}, "one sequence"),
+    ],
+)
+def test_signals_that_cannot_be_are_refused(tmp_path: Path, signals: dict[str, object] | None, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make_simulation(tmp_path / "run.oc", signals=signals)
+    assert not list(tmp_path.iterdir())
+
+
+def test_signals_that_are_too_short_are_refused_before_anything_changes(tmp_path: Path) -> None:
+    """Counted from the first step of the run, not of the call."""
+    where = tmp_path / "run.oc"
+    simulation, _ = make_run(where, signals={"w": np.ones(10)})
+    take_steps(simulation, 4)
+    before = everything_below(where)
+    for use in (simulation.run, simulation.plan):
+        with pytest.raises(InputError, match=r"'w' has 10 values, 11 steps from the beginning of the run need 11"):
+            use(7)
+    assert everything_below(where) == before
