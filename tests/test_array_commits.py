@@ -14,6 +14,7 @@ import pytest
 import zarr
 
 import outcrop as oc
+from outcrop.run.disk.manifest import read_manifest
 from outcrop.run.disk.state import open_state
 from several_arrays import SHAPE, STATE, contents, make_run, same, state_of, write_target
 
@@ -87,7 +88,9 @@ def test_killed_at_any_moment_all_arrays_are_at_the_same_step(tmp_path: Path) ->
         with subprocess.Popen([sys.executable, "-c", WORK, str(where)], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            time.sleep(chance.uniform(0.05, 0.15))
+            while read_manifest(where).step == step and process.poll() is None:
+                time.sleep(0.001)
+            time.sleep(chance.uniform(0, 0.1))
             process.send_signal(signal.SIGKILL)
         reached = oc.open(where).step
         assert reached > step

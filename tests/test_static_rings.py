@@ -1,10 +1,13 @@
 """Protects the memory of fields that are only read: no more planes than updates need, and never fewer."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from outcrop.language.boundary import Boundary
+from execution import execute_fields, random_state
+from outcrop.language.boundary import FIXED, Boundary
 from outcrop.language.stencil import Field, Stencil
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
@@ -13,32 +16,50 @@ from outcrop.plan.tuner import build
 from outcrop.plan.validate import IllegalPlan, validate, validate_pass
 from outcrop.run.arguments import as_problem
 from outcrop.run.disk.layout import make_layout
+from outcrop.run.oracle import advance_fields
 from strategies import MACHINE, assumed_rate
 
 
-def problem_of(radius: int, beside: int, periodic: bool, second_order: bool) -> Problem:
-    """A field u that reaches `radius` far along z, and m, which is read `beside` planes away."""
+def make_stencil(radius: int, beside: int, second_order: bool) -> Stencil:
+    """A field u that reaches `radius` far along z and a row along y, and m, which is read `beside` planes away."""
     u, m = Field("u"), Field("m")
-    update = m[beside, 0, 0] * (u[radius, 0, 0] + u[-radius, 0, 0])
-    stencil = Stencil("static", {u: update - u.previous[0, 0, 0] if second_order else update})
-    sides = Boundary(z=("periodic", "periodic")) if periodic else Boundary()
-    return as_problem(stencil, make_layout((60, 8, 8), "float32"), 6, sides, in_place=False)
+    update = m[beside, 0, 0] * (u[radius, 1, 0] + u[-radius, -1, 0]) / 2
+    return Stencil("static", {u: update - u.previous[0, 0, 0] / 2 if second_order else update})
+
+
+def problem_of(stencil: Stencil, shape: tuple[int, int, int], boundary: Boundary = FIXED) -> Problem:
+    return as_problem(stencil, make_layout(shape, "float32"), 6, boundary, in_place=False)
 
 
 @pytest.mark.parametrize("second_order", [False, True])
-@pytest.mark.parametrize("periodic", [False, True])
+@pytest.mark.parametrize("boundary", [FIXED, Boundary(z=("periodic", "periodic"))], ids=["fixed", "periodic"])
 @pytest.mark.parametrize("levels", [1, 2, 3, 6])
 @pytest.mark.parametrize(("radius", "beside"), [(1, 0), (1, 1), (2, 0), (2, 2)])
 def test_rings_of_what_is_only_read_are_as_small_as_they_can_be(
-    radius: int, beside: int, levels: int, periodic: bool, second_order: bool
+    radius: int, beside: int, levels: int, boundary: Boundary, second_order: bool
 ) -> None:
     """Plans are legal with these rings, and not with a plane less."""
-    problem = problem_of(radius, beside, periodic, second_order)
+    problem = problem_of(make_stencil(radius, beside, second_order), (60, 8, 8), boundary)
     plan = build(problem, SCHEMES["wavefront"], Sizes(levels, 3, 2), MACHINE, assumed_rate)
     validate(plan)
     first, second, static = plan.window.ring_planes
     assert static < problem.planes, "large enough a grid"
-    smaller = replace(plan.window, ring_planes=(first, second, static - 1))
     with pytest.raises(IllegalPlan):
-        validate_pass(problem, plan.passes[0], smaller)
-    assert static <= first
+        validate_pass(problem, plan.passes[0], replace(plan.window, ring_planes=(first, second, static - 1)))
+
+
+@pytest.mark.parametrize("block_y", [0, 16])
+@pytest.mark.parametrize(("levels", "beside"), [(1, 0), (3, 0), (6, 0), (3, 2)])
+def test_they_hold_what_updates_and_checksums_need(tmp_path: Path, levels: int, beside: int, block_y: int) -> None:
+    """On many planes, where every slot is used again: the oracle's bits, and every checksum compared."""
+    stencil = make_stencil(2, beside, second_order=True)
+    problem = problem_of(stencil, (90, 40, 20))
+    sizes = Sizes(levels, 3, 2, block_y=block_y)
+    plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
+    validate(plan)
+    assert max(plan.window.ring_planes) < problem.planes
+    state = random_state(stencil, problem.shape, problem.dtype, seed=1)
+    found, _ = execute_fields(tmp_path, stencil, plan, state, threads=2, backend="threads")
+    right = advance_fields(stencil, state, {}, problem.steps)
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, right[name], err_msg=name)
