@@ -1,0 +1,68 @@
+"""Cases of `outcrop bench io` beside fio, in turns on one file: do both say the same?
+Needs fio, and a machine with nothing else going on.
+
+    .venv/bin/python scripts/beside_fio.py DIRECTORY [TURNS]
+
+fio's buffers are asked to be in huge pages, as ours are: on some disks that makes a factor of three.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from outcrop import _core
+from outcrop.bench.io_case import Case
+
+SPAN_BYTES, SECONDS, KIB = 1 << 30, 0.5, 1024
+RECORD = 2048 * KIB
+CASES = [
+    *(Case(name, write, False, RECORD, 16, SPAN_BYTES) for name in ("io_uring", "libaio") for write in (False, True)),
+    *(Case(name, write, True, 4 * KIB, 32, SPAN_BYTES) for name in ("io_uring", "libaio") for write in (False, True)),
+    *(Case("io_uring", write, True, 4 * KIB, 1, SPAN_BYTES) for write in (False, True)),
+    Case("io_uring", False, True, 256 * KIB, 64, SPAN_BYTES),
+    Case("buffered", False, False, 1024 * KIB, 1, SPAN_BYTES),
+    Case("buffered", False, True, 64 * KIB, 1, SPAN_BYTES, warm=True, flush=False),
+]
+
+
+def bytes_per_second_of_fio(case: Case, path: Path) -> float:
+    """What fio says of the same."""
+    engine = "psync" if case.interface == "buffered" else case.interface
+    options = {
+        "name": "case", "filename": path, "size": SPAN_BYTES, "ioengine": engine,
+        "rw": ("rand" if case.random else "") + ("write" if case.write else "read"),
+        "bs": case.request_bytes, "iodepth": case.depth, "direct": int(engine != "psync"), "iomem_align": "2M",
+        "runtime": f"{int(1000 * SECONDS)}ms", "invalidate": int(not case.warm), "output-format": "json",
+    }  # fmt: skip
+    command = ["fio", "--time_based", *(f"--{name}={value}" for name, value in options.items())]
+    huge = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    said = subprocess.run(command, capture_output=True, text=True, check=True, env=huge).stdout
+    (job,) = json.loads(said[said.index("{") :])["jobs"]
+    return float(job["write" if case.write else "read"]["bw_bytes"])
+
+
+def main() -> None:
+    """A line for each case: medians in MB/s, and the median of the turns' ratios."""
+    turns = int(sys.argv[2]) if len(sys.argv) > 2 else 7
+    with tempfile.TemporaryDirectory(prefix="outcrop-fio-", dir=sys.argv[1]) as folder:
+        path = Path(folder) / "file"
+        _core.create_file(str(path), SPAN_BYTES)
+        Case("threads", True, False, RECORD, 8, SPAN_BYTES).measure(path, float("inf"))
+        for case in CASES:
+            ours, theirs = [], []
+            for _ in range(turns):
+                ours.append(case.measure(path, SECONDS).bytes_per_second)
+                theirs.append(bytes_per_second_of_fio(case, path))
+            ratio = median(one / other for one, other in zip(ours, theirs, strict=True))
+            name = f"{case.interface:9} {case.pattern:16} {case.request_bytes // KIB:5} KiB x {case.depth:2}"
+            print(f"{name}: {median(ours) / 1e6:6.0f} fio {median(theirs) / 1e6:6.0f} ratio {ratio:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
