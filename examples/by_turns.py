@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -21,8 +21,8 @@ from outcrop.units import format_bytes
 
 @dataclass(frozen=True)
 class Outcome:
-    """Seconds of the calculation; bytes of DRAM that arrays need for good; what was resident, of the process's own memory
-    and of mapped files; and a few numbers from the result."""
+    """Seconds of the calculation; bytes of DRAM that arrays need for good; what was resident, of the process's own
+    memory and of mapped files; and a few numbers from the result."""
 
     seconds: float
     needed_bytes: int
@@ -73,13 +73,13 @@ def measure(
     given: argparse.Namespace,
     prepare: Callable[[argparse.Namespace], None],
 ) -> Found | None:
-    """All outcomes of each variant; None in a child, which has printed its own. `prepare` makes what the variants share, in
-    a new folder within the given directory, which goes at the end."""
+    """All outcomes of each variant; None in a child, which has printed its own. `prepare` makes what variants share,
+    in a new folder within the given directory, which goes at the end."""
     if given.variant is not None:
         print(json.dumps(asdict(variants[given.variant].run(given))))
         return None
     with tempfile.TemporaryDirectory(prefix="outcrop-example-", dir=given.directory) as folder:
-        given.directory = Path(folder)
+        given = argparse.Namespace(**{**vars(given), "directory": Path(folder)})
         prepare(given)
         found: Found = {name: [] for name in variants}
         for turn in range(given.turns):

@@ -1,9 +1,9 @@
 """Potential flow through a box by Jacobi's iteration, with nothing, something or everything kept in case of a crash.
 
-    .venv/bin/python examples/stream_function_on_tiers.py [--size 6144] [--steps 60] [--every 30] [--turns 3] [-d DIRECTORY]
+    .venv/bin/python examples/stream_function_on_tiers.py [--size 6144] [--steps 60] [--every 30] [-d DIRECTORY]
 
-The stream function of A. Jackson (EPCC): two arrays that take turns. The tier is that of DIRECTORY, where arrays are made
-and removed. Rows of the table:
+The stream function of A. Jackson (EPCC): two arrays that take turns. The tier is that of DIRECTORY, where arrays are
+made and removed. Rows of the table:
 
     both arrays in DRAM
     no persistence        both mapped on the tier, never flushed
@@ -143,8 +143,8 @@ def limit(given: argparse.Namespace) -> str:
     tier = next(one for one in find_tiers([given.directory], measure=True) if one.name == name)
     written = given.steps * (given.size + 2) * given.size * 8
     return (
-        f"tier {name} writes {tier.write_bytes_per_second / 1e9:.3g} GB/s: the {written / 1e9:.3g} GB of full persistence "
-        f"take {written / tier.write_bytes_per_second:.2f} s at least"
+        f"tier {name} writes {tier.write_bytes_per_second / 1e9:.3g} GB/s: full persistence of {written / 1e9:.3g} GB "
+        f"takes {written / tier.write_bytes_per_second:.2f} s at least"
     )
 
 
