@@ -1,4 +1,4 @@
-"""Protects sweeps over arrays in memory: the oracle's bits, wherever arrays lie, and clear words where they do not fit."""
+"""Protects sweeps over arrays in memory: the oracle's bits, wherever they lie; clear words where they do not fit."""
 
 from collections.abc import Mapping
 from pathlib import Path
