@@ -82,8 +82,11 @@ void bind_arrays(nb::module_ &module) {
           [](const std::string &path, bool writable) { return Mapping(File::open(path, writable, false), true); },
           nb::arg("path"), nb::arg("writable"), unlocked, "The whole of an existing file. Raises StorageError.")
       .def_static(
-          "scratch", [](const std::string &folder, std::uint64_t size) { return Mapping(File::unnamed(folder, size)); },
-          nb::arg("folder"), nb::arg("nbytes"), unlocked,
+          "scratch",
+          [](const std::string &folder, std::uint64_t size, bool tries_sync) {
+            return Mapping(File::unnamed(folder, size), tries_sync);
+          },
+          nb::arg("folder"), nb::arg("nbytes"), nb::arg("tries_sync") = false, unlocked,
           "A new file in `folder` that has no name and goes with the mapping, all of it allocated. Raises "
           "StorageError.")
       .def_prop_ro("bytes", &bytes_of, "All bytes; written only where the file was opened for that.")

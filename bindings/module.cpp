@@ -38,4 +38,5 @@ NB_MODULE(_core, module) {
   outcrop::bind_exec(module);
   outcrop::bind_meters(module);
   outcrop::bind_arrays(module);
+  outcrop::bind_stream(module);
 }

@@ -2,6 +2,7 @@
 
 import re
 import runpy
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +130,32 @@ def test_a_shot_over_marmousi_arrives(
         assert abs(trace[: int(len(trace) * (place / 4700) / survey.seconds)]).max() < 1e-3 * abs(trace).max()
     example["main"](options)
     assert "acoustic8_sponge" not in capsys.readouterr().out
+
+
+def test_sharpening_on_a_tier_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wherever its arrays lie and however little memory there is, the bits are the same; files go at the end."""
+    load("sharpen_on_tiers", monkeypatch)["main"](["-d", str(tmp_path), "--size", "128", "--turns", "1"])
+    text = capsys.readouterr().out
+    assert "same bits: True" in text
+    assert numbers(r"largest difference (\S+)", text)[0] < 1e-3
+    rows = numbers(r"  +[\d.]+ s +[\d.]+ +([\d.]+) KiB", text)
+    assert rows[:3] == [260, 130, 130], "four arrays in DRAM, or two"
+    assert not list(tmp_path.iterdir())
+
+
+def test_stream_function_on_a_tier_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept or not, the iteration has the same bits; persistence leaves what it promises to find again."""
+    example = load("stream_function_on_tiers", monkeypatch)
+    given = Namespace(size=64, steps=5, every=2, memory="16MiB", directory=tmp_path)
+    found = {name: variant.run(given) for name, variant in example["VARIANTS"].items() if name != "partial"}
+    with oc.open_array(tmp_path / "odd") as odd, oc.open_array(tmp_path / "even") as even:
+        assert (odd.steps, even.steps) == (3, 2), "each step was committed, by the array it wrote"
+        assert example["sample"](odd[1:-1]) == found["dram"].result
+    found["partial"] = example["VARIANTS"]["partial"].run(given)
+    with oc.open_array(tmp_path / "even") as even:
+        assert (even.generation, even.steps) == (2, 2)
+    assert all(one.result == found["dram"].result for one in found.values())
+    assert [found[name].needed_bytes for name in ("dram", "none", "partial", "full")] == [2 * 66 * 512, 0, 66 * 512, 0]
+    assert "at least" in example["limit"](given)

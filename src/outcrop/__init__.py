@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from outcrop.run.inputs.resample import extrude, resample
     from outcrop.run.report import Report
     from outcrop.run.simulation import Simulation, open
+    from outcrop.run.sweep import Sweep
     from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Snapshots",
     "Source",
     "Stencil",
+    "Sweep",
     "array",
     "errors",
     "extrude",
@@ -68,6 +70,7 @@ _HOMES = {
     "Snapshots": ("outcrop.run.taps.acquisition", "Snapshots"),
     "Source": ("outcrop.run.taps.acquisition", "Source"),
     "Stencil": ("outcrop.language.stencil", "Stencil"),
+    "Sweep": ("outcrop.run.sweep", "Sweep"),
     "array": ("outcrop.arrays.create", "array"),
     "extrude": ("outcrop.run.inputs.resample", "extrude"),
     "open": ("outcrop.run.simulation", "open"),

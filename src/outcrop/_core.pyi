@@ -205,6 +205,34 @@ class MemoryMeter:
     def latency(self) -> float:
         """Seconds from one load to the next that depends on it."""
 
+class Stream:
+    """The loops of STREAM by a team of threads; arrays are of float64, as long as each other."""
+
+    def __new__(cls, threads: int, may_bind: bool) -> Stream:
+        """`may_bind`: to cores, where there are several NUMA nodes."""
+
+    def fill(self, values: NDArray[np.float64], value: float) -> None:
+        """Each thread its part, which it is the first to touch."""
+
+    def holds(self, values: NDArray[np.float64], value: float) -> bool:
+        """Whether all of them are that value."""
+
+    def run(
+        self,
+        loop: str,
+        first: NDArray[np.float64],
+        second: NDArray[np.float64],
+        result: NDArray[np.float64],
+        flush: str,
+        mapping: MappedFile | None,
+    ) -> tuple[float, float]:
+        """Seconds of "copy", "scale", "add" or "triad", and of a flush after it; `flush` is "none", "individual" or
+        "collective", the result then a part of `mapping`. Raises StorageError."""
+
+    @staticmethod
+    def flushed_at_once(mapping: MappedFile) -> int:
+        """Bytes that an individual flush makes durable."""
+
 def measure_transfers(
     store: Store,
     *,
@@ -248,7 +276,7 @@ class MappedFile:
         StorageError."""
 
     @staticmethod
-    def scratch(folder: str, nbytes: int) -> MappedFile:
+    def scratch(folder: str, nbytes: int, tries_sync: bool = False) -> MappedFile:
         """A new file in `folder` that has no name and goes with the mapping, all of it allocated. Raises
         StorageError."""
 

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "outcrop/base/error.hpp"
+#include "outcrop/exec/stream_loops.hpp"
 
 namespace outcrop {
 namespace {
@@ -15,7 +17,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t line_bytes = 64, line_doubles = line_bytes / sizeof(double);
-constexpr double scalar = 3.0;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -54,37 +55,11 @@ void read(const Part &part) {
 }
 
 void write(const Part &part) {
-  for (std::size_t i = 0; i < part.count; ++i) part.a[i] = scalar;
+  for (std::size_t i = 0; i < part.count; ++i) part.a[i] = stream_scalar;
 }
 
-// Cache line by cache line, with a statement between that keeps the compiler from calling the C library's copy: of arrays as
-// long as these that goes around the caches.
-void copy(const Part &part) {
-  for (std::size_t i = 0; i + line_doubles <= part.count; i += line_doubles) {
-    double line[line_doubles];
-    std::memcpy(line, part.a + i, line_bytes);
-    std::memcpy(part.c + i, line, line_bytes);
-    asm volatile("");
-  }
-}
-
-void scale(const Part &part) {
-  const double *__restrict c = part.c;
-  double *__restrict b = part.b;
-  for (std::size_t i = 0; i < part.count; ++i) b[i] = scalar * c[i];
-}
-
-void add(const Part &part) {
-  const double *__restrict a = part.a, *__restrict b = part.b;
-  double *__restrict c = part.c;
-  for (std::size_t i = 0; i < part.count; ++i) c[i] = a[i] + b[i];
-}
-
-void triad(const Part &part) {
-  const double *__restrict b = part.b, *__restrict c = part.c;
-  double *__restrict a = part.a;
-  for (std::size_t i = 0; i < part.count; ++i) a[i] = b[i] + scalar * c[i];
-}
+// One array of a thread's part, to read or to write.
+std::span<double> all(double *values, const Part &part) { return {values, part.count}; }
 
 struct Loop {
   const char *name;
@@ -92,8 +67,14 @@ struct Loop {
   std::size_t arrays;  // that it names
 };
 
-constexpr Loop loops[] = {{"read", read, 1},   {"write", write, 1}, {"copy", copy, 2},
-                          {"scale", scale, 2}, {"add", add, 3},     {"triad", triad, 3}};
+constexpr Loop loops[] = {
+    {"read", read, 1},
+    {"write", write, 1},
+    {"copy", [](const Part &part) { stream_copy(all(part.a, part), all(part.c, part)); }, 2},
+    {"scale", [](const Part &part) { stream_scale(all(part.c, part), all(part.b, part)); }, 2},
+    {"add", [](const Part &part) { stream_add(all(part.a, part), all(part.b, part), all(part.c, part)); }, 3},
+    {"triad", [](const Part &part) { stream_triad(all(part.b, part), all(part.c, part), all(part.a, part)); }, 3},
+};
 
 }  // namespace
 
@@ -144,7 +125,7 @@ double MemoryMeter::random_bandwidth(bool write) {
     for (std::size_t i = 0; i < accesses; ++i) {
       double *line = a_ + ((next_random(state) >> 32) * lines >> 32) * line_doubles;  // a division would take longer
       if (write) {
-        for (std::size_t k = 0; k < line_doubles; ++k) line[k] = scalar;
+        for (std::size_t k = 0; k < line_doubles; ++k) line[k] = stream_scalar;
       } else {
         std::uint64_t bits = 0;
         std::memcpy(&bits, line, sizeof bits);

@@ -1,7 +1,7 @@
 // How fast is memory? The loops of STREAM (McCalpin 1995), plain reads and writes, and accesses at random.
 //
 //     a, b, c     three arrays, each of at least four times the last-level cache, every thread with its own part of each
-//     read  sum of a    write  a = s     copy  c = a     scale  b = s c     add  c = a + b     triad  a = b + s c
+//     read  sum of a    write  a = s     and copy, scale, add, triad, as in stream_loops.hpp
 //
 // A byte that a loop names counts once, as STREAM counts; that processors fetch a cache line before they write to it does
 // not. No store goes around the caches: loops are written so that compilers cannot make calls of them that would.

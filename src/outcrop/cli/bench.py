@@ -18,6 +18,7 @@ BENCHMARKS = {
     "kernel": "generated loops beside loops written by hand",
     "ladder": "from plain sweeps over swapped memory to wavefronts over direct I/O",
     "stencils": "every family of the library, beside Devito",
+    "stream": "bandwidth of DRAM and of arrays on a tier, by all ranks of mpirun",
     "table2": "blocks and traffic of a published table, planned only",
     "tuner": "what it chooses against a sweep",
 }
@@ -31,6 +32,8 @@ OPTIONS = {
     "swap_file": "--swap-file",
     "only": "--only",
     "raw_device": "--raw-device",
+    "tier": "--tier",
+    "threads": "--threads",
 }
 
 Size = Annotated[
@@ -48,6 +51,15 @@ Steps = Annotated[
 Png = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--png", metavar="FILE", help="draw the figures"),
+]
+
+Tier = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--tier", metavar="NAME", help="measure this one of outcrop tiers instead of WHERE"),
+]
+Threads = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--threads", metavar="N", min=1, help="threads of each rank"),
 ]
 
 Only = Annotated[
@@ -78,6 +90,8 @@ def bench(
     ] = False,
     only: Only = None,
     raw_device: RawDevice = None,
+    tier: Tier = None,
+    threads: Threads = None,
 ) -> None:
     """Run a benchmark, print its figures, and write them as JSON."""
     import json as json_format
@@ -86,14 +100,14 @@ def bench(
         raise InputError(f"benchmark {name!r} is unknown; there are {', '.join(BENCHMARKS)}")
     run = import_module(f"outcrop.bench.{name}").bench
     given = {"size": size, "memory": memory, "steps": steps, "png": png, "swap_file": swap_file or None, "only": only,
-             "raw_device": raw_device}  # fmt: skip
+             "raw_device": raw_device, "tier": tier, "threads": threads}  # fmt: skip
     chosen = _chosen(name, set(signature(run).parameters), given)
     options.check_output(json, "--json")
     options.check_output(png, "--png")
     if not directory.is_dir():
         raise InputError(f"-d {directory} is not a directory")
     figures = run(directory, small, **chosen)
-    if json is not None:
+    if json is not None and figures:  # of several ranks one has them
         json.write_text(json_format.dumps(figures, indent=2) + "\n")
 
 

@@ -1,0 +1,121 @@
+"""Measure variants of a program by turns, each in a process of its own, so that the memory it takes is its own.
+
+parent   variant 1, variant 2, ..., variant 1, variant 2, ...      ratios are those of a turn, and their medians count
+child    SCRIPT --variant NAME ...                                 prints its Outcome as JSON
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from outcrop.bench.memory_group import run_limited
+from outcrop.units import format_bytes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Seconds of the calculation; bytes of DRAM that arrays need for good; what was resident, of the process's own
+    memory and of mapped files; and a few numbers from the result."""
+
+    seconds: float
+    needed_bytes: int
+    own_bytes: int
+    file_bytes: int
+    result: list[float]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run the program: `run` takes the options. `limit_bytes` of memory, page cache and all, is what it gets
+    where the system lets one set limits."""
+
+    text: str
+    run: Callable[[argparse.Namespace], Outcome]
+    limit_bytes: int | None = None
+
+
+Found = dict[str, list[Outcome]]
+"""By the names of variants, turn by turn."""
+
+
+def resident_bytes() -> tuple[int, int]:
+    """What this process has resident now: memory of its own, with files in memory, and mapped files."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    known = {line.split()[0]: int(line.split()[1]) << 10 for line in lines if line.startswith("Rss")}
+    return known["RssAnon:"] + known["RssShmem:"], known["RssFile:"]
+
+
+def parser(about: str | None, script: str, size: int, memory: str) -> argparse.ArgumentParser:
+    """Options that both programs have."""
+    name = Path(script).stem
+    parser = argparse.ArgumentParser(
+        prog=f"{name}.py", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", type=int, default=size, metavar="N", help=f"cells along each side [{size}]")
+    parser.add_argument("--memory", default=memory, help=f"for the run out of core [{memory}]")
+    parser.add_argument("--turns", type=int, default=3, metavar="N", help="how often each variant is measured [3]")
+    parser.add_argument("-d", "--directory", type=Path, default=Path("."), help="on the tier to measure [.]")
+    parser.add_argument("--variant", help=argparse.SUPPRESS)
+    return parser
+
+
+def measure(
+    script: str,
+    variants: Mapping[str, Variant],
+    given: argparse.Namespace,
+    prepare: Callable[[argparse.Namespace], None],
+) -> Found | None:
+    """All outcomes of each variant; None in a child, which has printed its own. `prepare` makes what variants share,
+    in a new folder within the given directory, which goes at the end."""
+    if given.variant is not None:
+        print(json.dumps(asdict(variants[given.variant].run(given))))
+        return None
+    with tempfile.TemporaryDirectory(prefix="outcrop-example-", dir=given.directory) as folder:
+        given = argparse.Namespace(**{**vars(given), "directory": Path(folder)})
+        prepare(given)
+        found: Found = {name: [] for name in variants}
+        for turn in range(given.turns):
+            print(f"turn {turn + 1} of {given.turns}", file=sys.stderr, flush=True)
+            for name, variant in variants.items():
+                found[name].append(_in_a_process(script, name, variant, given))
+    return found
+
+
+def _in_a_process(script: str, name: str, variant: Variant, given: argparse.Namespace) -> Outcome:
+    options = [f"--{key}={value}" for key, value in vars(given).items() if key != "variant"]
+    output = run_limited([script, "--variant", name, *options], variant.limit_bytes)
+    outcome = Outcome(**json.loads(output.text.splitlines()[-1]))
+    if variant.limit_bytes is None or output.is_limited:
+        return outcome
+    return replace(outcome, note="its memory could not be limited: only root may")
+
+
+def ratio(found: Found, name: str, base: str = "dram") -> float:
+    """Of two variants' times: the median of those of each turn."""
+    return median(one.seconds / other.seconds for one, other in zip(found[name], found[base], strict=True))
+
+
+def table(variants: Mapping[str, Variant], found: Found) -> str:
+    """A row for each variant."""
+    heads = ("", "calculation", "of DRAM's", "DRAM for arrays", "resident: own", "of files")
+    rows = [heads]
+    for name, variant in variants.items():
+        of = found[name]
+        seconds = f"{median(one.seconds for one in of):.2f} s"
+        counts = (of[0].needed_bytes, max(one.own_bytes for one in of), max(one.file_bytes for one in of))
+        rows.append((variant.text, seconds, f"{ratio(found, name):.2f}", *map(format_bytes, counts)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    lines = []
+    for row in rows:
+        first, *others = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append("  ".join([first, *(cell.strip().rjust(len(cell)) for cell in others)]))
+    notes = [f"{variants[name].text}: {of[-1].note}" for name, of in found.items() if of[-1].note]
+    return "\n".join([*lines, "", *notes])

@@ -1,0 +1,144 @@
+"""Sharpen an image with 289 taps, with the data that are only read in DRAM or on another tier.
+
+    .venv/bin/python examples/sharpen_on_tiers.py [--size 12288] [--turns 3] [--memory 64MiB] [-d DIRECTORY]
+
+The image sharpening of A. Jackson (EPCC): four arrays of like size, two of which are only read. The image with its rim
+is convolved, and what the convolution finds is taken off the image. The tier is that of DIRECTORY, where two arrays are
+made and removed. Rows of the table:
+
+    all in DRAM, read from the files before
+    the read-only arrays are the files, mapped
+    the same, in a control group with as much memory as the two others need: pages of files count, too
+    out of core, by the engine, which needs no convolution between
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+
+import by_turns
+import numpy as np
+from by_turns import Outcome, Variant
+
+import outcrop as oc
+
+REACH = 8
+ROWS, THREADS_A_CORE = 512, 4
+PROGRAM_BYTES = 160 << 20
+"""What Python and its libraries need, beside the arrays."""
+
+
+def sharpening() -> oc.Stencil:
+    """As Jackson's program has it: the convolution of the padded image, then the difference."""
+    convolution, sharp, image, padded = map(oc.Field, ("convolution", "sharp", "image", "padded"))
+    steps = range(-REACH, REACH + 1)
+    terms = []
+    for dy in steps:
+        for dx in steps:
+            delta = (dy**2 + dx**2) / (2 * (1.4 * REACH / 4) ** 2)
+            terms.append(float(-40 * (1 - delta) * np.exp(-delta)) * padded[dy, dx])
+    subtract = image[0, 0] - 2 / (2 * REACH - 1) ** 2 * convolution[0, 0]
+    return oc.Stencil("sharpening", [{convolution: sum(terms)}, {sharp: subtract}])
+
+
+def make_files(given: argparse.Namespace) -> None:
+    """The image and the image with its rim, which are the same here: blobs, row after row."""
+    n, random = given.size, np.random.default_rng(7)
+    rows = np.cumsum(random.standard_normal((ROWS, n), "float32"), axis=1)
+    about = {"descr": "<f4", "fortran_order": False, "shape": (n + 2, n)}
+    for name in ("image", "padded"):
+        with open(given.directory / f"{name}.npy", "wb") as file:  # as any program writes, in large pieces
+            np.lib.format.write_array_header_1_0(file, about)
+            for row in range(0, n + 2, ROWS):
+                rows[: n + 2 - row].tofile(file)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def read_only(given: argparse.Namespace, tier: str) -> dict[str, np.ndarray]:
+    """Both arrays where they lie, or copied to DRAM."""
+    files = {name: oc.open_array(given.directory / f"{name}.npy").values for name in ("image", "padded")}
+    if tier == "file":
+        return files
+    copies = {name: oc.array(file.shape, file.dtype, tier="dram", access="read") for name, file in files.items()}
+    for name, copy in copies.items():
+        copy[...] = files[name]
+    return {name: copy.values for name, copy in copies.items()}
+
+
+def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) -> Outcome:
+    """The calculation, with two arrays in DRAM and two there or on the tier."""
+    arrays = read_only(given, tier)
+    shape = (given.size + 2, given.size)
+    arrays |= {name: oc.array(shape, "float32", tier="dram").values for name in ("convolution", "sharp")}
+    for name in ("convolution", "sharp"):
+        arrays[name][...] = 0
+    with oc.Sweep(sharpening(), arrays, threads=threads) as sweep:
+        begin = time.perf_counter()
+        sweep.step()
+        seconds = time.perf_counter() - begin
+    in_dram = 4 if tier == "dram" else 2
+    return Outcome(seconds, in_dram * arrays["sharp"].nbytes, *by_turns.resident_bytes(), sample(arrays["sharp"][1:-1]))
+
+
+def sharpen_cold(given: argparse.Namespace) -> Outcome:
+    """With files that are not in memory, so that their pages count against this process. While some threads wait for
+    pages others compute."""
+    for name in ("image", "padded"):
+        with open(given.directory / f"{name}.npy", "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return sharpen(given, "file", THREADS_A_CORE * (os.cpu_count() or 1))
+
+
+def out_of_core(given: argparse.Namespace) -> Outcome:
+    """The library's stencil, which does both in one step."""
+    n, path = given.size, given.directory / "padded.npy"
+    first = path.stat().st_size - (n + 1) * n * 4  # behind the header and a spare row
+
+    def rows(y0: int, y1: int) -> np.ndarray:
+        return np.fromfile(path, "float32", (y1 - y0) * n, offset=first + y0 * n * 4).reshape(-1, n)
+
+    sim = oc.Simulation(
+        oc.stencils.sharpen(), (n, n), directory=given.directory / "run.oc", memory=given.memory, force=True
+    )
+    sim["image"] = rows
+    report = sim.run(steps=1, progress="none")
+    return Outcome(report.seconds, report.window_bytes, report.memory_peak_bytes, 0, sample(sim["sharp"]))
+
+
+def sample(sharp: np.ndarray) -> list[float]:
+    """Means of some rows, without the rim."""
+    rows = range(REACH, sharp.shape[0] - REACH, max(1, sharp.shape[0] // 16))
+    return [float(np.mean(sharp[row][REACH:-REACH], dtype="float64")) for row in rows]
+
+
+def variants(size: int) -> dict[str, Variant]:
+    """What is measured, DRAM first."""
+    limit = 2 * size * size * 4 + PROGRAM_BYTES
+    return {
+        "dram": Variant("all arrays in DRAM", lambda given: sharpen(given, "dram")),
+        "tier": Variant("read-only arrays on the tier", lambda given: sharpen(given, "file")),
+        "limited": Variant("the same, in half the memory", sharpen_cold, limit),
+        "engine": Variant("out of core", out_of_core),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = by_turns.parser(__doc__, __file__, size=12288, memory="64MiB")
+    given = parser.parse_args(argv)
+    of = variants(given.size)
+    found = by_turns.measure(__file__, of, given, make_files)
+    if found is None:
+        return
+    print(f"sharpening {given.size} x {given.size} float32 with 289 taps")
+    print(by_turns.table(of, found))
+    dram, tier = found["dram"][0], found["tier"][0]
+    saved, longer = 1 - tier.own_bytes / dram.own_bytes, by_turns.ratio(found, "tier") - 1
+    print(f"read-only arrays on the tier: {100 * saved:.0f} % less memory, {100 * longer:+.1f} % time")
+    print(f"same bits: {dram.result == tier.result == found['limited'][0].result}")
+    print(f"out of core, largest difference {np.ptp([found['engine'][0].result, dram.result], axis=0).max():.1e}")
+
+
+if __name__ == "__main__":
+    main()

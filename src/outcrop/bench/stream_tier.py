@@ -1,0 +1,78 @@
+"""The tier that STREAM is measured on: the one that the user names, or the file system of a directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop import _core
+from outcrop.errors import InputError
+from outcrop.tiers import discover
+from outcrop.tiers.survey import find_tiers
+from outcrop.tiers.tier import Persistence, Tier
+from outcrop.units import format_bytes
+
+SHARE_OF_FREE = 2
+"""At most half of what is free is taken."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """Bytes on a tier; `mapping` is the file's where they are one's."""
+
+    bytes: NDArray[np.uint8]
+    mapping: _core.MappedFile | None
+
+
+def find_tier(directory: Path, name: str | None) -> Tier:
+    """The tier `name`, or else that of `directory`. Raises InputError when there is none, or it is DRAM itself."""
+    tiers = find_tiers((directory,))
+    if name is None:
+        here = directory.stat().st_dev
+        found = [tier for tier in tiers if tier.directory is not None and tier.directory.stat().st_dev == here]
+        if not found:
+            raise InputError(f"-d {directory} is on no file system that outcrop tiers knows; give --tier")
+        inside = [tier for tier in found if directory.resolve() == Path(tier.where).resolve()]
+        return (inside or found)[0]
+    others = [tier for tier in tiers if tier.kind != "dram"]
+    for tier in others:
+        if tier.name == name:
+            return tier
+    known = ", ".join(tier.name for tier in others) or "none besides DRAM"
+    why = "is what tiers are compared with" if name == "dram" else "is not a tier of this machine"
+    raise InputError(f"--tier {name} {why}; there are {known}")
+
+
+def why_not_flushed(tier: Tier) -> str:
+    """Why results cannot be made to last there; "" when they can."""
+    if tier.is_memory:
+        return f"{tier.kind} is memory: nothing there lasts longer than the process"
+    if tier.persistence == Persistence.REBOOT:
+        return f"{tier.kind} forgets when the machine goes down, flushed or not"
+    return ""
+
+
+def check_room(tier: Tier, needed_bytes: int) -> None:
+    """`needed_bytes` are those on the tier; as many again are in DRAM. Raises InputError."""
+    in_memory = 2 * needed_bytes if tier.is_memory or tier.kind == "tmpfs" else needed_bytes
+    for name, free, needed in ((tier.name, tier.free_bytes, needed_bytes),
+                               ("memory", discover.free_memory_bytes(), in_memory)):  # fmt: skip
+        if needed > free // SHARE_OF_FREE:
+            raise InputError(
+                f"bench stream takes {format_bytes(needed)} of {name} for arrays of four times the last-level caches; "
+                f"half of the {format_bytes(free)} that are free is less"
+            )
+
+
+def take(tier: Tier, nbytes: int) -> Content:
+    """Memory of its nodes, or a file without a name, mapped so that cache lines can be flushed where that is possible.
+
+    Raises InputError, StorageError.
+    """
+    if tier.directory is None:
+        return Content(_core.memory_on_nodes(nbytes, tier.nodes), None)
+    mapping = _core.MappedFile.scratch(str(tier.directory), nbytes, tries_sync=True)
+    return Content(mapping.bytes, mapping)

@@ -1,0 +1,177 @@
+"""Steps of a stencil on arrays in memory, one sweep after the other, with the kernels that runs use.
+
+For programs that hold their arrays themselves: plain NumPy ones, or such on tiers. Nothing is blocked in time, nothing
+is read or written but the arrays, so this is what memory allows a plain loop, and gives the bits of any other run.
+
+    array (ny + 2, nx)    | spare row |  row 0 of the grid  | ... |  row ny - 1  | spare row |
+
+Kernels update whole vectors and look a little beyond the rows they are given: hence the spare rows, whose values do not
+matter, and rows of whole cache lines.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.errors import InputError
+from outcrop.language.compile import Copy, compile_kernel
+from outcrop.language.generate import ITEM_BYTES
+from outcrop.language.operands import newest_copies
+from outcrop.language.stencil import Stencil
+from outcrop.run.engine import pack_scalars
+from outcrop.tiers.discover import available_cores
+from outcrop.units import counted
+
+LINE_BYTES = 64
+SPARE_ROWS = 2
+ROWS_PER_CALL = 64
+"""Many enough that calling from Python costs nothing, and few enough that threads share them out evenly."""
+
+Arrays: TypeAlias = "Mapping[str, Any]"
+
+
+class _Block(ctypes.Structure):
+    """`struct outcrop_block` of core/outcrop/kernel/kernel.h."""
+
+    _fields_ = (
+        ("target", ctypes.c_void_p),
+        ("source", ctypes.c_void_p),
+        *((name, ctypes.c_long) for name in ("planes", "y0", "y1", "x0", "x1", "nx", "ny", "pitch")),
+        ("scalars", ctypes.c_void_p),
+    )
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A kernel on some rows; `kept` is the memory that the block points to."""
+
+    kernel: Any
+    block: _Block
+    kept: tuple[Any, ...]
+
+    def __call__(self) -> None:
+        self.kernel(ctypes.byref(self.block))
+
+
+class Sweep:
+    """A stencil of two axes on arrays of shape (ny + 2, nx), the first and the last row of which are spare.
+
+    `arrays` are those of each field by its name: two that take turns for a field that its own update reads at
+    neighbours or from before, the first one with the initial values and both with the rim; one for others. They are
+    updated where they lie. Rims are fixed: as many cells at each side as the stencil reaches keep their values.
+
+        with Sweep(oc.stencils.stream_function(), {"psi": (a, b)}) as sweep:
+            sweep.step()
+            psi = sweep.newest("psi")                       # b
+
+    Raises InputError for stencils of other axes or with signals, and for arrays that do not fit the stencil or each
+    other.
+    """
+
+    def __init__(
+        self,
+        stencil: Stencil,
+        arrays: Arrays,
+        *,
+        parameters: Mapping[str, float] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        if stencil.ndim != 2 or stencil.signals:
+            raise InputError(f"{stencil.name}: sweeps are for stencils of two axes without signals")
+        self._copies = {copy: array for number, field in enumerate(stencil.fields)
+                        for copy, array in _copies(stencil, number, field.name, arrays)}  # fmt: skip
+        _check(stencil, self._copies)
+        self._stencil, self._done = stencil, 0
+        dtype = str(next(iter(self._copies.values())).dtype)
+        self._scalars = pack_scalars(stencil, parameters or {}, dtype)
+        # Where rows are: what kernels are given instead of planes, because grids of two axes are streamed by rows.
+        self._rows = {copy: _rows(array) for copy, array in self._copies.items()}
+        calls = compile_kernel(stencil, dtype).calls
+        radii = [stage.radii[0] for stage in stencil.stages] * 2
+        self._stages = [self._calls(*call, radius) for call, radius in zip(calls, radii, strict=True)]
+        self._pool = ThreadPoolExecutor(threads or available_cores())
+
+    def step(self) -> None:
+        """One step, by all threads."""
+        count = len(self._stencil.stages)
+        for calls in self._stages[self._done % 2 * count :][:count]:
+            list(self._pool.map(_Call.__call__, calls))
+        self._done += 1
+
+    def newest(self, field: str) -> NDArray[Any]:
+        """The array with the newest values of a field, spare rows and all."""
+        number = [one.name for one in self._stencil.fields].index(field)
+        return self._copies[number, newest_copies(self._stencil, self._done)[number]]
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
+
+    def __enter__(self) -> Sweep:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _calls(self, address: int, sources: Sequence[Copy], targets: Sequence[Copy], radius: int) -> list[_Call]:
+        """Of one stage of an even or an odd step."""
+        kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+        ny, nx = next(iter(self._copies.values())).shape
+        ny -= SPARE_ROWS
+        calls = []
+        for row in range(radius, ny - radius, ROWS_PER_CALL):
+            rows = min(ROWS_PER_CALL, ny - radius - row)
+            lists = tuple((ctypes.c_void_p * len(of))(*(self._rows[copy].ctypes.data + row * 8 for copy in of))
+                          for of in (targets, sources))  # fmt: skip
+            target, source = map(ctypes.addressof, lists)
+            scalars = ctypes.cast(self._scalars, ctypes.c_void_p)
+            block = _Block(target, source, rows, 0, 1, 0, nx, nx, 1, nx, scalars)
+            calls.append(_Call(kernel, block, (lists, self._scalars)))
+        return calls
+
+
+def _copies(stencil: Stencil, number: int, name: str, arrays: Arrays) -> list[tuple[Copy, NDArray[Any]]]:
+    """Pairs of a copy of a field and its array."""
+    count = 2 if stencil.storage[number].is_double else 1
+    if name not in arrays:
+        raise InputError(f"{stencil.name} has a field {name!r}; give it {'two arrays' if count == 2 else 'an array'}")
+    given = arrays[name] if isinstance(arrays[name], tuple) else (arrays[name],)
+    if len(given) != count:
+        raise InputError(f"{name} of {stencil.name} takes {counted(count, 'array')}, not {len(given)}")
+    return [((number, copy), np.asarray(array)) for copy, array in enumerate(given)]
+
+
+def _check(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
+    first = next(iter(copies.values()))
+    for (number, _), array in copies.items():
+        name = stencil.fields[number].name
+        if array.shape != first.shape or array.dtype != first.dtype or array.ndim != 2 or not array.flags.c_contiguous:
+            raise InputError(
+                f"{name} is {array.dtype} of shape {array.shape}; all arrays must be contiguous, of two axes, and like "
+                f"the first one, {first.dtype} of shape {first.shape}"
+            )
+        if str(array.dtype) not in ITEM_BYTES:
+            raise InputError(f"{name} is {array.dtype}; arrays are {' or '.join(ITEM_BYTES)}")
+        if array.strides[0] % LINE_BYTES or array.ctypes.data % LINE_BYTES:
+            raise InputError(f"rows of {name} must begin every {LINE_BYTES} bytes, as those of oc.array do with a "
+                             f"multiple of {LINE_BYTES // array.itemsize} cells")  # fmt: skip
+        if not array.flags.writeable and any(number in stage.targets for stage in stencil.stages):
+            raise InputError(f"{name} is updated, but its array is for reading only")
+        if array.shape[0] < SPARE_ROWS + 1 or array.strides[0] < LINE_BYTES * stencil.radii[2]:
+            raise InputError(f"{name} of shape {array.shape} is too small for {stencil.name} and two spare rows")
+
+
+def _rows(array: NDArray[Any]) -> NDArray[np.uint64]:
+    """The addresses of the rows of the grid."""
+    count, pitch = array.shape[0] - SPARE_ROWS, array.strides[0]
+    return np.uint64(array.ctypes.data + pitch) + np.arange(count, dtype=np.uint64) * np.uint64(pitch)

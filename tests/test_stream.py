@@ -1,0 +1,137 @@
+"""Protects bench stream: what it reports is what was measured, by every rank, and its results are STREAM's."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from outcrop.bench.ranks import LAUNCHERS
+from outcrop.bench.stream_figures import RankFigures, of_mode
+from outcrop.bench.stream_modes import LOOPS, MODES
+from outcrop.bench.stream_rank import Measured, Timed
+from outcrop.bench.stream_tier import find_tier, why_not_flushed
+from outcrop.cli.main import call
+from outcrop.tiers.tier import Persistence
+
+DRAM = MODES[0]
+
+
+def test_small_stream_bench_measures_every_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All modes and loops have bandwidths, results are right, a picture is drawn, and files go with the process."""
+    target, picture = tmp_path / "figures.json", tmp_path / "stream.png"
+    arguments = ["-d", str(tmp_path), "--json", str(target), "--png", str(picture), "--threads", "2"]
+    assert call(["bench", "stream", "--small", *arguments]) == 0
+    figures, said = json.loads(target.read_text()), capsys.readouterr().out
+    measured = {mode["mode"] for mode in figures["modes"]}
+    left_out = {one["mode"] for one in figures["not_measured"]}
+    assert measured | left_out == {mode.name for mode in MODES} and not measured & left_out
+    assert figures["results_are_right"] and "All results are right." in said
+    assert (figures["ranks"], figures["threads"], len(figures["nodes"])) == (1, 2, 1)
+    for mode in figures["modes"]:
+        assert mode["text"] in said
+        for loop in mode["loops"].values():
+            assert 0 < loop["node"]["min"] <= loop["node"]["median"] <= loop["node"]["max"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert {path.name for path in tmp_path.iterdir()} == {"figures.json", "stream.png"}
+
+
+def test_bandwidths_are_bytes_over_seconds() -> None:
+    """Two ranks on one node move the bytes of both, from the first one's beginning to the last one's end."""
+    times = {loop.name: [Timed(10.0, 1.0, 1.0), Timed(20.0, 2.0, 2.0)] for loop in LOOPS}
+    later = {name: [replace(one, begin=one.begin + 2) for one in of] for name, of in times.items()}
+    ranks = [
+        RankFigures(0, "n0", {DRAM.name: Measured(1000, times, True)}),
+        RankFigures(1, "n0", {DRAM.name: Measured(1000, later, True)}),
+        RankFigures(2, "n1", {DRAM.name: Measured(1000, times, False)}),
+    ]
+    found = of_mode(DRAM, ranks)
+    assert not found["is_right"] and found["array_bytes"] == 8000
+    copy, add = found["loops"]["copy"], found["loops"]["add"]
+    assert copy["by_rank"][0] == {"rank": 0, "node": "n0", "min": 4000, "median": 6000, "max": 8000}
+    assert copy["by_node"][0] == {"node": "n0", "min": 32000 / 6, "median": (8000 + 32000 / 6) / 2, "max": 8000}
+    assert copy["slowest_node"] == "n1" and copy["node"]["min"] == 4000
+    assert add["by_rank"][1]["max"] == 12000
+
+
+def test_values_follow_the_loops() -> None:
+    """After one repeat a is 15 times what it was: what every element is compared with."""
+    values = {"a": 2.0, "b": 2.0, "c": 0.0, "": 0.0}
+    for loop in LOOPS:
+        values[loop.result] = loop.value(values[loop.first], values[loop.second])
+    assert (values["a"], values["b"], values["c"]) == (30.0, 6.0, 8.0)
+
+
+def test_flushes_are_measured_only_where_they_mean_something(tmp_path: Path) -> None:
+    """What forgets at reboot has no flush to measure, whatever msync returns there."""
+    tier = find_tier(tmp_path, None)
+    assert "forgets" in why_not_flushed(replace(tier, kind="tmpfs", persistence=Persistence.REBOOT))
+    assert "memory" in why_not_flushed(replace(tier, kind="cxl", persistence=Persistence.PROCESS))
+    assert not why_not_flushed(replace(tier, kind="nvme", persistence=Persistence.PERMANENT))
+
+
+@pytest.mark.parametrize("name", ["dram", "optane"])
+def test_tiers_that_cannot_be_measured_are_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line names the tier and those that there are; nothing is made."""
+    assert call(["bench", "stream", "--small", "-d", str(tmp_path), "--tier", name]) == 2
+    said = capsys.readouterr().err
+    assert name in said and "there are" in said and said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_arrays_without_room_are_refused_before_they_are_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tier that is nearly full is named with what is free."""
+    full = replace(find_tier(tmp_path, None), free_bytes=1 << 20)
+    monkeypatch.setattr("outcrop.bench.stream.find_tier", lambda directory, name: full)
+    assert call(["bench", "stream", "--small", "-d", str(tmp_path)]) == 2
+    assert "3 MiB" in capsys.readouterr().err
+
+
+def mpirun(ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`outcrop bench stream --small` on several ranks, by the MPI beside this Python or the system's."""
+    pytest.importorskip("mpi4py")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    launcher = shutil.which("mpiexec", path=path)
+    if launcher is None:
+        pytest.skip("there is no mpiexec")
+    command = [launcher, "-n", str(ranks), sys.executable, "-m", "outcrop.cli.main", "bench", "stream", "--small"]
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=100)
+
+
+def test_all_ranks_measure_together(tmp_path: Path) -> None:
+    """Two ranks by mpirun give one table and one file, with a line for each rank and the node they share."""
+    target = tmp_path / "figures.json"
+    done = mpirun(2, "-d", str(tmp_path), "--json", str(target))
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(target.read_text())
+    assert figures["ranks"] == 2 and figures["results_are_right"]
+    copy = figures["modes"][0]["loops"]["copy"]
+    assert [one["rank"] for one in copy["by_rank"]] == [0, 1]
+    assert [one["node"] for one in copy["by_node"]] == figures["nodes"] == [copy["slowest_node"]]
+    assert done.stdout.count("All results are right.") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_trouble_of_a_rank_ends_all(tmp_path: Path) -> None:
+    """Nobody waits for a rank that has given up, and it says who it was."""
+    done = mpirun(2, "-d", str(tmp_path), "--tier", "optane")
+    assert done.returncode != 0
+    assert "rank" in done.stderr and "optane" in done.stderr
+
+
+def test_ranks_without_mpi4py_are_told_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under mpirun, one process never measures as if it were alone."""
+    monkeypatch.setenv(LAUNCHERS[0], "2")
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert call(["bench", "stream", "--small", "-d", str(tmp_path)]) == 2
+    assert "outcrop[mpi]" in capsys.readouterr().err
