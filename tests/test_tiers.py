@@ -8,7 +8,7 @@ import pytest
 
 from outcrop.cli.main import call
 from outcrop.errors import InputError
-from outcrop.tiers import cgroup, discover, measure_memory, measure_storage, survey
+from outcrop.tiers import cgroup, discover, measure_memory, measure_storage, mounts, storage_tiers, survey
 from outcrop.tiers.mounts import mount_of
 from outcrop.tiers.storage_tiers import mounted_tier
 from outcrop.tiers.survey import find_tiers
@@ -136,3 +136,13 @@ def test_an_impossible_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is not a directory"):
         find_tiers([tmp_path / "file"])
+
+
+def test_files_have_a_tier_where_the_kernel_lists_no_mount(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a chroot the file system at / is in no list, and still the one that arrays and runs lie on."""
+    for module in (mounts, storage_tiers):
+        monkeypatch.setattr(module, "all_mounts", lambda: [])
+    (root,) = [tier for tier in find_tiers() if not tier.is_memory]
+    assert root.kind == "disk" and root.persistence is Persistence.PERMANENT
+    assert Path(root.where).is_dir() and root.free_bytes > 0
+    assert [tier.name for tier in find_tiers([folder]) if not tier.is_memory][0] == root.name

@@ -29,9 +29,11 @@ BY_WRITE_BACK, BY_FLUSH, BY_NOTHING = "MAP_SYNC + cache-line write-back", "msync
 
 def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
     """One tier for each file system on which this user may write, those of `directories` first to be asked."""
-    mounts = storage_mounts(all_mounts())
+    every = all_mounts()
+    mounts = storage_mounts(every)
     known = {mount.device for mount in mounts}
-    asked = [mount for mount in map(mount_of, directories) if mount.device not in known]
+    unlisted = [] if any(mount.point == Path("/") for mount in every) else [Path("/")]  # in a chroot
+    asked = [mount for mount in map(mount_of, [*unlisted, *directories]) if mount.device not in known]
     return [mounted_tier(mount, directories) for mount in [*mounts, *_distinct(asked)]]
 
 
