@@ -162,6 +162,11 @@ def test_lines_and_bar_show_where_the_run_is(
         assert word in lines[0]
     assert "pass 3/3" in lines[1]
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    with make_progress("auto", 3, 10, 25, 1000) as progress:
+        progress.show(standing)
+    assert "pass 2/3" in capsys.readouterr().err, "a line where no bar can be drawn"
+    monkeypatch.setenv("TERM", "xterm")
     with make_progress("auto", 3, 10, 25, 1000) as progress:
         progress.show(standing)
     shown = capsys.readouterr().err

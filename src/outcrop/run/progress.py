@@ -6,6 +6,7 @@ The counters are atomics that are kept anyway, so watching costs nothing measura
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -28,7 +29,8 @@ LINE_SECONDS = 10.0
 """Between two plain lines."""
 
 KINDS = ("auto", "lines", "none")
-"""auto: a bar in a terminal or notebook, else nothing; lines: the same bar, else plain lines."""
+"""auto: a bar in a terminal or notebook, plain lines in a terminal that cannot draw one, else nothing; lines: a bar
+where there can be one, else plain lines."""
 
 
 @dataclass(frozen=True)
@@ -122,15 +124,16 @@ def make_progress(kind: str, passes: int, first_step: int, last_step: int, cells
     """A progress display of one of KINDS for a run from `first_step` to `last_step` in `passes` passes."""
     assert kind in KINDS
     run = (passes, first_step, last_step, cells_in_all)
-    if kind != "none" and (sys.stderr.isatty() or _in_notebook()):
+    if kind != "none" and (_can_draw() or _in_notebook()):
         return BarProgress(*run, _make_bar())
-    return LineProgress(*run, sys.stderr) if kind == "lines" else Progress(*run)
+    as_lines = kind == "lines" or (kind == "auto" and sys.stderr.isatty())
+    return LineProgress(*run, sys.stderr) if as_lines else Progress(*run)
 
 
 @contextmanager
 def stage(text: str, kind: str) -> Iterator[None]:
     """Say in a terminal what takes its time before the first pass; the line is gone afterwards."""
-    shown = kind != "none" and sys.stderr.isatty()
+    shown = kind != "none" and _can_draw()
     if shown:
         print(f"{text} ...", end="", file=sys.stderr, flush=True)
     try:
@@ -138,6 +141,11 @@ def stage(text: str, kind: str) -> Iterator[None]:
     finally:
         if shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _can_draw() -> bool:
+    """Whether there is a terminal that can go back in a line."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 def _in_notebook() -> bool:
