@@ -138,11 +138,11 @@ def test_an_impossible_directory_is_refused(tmp_path: Path) -> None:
         find_tiers([tmp_path / "file"])
 
 
-def test_files_have_a_tier_where_the_kernel_lists_no_mount(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_have_a_tier_where_the_kernel_lists_no_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a chroot the file system at / is in no list, and still the one that arrays and runs lie on."""
     for module in (mounts, storage_tiers):
         monkeypatch.setattr(module, "all_mounts", lambda: [])
-    (root,) = [tier for tier in find_tiers() if not tier.is_memory]
+    (root,) = storage_tiers.storage_tiers()
     assert root.kind == "disk" and root.persistence is Persistence.PERMANENT
     assert Path(root.where).is_dir() and root.free_bytes > 0
-    assert [tier.name for tier in find_tiers([folder]) if not tier.is_memory][0] == root.name
+    assert storage_tiers.storage_tiers([tmp_path])[0].name == root.name
