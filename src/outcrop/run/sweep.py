@@ -134,7 +134,7 @@ class Sweep:
             lists = tuple((ctypes.c_void_p * len(of))(*(self._rows[copy].ctypes.data + row * 8 for copy in of))
                           for of in (targets, sources))  # fmt: skip
             target, source = map(ctypes.addressof, lists)
-            scalars = ctypes.cast(self._scalars, ctypes.c_void_p)
+            scalars = ctypes.cast(ctypes.c_char_p(self._scalars), ctypes.c_void_p)
             block = _Block(target, source, rows, 0, 1, 0, nx, nx, 1, nx, scalars)
             calls.append(_Call(kernel, block, (lists, self._scalars)))
         return calls
