@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from statistics import median
 
 from outcrop.bench.memory_group import run_limited
 from outcrop.units import format_bytes
+
+SETTLE_SECONDS = 8.0
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,13 @@ def parser(about: str | None, script: str, size: int, memory: str) -> argparse.A
     parser.add_argument("--size", type=int, default=size, metavar="N", help=f"cells along each side [{size}]")
     parser.add_argument("--memory", default=memory, help=f"for the run out of core [{memory}]")
     parser.add_argument("--turns", type=int, default=3, metavar="N", help="how often each variant is measured [3]")
+    parser.add_argument(
+        "--settle",
+        type=float,
+        default=SETTLE_SECONDS,
+        metavar="SECONDS",
+        help="before each: virtual machines spend a while giving back the memory of the one before [8]",
+    )
     parser.add_argument("-d", "--directory", type=Path, default=Path("."), help="on the tier to measure [.]")
     parser.add_argument("--variant", help=argparse.SUPPRESS)
     return parser
@@ -91,6 +101,7 @@ def measure(
 
 def _in_a_process(script: str, name: str, variant: Variant, given: argparse.Namespace) -> Outcome:
     options = [f"--{key}={value}" for key, value in vars(given).items() if key != "variant"]
+    time.sleep(given.settle)
     output = run_limited([script, "--variant", name, *options], variant.limit_bytes)
     outcome = Outcome(**json.loads(output.text.splitlines()[-1]))
     if variant.limit_bytes is None or output.is_limited:
