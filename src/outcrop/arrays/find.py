@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from outcrop.arrays.spec import ArraySpec
 from outcrop.errors import InputError
+from outcrop.tiers.mounts import nearest_existing
 from outcrop.tiers.tier import KINDS, Persistence, Tier
 
 
@@ -67,14 +67,6 @@ def _lasting(name: str, spec: ArraySpec, found: Sequence[Tier], tiers: Sequence[
             f"{'use ' + _listed(able) if able else 'no tier here keeps it longer'}"
         )
     return lasting
-
-
-def nearest_existing(path: Path) -> Path:
-    """The path itself, or the closest of its parents that exists."""
-    path = path.absolute()
-    while not os.path.lexists(path):
-        path = path.parent
-    return path
 
 
 def _device_of(tier: Tier) -> int | None:

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 from outcrop.arrays.committed import TILES, holds_array, last_record
-from outcrop.arrays.find import nearest_existing
 from outcrop.arrays.npy_file import read_header
 from outcrop.arrays.spec import ArraySpec
 from outcrop.errors import InputError
+from outcrop.tiers.mounts import nearest_existing
 
 
 def check_path(path: Path, spec: ArraySpec) -> bool:

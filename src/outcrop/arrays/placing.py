@@ -9,12 +9,13 @@ from pathlib import Path
 
 from outcrop.arrays.array import Array
 from outcrop.arrays.choices import demand_of, is_measured, spec_on
-from outcrop.arrays.find import nearest_existing, possible_tiers
+from outcrop.arrays.find import possible_tiers
 from outcrop.arrays.making import make_array
 from outcrop.arrays.reasons import no_room, why
 from outcrop.arrays.spec import ArraySpec
 from outcrop.errors import InputError
 from outcrop.plan.placement import Choice, assign
+from outcrop.tiers.mounts import nearest_existing
 from outcrop.tiers.survey import find_tiers
 from outcrop.tiers.tier import Tier
 from outcrop.units import format_bytes, format_seconds, parse_bytes

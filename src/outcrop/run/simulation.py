@@ -31,7 +31,6 @@ from outcrop.run.definition import Wanted, definition_of
 from outcrop.run.devito_data import initial_planes, put_traces, require_room
 from outcrop.run.disk.arrays import arrays_of
 from outcrop.run.disk.creation import check_state, created_state
-from outcrop.run.disk.directory import nearest_existing
 from outcrop.run.disk.field import FieldView
 from outcrop.run.disk.layout import make_layout, stripe_planes
 from outcrop.run.disk.manifest import Manifest
@@ -51,6 +50,7 @@ from outcrop.run.taps.recorder import Recorder
 from outcrop.run.taps.records import NormRecords, Traces
 from outcrop.run.taps.snapshot_files import require_space
 from outcrop.run.taps.snapshot_view import SnapshotViews
+from outcrop.tiers.mounts import nearest_existing
 
 if TYPE_CHECKING:
     from outcrop.language.devito import Lowered

@@ -80,6 +80,14 @@ def _is_seen_through(mount: Mount) -> bool:
     return mount.type == "overlay" and any(Path(upper).is_dir() for upper in uppers)
 
 
+def nearest_existing(path: Path) -> Path:
+    """The path itself, or the closest of its parents that exists."""
+    path = path.absolute()
+    while not os.path.lexists(path):
+        path = path.parent
+    return path
+
+
 def mount_of(path: Path) -> Mount:
     """The mount that an existing path lies on; one of which nothing is known where the kernel does not tell."""
     resolved = path.resolve()

@@ -27,7 +27,6 @@ from outcrop.run.disk.directory import (
     coordinate_folders,
     make_directories,
     member_text,
-    nearest_existing,
     remove_member,
     remove_run,
 )
@@ -38,6 +37,7 @@ from outcrop.run.disk.zarr_format import array_metadata, group_metadata, index_b
 from outcrop.run.taps.definitions import NO_TAPS_DEFINED, TapDefinitions, write_definitions
 from outcrop.run.taps.records import create_records
 from outcrop.run.taps.snapshot_files import create_snapshots
+from outcrop.tiers.mounts import nearest_existing
 
 
 @contextlib.contextmanager

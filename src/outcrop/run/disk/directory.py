@@ -17,6 +17,7 @@ from outcrop.run.axes import NAMES
 from outcrop.run.device import use as device_use
 from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.manifest import MANIFEST, MEMBER, NEW, Manifest, Member, read_manifest, read_member
+from outcrop.tiers.mounts import nearest_existing
 from outcrop.units import format_bytes
 
 GROUP = "zarr.json"
@@ -117,14 +118,6 @@ def make_directories(directories: list[Path]) -> list[Path]:
             directory.rmdir()
         raise InputError(f"directory {error.filename} cannot be created: {error.strerror}") from None
     return made
-
-
-def nearest_existing(path: Path) -> Path:
-    """The path itself, or the closest of its parents that exists."""
-    path = path.absolute()
-    while not os.path.lexists(path):
-        path = path.parent
-    return path
 
 
 def check_kind(directory: Path) -> None:
