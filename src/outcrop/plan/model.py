@@ -17,8 +17,11 @@ THIN_SLAB_COST = 0.15
 NARROW_BLOCK_COST = 0.3
 """The same for the rows of tiles that the edges of a block in y cut."""
 
-SLAB_SECONDS = 6e-4
+SLAB_SECONDS = 3e-4
 """To begin and end the update of a slab: threads wait for each other, and for planes that wait for others' slots."""
+MEMORY_BYTES_PER_SECOND = 1e10
+"""At which processors get what a device has put into memory. Update rates are measured without a device, in a window that
+may fit the last cache and then never leaves it."""
 REQUEST_SECONDS = 1e-5
 """Of a core's time that the system takes for the transfer of a plane, or a part of one; updates wait meanwhile."""
 
@@ -79,11 +82,13 @@ def _pass_cost(problem: Problem, one: Pass, machine: Machine, cell_rate: float) 
 
 
 def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
-    """What a pass takes that the time line has no spans for: checksums, the system's work for requests, and the
-    beginnings and ends of updates."""
+    """What a pass takes that the time line has no spans for: checksums, the system's work for requests, cache misses,
+    and the beginnings and ends of updates."""
     moves = [action for action in one.actions if isinstance(action, Read | Write)]
-    checksums = sum(transfer_bytes(problem, move) for move in moves) / machine.checksum_bytes_per_second
+    moved = sum(transfer_bytes(problem, move) for move in moves)
+    missed = moved * min(1.0, machine.last_cache_bytes / one.window.bytes) / MEMORY_BYTES_PER_SECOND
     requests = (
         sum((move.z1 - move.z0) * arrays_moved(problem, move) for move in moves) * REQUEST_SECONDS / machine.threads
     )
-    return checksums + requests + SLAB_SECONDS * sum(isinstance(action, Update) for action in one.actions)
+    checksums = moved / machine.checksum_bytes_per_second
+    return missed + checksums + requests + SLAB_SECONDS * sum(isinstance(action, Update) for action in one.actions)
