@@ -39,6 +39,7 @@ def bytes_per_second_of_fio(case: Case, path: Path) -> float:
         "rw": ("rand" if case.random else "") + ("write" if case.write else "read"),
         "bs": case.request_bytes, "iodepth": case.depth, "direct": int(engine != "psync"), "iomem_align": "2M",
         "runtime": f"{int(1000 * SECONDS)}ms", "invalidate": int(not case.warm), "output-format": "json",
+        "fadvise_hint": 0,
     }  # fmt: skip
     command = ["fio", "--time_based", *(f"--{name}={value}" for name, value in options.items())]
     huge = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
