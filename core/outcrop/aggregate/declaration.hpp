@@ -36,7 +36,7 @@ class Pattern {
   /// Bytes of memory that each variable needs.
   std::span<const std::uint64_t> memory_bytes() const { return memory_bytes_; }
   std::uint64_t bytes() const { return bytes_; }
-  std::uint64_t runs() const { return runs_; }
+  std::uint64_t blocks() const { return blocks_; }
   std::uint64_t bytes_in(const Range &range) const;
 
   /// Calls visit(entry) for those of which something may lie in the range.
@@ -57,7 +57,7 @@ class Pattern {
   std::vector<Entry> entries_;
   std::vector<std::uint64_t> ends_;  // the largest end of a hull up to each entry
   std::vector<std::uint64_t> memory_bytes_;
-  std::uint64_t bytes_ = 0, runs_ = 0;
+  std::uint64_t bytes_ = 0, blocks_ = 0;
 };
 
 }  // namespace outcrop::aggregate

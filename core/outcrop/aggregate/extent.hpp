@@ -43,8 +43,8 @@ struct Extent {
   std::vector<Dimension> dims;
 
   std::uint64_t bytes() const;
-  /// Blocks that are not next to each other in the file.
-  std::uint64_t runs() const;
+  /// Pieces that are contiguous in the file and in memory.
+  std::uint64_t blocks() const { return block_bytes == 0 ? 0 : bytes() / block_bytes; }
   /// From the first byte to the last.
   Range hull() const;
   /// Bytes of memory that it needs, from the variable's first on.

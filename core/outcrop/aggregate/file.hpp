@@ -9,16 +9,11 @@
 #include <string>
 
 #include "outcrop/aggregate/operation.hpp"
+#include "outcrop/aggregate/path.hpp"
 #include "outcrop/aggregate/plan.hpp"
 #include "outcrop/storage/faulty.hpp"
 
 namespace outcrop::aggregate {
-
-enum class Path {
-  automatic,  ///< by the page cache, but around it where data must be durable
-  buffered,   ///< by the page cache
-  direct,     ///< around it, in whole pages
-};
 
 struct FileOptions {
   bool durable = false;             ///< every write ends with its bytes on the device

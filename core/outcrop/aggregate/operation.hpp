@@ -10,6 +10,7 @@
 
 namespace outcrop::aggregate {
 
+class Engine;
 class Step;
 
 /// Seconds and bytes of this rank, since its begin.
@@ -25,8 +26,8 @@ struct Timing {
 class Operation {
  public:
   Operation() = default;
-  explicit Operation(std::shared_ptr<Step> step) : step_(std::move(step)) {}
-  Operation(Operation &&) = default;
+  Operation(std::shared_ptr<Engine> engine, std::shared_ptr<Step> step);
+  Operation(Operation &&) noexcept = default;
   Operation &operator=(Operation &&other) noexcept;
   ~Operation();
 
@@ -40,6 +41,7 @@ class Operation {
 
  private:
   void abandon() noexcept;
+  std::shared_ptr<Engine> engine_;
   std::shared_ptr<Step> step_;
 };
 
