@@ -25,7 +25,7 @@ target_link_libraries(c_program outcrop::outcrop_aggregate)
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the library is installed."""
     prefix = tmp_path_factory.mktemp("installed")
-    folder = build_with_mpi("outcrop_aggregate")
+    folder = build_with_mpi("outcrop_aggregate_mpi")
     succeed("cmake", "--install", str(folder / "core" / "outcrop" / "aggregate"), "--prefix", str(prefix))
     return prefix
 
