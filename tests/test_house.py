@@ -22,8 +22,9 @@ PYTHON_ARROWS = {
     "tiers": {"errors", "units", "plan", "language", "_core"},
     "run": {"errors", "units", "language", "plan", "tiers", "durable", "_core"},
     "arrays": {"errors", "units", "plan", "tiers", "durable", "_core"},
+    "aggregate": {"errors", "units", "tiers", "durable", "_core"},
     "bench": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "_core", ""},
-    "cli": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "bench", ""},
+    "cli": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "aggregate", "bench", ""},
     "": {"errors", "units", "language", "plan", "run", "arrays", "_core"},  # the package's own __init__
     "_core": set(),
 }
@@ -33,7 +34,8 @@ CPP_ARROWS = {
     "kernel": set(),
     "storage": {"base"},
     "exec": {"base", "storage", "kernel"},
-    "bindings": {"base", "storage", "exec", "kernel"},
+    "aggregate": {"base", "storage"},
+    "bindings": {"base", "storage", "exec", "kernel", "aggregate"},
 }
 
 
