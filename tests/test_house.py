@@ -25,7 +25,7 @@ PYTHON_ARROWS = {
     "arrays": {"errors", "units", "plan", "tiers", "durable", "_core"},
     "aggregate": {"errors", "units", "tiers", "durable", "shared_object", "_core"},
     "bench": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "_core", ""},
-    "cli": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "bench", ""},
+    "cli": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "aggregate", "bench", ""},
     "": {"errors", "units", "language", "plan", "run", "arrays", "_core"},  # the package's own __init__
     "_core": set(),
 }
