@@ -26,7 +26,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the library is installed."""
     prefix = tmp_path_factory.mktemp("installed")
     folder = build_with_mpi("outcrop_aggregate_mpi")
-    succeed("cmake", "--install", str(folder / "core" / "outcrop" / "aggregate"), "--prefix", str(prefix))
+    succeed("cmake", "--install", str(folder), "--prefix", str(prefix))
     return prefix
 
 
