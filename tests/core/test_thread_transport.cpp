@@ -40,9 +40,9 @@ TEST_P(ThreadTransport, KeepsTheContract) {
 INSTANTIATE_TEST_SUITE_P(Cases, ThreadTransport,
                          testing::Combine(testing::ValuesIn(contract_cases().begin(), contract_cases().end()),
                                           testing::Values(1, 2, 5)),
-                         [](const auto &info) {
-                           return std::string(std::get<0>(info.param).name) + "_" +
-                                  std::to_string(std::get<1>(info.param));
+                         [](const auto &instance) {
+                           return std::string(std::get<0>(instance.param).name) + "_" +
+                                  std::to_string(std::get<1>(instance.param));
                          });
 
 }  // namespace

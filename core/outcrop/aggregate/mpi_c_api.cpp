@@ -36,7 +36,7 @@ struct outcrop_agg_plan {
 
 struct outcrop_agg_file {
   outcrop_agg_plan *plan;
-  File value;
+  aggregate::File value;
 };
 
 struct outcrop_agg_operation {
@@ -252,7 +252,7 @@ void outcrop_agg_free_plan(outcrop_agg_plan **plan) {
 int outcrop_agg_create(outcrop_agg_plan *plan, const char *path, int flags, outcrop_agg_file **made) {
   return guarded([&] {
     const Plan &value = *given(plan, "the plan").value;
-    *made = new outcrop_agg_file{plan, File::create(value, path == nullptr ? "" : path, options_of(flags))};
+    *made = new outcrop_agg_file{plan, aggregate::File::create(value, path == nullptr ? "" : path, options_of(flags))};
   });
 }
 
@@ -260,7 +260,8 @@ int outcrop_agg_open(outcrop_agg_plan *plan, const char *path, int flags, outcro
   return guarded([&] {
     const Plan &value = *given(plan, "the plan").value;
     const bool writable = (flags & OUTCROP_AGG_WRITABLE) != 0;
-    *made = new outcrop_agg_file{plan, File::open(value, path == nullptr ? "" : path, writable, options_of(flags))};
+    *made = new outcrop_agg_file{
+        plan, aggregate::File::open(value, path == nullptr ? "" : path, writable, options_of(flags))};
   });
 }
 
@@ -275,14 +276,14 @@ int outcrop_agg_read(outcrop_agg_file *file, void *const *memory, uint64_t base)
 int outcrop_agg_begin_write(outcrop_agg_file *file, const void *const *memory, uint64_t base,
                             outcrop_agg_operation **made) {
   return guarded([&] {
-    File &value = given(file, "the file").value;
+    aggregate::File &value = given(file, "the file").value;
     *made = new outcrop_agg_operation{value.begin_write(spans_of<const std::byte>(*file, memory), base)};
   });
 }
 
 int outcrop_agg_begin_read(outcrop_agg_file *file, void *const *memory, uint64_t base, outcrop_agg_operation **made) {
   return guarded([&] {
-    File &value = given(file, "the file").value;
+    aggregate::File &value = given(file, "the file").value;
     *made = new outcrop_agg_operation{value.begin_read(spans_of<std::byte>(*file, memory), base)};
   });
 }

@@ -2,6 +2,7 @@
 //
 // MPI's own waits keep a core busy until they are over. Where there are more ranks than cores, that is the core of the
 // rank that is waited for, or of an I/O thread. So everything here begins, and then asks whether it is over, with pauses.
+// Eight ranks on two cores: a barrier 0.6 to 0.7 ms instead of 15 to 32 (MPICH), 64 KiB to one rank 0.4 instead of 2 to 19.
 #pragma once
 
 // C++ bindings of old versions of MPI, which nobody needs and which warn.
@@ -50,7 +51,7 @@ inline std::string mpi_library_name() {
 /// Pauses between questions whether something is over: none, then leaving the core to others, then sleep.
 class Patience {
  public:
-  /// `crowded`: the ranks of this node share cores.
+  /// `crowded`: the ranks of this node leave no core to others.
   explicit Patience(bool crowded) : questions_(crowded ? 8 : 2000) {}
 
   void pause() {

@@ -66,7 +66,7 @@ class MpiTransport {
 
   Communicator messages_over_, collectives_over_;
   std::size_t chunk_bytes_;
-  bool crowded_ = false;  ///< more ranks than cores on this node
+  bool crowded_ = false;  ///< no core is left for other threads on this node
   std::unique_ptr<MpiMessages> messages_, rounds_;
   bool failed_ = false;
   std::string failure_;
@@ -102,7 +102,7 @@ void MpiTransport::describe_ranks() {
   check(MPI_Comm_split_type(messages_over_.value, MPI_COMM_TYPE_SHARED, table.rank, MPI_INFO_NULL, &node.value),
         "finding the ranks of a node");
   check(MPI_Comm_size(node.value, &ranks), "counting the ranks of a node");
-  crowded_ = static_cast<unsigned>(ranks) > std::thread::hardware_concurrency();
+  crowded_ = static_cast<unsigned>(ranks) >= std::thread::hardware_concurrency();
   table.node = table.rank;
   check(MPI_Bcast(&table.node, 1, MPI_INT, 0, node.value), "finding the first rank of a node");
   std::string host(MPI_MAX_PROCESSOR_NAME, '\0');

@@ -29,15 +29,15 @@ WRAPPERS = ("mpicc", "mpicc.openmpi", "mpicc.mpich", "mpicc_abi")
 REMEDY = "install its development package, or set MPICC to its mpicc"
 
 # What a header says of itself. MPICH's relatives (Intel, Cray) have its binary interface, and versions of their own.
-# Libraries of the standard's interface (MPI 5) are of any origin.
+# Libraries of the standard's interface (MPI 5) are of any origin. Names are quoted, for MPICH is a macro, too.
 PROBE = """
 #include <mpi.h>
 #if defined(OPEN_MPI)
-outcrop: Open MPI OMPI_MAJOR_VERSION OMPI_MINOR_VERSION OMPI_RELEASE_VERSION
+outcrop: "Open MPI" OMPI_MAJOR_VERSION OMPI_MINOR_VERSION OMPI_RELEASE_VERSION
 #elif defined(MPICH_VERSION)
-outcrop: MPICH MPICH_VERSION
+outcrop: "MPICH" MPICH_VERSION
 #elif defined(MPI_ABI_VERSION)
-outcrop: MPI ABI
+outcrop: "MPI ABI"
 #endif
 """
 
@@ -158,7 +158,7 @@ def _shown_flags(wrapper: list[str]) -> tuple[str, ...]:
 def _probe(compiler: tuple[str, ...], flags: tuple[str, ...], origin: str) -> MpiHeaders | None:
     command = [*compiler, *flags, "-E", "-P", "-x", "c++", "-"]
     done = subprocess.run(command, input=PROBE, capture_output=True, text=True)
-    said = re.search(r"^outcrop: (Open MPI|MPICH|MPI ABI)(.*)$", done.stdout, flags=re.M)
+    said = re.search(r'^outcrop: "(Open MPI|MPICH|MPI ABI)"(.*)$', done.stdout, flags=re.M)
     if done.returncode != 0 or not said:
         return None
     numbers = tuple(map(int, re.findall(r"\d+", said.group(2))[:3]))
