@@ -3,6 +3,7 @@
 #   make install    system packages (where it may), .venv, the extension
 #   make run        the main job: a 2 GiB heat problem in 256 MiB of memory, plan first, report and picture after
 #   make test       lint, C++ tests, Python tests
+#   make test-mpi   tests of several ranks under four builds of MPI, which it installs
 #   make bench      measured figures: benchmark=core, options in `options`
 #   make lint       ruff, mypy, clang-format
 #   make docs       HTML pages in docs/_build
@@ -24,7 +25,7 @@ RUN_PROBLEM := heat7 -n 1024 1024 512 -t $(RUN_STEPS) -d $(RUN_DIRECTORY) --memo
 cpp_files := $(shell find core bindings tests/core -name '*.?pp' -o -name '*.h' 2>/dev/null)
 built_from := CMakeLists.txt pyproject.toml $(filter-out tests/%,$(cpp_files))
 
-.PHONY: install run test test-core test-python bench lint format docs sanitize soak clean
+.PHONY: install run test test-core test-python test-mpi bench lint format docs sanitize soak clean
 .DELETE_ON_ERROR:
 
 install: $(VENV)/.built
@@ -59,6 +60,10 @@ test-core: $(VENV)/.packages
 
 test-python: install
 	$(BIN)/python -m pytest -q
+
+test-mpi: install
+	$(BIN)/python scripts/mpi_builds.py install
+	$(BIN)/python scripts/mpi_builds.py test all -q tests/test_mpi_*.py tests/test_stream.py
 
 benchmark ?= core
 options ?=

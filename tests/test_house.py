@@ -17,13 +17,15 @@ PYTHON_ARROWS = {
     "errors": set(),
     "units": {"errors"},
     "durable": {"errors"},
-    "language": {"errors", "units"},
+    "shared_object": {"errors"},
+    "language": {"errors", "units", "shared_object"},
     "plan": {"errors", "units"},
     "tiers": {"errors", "units", "plan", "language", "_core"},
     "run": {"errors", "units", "language", "plan", "tiers", "durable", "_core"},
     "arrays": {"errors", "units", "plan", "tiers", "durable", "_core"},
+    "aggregate": {"errors", "units", "tiers", "durable", "shared_object", "_core"},
     "bench": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "_core", ""},
-    "cli": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "bench", ""},
+    "cli": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "aggregate", "bench", ""},
     "": {"errors", "units", "language", "plan", "run", "arrays", "_core"},  # the package's own __init__
     "_core": set(),
 }
@@ -33,7 +35,8 @@ CPP_ARROWS = {
     "kernel": set(),
     "storage": {"base"},
     "exec": {"base", "storage", "kernel"},
-    "bindings": {"base", "storage", "exec", "kernel"},
+    "aggregate": {"base", "storage"},
+    "bindings": {"base", "storage", "exec", "kernel", "aggregate"},
 }
 
 
@@ -174,6 +177,14 @@ def test_cpp_folders_include_only_what_they_may(path: Path) -> None:
     own = "bindings" if parts[0] == "bindings" else parts[2]
     for used in re.findall(r'#include "outcrop/(\w+)/', path.read_text()):
         assert used == own or used in CPP_ARROWS[own], f"{path.relative_to(ROOT)} must not include {used}"
+
+
+@pytest.mark.parametrize("path", cpp_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_files_named_mpi_include_mpi(path: Path) -> None:
+    """Protects the one build that serves every MPI: nothing else depends on the binary interface of one of them."""
+    users = ROOT / "core" / "outcrop" / "aggregate" / "outcrop_aggregate.h"  # what C programs with MPI include
+    if not path.name.startswith("mpi_") and path != users:
+        assert not re.search(r"#\s*include\s*[<\"]mpi\.h", path.read_text()), f"{path.relative_to(ROOT)} includes mpi.h"
 
 
 @pytest.mark.parametrize("path", text_files(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,8 +1,6 @@
 """Protects bench stream: what it reports is what was measured, by every rank, and its results are STREAM's."""
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mpi_programs import mpirun
 from outcrop.bench.ranks import LAUNCHERS
 from outcrop.bench.stream_figures import RankFigures, of_mode
 from outcrop.bench.stream_modes import LOOPS, MODES
@@ -95,21 +94,15 @@ def test_arrays_without_room_are_refused_before_they_are_made(
     assert "3 MiB" in capsys.readouterr().err
 
 
-def mpirun(ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`outcrop bench stream --small` on several ranks, by the MPI beside this Python or the system's."""
-    pytest.importorskip("mpi4py")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    launcher = shutil.which("mpiexec", path=path)
-    if launcher is None:
-        pytest.skip("there is no mpiexec")
-    command = [launcher, "-n", str(ranks), sys.executable, "-m", "outcrop.cli.main", "bench", "stream", "--small"]
-    return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=100)
+def stream(ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`outcrop bench stream --small` on several ranks."""
+    return mpirun(ranks, sys.executable, "-m", "outcrop.cli.main", "bench", "stream", "--small", *arguments)
 
 
 def test_all_ranks_measure_together(tmp_path: Path) -> None:
     """Two ranks by mpirun give one table and one file, with a line for each rank and the node they share."""
     target = tmp_path / "figures.json"
-    done = mpirun(2, "-d", str(tmp_path), "--json", str(target))
+    done = stream(2, "-d", str(tmp_path), "--json", str(target))
     assert done.returncode == 0, done.stderr
     figures = json.loads(target.read_text())
     assert figures["ranks"] == 2 and figures["results_are_right"]
@@ -122,7 +115,7 @@ def test_all_ranks_measure_together(tmp_path: Path) -> None:
 
 def test_trouble_of_a_rank_ends_all(tmp_path: Path) -> None:
     """Nobody waits for a rank that has given up, and it says who it was."""
-    done = mpirun(2, "-d", str(tmp_path), "--tier", "optane")
+    done = stream(2, "-d", str(tmp_path), "--tier", "optane")
     assert done.returncode != 0
     assert "rank" in done.stderr and "optane" in done.stderr
 

@@ -27,6 +27,11 @@ struct CorruptionError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Another rank cannot be reached any more, or what carries bytes between ranks failed. Nothing collective works after it.
+struct CommunicationError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 /// The run was cancelled from another thread.
 struct Cancelled : std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -1,22 +1,17 @@
 """Compile a generated kernel once with the machine's C compiler, and keep it by content.
 
     stencil, dtype, vectors ──► C ──► key = hash(C, compiler, flags, processor) ──► <cache>/kernels/<key>.so ──► address
-
-The shared object is written beside and renamed, so that any number of processes may do this at once.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import importlib.util
 import os
 import platform
 import shlex
 import shutil
-import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +22,7 @@ from outcrop.language.boundary import FIXED, Boundary
 from outcrop.language.generate import ITEM_BYTES, generate, symbol
 from outcrop.language.operands import copies_of
 from outcrop.language.stencil import Stencil
+from outcrop.shared_object import compiler_version, run_compiler, shared_object
 
 # No contraction and no reassociation: NumPy, which fuses nothing, must get the same bits.
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-fPIC", "-shared")
@@ -107,43 +103,16 @@ def find_compiler() -> tuple[str, ...]:
     raise InputError("no C compiler found: install gcc or clang, or run: pip install ziglang")
 
 
-def cache_folder() -> Path:
-    """Where compiled kernels are kept: $XDG_CACHE_HOME/outcrop/kernels."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outcrop" / "kernels"
-
-
 def _shared_object(source: str) -> Path:
     compiler = find_compiler()
-    content = "\0".join([source, _version(compiler), *compiler, *FLAGS, _processor_model()])
-    key = hashlib.sha256(content.encode()).hexdigest()[:32]
-    path = cache_folder() / f"{key}.so"
-    if not path.exists():
-        _build(compiler, source, path)
-    return path
+    content = (source, compiler_version(compiler), *compiler, *FLAGS, _processor_model())
 
-
-def _build(compiler: tuple[str, ...], source: str, path: Path) -> None:
-    folder = path.parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        scratch = tempfile.TemporaryDirectory(dir=folder, prefix="build-")
-    except OSError as error:
-        raise InputError(f"kernels cannot be kept in {folder}: {error.strerror}; set XDG_CACHE_HOME") from None
-    with scratch as name:
-        file, beside = Path(name, "kernel.c"), Path(name, "kernel.so")
+    def build(beside: Path) -> None:
+        file = beside.with_name("kernel.c")
         file.write_text(source)
-        command = [*compiler, *FLAGS, str(file), "-o", str(beside), "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
-            raise InputError(f"the C compiler {shlex.join(compiler)} failed on a generated kernel: {first}")
-        beside.replace(path)
+        run_compiler([*compiler, *FLAGS, str(file), "-o", str(beside), "-lm"], "a generated kernel")
 
-
-@lru_cache
-def _version(compiler: tuple[str, ...]) -> str:
-    done = subprocess.run([*compiler, "--version"], capture_output=True, text=True)
-    return done.stdout.splitlines()[0] if done.stdout else "unknown"
+    return shared_object("kernels", content, build)
 
 
 @lru_cache

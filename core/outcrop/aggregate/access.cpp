@@ -1,0 +1,99 @@
+#include "outcrop/aggregate/access.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "outcrop/aggregate/call_store.hpp"
+#include "outcrop/base/aligned.hpp"
+#include "outcrop/base/round.hpp"
+
+namespace outcrop::aggregate {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t page = AlignedMemory::page_bytes;
+
+// Below this, copying to the page cache may well be faster than the device.
+constexpr double fast_bytes_per_second = 1.5e9;
+// Shorter transfers say more about latency than about which way is faster.
+constexpr std::size_t telling_bytes = std::size_t{1} << 20;
+
+std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults) {
+  std::vector<outcrop::File> files;
+  files.push_back(outcrop::File::open(path, writable, direct));
+  if (direct && !files.front().direct()) return nullptr;
+  std::unique_ptr<Store> store = make_call_store(std::move(files));
+  return faults.any() ? make_faulty_store(std::move(store), faults) : std::move(store);
+}
+
+// Pages of a range that are in the page cache; 0 where the system does not say.
+std::uint64_t cached_pages([[maybe_unused]] int descriptor, [[maybe_unused]] std::uint64_t offset,
+                           [[maybe_unused]] std::uint64_t length) {
+#ifdef SYS_cachestat
+  constexpr long number = SYS_cachestat;
+#else
+  constexpr long number = 451;  // the same everywhere; kernels before 6.5 do not know it
+#endif
+  const std::uint64_t range[2] = {offset, length};
+  std::uint64_t counts[5] = {};
+  return syscall(number, descriptor, range, counts, 0) == 0 ? counts[0] : 0;
+}
+
+}  // namespace
+
+Access::Access(const std::string &path, bool writable, Path way, bool durable, const Faults &faults)
+    : durable_(durable) {
+  if (way != Path::buffered) direct_ = open_store(path, writable, true, faults);
+  if (way != Path::direct || !direct_) buffered_ = open_store(path, writable, false, faults);
+}
+
+Store *Access::choose_for_writing() const {
+  if (!direct_) return buffered_.get();
+  if (!buffered_ || durable_ || seconds_per_byte_direct_ < 1 / fast_bytes_per_second) return direct_.get();
+  return seconds_per_byte_buffered_ < seconds_per_byte_direct_ ? buffered_.get() : direct_.get();
+}
+
+Store *Access::choose_for_reading(std::uint64_t offset, std::uint64_t length) const {
+  if (!direct_) return buffered_.get();
+  if (!buffered_) return direct_.get();
+  const std::uint64_t cached = cached_pages(buffered_->files().front().buffered_descriptor(), offset, length);
+  return 2 * cached * page >= length ? buffered_.get() : direct_.get();
+}
+
+void Access::write(std::uint64_t offset, const std::byte *data, std::size_t length) {
+  Store &store = *choose_for_writing();
+  const Clock::time_point begin = Clock::now();
+  // Apart, so that whole pages in between are taken as such.
+  const std::uint64_t end = offset + length;
+  std::uint64_t whole_begin = round_up(offset, page), whole_end = round_down(end, page);
+  if (&store != direct_.get() || whole_begin >= whole_end) {
+    store.write(0, offset, data, length);
+  } else {
+    const auto part = [&](std::uint64_t from, std::uint64_t to) {
+      if (from < to) store.write(0, from, data + (from - offset), to - from);
+    };
+    part(offset, whole_begin);
+    part(whole_begin, whole_end);
+    part(whole_end, end);
+  }
+  if (length < telling_bytes) return;
+  double &rate = &store == direct_.get() ? seconds_per_byte_direct_ : seconds_per_byte_buffered_;
+  rate = std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(length);
+}
+
+void Access::read(std::uint64_t offset, std::byte *data, std::size_t length) {
+  Store &store = *choose_for_reading(offset, length);
+  const std::uint64_t end = offset + length;
+  const std::uint64_t whole_begin = round_up(offset, page), whole_end = round_down(end, page);
+  if (&store != direct_.get() || whole_begin >= whole_end) return store.read(0, offset, data, length);
+  if (offset < whole_begin) store.read(0, offset, data, whole_begin - offset);
+  store.read(0, whole_begin, data + (whole_begin - offset), whole_end - whole_begin);
+  if (whole_end < end) store.read(0, whole_end, data + (whole_end - offset), end - whole_end);
+}
+
+void Access::flush() { (direct_ ? direct_ : buffered_)->flush(); }
+
+}  // namespace outcrop::aggregate

@@ -1,0 +1,57 @@
+// What an aggregator knows about its domain: who has bytes in which round, and where.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "outcrop/aggregate/node.hpp"
+#include "outcrop/aggregate/overlap.hpp"
+#include "outcrop/aggregate/rounds.hpp"
+
+namespace outcrop::aggregate {
+
+/// A message of one round: from or to the rank of that sender.
+struct RemotePart {
+  std::uint32_t round = 0, sender = 0;
+  std::uint64_t bytes = 0;
+};
+
+class DomainWork {
+ public:
+  DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> senders, const Node &node);
+
+  std::size_t domain() const { return domain_; }
+  const Rounds &rounds() const { return rounds_; }
+  const Sender &sender(std::uint32_t index) const { return senders_[index]; }
+  /// In the order of rounds.
+  std::span<const RemotePart> remote_parts() const { return remote_parts_; }
+  /// Ranks of this node (by index there) with bytes in the round.
+  std::span<const std::uint32_t> local_parts(std::size_t round) const {
+    return std::span(local_parts_).subspan(local_begins_[round], local_begins_[round + 1] - local_begins_[round]);
+  }
+  /// How often `pending` is counted down in the round.
+  std::uint32_t parts(std::size_t round) const { return parts_[round]; }
+  bool has_remote(std::size_t round) const { return parts_[round] > local_parts(round).size(); }
+
+  /// What exists of the pieces of a round: all, or with holes between. The span is valid until the next call.
+  std::span<const Piece> runs(std::size_t round);
+
+ private:
+  void find_runs(std::size_t round);
+
+  std::size_t domain_;
+  Rounds rounds_;
+  std::vector<Sender> senders_;
+  std::vector<RemotePart> remote_parts_;
+  std::vector<std::uint32_t> local_parts_, parts_;
+  std::vector<std::size_t> local_begins_;
+  std::vector<bool> dense_;
+  std::vector<Piece> runs_;
+  std::size_t runs_round_ = ~std::size_t{0};  // whose they are: a domain of one round keeps them
+};
+
+/// Bytes of a pattern in a round.
+std::uint64_t bytes_in(const Pattern &pattern, std::span<const Piece> pieces);
+
+}  // namespace outcrop::aggregate

@@ -1,0 +1,148 @@
+// Which bytes of a file a rank holds, and where they lie in its memory: without a list of all of them.
+//
+//     file    ..[block]....[block]....[block]......[block]....[block]....[block]..
+//               └─ file stride ─┘          dims[1]: 3 blocks
+//               └───────── file stride ────────────┘          dims[0]: 2 times that
+//
+// No dims: contiguous. One: strided. A subarray has one for each of its axes that is not whole. Dims lie inside each
+// other: from the first, which has the largest file stride, to the last, and no repetition begins before the one before
+// it has ended. So a range of the file is cut out by arithmetic, and bytes come in the order of the file.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace outcrop::aggregate {
+
+/// Bytes `begin` to `end` - 1 of a file.
+struct Range {
+  std::uint64_t begin = 0, end = 0;
+
+  std::uint64_t bytes() const { return end > begin ? end - begin : 0; }
+  bool empty() const { return end <= begin; }
+  bool operator==(const Range &) const = default;
+};
+
+inline Range common(const Range &a, const Range &b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
+
+struct Dimension {
+  std::uint64_t count = 1, file_stride_bytes = 0, memory_stride_bytes = 0;
+  bool operator==(const Dimension &) const = default;
+};
+
+struct Extent {
+  static constexpr std::size_t dims_most = 16;
+
+  std::uint64_t file_offset = 0, memory_offset = 0;
+  std::uint64_t block_bytes = 0;  ///< 0: nothing at all
+  std::vector<Dimension> dims;
+
+  std::uint64_t bytes() const;
+  /// Pieces that are contiguous in the file and in memory.
+  std::uint64_t blocks() const { return block_bytes == 0 ? 0 : bytes() / block_bytes; }
+  /// From the first byte to the last.
+  Range hull() const;
+  /// Bytes of memory that it needs, from the variable's first on.
+  std::uint64_t memory_bytes() const;
+  /// How many of its bytes lie in a range of the file.
+  std::uint64_t bytes_in(const Range &range) const;
+
+  bool operator==(const Extent &) const = default;
+};
+
+/// Makers. They throw InputError for what overflows 64 bits, lies outside, or does not lie inside each other.
+Extent contiguous(std::uint64_t file_offset, std::uint64_t bytes, std::uint64_t memory_offset = 0);
+
+/// `count` blocks, a stride apart in the file and in memory (there one after the other when that stride is 0).
+Extent strided(std::uint64_t file_offset, std::uint64_t count, std::uint64_t block_bytes,
+               std::uint64_t file_stride_bytes, std::uint64_t memory_stride_bytes = 0);
+
+/// The part of an array in C order that begins at index `starts` and has `subsizes` items, itself packed in memory.
+Extent subarray(std::span<const std::uint64_t> sizes, std::span<const std::uint64_t> subsizes,
+                std::span<const std::uint64_t> starts, std::uint64_t item_bytes, std::uint64_t file_offset = 0);
+
+/// Any other one: dims in any order. Leaves out dims of one, joins what is contiguous, checks.
+Extent nested(Extent extent);
+
+// --- visiting ------------------------------------------------------------------------------------------------------
+
+/// `count` blocks in a row, a stride apart. Offsets in the file and in the variable's memory.
+struct Batch {
+  std::uint64_t file = 0, memory = 0, count = 0, file_stride = 0, memory_stride = 0, block = 0;
+};
+
+namespace detail {
+
+struct Walk {
+  std::span<const Dimension> dims;
+  std::array<std::uint64_t, Extent::dims_most + 1> spans{};  // bytes from first to last of what lies inside
+  std::uint64_t block = 0;
+  Range clip;
+};
+
+inline Walk walk_of(const Extent &extent, const Range &clip) {
+  Walk walk{extent.dims, {}, extent.block_bytes, clip};
+  walk.spans[extent.dims.size()] = extent.block_bytes;
+  for (std::size_t level = extent.dims.size(); level-- > 0;)
+    walk.spans[level] =
+        walk.spans[level + 1] + (extent.dims[level].count - 1) * extent.dims[level].file_stride_bytes;
+  return walk;
+}
+
+// Indices of this level of which something lies in the clip: first to last - 1.
+inline std::array<std::uint64_t, 2> touched(const Walk &walk, std::size_t level, std::uint64_t file) {
+  const Dimension &dim = walk.dims[level];
+  const std::uint64_t inside = walk.spans[level + 1];
+  const std::uint64_t first =
+      file + inside > walk.clip.begin ? 0 : (walk.clip.begin - file - inside) / dim.file_stride_bytes + 1;
+  const std::uint64_t last =
+      walk.clip.end <= file ? 0 : std::min(dim.count, (walk.clip.end - file - 1) / dim.file_stride_bytes + 1);
+  return {std::min(first, dim.count), last};
+}
+
+template <typename Visit>
+void visit_block(const Walk &walk, std::uint64_t file, std::uint64_t memory, Visit &&visit) {
+  const Range part = common({file, file + walk.block}, walk.clip);
+  if (!part.empty()) visit(Batch{part.begin, memory + (part.begin - file), 1, 0, 0, part.bytes()});
+}
+
+template <typename Visit>
+void walk_level(const Walk &walk, std::size_t level, std::uint64_t file, std::uint64_t memory, Visit &&visit) {
+  if (level == walk.dims.size()) return visit_block(walk, file, memory, visit);
+  const Dimension &dim = walk.dims[level];
+  auto [first, last] = touched(walk, level, file);
+  if (first >= last) return;
+  const auto file_at = [&](std::uint64_t index) { return file + index * dim.file_stride_bytes; };
+  const auto memory_at = [&](std::uint64_t index) { return memory + index * dim.memory_stride_bytes; };
+  if (level + 1 < walk.dims.size()) {
+    for (std::uint64_t i = first; i < last; ++i) walk_level(walk, level + 1, file_at(i), memory_at(i), visit);
+    return;
+  }
+  if (file_at(first) < walk.clip.begin || file_at(first) + walk.block > walk.clip.end) {
+    visit_block(walk, file_at(first), memory_at(first), visit);
+    ++first;
+  }
+  if (first >= last) return;
+  const bool cut = file_at(last - 1) + walk.block > walk.clip.end;
+  const std::uint64_t whole = last - (cut ? 1 : 0);
+  if (first < whole)
+    visit(Batch{file_at(first), memory_at(first), whole - first, dim.file_stride_bytes, dim.memory_stride_bytes,
+                walk.block});
+  if (cut) visit_block(walk, file_at(last - 1), memory_at(last - 1), visit);
+}
+
+}  // namespace detail
+
+/// Calls visit(Batch) for what lies in the range, in the order of the file.
+template <typename Visit>
+void visit_batches(const Extent &extent, const Range &range, Visit &&visit) {
+  if (extent.block_bytes == 0 || range.empty()) return;
+  detail::walk_level(detail::walk_of(extent, range), 0, extent.file_offset, extent.memory_offset, visit);
+}
+
+}  // namespace outcrop::aggregate

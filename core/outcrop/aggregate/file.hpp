@@ -1,0 +1,60 @@
+// One file that all ranks of a plan write or read together. All functions are collective, with the same arguments but for
+// the memory; what goes wrong at one rank is thrown on all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "outcrop/aggregate/operation.hpp"
+#include "outcrop/aggregate/path.hpp"
+#include "outcrop/aggregate/plan.hpp"
+#include "outcrop/storage/faulty.hpp"
+
+namespace outcrop::aggregate {
+
+struct FileOptions {
+  bool durable = false;             ///< every write ends with its bytes on the device
+  Path path = Path::automatic;
+  std::uint64_t size_bytes = 0;     ///< create: of the whole file, set once; 0: it grows
+  Faults faults;                    ///< what shall go wrong with storage at aggregators (tests)
+};
+
+struct Opened;
+
+/// Movable.
+class File {
+ public:
+  /// An existing file is emptied. Throws StorageError.
+  static File create(const Plan &plan, const std::string &path, const FileOptions &options = {});
+  /// Of an existing file, for reading, or for writing too.
+  static File open(const Plan &plan, const std::string &path, bool writable = false, const FileOptions &options = {});
+
+  File(File &&) noexcept;
+  File &operator=(File &&) noexcept;
+  /// Without close(): waits for what this rank has under way, drops outcomes.
+  ~File();
+
+  /// One span for each variable of this rank, at least as long as declared. It must stay until the operation is over, for
+  /// begin_write unchanged. `base` is added to all offsets of the file.
+  Operation begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0);
+  Operation begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0);
+
+  void write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0);
+  void read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0);
+
+  /// Returns when all that was written is durable.
+  void flush();
+  /// Waits for what is under way; after it nothing but destruction is allowed.
+  void close();
+
+  const std::string &path() const;
+
+ private:
+  explicit File(std::unique_ptr<Opened> opened);
+  std::unique_ptr<Opened> opened_;
+};
+
+}  // namespace outcrop::aggregate

@@ -1,0 +1,12 @@
+// Figures as people read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace outcrop::aggregate {
+
+std::string format_bytes(std::uint64_t bytes);  ///< in the largest binary unit below it: "1.5 KiB"
+std::string format_seconds(double seconds);     ///< four digits and a unit: "12.35 ms"
+
+}  // namespace outcrop::aggregate

@@ -1,0 +1,28 @@
+/* The transport over an MPI communicator.
+
+   A C interface of one function: mpi_transport.cpp is compiled against whatever MPI there is, by CMake for the library
+   of C and Fortran programs, and for Python when a communicator is first used. So this header has no mpi.h, either. */
+#ifndef OUTCROP_AGGREGATE_MPI_TRANSPORT_H
+#define OUTCROP_AGGREGATE_MPI_TRANSPORT_H
+
+#include <stddef.h>
+
+#include "outcrop/aggregate/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Collective over the intracommunicator at `communicator`, the address of an MPI_Comm, which is duplicated. Longer
+   messages are cut into chunks of `chunk_bytes`; 0 means 1 GiB, which is also the most.
+
+   Returns 0 with the new transport in `made`, to be given back by its `free`; otherwise 1 with one line in `error`, of
+   at most `error_bytes` with the 0 at its end. */
+int outcrop_open_mpi_transport(const void *communicator, size_t chunk_bytes, struct outcrop_transport **made,
+                               char *error, size_t error_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

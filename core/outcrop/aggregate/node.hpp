@@ -1,0 +1,107 @@
+// What the ranks of a node have in common: one segment of shared memory, and how they wait in it.
+//
+//     [bells of ranks][outcomes][lanes][ buffers of lane 0 ][ buffers of lane 1 ] ...
+//
+// A lane is what an aggregator and the ranks of its node know about the rounds of its domain. Rounds are numbered through
+// all operations; round s uses buffer s mod k. The aggregator opens rounds one after the other (writing: when the buffer is
+// free; reading: when it holds the data), each rank with a part in one copies it and counts `pending` down, and at zero the
+// aggregator goes on (writes the buffer; reads the next round into it). Nobody else looks at a round in between:
+//
+//     aggregator   pending[s mod k] = parts ; opened = s+1 ; ring the ranks with a part        … pending == 0: the buffer is mine
+//     rank                                   opened > s: copy ; --pending, the last rings the aggregator
+//
+// Outcomes are described in outcome.hpp.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "outcrop/aggregate/bell.hpp"
+#include "outcrop/aggregate/failure.hpp"
+#include "outcrop/aggregate/link.hpp"
+#include "outcrop/aggregate/neighbours.hpp"
+#include "outcrop/aggregate/segment.hpp"
+
+namespace outcrop::aggregate {
+
+constexpr std::uint32_t buffers_most = 8;
+
+struct alignas(64) Lane {
+  std::atomic<std::uint64_t> opened{0};
+  Bell bell;  // of the aggregator
+  std::array<std::atomic<std::uint32_t>, buffers_most> pending{};
+};
+
+/// How one operation ended for the ranks of this node; see outcome.hpp.
+struct alignas(64) OutcomeSlot {
+  std::atomic<std::uint32_t> arrived{0}, written{0}, claimed{0};
+  std::atomic<std::uint64_t> node_ready{0}, settled{0};  // number of the operation + 1
+  Failure failure;
+};
+
+constexpr std::uint64_t under_way_most = 4;
+constexpr std::uint64_t outcome_slots = 2 * under_way_most;
+
+class Node {
+ public:
+  /// Collective over all ranks. `aggregators`: of each domain. Ranks that cannot share memory become nodes of their own.
+  Node(const Link &link, std::span<const int> aggregators, std::uint64_t slot_bytes, std::uint32_t buffers);
+
+  const std::vector<int> &ranks() const { return ranks_; }  ///< of this node, ascending
+  std::size_t local() const { return local_; }              ///< index of this rank among them
+  bool leads() const { return local_ == 0; }
+  std::span<const int> nodes() const { return nodes_; }  ///< of each rank: the lowest rank of its node
+  /// The lowest rank of every node, ascending.
+  const std::vector<int> &leaders() const { return leaders_; }
+  /// Index among the ranks of this node, -1 for a rank of another.
+  int local_of(int rank) const;
+
+  Bell &bell(std::size_t local) const { return bells_[local]; }
+  Bell &bell() const { return bells_[local_]; }
+  OutcomeSlot &outcome(std::uint64_t operation) const { return outcomes_[operation % outcome_slots]; }
+  Lane &lane(std::size_t domain) const { return lanes_[lane_of_domain_[domain]]; }
+  std::byte *buffer(std::size_t domain, std::uint64_t round) const;
+  std::uint32_t buffers() const { return buffers_; }
+  void ring_all() const;
+
+  static constexpr std::uint32_t look_after_microseconds = 500000;
+
+  /// Sleeps until the bell rings. Throws CommunicationError when a process of this node has gone, or after give_up().
+  void sleep(Bell &bell, std::uint32_t heard) const;
+  /// Throws as sleep() does; looks at the processes only now and then.
+  void look_after_neighbours() const;
+  /// Ends the waiting of all threads of this rank, for this reason; the first counts.
+  void give_up(const std::string &reason);
+
+  const std::vector<std::string> &notes() const { return notes_; }
+
+ private:
+  void throw_if_given_up() const;
+  void share(const Link &link, std::span<const int> aggregators);
+  std::uint64_t lay_out(std::span<const int> aggregators);
+  void place();
+
+  std::vector<int> nodes_, ranks_, leaders_;
+  std::size_t local_ = 0;
+  std::uint64_t slot_bytes_ = 0, outcomes_at_ = 0, lanes_at_ = 0, buffers_at_ = 0;
+  std::uint32_t buffers_ = 0;
+  std::vector<std::size_t> lane_of_domain_;
+  std::shared_ptr<Segment> segment_;
+  Bell *bells_ = nullptr;
+  OutcomeSlot *outcomes_ = nullptr;
+  Lane *lanes_ = nullptr;
+  Neighbours neighbours_;
+  std::atomic<bool> given_up_{false};
+  mutable std::atomic<std::int64_t> looked_{0};  // nanoseconds of the steady clock
+  mutable std::mutex reason_mutex_;
+  std::string reason_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace outcrop::aggregate

@@ -1,0 +1,182 @@
+! Aggregation for Fortran: the C interface of outcrop_aggregate.h, in which each function is explained.
+!
+!     use outcrop_aggregate
+!     type(c_ptr) :: plan = c_null_ptr
+!     code = outcrop_agg_make_plan(MPI_COMM_WORLD, declaration, MPI_INFO_NULL, plan)
+!
+! Handles are type(c_ptr). Variables in memory are given by their addresses, an array of c_loc(...). Sizes and offsets are
+! in bytes, as integer(c_int64_t); variables, axes and starts count from 0; axes are in C order, the last one fastest. With
+! mpi_f08, pass communicator%MPI_VAL and info%MPI_VAL.
+module outcrop_aggregate
+  use, intrinsic :: iso_c_binding
+  implicit none
+  public
+
+  integer(c_int), parameter :: OUTCROP_AGG_OK = 0, OUTCROP_AGG_INPUT = 1, OUTCROP_AGG_STORAGE = 2
+  integer(c_int), parameter :: OUTCROP_AGG_COMMUNICATION = 3, OUTCROP_AGG_MEMORY = 4, OUTCROP_AGG_BUG = 5
+  integer(c_int), parameter :: OUTCROP_AGG_DURABLE = 1, OUTCROP_AGG_BUFFERED = 2, OUTCROP_AGG_DIRECT = 4
+  integer(c_int), parameter :: OUTCROP_AGG_WRITABLE = 8
+
+  interface
+    integer(c_int) function outcrop_agg_declare(variables, made) bind(c)
+      import :: c_int, c_ptr, c_size_t
+      integer(c_size_t), value :: variables
+      type(c_ptr), intent(out) :: made
+    end function
+
+    integer(c_int) function outcrop_agg_add_contiguous(declaration, variable, file_offset, bytes, memory_offset) bind(c)
+      import :: c_int, c_int64_t, c_ptr, c_size_t
+      type(c_ptr), value :: declaration
+      integer(c_size_t), value :: variable
+      integer(c_int64_t), value :: file_offset, bytes, memory_offset
+    end function
+
+    integer(c_int) function outcrop_agg_add_strided(declaration, variable, file_offset, count, block_bytes, &
+        file_stride_bytes, memory_offset, memory_stride_bytes) bind(c)
+      import :: c_int, c_int64_t, c_ptr, c_size_t
+      type(c_ptr), value :: declaration
+      integer(c_size_t), value :: variable
+      integer(c_int64_t), value :: file_offset, count, block_bytes, file_stride_bytes, memory_offset, memory_stride_bytes
+    end function
+
+    integer(c_int) function outcrop_agg_add_subarray(declaration, variable, dims, sizes, subsizes, starts, item_bytes, &
+        file_offset) bind(c)
+      import :: c_int, c_int64_t, c_ptr, c_size_t
+      type(c_ptr), value :: declaration
+      integer(c_size_t), value :: variable
+      integer(c_int), value :: dims
+      integer(c_int64_t), intent(in) :: sizes(dims), subsizes(dims), starts(dims)
+      integer(c_int64_t), value :: item_bytes, file_offset
+    end function
+
+    subroutine outcrop_agg_free_declaration(declaration) bind(c)
+      import :: c_ptr
+      type(c_ptr), intent(inout) :: declaration
+    end subroutine
+
+    integer(c_int) function outcrop_agg_make_plan(communicator, declaration, hints, made) &
+        bind(c, name='outcrop_agg_make_plan_f')
+      import :: c_int, c_ptr
+      integer(c_int), value :: communicator, hints
+      type(c_ptr), value :: declaration
+      type(c_ptr), intent(out) :: made
+    end function
+
+    integer(c_int) function outcrop_agg_memory_bytes(plan, variable, bytes) bind(c)
+      import :: c_int, c_int64_t, c_ptr, c_size_t
+      type(c_ptr), value :: plan
+      integer(c_size_t), value :: variable
+      integer(c_int64_t), intent(out) :: bytes
+    end function
+
+    subroutine outcrop_agg_free_plan(plan) bind(c)
+      import :: c_ptr
+      type(c_ptr), intent(inout) :: plan
+    end subroutine
+
+    integer(c_int) function outcrop_agg_create_c(plan, path, flags, made) bind(c, name='outcrop_agg_create')
+      import :: c_char, c_int, c_ptr
+      type(c_ptr), value :: plan
+      character(kind=c_char), intent(in) :: path(*)
+      integer(c_int), value :: flags
+      type(c_ptr), intent(out) :: made
+    end function
+
+    integer(c_int) function outcrop_agg_open_c(plan, path, flags, made) bind(c, name='outcrop_agg_open')
+      import :: c_char, c_int, c_ptr
+      type(c_ptr), value :: plan
+      character(kind=c_char), intent(in) :: path(*)
+      integer(c_int), value :: flags
+      type(c_ptr), intent(out) :: made
+    end function
+
+    integer(c_int) function outcrop_agg_write(file, memory, base) bind(c)
+      import :: c_int, c_int64_t, c_ptr
+      type(c_ptr), value :: file
+      type(c_ptr), intent(in) :: memory(*)
+      integer(c_int64_t), value :: base
+    end function
+
+    integer(c_int) function outcrop_agg_read(file, memory, base) bind(c)
+      import :: c_int, c_int64_t, c_ptr
+      type(c_ptr), value :: file
+      type(c_ptr), intent(in) :: memory(*)
+      integer(c_int64_t), value :: base
+    end function
+
+    integer(c_int) function outcrop_agg_begin_write(file, memory, base, made) bind(c)
+      import :: c_int, c_int64_t, c_ptr
+      type(c_ptr), value :: file
+      type(c_ptr), intent(in) :: memory(*)
+      integer(c_int64_t), value :: base
+      type(c_ptr), intent(out) :: made
+    end function
+
+    integer(c_int) function outcrop_agg_begin_read(file, memory, base, made) bind(c)
+      import :: c_int, c_int64_t, c_ptr
+      type(c_ptr), value :: file
+      type(c_ptr), intent(in) :: memory(*)
+      integer(c_int64_t), value :: base
+      type(c_ptr), intent(out) :: made
+    end function
+
+    integer(c_int) function outcrop_agg_test(operation, done) bind(c)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: operation
+      integer(c_int), intent(out) :: done
+    end function
+
+    integer(c_int) function outcrop_agg_wait(operation) bind(c)
+      import :: c_int, c_ptr
+      type(c_ptr), intent(inout) :: operation
+    end function
+
+    integer(c_int) function outcrop_agg_flush(file) bind(c)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: file
+    end function
+
+    integer(c_int) function outcrop_agg_close(file) bind(c)
+      import :: c_int, c_ptr
+      type(c_ptr), intent(inout) :: file
+    end function
+
+    type(c_ptr) function outcrop_agg_error_c() bind(c, name='outcrop_agg_error')
+      import :: c_ptr
+    end function
+  end interface
+
+contains
+
+  integer(c_int) function outcrop_agg_create(plan, path, flags, made)
+    type(c_ptr), intent(in) :: plan
+    character(*), intent(in) :: path
+    integer(c_int), intent(in) :: flags
+    type(c_ptr), intent(out) :: made
+    outcrop_agg_create = outcrop_agg_create_c(plan, trim(path) // c_null_char, flags, made)
+  end function
+
+  integer(c_int) function outcrop_agg_open(plan, path, flags, made)
+    type(c_ptr), intent(in) :: plan
+    character(*), intent(in) :: path
+    integer(c_int), intent(in) :: flags
+    type(c_ptr), intent(out) :: made
+    outcrop_agg_open = outcrop_agg_open_c(plan, trim(path) // c_null_char, flags, made)
+  end function
+
+  ! The last failure of this thread, in one line.
+  function outcrop_agg_error() result(text)
+    character(:), allocatable :: text
+    character(kind=c_char), pointer :: characters(:)
+    type(c_ptr) :: address
+    integer :: length
+    address = outcrop_agg_error_c()
+    call c_f_pointer(address, characters, [4096])
+    length = 0
+    do while (length < 4095 .and. characters(length + 1) /= c_null_char)
+      length = length + 1
+    end do
+    allocate (character(length) :: text)
+    text = transfer(characters(1:length), text)
+  end function
+end module

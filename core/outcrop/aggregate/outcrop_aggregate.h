@@ -1,0 +1,138 @@
+/* liboutcrop_aggregate: many ranks write or read one file through few of them.
+
+       outcrop_agg_declaration *mine;                                  what this rank has, in every step
+       outcrop_agg_declare(1, &mine);
+       outcrop_agg_add_subarray(mine, 0, 3, sizes, subsizes, starts, sizeof(double), 0);
+
+       outcrop_agg_plan *plan;                                         collective, once
+       outcrop_agg_make_plan(MPI_COMM_WORLD, mine, MPI_INFO_NULL, &plan);
+
+       outcrop_agg_file *file;
+       outcrop_agg_create(plan, "out.bin", OUTCROP_AGG_DURABLE, &file);
+       for (step = 0; step < steps; ++step) {
+         const void *memory[] = {temperature};                         one address for each variable
+         outcrop_agg_write(file, memory, step * step_bytes);
+       }
+       outcrop_agg_close(&file);
+       outcrop_agg_free_plan(&plan);
+
+   Functions return 0 or an error code; outcrop_agg_error() then says what happened in one line, with rank, file and
+   offset. What goes wrong at one rank is returned on all. Functions marked so are collective over the ranks of the plan,
+   which call them in the same order. One thread of each rank calls this library at a time; MPI_THREAD_FUNNELED is enough
+   when it is the main one. Offsets and sizes are in bytes, of 64 bits. */
+#ifndef OUTCROP_AGGREGATE_H
+#define OUTCROP_AGGREGATE_H
+
+#include <mpi.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define OUTCROP_AGG_API __attribute__((visibility("default")))
+#else
+#define OUTCROP_AGG_API
+#endif
+
+enum outcrop_agg_code {
+  OUTCROP_AGG_OK = 0,
+  OUTCROP_AGG_INPUT = 1,         /* what was asked for cannot be done */
+  OUTCROP_AGG_STORAGE = 2,       /* a file could not be opened, written, read, flushed */
+  OUTCROP_AGG_COMMUNICATION = 3, /* MPI failed, or a rank is gone: nothing but freeing works after it */
+  OUTCROP_AGG_MEMORY = 4,        /* no memory */
+  OUTCROP_AGG_BUG = 5            /* of this library */
+};
+
+/* The last failure of this thread, in one line; valid until its next call. */
+OUTCROP_AGG_API const char *outcrop_agg_error(void);
+/* "0.1.0" */
+OUTCROP_AGG_API const char *outcrop_agg_version(void);
+
+/* --- what a rank has ---------------------------------------------------------------------------------------------- */
+
+typedef struct outcrop_agg_declaration outcrop_agg_declaration;
+
+/* Of `variables` pieces of memory, each with nothing yet. A rank may have none. */
+OUTCROP_AGG_API int outcrop_agg_declare(size_t variables, outcrop_agg_declaration **made);
+
+/* Each call adds an extent to a variable: bytes of the file, and where they lie in the variable's memory. */
+OUTCROP_AGG_API int outcrop_agg_add_contiguous(outcrop_agg_declaration *declaration, size_t variable,
+                                               uint64_t file_offset, uint64_t bytes, uint64_t memory_offset);
+/* `count` blocks, a stride apart in the file and in memory; memory_stride_bytes 0: one after the other. */
+OUTCROP_AGG_API int outcrop_agg_add_strided(outcrop_agg_declaration *declaration, size_t variable, uint64_t file_offset,
+                                            uint64_t count, uint64_t block_bytes, uint64_t file_stride_bytes,
+                                            uint64_t memory_offset, uint64_t memory_stride_bytes);
+/* The part with `subsizes` items from index `starts` on of an array of `sizes` items in C order, `dims` numbers each,
+   that begins at file_offset; itself packed in memory. */
+OUTCROP_AGG_API int outcrop_agg_add_subarray(outcrop_agg_declaration *declaration, size_t variable, int dims,
+                                             const uint64_t *sizes, const uint64_t *subsizes, const uint64_t *starts,
+                                             uint64_t item_bytes, uint64_t file_offset);
+/* Frees and makes NULL; nothing is left of it in plans. */
+OUTCROP_AGG_API void outcrop_agg_free_declaration(outcrop_agg_declaration **declaration);
+
+/* --- plans -------------------------------------------------------------------------------------------------------- */
+
+typedef struct outcrop_agg_plan outcrop_agg_plan;
+
+/* Collective over an intracommunicator, which is duplicated. Hints: outcrop_agg_tier, outcrop_agg_persistence,
+   outcrop_agg_buffer, outcrop_agg_buffers, outcrop_agg_count; cb_buffer_size, cb_nodes, cb_config_list as in ROMIO.
+   What is not hinted at is taken from the environment: OUTCROP_AGG_TIER, ... */
+OUTCROP_AGG_API int outcrop_agg_make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration,
+                                          MPI_Info hints, outcrop_agg_plan **made);
+/* Bytes that the memory of one of this rank's variables must have. */
+OUTCROP_AGG_API int outcrop_agg_memory_bytes(const outcrop_agg_plan *plan, size_t variable, uint64_t *bytes);
+/* Collective: all files must have been closed. Makes it NULL. */
+OUTCROP_AGG_API void outcrop_agg_free_plan(outcrop_agg_plan **plan);
+
+/* --- files -------------------------------------------------------------------------------------------------------- */
+
+typedef struct outcrop_agg_file outcrop_agg_file;
+typedef struct outcrop_agg_operation outcrop_agg_operation;
+
+/* Joined by |. */
+enum outcrop_agg_flags {
+  OUTCROP_AGG_DURABLE = 1,  /* every write ends with its bytes on the device */
+  OUTCROP_AGG_BUFFERED = 2, /* by the page cache; else what is best */
+  OUTCROP_AGG_DIRECT = 4,   /* around the page cache, in whole pages */
+  OUTCROP_AGG_WRITABLE = 8  /* open: for writing, too */
+};
+
+/* Collective: a new file, or an old one emptied. */
+OUTCROP_AGG_API int outcrop_agg_create(outcrop_agg_plan *plan, const char *path, int flags, outcrop_agg_file **made);
+/* Collective: a file that exists. */
+OUTCROP_AGG_API int outcrop_agg_open(outcrop_agg_plan *plan, const char *path, int flags, outcrop_agg_file **made);
+
+/* Collective: one step. `memory` has the address of each of this rank's variables; `base` is added to all offsets of the
+   file. */
+OUTCROP_AGG_API int outcrop_agg_write(outcrop_agg_file *file, const void *const *memory, uint64_t base);
+OUTCROP_AGG_API int outcrop_agg_read(outcrop_agg_file *file, void *const *memory, uint64_t base);
+
+/* Collective: the same, begun. The variables must stay until it is over, for a write unchanged. */
+OUTCROP_AGG_API int outcrop_agg_begin_write(outcrop_agg_file *file, const void *const *memory, uint64_t base,
+                                            outcrop_agg_operation **made);
+OUTCROP_AGG_API int outcrop_agg_begin_read(outcrop_agg_file *file, void *const *memory, uint64_t base,
+                                           outcrop_agg_operation **made);
+/* `done` becomes 1 when it is over. It still has to be waited for. */
+OUTCROP_AGG_API int outcrop_agg_test(outcrop_agg_operation *operation, int *done);
+/* Returns when it is over, frees it and makes it NULL. */
+OUTCROP_AGG_API int outcrop_agg_wait(outcrop_agg_operation **operation);
+
+/* Collective: returns when all that was written is durable. */
+OUTCROP_AGG_API int outcrop_agg_flush(outcrop_agg_file *file);
+/* Collective: waits for what is under way, frees it and makes it NULL. */
+OUTCROP_AGG_API int outcrop_agg_close(outcrop_agg_file **file);
+
+/* --- for Fortran -------------------------------------------------------------------------------------------------- */
+
+/* outcrop_agg_make_plan with Fortran's handles. The module is outcrop_aggregate.f90. */
+OUTCROP_AGG_API int outcrop_agg_make_plan_f(MPI_Fint communicator, const outcrop_agg_declaration *declaration,
+                                            MPI_Fint hints, outcrop_agg_plan **made);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

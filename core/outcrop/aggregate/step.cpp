@@ -1,0 +1,214 @@
+#include "outcrop/aggregate/step.hpp"
+
+#include "outcrop/aggregate/pack.hpp"
+#include "outcrop/base/aligned.hpp"
+
+namespace outcrop::aggregate {
+namespace {
+
+// With messages under way there are two things to wait for, and only one can be slept on.
+constexpr std::uint32_t look_again_microseconds = 100;
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+Step::Step(Engine &engine, Task task) : engine_(engine), task_(std::move(task)) {}
+
+void Step::start(bool beside) {
+  begun_ = Clock::now();
+  number_ = engine_.operations++;
+  outcome_.emplace(*engine_.node, engine_.link, number_);
+  if (task_.failure.happened()) outcome_->record(task_.failure);
+  const bool data = task_.kind != Task::none;
+  if (data) {
+    data_number_ = engine_.rounds_begun++;
+    messages_.emplace(engine_, task_.kind == Task::write, task_.base, data_number_, task_.memory);
+  }
+  messages_over_ = !data || !messages_->any();
+  parts_ = 1 + (data ? static_cast<std::uint32_t>(engine_.aggregators.size()) : 0) + (messages_over_ ? 0 : 1);
+  if (!data) return part_done();
+  // Helpers hold the step: it lives until its last part is done.
+  const bool helped = beside || engine_.has_messages();
+  own_moved_ = !helped && move_own();
+  if (!own_moved_) post_jobs();
+  if (helped)
+    engine_.helper.post([self = shared_from_this()] { self->run_local(); });
+  else
+    run_local();
+}
+
+void Step::post_jobs() {
+  for (std::size_t i = 0; i < engine_.aggregators.size(); ++i) {
+    Aggregator &aggregator = *engine_.aggregators[i];
+    const std::shared_ptr<Access> &access = task_.access[i];
+    aggregator.post({task_.kind == Task::write, data_number_ * aggregator.work().rounds().count(), task_.base,
+                     access.get(),
+                     [self = shared_from_this(), access](const Failure &failure, double seconds, std::uint64_t bytes) {
+                       self->job_done(access, failure, seconds, bytes);
+                     }});
+  }
+}
+
+void Step::job_done(const std::shared_ptr<Access> &access, Failure failure, double seconds, std::uint64_t bytes) {
+  const Clock::time_point begin = Clock::now();
+  // One flush for each node is enough: its ranks write through the same system.
+  if (task_.kind == Task::write && task_.durable && outcome_->wrote(engine_.writers)) {
+    try {
+      access->flush();
+    } catch (const StorageError &error) {
+      if (!failure.happened()) failure = Failure::of(Failure::flush, engine_.link.rank(), error);
+    }
+  }
+  if (failure.happened()) outcome_->record(failure);
+  seconds_storage_.fetch_add(seconds + seconds_since(begin));
+  bytes_storage_ += bytes;
+  part_done();
+}
+
+void Step::part_done() {
+  if (parts_.fetch_sub(1) == 1) outcome_->arrive();
+}
+
+void Step::run_local() {
+  const Clock::time_point begin = Clock::now();
+  try {
+    fill_rounds();
+  } catch (const std::exception &error) {
+    engine_.node->give_up(error.what());
+    return;
+  }
+  seconds_filling_ = seconds_since(begin);
+  part_done();
+}
+
+void Step::copy_round(const Contribution &contribution, std::uint32_t round) {
+  if (task_.memory.empty()) return;
+  const std::uint64_t number = data_number_ * contribution.rounds.count() + round;
+  std::byte *buffer =
+      engine_.node->buffer(contribution.domain, number) + task_.base % AlignedMemory::page_bytes;
+  for (const Piece &piece : contribution.rounds.of(round))
+    if (task_.kind == Task::write)
+      fill(engine_.pattern, piece.file, task_.memory, buffer + piece.position);
+    else
+      empty(engine_.pattern, piece.file, task_.memory, buffer + piece.position);
+}
+
+// Takes whatever round is open, so that aggregators do not wait for one another.
+void Step::fill_rounds() {
+  if (own_moved_) return;
+  struct Cursor {
+    const Contribution *contribution;
+    Lane *lane;
+    std::size_t next = 0;
+  };
+  Node &node = *engine_.node;
+  std::vector<Cursor> cursors;
+  for (const Contribution &contribution : engine_.contributions)
+    if (contribution.local && !contribution.mine.empty())
+      cursors.push_back({&contribution, &node.lane(contribution.domain)});
+  while (!cursors.empty()) {
+    const std::uint32_t heard = node.bell().listen();
+    bool moved = false;
+    for (Cursor &cursor : cursors) {
+      const Contribution &contribution = *cursor.contribution;
+      const std::uint64_t first = data_number_ * contribution.rounds.count();
+      while (cursor.next < contribution.mine.size()) {
+        const std::uint32_t round = contribution.mine[cursor.next];
+        if (cursor.lane->opened.load() <= first + round) break;
+        copy_round(contribution, round);
+        if (cursor.lane->pending[(first + round) % node.buffers()].fetch_sub(1) == 1) cursor.lane->bell.ring();
+        ++cursor.next;
+        moved = true;
+      }
+    }
+    std::erase_if(cursors, [](const Cursor &cursor) { return cursor.next == cursor.contribution->mine.size(); });
+    if (!moved && !cursors.empty()) node.sleep(node.bell(), heard);
+  }
+}
+
+// Own long runs that go through the page cache need no buffer. False when they do not.
+bool Step::move_own() {
+  if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
+  const std::shared_ptr<Access> &access = task_.access.front();
+  const bool write = task_.kind == Task::write;
+  const Range &hull = engine_.summary.hull;
+  if (write ? !access->writes_buffered() : !access->reads_buffered(task_.base + hull.begin, hull.bytes())) return false;
+  Failure failure;
+  const Clock::time_point begin = Clock::now();
+  try {
+    for (const Entry &entry : engine_.pattern.entries())
+      visit_batches(entry.extent, entry.hull, [&](const Batch &batch) {
+        for (std::uint64_t i = 0; i < batch.count; ++i) {
+          const std::uint64_t offset = task_.base + batch.file + i * batch.file_stride;
+          std::byte *data = task_.memory[entry.variable] + batch.memory + i * batch.memory_stride;
+          if (write)
+            access->write(offset, data, batch.block);
+          else
+            access->read(offset, data, batch.block);
+        }
+      });
+  } catch (const StorageError &error) {
+    failure = Failure::of(write ? Failure::write : Failure::read, engine_.link.rank(), error);
+  }
+  job_done(access, failure, seconds_since(begin), engine_.pattern.bytes());
+  return true;
+}
+
+bool Step::advance() {
+  if (!messages_over_ && messages_->advance()) {
+    messages_over_ = true;
+    seconds_messages_ = seconds_since(begun_);
+    part_done();
+  }
+  if (!messages_over_) return false;
+  return outcome_->advance() && outcome_->settled();
+}
+
+void Step::finish() {
+  failure_ = outcome_->failure();
+  seconds_ = seconds_since(begun_);
+  over_ = true;
+}
+
+void Step::advance_all() {
+  try {
+    engine_.advance();
+    engine_.node->look_after_neighbours();
+  } catch (const CommunicationError &error) {
+    engine_.break_off(error.what());
+    throw;
+  }
+}
+
+bool Step::test() {
+  if (!over_) advance_all();
+  if (over_) failure_.raise(task_.path);
+  return over_;
+}
+
+void Step::wait() {
+  settle();
+  failure_.raise(task_.path);
+}
+
+void Step::settle() {
+  Node &node = *engine_.node;
+  while (!over_) {
+    const std::uint32_t heard = node.bell().listen();
+    advance_all();
+    if (over_) break;
+    if (engine_.sends())
+      node.bell().sleep(heard, look_again_microseconds);
+    else
+      node.bell().sleep(heard, Node::look_after_microseconds);
+  }
+}
+
+Timing Step::timing() const {
+  return {seconds_, seconds_filling_, seconds_storage_, seconds_messages_, bytes_storage_};
+}
+
+}  // namespace outcrop::aggregate

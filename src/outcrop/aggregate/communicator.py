@@ -1,0 +1,164 @@
+"""The ranks that aggregate together: an mpi4py communicator as the core knows it.
+
+    mpi4py communicator ──► MPI that runs, its headers ──► mpi_transport.cpp compiled, kept by content
+                                                                 │ one process of each node does that
+                                                                 ▼
+                                 address of the table of functions of transport.h, for the core
+
+The core is compiled without MPI, since there are many. What has to know one is compiled against it when it is first
+used, as kernels are (`outcrop.language.compile`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import shlex
+import shutil
+import sys
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from outcrop import _core
+from outcrop.aggregate.mpi_library import MpiLibrary, find_headers, loaded_library
+from outcrop.errors import InputError
+from outcrop.shared_object import compiler_version, run_compiler, shared_object
+
+FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-pthread")
+ERROR_BYTES = 1024
+
+
+class _Table(ctypes.Structure):
+    """struct outcrop_transport of core/outcrop/aggregate/transport.h, as far as Python reads it."""
+
+    _fields_ = (
+        ("self", ctypes.c_void_p),
+        ("rank", ctypes.c_int),
+        ("size", ctypes.c_int),
+        ("node", ctypes.c_int),
+        ("host", ctypes.c_char * 256),
+        ("name", ctypes.c_char * 128),
+        ("unread", ctypes.c_void_p * 8),
+        ("free", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
+    )
+
+
+class Communicator:
+    """A duplicate of an mpi4py intracommunicator, for the core.
+
+    Making and closing one is collective. `rank` of `size`; `node` is the lowest rank on this rank's node, `host` that
+    node's name, `library` the MPI that carries the bytes.
+    """
+
+    def __init__(self, communicator: Any) -> None:
+        """Of an mpi4py intracommunicator; compiles for some seconds where that has never been done for this MPI.
+
+        Raises InputError, on all ranks: mpi4py is missing; this is no intracommunicator; there is no C++ compiler, or
+        there are no headers of the MPI that runs.
+        """
+        mpi = _mpi()
+        if not isinstance(communicator, mpi.Intracomm) or communicator == mpi.COMM_NULL:
+            raise InputError(f"communicator {communicator!r} is no intracommunicator of mpi4py; give MPI.COMM_WORLD")
+        open_transport = ctypes.CDLL(str(_transport_of_all(mpi, communicator))).outcrop_open_mpi_transport
+        made, error = ctypes.POINTER(_Table)(), ctypes.create_string_buffer(ERROR_BYTES)
+        users = ctypes.c_void_p(mpi._addressof(communicator))
+        if open_transport(users, ctypes.c_size_t(0), ctypes.byref(made), error, ctypes.c_size_t(ERROR_BYTES)) != 0:
+            raise InputError(f"the communicator cannot be used: {error.value.decode(errors='replace')}")
+        table = made.contents
+        self._table: ctypes._Pointer[_Table] | None = made
+        self.rank, self.size, self.node = int(table.rank), int(table.size), int(table.node)
+        self.host, self.library = table.host.decode(), table.name.decode()
+
+    @property
+    def address(self) -> int:
+        """Where the table of functions is (struct outcrop_transport), until `close`."""
+        assert self._table is not None, "the communicator has been closed"
+        return ctypes.addressof(self._table.contents)
+
+    def close(self) -> None:
+        """Collective: frees the duplicate. Nothing may use it any more."""
+        if self._table is not None:
+            table, self._table = self._table.contents, None
+            table.free(table.self)
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def compile_transport(library: MpiLibrary) -> Path:
+    """The transport compiled against this MPI, or what is kept of an earlier time.
+
+    Raises InputError where there is no C++ compiler, or there are no headers of this MPI.
+    """
+    compiler = find_compiler()
+    headers = find_headers(library, compiler)
+    folder = source_folder()
+    files = sorted((folder / "outcrop" / "aggregate").iterdir())
+    flags = (*FLAGS, f"-I{folder}", *headers.flags)
+    texts = [file.read_text() for file in files]
+    content = [compiler_version(compiler), *compiler, *flags, str(library.path), library.text, *texts]
+
+    def build(beside: Path) -> None:
+        # Linked with the file that is loaded already, so that no other of the same name can take its place.
+        sources = [str(file) for file in files if file.suffix == ".cpp"]
+        command = [*compiler, *flags, *sources, str(library.path), "-o", str(beside)]
+        run_compiler(command, f"the transport over {library.is_}")
+
+    return shared_object("transports", content, build)
+
+
+def source_folder() -> Path:
+    """The folder with the transport's sources, which are installed beside the extension."""
+    return Path(_core.__file__).parent / "native"
+
+
+@lru_cache
+def find_compiler() -> tuple[str, ...]:
+    """The command of a C++ compiler: $CXX, c++, g++, clang++, or that of the `ziglang` package."""
+    candidates = [shlex.split(os.environ.get("CXX", "")), ["c++"], ["g++"], ["clang++"]]
+    for command in candidates:
+        if command and shutil.which(command[0]):
+            return tuple(command)
+    if importlib.util.find_spec("ziglang"):
+        return (sys.executable, "-m", "ziglang", "c++")
+    raise InputError("no C++ compiler found, which MPI needs once: install g++ or clang, or run: pip install ziglang")
+
+
+def _mpi() -> Any:
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({first})") from None
+    return MPI
+
+
+def _transport_of_all(mpi: Any, communicator: Any) -> Path:
+    """Compile on the first rank of each node, for all of it. What goes wrong on one rank is raised on all."""
+    node = communicator.Split_type(mpi.COMM_TYPE_SHARED)
+    try:
+        outcome = _outcome(mpi) if node.Get_rank() == 0 else None
+        path, trouble = node.bcast(outcome)
+    finally:
+        node.Free()
+    troubles = [(rank, each) for rank, each in enumerate(communicator.allgather(trouble)) if each]
+    if troubles:
+        rank, first = troubles[0]
+        raise InputError(first if len(troubles) == communicator.Get_size() else f"rank {rank}: {first}")
+    return Path(path)
+
+
+def _outcome(mpi: Any) -> tuple[str, str]:
+    """The path of the compiled transport, or what went wrong."""
+    try:
+        return str(compile_transport(loaded_library(mpi))), ""
+    except (InputError, OSError) as error:
+        return "", str(error)

@@ -1,0 +1,165 @@
+"""Which MPI runs in this process, and what is needed to compile against it.
+
+    mpi4py ──► the library that is loaded (path, name, version)
+                    │   must be the same
+    mpi.h  ──► the headers of $MPICC, of mpi4py's compiler, beside the library, of an mpicc
+
+Every MPI has a binary interface of its own, and several may be installed. Headers of another one than runs would
+compile and then crash, so what they are of is read from them and compared.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outcrop.errors import InputError
+
+OPEN_MPI, MPICH, ABI = "Open MPI", "MPICH", "MPI ABI"
+WRAPPERS = ("mpicc", "mpicc.openmpi", "mpicc.mpich", "mpicc_abi")
+REMEDY = "install its development package, or set MPICC to its mpicc"
+
+# What a header says of itself. MPICH's relatives (Intel, Cray) have its binary interface, and versions of their own.
+# Libraries of the standard's interface (MPI 5) are of any origin. Names are quoted, for MPICH is a macro, too.
+PROBE = """
+#include <mpi.h>
+#if defined(OPEN_MPI)
+outcrop: "Open MPI" OMPI_MAJOR_VERSION OMPI_MINOR_VERSION OMPI_RELEASE_VERSION
+#elif defined(MPICH_VERSION)
+outcrop: "MPICH" MPICH_VERSION
+#elif defined(MPI_ABI_VERSION)
+outcrop: "MPI ABI"
+#endif
+"""
+
+
+@dataclass(frozen=True)
+class MpiVersion:
+    """An MPI by name and version; an empty version is unknown."""
+
+    name: str
+    version: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join([self.name, *([".".join(map(str, self.version))] if self.version else [])])
+
+    def fits(self, other: MpiVersion) -> bool:
+        """Whether the binary interface is the same: that of a family, of one major version where both are known."""
+        known = self.version and other.version
+        return self.name == other.name and (not known or self.version[0] == other.version[0])
+
+
+@dataclass(frozen=True)
+class MpiLibrary:
+    """The MPI library that is loaded. `text` is what it says of itself."""
+
+    path: Path
+    is_: MpiVersion
+    text: str
+
+
+@dataclass(frozen=True)
+class MpiHeaders:
+    """Headers: the flags that make a compiler find them, what they are of, and who named them."""
+
+    flags: tuple[str, ...]
+    is_: MpiVersion
+    origin: str
+
+
+def version_of(text: str) -> MpiVersion:
+    """The MPI whose MPI_Get_library_version returns this text."""
+    number = re.search(r"(?:Open MPI v|^MPICH Version:\s*)(\d+(?:\.\d+)*)", text)
+    version = tuple(map(int, number.group(1).split("."))) if number else ()
+    return MpiVersion(OPEN_MPI if "Open MPI" in text else MPICH, version)
+
+
+def loaded_library(mpi: Any) -> MpiLibrary:
+    """The library that `mpi4py.MPI` uses. Raises InputError where it has become part of mpi4py itself."""
+    text = str(mpi.Get_library_version()).strip("\0 \n")
+    extension, found = ctypes.CDLL(mpi.__file__), _SymbolInfo()
+    if hasattr(extension, "MPI_Get_library_version"):
+        function = ctypes.cast(extension.MPI_Get_library_version, ctypes.c_void_p)
+        ctypes.CDLL(None).dladdr(function, ctypes.byref(found))
+    path = Path(os.fsdecode(found.file or b""))
+    if not path.is_file() or path.samefile(mpi.__file__):
+        raise InputError(f"mpi4py at {mpi.__file__} does not use a shared MPI library: install one that does")
+    return MpiLibrary(path.resolve(), MpiVersion(ABI) if "mpi_abi" in path.name else version_of(text), text)
+
+
+def find_headers(library: MpiLibrary, compiler: tuple[str, ...]) -> MpiHeaders:
+    """The headers of this library: of the same version where there are some, else of the same interface.
+
+    Raises InputError when there are none, or those of others only.
+    """
+    found = [headers for origin, flags in _candidates(library) if (headers := _probe(compiler, flags, origin))]
+    fitting = [headers for headers in found if headers.is_.fits(library.is_)]
+    if fitting:
+        return next((headers for headers in fitting if headers.is_ == library.is_), fitting[0])
+    if found:
+        others = ", ".join(dict.fromkeys(f"{headers.is_} ({headers.origin})" for headers in found))
+        raise InputError(f"{library.is_} runs ({library.path}), but mpi.h is of {others}: {REMEDY}")
+    raise InputError(f"no mpi.h found for {library.is_} ({library.path}): {REMEDY}")
+
+
+class _SymbolInfo(ctypes.Structure):
+    """Dl_info of <dlfcn.h>."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def _candidates(library: MpiLibrary) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Who says so, and flags."""
+    prefix = library.path.parent.parent
+    own = shlex.split(os.environ.get("MPICC", ""))
+    configured = shlex.split(_mpi4py_compiler())
+    for wrapper in (own, configured):
+        if wrapper and (flags := _shown_flags(wrapper)):
+            yield wrapper[0], flags
+    if (prefix / "include" / "mpi.h").is_file():
+        yield str(prefix / "include"), (f"-I{prefix / 'include'}",)
+    path = os.pathsep.join([str(prefix / "bin"), sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
+    for name in WRAPPERS:
+        program = shutil.which(name, path=path)
+        if program and (flags := _shown_flags([program])):
+            yield program, flags
+
+
+def _mpi4py_compiler() -> str:
+    import mpi4py
+
+    return str(mpi4py.get_config().get("mpicc", ""))
+
+
+def _shown_flags(wrapper: list[str]) -> tuple[str, ...]:
+    """What a wrapper tells the compiler about headers; nothing where it cannot say."""
+    try:
+        done = subprocess.run([*wrapper, "-show"], capture_output=True, text=True)
+    except OSError:
+        return ()
+    words = shlex.split(done.stdout) if done.returncode == 0 else []
+    return tuple(word for word in words if word.startswith(("-I", "-D")) and len(word) > 2)
+
+
+def _probe(compiler: tuple[str, ...], flags: tuple[str, ...], origin: str) -> MpiHeaders | None:
+    command = [*compiler, *flags, "-E", "-P", "-x", "c++", "-"]
+    done = subprocess.run(command, input=PROBE, capture_output=True, text=True)
+    said = re.search(r'^outcrop: "(Open MPI|MPICH|MPI ABI)"(.*)$', done.stdout, flags=re.M)
+    if done.returncode != 0 or not said:
+        return None
+    numbers = tuple(map(int, re.findall(r"\d+", said.group(2))[:3]))
+    return MpiHeaders(flags, MpiVersion(said.group(1), numbers), origin)

@@ -1,0 +1,75 @@
+// Protects what users set: which place wins, ROMIO's names, and one line for what is wrong.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "outcrop/aggregate/settings.hpp"
+#include "outcrop/base/error.hpp"
+
+namespace outcrop::aggregate {
+namespace {
+
+std::string refusal(const Texts &arguments, const Texts &hints, const Texts &environment) {
+  try {
+    read_settings(arguments, hints, environment);
+  } catch (const InputError &error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(AggregateSettings, ArgumentsWinOverHintsAndHintsOverTheEnvironment) {
+  Texts arguments = {{"count", "3"}}, hints = {{"cb_nodes", "4"}, {"outcrop_agg_count", "5"}};
+  const Texts environment = {{"OUTCROP_AGG_COUNT", "6"}};
+  EXPECT_EQ(read_settings(arguments, hints, environment).count.value, 3U);
+  EXPECT_EQ(read_settings({}, hints, environment).count.origin, "hint outcrop_agg_count");
+  hints.erase("outcrop_agg_count");
+  EXPECT_EQ(read_settings({}, hints, environment).count.value, 4U);
+  EXPECT_EQ(read_settings({}, {}, environment).count.origin, "OUTCROP_AGG_COUNT");
+  EXPECT_EQ(read_settings({}, {}, {}).count.origin, "default");
+  EXPECT_EQ(read_settings({}, {}, {}).count.value, 0U);
+}
+
+TEST(AggregateSettings, EverySettingReachesTheWishes) {
+  const Settings settings =
+      read_settings({}, {{"cb_buffer_size", "33554432"}, {"romio_ds_write", "disable"}},
+                    {{"OUTCROP_AGG_TIER", "hbm"}, {"OUTCROP_AGG_PERSISTENCE", "job"}, {"OUTCROP_AGG_BUFFERS", "3"}});
+  const Wishes wishes = to_wishes(settings);
+  EXPECT_EQ(wishes.buffer_bytes, 32U << 20);
+  EXPECT_EQ(wishes.tier, "hbm");
+  EXPECT_EQ(wishes.persistence, Persistence::job);
+  EXPECT_EQ(wishes.buffers, 3U);
+}
+
+TEST(AggregateSettings, SizesAreReadAsPeopleWriteThem) {
+  const std::vector<std::pair<std::string, std::uint64_t>> sizes = {
+      {"1", 1}, {"64MiB", 64 << 20}, {"64M", 64 << 20}, {"1.5 GiB", 3U << 29}, {"2GB", 2000000000}, {"7 b", 7}};
+  for (const auto &[text, bytes] : sizes) EXPECT_EQ(parse_bytes(text, "buffer"), bytes) << text;
+  for (const char *text : {"", "0", "-1", "MiB", "1XB", "1MiBs", "nan", "inf", "1e300", "0.5"})
+    EXPECT_THROW(parse_bytes(text, "buffer"), InputError) << text;
+}
+
+TEST(AggregateSettings, WrongValuesAreNamedWithTheirOrigin) {
+  EXPECT_EQ(refusal({}, {{"cb_nodes", "many"}}, {}), "hint cb_nodes = 'many' must be a whole number of at least 1");
+  EXPECT_EQ(refusal({}, {}, {{"OUTCROP_AGG_BUFFER", "big"}}),
+            "OUTCROP_AGG_BUFFER = 'big' must be a size such as 64MiB");
+  EXPECT_EQ(refusal({{"persistence", "ever"}}, {}, {}),
+            "argument persistence = 'ever' must be process, reboot, job or permanent");
+  EXPECT_NE(refusal({{"teir", "dram"}}, {}, {}).find("'teir' of aggregation is unknown"), std::string::npos);
+  EXPECT_NE(refusal({{"buffers", "1"}}, {}, {}).find("at least 2"), std::string::npos);
+  EXPECT_NE(refusal({}, {{"cb_config_list", "a:b:c"}}, {}).find("cb_config_list"), std::string::npos);
+}
+
+TEST(AggregateSettings, HostsAreThoseOfRomio) {
+  const std::vector<std::string> hosts = {"a", "b", "c"};
+  EXPECT_EQ(most_on_nodes("*:1", hosts), (std::vector<std::uint32_t>{1, 1, 1}));
+  EXPECT_EQ(most_on_nodes("b:3, *:2", hosts), (std::vector<std::uint32_t>{2, 3, 2}));
+  EXPECT_EQ(most_on_nodes("a,c:0", hosts), (std::vector<std::uint32_t>{1, 0, 0}));
+  EXPECT_EQ(most_on_nodes("*:*", hosts)[0], 0xffffffffU);
+  EXPECT_THROW(most_on_nodes(":2", hosts), InputError);
+  EXPECT_THROW(most_on_nodes("a:-1", hosts), InputError);
+}
+
+}  // namespace
+}  // namespace outcrop::aggregate

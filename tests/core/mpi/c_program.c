@@ -1,0 +1,154 @@
+/* Protects programs in C: columns of an array of doubles from all ranks, and a header from one, written in steps and read
+   back; what is wrong has a code and one line on every rank. Started by mpirun with the path of a file that it may make. */
+#include <outcrop_aggregate.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { rows = 50, columns_each = 3, header_bytes = 100, steps = 3 };
+
+static int rank, size;
+
+static void end_all(const char *doing) {
+  fprintf(stderr, "rank %d, %s: %s\n", rank, doing, outcrop_agg_error());
+  MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static void succeed(int code, const char *doing) {
+  if (code != OUTCROP_AGG_OK) end_all(doing);
+}
+
+static void require(int kept, const char *promise) {
+  if (!kept) end_all(promise);
+}
+
+/* Variable 0: the header, at the first rank alone. Variable 1: this rank's columns. */
+static outcrop_agg_declaration *declare(uint64_t first_column) {
+  const uint64_t sizes[] = {rows, (uint64_t)(columns_each * size)}, part[] = {rows, columns_each};
+  const uint64_t starts[] = {0, first_column};
+  outcrop_agg_declaration *declaration = NULL;
+  succeed(outcrop_agg_declare(2, &declaration), "declaring");
+  if (rank == 0) succeed(outcrop_agg_add_contiguous(declaration, 0, 0, header_bytes, 0), "adding a header");
+  succeed(outcrop_agg_add_subarray(declaration, 1, 2, sizes, part, starts, sizeof(double), header_bytes),
+          "adding columns");
+  return declaration;
+}
+
+static outcrop_agg_plan *make_plan(MPI_Info hints) {
+  outcrop_agg_declaration *declaration = declare((uint64_t)(columns_each * rank));
+  outcrop_agg_plan *plan = NULL;
+  succeed(outcrop_agg_make_plan(MPI_COMM_WORLD, declaration, hints, &plan), "making a plan");
+  outcrop_agg_free_declaration(&declaration);
+  require(declaration == NULL, "what is freed becomes NULL");
+  return plan;
+}
+
+static void fill(char *header, double *values, int step) {
+  memset(header, 'a' + step, header_bytes);
+  for (int i = 0; i < rows * columns_each; ++i) values[i] = 1e6 * step + 1e3 * rank + i;
+}
+
+static void write_steps(outcrop_agg_plan *plan, const char *path, uint64_t step_bytes) {
+  char header[header_bytes];
+  double values[rows * columns_each];
+  const void *memory[] = {header, values};
+  outcrop_agg_file *file = NULL;
+  succeed(outcrop_agg_create(plan, path, OUTCROP_AGG_DURABLE, &file), "creating");
+  for (int step = 0; step < steps; ++step) {
+    fill(header, values, step);
+    outcrop_agg_operation *operation = NULL;
+    int done = 0;
+    if (step == 1) {
+      succeed(outcrop_agg_begin_write(file, memory, step_bytes, &operation), "beginning to write");
+      while (!done) succeed(outcrop_agg_test(operation, &done), "looking");
+      succeed(outcrop_agg_wait(&operation), "waiting");
+    } else {
+      succeed(outcrop_agg_write(file, memory, (uint64_t)step * step_bytes), "writing");
+    }
+  }
+  succeed(outcrop_agg_flush(file), "flushing");
+  succeed(outcrop_agg_close(&file), "closing");
+}
+
+static void read_steps(outcrop_agg_plan *plan, const char *path, uint64_t step_bytes) {
+  char header[header_bytes], expected_header[header_bytes];
+  double values[rows * columns_each], expected[rows * columns_each];
+  void *memory[] = {header, values};
+  outcrop_agg_file *file = NULL;
+  succeed(outcrop_agg_open(plan, path, 0, &file), "opening");
+  for (int step = steps; step-- > 0;) {
+    fill(expected_header, expected, step);
+    memset(values, 0, sizeof values);
+    succeed(outcrop_agg_read(file, memory, (uint64_t)step * step_bytes), "reading");
+    require(memcmp(values, expected, sizeof values) == 0, "what is read is what was written");
+    require(rank != 0 || memcmp(header, expected_header, header_bytes) == 0, "the header is what was written");
+  }
+  succeed(outcrop_agg_close(&file), "closing");
+}
+
+/* Without this library: the same bytes at the same places. */
+static void check_file(const char *path, uint64_t step_bytes) {
+  FILE *file = fopen(path, "rb");
+  require(file != NULL, "there is a file");
+  for (int step = 0; step < steps; ++step) {
+    for (int column = 0; column < columns_each * size; ++column) {
+      const int of_rank = column / columns_each, row = (step + column) % rows;
+      const double expected = 1e6 * step + 1e3 * of_rank + row * columns_each + column % columns_each;
+      double found = -1;
+      const long item = (long)row * columns_each * size + column;
+      fseek(file, (long)((uint64_t)step * step_bytes) + header_bytes + item * (long)sizeof(double), SEEK_SET);
+      require(fread(&found, sizeof found, 1, file) == 1 && found == expected, "values are where they belong");
+    }
+  }
+  fclose(file);
+}
+
+static void refuses(int code, int expected, const char *words) {
+  require(code == expected, words);
+  require(strstr(outcrop_agg_error(), words) != NULL, words);
+}
+
+static void check_refusals(outcrop_agg_plan *plan, const char *folder) {
+  MPI_Info hints = MPI_INFO_NULL;
+  outcrop_agg_declaration *declaration = declare(0); /* all have the same columns */
+  outcrop_agg_plan *none = NULL;
+  outcrop_agg_file *file = NULL;
+  if (size > 1)
+    refuses(outcrop_agg_make_plan(MPI_COMM_WORLD, declaration, MPI_INFO_NULL, &none), OUTCROP_AGG_INPUT, "overlap");
+  refuses(outcrop_agg_add_contiguous(declaration, 2, 0, 1, 0), OUTCROP_AGG_INPUT, "variable 2");
+  refuses(outcrop_agg_make_plan(MPI_COMM_NULL, declaration, MPI_INFO_NULL, &none), OUTCROP_AGG_INPUT, "MPI_COMM_NULL");
+  MPI_Info_create(&hints);
+  if (rank == size - 1) MPI_Info_set(hints, "cb_nodes", "many"); /* one rank is wrong, all are told */
+  refuses(outcrop_agg_make_plan(MPI_COMM_WORLD, declaration, hints, &none), OUTCROP_AGG_INPUT, "cb_nodes");
+  MPI_Info_free(&hints);
+  refuses(outcrop_agg_create(plan, folder, 0, &file), OUTCROP_AGG_STORAGE, folder);
+  require(none == NULL && file == NULL, "nothing is made of what is refused");
+  outcrop_agg_free_declaration(&declaration);
+}
+
+int main(int count, char **arguments) {
+  int provided = 0;
+  MPI_Init_thread(&count, &arguments, MPI_THREAD_FUNNELED, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  require(count == 3, "arguments are a file to make and a folder");
+
+  MPI_Info hints = MPI_INFO_NULL;
+  MPI_Info_create(&hints);
+  MPI_Info_set(hints, "cb_buffer_size", "4096");
+  MPI_Info_set(hints, "cb_nodes", "2");
+  outcrop_agg_plan *plan = make_plan(hints);
+  MPI_Info_free(&hints);
+
+  uint64_t bytes = 0;
+  succeed(outcrop_agg_memory_bytes(plan, 1, &bytes), "asking for the memory of a variable");
+  require(bytes == rows * columns_each * sizeof(double), "a variable's memory is as large as its part");
+  const uint64_t step_bytes = header_bytes + (uint64_t)(rows * columns_each * size) * sizeof(double);
+  write_steps(plan, arguments[1], step_bytes);
+  read_steps(plan, arguments[1], step_bytes);
+  if (rank == 0) check_file(arguments[1], step_bytes);
+  check_refusals(plan, arguments[2]);
+  outcrop_agg_free_plan(&plan);
+  MPI_Finalize();
+  return 0;
+}

@@ -1,0 +1,88 @@
+"""Protects programs in C and Fortran: the installed library is found by pkg-config and by CMake, and works."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mpi_programs import ROOT, build_with_mpi, compiler, mpirun, succeed
+
+PROGRAMS = ROOT / "tests" / "core" / "mpi"
+WARNINGS = ("-std=c99", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror")
+USING_CMAKE = """
+cmake_minimum_required(VERSION 3.20)
+project(user LANGUAGES C)
+find_package(outcrop_aggregate 0.1 REQUIRED)
+add_executable(c_program {source})
+target_link_libraries(c_program outcrop::outcrop_aggregate)
+"""
+
+
+@pytest.fixture(scope="session")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the library is installed."""
+    prefix = tmp_path_factory.mktemp("installed")
+    folder = build_with_mpi("outcrop_aggregate_mpi")
+    succeed("cmake", "--install", str(folder), "--prefix", str(prefix))
+    return prefix
+
+
+def flags_of(prefix: Path) -> list[str]:
+    """What pkg-config says."""
+    if shutil.which("pkg-config") is None:
+        pytest.skip("there is no pkg-config")
+    (package,) = prefix.rglob("outcrop_aggregate.pc")
+    flags = succeed(
+        "pkg-config", "--cflags", "--libs", "outcrop_aggregate", PKG_CONFIG_PATH=str(package.parent)
+    ).split()
+    return [*flags, *(f"-Wl,-rpath,{flag[2:]}" for flag in flags if flag.startswith("-L"))]
+
+
+def run(program: Path, folder: Path, ranks: int) -> None:
+    """A program, which makes a file in an empty folder and says what is wrong."""
+    folder.mkdir()
+    done = mpirun(ranks, str(program), str(folder / "out.bin"), str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert os.listdir(folder) == ["out.bin"], "nothing else stays behind"
+
+
+def test_c_programs_find_the_library_by_pkg_config(prefix: Path, tmp_path: Path) -> None:
+    """C99 without a warning; the program says what it protects."""
+    program = tmp_path / "c_program"
+    succeed(compiler(), *WARNINGS, str(PROGRAMS / "c_program.c"), *flags_of(prefix), "-o", str(program))
+    for ranks in (1, 4):
+        run(program, tmp_path / f"of-{ranks}", ranks)
+
+
+def test_c_programs_find_the_library_by_cmake(prefix: Path, tmp_path: Path) -> None:
+    """The CMake package brings headers, the library and its MPI."""
+    (tmp_path / "CMakeLists.txt").write_text(USING_CMAKE.format(source=PROGRAMS / "c_program.c"))
+    build = str(tmp_path / "build")
+    options = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DMPI_C_COMPILER={compiler()}"]
+    succeed("cmake", "-S", str(tmp_path), "-B", build, *options)
+    succeed("cmake", "--build", build)
+    run(tmp_path / "build" / "c_program", tmp_path / "files", 2)
+
+
+def test_fortran_programs_have_a_module(prefix: Path, tmp_path: Path) -> None:
+    """The module is compiled with the program, by whatever Fortran compiler there is."""
+    module = prefix / "include" / "outcrop_aggregate.f90"
+    sources = [str(module), str(PROGRAMS / "fortran_program.f90")]
+    program = tmp_path / "fortran_program"
+    warnings = ["-std=f2008", "-Wall", "-Werror", f"-J{tmp_path}"]
+    succeed(compiler("mpifort"), *warnings, *sources, *flags_of(prefix), "-o", str(program))
+    for ranks in (1, 3):
+        run(program, tmp_path / f"of-{ranks}", ranks)
+
+
+def test_only_the_interface_is_exported(prefix: Path) -> None:
+    """Whatever else a program links with, its names do not meet those inside the library."""
+    if shutil.which("nm") is None:
+        pytest.skip("there is no nm")
+    (library,) = prefix.rglob("liboutcrop_aggregate.so")
+    lines = succeed("nm", "--dynamic", "--defined-only", str(library)).splitlines()
+    names = [line.split()[-1] for line in lines if line.split()[-2] in "TDBR"]
+    assert names and all(name.startswith("outcrop_agg_") for name in names)

@@ -1,0 +1,187 @@
+"""Protects Python programs of many ranks: the core gets a transport over the MPI of mpi4py, or one clear line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpi_programs import run_ranks
+from outcrop.aggregate.mpi_library import MPICH, OPEN_MPI, MpiVersion, version_of
+
+pytest.importorskip("mpi4py")
+
+EVERY_RANK = """
+from mpi4py import MPI
+from outcrop.aggregate.communicator import Communicator
+
+world = MPI.COMM_WORLD
+with Communicator(world) as ranks:
+    assert (ranks.rank, ranks.size) == (world.Get_rank(), world.Get_size())
+    assert ranks.node == 0 and ranks.host and ranks.library and ranks.address
+    said = world.gather(f"{ranks.rank} {ranks.library}")
+part = world.Split(world.Get_rank() % 2)
+with Communicator(part) as ranks:
+    assert ranks.size == part.Get_size() and ranks.node == 0
+if world.Get_rank() == 0:
+    print(*said, sep=chr(10))
+"""
+
+ONE_LINE = """
+from mpi4py import MPI
+from outcrop.aggregate.communicator import Communicator
+from outcrop.errors import InputError
+
+{before}
+try:
+    Communicator({communicator})
+except InputError as error:
+    assert chr(10) not in str(error)
+    MPI.COMM_WORLD.Barrier()
+    if MPI.COMM_WORLD.Get_rank() == 0:
+        print("refused:", error)
+"""
+
+
+def test_every_rank_gets_a_transport_over_its_mpi(tmp_path: Path) -> None:
+    """Ranks, their node and the library are right; what was compiled is kept, and nothing else."""
+    cache = {"XDG_CACHE_HOME": str(tmp_path)}
+    first = run_ranks(3, EVERY_RANK, environment=cache)
+    assert first.returncode == 0, first.stderr
+    lines = first.stdout.strip().splitlines()
+    assert [line.split()[0] for line in lines] == ["0", "1", "2"]
+    assert len({line.split(maxsplit=1)[1] for line in lines}) == 1
+    kept = list((tmp_path / "outcrop" / "transports").iterdir())
+    assert [path.suffix for path in kept] == [".so"]
+    written = kept[0].stat().st_mtime_ns
+    again = run_ranks(1, EVERY_RANK, environment=cache)
+    assert again.returncode == 0, again.stderr
+    assert kept[0].stat().st_mtime_ns == written
+
+
+def refused(
+    ranks: int = 1, communicator: str = "MPI.COMM_WORLD", before: str = "", environment: dict[str, str] | None = None
+) -> str:
+    """The one line with which a communicator is refused, on all ranks."""
+    done = run_ranks(ranks, ONE_LINE.format(communicator=communicator, before=before), environment=environment)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("refused: ")]
+    assert len(lines) == 1, done.stdout + done.stderr
+    return lines[0]
+
+
+@pytest.mark.parametrize("communicator", ["MPI.COMM_NULL", "None", "MPI.COMM_WORLD.Get_group()"])
+def test_what_is_no_communicator_is_refused(communicator: str) -> None:
+    """One line instead of a crash inside MPI."""
+    assert "intracommunicator" in refused(communicator=communicator)
+
+
+def test_missing_compilers_are_told_on_all_ranks(tmp_path: Path) -> None:
+    """No rank waits for one that could not compile; the line says what to install."""
+    before = (
+        "import importlib.util, shutil\n"
+        "import outcrop.aggregate.communicator\n"
+        "shutil.which = lambda *some, **others: None\n"
+        "importlib.util.find_spec = lambda name: None\n"
+    )
+    line = refused(2, before=before, environment={"XDG_CACHE_HOME": str(tmp_path), "CXX": ""})
+    assert "no C++ compiler" in line and "install" in line
+
+
+def fake_mpicc(folder: Path, header: str) -> str:
+    """A compiler wrapper whose mpi.h has this text."""
+    (folder / "include").mkdir()
+    (folder / "include" / "mpi.h").write_text(header)
+    wrapper = folder / "mpicc"
+    wrapper.write_text(f"#!/bin/sh\necho cc -I{folder / 'include'} -lmpi\n")
+    wrapper.chmod(0o755)
+    return str(wrapper)
+
+
+ONLY_THIS_WRAPPER = """
+import outcrop.aggregate.mpi_library as mpi_library
+mpi_library.WRAPPERS = ()
+mpi_library.Path.is_file = lambda path, whole=mpi_library.Path.is_file: path.name != "mpi.h" and whole(path)
+"""
+OTHERS = {
+    OPEN_MPI: '#define MPICH_VERSION "4.0.2"\n',
+    MPICH: (
+        "#define OPEN_MPI 1\n#define OMPI_MAJOR_VERSION 4\n"
+        "#define OMPI_MINOR_VERSION 1\n#define OMPI_RELEASE_VERSION 4\n"
+    ),
+}
+
+
+def runs_here() -> str:
+    """Which MPI mpi4py has."""
+    script = "import mpi4py; mpi4py.rc.initialize = False\nfrom mpi4py import MPI; print(MPI.Get_library_version())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return version_of(done.stdout).name
+
+
+def test_headers_of_another_mpi_are_refused(tmp_path: Path) -> None:
+    """They would compile, and then crash: the line names the MPI that runs, the other one, and where that was found."""
+    own = runs_here()
+    wrapper = fake_mpicc(tmp_path, OTHERS[own])
+    environment = {"MPICC": wrapper, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    line = refused(before=ONLY_THIS_WRAPPER, environment=environment)
+    other = "MPICH 4.0.2" if own == OPEN_MPI else "Open MPI 4.1.4"
+    assert f"{own} " in line and f"mpi.h is of {other} ({wrapper})" in line and "MPICC" in line
+
+
+def test_headers_that_fit_are_found_behind_those_that_do_not(tmp_path: Path) -> None:
+    """A wrong MPICC does no harm where the right headers can be found elsewhere."""
+    wrapper = fake_mpicc(tmp_path, OTHERS[runs_here()])
+    environment = {"MPICC": wrapper, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = run_ranks(1, EVERY_RANK, environment=environment)
+    assert done.returncode == 0, done.stderr
+
+
+def test_missing_headers_are_told(tmp_path: Path) -> None:
+    """The line says for which MPI, and what to do."""
+    line = refused(before=ONLY_THIS_WRAPPER, environment={"MPICC": "", "XDG_CACHE_HOME": str(tmp_path)})
+    assert "no mpi.h found for" in line and "MPICC" in line
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """The line names the folder and the variable that moves it."""
+    (tmp_path / "file").touch()
+    line = refused(environment={"XDG_CACHE_HOME": str(tmp_path / "file")})
+    assert str(tmp_path / "file") in line and "XDG_CACHE_HOME" in line
+
+
+def test_without_mpi4py_the_line_says_what_to_install() -> None:
+    """Protects those who have not asked for the extra."""
+    script = (
+        "import sys; sys.modules['mpi4py'] = None\n"
+        "from outcrop.aggregate.communicator import Communicator\n"
+        "from outcrop.errors import InputError\n"
+        "try:\n    Communicator(None)\n"
+        "except InputError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=dict(os.environ))
+    assert "pip install 'outcrop[mpi]'" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4", MpiVersion(OPEN_MPI, (4, 1, 4))),
+        ("MPICH Version:\t4.0.2\nMPICH Release date:\tThu", MpiVersion(MPICH, (4, 0, 2))),
+        ("Intel(R) MPI Library 2021.9 for Linux* OS", MpiVersion(MPICH)),
+        ("MPI VERSION    : CRAY MPICH version 8.1.12.15", MpiVersion(MPICH)),
+    ],
+)
+def test_libraries_are_known_by_what_they_say(text: str, version: MpiVersion) -> None:
+    """The versions and relatives of MPI libraries are told apart."""
+    assert version_of(text) == version
+
+
+def test_versions_fit_within_a_binary_interface() -> None:
+    """Protects from calling one MPI by the interface of another."""
+    four = MpiVersion(OPEN_MPI, (4, 1, 4))
+    assert four.fits(MpiVersion(OPEN_MPI, (4, 1, 6))) and four.fits(MpiVersion(OPEN_MPI))
+    assert not four.fits(MpiVersion(OPEN_MPI, (5, 0, 1))) and not four.fits(MpiVersion(MPICH, (4, 1, 4)))
