@@ -160,7 +160,8 @@ def _rows(scenario: Scenario, machine: Machine, pattern: Pattern) -> Iterator[Ro
 def _choose(scenario: Scenario, machine: Machine, tallies: Tallies, domains: int) -> Placement:
     if scenario.aggregators is None:
         return place_best(machine, tallies, domains, scenario.wishes)
-    both = [place(machine, tallies, domains, replace(scenario.wishes, merged=merged)) for merged in (True, False)]
+    ways = (True, False) if scenario.ranks_per_node > 1 else (False,)
+    both = [place(machine, tallies, domains, replace(scenario.wishes, merged=merged)) for merged in ways]
     return min(both, key=lambda placement: placement.seconds)
 
 
