@@ -90,22 +90,22 @@ std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std
     if (next == changes.end() || depth == 0) continue;
     std::uint64_t begin = change->first;
     const std::uint64_t end = next->first;
-    while (domains.size() < count && density > 0) {
-      // The last domain takes what is left.
+    while (begin < end) {
+      // A domain takes bytes until all up to it have their share; the last one takes what is left.
       const double missing = share * static_cast<double>(domains.size()) - held;
-      const double wanted = static_cast<double>(begin) + std::max(missing, 0.0) / density;
-      if (wanted >= static_cast<double>(end)) break;
-      const std::uint64_t cut = round_up(static_cast<std::uint64_t>(wanted), alignment);
-      if (cut >= end) break;
-      held += static_cast<double>(cut > begin ? cut - begin : 0) * density;
-      add(begin, std::max(cut, begin));
-      begin = std::max(cut, begin);
-      if (domains.back().empty()) break;
-      domains.emplace_back();
-      if (missing <= 0) break;
+      if (domains.size() < count && missing < 1 && !domains.back().empty()) {
+        domains.emplace_back();
+        continue;
+      }
+      std::uint64_t cut = end;
+      if (domains.size() < count && density > 0) {
+        const double wanted = std::min(static_cast<double>(begin) + std::max(missing, 1.0) / density, 0x1p62);
+        cut = std::clamp(round_up(static_cast<std::uint64_t>(wanted), alignment), begin + 1, end);
+      }
+      add(begin, cut);
+      held += static_cast<double>(cut - begin) * density;
+      begin = cut;
     }
-    held += static_cast<double>(end - begin) * density;
-    add(begin, end);
   }
   if (domains.back().empty()) domains.pop_back();
   return domains;

@@ -19,7 +19,7 @@ struct FileOptions {
   bool durable = false;             ///< every write ends with its bytes on the device
   Path path = Path::automatic;
   std::uint64_t size_bytes = 0;     ///< create: of the whole file, set once; 0: it grows
-  Faults faults;                    ///< what shall go wrong with storage at aggregators (tests)
+  Faults faults = {};               ///< what shall go wrong with storage at aggregators (tests)
 };
 
 struct Opened;
