@@ -47,7 +47,8 @@ void join(std::vector<Region> &regions, std::uint64_t gap_bytes) {
 
 std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, std::size_t most) {
   std::vector<Region> regions;
-  for (const Entry &entry : pattern.entries()) split(entry.extent, 0, entry.extent.file_offset, gap_bytes, most, regions);
+  for (const Entry &entry : pattern.entries())
+    split(entry.extent, 0, entry.extent.file_offset, gap_bytes, most, regions);
   join(regions, gap_bytes);
   if (regions.size() > most) {
     std::vector<std::uint64_t> gaps;
@@ -59,7 +60,8 @@ std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, 
   return regions;
 }
 
-std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count, std::uint64_t alignment) {
+std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count,
+                                            std::uint64_t alignment) {
   // How many bytes there are in each byte of the file, on average, changes where regions begin and end.
   std::map<std::uint64_t, std::pair<double, int>> changes;
   double total = 0;

@@ -31,7 +31,8 @@ void Node::share(const Link &link, std::span<const int> aggregators) {
   for (bool alone = false;; alone = true) {
     ranks_.clear();
     for (int rank = 0; rank < link.size(); ++rank)
-      if (nodes_[static_cast<std::size_t>(rank)] == nodes_[static_cast<std::size_t>(link.rank())]) ranks_.push_back(rank);
+      if (nodes_[static_cast<std::size_t>(rank)] == nodes_[static_cast<std::size_t>(link.rank())])
+        ranks_.push_back(rank);
     local_ = static_cast<std::size_t>(std::ranges::find(ranks_, link.rank()) - ranks_.begin());
     std::string reason;
     Segment::Address mine;
@@ -46,7 +47,8 @@ void Node::share(const Link &link, std::span<const int> aggregators) {
     const std::vector<Segment::Address> all = link.gather(mine);
     const Segment::Address &leaders = all[static_cast<std::size_t>(ranks_.front())];
     if (!leads() && leaders.descriptor >= 0) segment_ = Segment::attach(leaders, reason);
-    if (!segment_ && reason.empty()) reason = "rank " + std::to_string(ranks_.front()) + " could not make shared memory";
+    if (!segment_ && reason.empty())
+      reason = "rank " + std::to_string(ranks_.front()) + " could not make shared memory";
     if (!segment_) notes_.push_back(reason);
     const std::vector<char> shared = link.gather(static_cast<char>(segment_ != nullptr));
     std::vector<int> processes;
@@ -111,7 +113,8 @@ void Node::look_after_neighbours() const {
   if (end_->told.load() != 0) throw CommunicationError(end_->reason);
   const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
   std::int64_t before = looked_.load();
-  if (now - before < std::int64_t{look_after_microseconds} * 1000 || !looked_.compare_exchange_strong(before, now)) return;
+  if (now - before < std::int64_t{look_after_microseconds} * 1000 || !looked_.compare_exchange_strong(before, now))
+    return;
   if (const int index = neighbours_.gone(); index >= 0)
     throw CommunicationError("rank " + std::to_string(ranks_[static_cast<std::size_t>(index)]) +
                              " has ended before its part was done");

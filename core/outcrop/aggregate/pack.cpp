@@ -18,11 +18,16 @@ void copy_small(std::byte *target, std::uint64_t target_stride, const std::byte 
 void copy_rows(std::byte *target, std::uint64_t target_stride, const std::byte *source, std::uint64_t source_stride,
                std::uint64_t count, std::uint64_t block) {
   switch (block) {  // lengths known to the compiler are single moves
-    case 1: return copy_small<1>(target, target_stride, source, source_stride, count);
-    case 2: return copy_small<2>(target, target_stride, source, source_stride, count);
-    case 4: return copy_small<4>(target, target_stride, source, source_stride, count);
-    case 8: return copy_small<8>(target, target_stride, source, source_stride, count);
-    case 16: return copy_small<16>(target, target_stride, source, source_stride, count);
+    case 1:
+      return copy_small<1>(target, target_stride, source, source_stride, count);
+    case 2:
+      return copy_small<2>(target, target_stride, source, source_stride, count);
+    case 4:
+      return copy_small<4>(target, target_stride, source, source_stride, count);
+    case 8:
+      return copy_small<8>(target, target_stride, source, source_stride, count);
+    case 16:
+      return copy_small<16>(target, target_stride, source, source_stride, count);
     default:
       for (std::uint64_t i = 0; i < count; ++i)
         std::memcpy(target + i * target_stride, source + i * source_stride, block);
