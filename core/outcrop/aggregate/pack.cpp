@@ -6,7 +6,7 @@ namespace outcrop::aggregate {
 namespace {
 
 // Variables that interleave (an array of structures) would each go through the whole buffer: in pieces of this size the
-// buffer stays in the cache between them.
+// buffer stays in the cache between them. Both ends of a message cut alike, so this is its order, too.
 constexpr std::uint64_t piece_bytes = std::uint64_t{256} << 10;
 
 template <std::size_t block>
@@ -44,15 +44,13 @@ void by_pieces(const Pattern &pattern, const Range &range, Copy &&copy) {
   }
 }
 
-// Copy(batch, address in the message) for all of the range in the order of the pattern; returns the bytes.
+// The same with where the batch is in the message; returns the message's bytes.
 template <typename Copy>
 std::uint64_t in_order(const Pattern &pattern, const Range &range, Copy &&copy) {
   std::uint64_t position = 0;
-  pattern.visit_entries(range, [&](const Entry &entry) {
-    visit_batches(entry.extent, range, [&](const Batch &batch) {
-      copy(entry, batch, position);
-      position += batch.count * batch.block;
-    });
+  by_pieces(pattern, range, [&](const Entry &entry, const Batch &batch) {
+    copy(entry, batch, position);
+    position += batch.count * batch.block;
   });
   return position;
 }
