@@ -87,8 +87,7 @@ void Step::run_local() {
 void Step::copy_round(const Contribution &contribution, std::uint32_t round) {
   if (task_.memory.empty()) return;
   const std::uint64_t number = data_number_ * contribution.rounds.count() + round;
-  std::byte *buffer =
-      engine_.node->buffer(contribution.domain, number) + task_.base % AlignedMemory::page_bytes;
+  std::byte *buffer = engine_.node->buffer(contribution.domain, number) + task_.base % AlignedMemory::page_bytes;
   for (const Piece &piece : contribution.rounds.of(round))
     if (task_.kind == Task::write)
       fill(engine_.pattern, piece.file, task_.memory, buffer + piece.position);
@@ -132,6 +131,7 @@ void Step::fill_rounds() {
 // Own long runs that go through the page cache need no buffer. False when they do not.
 bool Step::move_own() {
   if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
+  if (engine_.under_way.size() > 1) return false;  // the I/O thread may be at the file
   const std::shared_ptr<Access> &access = task_.access.front();
   const bool write = task_.kind == Task::write;
   const Range &hull = engine_.summary.hull;
