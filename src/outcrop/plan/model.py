@@ -20,8 +20,8 @@ NARROW_BLOCK_COST = 0.3
 SLAB_SECONDS = 3e-4
 """To begin and end the update of a slab: threads wait for each other, and for planes that wait for others' slots."""
 MEMORY_BYTES_PER_SECOND = 1e10
-"""At which processors get what a device has put into memory. Update rates are measured without a device, in a window that
-may fit the last cache and then never leaves it."""
+"""At which processors get what a device has put into memory. Update rates are measured without a device, in a window
+that may fit the last cache and then never leaves it."""
 REQUEST_SECONDS = 1e-5
 """Of a core's time that the system takes for the transfer of a plane, or a part of one; updates wait meanwhile."""
 
