@@ -73,11 +73,11 @@ void check(const Opened &opened, bool write, std::uint64_t base) {
 
 // What one rank gets wrong must not make the others wait for it: it takes part, without data, and all are told.
 template <typename Memory>
-Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memory, std::uint64_t base) {
+Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memory, std::uint64_t base,
+             std::string wrong) {
   Task task{kind, base, opened.options.durable, {}, {}, opened.access, opened.path};
   const std::span<const std::uint64_t> needed = opened.engine->pattern.memory_bytes();
-  std::string wrong;
-  if (memory.size() != needed.size())
+  if (wrong.empty() && memory.size() != needed.size())
     wrong = std::to_string(needed.size()) + " variables were declared, " + std::to_string(memory.size()) + " are given";
   for (std::size_t i = 0; i < needed.size() && wrong.empty(); ++i)
     if (memory[i].size() < needed[i])
@@ -127,24 +127,30 @@ File File::open(const Plan &plan, const std::string &path, bool writable, const 
   return File(open_all(plan, path, writable, options));
 }
 
-Operation File::begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base) {
+Operation File::begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base,
+                            const std::string &problem) {
   check(*opened_, true, base);
-  return {opened_->engine, begin(*opened_, task_of(*opened_, Task::write, memory, base), true)};
+  return {opened_->engine, begin(*opened_, task_of(*opened_, Task::write, memory, base, problem), true)};
 }
 
-Operation File::begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base) {
+Operation File::begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base,
+                           const std::string &problem) {
   check(*opened_, false, base);
-  return {opened_->engine, begin(*opened_, task_of(*opened_, Task::read, memory, base), true)};
+  return {opened_->engine, begin(*opened_, task_of(*opened_, Task::read, memory, base, problem), true)};
 }
 
-void File::write(std::span<const std::span<const std::byte>> memory, std::uint64_t base) {
+Timing File::write(std::span<const std::span<const std::byte>> memory, std::uint64_t base, const std::string &problem) {
   check(*opened_, true, base);
-  begin(*opened_, task_of(*opened_, Task::write, memory, base), false)->wait();
+  const auto step = begin(*opened_, task_of(*opened_, Task::write, memory, base, problem), false);
+  step->wait();
+  return step->timing();
 }
 
-void File::read(std::span<const std::span<std::byte>> memory, std::uint64_t base) {
+Timing File::read(std::span<const std::span<std::byte>> memory, std::uint64_t base, const std::string &problem) {
   check(*opened_, false, base);
-  begin(*opened_, task_of(*opened_, Task::read, memory, base), false)->wait();
+  const auto step = begin(*opened_, task_of(*opened_, Task::read, memory, base, problem), false);
+  step->wait();
+  return step->timing();
 }
 
 void File::flush() {

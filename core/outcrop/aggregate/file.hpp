@@ -38,12 +38,17 @@ class File {
   ~File();
 
   /// One span for each variable of this rank, at least as long as declared. It must stay until the operation is over, for
-  /// begin_write unchanged. `base` is added to all offsets of the file.
-  Operation begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0);
-  Operation begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0);
+  /// begin_write unchanged. `base` is added to all offsets of the file. With a `problem`, what this rank knows to be wrong,
+  /// it takes part without data, and all ranks are told.
+  Operation begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0,
+                        const std::string &problem = {});
+  Operation begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0,
+                       const std::string &problem = {});
 
-  void write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0);
-  void read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0);
+  /// Returns when it is over; throws as Operation::wait() does.
+  Timing write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0,
+               const std::string &problem = {});
+  Timing read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0, const std::string &problem = {});
 
   /// Returns when all that was written is durable.
   void flush();

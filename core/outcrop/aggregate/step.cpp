@@ -117,7 +117,9 @@ void Step::fill_rounds() {
       while (cursor.next < contribution.mine.size()) {
         const std::uint32_t round = contribution.mine[cursor.next];
         if (cursor.lane->opened.load() <= first + round) break;
+        const Clock::time_point begin = Clock::now();
         copy_round(contribution, round);
+        seconds_copying_.fetch_add(seconds_since(begin));
         if (cursor.lane->pending[(first + round) % node.buffers()].fetch_sub(1) == 1) cursor.lane->bell.ring();
         ++cursor.next;
         moved = true;
@@ -207,7 +209,7 @@ void Step::settle() {
 }
 
 Timing Step::timing() const {
-  return {seconds_, seconds_filling_, seconds_storage_, seconds_messages_, bytes_storage_};
+  return {seconds_, seconds_copying_, seconds_filling_, seconds_storage_, seconds_messages_, bytes_storage_};
 }
 
 }  // namespace outcrop::aggregate

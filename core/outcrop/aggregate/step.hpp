@@ -75,7 +75,7 @@ class Step : public std::enable_shared_from_this<Step> {
   Failure failure_;
   Clock::time_point begun_;
   double seconds_ = 0, seconds_messages_ = 0;
-  std::atomic<double> seconds_filling_{0}, seconds_storage_{0};
+  std::atomic<double> seconds_copying_{0}, seconds_filling_{0}, seconds_storage_{0};
   std::atomic<std::uint64_t> bytes_storage_{0};
 };
 
