@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from outcrop.units import counted, format_seconds
+from outcrop.units import counted
 
 STEPS_MOST = 1024
 """Of which figures are kept: the last ones."""
@@ -59,13 +59,20 @@ def _line(rank: int, what: str, kept: Sequence[Timing], predicted: float | None)
     middle = {
         name: median(getattr(one, name) for one in kept) for name in ("seconds", "seconds_copying", "seconds_storage")
     }
-    text = f"measured at rank {rank}, {counted(len(kept), what)}: {format_seconds(middle['seconds'])}"
+    text = f"measured at rank {rank}, {counted(len(kept), what)}: {_time(middle['seconds'])}"
     if predicted is not None:
-        text += f", predicted {format_seconds(predicted)}"
-    text += f"; copying {format_seconds(middle['seconds_copying'])}"
+        text += f", predicted {_time(predicted)}"
+    text += f"; copying {_time(middle['seconds_copying'])}"
     overlaps = [one.overlap for one in kept if one.overlap is not None]
     if middle["seconds_storage"] > 0:
-        text += f", storage {format_seconds(middle['seconds_storage'])}"
+        text += f", storage {_time(middle['seconds_storage'])}"
     if overlaps:
         text += f", {median(overlaps):.0%} of the shorter beside the other"
     return text
+
+
+def _time(seconds: float) -> str:
+    """As the prediction is written: 1.5 s, 12.3 ms, 179.6 us."""
+    if seconds >= 1:
+        return f"{seconds:.4g} s"
+    return f"{seconds * 1e3:.4g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.4g} us"
