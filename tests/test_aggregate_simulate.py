@@ -1,6 +1,7 @@
 """Protects simulations: patterns against lists of all their bytes, rows of the table, and the command."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from outcrop import _core
 from outcrop.aggregate.machine import Network, Target, Wishes
 from outcrop.aggregate.node_tiers import NodeTiers, node_tiers, parse_node_tiers
 from outcrop.aggregate.simulate import Scenario, round_robin, simulate
+from outcrop.aggregate.simulate_table import table
 from outcrop.aggregate.topologies import make_topology
 from outcrop.aggregate.workloads import HACC_BYTES, Hacc, Pattern, S3d, make_patterns, tally
 from outcrop.cli.main import call
@@ -166,6 +168,17 @@ def test_a_number_that_is_asked_for_is_kept() -> None:
     assert len(simulated.rows[0].placement.choices) == 5
 
 
+def test_a_number_that_was_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where more aggregators than are compared might be better, nobody shall think that they are not."""
+    on, patterns = scenario("torus", 8, 4), make_patterns("hacc-aos", 32)
+    assert next(simulate(on, patterns)).note == ""
+    monkeypatch.setattr("outcrop.aggregate.simulate.COSTS_MOST", 16)
+    monkeypatch.setattr("outcrop.aggregate.simulate.AGGREGATORS_LEAST", 2)
+    (simulated,) = simulate(replace(on, target=Target()), patterns)
+    assert len(simulated.rows[0].placement.choices) == 2
+    assert "no more than 2 aggregators were tried, for 8 cards" in "\n".join(table(simulated))
+
+
 def test_capacity_ladder_of_a_machine_that_is_not_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A synthetic machine of hwloc's with HBM and DRAM: buffers that HBM has no room for fall to DRAM."""
     if not _core.has_hwloc():
@@ -235,6 +248,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["--nodes", "1000000"], "at most"),
         (["--aggregators", "99"], "must be from 1 to 8"),
         (["--aggregators", "0"], "must be from 1 to 8"),
+        (["--nodes", "16384", "--aggregators", "9000"], "of 16384 nodes at most 8192"),
         (["--tier", "tape"], "'tape' is unknown"),
         (["--persistence", "ever"], "must be process, reboot, job or permanent"),
         (["--bandwidth", "fast"], "write a bandwidth such as"),
@@ -260,7 +274,7 @@ def test_bad_input_is_one_line(
 
 def test_as_many_ranks_as_a_large_machine_has() -> None:
     """Protects the promise of 16,384 ranks: that many are placed, and none twice."""
-    on = scenario("dragonfly", 1024, 16)
+    on = scenario("dragonfly", 512, 32)
     (simulated,) = simulate(on, make_patterns("s3d", on.ranks))
     chosen = simulated.rows[0].placement
     assert chosen.is_least and len({one.rank for one in chosen.choices}) == len(chosen.choices)

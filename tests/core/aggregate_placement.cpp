@@ -157,7 +157,7 @@ class Everything {
         sorted_(sorted_tallies(one.tallies)),
         work_(one.machine, sorted_, one.domains, one.wishes),
         crowd_{most_on_node, static_cast<std::uint32_t>(one.domains)},
-        distances_(distances_gathered(work_.tallies(), one.machine.nodes(), one.machine.distances)),
+        distances_(gathered(work_.tallies(), one.machine)),
         room_(one.machine.room_bytes),
         on_node_(one.machine.nodes()),
         is_taken_(one.machine.node_of_rank.size()) {}
@@ -171,6 +171,11 @@ class Everything {
   }
 
  private:
+  static std::vector<double> gathered(const NodeTallies &tallies, const Machine &machine) {
+    const NodeTallies *const all[] = {&tallies};
+    return distances_gathered(all, machine.nodes(), machine.distances).front();
+  }
+
   double with(std::size_t domain, std::size_t rank, std::size_t tier) {
     const std::uint32_t node = one_.machine.node_of_rank[rank];
     const std::uint64_t needed = one_.wishes.buffer_bytes * one_.wishes.buffers;

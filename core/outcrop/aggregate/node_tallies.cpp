@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 #include <tuple>
-#include <utility>
 
 namespace outcrop::aggregate {
 namespace {
@@ -14,18 +13,26 @@ std::uint64_t messages_of(std::uint64_t bytes, std::uint64_t buffer_bytes) {
 
 bool same_place(const Tally &a, const Tally &b) { return a.domain == b.domain && a.rank == b.rank; }
 
+struct Sent {
+  std::size_t which;  // of several tallies
+  std::size_t domain;
+  double messages;
+};
+
 // By nodes, so that each row of distances is made once and never are all of them there at once.
 template <typename Visit>
-void for_each_sender(const NodeTallies &tallies, std::size_t nodes, const Distances &distances, const Visit &visit) {
-  std::vector<std::vector<std::pair<std::size_t, double>>> sent(nodes);
-  for (std::size_t domain = 0; domain < tallies.domains(); ++domain)
-    for (const NodeTally &tally : tallies.of(domain))
-      sent[tally.node].emplace_back(domain, static_cast<double>(tally.messages));
+void for_each_sender(std::span<const NodeTallies *const> all, std::size_t nodes, const Distances &distances,
+                     const Visit &visit) {
+  std::vector<std::vector<Sent>> sent(nodes);
+  for (std::size_t which = 0; which < all.size(); ++which)
+    for (std::size_t domain = 0; domain < all[which]->domains(); ++domain)
+      for (const NodeTally &tally : all[which]->of(domain))
+        sent[tally.node].push_back({which, domain, static_cast<double>(tally.messages)});
   std::vector<double> row(nodes);
   for (std::size_t node = 0; node < nodes; ++node) {
     if (sent[node].empty()) continue;
     distances(node, row);
-    for (const auto &[domain, messages] : sent[node]) visit(domain, messages, std::span<const double>(row));
+    for (const Sent &one : sent[node]) visit(one, std::span<const double>(row));
   }
 }
 
@@ -100,11 +107,13 @@ NodeTallies node_tallies(std::span<const Tally> tallies, std::size_t domains,
   return result;
 }
 
-std::vector<double> distances_gathered(const NodeTallies &tallies, std::size_t nodes, const Distances &distances) {
-  std::vector<double> gathered(tallies.domains() * nodes);
-  for_each_sender(tallies, nodes, distances, [&](std::size_t domain, double messages, std::span<const double> row) {
-    double *sum = &gathered[domain * nodes];
-    for (std::size_t node = 0; node < nodes; ++node) sum[node] += messages * row[node];
+std::vector<std::vector<double>> distances_gathered(std::span<const NodeTallies *const> all, std::size_t nodes,
+                                                    const Distances &distances) {
+  std::vector<std::vector<double>> gathered;
+  for (const NodeTallies *tallies : all) gathered.emplace_back(tallies->domains() * nodes);
+  for_each_sender(all, nodes, distances, [&](const Sent &sent, std::span<const double> row) {
+    double *sum = &gathered[sent.which][sent.domain * nodes];
+    for (std::size_t node = 0; node < nodes; ++node) sum[node] += sent.messages * row[node];
   });
   return gathered;
 }
@@ -112,8 +121,9 @@ std::vector<double> distances_gathered(const NodeTallies &tallies, std::size_t n
 std::vector<double> distances_gathered_at(const NodeTallies &tallies, std::size_t nodes, const Distances &distances,
                                           std::span<const std::uint32_t> node_of_domain) {
   std::vector<double> gathered(tallies.domains());
-  for_each_sender(tallies, nodes, distances, [&](std::size_t domain, double messages, std::span<const double> row) {
-    gathered[domain] += messages * row[node_of_domain[domain]];
+  const NodeTallies *const all[] = {&tallies};
+  for_each_sender(all, nodes, distances, [&](const Sent &sent, std::span<const double> row) {
+    gathered[sent.domain] += sent.messages * row[node_of_domain[sent.domain]];
   });
   return gathered;
 }

@@ -51,8 +51,9 @@ std::vector<Tally> merge_domains(std::span<const Tally> tallies, std::uint32_t t
 NodeTallies node_tallies(std::span<const Tally> tallies, std::size_t domains,
                          std::span<const std::uint32_t> node_of_rank, std::uint64_t buffer_bytes, bool merged);
 
-/// The distance that all messages of a domain go, to each node: a row of all nodes for each domain.
-std::vector<double> distances_gathered(const NodeTallies &tallies, std::size_t nodes, const Distances &distances);
+/// For each of `all`, the distance that all messages of a domain go, to each node: a row of all nodes for each domain.
+std::vector<std::vector<double>> distances_gathered(std::span<const NodeTallies *const> all, std::size_t nodes,
+                                                    const Distances &distances);
 
 /// The same to one node for each domain.
 std::vector<double> distances_gathered_at(const NodeTallies &tallies, std::size_t nodes, const Distances &distances,

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <deque>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "outcrop/aggregate/assignment.hpp"
@@ -28,7 +30,7 @@ struct Making {
   const Workload &work;
   const Rooms &rooms;
   Crowd crowd;
-  std::vector<double> distances;  // of each domain's messages to each node
+  std::span<const double> distances;  // of each domain's messages to each node
 
   Gathering gathering(std::size_t domain, std::uint32_t node) const {
     return work.gathering(domain, node, distances[domain * machine.nodes() + node]);
@@ -176,19 +178,35 @@ void note_fallbacks(Placement &placement, const Machine &machine, const Wishes &
                               format_seconds(most_lost) + " longer at most");
 }
 
-}  // namespace
+// One number of domains, one way of sending: what a placement of it needs.
+struct Prepared {
+  Prepared(const Machine &machine, std::vector<Tally> sorted_, std::size_t domains, const Wishes &wishes_,
+           std::uint32_t together_)
+      : wishes(wishes_),
+        sorted(std::move(sorted_)),
+        together(together_),
+        work(std::make_unique<Workload>(machine, sorted, domains, wishes)) {}
+  Prepared(const Prepared &) = delete;
+  Prepared &operator=(const Prepared &) = delete;
 
-Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains, const Wishes &wishes) {
-  const std::vector<Tally> sorted = sorted_tallies(tallies);
+  Wishes wishes;
+  std::vector<Tally> sorted;
+  std::uint32_t together;
+  std::unique_ptr<Workload> work;
+};
+
+Placement place_prepared(const Machine &machine, const Prepared &prepared, std::span<const double> distances) {
+  const Workload &work = *prepared.work;
+  const Wishes &wishes = prepared.wishes;
+  const std::size_t domains = work.domains();
   std::vector<std::uint32_t> ranks_on_node(machine.nodes());
   for (const std::uint32_t node : machine.node_of_rank) ++ranks_on_node[node];
   const Rooms rooms = find_rooms(machine, ranks_on_node, domains, wishes);
-  const Workload work(machine, sorted, domains, wishes);
   Placement placement;
   placement.merged = wishes.merged;
+  placement.together = prepared.together;
   placement.crowd = {rooms.most_on_node, static_cast<std::uint32_t>(std::max<std::size_t>(1, domains))};
-  const Making making{machine, work, rooms, placement.crowd,
-                      distances_gathered(work.tallies(), machine.nodes(), machine.distances)};
+  const Making making{machine, work, rooms, placement.crowd, distances};
   const std::vector<double> costs = making.costs();
   placement.is_least = can_be_least(domains, rooms);
   const std::vector<std::uint32_t> column_of =
@@ -196,8 +214,8 @@ Placement place(const Machine &machine, std::span<const Tally> tallies, std::siz
   std::vector<char> is_taken(machine.node_of_rank.size());
   for (std::size_t domain = 0; domain < domains; ++domain) {
     const std::uint32_t node = rooms.columns.group[column_of[domain]];
-    const std::uint32_t rank = rank_on(node, tallies_of(sorted, domain), machine, is_taken);
-    placement.choices.push_back(make_choice(domain, rank, rooms.tier[column_of[domain]], work, machine, sorted,
+    const std::uint32_t rank = rank_on(node, tallies_of(prepared.sorted, domain), machine, is_taken);
+    placement.choices.push_back(make_choice(domain, rank, rooms.tier[column_of[domain]], work, machine, prepared.sorted,
                                             placement.crowd, making.gathering(domain, node)));
   }
   const Judge judge(machine, wishes, rooms, placement.choices);
@@ -213,26 +231,39 @@ Placement place(const Machine &machine, std::span<const Tally> tallies, std::siz
   return placement;
 }
 
+}  // namespace
+
+Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains, const Wishes &wishes) {
+  const Prepared prepared(machine, sorted_tallies(tallies), domains, wishes, 1);
+  const NodeTallies *const all[] = {&prepared.work->tallies()};
+  return place_prepared(machine, prepared, distances_gathered(all, machine.nodes(), machine.distances).front());
+}
+
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains, const Wishes &wishes,
                      bool try_both) {
   const std::vector<Tally> sorted = sorted_tallies(tallies);
+  const bool is_alone = machine.nodes() == machine.node_of_rank.size();  // a rank on each node: both are the same
+  std::deque<Prepared> all;
+  std::vector<const NodeTallies *> all_tallies;
+  for (std::uint32_t together = 1; together == 1 || domains > together / 2; together *= 2) {
+    const std::size_t count = (domains + together - 1) / together;
+    for (const bool merged : try_both && !is_alone ? std::vector{true, false} : std::vector{wishes.merged}) {
+      Wishes tried = wishes;
+      tried.merged = merged;
+      all.emplace_back(machine, merge_domains(sorted, together), count, tried, together);
+      all_tallies.push_back(&all.back().work->tallies());
+    }
+  }
+  const auto distances = distances_gathered(all_tallies, machine.nodes(), machine.distances);
   std::optional<Placement> best;
   std::optional<InputError> refused;
-  Wishes tried = wishes;
-  for (std::uint32_t together = 1;; together *= 2) {
-    const std::size_t count = (domains + together - 1) / together;
-    const std::vector<Tally> merged = merge_domains(sorted, together);
-    for (const bool merge : try_both ? std::vector{true, false} : std::vector{wishes.merged}) {
-      tried.merged = merge;
-      try {
-        Placement placement = place(machine, merged, count, tried);
-        placement.together = together;
-        if (!best || placement.seconds <= best->seconds) best = std::move(placement);
-      } catch (const InputError &error) {
-        refused = error;  // fewer aggregators may find room
-      }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    try {
+      Placement placement = place_prepared(machine, all[i], distances[i]);
+      if (!best || placement.seconds <= best->seconds) best = std::move(placement);
+    } catch (const InputError &error) {
+      refused = error;  // fewer aggregators may find room
     }
-    if (count <= 1) break;
   }
   if (!best) throw InputError(*refused);
   return *std::move(best);

@@ -68,6 +68,7 @@ class Placement:
 
 def place(machine: Machine, tallies: Tallies, domains: int, wishes: Wishes) -> Placement:
     """The placement of so many domains whose costs have the least sum. Raises InputError where they find no room."""
+    _check(machine, tallies, domains)
     return _placement(_core.aggregate_place(machine, tallies, domains, wishes))
 
 
@@ -76,6 +77,7 @@ def place_best(machine: Machine, tallies: Tallies, domains: int, wishes: Wishes,
 
     With `try_both`, ranks of a node send together or not, whichever is sooner. Raises InputError where none finds room.
     """
+    _check(machine, tallies, domains)
     return _placement(_core.aggregate_place_best(machine, tallies, domains, wishes, try_both))
 
 
@@ -83,10 +85,20 @@ def predict(
     machine: Machine, tallies: Tallies, wishes: Wishes, ranks: Sequence[int], tiers: Sequence[int]
 ) -> Placement:
     """What it costs where the ranks and tiers of the domains are given."""
+    _check(machine, tallies, len(ranks))
     assert len(ranks) == len(tiers) and len(set(ranks)) == len(ranks), "a rank gathers one domain"
+    assert not len(ranks) or (max(ranks) < len(machine.node_of_rank) and max(tiers) < len(machine.tiers))
     return _placement(
         _core.aggregate_predict(machine, tallies, wishes, np.asarray(ranks, np.uint32), np.asarray(tiers, np.uint32))
     )
+
+
+def _check(machine: Machine, tallies: Tallies, domains: int) -> None:
+    """The core does not look twice at what it is given."""
+    assert len(tallies.domains) == len(tallies.ranks) == len(tallies.bytes)
+    if len(tallies.domains):
+        assert int(tallies.domains.max()) < domains, "of a domain that is none"
+        assert int(tallies.ranks.max()) < len(machine.node_of_rank), "of a rank that is none"
 
 
 def _placement(made: _core.AggregatePlacement) -> Placement:

@@ -25,7 +25,7 @@ from outcrop.aggregate.workloads import Pattern, tally
 from outcrop.errors import InputError
 from outcrop.tiers.tier import Persistence
 
-RANKS_MOST = 1 << 17
+RANKS_MOST, COSTS_ASKED_MOST = 1 << 17, 1 << 27
 COSTS_MOST, AGGREGATORS_LEAST = 1 << 22, 512
 """Aggregators are tried unasked up to one for each card, as long as they times nodes are not more than that; but always
 up to so many. More are placed when they are asked for."""
@@ -103,6 +103,8 @@ class Simulated:
 
     pattern: Pattern
     rows: tuple[Row, ...]
+    note: str = ""
+    """Why more aggregators were not tried, where they may be better."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -110,6 +112,7 @@ class Simulated:
             "workload": self.pattern.text,
             "file_bytes": self.pattern.file_bytes,
             "placements": [row.to_json() for row in self.rows],
+            "note": self.note,
             "explanation": self.rows[0].placement.explain().splitlines(),
         }
 
@@ -121,13 +124,21 @@ def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None) -> Non
         raise InputError(f"{nodes} nodes of {ranks_per_node} ranks: there can be {RANKS_MOST} ranks at most")
     if aggregators is not None and not 0 < aggregators <= ranks:
         raise InputError(f"--aggregators {aggregators} must be from 1 to {ranks}, the number of ranks")
+    if aggregators is not None and aggregators * nodes > COSTS_ASKED_MOST:
+        raise InputError(
+            f"--aggregators {aggregators}: of {nodes} nodes at most {COSTS_ASKED_MOST // nodes} can be asked"
+        )
 
 
 def simulate(scenario: Scenario, patterns: Sequence[Pattern]) -> Iterator[Simulated]:
     """Each pattern in turn. Raises InputError where buffers find no room."""
     machine = scenario.machine()
     for pattern in patterns:
-        yield Simulated(pattern, tuple(_rows(scenario, machine, pattern)))
+        rows = tuple(_rows(scenario, machine, pattern))
+        limit, tried = _cards(scenario), _most_aggregators(scenario)
+        is_limited = scenario.aggregators is None and tried < limit and 2 * len(rows[0].placement.choices) > tried
+        note = f"no more than {tried} aggregators were tried, for {limit} cards; --aggregators asks for more"
+        yield Simulated(pattern, rows, note if is_limited else "")
 
 
 def round_robin(node_of_rank: NDArray[np.uint32], count: int) -> NDArray[np.int64]:
@@ -141,9 +152,7 @@ def round_robin(node_of_rank: NDArray[np.uint32], count: int) -> NDArray[np.int6
 
 
 def _rows(scenario: Scenario, machine: Machine, pattern: Pattern) -> Iterator[Row]:
-    limit = max(AGGREGATORS_LEAST, COSTS_MOST // machine.nodes)
-    limit = min(limit, scenario.ranks, machine.nodes * machine.network.cards_on_node)
-    tallies, domains = tally(pattern, scenario.aggregators or limit)
+    tallies, domains = tally(pattern, scenario.aggregators or _most_aggregators(scenario))
     chosen = _choose(scenario, machine, tallies, domains)
     yield _row("chosen", chosen, machine, pattern)
     count = len(chosen.choices)
@@ -157,10 +166,21 @@ def _rows(scenario: Scenario, machine: Machine, pattern: Pattern) -> Iterator[Ro
     yield from _staged(scenario, machine, pattern, tallies, domains)
 
 
+def _cards(scenario: Scenario) -> int:
+    """As many aggregators as have a card and a rank to themselves."""
+    return min(scenario.ranks, scenario.topology.nodes * scenario.network.cards_on_node)
+
+
+def _most_aggregators(scenario: Scenario) -> int:
+    """That are tried unasked."""
+    return min(_cards(scenario), max(AGGREGATORS_LEAST, COSTS_MOST // scenario.topology.nodes))
+
+
 def _choose(scenario: Scenario, machine: Machine, tallies: Tallies, domains: int) -> Placement:
     if scenario.aggregators is None:
         return place_best(machine, tallies, domains, scenario.wishes)
-    both = [place(machine, tallies, domains, replace(scenario.wishes, merged=merged)) for merged in (True, False)]
+    ways = (True, False) if scenario.ranks_per_node > 1 else (False,)
+    both = [place(machine, tallies, domains, replace(scenario.wishes, merged=merged)) for merged in ways]
     return min(both, key=lambda placement: placement.seconds)
 
 

@@ -42,6 +42,8 @@ def table(simulated: Simulated) -> Iterator[str]:
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
+    if simulated.note:
+        yield simulated.note
     yield ""
     yield from simulated.rows[0].placement.explain().splitlines()
 

@@ -54,14 +54,11 @@ class TorusDistances:
 
     def row(self, node: int) -> Floats:
         """From a node to every node."""
-        coordinates = np.unravel_index(node, self.shape)
-        row = np.zeros(self.shape)
-        for axis, (length, here) in enumerate(zip(self.shape, coordinates, strict=True)):
+        row = np.zeros(1)
+        for length, here in zip(self.shape, np.unravel_index(node, self.shape), strict=True):
             away = np.abs(np.arange(length) - here)
-            sides = [1] * len(self.shape)
-            sides[axis] = length
-            row += np.minimum(away, length - away).reshape(sides)
-        return row.ravel()
+            row = np.add.outer(row, np.minimum(away, length - away)).ravel()
+        return row
 
 
 def make_topology(name: str, nodes: int, ranks_per_node: int) -> Topology:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -83,6 +84,11 @@ class S3d:
     def _box_bytes(self) -> int:
         return self.item_bytes * self.cells[0] * self.cells[1] * self.cells[2]
 
+    @cached_property
+    def _places(self) -> tuple[NDArray[np.intp], ...]:
+        """Of all ranks, along each axis."""
+        return tuple(np.unravel_index(np.arange(self.ranks), self.ranks_along))
+
     def bytes_before(self, place: int) -> Counts:
         """What each rank has of the first `place` bytes."""
         component_bytes = self.ranks * self._box_bytes
@@ -90,7 +96,7 @@ class S3d:
         row_bytes = self.item_bytes * self.cells[2] * self.ranks_along[2]
         row, in_row = divmod(rest, row_bytes)
         plane, in_plane = divmod(row, self.cells[1] * self.ranks_along[1])
-        z, y, x = np.unravel_index(np.arange(self.ranks), self.ranks_along)
+        z, y, x = self._places
         planes, is_cut = _within(plane, z, self.cells[0])
         rows, is_row_cut = _within(in_plane, y, self.cells[1])
         x_bytes = self.item_bytes * self.cells[2]
