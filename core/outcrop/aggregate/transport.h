@@ -1,6 +1,6 @@
 /* The one C interface between aggregation and what carries bytes between ranks.
 
-       aggregation ──► struct outcrop_transport ──► MPI (mpi_transport.cpp, the only file with mpi.h)
+       aggregation ──► struct outcrop_transport ──► MPI (mpi_transport.cpp; only files mpi_* have mpi.h)
                                                └──► threads of one process (thread_transport.cpp), for tests
 
    A table of functions rather than a class, because every MPI has a binary interface of its own: the file that
