@@ -133,6 +133,7 @@ void Step::fill_rounds() {
 // Own long runs that go through the page cache need no buffer. False when they do not.
 bool Step::move_own() {
   if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
+  if (engine_.under_way.size() > 1) return false;  // the I/O thread may be at the file
   const std::shared_ptr<Access> &access = task_.access.front();
   const bool write = task_.kind == Task::write;
   const Range &hull = engine_.summary.hull;
