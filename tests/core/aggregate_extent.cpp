@@ -159,7 +159,7 @@ TEST(AggregateDomains, HoldAllRegionsOnceAndShareBytes) {
     }
     for (std::size_t i = 0; i < all.size(); ++i) {
       EXPECT_FALSE(all[i].empty());
-      if (i > 0) EXPECT_GE(all[i].begin, all[i - 1].end);
+      EXPECT_GE(all[i].begin, i > 0 ? all[i - 1].end : 0);
     }
     std::uint64_t held = 0;
     for (const Declaration &declaration : pattern.ranks)

@@ -152,7 +152,8 @@ void try_pattern(const RandomPattern &pattern, const Setting &setting, const std
     for (const Range &window : pattern.windows) {
       const std::uint64_t base = setting.base + step * setting.stride;
       const std::uint64_t begin = base + window.begin - std::min<std::uint64_t>(base + window.begin, 100);
-      ASSERT_TRUE(read_window(path, begin, base + window.end + 100) == read_window(plain, begin, base + window.end + 100))
+      ASSERT_TRUE(read_window(path, begin, base + window.end + 100) ==
+                  read_window(plain, begin, base + window.end + 100))
           << "step " << step << ", bytes from " << begin;
     }
 }

@@ -62,8 +62,7 @@ std::uint64_t RandomPattern::add_grid(Random &random, std::uint64_t begin) {
       starts.push_back(sizes[axis] * index[axis] / cuts[axis]);
       subsizes.push_back(sizes[axis] * (index[axis] + 1) / cuts[axis] - starts.back());
     }
-    if (below(random, 12) > 0)
-      someone(random).variables.push_back({subarray(sizes, subsizes, starts, item, begin)});
+    if (below(random, 12) > 0) someone(random).variables.push_back({subarray(sizes, subsizes, starts, item, begin)});
     more = false;
     for (std::size_t axis = 0; axis < axes && !more; ++axis) {
       more = ++index[axis] < cuts[axis];

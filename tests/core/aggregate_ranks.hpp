@@ -57,7 +57,8 @@ class Folder {
 
 // Every block of an extent, by plain counting: visit(file offset, memory offset, bytes).
 template <typename Visit>
-void expand(const Extent &extent, Visit &&visit, std::size_t level = 0, std::uint64_t file = 0, std::uint64_t memory = 0) {
+void expand(const Extent &extent, Visit &&visit, std::size_t level = 0, std::uint64_t file = 0,
+            std::uint64_t memory = 0) {
   if (extent.block_bytes == 0) return;
   if (level == extent.dims.size())
     return visit(extent.file_offset + file, extent.memory_offset + memory, extent.block_bytes);

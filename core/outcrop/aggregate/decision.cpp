@@ -77,7 +77,8 @@ std::optional<Overlap> overlap_of(std::span<const Region> regions, std::span<con
   std::ranges::sort(all, {}, [](const Owned &owned) { return owned.range.begin; });
   for (std::size_t i = 1; i < all.size(); ++i)
     if (all[i].range.begin < all[i - 1].range.end)
-      return Overlap{all[i].range.begin, std::min(all[i - 1].rank, all[i].rank), std::max(all[i - 1].rank, all[i].rank)};
+      return Overlap{all[i].range.begin, std::min(all[i - 1].rank, all[i].rank),
+                     std::max(all[i - 1].rank, all[i].rank)};
   return std::nullopt;
 }
 
@@ -122,8 +123,11 @@ Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &opt
   std::vector<Region> regions = regions_of(pattern, 1, own_regions_most);
   const bool can_own = options.own_run_bytes > 0 && total_bytes(regions) == pattern.bytes() &&
                        pattern.bytes() >= pattern.blocks() * options.own_run_bytes;
-  Opening mine{pattern.bytes(),     options.buffer_bytes, options.own_run_bytes, options.buffers, options.aggregators,
-               options.reading_only, link.node(),         can_own,               !wrong.empty(),  {}};
+  Opening mine{pattern.bytes(),       options.buffer_bytes,
+               options.own_run_bytes, options.buffers,
+               options.aggregators,   options.reading_only,
+               link.node(),           can_own,
+               !wrong.empty(),        {}};
   wrong.copy(mine.problem, sizeof mine.problem - 1);
   const std::vector<Opening> all = link.gather(mine);
   raise_problems(all);
@@ -138,8 +142,7 @@ Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &opt
   }
   std::ranges::sort(nodes);
   const auto count_nodes = static_cast<std::size_t>(std::ranges::unique(nodes).begin() - nodes.begin());
-  if (!own)
-    regions = regions_of(pattern, gap_bytes, std::max(regions_of_rank_least, regions_of_all_most / all.size()));
+  if (!own) regions = regions_of(pattern, gap_bytes, std::max(regions_of_rank_least, regions_of_all_most / all.size()));
   std::vector<std::size_t> begins;
   const std::vector<Region> everywhere = link.gather_lists(std::span<const Region>(regions), begins);
   if (everywhere.empty()) {

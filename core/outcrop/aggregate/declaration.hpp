@@ -1,7 +1,7 @@
 // What a rank will write or read in every step: for each of its variables, extents of the file.
 //
-// Extents of all variables are kept in the order of the file, so that those in a range are found by search. That order,
-// which sender and receiver both compute, is also the order in which bytes lie in a message.
+// Extents of all variables are kept in the order of the file, so that those in a range are found by search. Sender and
+// receiver both compute that order, and with it where bytes lie in a message (pack.cpp).
 #pragma once
 
 #include <cstddef>

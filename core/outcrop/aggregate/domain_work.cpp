@@ -24,8 +24,8 @@ DomainWork::DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> se
       if (bytes > 0 && local[i] >= 0) local_parts_.push_back(static_cast<std::uint32_t>(local[i]));
       if (bytes > 0 && local[i] < 0) remote_parts_.push_back({round, i, bytes});
     }
-    parts_.push_back(static_cast<std::uint32_t>(local_parts_.size() - local_begins_.back() + remote_parts_.size() -
-                                                remote_before));
+    parts_.push_back(
+        static_cast<std::uint32_t>(local_parts_.size() - local_begins_.back() + remote_parts_.size() - remote_before));
     local_begins_.push_back(local_parts_.size());
     dense_.push_back(present == whole);  // no byte is there twice: plans that write refuse that
   }

@@ -47,7 +47,8 @@ void join(std::vector<Region> &regions, std::uint64_t gap_bytes) {
 
 std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, std::size_t most) {
   std::vector<Region> regions;
-  for (const Entry &entry : pattern.entries()) split(entry.extent, 0, entry.extent.file_offset, gap_bytes, most, regions);
+  for (const Entry &entry : pattern.entries())
+    split(entry.extent, 0, entry.extent.file_offset, gap_bytes, most, regions);
   join(regions, gap_bytes);
   if (regions.size() > most) {
     std::vector<std::uint64_t> gaps;
@@ -59,7 +60,8 @@ std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, 
   return regions;
 }
 
-std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count, std::uint64_t alignment) {
+std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count,
+                                            std::uint64_t alignment) {
   // How many bytes there are in each byte of the file, on average, changes where regions begin and end.
   std::map<std::uint64_t, std::pair<double, int>> changes;
   double total = 0;
@@ -90,22 +92,22 @@ std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std
     if (next == changes.end() || depth == 0) continue;
     std::uint64_t begin = change->first;
     const std::uint64_t end = next->first;
-    while (domains.size() < count && density > 0) {
-      // The last domain takes what is left.
+    while (begin < end) {
+      // A domain takes bytes until all up to it have their share; the last one takes what is left.
       const double missing = share * static_cast<double>(domains.size()) - held;
-      const double wanted = static_cast<double>(begin) + std::max(missing, 0.0) / density;
-      if (wanted >= static_cast<double>(end)) break;
-      const std::uint64_t cut = round_up(static_cast<std::uint64_t>(wanted), alignment);
-      if (cut >= end) break;
-      held += static_cast<double>(cut > begin ? cut - begin : 0) * density;
-      add(begin, std::max(cut, begin));
-      begin = std::max(cut, begin);
-      if (domains.back().empty()) break;
-      domains.emplace_back();
-      if (missing <= 0) break;
+      if (domains.size() < count && missing < 1 && !domains.back().empty()) {
+        domains.emplace_back();
+        continue;
+      }
+      std::uint64_t cut = end;
+      if (domains.size() < count && density > 0) {
+        const double wanted = std::min(static_cast<double>(begin) + std::max(missing, 1.0) / density, 0x1p62);
+        cut = std::clamp(round_up(static_cast<std::uint64_t>(wanted), alignment), begin + 1, end);
+      }
+      add(begin, cut);
+      held += static_cast<double>(cut - begin) * density;
+      begin = cut;
     }
-    held += static_cast<double>(end - begin) * density;
-    add(begin, end);
   }
   if (domains.back().empty()) domains.pop_back();
   return domains;

@@ -22,6 +22,7 @@ struct Region {
 std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, std::size_t most);
 
 /// Up to `count` lists of ranges, cut at multiples of `alignment`, that hold all regions.
-std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count, std::uint64_t alignment);
+std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count,
+                                            std::uint64_t alignment);
 
 }  // namespace outcrop::aggregate

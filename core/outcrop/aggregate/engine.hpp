@@ -53,8 +53,8 @@ class Engine {
   bool flushes = false;                                  ///< this rank does for its node
   Helper helper;
   std::deque<std::shared_ptr<Step>> under_way;
-  std::uint64_t operations = 0;       ///< begun so far
-  std::uint64_t rounds_begun = 0;     ///< data operations begun so far: each takes all rounds of each domain
+  std::uint64_t operations = 0;    ///< begun so far
+  std::uint64_t rounds_begun = 0;  ///< data operations begun so far: each takes all rounds of each domain
 };
 
 }  // namespace outcrop::aggregate

@@ -13,8 +13,8 @@ std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const cha
   std::uint64_t result = 0;
   const bool overflows = multiply ? __builtin_mul_overflow(a, b, &result) : __builtin_add_overflow(a, b, &result);
   if (overflows || result > offset_most)
-    throw InputError(std::string(what) + " of an extent is too large: " + std::to_string(a) + (multiply ? " x " : " + ") +
-                     std::to_string(b) + ", at most 2^62 bytes can be addressed");
+    throw InputError(std::string(what) + " of an extent is too large: " + std::to_string(a) +
+                     (multiply ? " x " : " + ") + std::to_string(b) + ", at most 2^62 bytes can be addressed");
   return result;
 }
 

@@ -89,8 +89,7 @@ inline Walk walk_of(const Extent &extent, const Range &clip) {
   Walk walk{extent.dims, {}, extent.block_bytes, clip};
   walk.spans[extent.dims.size()] = extent.block_bytes;
   for (std::size_t level = extent.dims.size(); level-- > 0;)
-    walk.spans[level] =
-        walk.spans[level + 1] + (extent.dims[level].count - 1) * extent.dims[level].file_stride_bytes;
+    walk.spans[level] = walk.spans[level + 1] + (extent.dims[level].count - 1) * extent.dims[level].file_stride_bytes;
   return walk;
 }
 

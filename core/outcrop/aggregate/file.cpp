@@ -56,8 +56,7 @@ std::unique_ptr<Opened> open_all(const Plan &plan, const std::string &path, bool
   Engine &engine = *opened->engine;
   const Failure failure = attempt(Failure::open, engine.link.rank(), [&] {
     for (std::size_t i = 0; i < engine.aggregators.size(); ++i)
-      opened->access.push_back(
-          std::make_shared<Access>(path, writable, options.path, options.durable, options.faults));
+      opened->access.push_back(std::make_shared<Access>(path, writable, options.path, options.durable, options.faults));
   });
   agree(opened->engine, path, failure);
   return opened;
@@ -153,8 +152,7 @@ void File::flush() {
   Engine &engine = *opened_->engine;
   engine.settle_all();
   Failure failure;
-  if (engine.flushes)
-    failure = attempt(Failure::flush, engine.link.rank(), [&] { opened_->access.front()->flush(); });
+  if (engine.flushes) failure = attempt(Failure::flush, engine.link.rank(), [&] { opened_->access.front()->flush(); });
   agree(opened_->engine, opened_->path, failure);
 }
 

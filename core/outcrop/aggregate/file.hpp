@@ -16,10 +16,10 @@
 namespace outcrop::aggregate {
 
 struct FileOptions {
-  bool durable = false;             ///< every write ends with its bytes on the device
+  bool durable = false;  ///< every write ends with its bytes on the device
   Path path = Path::automatic;
-  std::uint64_t size_bytes = 0;     ///< create: of the whole file, set once; 0: it grows
-  Faults faults;                    ///< what shall go wrong with storage at aggregators (tests)
+  std::uint64_t size_bytes = 0;  ///< create: of the whole file, set once; 0: it grows
+  Faults faults = {};            ///< what shall go wrong with storage at aggregators (tests)
 };
 
 struct Opened;

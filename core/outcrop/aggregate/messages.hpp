@@ -37,7 +37,7 @@ class Messages {
   // Messages of one domain in one role, in order.
   struct Flow {
     std::size_t items = 0, next = 0;
-    std::function<bool(std::size_t item)> ready;                     // may it begin?
+    std::function<bool(std::size_t item)> ready;  // may it begin?
     std::function<outcrop_request(std::size_t item, Flight &)> begin;
     std::function<void(std::size_t item, Flight &)> end;
     std::vector<Flight> flights;

@@ -31,7 +31,8 @@ void Node::share(const Link &link, std::span<const int> aggregators) {
   for (bool alone = false;; alone = true) {
     ranks_.clear();
     for (int rank = 0; rank < link.size(); ++rank)
-      if (nodes_[static_cast<std::size_t>(rank)] == nodes_[static_cast<std::size_t>(link.rank())]) ranks_.push_back(rank);
+      if (nodes_[static_cast<std::size_t>(rank)] == nodes_[static_cast<std::size_t>(link.rank())])
+        ranks_.push_back(rank);
     local_ = static_cast<std::size_t>(std::ranges::find(ranks_, link.rank()) - ranks_.begin());
     std::string reason;
     Segment::Address mine;
@@ -46,7 +47,8 @@ void Node::share(const Link &link, std::span<const int> aggregators) {
     const std::vector<Segment::Address> all = link.gather(mine);
     const Segment::Address &leaders = all[static_cast<std::size_t>(ranks_.front())];
     if (!leads() && leaders.descriptor >= 0) segment_ = Segment::attach(leaders, reason);
-    if (!segment_ && reason.empty()) reason = "rank " + std::to_string(ranks_.front()) + " could not make shared memory";
+    if (!segment_ && reason.empty())
+      reason = "rank " + std::to_string(ranks_.front()) + " could not make shared memory";
     if (!segment_) notes_.push_back(reason);
     const std::vector<char> shared = link.gather(static_cast<char>(segment_ != nullptr));
     std::vector<int> processes;
@@ -71,7 +73,8 @@ std::uint64_t Node::lay_out(std::span<const int> aggregators) {
   std::size_t lanes = 0;
   for (std::size_t domain = 0; domain < aggregators.size(); ++domain)
     if (local_of(aggregators[domain]) >= 0) lane_of_domain_[domain] = lanes++;
-  outcomes_at_ = ranks_.size() * sizeof(Bell);
+  bells_at_ = sizeof(NodeEnd);
+  outcomes_at_ = bells_at_ + ranks_.size() * sizeof(Bell);
   lanes_at_ = outcomes_at_ + outcome_slots * sizeof(OutcomeSlot);
   // Buffers begin at a huge page, so that none lies half in one.
   const std::uint64_t before = lanes_at_ + lanes * sizeof(Lane);
@@ -82,7 +85,8 @@ std::uint64_t Node::lay_out(std::span<const int> aggregators) {
 // Zeroed memory holds all of these in their first state: atomics and bells of no rings.
 void Node::place() {
   std::byte *data = segment_->data();
-  bells_ = reinterpret_cast<Bell *>(data);
+  end_ = reinterpret_cast<NodeEnd *>(data);
+  bells_ = reinterpret_cast<Bell *>(data + bells_at_);
   outcomes_ = reinterpret_cast<OutcomeSlot *>(data + outcomes_at_);
   lanes_ = reinterpret_cast<Lane *>(data + lanes_at_);
 }
@@ -101,31 +105,25 @@ void Node::ring_all() const {
 }
 
 void Node::sleep(Bell &bell, std::uint32_t heard) const {
-  if (!given_up_) bell.sleep(heard, look_after_microseconds);
+  if (end_->told.load() == 0) bell.sleep(heard, look_after_microseconds);
   look_after_neighbours();
 }
 
 void Node::look_after_neighbours() const {
-  throw_if_given_up();
+  if (end_->told.load() != 0) throw CommunicationError(end_->reason);
   const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
   std::int64_t before = looked_.load();
-  if (now - before < std::int64_t{look_after_microseconds} * 1000 || !looked_.compare_exchange_strong(before, now)) return;
+  if (now - before < std::int64_t{look_after_microseconds} * 1000 || !looked_.compare_exchange_strong(before, now))
+    return;
   if (const int index = neighbours_.gone(); index >= 0)
     throw CommunicationError("rank " + std::to_string(ranks_[static_cast<std::size_t>(index)]) +
-                             ", on this node, has ended before its part was done");
-}
-
-void Node::throw_if_given_up() const {
-  if (!given_up_) return;
-  const std::lock_guard lock(reason_mutex_);
-  throw CommunicationError(reason_);
+                             " has ended before its part was done");
 }
 
 void Node::give_up(const std::string &reason) {
-  {
-    const std::lock_guard lock(reason_mutex_);
-    if (!given_up_) reason_ = reason;
-    given_up_ = true;
+  if (end_->claimed.exchange(1) == 0) {
+    reason.copy(end_->reason, sizeof end_->reason - 1);
+    end_->told = 1;
   }
   ring_all();
   for (const std::size_t lane : lane_of_domain_)

@@ -1,6 +1,6 @@
 // What the ranks of a node have in common: one segment of shared memory, and how they wait in it.
 //
-//     [bells of ranks][outcomes][lanes][ buffers of lane 0 ][ buffers of lane 1 ] ...
+//     [end][bells of ranks][outcomes][lanes][ buffers of lane 0 ][ buffers of lane 1 ] ...
 //
 // A lane is what an aggregator and the ranks of its node know about the rounds of its domain. Rounds are numbered through
 // all operations; round s uses buffer s mod k. The aggregator opens rounds one after the other (writing: when the buffer is
@@ -17,7 +17,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,6 +35,12 @@ struct alignas(64) Lane {
   std::atomic<std::uint64_t> opened{0};
   Bell bell;  // of the aggregator
   std::array<std::atomic<std::uint32_t>, buffers_most> pending{};
+};
+
+/// Why the ranks of this node cannot go on; of the first that found out.
+struct alignas(64) NodeEnd {
+  std::atomic<std::uint32_t> claimed{0}, told{0};
+  char reason[248] = {};
 };
 
 /// How one operation ended for the ranks of this node; see outcome.hpp.
@@ -76,31 +81,28 @@ class Node {
   void sleep(Bell &bell, std::uint32_t heard) const;
   /// Throws as sleep() does; looks at the processes only now and then.
   void look_after_neighbours() const;
-  /// Ends the waiting of all threads of this rank, for this reason; the first counts.
+  /// Ends the waiting of all ranks of this node for good, for this reason; the first counts.
   void give_up(const std::string &reason);
 
   const std::vector<std::string> &notes() const { return notes_; }
 
  private:
-  void throw_if_given_up() const;
   void share(const Link &link, std::span<const int> aggregators);
   std::uint64_t lay_out(std::span<const int> aggregators);
   void place();
 
   std::vector<int> nodes_, ranks_, leaders_;
   std::size_t local_ = 0;
-  std::uint64_t slot_bytes_ = 0, outcomes_at_ = 0, lanes_at_ = 0, buffers_at_ = 0;
+  std::uint64_t slot_bytes_ = 0, bells_at_ = 0, outcomes_at_ = 0, lanes_at_ = 0, buffers_at_ = 0;
   std::uint32_t buffers_ = 0;
   std::vector<std::size_t> lane_of_domain_;
   std::shared_ptr<Segment> segment_;
+  NodeEnd *end_ = nullptr;
   Bell *bells_ = nullptr;
   OutcomeSlot *outcomes_ = nullptr;
   Lane *lanes_ = nullptr;
   Neighbours neighbours_;
-  std::atomic<bool> given_up_{false};
   mutable std::atomic<std::int64_t> looked_{0};  // nanoseconds of the steady clock
-  mutable std::mutex reason_mutex_;
-  std::string reason_;
   std::vector<std::string> notes_;
 };
 

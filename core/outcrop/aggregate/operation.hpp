@@ -15,10 +15,10 @@ class Step;
 
 /// Seconds and bytes of this rank, since its begin.
 struct Timing {
-  double seconds = 0;            ///< until the outcome was known
-  double seconds_filling = 0;    ///< copying and waiting for room
-  double seconds_storage = 0;    ///< of the I/O threads of this rank at work
-  double seconds_messages = 0;   ///< in which messages were under way
+  double seconds = 0;           ///< until the outcome was known
+  double seconds_filling = 0;   ///< copying and waiting for room
+  double seconds_storage = 0;   ///< of the I/O threads of this rank at work
+  double seconds_messages = 0;  ///< in which messages were under way
   std::uint64_t bytes_storage = 0;
 };
 

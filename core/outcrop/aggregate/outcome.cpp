@@ -60,7 +60,8 @@ void Outcome::post_receives() {
 // When this node and all leaders below have something to say.
 bool Outcome::send_up() {
   const OutcomeSlot &slot = node_.outcome(operation_);
-  if (slot.node_ready.load() != operation_ + 1 || !link_.test(std::span(requests_).first(children_.size()))) return false;
+  if (slot.node_ready.load() != operation_ + 1 || !link_.test(std::span(requests_).first(children_.size())))
+    return false;
   Failure merged = slot.failure;
   for (std::size_t i = 0; i < children_.size() && !merged.happened(); ++i) merged = from_children_[i];
   if (parent_ >= 0) {

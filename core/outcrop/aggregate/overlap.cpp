@@ -31,13 +31,14 @@ std::optional<std::uint64_t> meet(const Part &a, const Part &b);
 // three cases bring a repetition of the one near one of the other.
 std::optional<std::uint64_t> meet_in_step(const Part &a, const Part &b) {
   const auto stride = static_cast<__int128>(a.dims.front().file_stride_bytes);
-  const auto count_a = static_cast<__int128>(a.dims.front().count), count_b = static_cast<__int128>(b.dims.front().count);
+  const auto count_a = static_cast<__int128>(a.dims.front().count),
+             count_b = static_cast<__int128>(b.dims.front().count);
   const __int128 apart = static_cast<__int128>(a.file) - static_cast<__int128>(b.file);
   for (__int128 ahead = apart / stride - 1; ahead <= apart / stride + 1; ++ahead) {
     if (ahead <= -count_a || ahead >= count_b) continue;
     const __int128 first = ahead < 0 ? -ahead : 0;  // the first repetition of a that has a partner in b
-    const auto found = meet(a.repetition(static_cast<std::uint64_t>(first)),
-                            b.repetition(static_cast<std::uint64_t>(first + ahead)));
+    const auto found =
+        meet(a.repetition(static_cast<std::uint64_t>(first)), b.repetition(static_cast<std::uint64_t>(first + ahead)));
     if (found) return found;
   }
   return std::nullopt;
@@ -47,8 +48,7 @@ std::optional<std::uint64_t> meet_in_step(const Part &a, const Part &b) {
 std::optional<std::uint64_t> meet_each(const Part &a, const Part &b) {
   const Dimension &dim = a.dims.front();
   const std::uint64_t inside = a.inside(), end = b.file + b.span();
-  const std::uint64_t first =
-      a.file + inside > b.file ? 0 : (b.file - a.file - inside) / dim.file_stride_bytes + 1;
+  const std::uint64_t first = a.file + inside > b.file ? 0 : (b.file - a.file - inside) / dim.file_stride_bytes + 1;
   for (std::uint64_t i = first; i < dim.count && a.file + i * dim.file_stride_bytes < end; ++i)
     if (const auto found = meet(a.repetition(i), b)) return found;
   return std::nullopt;

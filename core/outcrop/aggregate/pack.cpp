@@ -6,7 +6,7 @@ namespace outcrop::aggregate {
 namespace {
 
 // Variables that interleave (an array of structures) would each go through the whole buffer: in pieces of this size the
-// buffer stays in the cache between them.
+// buffer stays in the cache between them. Both ends of a message cut alike, so this is its order, too.
 constexpr std::uint64_t piece_bytes = std::uint64_t{256} << 10;
 
 template <std::size_t block>
@@ -18,11 +18,16 @@ void copy_small(std::byte *target, std::uint64_t target_stride, const std::byte 
 void copy_rows(std::byte *target, std::uint64_t target_stride, const std::byte *source, std::uint64_t source_stride,
                std::uint64_t count, std::uint64_t block) {
   switch (block) {  // lengths known to the compiler are single moves
-    case 1: return copy_small<1>(target, target_stride, source, source_stride, count);
-    case 2: return copy_small<2>(target, target_stride, source, source_stride, count);
-    case 4: return copy_small<4>(target, target_stride, source, source_stride, count);
-    case 8: return copy_small<8>(target, target_stride, source, source_stride, count);
-    case 16: return copy_small<16>(target, target_stride, source, source_stride, count);
+    case 1:
+      return copy_small<1>(target, target_stride, source, source_stride, count);
+    case 2:
+      return copy_small<2>(target, target_stride, source, source_stride, count);
+    case 4:
+      return copy_small<4>(target, target_stride, source, source_stride, count);
+    case 8:
+      return copy_small<8>(target, target_stride, source, source_stride, count);
+    case 16:
+      return copy_small<16>(target, target_stride, source, source_stride, count);
     default:
       for (std::uint64_t i = 0; i < count; ++i)
         std::memcpy(target + i * target_stride, source + i * source_stride, block);
@@ -39,15 +44,13 @@ void by_pieces(const Pattern &pattern, const Range &range, Copy &&copy) {
   }
 }
 
-// Copy(batch, address in the message) for all of the range in the order of the pattern; returns the bytes.
+// The same with where the batch is in the message; returns the message's bytes.
 template <typename Copy>
 std::uint64_t in_order(const Pattern &pattern, const Range &range, Copy &&copy) {
   std::uint64_t position = 0;
-  pattern.visit_entries(range, [&](const Entry &entry) {
-    visit_batches(entry.extent, range, [&](const Batch &batch) {
-      copy(entry, batch, position);
-      position += batch.count * batch.block;
-    });
+  by_pieces(pattern, range, [&](const Entry &entry, const Batch &batch) {
+    copy(entry, batch, position);
+    position += batch.count * batch.block;
   });
   return position;
 }

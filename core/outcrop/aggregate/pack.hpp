@@ -1,5 +1,5 @@
 // Copying the bytes of a pattern: between a rank's memory, places in a buffer that stands for a range of the file, and a
-// message in which bytes follow one another in the order of the pattern.
+// message in which bytes follow one another.
 //
 //     memory ──fill──► places        a rank of the same node, writing      (empty: the other way, reading)
 //     memory ──pack──► message       a rank of another node, writing       (unpack)

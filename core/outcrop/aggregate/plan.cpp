@@ -38,7 +38,8 @@ std::vector<Announced> parts_of(const Pattern &pattern, int rank, const std::vec
     for (const Range &range : domains[domain]) bytes += pattern.bytes_in(range);
     if (bytes == 0) continue;
     patterns.push_back(pattern.serialised(domains[domain]));
-    parts.push_back({{static_cast<std::uint32_t>(domain), static_cast<std::uint32_t>(rank), bytes}, patterns.back().size()});
+    parts.push_back(
+        {{static_cast<std::uint32_t>(domain), static_cast<std::uint32_t>(rank), bytes}, patterns.back().size()});
   }
   return parts;
 }
@@ -53,8 +54,7 @@ std::vector<std::vector<Sender>> exchange_patterns(const Link &link, std::span<c
     const int from = static_cast<int>(parts[i].tally.rank), to = aggregators[parts[i].tally.domain];
     const bool mine = from == link.rank();
     if (mine && to == from) received[i] = own[sent];
-    if (mine && to != from)
-      requests.push_back(link.send(std::as_bytes(std::span(own[sent])), to, tag_pattern));
+    if (mine && to != from) requests.push_back(link.send(std::as_bytes(std::span(own[sent])), to, tag_pattern));
     if (mine) ++sent;
     if (mine || to != link.rank()) continue;
     received[i].resize(parts[i].words);
@@ -90,8 +90,12 @@ std::vector<Contribution> contributions_of(const Engine &engine, const Decision 
   for (const Tally &tally : engine.summary.tallies) {
     if (static_cast<int>(tally.rank) != engine.link.rank()) continue;
     const int aggregator = engine.summary.aggregators[tally.domain];
-    Contribution made{tally.domain, aggregator, engine.node->local_of(aggregator) >= 0,
-                      cut_rounds(decision.domains[tally.domain], decision.buffer_bytes), {}, {}};
+    Contribution made{tally.domain,
+                      aggregator,
+                      engine.node->local_of(aggregator) >= 0,
+                      cut_rounds(decision.domains[tally.domain], decision.buffer_bytes),
+                      {},
+                      {}};
     for (std::uint32_t round = 0; round < made.rounds.count(); ++round)
       if (const std::uint64_t bytes = bytes_in(engine.pattern, made.rounds.of(round)); bytes > 0) {
         made.mine.push_back(round);
@@ -146,8 +150,7 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
     summary.domain_bytes[part.tally.domain] += part.tally.bytes;
   }
   const std::vector<int> nodes = link.gather(link.node());
-  summary.aggregators =
-      summary.own ? decision.owners : options.elect(decision.domains.size(), summary.tallies, nodes);
+  summary.aggregators = summary.own ? decision.owners : options.elect(decision.domains.size(), summary.tallies, nodes);
 
   std::vector<std::vector<Sender>> senders = exchange_patterns(link, parts, patterns, summary.aggregators);
   if (!options.reading_only) refuse_overlaps(link, senders, decision.overlap);

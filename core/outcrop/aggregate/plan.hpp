@@ -20,26 +20,26 @@ namespace outcrop::aggregate {
 
 /// The same on all ranks. 0 is chosen for the first three.
 struct PlanOptions {
-  std::uint64_t buffer_bytes = 0;      ///< of one buffer; a multiple of 4096
-  std::uint32_t buffers = 0;           ///< of each aggregator, 2 to 8
-  std::uint32_t aggregators = 0;       ///< domains, when ranks do not write their own; chosen: one per node
-  std::uint64_t own_run_bytes = 0;     ///< every rank writes its own if all have runs of this mean length; 0: never
-  bool reading_only = false;           ///< ranks may declare the same bytes; such a plan refuses to write
+  std::uint64_t buffer_bytes = 0;   ///< of one buffer; a multiple of 4096
+  std::uint32_t buffers = 0;        ///< of each aggregator, 2 to 8
+  std::uint32_t aggregators = 0;    ///< domains, when ranks do not write their own; chosen: one per node
+  std::uint64_t own_run_bytes = 0;  ///< every rank writes its own if all have runs of this mean length; 0: never
+  bool reading_only = false;        ///< ranks may declare the same bytes; such a plan refuses to write
   Elect elect = elect_by_bytes;
 };
 
 /// Figures of a plan, the same on all ranks.
 struct PlanSummary {
-  std::uint64_t bytes = 0;              ///< of all ranks, in one step
-  Range hull;                           ///< of the file, without the base
-  std::vector<int> aggregators;         ///< of each domain
+  std::uint64_t bytes = 0;       ///< of all ranks, in one step
+  Range hull;                    ///< of the file, without the base
+  std::vector<int> aggregators;  ///< of each domain
   std::vector<std::uint64_t> domain_bytes;
   std::vector<Tally> tallies;
-  std::vector<int> nodes;               ///< of each rank: the lowest rank there
+  std::vector<int> nodes;  ///< of each rank: the lowest rank there
   std::uint64_t buffer_bytes = 0;
   std::uint32_t buffers = 0;
-  bool own = false;                     ///< every rank writes its own bytes
-  std::vector<std::string> notes;       ///< what could not be done as preferred, and why (of this rank)
+  bool own = false;                ///< every rank writes its own bytes
+  std::vector<std::string> notes;  ///< what could not be done as preferred, and why (of this rank)
 };
 
 class Engine;

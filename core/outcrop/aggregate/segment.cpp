@@ -95,11 +95,11 @@ std::shared_ptr<Segment> Segment::attach(const Address &address, std::string &re
     std::shared_ptr<Segment> segment = found == made.end() ? nullptr : found->second.lock();
     if (segment && same(segment->file_.get(), address)) return segment;
   }
-  const std::string path =
-      "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
+  const std::string path = "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
   Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (file.get() < 0) {
-    reason = "shared memory of process " + std::to_string(address.process) + " cannot be opened: " + std::strerror(errno);
+    reason =
+        "shared memory of process " + std::to_string(address.process) + " cannot be opened: " + std::strerror(errno);
     return nullptr;
   }
   if (!same(file.get(), address)) {

@@ -87,8 +87,7 @@ void Step::run_local() {
 void Step::copy_round(const Contribution &contribution, std::uint32_t round) {
   if (task_.memory.empty()) return;
   const std::uint64_t number = data_number_ * contribution.rounds.count() + round;
-  std::byte *buffer =
-      engine_.node->buffer(contribution.domain, number) + task_.base % AlignedMemory::page_bytes;
+  std::byte *buffer = engine_.node->buffer(contribution.domain, number) + task_.base % AlignedMemory::page_bytes;
   for (const Piece &piece : contribution.rounds.of(round))
     if (task_.kind == Task::write)
       fill(engine_.pattern, piece.file, task_.memory, buffer + piece.position);

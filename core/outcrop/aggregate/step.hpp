@@ -27,8 +27,8 @@ struct Task {
   enum Kind { none, write, read } kind = none;
   std::uint64_t base = 0;
   bool durable = false;
-  std::vector<std::byte *> memory;  ///< of each variable; empty when it does not fit
-  Failure failure;                  ///< known before it begins
+  std::vector<std::byte *> memory;              ///< of each variable; empty when it does not fit
+  Failure failure;                              ///< known before it begins
   std::vector<std::shared_ptr<Access>> access;  ///< for each domain of this rank
   std::string path;
 };

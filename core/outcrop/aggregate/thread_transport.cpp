@@ -97,8 +97,8 @@ int take(Rank &rank, outcrop_request &request) {
   if (index >= queue.messages.size()) return 0;
   std::vector<std::byte> &message = queue.messages[index];
   if (message.size() != wanted.bytes)
-    return -refuse(rank, "a message from rank " + std::to_string(wanted.from) + " has " + std::to_string(message.size()) +
-                             " bytes, expected " + std::to_string(wanted.bytes));
+    return -refuse(rank, "a message from rank " + std::to_string(wanted.from) + " has " +
+                             std::to_string(message.size()) + " bytes, expected " + std::to_string(wanted.bytes));
   if (wanted.bytes > 0) std::memcpy(wanted.data, message.data(), wanted.bytes);
   message.clear();
   message.shrink_to_fit();

@@ -1,0 +1,290 @@
+// Protects ranks from each other's trouble: what goes wrong at one of them is told to all, and nobody waits for ever.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+
+#include "aggregate_ranks.hpp"
+#include "outcrop/aggregate/neighbours.hpp"
+#include "outcrop/aggregate/node.hpp"
+#include "outcrop/base/error.hpp"
+
+namespace outcrop::aggregate {
+namespace {
+
+constexpr std::uint64_t block = 20000;
+
+// Blocks in turns: `count` for each rank.
+Declaration in_turns(int rank, int size, std::uint64_t count = 10) {
+  const auto ranks = static_cast<std::uint64_t>(size), number = static_cast<std::uint64_t>(rank);
+  return {{{strided(number * block, count, block, ranks * block)}}};
+}
+
+// What each rank was told by act, which has to throw there.
+template <typename Error>
+std::vector<std::string> told(ThreadRanks &ranks, int size, const std::function<void(int, outcrop_transport &)> &act) {
+  std::vector<std::string> texts(static_cast<std::size_t>(size));
+  on_ranks(ranks, size, [&](int rank, outcrop_transport &transport) {
+    try {
+      act(rank, transport);
+    } catch (const Error &error) {
+      texts[static_cast<std::size_t>(rank)] = error.what();
+    }
+  });
+  return texts;
+}
+
+void expect_all_alike(const std::vector<std::string> &texts, const std::vector<std::string> &parts) {
+  for (const std::string &text : texts) {
+    EXPECT_EQ(text, texts.front());
+    for (const std::string &part : parts) EXPECT_NE(text.find(part), std::string::npos) << text << " lacks " << part;
+  }
+}
+
+struct Layout {
+  int size, per_node;
+};
+
+class AggregateFailures : public ::testing::TestWithParam<Layout> {
+ protected:
+  AggregateFailures() : ranks(GetParam().size, GetParam().per_node), size(GetParam().size) {}
+  ThreadRanks ranks;
+  const int size;
+  const Folder folder;
+  const std::vector<std::byte> memory = std::vector<std::byte>(10 * block, std::byte{1});
+};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, AggregateFailures,
+                         ::testing::Values(Layout{1, 0}, Layout{5, 0}, Layout{6, 2}, Layout{7, 1}, Layout{16, 5}));
+
+TEST_P(AggregateFailures, FullStorageIsToldToAllWithRankAndOffset) {
+  for (const bool beside : {false, true}) {
+    const std::vector<std::string> texts = told<StorageError>(ranks, size, [&](int rank, outcrop_transport &transport) {
+      const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 8192, .aggregators = 2});
+      File file = File::create(plan, folder.file("full"), {.faults = {.full_after_bytes = 50000}});
+      const std::vector<std::span<const std::byte>> spans{memory};
+      if (beside)
+        file.begin_write(spans, 4096).wait();
+      else
+        file.write(spans, 4096);
+    });
+    expect_all_alike(texts, {"write by rank ", folder.file("full"), "offset ", "No space left"});
+  }
+}
+
+TEST_P(AggregateFailures, TheNextOperationGoesOn) {
+  on_ranks(ranks, size, [&](int rank, outcrop_transport &transport) {
+    const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 8192, .aggregators = 2});
+    File bad = File::create(plan, folder.file("bad"), {.faults = {.error_at = 3}});
+    const std::vector<std::span<const std::byte>> spans{memory};
+    Operation first = bad.begin_write(spans), second = bad.begin_write(spans);
+    EXPECT_THROW(first.wait(), StorageError);
+    EXPECT_THROW(first.wait(), StorageError);  // it stays so
+    second.wait();
+    File good = File::create(plan, folder.file("good"));
+    good.write(spans);
+    std::vector<std::byte> found(memory.size());
+    const std::vector<std::span<std::byte>> target{found};
+    good.read(target);
+    EXPECT_EQ(found, memory);
+  });
+}
+
+TEST_P(AggregateFailures, ShortAndRepeatedTransfersAreContinued) {
+  on_ranks(ranks, size, [&](int rank, outcrop_transport &transport) {
+    const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 16384, .aggregators = 2});
+    const Faults faults{.seed = 5, .again_rate = 0.3, .short_rate = 0.5};
+    File file = File::create(plan, folder.file("short"), {.path = Path::buffered, .faults = faults});
+    const std::vector<std::span<const std::byte>> spans{memory};
+    file.write(spans);
+    std::vector<std::byte> found(memory.size());
+    const std::vector<std::span<std::byte>> target{found};
+    file.read(target);
+    EXPECT_EQ(found, memory);
+  });
+}
+
+TEST_P(AggregateFailures, AFailedFlushIsToldToAll) {
+  const std::vector<std::string> texts = told<StorageError>(ranks, size, [&](int rank, outcrop_transport &transport) {
+    const Plan plan = Plan::make(transport, in_turns(rank, size));
+    File file = File::create(plan, folder.file("flush"), {.durable = true, .faults = {.flush_error_at = 0}});
+    file.write(std::vector<std::span<const std::byte>>{memory});
+  });
+  expect_all_alike(texts, {"flush by rank ", folder.file("flush")});
+}
+
+TEST_P(AggregateFailures, AFileThatEndsEarlyIsToldToAll) {
+  const std::vector<std::string> texts = told<StorageError>(ranks, size, [&](int rank, outcrop_transport &transport) {
+    const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 8192});
+    File file = File::create(plan, folder.file("early"), {.size_bytes = 30000});
+    std::vector<std::byte> found(memory.size());
+    file.read(std::vector<std::span<std::byte>>{found});
+  });
+  expect_all_alike(texts, {"read by rank ", folder.file("early"), "the file ends early"});
+}
+
+TEST_P(AggregateFailures, AFileThatCannotBeMadeIsToldToAll) {
+  const std::string nowhere = folder.file("none/file");
+  expect_all_alike(told<StorageError>(ranks, size,
+                                      [&](int rank, outcrop_transport &transport) {
+                                        File::create(Plan::make(transport, in_turns(rank, size)), nowhere);
+                                      }),
+                   {"create by rank 0", nowhere});
+  expect_all_alike(told<StorageError>(ranks, size,
+                                      [&](int rank, outcrop_transport &transport) {
+                                        File::open(Plan::make(transport, in_turns(rank, size)), nowhere);
+                                      }),
+                   {"open by rank ", nowhere});
+}
+
+TEST_P(AggregateFailures, MemoryThatDoesNotFitIsToldToAll) {
+  const int last = size - 1;
+  const std::vector<std::string> texts = told<InputError>(ranks, size, [&](int rank, outcrop_transport &transport) {
+    const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 8192});
+    File file = File::create(plan, folder.file("memory"));
+    std::span<const std::byte> given(memory);
+    if (rank == last) given = given.first(10 * block - 1);
+    file.write(std::vector<std::span<const std::byte>>{given});
+  });
+  expect_all_alike(texts, {"rank " + std::to_string(last), "needs 200000 bytes", "199999"});
+}
+
+TEST_P(AggregateFailures, WrongOptionsAndDeclarationsAreToldToAll) {
+  const auto with = [&](auto &&act) { return told<InputError>(ranks, size, act); };
+  const int last = size - 1;
+  expect_all_alike(with([&](int rank, outcrop_transport &transport) {
+                     Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 5000});
+                   }),
+                   {"5000 bytes", "multiple of 4096"});
+  expect_all_alike(with([&](int rank, outcrop_transport &transport) {
+                     Declaration own = in_turns(rank, size);
+                     if (rank == last) own.variables[0][0].dims = {{3, block / 2, 0}};
+                     Plan::make(transport, own);
+                   }),
+                   {"rank " + std::to_string(last), "overlap"});
+  if (size > 1)
+    expect_all_alike(with([&](int rank, outcrop_transport &transport) {
+                       Plan::make(transport, in_turns(rank, size), {.aggregators = rank == last ? 2u : 1u});
+                     }),
+                     {"ranks 0 and " + std::to_string(last), "different options"});
+}
+
+TEST_P(AggregateFailures, OverlapsAreToldToAllWithBothRanks) {
+  const int last = size - 1;
+  for (const std::uint64_t own_run_bytes : {0, 1000}) {
+    const std::vector<std::string> texts = told<InputError>(ranks, size, [&](int rank, outcrop_transport &transport) {
+      Declaration own = in_turns(rank, size);
+      if (rank == last) own.variables.push_back({contiguous(block - 1, 1)});  // the last byte of rank 0's first block
+      Plan::make(transport, own, {.aggregators = 3, .own_run_bytes = own_run_bytes});
+    });
+    const std::string who = size > 1 ? "ranks 0 and " + std::to_string(last) : "rank 0 has declared it twice";
+    expect_all_alike(texts, {"byte 19999", who});
+  }
+}
+
+TEST_P(AggregateFailures, ReadersMayShareBytes) {
+  on_ranks(ranks, size, [&](int, outcrop_transport &transport) {
+    const Plan plan = Plan::make(transport, in_turns(0, 1), {.buffer_bytes = 8192, .reading_only = true});
+    File file = File::create(plan, folder.file("shared"), {.size_bytes = 10 * block});
+    EXPECT_THROW(file.write(std::vector<std::span<const std::byte>>{memory}), InputError);
+    std::vector<std::byte> found = memory;
+    file.read(std::vector<std::span<std::byte>>{found});
+    EXPECT_EQ(found, std::vector<std::byte>(10 * block));
+  });
+}
+
+TEST_P(AggregateFailures, ALostConnectionEndsTheWaiting) {
+  if (GetParam().per_node == 0 || size < 3) GTEST_SKIP() << "one node needs no connection";
+  const std::vector<std::string> texts =
+      told<CommunicationError>(ranks, size, [&](int rank, outcrop_transport &transport) {
+        const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 8192});
+        File file = File::create(plan, folder.file("lost"));
+        if (rank / GetParam().per_node == (size - 1) / GetParam().per_node) {  // the last node is lost
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          ranks.fail();
+          throw CommunicationError("gone");
+        }
+        file.write(std::vector<std::span<const std::byte>>{memory});
+      });
+  EXPECT_EQ(std::ranges::count(texts, ""), 0);
+}
+
+// A tmpfs that holds less than the file: the kernel itself says that it is full.
+TEST(AggregateFull, AFullFileSystemIsToldToAll) {
+  const char *full = "/dev/full";
+  if (access(full, W_OK) != 0) GTEST_SKIP() << "there is no " << full;
+  ThreadRanks ranks(4);
+  const std::vector<std::byte> memory(10 * block, std::byte{1});
+  const std::vector<std::string> texts = told<StorageError>(ranks, 4, [&](int rank, outcrop_transport &transport) {
+    const Plan plan = Plan::make(transport, in_turns(rank, 4), {.buffer_bytes = 8192});
+    File file = File::open(plan, full, true, {.path = Path::buffered});
+    file.write(std::vector<std::span<const std::byte>>{memory});
+  });
+  expect_all_alike(texts, {"write by rank ", full, "No space left"});
+}
+
+TEST(AggregateNeighbours, ADeadProcessIsNoticed) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte = 0;
+    close(ends[1]);
+    _exit(read(ends[0], &byte, 1) < 0 ? 1 : 0);  // until the other end is closed
+  }
+  close(ends[0]);
+  const std::vector<int> processes{getpid(), child};
+  const Neighbours neighbours(processes);
+  EXPECT_EQ(neighbours.gone(), -1);
+  close(ends[1]);
+  int gone = -1;
+  for (int turn = 0; turn < 1000 && gone < 0; ++turn) {  // not waited for: it is still there as a zombie
+    gone = neighbours.gone();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(gone, 1);
+  waitpid(child, nullptr, 0);
+}
+
+TEST(AggregateBell, IsHeardByWhoListenedBefore) {
+  void *shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  Bell &ping = static_cast<Bell *>(shared)[0], &pong = static_cast<Bell *>(shared)[1];
+  auto *turns = reinterpret_cast<std::atomic<int> *>(static_cast<std::byte *>(shared) + 1024);
+  const auto wait_for = [&](Bell &bell, int turn) {
+    for (int waits = 0; *turns != turn && waits < 100; ++waits) {
+      const std::uint32_t heard = bell.listen();
+      if (*turns != turn) bell.sleep(heard, 1000000);
+    }
+    return *turns == turn;
+  };
+  constexpr int rounds = 2000;
+  const pid_t child = fork();
+  if (child == 0) {
+    bool good = true;
+    for (int i = 0; i < rounds && good; ++i) {
+      good = wait_for(ping, 2 * i + 1);
+      ++*turns;
+      pong.ring();
+    }
+    _exit(good ? 0 : 1);
+  }
+  for (int i = 0; i < rounds; ++i) {
+    ++*turns;
+    ping.ring();
+    ASSERT_TRUE(wait_for(pong, 2 * i + 2)) << i;
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  munmap(shared, 4096);
+}
+
+}  // namespace
+}  // namespace outcrop::aggregate
