@@ -1,6 +1,7 @@
 #include "outcrop/aggregate/drain.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "outcrop/aggregate/listing.hpp"
 #include "outcrop/aggregate/stage.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
@@ -66,10 +68,7 @@ std::span<const std::byte> read_run(const outcrop::File &data, const StagedRun &
 
 StageList read_list(const std::string &folder, const StageName &name) {
   const std::string path = folder + "/" + name.text();
-  const outcrop::File file = outcrop::File::open(path, false, false);
-  std::string text(file.size(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)).data(), text.size());
-  StageList list = stage_list_of(text, path);
+  StageList list = stage_list_of(read_text(path), path);
   if (list.step != name.step || list.writer != name.writer)
     throw CorruptionError(path + " is the list of another step or writer");
   return list;
@@ -81,12 +80,20 @@ void remove_step(const std::string &folder, std::uint64_t step, std::uint32_t wr
   ::unlink((path_of(folder, step, writer, StageFile::list) + unfinished).c_str());
 }
 
-void flush_folder(const std::string &folder) {
-  const Descriptor handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (handle.get() < 0 || fsync(handle.get()) != 0) throw StorageError("flush", folder, 0, 0, errno);
+void drop_step(const std::string &folder, std::uint64_t step, std::uint32_t writer) {
+  ::unlink(path_of(folder, step, writer, StageFile::list).c_str());
+  remove_step(folder, step, writer);
 }
 
 namespace {
+
+// Until the descriptor is closed no other caller recovers, so that whom this one finds busy lives.
+Descriptor hold_recovery(const std::string &folder) {
+  const std::string path = folder + "/recovery.lock";
+  Descriptor held(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (held.get() < 0 || flock(held.get(), LOCK_EX) != 0) throw StorageError("lock", path, 0, 0, errno);
+  return held;
+}
 
 // Writers that are dead, and stay so while the result lives; the others are noted.
 std::map<std::uint32_t, Descriptor> hold_dead(const std::string &folder, std::vector<std::uint32_t> &busy) {
@@ -107,6 +114,7 @@ std::map<std::uint32_t, Descriptor> hold_dead(const std::string &folder, std::ve
 
 Recovery recover_stage(const std::string &folder) {
   Recovery recovery;
+  const Descriptor alone = hold_recovery(folder);
   const std::map<std::uint32_t, Descriptor> held = hold_dead(folder, recovery.busy);
   std::set<std::uint32_t> stuck;
   for (const auto &[key, kinds] : files_in(folder)) {  // by writer, then by step
@@ -127,6 +135,19 @@ Recovery recover_stage(const std::string &folder) {
     }
     flush_folder(folder);
     remove_step(folder, step, writer);
+  }
+  return recovery;
+}
+
+Recovery discard_stage(const std::string &folder) {
+  Recovery recovery;
+  const Descriptor alone = hold_recovery(folder);
+  const std::map<std::uint32_t, Descriptor> held = hold_dead(folder, recovery.busy);
+  for (const auto &[key, kinds] : files_in(folder)) {
+    const auto &[writer, step] = key;
+    if (!held.contains(writer)) continue;
+    if (!has(kinds, StageFile::done)) recovery.lost.push_back({step, writer, StageFile::data});
+    drop_step(folder, step, writer);
   }
   return recovery;
 }

@@ -27,7 +27,7 @@ struct Recovery {
   std::vector<std::uint32_t> busy{};  ///< writers that live and drain for themselves
 };
 
-/// Drains what dead writers have left in `folder`, in the order of steps, and removes what is lost or no longer needed. A
+/// Drains what dead writers have left in `folder`, one caller after the other, in the order of steps, and removes what is lost or no longer needed. A
 /// step that fails keeps the later ones of its writer from being drained: they may be newer bytes of the same places.
 /// Throws StorageError when the folder cannot be read.
 Recovery recover_stage(const std::string &folder);
@@ -36,10 +36,13 @@ Recovery recover_stage(const std::string &folder);
 /// a page more than the longest run. Throws CorruptionError, StorageError.
 std::span<const std::byte> read_run(const outcrop::File &data, const StagedRun &run, const AlignedMemory &memory);
 
-/// Removes a step's files that are no longer needed, the data first: a list without data is harmless.
+/// Removes the files of a step that is done, the data first: a `done` without data is harmless.
 void remove_step(const std::string &folder, std::uint64_t step, std::uint32_t writer);
 
-/// Makes the names in `folder` durable. Throws StorageError.
-void flush_folder(const std::string &folder);
+/// Removes the files of a step that shall not be drained, the list first: from then on it is not staged.
+void drop_step(const std::string &folder, std::uint64_t step, std::uint32_t writer);
+
+/// Removes what dead writers have left in `folder`, for a target that is made anew: what has been staged is in `lost`.
+Recovery discard_stage(const std::string &folder);
 
 }  // namespace outcrop::aggregate

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "outcrop/aggregate/drain.hpp"
+#include "outcrop/aggregate/listing.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/base/round.hpp"
@@ -29,19 +30,16 @@ void make_folder(const std::string &folder) {
   if (is_new) flush_folder(std::filesystem::absolute(folder).parent_path().string());
 }
 
-// The list beside, durable, then renamed, then the folder: whoever looks sees all of it or nothing, after a power cut too.
-void write_list(const std::string &folder, const std::string &path, const std::string &text) {
-  const std::string beside = path + unfinished;
-  outcrop::File::create(beside, text.size());
-  const outcrop::File file = outcrop::File::open(beside, true, false);
-  file.write(0, std::as_bytes(std::span(text)).data(), text.size());
-  file.flush();
-  if (std::rename(beside.c_str(), path.c_str()) != 0) throw StorageError("rename", beside, 0, 0, errno);
-  flush_folder(folder);
+// The runs of a sealed step, which are sorted and do not overlap, with any of the bytes from `begin` to `end`.
+std::span<const StagedRun> runs_in(const std::vector<StagedRun> &runs, std::uint64_t begin, std::uint64_t end) {
+  const auto first =
+      std::ranges::upper_bound(runs, begin, {}, [](const StagedRun &run) { return run.target + run.length; });
+  const auto last = std::ranges::lower_bound(runs, end, {}, &StagedRun::target);
+  return first < last ? std::span(first, last) : std::span<const StagedRun>();
 }
 
-// How many of the bytes from `begin` to `end` of the target are in these runs, which do not overlap.
-std::uint64_t covered(const std::vector<StagedRun> &runs, std::uint64_t begin, std::uint64_t end) {
+// How many of the bytes from `begin` to `end` of the target are in these runs.
+std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std::uint64_t end) {
   std::uint64_t bytes = 0;
   for (const StagedRun &run : runs) {
     const std::uint64_t first = std::max(begin, run.target), last = std::min(end, run.target + run.length);
@@ -61,6 +59,10 @@ void copy_from(const outcrop::File &data, const StagedRun &run, std::uint64_t be
 }
 
 }  // namespace
+
+std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs) {
+  return bytes + (2 * runs + 1) * AlignedMemory::page_bytes;
+}
 
 Descriptor hold_stage(const std::string &folder, std::uint32_t writer) {
   const std::string path = folder + "/writer-" + std::to_string(writer) + ".lock";
@@ -93,16 +95,17 @@ Stage::~Stage() {
   }
   changed_.notify_all();
   drainer_.join();
-  if (file_) ::unlink(path(begun_.list.step, StageFile::data).c_str());
+  drop();
   for (const Step &step : steps_)
     if (step.is_drained) remove_step(spec_.folder, step.list.step, spec_.writer);
 }
 
 void Stage::begin(std::uint64_t step, std::uint64_t bytes, std::size_t runs) {
   assert(!file_);
-  const std::uint64_t file_bytes = bytes + runs * 2 * AlignedMemory::page_bytes;
+  const std::uint64_t file_bytes = room_of_step(bytes, runs);
   const std::string data = path(step, StageFile::data);
   std::unique_lock lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
   assert(steps_.empty() || step > steps_.back().list.step);
   while (spec_.room_bytes > 0 && used_bytes_ + file_bytes > spec_.room_bytes) evict(lock, file_bytes);
   for (;;) {
@@ -123,7 +126,10 @@ void Stage::append(std::uint64_t target, std::span<const std::byte> bytes) {
   assert(file_);
   std::vector<StagedRun> &runs = begun_.list.runs;
   const std::uint64_t end = runs.empty() ? 0 : runs.back().data + runs.back().length;
-  const std::uint64_t at = round_up(end, AlignedMemory::page_bytes) + target % AlignedMemory::page_bytes;
+  // Short ones hold no whole page, so that none of a page's bytes goes around the cache while others go through it.
+  const bool is_short = bytes.size() < AlignedMemory::page_bytes;
+  const std::uint64_t page_end = round_up(end, AlignedMemory::page_bytes);
+  const std::uint64_t at = is_short ? end : page_end + target % AlignedMemory::page_bytes;
   assert(at + bytes.size() <= begun_.file_bytes);
   file_->write(at, bytes.data(), bytes.size());
   runs.push_back({target, bytes.size(), at, crc32c(bytes)});
@@ -132,7 +138,8 @@ void Stage::append(std::uint64_t target, std::span<const std::byte> bytes) {
 void Stage::seal() {
   assert(file_);
   file_->flush();
-  write_list(spec_.folder, path(begun_.list.step, StageFile::list), to_text(begun_.list));
+  std::ranges::sort(begun_.list.runs, {}, &StagedRun::target);
+  write_durably(path(begun_.list.step, StageFile::list), to_text(begun_.list));
   file_.reset();
   {
     const std::lock_guard lock(mutex_);
@@ -142,14 +149,25 @@ void Stage::seal() {
   changed_.notify_all();
 }
 
+void Stage::drop() {
+  if (!file_) return;
+  file_.reset();
+  drop_step(spec_.folder, begun_.list.step, spec_.writer);
+  const std::lock_guard lock(mutex_);
+  used_bytes_ -= begun_.file_bytes;
+}
+
 bool Stage::read(std::uint64_t target, std::span<std::byte> bytes) {
+  const std::uint64_t end = target + bytes.size();
   std::unique_lock lock(mutex_);  // so that no step goes meanwhile
   for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-    const std::uint64_t here = covered(step->list.runs, target, target + bytes.size());
+    const std::span<const StagedRun> runs = runs_in(step->list.runs, target, end);
+    const std::uint64_t here = covered(runs, target, end);
     if (here == 0) continue;
     if (here < bytes.size()) return false;  // newer bytes here, others elsewhere
-    const outcrop::File data = outcrop::File::open(path(step->list.step, StageFile::data), false, true);
-    for (const StagedRun &run : step->list.runs) copy_from(data, run, target, bytes);
+    const std::string data = path(step->list.step, StageFile::data);
+    if (!read_last_ || read_last_->path() != data) read_last_ = outcrop::File::open(data, false, true);
+    for (const StagedRun &run : runs) copy_from(*read_last_, run, target, bytes);
     return true;
   }
   return bytes.empty();
@@ -159,6 +177,12 @@ void Stage::finish() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return failure_ || steps_.empty() || steps_.back().is_drained; });
   if (failure_) std::rethrow_exception(failure_);
+}
+
+void Stage::forget() {
+  finish();
+  std::unique_lock lock(mutex_);
+  while (!steps_.empty()) evict(lock, 0);
 }
 
 std::uint64_t Stage::sealed_bytes() const {
@@ -208,6 +232,7 @@ void Stage::evict(std::unique_lock<std::mutex> &lock, std::uint64_t bytes) {
   if (failure_) std::rethrow_exception(failure_);
   flush_folder(spec_.folder);  // that it is done must be known before its data go
   remove_step(spec_.folder, steps_.front().list.step, spec_.writer);
+  read_last_.reset();  // of this step maybe, whose room would not be given back
   used_bytes_ -= steps_.front().file_bytes;
   steps_.pop_front();
 }

@@ -46,7 +46,7 @@ class Stage {
   Stage(const Stage &) = delete;
   Stage &operator=(const Stage &) = delete;
 
-  /// Room for `bytes` in at most `runs` runs is taken, for which drained steps may go, or are waited for. `step` is
+  /// Room for `bytes`, at most `runs` runs of which have a page or more, is taken, for which drained steps may go, or are waited for. `step` is
   /// higher than the last one. Throws StorageError where there is no room, or draining has failed.
   void begin(std::uint64_t step, std::uint64_t bytes, std::size_t runs);
 
@@ -56,12 +56,18 @@ class Stage {
   /// Makes the step durable; from now on it gets to the target. Throws StorageError, and the step is not staged then.
   void seal();
 
+  /// Forgets the step that has begun, if one has.
+  void drop();
+
   /// Reads bytes of the target that are staged here, drained or not; false when they are not, or not all, or not in one
   /// step. Throws CorruptionError, StorageError.
   bool read(std::uint64_t target, std::span<std::byte> bytes);
 
   /// Waits until all that is sealed is in the target, durable. Rethrows what has failed; the steps stay staged then.
   void finish();
+
+  /// Does that, and keeps nothing for read(): from now on others may write to the target.
+  void forget();
 
   std::uint64_t sealed_bytes() const;
   std::uint64_t drained_bytes() const;
@@ -87,8 +93,12 @@ class Stage {
   bool is_ending_ = false;
   std::optional<outcrop::File> file_;  // of the step that has begun
   Step begun_;
+  std::optional<outcrop::File> read_last_;
   std::thread drainer_;
 };
+
+/// What a step takes of the room.
+std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs);
 
 /// Holds `folder` as `writer` until the descriptor is closed. Throws InputError when another process does.
 Descriptor hold_stage(const std::string &folder, std::uint32_t writer);

@@ -1,36 +1,17 @@
 #include "outcrop/aggregate/stage_list.hpp"
 
 #include <array>
-#include <charconv>
-#include <span>
 #include <sstream>
 #include <string_view>
 
+#include "outcrop/aggregate/listing.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/storage/crc32c.hpp"
 
 namespace outcrop::aggregate {
 namespace {
 
-constexpr std::string_view head = "outcrop stage 1", tail = "crc32c ";
+constexpr std::string_view head = "outcrop stage 1\n";
 constexpr std::array<std::string_view, 3> endings{".data", ".list", ".done"};  // in the order of StageFile
-
-std::uint32_t checksum_of(std::string_view text) { return crc32c(std::as_bytes(std::span(text))); }
-
-// Takes `word` off the front of `text`; whether it was there.
-bool take(std::string_view &text, std::string_view word) {
-  if (!text.starts_with(word)) return false;
-  text.remove_prefix(word.size());
-  return true;
-}
-
-template <typename Number>
-bool take_number(std::string_view &text, Number &number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc()) return false;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return true;
-}
 
 bool take_run(std::string_view &text, StagedRun &run) {
   return take(text, "run ") && take_number(text, run.target) && take(text, " ") && take_number(text, run.length) &&
@@ -39,12 +20,8 @@ bool take_run(std::string_view &text, StagedRun &run) {
 }
 
 bool take_list(std::string_view text, StageList &list) {
-  if (!take(text, head) || !take(text, "\ntarget ")) return false;
-  const std::size_t end = text.find('\n');
-  if (end == std::string_view::npos) return false;
-  list.target = text.substr(0, end);
-  text.remove_prefix(end);
-  if (!take(text, "\nstep ") || !take_number(text, list.step)) return false;
+  if (!take(text, head) || !take(text, "target ") || !take_rest(text, list.target)) return false;
+  if (!take(text, "step ") || !take_number(text, list.step)) return false;
   if (!take(text, "\nwriter ") || !take_number(text, list.writer) || !take(text, "\n")) return false;
   for (StagedRun run; !text.empty(); list.runs.push_back(run))
     if (!take_run(text, run)) return false;
@@ -55,22 +32,15 @@ bool take_list(std::string_view text, StageList &list) {
 
 std::string to_text(const StageList &list) {
   std::ostringstream text;
-  text << head << "\ntarget " << list.target << "\nstep " << list.step << "\nwriter " << list.writer << '\n';
+  text << head << "target " << list.target << "\nstep " << list.step << "\nwriter " << list.writer << '\n';
   for (const StagedRun &run : list.runs)
     text << "run " << run.target << ' ' << run.length << ' ' << run.data << ' ' << run.checksum << '\n';
-  const std::string content = text.str();
-  return content + std::string(tail) + std::to_string(checksum_of(content)) + '\n';
+  return with_checksum(text.str());
 }
 
 StageList stage_list_of(const std::string &text, const std::string &path) {
-  const std::size_t last = text.rfind(tail);
   StageList list;
-  std::uint32_t checksum = 0;
-  std::string_view end = last == std::string::npos ? std::string_view() : std::string_view(text).substr(last);
-  const bool is_ended = take(end, tail) && take_number(end, checksum) && end == "\n";
-  if (!is_ended || checksum != checksum_of(std::string_view(text).substr(0, last)))
-    throw CorruptionError(path + " is damaged: checksum mismatch");
-  if (!take_list(std::string_view(text).substr(0, last), list))
+  if (!take_list(checked_lines(text, path), list))
     throw CorruptionError(path + " is not a list of staged bytes that this version reads");
   return list;
 }

@@ -4,7 +4,7 @@
 //     step-7.writer-3.list    where each run belongs, and its checksum: the step is staged once this is there
 //     step-7.writer-3.done    the same file, renamed once all of it is durable in the target
 //
-// A list without a valid last line is none: it was being written when the machine stopped.
+// A list is a listing (listing.hpp): one that was being written when the machine stopped is none.
 #pragma once
 
 #include <cstdint>
@@ -36,9 +36,6 @@ std::string to_text(const StageList &list);
 
 /// The list in `text`, which is that of file `path`. Throws CorruptionError when it is not whole.
 StageList stage_list_of(const std::string &text, const std::string &path);
-
-/// What the name of a list that is being written has at its end.
-inline constexpr const char *unfinished = ".tmp";
 
 /// What a file of a stage's folder is.
 enum class StageFile { data, list, done };
