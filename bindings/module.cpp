@@ -39,4 +39,5 @@ NB_MODULE(_core, module) {
   outcrop::bind_meters(module);
   outcrop::bind_arrays(module);
   outcrop::bind_stream(module);
+  outcrop::bind_aggregate_placement(module);
 }

@@ -33,15 +33,14 @@ def launcher() -> list[str]:
 
 def compiler(name: str = "mpicc") -> str:
     """A compiler of the launcher's MPI: mpicc or mpifort. Skips the test where there is none."""
-    given = os.environ.get("MPICC")
-    if given:  # mpifort.mpich is beside mpicc.mpich
-        path, name = str(Path(given).parent), Path(given).name.replace("mpicc", name)
-    else:
-        path = os.pathsep.join([str(Path(launcher()[0]).parent), os.environ.get("PATH", "")])
-    found = shutil.which(name, path=path)
-    if found is None:
-        pytest.skip(f"there is no {name}")
-    return found
+    path = os.pathsep.join([str(Path(launcher()[0]).parent), os.environ.get("PATH", "")])
+    mpicc = os.environ.get("MPICC") or shutil.which("mpicc", path=path)
+    if mpicc is None:
+        pytest.skip("there is no mpicc")
+    found = Path(mpicc).with_name(Path(mpicc).name.replace("mpicc", name))  # mpifort.mpich is beside mpicc.mpich
+    if not found.exists():
+        pytest.skip(f"there is no {found}")
+    return str(found)
 
 
 def succeed(*command: str, **environment: str) -> str:

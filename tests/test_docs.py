@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMANDS = r"\boutcrop (run|plan|resume|info|verify|plot|tiers|bench)\b([^`\n]*)"
+COMMANDS = r"\boutcrop (run|plan|resume|info|verify|plot|tiers|bench|agg simulate)\b([^`\n]*)"
 
 
 def python_blocks(page: Path) -> list[str]:
@@ -39,7 +39,7 @@ def test_commands_and_options_named_exist() -> None:
         for command, rest in re.findall(COMMANDS, page.read_text()):
             if command not in helps:
                 done = subprocess.run(
-                    [sys.executable, "-m", "outcrop.cli.main", command, "--help"],
+                    [sys.executable, "-m", "outcrop.cli.main", *command.split(), "--help"],
                     capture_output=True,
                     text=True,
                     env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},

@@ -328,3 +328,62 @@ class SlotFile:
 
     def accept(self) -> None:
         """What was written last is the last commit from now on."""
+
+class AggregatePlacement:
+    """Where aggregators are, and what that is predicted to cost."""
+
+    @property
+    def choices(self) -> list[tuple[int, int, int, int, float, float, float, float, float, float, float]]:
+        """Of each domain: rank, node, tier, bytes, then the seconds of each term of its cost."""
+
+    @property
+    def seconds(self) -> float:
+        """Until the slowest domain is done."""
+
+    @property
+    def slowest(self) -> int:
+        """The number of that domain."""
+
+    @property
+    def merged(self) -> bool:
+        """Whether ranks of a node send one message together."""
+
+    @property
+    def is_least(self) -> bool:
+        """Whether no other placement has a lower sum of costs."""
+
+    @property
+    def together(self) -> int:
+        """How many of the domains that were asked for are one."""
+
+    @property
+    def most_on_node(self) -> int:
+        """Aggregators on one node, at most."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out or taken instead, and why."""
+
+    def explain(self, domains_most: int) -> str:
+        """In words, with the domains that take longest."""
+
+def aggregate_place(machine: object, tallies: object, domains: int, wishes: object) -> AggregatePlacement:
+    """The least sum of costs; the arguments are of outcrop.aggregate.machine. Raises InputError for want of room."""
+
+def aggregate_place_best(
+    machine: object, tallies: object, domains: int, wishes: object, try_both: bool
+) -> AggregatePlacement:
+    """The number of domains that is done first. Raises InputError for want of room."""
+
+def aggregate_predict(
+    machine: object, tallies: object, wishes: object, ranks: NDArray[np.uint32], tiers: NDArray[np.uint32]
+) -> AggregatePlacement:
+    """What it costs where ranks and tiers are given."""
+
+def aggregate_settings(
+    arguments: Mapping[str, str], hints: Mapping[str, str], environment: Mapping[str, str]
+) -> dict[str, tuple[Any, str]]:
+    """Each setting with where it is from. Raises InputError."""
+
+def aggregate_most_on_nodes(list: str, hosts: Sequence[str]) -> list[int]:
+    """Aggregators of each host by a list as ROMIO's cb_config_list. Raises InputError."""

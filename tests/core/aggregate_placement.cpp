@@ -294,6 +294,11 @@ TEST(AggregatePlacement, LimitsOfNodesAreKept) {
   EXPECT_THROW(place(machine, tallies, 5, wishes()), InputError) << "more aggregators than ranks";
 }
 
+TEST(AggregatePlacement, NodesAreNumberedInTheOrderOfTheirLowestRanks) {
+  const std::vector<int> lowest = {0, 0, 2, 0, 2, 5};
+  EXPECT_EQ(number_nodes(lowest), (std::vector<std::uint32_t>{0, 0, 1, 0, 1, 2}));
+}
+
 TEST(AggregatePlacement, NothingToGatherIsAPlacement) {
   const Placement placement = place(published(), {}, 0, wishes());
   EXPECT_TRUE(placement.choices.empty());

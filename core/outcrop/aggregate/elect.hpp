@@ -1,18 +1,13 @@
 // Who aggregates which domain: the narrow place where a cost model can be put in.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
 
-namespace outcrop::aggregate {
+#include "outcrop/aggregate/tally.hpp"
 
-/// Rank `rank` has that many bytes in that domain.
-struct Tally {
-  std::uint32_t domain = 0, rank = 0;
-  std::uint64_t bytes = 0;
-};
+namespace outcrop::aggregate {
 
 /// The aggregator of each domain, computed alike on all ranks. `tallies` are sorted by domain, then by rank, and leave
 /// out zeros; `nodes` has the node of each rank (the lowest rank there).

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -32,7 +33,7 @@ std::string sum(const Cost &cost) {
 
 std::string compared(double seconds, double chosen) {
   const double more = seconds - chosen;
-  if (more == 0) return format_seconds(seconds) + ", the same";
+  if (std::abs(more) <= 1e-9 * chosen) return format_seconds(seconds) + ", the same";
   return format_seconds(seconds) + ", " + format_seconds(more < 0 ? -more : more) + (more < 0 ? " less" : " more");
 }
 

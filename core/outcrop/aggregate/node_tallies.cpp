@@ -31,6 +31,17 @@ void for_each_sender(const NodeTallies &tallies, std::size_t nodes, const Distan
 
 }  // namespace
 
+std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node) {
+  std::vector<std::uint32_t> numbers(lowest_rank_on_node.size());
+  std::uint32_t nodes = 0;
+  for (std::size_t rank = 0; rank < numbers.size(); ++rank) {
+    const auto lowest = static_cast<std::size_t>(lowest_rank_on_node[rank]);
+    assert(lowest <= rank);
+    numbers[rank] = lowest == rank ? nodes++ : numbers[lowest];
+  }
+  return numbers;
+}
+
 std::vector<Tally> sorted_tallies(std::span<const Tally> tallies) {
   std::vector<Tally> sorted;
   sorted.reserve(tallies.size());

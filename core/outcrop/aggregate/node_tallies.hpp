@@ -13,13 +13,9 @@
 #include <span>
 #include <vector>
 
-namespace outcrop::aggregate {
+#include "outcrop/aggregate/tally.hpp"
 
-struct Tally {
-  std::uint32_t domain = 0;
-  std::uint32_t rank = 0;
-  std::uint64_t bytes = 0;
-};
+namespace outcrop::aggregate {
 
 struct NodeTally {
   std::uint32_t node = 0;
@@ -41,6 +37,9 @@ struct NodeTallies {
 
 /// Fills the distances from a node to every node. Of a node to itself it is 0.
 using Distances = std::function<void(std::size_t node, std::span<double> row)>;
+
+/// Nodes numbered from 0, of each rank: from what names a node by the lowest rank there is on it.
+std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node);
 
 /// Sorted by domain and rank, one for each pair, none of 0 bytes.
 std::vector<Tally> sorted_tallies(std::span<const Tally> tallies);

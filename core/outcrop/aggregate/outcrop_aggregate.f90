@@ -74,7 +74,7 @@ module outcrop_aggregate
       type(c_ptr), intent(inout) :: plan
     end subroutine
 
-    integer(c_int) function create_c(plan, path, flags, made) bind(c, name='outcrop_agg_create')
+    integer(c_int) function outcrop_agg_create_c(plan, path, flags, made) bind(c, name='outcrop_agg_create')
       import :: c_char, c_int, c_ptr
       type(c_ptr), value :: plan
       character(kind=c_char), intent(in) :: path(*)
@@ -82,7 +82,7 @@ module outcrop_aggregate
       type(c_ptr), intent(out) :: made
     end function
 
-    integer(c_int) function open_c(plan, path, flags, made) bind(c, name='outcrop_agg_open')
+    integer(c_int) function outcrop_agg_open_c(plan, path, flags, made) bind(c, name='outcrop_agg_open')
       import :: c_char, c_int, c_ptr
       type(c_ptr), value :: plan
       character(kind=c_char), intent(in) :: path(*)
@@ -141,12 +141,10 @@ module outcrop_aggregate
       type(c_ptr), intent(inout) :: file
     end function
 
-    type(c_ptr) function error_c() bind(c, name='outcrop_agg_error')
+    type(c_ptr) function outcrop_agg_error_c() bind(c, name='outcrop_agg_error')
       import :: c_ptr
     end function
   end interface
-
-  private :: create_c, open_c, error_c
 
 contains
 
@@ -155,7 +153,7 @@ contains
     character(*), intent(in) :: path
     integer(c_int), intent(in) :: flags
     type(c_ptr), intent(out) :: made
-    outcrop_agg_create = create_c(plan, trim(path) // c_null_char, flags, made)
+    outcrop_agg_create = outcrop_agg_create_c(plan, trim(path) // c_null_char, flags, made)
   end function
 
   integer(c_int) function outcrop_agg_open(plan, path, flags, made)
@@ -163,7 +161,7 @@ contains
     character(*), intent(in) :: path
     integer(c_int), intent(in) :: flags
     type(c_ptr), intent(out) :: made
-    outcrop_agg_open = open_c(plan, trim(path) // c_null_char, flags, made)
+    outcrop_agg_open = outcrop_agg_open_c(plan, trim(path) // c_null_char, flags, made)
   end function
 
   ! The last failure of this thread, in one line.
@@ -172,7 +170,7 @@ contains
     character(kind=c_char), pointer :: characters(:)
     type(c_ptr) :: address
     integer :: length
-    address = error_c()
+    address = outcrop_agg_error_c()
     call c_f_pointer(address, characters, [4096])
     length = 0
     do while (length < 4095 .and. characters(length + 1) /= c_null_char)

@@ -154,10 +154,13 @@ void note_filters(Placement &placement, const Machine &machine, const Wishes &wi
 void note_fallbacks(Placement &placement, const Machine &machine, const Wishes &wishes) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> instead;
   std::size_t displaced = 0;
+  double most_lost = 0;
   for (const Choice &choice : placement.choices) {
     if (choice.wanted_tier != choice.chosen.tier) ++instead[{choice.wanted_tier, choice.chosen.tier}];
-    const bool is_dearer = choice.runner_up && choice.runner_up->cost.total() < choice.chosen.cost.total();
-    displaced += is_dearer && choice.runner_up_is_taken;
+    if (!choice.runner_up || !choice.runner_up_is_taken) continue;
+    const double lost = choice.chosen.cost.total() - choice.runner_up->cost.total();
+    most_lost = std::max(most_lost, lost);
+    displaced += lost > 0;
   }
   const std::string all = " of " + std::to_string(placement.choices.size()) + " aggregators ";
   for (const auto &[tiers, count] : instead) {
@@ -168,7 +171,9 @@ void note_fallbacks(Placement &placement, const Machine &machine, const Wishes &
   }
   if (displaced > 0)
     placement.notes.push_back(std::to_string(displaced) + all +
-                              "are not on the node where their domain would cost least: others have all places there");
+                              "are not on the node where their domain would cost least, since others have all places "
+                              "there: " +
+                              format_seconds(most_lost) + " longer at most");
 }
 
 }  // namespace

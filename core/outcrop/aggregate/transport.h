@@ -1,6 +1,6 @@
 /* The one C interface between aggregation and what carries bytes between ranks.
 
-       aggregation ──► struct outcrop_transport ──► MPI (mpi_transport.cpp, the only file with mpi.h)
+       aggregation ──► struct outcrop_transport ──► MPI (mpi_transport.cpp; only files mpi_* have mpi.h)
                                                └──► threads of one process (thread_transport.cpp), for tests
 
    A table of functions rather than a class, because every MPI has a binary interface of its own: the file that
@@ -24,11 +24,11 @@ typedef uint64_t outcrop_request;
 
 struct outcrop_transport {
   void *self;
-  int rank;        /* of this process */
-  int size;        /* ranks there are */
-  int node;        /* the lowest rank on this rank's node */
-  char host[256];  /* name of the node, ended by 0 */
-  char name[128];  /* what carries the bytes, with its version: "Open MPI v4.1.4", "threads" */
+  int rank;       /* of this process */
+  int size;       /* ranks there are */
+  int node;       /* the lowest rank on this rank's node */
+  char host[256]; /* name of the node, ended by 0 */
+  char name[128]; /* what carries the bytes, with its version: "Open MPI v4.1.4", "threads" */
 
   /* Begin to send or receive. Messages between two ranks with one tag (0 to 32767) arrive in the order in which they
      were sent, and are received with the size with which they were sent. */

@@ -1,1 +1,1 @@
-"""Many ranks, one file: few of them collect what all write or read. See `communicator`."""
+"""Aggregation: many ranks, one file. A few ranks gather what all have, and write or read it in large pieces."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 from typer.main import get_command
 
-from outcrop.cli import bench, info, plan, plot, resume, run, tiers, verify
+from outcrop.cli import agg, bench, info, plan, plot, resume, run, tiers, verify
 from outcrop.cli.sizes import join_sizes
 
 COMMANDS = (run.run, plan.plan, resume.resume, info.info, verify.verify, plot.plot, tiers.tiers, bench.bench)
@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 for command in COMMANDS:
     app.command()(command)
+app.add_typer(agg.agg, name="agg")
 
 
 def invoke(arguments: list[str]) -> int:

@@ -1,0 +1,48 @@
+"""What users set: by arguments, MPI info hints, the environment. A table: core/outcrop/aggregate/settings.hpp."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from outcrop import _core
+from outcrop.aggregate.machine import Wishes
+from outcrop.tiers.tier import Persistence
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Values that hold; `origins` says of each where it is from: "argument tier", "hint cb_nodes", "default"."""
+
+    tier: str
+    persistence: Persistence
+    buffer_bytes: int
+    buffers: int
+    count: int
+    """Aggregators; 0 for as many as cost least."""
+    hosts: str
+    """As ROMIO's cb_config_list; empty for all."""
+    origins: Mapping[str, str]
+
+    def wishes(self, hosts_of_nodes: Sequence[str]) -> Wishes:
+        """For placement on nodes with those hosts."""
+        limits = _core.aggregate_most_on_nodes(self.hosts, list(hosts_of_nodes)) if self.hosts else ()
+        return Wishes(self.buffer_bytes, self.buffers, self.persistence, self.tier, most_on_node=tuple(limits))
+
+
+def read_settings(
+    arguments: Mapping[str, object] | None = None,
+    hints: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Settings:
+    """The first that says something: arguments, hints, environment. Raises InputError for what cannot be.
+
+    Arguments that are None or 0 say nothing.
+    """
+    given = {name: str(value) for name, value in (arguments or {}).items() if value}
+    own = {name: value for name, value in environment.items() if name.startswith("OUTCROP_AGG_")}
+    found = _core.aggregate_settings(given, dict(hints or {}), own)
+    values = {name: value for name, (value, _) in found.items()}
+    values["persistence"] = Persistence(values["persistence"])
+    return Settings(**values, origins={name: origin for name, (_, origin) in found.items()})

@@ -1,0 +1,201 @@
+"""Placement and predicted time on a machine that is not here, for a workload of as many ranks as one likes.
+
+    topology ──► distances ─┐                       ┌─► chosen: aggregators, tier, number of them
+    tiers, network, target ─┼─► machine ─► core ────┼─► round robin: as many, on one node after the other
+    workload ──► tallies ───┘                       └─► as ROMIO: one a node, each rank by itself, one buffer
+
+All are predicted by the same model, so their differences are those of the choices, not of the figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.aggregate.machine import Machine, Network, Tallies, Target, Wishes
+from outcrop.aggregate.node_tiers import NodeTiers
+from outcrop.aggregate.placement import Placement, place, place_best, predict
+from outcrop.aggregate.topologies import Topology
+from outcrop.aggregate.workloads import Pattern, tally
+from outcrop.errors import InputError
+from outcrop.tiers.tier import Persistence
+
+RANKS_MOST = 1 << 17
+COSTS_MOST, AGGREGATORS_LEAST = 1 << 22, 512
+"""Aggregators are tried unasked up to one for each card, as long as they times nodes are not more than that; but always
+up to so many. More are placed when they are asked for."""
+ROMIO_BUFFER_BYTES = 16 << 20
+"""The default of its cb_buffer_size."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is simulated. `aggregators` is None for as many as are done first."""
+
+    topology: Topology
+    ranks_per_node: int
+    tiers: NodeTiers
+    network: Network
+    target: Target
+    wishes: Wishes = field(default_factory=Wishes)
+    aggregators: int | None = None
+
+    @property
+    def ranks(self) -> int:
+        """How many there are."""
+        return self.topology.nodes * self.ranks_per_node
+
+    def machine(self) -> Machine:
+        """For placement."""
+        tiers = self.tiers.tiers
+        nodes = self.topology.node_of_rank
+        return Machine(
+            np.repeat(np.arange(self.topology.nodes), self.ranks_per_node) if nodes is None else nodes,
+            self.topology.distances,
+            self.topology.to_target,
+            tuple(one.tier for one in tiers),
+            np.tile(np.asarray([one.room_bytes for one in tiers], np.uint64), (self.topology.nodes, 1)),
+            self.network,
+            self.target,
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to gather, and what it is predicted to cost."""
+
+    name: str
+    placement: Placement
+    tiers: tuple[str, ...]
+    """Names of those that hold buffers."""
+    nodes: int
+    """That have aggregators."""
+    bytes_per_second: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data; seconds by their terms are those of the slowest domain."""
+        cost = self.placement.choices[self.placement.slowest].cost
+        return {
+            "name": self.name,
+            "aggregators": len(self.placement.choices),
+            "nodes": self.nodes,
+            "tiers": list(self.tiers),
+            "merged": self.placement.merged,
+            "seconds": self.placement.seconds,
+            "bytes_per_second": self.bytes_per_second,
+            "seconds_by_term": vars(cost),
+            "notes": list(self.placement.notes),
+            "choices": [
+                {"rank": one.rank, "node": one.node, "tier": one.tier, "bytes": one.bytes, "seconds": one.cost.total}
+                for one in self.placement.choices
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One pattern: what is written, and all ways to gather it, the chosen one first."""
+
+    pattern: Pattern
+    rows: tuple[Row, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "workload": self.pattern.text,
+            "file_bytes": self.pattern.file_bytes,
+            "placements": [row.to_json() for row in self.rows],
+            "explanation": self.rows[0].placement.explain().splitlines(),
+        }
+
+
+def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None) -> None:
+    """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks."""
+    ranks = nodes * ranks_per_node
+    if ranks > RANKS_MOST:
+        raise InputError(f"{nodes} nodes of {ranks_per_node} ranks: there can be {RANKS_MOST} ranks at most")
+    if aggregators is not None and not 0 < aggregators <= ranks:
+        raise InputError(f"--aggregators {aggregators} must be from 1 to {ranks}, the number of ranks")
+
+
+def simulate(scenario: Scenario, patterns: Sequence[Pattern]) -> Iterator[Simulated]:
+    """Each pattern in turn. Raises InputError where buffers find no room."""
+    machine = scenario.machine()
+    for pattern in patterns:
+        yield Simulated(pattern, tuple(_rows(scenario, machine, pattern)))
+
+
+def round_robin(node_of_rank: NDArray[np.uint32], count: int) -> NDArray[np.int64]:
+    """The first rank of each node, then the second of each, ...; `count` of them."""
+    order = np.argsort(node_of_rank, kind="stable")
+    sorted_nodes = node_of_rank[order]
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order)) - np.searchsorted(sorted_nodes, sorted_nodes)
+    ranks: NDArray[np.int64] = np.lexsort((node_of_rank, place))[:count]
+    return ranks
+
+
+def _rows(scenario: Scenario, machine: Machine, pattern: Pattern) -> Iterator[Row]:
+    limit = max(AGGREGATORS_LEAST, COSTS_MOST // machine.nodes)
+    limit = min(limit, scenario.ranks, machine.nodes * machine.network.cards_on_node)
+    tallies, domains = tally(pattern, scenario.aggregators or limit)
+    chosen = _choose(scenario, machine, tallies, domains)
+    yield _row("chosen", chosen, machine, pattern)
+    count = len(chosen.choices)
+    together = _together(domains, count)
+    fewer = replace(tallies, domains=(tallies.domains // together).astype(np.uint32))
+    tier = int(np.bincount([one.tier for one in chosen.choices]).argmax())
+    wishes = replace(scenario.wishes, merged=chosen.merged)
+    ranks = round_robin(machine.node_of_rank, count)
+    yield _row("round robin", predict(machine, fewer, wishes, list(ranks), [tier] * count), machine, pattern)
+    yield _row("as ROMIO", _as_romio(machine, pattern), machine, pattern)
+    yield from _staged(scenario, machine, pattern, tallies, domains)
+
+
+def _choose(scenario: Scenario, machine: Machine, tallies: Tallies, domains: int) -> Placement:
+    if scenario.aggregators is None:
+        return place_best(machine, tallies, domains, scenario.wishes)
+    both = [place(machine, tallies, domains, replace(scenario.wishes, merged=merged)) for merged in (True, False)]
+    return min(both, key=lambda placement: placement.seconds)
+
+
+def _together(domains: int, count: int) -> int:
+    """How many domains are one where `count` are left."""
+    return next(one for one in (1 << power for power in range(64)) if -(-domains // one) == count)
+
+
+def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
+    """Its defaults: one aggregator a node, a buffer of 16 MiB in memory, of which every rank fills its part."""
+    tallies, count = tally(pattern, machine.nodes)
+    wishes = Wishes(ROMIO_BUFFER_BYTES, 1, merged=False)
+    names = [tier.name for tier in machine.tiers]
+    tier = names.index("dram") if "dram" in names else 0
+    return predict(machine, tallies, wishes, list(round_robin(machine.node_of_rank, count)), [tier] * count)
+
+
+def _staged(scenario: Scenario, machine: Machine, pattern: Pattern, tallies: Tallies, domains: int) -> Iterator[Row]:
+    """To the fastest tier of the nodes that a job leaves something on, before it goes to the target."""
+    lasting = [one.tier for one in scenario.tiers.tiers if one.tier.persistence >= Persistence.JOB]
+    if not lasting or not scenario.target.is_shared:
+        return
+    stage = max(lasting, key=lambda tier: tier.fill_bytes_per_second)
+    target = Target(stage.latency_seconds, stage.fill_bytes_per_second, is_shared=False)
+    staged = replace(scenario, target=target)
+    placement = _choose(staged, replace(machine, target=target), tallies, domains)
+    yield _row(f"staged on {stage.name}", placement, machine, pattern)
+
+
+def _row(name: str, placement: Placement, machine: Machine, pattern: Pattern) -> Row:
+    numbers = sorted({one.tier for one in placement.choices})
+    return Row(
+        name,
+        placement,
+        tuple(machine.tiers[number].name for number in numbers),
+        len({one.node for one in placement.choices}),
+        pattern.file_bytes / placement.seconds if placement.seconds else math.inf,
+    )

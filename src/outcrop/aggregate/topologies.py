@@ -1,0 +1,174 @@
+"""Topologies to simulate: how far nodes are from each other and from the target, in links.
+
+    torus            near-cubic; torus:4x4x8 or with any other number of axes
+    dragonfly        4 nodes on a switch, 96 switches in a group; dragonfly:4x96
+    fat-tree         18 nodes on a leaf, 18 leaves in a pod; fat-tree:18x18
+    FILE             a line for each rank, `rank: group switch port`; distances as in a dragonfly
+
+Targets are reached by gateways: on a torus by every 128th node, in a dragonfly at the first switch of each group, in a
+fat tree at the top. Nothing is known of a file's, so they are as far from everywhere as nodes can be from each other.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.aggregate.factors import near_equal
+from outcrop.aggregate.machine import Distances, Floats
+from outcrop.aggregate.paths import DRAGONFLY, PathDistances, tree_links
+from outcrop.errors import InputError
+
+GATEWAY_NODES = 128
+"""Nodes of a torus that share a gateway."""
+NODES_MOST = 1 << 20
+
+
+@dataclass(frozen=True)
+class Topology:
+    """`text` says what it is; `node_of_rank` is known where a file says it, otherwise ranks fill one node after the
+    other."""
+
+    text: str
+    distances: Distances
+    to_target: Floats
+    node_of_rank: NDArray[np.uint32] | None = None
+
+    @property
+    def nodes(self) -> int:
+        """How many there are."""
+        return len(self.to_target)
+
+
+@dataclass(frozen=True)
+class TorusDistances:
+    """Along each axis the shorter way round, added up. Nodes are numbered with the last axis fastest."""
+
+    shape: tuple[int, ...]
+
+    def row(self, node: int) -> Floats:
+        """From a node to every node."""
+        coordinates = np.unravel_index(node, self.shape)
+        row = np.zeros(self.shape)
+        for axis, (length, here) in enumerate(zip(self.shape, coordinates, strict=True)):
+            away = np.abs(np.arange(length) - here)
+            sides = [1] * len(self.shape)
+            sides[axis] = length
+            row += np.minimum(away, length - away).reshape(sides)
+        return row.ravel()
+
+
+def make_topology(name: str, nodes: int, ranks_per_node: int) -> Topology:
+    """The topology of that name, or of the file of that name. Raises InputError."""
+    if not 0 < nodes <= NODES_MOST or ranks_per_node < 1:
+        raise InputError(f"{nodes} nodes of {ranks_per_node} ranks: there must be some, and at most {NODES_MOST} nodes")
+    kind, colon, sizes = name.partition(":")
+    if kind in TOPOLOGIES and (not colon or re.fullmatch(r"\d+(x\d+)*", sizes)):
+        return TOPOLOGIES[kind](nodes, tuple(int(size) for size in sizes.split("x")) if sizes else ())
+    if kind in TOPOLOGIES:
+        raise InputError(f"--topology {name}: sizes are numbers with x between them, such as {kind}:4x8")
+    return _check(topology_file(Path(name)), nodes, ranks_per_node)
+
+
+def torus(nodes: int, shape: tuple[int, ...] = ()) -> Topology:
+    """Of any number of axes; near-cubic with three unless a shape is given. Raises InputError."""
+    shape = shape or near_equal(nodes, 3)
+    if math.prod(shape) != nodes:
+        raise InputError(f"torus:{_by(shape)} has {math.prod(shape)} nodes; --nodes {nodes} must be as many")
+    distances = TorusDistances(shape)
+    to_target = np.full(nodes, np.inf)
+    for gateway in range(0, nodes, GATEWAY_NODES):
+        np.minimum(to_target, distances.row(gateway) + 1, out=to_target)
+    return Topology(f"torus of {_by(shape)} nodes, a gateway for every {GATEWAY_NODES}", distances, to_target)
+
+
+def dragonfly(nodes: int, sizes: tuple[int, ...] = ()) -> Topology:
+    """Groups of switches of nodes. Raises InputError."""
+    on_switch, in_group = _two(sizes or (4, 96), "dragonfly", "nodes of a switch and switches of a group")
+    paths, groups = _filled(nodes, on_switch, in_group)
+    is_gateway = paths[:, 1] == 0
+    text = f"dragonfly of {groups} groups, {in_group} switches each, {on_switch} nodes a switch"
+    return Topology(text, PathDistances(paths, DRAGONFLY), np.where(is_gateway, 2.0, 3.0))
+
+
+def fat_tree(nodes: int, sizes: tuple[int, ...] = ()) -> Topology:
+    """Pods of leaf switches of nodes. Raises InputError."""
+    on_leaf, in_pod = _two(sizes or (18, 18), "fat-tree", "nodes of a leaf and leaves of a pod")
+    paths, pods = _filled(nodes, on_leaf, in_pod)
+    text = f"fat tree of {pods} pods, {in_pod} leaves each, {on_leaf} nodes a leaf"
+    return Topology(text, PathDistances(paths, tree_links(3)), np.full(nodes, 3.0))
+
+
+TOPOLOGIES: dict[str, Callable[[int, tuple[int, ...]], Topology]] = {
+    "torus": torus,
+    "dragonfly": dragonfly,
+    "fat-tree": fat_tree,
+}
+
+
+def topology_file(path: Path) -> Topology:
+    """From lines `rank: group switch port`; ranks of one port share a node. Raises InputError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not text"
+        known = ", ".join(TOPOLOGIES)
+        raise InputError(f"topology {path} is none of {known}, and no file that can be read: {why}") from None
+    return parse_topology(text, str(path))
+
+
+def parse_topology(text: str, name: str) -> Topology:
+    """The same of the text of a file of that name."""
+    places: dict[int, tuple[str, ...]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.partition("#")[0].strip()
+        if not line:
+            continue
+        match = re.fullmatch(r"(\d+)\s*:\s*(\S+)\s+(\S+)\s+(\S+)", line)
+        if not match:
+            raise InputError(f"{name}, line {number}: {line!r} must be `rank: group switch port`")
+        rank = int(match[1])
+        if rank in places:
+            raise InputError(f"{name}, line {number}: rank {rank} is there twice")
+        places[rank] = match.group(2, 3, 4)
+    missing = next((rank for rank in range(len(places)) if rank not in places), None)
+    if not places or missing is not None:
+        raise InputError(f"{name}: rank {missing or 0} is missing; there must be a line for each rank from 0 on")
+    nodes: dict[tuple[str, ...], int] = {}
+    node_of_rank = [nodes.setdefault(places[rank], len(nodes)) for rank in range(len(places))]
+    distances = PathDistances.of(list(nodes), DRAGONFLY)
+    to_target = np.full(len(nodes), distances.farthest)
+    return Topology(f"{name}, {len(nodes)} nodes", distances, to_target, np.asarray(node_of_rank, np.uint32))
+
+
+def _check(topology: Topology, nodes: int, ranks_per_node: int) -> Topology:
+    assert topology.node_of_rank is not None
+    ranks = len(topology.node_of_rank)
+    if (topology.nodes, ranks) != (nodes, nodes * ranks_per_node):
+        raise InputError(
+            f"{topology.text} and {ranks} ranks: --nodes {nodes} --ranks-per-node {ranks_per_node} must say the same"
+        )
+    return topology
+
+
+def _filled(nodes: int, on_switch: int, in_group: int) -> tuple[NDArray[np.int64], int]:
+    """Paths (group, switch, port) of nodes that fill one switch after the other; and how many groups there are."""
+    switches, ports = np.divmod(np.arange(nodes), on_switch)
+    groups, switches = np.divmod(switches, in_group)
+    return np.stack([groups, switches, ports], axis=1).astype(np.int64), int(groups[-1]) + 1
+
+
+def _two(sizes: tuple[int, ...], name: str, what: str) -> tuple[int, int]:
+    if len(sizes) != 2 or min(sizes) < 1:
+        raise InputError(f"{name}:{_by(sizes)} must have two sizes of at least 1: {what}")
+    return sizes[0], sizes[1]
+
+
+def _by(sizes: tuple[int, ...]) -> str:
+    return "x".join(map(str, sizes))

@@ -1,0 +1,191 @@
+"""What known codes write at any number of ranks: how many bytes each rank has where in one shared file.
+
+    s3d        S3D-IO: 16 components of float64 on a grid cut along x, y and z: a component after the other
+    hacc-aos   HACC-IO, array of structures: 38 bytes a particle, the particles of a rank together
+    hacc-soa   HACC-IO, structure of arrays: nine variables one after the other, in each the particles of rank 0, 1, ...
+
+A pattern says how many bytes each rank has before a place of the file. What it has between two places follows, so no
+list of segments is ever made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.aggregate.factors import near_equal
+from outcrop.aggregate.machine import Tallies
+from outcrop.errors import InputError
+
+Counts = NDArray[np.int64]
+
+HACC_BYTES = {"xx": 4, "yy": 4, "zz": 4, "vx": 4, "vy": 4, "vz": 4, "phi": 4, "pid": 8, "mask": 2}
+"""Bytes of a particle, by variable: 38."""
+HACC_PARTICLES = 100_000
+"""Of a rank, unless given."""
+S3D_COMPONENTS = 11 + 1 + 1 + 3
+"""Species, temperature, pressure, velocity."""
+S3D_CELLS = 50
+"""Along each axis of a rank, unless given."""
+ALIGNMENT_BYTES = 1 << 20
+"""Domains begin at multiples, as the stripes and blocks of file systems do, unless they would be smaller than that."""
+
+
+class Pattern(Protocol):
+    """Who has what of a file."""
+
+    @property
+    def text(self) -> str:
+        """What is written."""
+
+    @property
+    def ranks(self) -> int:
+        """How many there are."""
+
+    @property
+    def file_bytes(self) -> int:
+        """Of the whole file; it has no holes."""
+
+    def bytes_before(self, place: int) -> Counts:
+        """What each rank has of the first `place` bytes."""
+
+
+@dataclass(frozen=True)
+class S3d:
+    """Components of float64 on a grid, each rank with a box of `cells` (z, y, x); ranks along (z, y, x), x fastest."""
+
+    ranks_along: tuple[int, int, int]
+    cells: tuple[int, int, int]
+    components: int = S3D_COMPONENTS
+    item_bytes: int = 8
+
+    @property
+    def text(self) -> str:
+        """What is written."""
+        box, along = ("x".join(map(str, reversed(sizes))) for sizes in (self.cells, self.ranks_along))
+        return f"S3D-IO, {self.components} components of {box} float64 a rank, ranks {along}"
+
+    @property
+    def ranks(self) -> int:
+        """How many there are."""
+        return int(np.prod(self.ranks_along))
+
+    @property
+    def file_bytes(self) -> int:
+        """Of the whole file."""
+        return self.ranks * self.components * self._box_bytes
+
+    @property
+    def _box_bytes(self) -> int:
+        return self.item_bytes * self.cells[0] * self.cells[1] * self.cells[2]
+
+    def bytes_before(self, place: int) -> Counts:
+        """What each rank has of the first `place` bytes."""
+        component_bytes = self.ranks * self._box_bytes
+        components, rest = divmod(place, component_bytes)
+        row_bytes = self.item_bytes * self.cells[2] * self.ranks_along[2]
+        row, in_row = divmod(rest, row_bytes)
+        plane, in_plane = divmod(row, self.cells[1] * self.ranks_along[1])
+        z, y, x = np.unravel_index(np.arange(self.ranks), self.ranks_along)
+        planes, is_cut = _within(plane, z, self.cells[0])
+        rows, is_row_cut = _within(in_plane, y, self.cells[1])
+        x_bytes = self.item_bytes * self.cells[2]
+        last_row = np.clip(in_row - x * x_bytes, 0, x_bytes)
+        last_plane = rows * x_bytes + np.where(is_row_cut, last_row, 0)
+        counts: Counts = planes * self.cells[1] * x_bytes + np.where(is_cut, last_plane, 0)
+        return counts + components * self._box_bytes
+
+
+@dataclass(frozen=True)
+class Hacc:
+    """Particles: `particles` of each rank. The file is parts one after the other, each with bytes of all ranks in turn:
+    one part of 38 bytes a particle (array of structures), or one for each variable (structure of arrays)."""
+
+    ranks: int
+    particles: int
+    parts: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """What is written."""
+        layout = "array of structures" if len(self.parts) == 1 else "structure of arrays"
+        return f"HACC-IO, {layout}, {self.particles} particles a rank"
+
+    @property
+    def file_bytes(self) -> int:
+        """Of the whole file."""
+        return self.ranks * self.particles * sum(self.parts)
+
+    def bytes_before(self, place: int) -> Counts:
+        """What each rank has of the first `place` bytes."""
+        counts = np.zeros(self.ranks, np.int64)
+        for size in self.parts:
+            own = self.particles * size
+            counts += np.clip(place - np.arange(self.ranks) * own, 0, own)
+            place -= own * self.ranks
+        return counts
+
+
+def make_patterns(name: str, ranks: int, bytes_of_rank: int | None = None) -> list[Pattern]:
+    """Those of a workload, with about `bytes_of_rank` for each rank. Raises InputError for one that is unknown."""
+    if name not in WORKLOADS:
+        raise InputError(f"--workload {name} is unknown; there are {', '.join(WORKLOADS)}")
+    return WORKLOADS[name](ranks, bytes_of_rank)
+
+
+def s3d(ranks: int, bytes_of_rank: int | None = None) -> S3d:
+    """Cubes of cells on ranks in a cuboid that is nearly one."""
+    cells = S3D_CELLS if bytes_of_rank is None else round((bytes_of_rank / 8 / S3D_COMPONENTS) ** (1 / 3))
+    along = near_equal(ranks, 3)
+    return S3d((along[0], along[1], along[2]), (max(1, cells),) * 3)
+
+
+def hacc(ranks: int, bytes_of_rank: int | None, parts: tuple[int, ...]) -> Hacc:
+    """Particles in one or several parts of the file."""
+    size = sum(HACC_BYTES.values())
+    return Hacc(ranks, HACC_PARTICLES if bytes_of_rank is None else max(1, bytes_of_rank // size), parts)
+
+
+def _aos(ranks: int, bytes_of_rank: int | None) -> Pattern:
+    return hacc(ranks, bytes_of_rank, (sum(HACC_BYTES.values()),))
+
+
+def _soa(ranks: int, bytes_of_rank: int | None) -> Pattern:
+    return hacc(ranks, bytes_of_rank, tuple(HACC_BYTES.values()))
+
+
+WORKLOADS: dict[str, Callable[[int, int | None], list[Pattern]]] = {
+    "s3d": lambda ranks, size: [s3d(ranks, size)],
+    "hacc": lambda ranks, size: [_aos(ranks, size), _soa(ranks, size)],
+    "hacc-aos": lambda ranks, size: [_aos(ranks, size)],
+    "hacc-soa": lambda ranks, size: [_soa(ranks, size)],
+}
+"""By name: what there is to write with so many ranks, one pattern after the other."""
+
+
+def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
+    """What each rank has of each of about `domains` equal domains, and how many those are: fewer where the file is too
+    small for so many."""
+    size = -(-pattern.file_bytes // domains)
+    if size > ALIGNMENT_BYTES:
+        size = -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    count = -(-pattern.file_bytes // size)
+    parts = []
+    before = pattern.bytes_before(0)
+    for domain in range(count):
+        here = pattern.bytes_before(min((domain + 1) * size, pattern.file_bytes))
+        (ranks,) = np.nonzero(here - before)
+        parts.append((np.full(len(ranks), domain), ranks, (here - before)[ranks]))
+        before = here
+    return Tallies.of(*(np.concatenate(column) for column in zip(*parts, strict=True))), count
+
+
+def _within(place: int, block: NDArray[np.intp], length: int) -> tuple[Counts, NDArray[np.bool_]]:
+    """How much of each rank's range along an axis lies before `place`; and whether `place` is in it."""
+    begin = block * length
+    counts: Counts = np.clip(place - begin, 0, length)
+    return counts, (begin <= place) & (place < begin + length)

@@ -1,0 +1,115 @@
+"""`outcrop agg`: aggregation, many ranks writing one file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from outcrop.cli import options
+from outcrop.cli.tiers import Declared
+from outcrop.errors import InputError
+from outcrop.units import parse_bytes
+
+agg = typer.Typer(help="Aggregation: many ranks, one file.", rich_markup_mode=None)
+
+Size = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--bytes-per-rank", metavar="SIZE", help="what each rank writes [default: the workload's]"),
+]
+Aggregators = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--aggregators", metavar="N", help="how many [default: as many as are done first]"),
+]
+TierName = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--tier", metavar="NAME", help="where their buffers are [default: where they cost least]"),
+]
+Lasting = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--persistence", metavar="HOW", help="of the buffers, at least: process, reboot, job or permanent"),
+]
+Buffer = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--buffer", metavar="SIZE", help="of each of the two buffers of an aggregator [default: 16MiB]"),
+]
+TargetRate = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--target", metavar="RATE", help="of the shared file system, all together [default: not limited]"),
+]
+
+
+@agg.callback()
+def _several() -> None:
+    """Aggregation: many ranks, one file."""
+
+
+@agg.command()
+def simulate(
+    topology: Annotated[
+        str,
+        typer.Option("--topology", metavar="NAME", help="torus, dragonfly, fat-tree, also torus:4x4x8, or a file of "
+                     "lines `rank: group switch port`"),
+    ],
+    nodes: Annotated[int, typer.Option("--nodes", metavar="N", help="how many there are")],
+    ranks_per_node: Annotated[int, typer.Option("--ranks-per-node", metavar="R", help="on each of them")],
+    workload: Annotated[str, typer.Option("--workload", help="s3d, hacc (both layouts), hacc-aos or hacc-soa")],
+    tiers: Declared = None,
+    aggregators: Aggregators = None,
+    bytes_per_rank: Size = None,
+    tier: TierName = None,
+    persistence: Lasting = None,
+    buffer: Buffer = None,
+    bandwidth: Annotated[str, typer.Option(metavar="RATE", help="of a network card")] = "12.5GB/s",
+    cards: Annotated[int, typer.Option(metavar="N", help="network cards of a node")] = 1,
+    latency: Annotated[float, typer.Option(metavar="SECONDS", help="of a message, for each link")] = 1e-6,
+    target: TargetRate = None,
+    json: options.Json = None,
+) -> None:  # fmt: skip
+    """Place aggregators on a machine that is not here, and predict how long they take, beside ROMIO's placement.
+
+    Tiers of its nodes are those of a file (docs/aggregation.md), or this machine's. Touches nothing but --json.
+    """
+    import json as json_format
+
+    from outcrop.aggregate.machine import Network, Target
+    from outcrop.aggregate.node_tiers import node_tiers
+    from outcrop.aggregate.settings import read_settings
+    from outcrop.aggregate.simulate import Scenario, check_ranks
+    from outcrop.aggregate.simulate import simulate as run
+    from outcrop.aggregate.simulate_table import head, table
+    from outcrop.aggregate.topologies import make_topology
+    from outcrop.aggregate.workloads import make_patterns
+
+    options.check_output(json, "--json")
+    settings = read_settings({"tier": tier, "persistence": persistence, "buffer": buffer})
+    check_ranks(nodes, ranks_per_node, aggregators)
+    made = make_topology(topology, nodes, ranks_per_node)
+    patterns = make_patterns(workload, nodes * ranks_per_node, parse_bytes(bytes_per_rank) if bytes_per_rank else None)
+    on_nodes = node_tiers(tiers)
+    if cards < 1 or not 0 <= latency < float("inf"):
+        raise InputError(f"--cards {cards} --latency {latency}: there must be a card, and a time of at least 0 seconds")
+    scenario = Scenario(
+        made,
+        ranks_per_node,
+        on_nodes,
+        Network(latency, _rate(bandwidth, "--bandwidth"), cards),
+        Target(bytes_per_second=_rate(target, "--target")) if target else on_nodes.shared or Target(),
+        settings.wishes([str(node) for node in range(nodes)]),
+        aggregators or settings.count or None,
+    )
+    print("\n".join(head(scenario)))
+    found = []
+    for simulated in run(scenario, patterns):
+        print("\n".join(table(simulated)))
+        found.append(simulated.to_json())
+    if json is not None:
+        what = {"topology": made.text, "nodes": nodes, "ranks_per_node": ranks_per_node, "simulated": found}
+        json.write_text(json_format.dumps(what, indent=2) + "\n")
+
+
+def _rate(text: str, option: str) -> float:
+    amount, slash, unit = text.rpartition("/")
+    if not slash or unit.strip() != "s":
+        raise InputError(f"{option} {text}: write a bandwidth such as 12.5GB/s")
+    return float(parse_bytes(amount))

@@ -1,0 +1,269 @@
+"""Protects distances: of topologies by searching graphs, of nodes at hand by every provider without a cluster."""
+
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outcrop.aggregate.distances import Surroundings, find_distances
+from outcrop.aggregate.factors import near_equal
+from outcrop.aggregate.here import Facts, facts_here, run_command, surroundings_of
+from outcrop.aggregate.hosts import expand_hosts
+from outcrop.aggregate.topologies import make_topology, parse_topology
+from outcrop.errors import InputError
+
+
+def searched(links: dict[object, set[object]], start: object) -> dict[object, int]:
+    """Links from a vertex to all others."""
+    found, queue = {start: 0}, deque([start])
+    while queue:
+        here = queue.popleft()
+        for there in links[here]:
+            if there not in found:
+                found[there] = found[here] + 1
+                queue.append(there)
+    return found
+
+
+def connect(pairs: list[tuple[object, object]]) -> dict[object, set[object]]:
+    links: dict[object, set[object]] = {}
+    for one, other in pairs:
+        links.setdefault(one, set()).add(other)
+        links.setdefault(other, set()).add(one)
+    return links
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 5), (3, 4, 5), (2, 2, 2, 3)])
+def test_torus(shape: tuple[int, ...]) -> None:
+    """Any number of axes: as a search of its links finds."""
+    nodes = list(np.ndindex(*shape))
+    pairs = [
+        (
+            node,
+            tuple((at + (axis == along)) % length for axis, (at, length) in enumerate(zip(node, shape, strict=True))),
+        )
+        for node in nodes
+        for along in range(len(shape))
+    ]
+    links = connect([(one, other) for one, other in pairs if one != other])
+    topology = make_topology("torus:" + "x".join(map(str, shape)), len(nodes), 1)
+    for number, node in enumerate(nodes):
+        distances = searched(links, node)
+        assert topology.distances.row(number).tolist() == [distances[other] for other in nodes]
+    assert topology.to_target.tolist() == [1 + distance for distance in topology.distances.row(0)]
+
+
+def test_torus_has_gateways_all_over() -> None:
+    """No node of a large one is far from the target."""
+    topology = make_topology("torus", 4096, 1)
+    assert topology.to_target[0] == topology.to_target[128] == 1
+    assert topology.to_target.max() < topology.distances.row(0).max()
+
+
+def test_fat_tree() -> None:
+    """As a search through nodes, leaves, pods and the top finds."""
+    topology = make_topology("fat-tree:2x3", 14, 1)
+    pairs: list[tuple[object, object]] = []
+    for node in range(14):
+        leaf, pod = node // 2, node // 6
+        pairs += [(node, ("leaf", leaf)), (("leaf", leaf), ("pod", pod)), (("pod", pod), "top")]
+    links = connect(pairs)
+    for node in range(14):
+        distances = searched(links, node)
+        assert topology.distances.row(node).tolist() == [distances[other] for other in range(14)]
+    assert set(topology.to_target) == {3.0}
+
+
+def test_dragonfly() -> None:
+    """Same switch, same group, another group."""
+    topology = make_topology("dragonfly:2x2", 8, 1)
+    assert topology.distances.row(0).tolist() == [0, 2, 3, 3, 5, 5, 5, 5]
+    assert topology.distances.row(5).tolist() == [5, 5, 5, 5, 2, 0, 3, 3]
+    assert topology.to_target.tolist() == [2, 2, 3, 3, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize(("count", "axes", "factors"), [(16384, 3, (16, 32, 32)), (64, 3, (4, 4, 4)), (7, 2, (1, 7))])
+def test_near_equal_factors(count: int, axes: int, factors: tuple[int, ...]) -> None:
+    """Protects shapes that nobody gives."""
+    assert near_equal(count, axes) == factors
+
+
+LINES = """# rank: group switch port
+0: g0 s0 p0
+1: g0 s0 p0
+2: g0 s0 p1
+
+3: g0 s1 p0   # another switch
+4: g1 s0 p0
+"""
+
+
+def test_file_of_ranks(tmp_path: Path) -> None:
+    """Ranks of one port are on one node."""
+    topology = parse_topology(LINES, "ranks")
+    assert topology.node_of_rank is not None
+    assert topology.node_of_rank.tolist() == [0, 0, 1, 2, 3]
+    assert topology.distances.row(0).tolist() == [0, 2, 3, 5]
+    path = tmp_path / "ranks"
+    path.write_text("".join(f"{rank}: a {rank // 4} {rank // 2}\n" for rank in range(8)))
+    assert make_topology(str(path), 4, 2).distances.row(3).tolist() == [3, 3, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "message"),
+    [
+        ("mesh", 4, "mesh is none of torus, dragonfly, fat-tree, and no file"),
+        ("torus:2x3", 4, "has 6 nodes"),
+        ("torus:2x", 4, "numbers with x between"),
+        ("dragonfly:4", 4, "two sizes"),
+        ("fat-tree:0x4", 4, "two sizes"),
+        ("torus", 0, "there must be some"),
+    ],
+)
+def test_wrong_topologies_are_refused(name: str, nodes: int, message: str) -> None:
+    """One line that says what would be right."""
+    with pytest.raises(InputError, match=message):
+        make_topology(name, nodes, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0: a b", "line 1: .* must be `rank: group switch port`"),
+        ("0: a b c\n0: a b d", "line 2: rank 0 is there twice"),
+        ("0: a b c\n2: a b d", "rank 1 is missing"),
+        ("", "rank 0 is missing"),
+    ],
+)
+def test_wrong_files_are_refused(text: str, message: str) -> None:
+    """With the line."""
+    with pytest.raises(InputError, match=message):
+        parse_topology(text, "ranks")
+
+
+def test_file_and_numbers_must_agree(tmp_path: Path) -> None:
+    """Protects from a file of another job."""
+    path = tmp_path / "ranks"
+    path.write_text("0: a b c\n1: a b d\n")
+    with pytest.raises(InputError, match=r"2 nodes and 2 ranks: --nodes 1 --ranks-per-node 2 must say the same"):
+        make_topology(str(path), 1, 2)
+
+
+def rows(around: Surroundings, provider: str) -> list[list[float]]:
+    """All distances; the provider must be that one."""
+    found = find_distances(around)
+    assert found.provider == provider, str(found)
+    return [found.distances.row(node).tolist() for node in range(around.nodes)]
+
+
+def test_a_file_comes_first(tmp_path: Path) -> None:
+    """Even where Slurm knows; nodes have the order of the job, not of the file."""
+    path = tmp_path / "ranks"
+    path.write_text("0: g s 1\n1: g t 1\n2: g s 2\n")
+    slurm = [{"SLURM_TOPOLOGY_ADDR": f"a.n{node}"} for node in range(3)]
+    around = Surroundings(["x", "y", "z"], [2, 0, 1], slurm, file=path)
+    assert rows(around, "file") == [[0, 3, 3], [3, 0, 2], [3, 2, 0]]
+
+
+def test_a_file_that_puts_ranks_of_a_node_apart_is_refused(tmp_path: Path) -> None:
+    """Both ranks and the host are named; so is a file of another number of ranks."""
+    path = tmp_path / "ranks"
+    path.write_text("0: g s 1\n1: g t 1\n")
+    with pytest.raises(InputError, match="ranks 0 and 1 are both on x"):
+        find_distances(Surroundings(["x"], [0, 0], file=path))
+    with pytest.raises(InputError, match="is of 2 ranks; there are 3"):
+        find_distances(Surroundings(["x"], [0, 0, 0], file=path))
+
+
+def test_slurm_addresses() -> None:
+    """Two leaves under a top; a cluster without switches has addresses that say nothing."""
+    addresses = ["s0.s1.n0", "s0.s1.n1", "s0.s2.n2"]
+    around = Surroundings(["n0", "n1", "n2"], [0, 1, 2], [{"SLURM_TOPOLOGY_ADDR": one} for one in addresses])
+    assert rows(around, "Slurm") == [[0, 2, 4], [2, 0, 4], [4, 4, 0]]
+    flat = Surroundings(["p", "q"], [0, 1], [{"SLURM_TOPOLOGY_ADDR": "p"}, {"SLURM_TOPOLOGY_ADDR": "q"}])
+    assert find_distances(flat).provider == "node"
+
+
+SCONTROL = """SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=n[00-01]
+SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[02-03,10]
+SwitchName=top Level=1 LinkSpeed=1 Nodes=n[00-03,10] Switches=leaf[0-1]
+"""
+
+
+def test_slurm_by_scontrol() -> None:
+    """Asked in jobs of Slurm's alone."""
+    asked = []
+
+    def run(command: list[str]) -> str:
+        asked.append(command)
+        return SCONTROL
+
+    hosts = ["n01", "n10", "n00"]
+    job = [{"SLURM_JOB_ID": "7"}] * 3
+    assert rows(Surroundings(hosts, [0, 1, 2], job, run=run), "Slurm") == [[0, 4, 2], [4, 0, 4], [2, 4, 0]]
+    assert asked == [["scontrol", "show", "topology"]]
+    assert find_distances(Surroundings(hosts, [0, 1, 2], [{}] * 3, run=run)).provider == "node"
+    assert len(asked) == 1
+    stranger = find_distances(Surroundings(["n01", "m1"], [0, 1], job[:2], run=run))
+    assert "Slurm: no switch has m1" in str(stranger)
+
+
+def test_pmix_coordinates() -> None:
+    """As a path from the top."""
+    around = Surroundings(["a", "b", "c"], [0, 1, 2], coordinates=[(0, 1), (0, 1), (1, 1)])
+    assert rows(around, "PMIx") == [[0, 2, 6], [2, 0, 6], [6, 6, 0]]
+
+
+def test_names_of_nodes() -> None:
+    """Cray's in the machine room, and hosts that tell where they stand; domains do not matter."""
+    around = Surroundings(["nid1", "nid2"], [0, 1], cray_names=["c0-0c0s1n0", "c0-0c0s1n3"])
+    assert rows(around, "Cray") == [[0, 2], [2, 0]]
+    hosts = ["x1000c0s0b0n0.site", "x1000c0s1b0n0.site", "x1001c0s0b0n0.site"]
+    assert rows(Surroundings(hosts, [0, 1, 2]), "host names") == [[0, 6, 10], [6, 0, 10], [10, 10, 0]]
+    assert rows(Surroundings(["rack1-node1", "rack1-node2"], [0, 1]), "host names") == [[0, 2], [2, 0]]
+
+
+def test_ping_pong_is_asked_before_giving_up() -> None:
+    """In units of the shortest way, both directions alike; one that measured nothing is passed over."""
+    seconds = np.array([[0, 2e-6, 5e-6], [2e-6, 0, 4e-6], [3e-6, 4e-6, 0]])
+    around = Surroundings(["a", "b", "c"], [0, 1, 2], ping_pong=lambda: seconds)
+    assert np.allclose(rows(around, "ping-pong"), [[0, 1, 2], [1, 0, 2], [2, 2, 0]])
+    nothing = find_distances(Surroundings(["a", "b"], [0, 1], ping_pong=lambda: np.zeros((2, 2))))
+    assert "ping-pong: it measured nothing" in str(nothing)
+
+
+def test_who_answered_is_said() -> None:
+    """And why those before did not."""
+    found = find_distances(Surroundings(["a", "b"], [0, 1]))
+    assert str(found).startswith("distances by node (file: none is named; Slurm: this is no job of Slurm's;")
+    assert [found.distances.row(node).tolist() for node in range(2)] == [[0, 1], [1, 0]]
+
+
+def test_facts_of_ranks_become_those_of_nodes(tmp_path: Path) -> None:
+    """Of all ranks' facts the first of each node; nodes may have their numbers in any order."""
+    name = tmp_path / "etc" / "cray" / "xname"
+    name.parent.mkdir(parents=True)
+    name.write_text("x1c0s0b0n0\n")
+    here = facts_here({"SLURM_JOB_ID": "7", "HOME": "/root"}, tmp_path)
+    assert (here.environment, here.cray_name) == ({"SLURM_JOB_ID": "7"}, "x1c0s0b0n0")
+    assert facts_here({}, tmp_path / "etc").cray_name == ""
+    there = Facts("b", {}, "x1c0s0b0n1")
+    around = surroundings_of([there, here, there, here], [1, 0, 1, 0])
+    assert around.hosts == [here.host, "b"]
+    assert rows(replace(around, run=lambda command: None), "Cray") == [[0, 2], [2, 0]]
+    assert surroundings_of([here, Facts("b", {})], [0, 1]).cray_names == ()
+
+
+def test_commands_that_fail_print_nothing() -> None:
+    """Whatever the way in which they fail."""
+    assert run_command(["echo", "s0"]) == "s0\n"
+    assert run_command(["false"]) is None
+    assert run_command(["no-such-command-here"]) is None
+
+
+def test_lists_of_hosts() -> None:
+    """As batch systems write them."""
+    assert expand_hosts("n[001-003,7],login") == ["n001", "n002", "n003", "n7", "login"]
+    assert expand_hosts("r[1-2]n[0-1]") == ["r1n0", "r1n1", "r2n0", "r2n1"]
