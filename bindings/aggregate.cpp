@@ -21,6 +21,7 @@
 #include "outcrop/aggregate/elect_by_cost.hpp"
 #include "outcrop/aggregate/explain.hpp"
 #include "outcrop/aggregate/file.hpp"
+#include "outcrop/aggregate/node_files.hpp"
 #include "outcrop/aggregate/plan.hpp"
 #include "outcrop/aggregate/thread_transport.hpp"
 #include "outcrop/base/error.hpp"
@@ -101,16 +102,26 @@ Path to_path(const std::string &name) {
 
 using AggregateFile = aggregate::File;
 
-std::unique_ptr<AggregateFile> create(const Planned &planned, const std::string &path, bool durable,
-                                      const std::string &way, std::uint64_t size_bytes) {
-  const FileOptions options{durable, to_path(way), size_bytes, {}};
+// `python` has the fields of FileOptions, `way` for its path.
+FileOptions to_options(nb::handle python) {
+  FileOptions options;
+  options.durable = get<bool>(python, "durable");
+  options.path = to_path(get<std::string>(python, "way"));
+  options.size_bytes = get<std::uint64_t>(python, "size_bytes");
+  options.stage_folder = get<std::string>(python, "stage_folder");
+  options.stage_bytes = get<std::uint64_t>(python, "stage_bytes");
+  options.node_files = get<bool>(python, "node_files");
+  return options;
+}
+
+std::unique_ptr<AggregateFile> create(const Planned &planned, const std::string &path, nb::handle python) {
+  const FileOptions options = to_options(python);
   const nb::gil_scoped_release release;
   return std::make_unique<AggregateFile>(AggregateFile::create(*planned.plan, path, options));
 }
 
-std::unique_ptr<AggregateFile> open(const Planned &planned, const std::string &path, bool writable, bool durable,
-                                    const std::string &way) {
-  const FileOptions options{durable, to_path(way), 0, {}};
+std::unique_ptr<AggregateFile> open(const Planned &planned, const std::string &path, bool writable, nb::handle python) {
+  const FileOptions options = to_options(python);
   const nb::gil_scoped_release release;
   return std::make_unique<AggregateFile>(AggregateFile::open(*planned.plan, path, writable, options));
 }
@@ -243,16 +254,17 @@ void bind_file(nb::module_ &module) {
       .def("wait", &Request::wait, unlocked)
       .def_prop_ro("timing", &Request::timing);
   nb::class_<AggregateFile>(module, "AggregateFile")
-      .def_static("create", &create, nb::arg("plan"), nb::arg("path"), nb::arg("durable"), nb::arg("way"),
-                  nb::arg("size_bytes"), nb::keep_alive<0, 1>())
-      .def_static("open", &open, nb::arg("plan"), nb::arg("path"), nb::arg("writable"), nb::arg("durable"),
-                  nb::arg("way"), nb::keep_alive<0, 1>())
+      .def_static("create", &create, nb::arg("plan"), nb::arg("path"), nb::arg("options"), nb::keep_alive<0, 1>())
+      .def_static("open", &open, nb::arg("plan"), nb::arg("path"), nb::arg("writable"), nb::arg("options"),
+                  nb::keep_alive<0, 1>())
+      .def_prop_ro("notes", &AggregateFile::notes)
       .def("begin_write", &begin_write, nb::arg("arrays"), nb::arg("base"), nb::arg("problem"), nb::keep_alive<0, 1>())
       .def("begin_read", &begin_read, nb::arg("arrays"), nb::arg("base"), nb::arg("problem"), nb::keep_alive<0, 1>())
       .def("write", &write, nb::arg("arrays"), nb::arg("base"), nb::arg("problem"))
       .def("read", &read, nb::arg("arrays"), nb::arg("base"), nb::arg("problem"))
       .def("flush", &AggregateFile::flush, unlocked)
       .def("close", &AggregateFile::close, unlocked);
+  module.def("aggregate_merge", &merge, nb::arg("index"), nb::arg("target"), unlocked);
 }
 
 }  // namespace

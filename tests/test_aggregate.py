@@ -266,3 +266,41 @@ def test_the_package_exports_it() -> None:
     assert oc.aggregate is agg and set(agg.__all__) <= set(dir(agg))
     with pytest.raises(AttributeError, match="staple"):
         agg.staple  # noqa: B018
+
+
+def test_staged_steps_are_read_back_and_get_to_the_file(tmp_path: Path) -> None:
+    """From the stage while they are there, from the file after it; nothing is left behind."""
+    plan, values = one_array(tmp_path)
+    stage = tmp_path / "stage"
+    stage.mkdir()
+    with agg.create(tmp_path / "file", plan, stage=stage) as file:
+        for step in range(3):
+            file.write([values + step], base=step * plan.end)
+        found = np.zeros_like(values)
+        file.read([found], base=plan.end)
+        assert np.array_equal(found, values + 1) and file.notes == []
+        file.flush()
+        steps = np.fromfile(tmp_path / "file").reshape(3, 6, 50)
+        assert np.array_equal(steps, values + np.arange(3)[:, None, None])
+    with pytest.raises(InputError, match="give either node_files or stage_folder"):
+        agg.create(tmp_path / "file", plan, stage=stage, node_files=True)
+
+
+def test_files_of_nodes_are_merged(tmp_path: Path) -> None:
+    """The one file has every byte; the command does the same, and says how many."""
+    plan, values = one_array(tmp_path)
+    with agg.create(tmp_path / "file", plan, node_files=True) as file:
+        file.write([values])
+        file.write([values + 1], base=plan.end)
+    found = np.zeros_like(values)
+    with agg.open(tmp_path / "file", plan, node_files=True) as file:
+        file.read([found], base=plan.end)
+    assert np.array_equal(found, values + 1)
+    assert agg.merge(tmp_path / "file.index", tmp_path / "one") == 2 * values.nbytes
+    assert np.array_equal(np.fromfile(tmp_path / "one"), np.concatenate([values.ravel(), values.ravel() + 1]))
+    command = [sys.executable, "-m", "outcrop.cli.main", "agg", "merge", "file.index", "two"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=100)
+    assert done.returncode == 0 and f"two: {2 * values.nbytes} bytes" in done.stdout, done.stderr
+    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
+    done = subprocess.run([*command[:-2], "nothing.index", "two"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode != 0 and "nothing.index" in done.stderr and "Traceback" not in done.stderr

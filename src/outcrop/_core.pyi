@@ -532,12 +532,16 @@ class AggregateFile:
     """A file that all ranks write or read; see file.hpp. What `problem` says is raised on all ranks."""
 
     @staticmethod
-    def create(plan: AggregatePlan, path: str, durable: bool, way: str, size_bytes: int) -> AggregateFile:
-        """An empty one. Raises StorageError."""
+    def create(plan: AggregatePlan, path: str, options: object) -> AggregateFile:
+        """An empty one, with the options of outcrop.aggregate.file. Raises StorageError."""
 
     @staticmethod
-    def open(plan: AggregatePlan, path: str, writable: bool, durable: bool, way: str) -> AggregateFile:
+    def open(plan: AggregatePlan, path: str, writable: bool, options: object) -> AggregateFile:
         """One that exists. Raises StorageError."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What an earlier run had left staged, and what became of it."""
 
     def begin_write(self, arrays: Sequence[NDArray[np.uint8]], base: int, problem: str) -> AggregateRequest:
         """One array for each variable."""
@@ -556,3 +560,6 @@ class AggregateFile:
 
     def close(self) -> None:
         """Wait for what is under way; nothing else may follow."""
+
+def aggregate_merge(index: str, target: str) -> int:
+    """Make one file of all in an index; its bytes. Raises InputError, CorruptionError and StorageError."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from outcrop.aggregate.extents import Extent, contiguous, strided, subarray
-    from outcrop.aggregate.file import File, Request, create, open
+    from outcrop.aggregate.file import File, Request, create, merge, open
     from outcrop.aggregate.measured import Timing
     from outcrop.aggregate.plan import Plan, declare
 
@@ -27,6 +27,7 @@ __all__ = [
     "contiguous",
     "create",
     "declare",
+    "merge",
     "open",
     "strided",
     "subarray",
@@ -42,6 +43,7 @@ _HOMES = {
     "contiguous": "extents",
     "create": "file",
     "declare": "plan",
+    "merge": "file",
     "open": "file",
     "strided": "extents",
     "subarray": "extents",

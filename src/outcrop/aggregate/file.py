@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -28,16 +29,49 @@ BASE_MOST = 2**62
 WAYS = ("automatic", "buffered", "direct")
 
 
-def create(
-    path: str | os.PathLike[str], plan: Plan, *, durable: bool = False, way: str = "automatic", size_bytes: int = 0
-) -> File:
-    """A file to be written; one that exists is emptied. Collective.
+@dataclass(frozen=True)
+class FileOptions:
+    """As core/outcrop/aggregate/file.hpp has them."""
 
-    With `durable` every write ends with its bytes on the device. `way`: "buffered" through the page cache, "direct"
-    around it, or whichever fits. `size_bytes` is set once where it is known. Raises StorageError, on all ranks.
+    durable: bool = False
+    way: str = "automatic"
+    size_bytes: int = 0
+    stage_folder: str = ""
+    stage_bytes: int = 0
+    node_files: bool = False
+
+    def __post_init__(self) -> None:
+        if self.way not in WAYS:
+            raise InputError(f"way {self.way!r} must be one of {', '.join(WAYS)}")
+        _offset(self.size_bytes), _offset(self.stage_bytes)
+
+
+def create(
+    path: str | os.PathLike[str],
+    plan: Plan,
+    *,
+    durable: bool = False,
+    way: str = "automatic",
+    size_bytes: int = 0,
+    stage: str | os.PathLike[str] | None = None,
+    stage_bytes: int = 0,
+    node_files: bool = False,
+) -> File:
+    """A file to be written; one that exists is emptied. Collective. Raises StorageError, on all ranks.
+
+    Args:
+        path: of the file that all ranks share.
+        plan: what is written in each step.
+        durable: every write ends with its bytes on the device.
+        way: "buffered" through the page cache, "direct" around it, or whichever fits.
+        size_bytes: of the file, set once where it is known.
+        stage: a folder on a tier of each node: writes end when their bytes are durable there, and get to the file in
+            the background; what an earlier run has left there is brought to its file first (see `File.notes`).
+        stage_bytes: that the stage may take on a node; 0 for what there is.
+        node_files: a file for each node and `path`.index, instead of one that all share.
     """
-    _check_way(way)
-    return File(_core.AggregateFile.create(plan._core, os.fspath(path), durable, way, _offset(size_bytes)), plan)
+    options = FileOptions(durable, way, size_bytes, os.fspath(stage or ""), stage_bytes, node_files)
+    return File(_core.AggregateFile.create(plan._core, os.fspath(path), options), plan)
 
 
 def open(
@@ -47,10 +81,23 @@ def open(
     writable: bool = False,
     durable: bool = False,
     way: str = "automatic",
+    stage: str | os.PathLike[str] | None = None,
+    stage_bytes: int = 0,
+    node_files: bool = False,
 ) -> File:
-    """An existing file, to be read, or to be written, too. Collective. Raises StorageError, on all ranks."""
-    _check_way(way)
-    return File(_core.AggregateFile.open(plan._core, os.fspath(path), writable, durable, way), plan)
+    """An existing file, to be read, or to be written, too; options as of `create`. Collective. Raises StorageError, on
+    all ranks."""
+    options = FileOptions(durable, way, 0, os.fspath(stage or ""), stage_bytes, node_files)
+    return File(_core.AggregateFile.open(plan._core, os.fspath(path), writable, options), plan)
+
+
+def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
+    """Make the one file `target` of the files of all nodes, by their index; its bytes. By one process.
+
+    It gets its name when it has been read back and compared; the nodes' files stay. Raises InputError, CorruptionError
+    and StorageError.
+    """
+    return _core.aggregate_merge(os.fspath(index), os.fspath(target))
 
 
 class Request:
@@ -91,6 +138,11 @@ class File:
     def __init__(self, core: _core.AggregateFile, plan: Plan) -> None:
         self._core, self._plan = core, plan
 
+    @property
+    def notes(self) -> list[str]:
+        """What an earlier run had left staged: what is in the file now, and what is lost. One line each."""
+        return self._core.notes
+
     def write(self, arrays: Arrays, base: int = 0) -> Timing:
         """Write a step. Raises StorageError with rank, file and offset; CommunicationError where a rank is gone."""
         memory, problem = self._memory(arrays, writable=False)
@@ -116,11 +168,11 @@ class File:
         return Request(self._core.begin_read(memory, _offset(base), problem), "read", self._plan)
 
     def flush(self) -> None:
-        """Return when all that was written is on the device. Raises StorageError."""
+        """Return when all that was written is on the device, in its file. Raises StorageError."""
         self._core.flush()
 
     def close(self) -> None:
-        """Wait for what is under way; nothing else may follow."""
+        """Wait for what is under way, and for what is staged to be in the file; nothing else may follow."""
         self._core.close()
 
     def __enter__(self) -> File:
@@ -186,8 +238,3 @@ def _offset(base: int) -> int:
     if not 0 <= number <= BASE_MOST:
         raise InputError(f"{base!r} must be a whole number of bytes from 0 to 2^62")
     return number
-
-
-def _check_way(way: str) -> None:
-    if way not in WAYS:
-        raise InputError(f"way {way!r} must be one of {', '.join(WAYS)}")
