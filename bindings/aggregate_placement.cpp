@@ -5,17 +5,17 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "aggregate_machine.hpp"
 #include "bind.hpp"
+#include "outcrop/aggregate/elect_by_cost.hpp"
 #include "outcrop/aggregate/explain.hpp"
 #include "outcrop/aggregate/placement.hpp"
 #include "outcrop/aggregate/settings.hpp"
-#include "outcrop/base/error.hpp"
 
 namespace nb = nanobind;
 
@@ -23,66 +23,6 @@ namespace outcrop {
 namespace {
 
 using namespace aggregate;
-
-template <typename Value>
-using Array = nb::ndarray<const Value, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-template <typename Value>
-std::vector<Value> to_vector(const Array<Value> &array) {
-  return {array.data(), array.data() + array.size()};
-}
-
-template <typename Value>
-Value get(nb::handle object, const char *name) {
-  return nb::cast<Value>(object.attr(name));
-}
-
-Tier to_tier(nb::handle python) {
-  return {get<std::string>(python, "name"), get<double>(python, "latency_seconds"),
-          get<double>(python, "fill_bytes_per_second"), get<double>(python, "empty_bytes_per_second"),
-          static_cast<Persistence>(nb::cast<int>(python.attr("persistence")))};
-}
-
-// Rows of distances come from Python, one at a time; `python` outlives the machine.
-Distances to_distances(nb::handle python) {
-  return [python](std::size_t node, std::span<double> row) {
-    const nb::gil_scoped_acquire hold;
-    const auto array = nb::cast<Array<double>>(python.attr("row")(node));
-    if (array.size() != row.size())
-      throw InputError("distances from node " + std::to_string(node) + " are " + std::to_string(array.size()) +
-                       "; there are " + std::to_string(row.size()) + " nodes");
-    std::copy_n(array.data(), row.size(), row.begin());
-  };
-}
-
-// `python` is a Machine of outcrop.aggregate.machine, which has checked it.
-Machine to_machine(nb::handle python) {
-  Machine machine;
-  machine.node_of_rank = to_vector(get<Array<std::uint32_t>>(python, "node_of_rank"));
-  machine.distance_to_target = to_vector(get<Array<double>>(python, "distance_to_target"));
-  machine.room_bytes = to_vector(get<Array<std::uint64_t>>(python, "room_bytes"));
-  machine.distances = to_distances(python.attr("distances"));
-  const nb::object network = python.attr("network"), target = python.attr("target"),
-                   memory = python.attr("shared_memory");
-  machine.network = {get<double>(network, "latency_seconds"), get<double>(network, "card_bytes_per_second"),
-                     get<std::uint32_t>(network, "cards_on_node")};
-  machine.target = {get<double>(target, "latency_seconds"), get<double>(target, "bytes_per_second"),
-                    get<bool>(target, "is_shared")};
-  machine.shared_memory = {get<double>(memory, "latency_seconds"), get<double>(memory, "bytes_per_second")};
-  for (const nb::handle tier : python.attr("tiers")) machine.tiers.push_back(to_tier(tier));
-  return machine;
-}
-
-Wishes to_wishes(nb::handle python) {
-  Wishes wishes;
-  wishes.buffer_bytes = get<std::uint64_t>(python, "buffer_bytes");
-  wishes.buffers = get<std::uint32_t>(python, "buffers");
-  wishes.persistence = static_cast<Persistence>(nb::cast<int>(python.attr("persistence")));
-  wishes.tier = get<std::string>(python, "tier");
-  wishes.merged = get<bool>(python, "merged");
-  wishes.most_on_node = get<std::vector<std::uint32_t>>(python, "most_on_node");
-  return wishes;
-}
 
 std::vector<Tally> to_tallies(nb::handle python) {
   const auto domains = get<Array<std::uint32_t>>(python, "domains");
@@ -92,13 +32,6 @@ std::vector<Tally> to_tallies(nb::handle python) {
   for (std::size_t i = 0; i < tallies.size(); ++i) tallies[i] = {domains.data()[i], ranks.data()[i], bytes.data()[i]};
   return tallies;
 }
-
-// What Python gets: a placement with what is needed to explain it.
-struct Placed {
-  Machine machine;
-  Wishes wishes;
-  Placement placement;
-};
 
 template <typename Make>
 Placed make(nb::handle machine, nb::handle tallies, nb::handle wishes, const Make &place) {

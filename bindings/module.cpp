@@ -24,6 +24,8 @@ void translate(const std::exception_ptr &thrown, void *) {
     raise("StorageError", error);
   } catch (const outcrop::CorruptionError &error) {
     raise("CorruptionError", error);
+  } catch (const outcrop::CommunicationError &error) {
+    raise("CommunicationError", error);
   } catch (const outcrop::Cancelled &error) {
     raise("InterruptedRun", error);
   }
@@ -39,5 +41,6 @@ NB_MODULE(_core, module) {
   outcrop::bind_meters(module);
   outcrop::bind_arrays(module);
   outcrop::bind_stream(module);
+  outcrop::bind_aggregate(module);
   outcrop::bind_aggregate_placement(module);
 }

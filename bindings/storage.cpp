@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bind.hpp"
+#include "buffer.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/backends.hpp"
@@ -26,24 +27,6 @@ namespace nb = nanobind;
 
 namespace outcrop {
 namespace {
-
-// The contiguous bytes of a Python object, never a copy; anything else raises BufferError or ValueError.
-class Buffer {
- public:
-  Buffer(nb::handle object, bool writable) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0)
-      throw nb::python_error();
-  }
-  ~Buffer() { PyBuffer_Release(&view_); }
-  Buffer(const Buffer &) = delete;
-  Buffer &operator=(const Buffer &) = delete;
-
-  std::byte *data() const { return static_cast<std::byte *>(view_.buf); }
-  std::size_t size() const { return static_cast<std::size_t>(view_.len); }
-
- private:
-  Py_buffer view_{};
-};
 
 std::uint32_t crc32c_of(nb::handle data, std::uint32_t crc) {
   const Buffer buffer(data, false);

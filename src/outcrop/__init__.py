@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from outcrop import errors
 
 if TYPE_CHECKING:
+    from outcrop import aggregate
     from outcrop.arrays.array import Array
     from outcrop.arrays.create import array, open_array
     from outcrop.arrays.placing import Placement, place
@@ -43,6 +44,7 @@ __all__ = [
     "Source",
     "Stencil",
     "Sweep",
+    "aggregate",
     "array",
     "errors",
     "extrude",
@@ -71,6 +73,7 @@ _HOMES = {
     "Source": ("outcrop.run.taps.acquisition", "Source"),
     "Stencil": ("outcrop.language.stencil", "Stencil"),
     "Sweep": ("outcrop.run.sweep", "Sweep"),
+    "aggregate": ("outcrop.aggregate", ""),
     "array": ("outcrop.arrays.create", "array"),
     "extrude": ("outcrop.run.inputs.resample", "extrude"),
     "open": ("outcrop.run.simulation", "open"),

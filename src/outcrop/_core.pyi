@@ -387,3 +387,179 @@ def aggregate_settings(
 
 def aggregate_most_on_nodes(list: str, hosts: Sequence[str]) -> list[int]:
     """Aggregators of each host by a list as ROMIO's cb_config_list. Raises InputError."""
+
+class AggregateExtent:
+    """Bytes of a file and of a variable's memory, see extent.hpp."""
+
+    @property
+    def nbytes(self) -> int:
+        """Of all pieces."""
+
+    @property
+    def memory_nbytes(self) -> int:
+        """That the variable needs, from its first byte on."""
+
+    @property
+    def blocks(self) -> int:
+        """Pieces that are contiguous in the file and in memory."""
+
+    @property
+    def begin(self) -> int:
+        """The first byte of the file."""
+
+    @property
+    def end(self) -> int:
+        """The byte of the file behind the last one."""
+
+def aggregate_contiguous(file_offset: int, nbytes: int, memory_offset: int) -> AggregateExtent:
+    """One run. Raises InputError."""
+
+def aggregate_strided(
+    file_offset: int,
+    count: int,
+    block_bytes: int,
+    file_stride_bytes: int,
+    memory_stride_bytes: int,
+    memory_offset: int,
+) -> AggregateExtent:
+    """Blocks, a stride apart. Raises InputError."""
+
+def aggregate_subarray(
+    sizes: Sequence[int], subsizes: Sequence[int], starts: Sequence[int], item_bytes: int, file_offset: int
+) -> AggregateExtent:
+    """A part of an array in C order. Raises InputError."""
+
+class AggregateOptions:
+    """Of a plan, the same on all ranks; see plan.hpp."""
+
+    buffer_bytes: int
+    buffers: int
+    aggregators: int
+    aggregators_on_node: int
+    own_run_bytes: int
+    reading_only: bool
+
+class AggregatePlan:
+    """Made by all ranks together; see plan.hpp."""
+
+    def __init__(
+        self,
+        transport: int,
+        variables: Sequence[Sequence[AggregateExtent]],
+        machine: object,
+        wishes: object,
+        options: AggregateOptions,
+    ) -> None:
+        """By the table of functions at that address, or by this process alone where it is 0. Raises InputError."""
+
+    @property
+    def nbytes(self) -> int:
+        """Of all ranks, in one step."""
+
+    @property
+    def begin(self) -> int:
+        """The first byte of the file."""
+
+    @property
+    def end(self) -> int:
+        """The byte of the file behind the last one."""
+
+    @property
+    def aggregators(self) -> list[int]:
+        """The rank of each domain."""
+
+    @property
+    def domain_nbytes(self) -> list[int]:
+        """Bytes in each domain."""
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Of one buffer."""
+
+    @property
+    def buffers(self) -> int:
+        """Of each aggregator."""
+
+    @property
+    def own(self) -> bool:
+        """Whether every rank writes and reads its own bytes."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What could not be done as preferred, and why."""
+
+    @property
+    def memory_nbytes(self) -> list[int]:
+        """That each variable of this rank must have."""
+
+    @property
+    def seconds(self) -> float | None:
+        """Predicted for a step; None where every rank has its own bytes."""
+
+    def explain(self, domains_most: int) -> str:
+        """The placement in words; nothing where every rank has its own bytes."""
+
+class AggregateTiming:
+    """Of one write or read at this rank; see operation.hpp."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def seconds_copying(self) -> float: ...
+    @property
+    def seconds_filling(self) -> float: ...
+    @property
+    def seconds_storage(self) -> float: ...
+    @property
+    def seconds_messages(self) -> float: ...
+    @property
+    def bytes_storage(self) -> int: ...
+
+class AggregateRequest:
+    """A write or read under way; it keeps its arrays."""
+
+    def test(self) -> bool:
+        """Whether it is over. Raises what went wrong at any rank."""
+
+    def wait(self) -> None:
+        """Return when it is over. Raises what went wrong at any rank."""
+
+    @property
+    def timing(self) -> AggregateTiming:
+        """Once it is over."""
+
+class AggregateFile:
+    """A file that all ranks write or read; see file.hpp. What `problem` says is raised on all ranks."""
+
+    @staticmethod
+    def create(plan: AggregatePlan, path: str, options: object) -> AggregateFile:
+        """An empty one, with the options of outcrop.aggregate.file. Raises StorageError."""
+
+    @staticmethod
+    def open(plan: AggregatePlan, path: str, writable: bool, options: object) -> AggregateFile:
+        """One that exists. Raises StorageError."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What an earlier run had left staged, and what became of it."""
+
+    def begin_write(self, arrays: Sequence[NDArray[np.uint8]], base: int, problem: str) -> AggregateRequest:
+        """One array for each variable."""
+
+    def begin_read(self, arrays: Sequence[NDArray[np.uint8]], base: int, problem: str) -> AggregateRequest:
+        """One array for each variable."""
+
+    def write(self, arrays: Sequence[NDArray[np.uint8]], base: int, problem: str) -> AggregateTiming:
+        """The same, to its end."""
+
+    def read(self, arrays: Sequence[NDArray[np.uint8]], base: int, problem: str) -> AggregateTiming:
+        """The same, to its end."""
+
+    def flush(self) -> None:
+        """Return when all that was written is on the device."""
+
+    def close(self) -> None:
+        """Wait for what is under way; nothing else may follow."""
+
+def aggregate_merge(index: str, target: str) -> int:
+    """Make one file of all in an index; its bytes. Raises InputError, CorruptionError and StorageError."""

@@ -21,5 +21,9 @@ class CorruptionError(StorageError):
     """Bytes read are not the bytes that were written: the message names file, offset and plane."""
 
 
+class CommunicationError(OutcropError):
+    """Another rank cannot be reached any more, or MPI failed; nothing that several ranks do together works after it."""
+
+
 class InterruptedRun(OutcropError):
     """A run was stopped by the user; the last committed generation is intact and the message says how to resume."""

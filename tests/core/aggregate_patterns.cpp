@@ -6,6 +6,7 @@
 #include <map>
 
 #include "aggregate_ranks.hpp"
+#include "outcrop/aggregate/node_files.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
@@ -74,7 +75,7 @@ struct Setting {
   std::uint64_t base = 0, steps = 1, stride = 0;
   bool beside = false, existing = false;
 
-  Setting(Random &random, std::uint64_t end) {
+  Setting(Random &random, std::uint64_t end, const std::string &stage) {
     plan.aggregators = static_cast<std::uint32_t>(below(random, 6));
     plan.buffer_bytes = 4096 * (std::uint64_t{1} << below(random, 6)) * below(random, 5);
     plan.buffers = below(random, 2) == 0 ? 0 : static_cast<std::uint32_t>(2 + below(random, 4));
@@ -86,13 +87,18 @@ struct Setting {
     stride = end + below(random, 5000);
     beside = below(random, 2) == 0;
     existing = end < (1 << 24) && below(random, 2) == 0;
+    const std::uint64_t sink = below(random, 4);
+    if (sink == 0) file.stage_folder = stage;
+    file.node_files = sink == 1;
+    if (file.node_files) existing = false;
   }
   std::string text() const {
     return std::to_string(size) + " ranks, " + std::to_string(per_node) + " per node, " +
            std::to_string(plan.aggregators) + " aggregators, buffers " + std::to_string(plan.buffer_bytes) + " x " +
            std::to_string(plan.buffers) + ", own " + std::to_string(plan.own_run_bytes) + ", path " +
            std::to_string(static_cast<int>(file.path)) + ", base " + std::to_string(base) + ", steps " +
-           std::to_string(steps) + (beside ? ", beside" : "") + (existing ? ", existing" : "");
+           std::to_string(steps) + (beside ? ", beside" : "") + (existing ? ", existing" : "") +
+           (file.stage_folder.empty() ? "" : ", staged") + (file.node_files ? ", node files" : "");
   }
 };
 
@@ -147,6 +153,7 @@ void try_pattern(const RandomPattern &pattern, const Setting &setting, const std
     file.flush();
     file.close();
   });
+  if (setting.file.node_files) merge(path + ".index", path);
   EXPECT_EQ(std::filesystem::file_size(path), std::filesystem::file_size(plain));
   for (std::uint64_t step = 0; step < setting.steps; ++step)
     for (const Range &window : pattern.windows) {
@@ -167,7 +174,7 @@ TEST_P(AggregatePatterns, AreWrittenAsPlainlyAndReadBack) {
   for (int turn = 0; turn < 10; ++turn) {
     const int size = static_cast<int>(1 + below(random, 16));
     const RandomPattern pattern(random, size);
-    Setting setting(random, pattern.end());
+    Setting setting(random, pattern.end(), folder.file("stage"));
     setting.size = size;
     setting.per_node = below(random, 2) == 0 ? 0 : static_cast<int>(1 + below(random, 5));
     SCOPED_TRACE(setting.text());
@@ -176,7 +183,7 @@ TEST_P(AggregatePatterns, AreWrittenAsPlainlyAndReadBack) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Random, AggregatePatterns, ::testing::Range(0, 12));
+INSTANTIATE_TEST_SUITE_P(Random, AggregatePatterns, ::testing::Range(0, 18));
 
 TEST(AggregatePlan, IsMadeOfNothing) {
   const Folder folder;

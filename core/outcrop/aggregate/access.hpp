@@ -12,24 +12,25 @@
 #include <string>
 
 #include "outcrop/aggregate/path.hpp"
+#include "outcrop/aggregate/sink.hpp"
 #include "outcrop/storage/faulty.hpp"
 #include "outcrop/storage/store.hpp"
 
 namespace outcrop::aggregate {
 
 /// One thread at a time.
-class Access {
+class Access final : public Sink {
  public:
   Access(const std::string &path, bool writable, Path way, bool durable, const Faults &faults);
 
   /// `data` lies as far beyond a page as `offset`, if it is to go around the cache. Both throw StorageError.
-  void write(std::uint64_t offset, const std::byte *data, std::size_t length);
-  void read(std::uint64_t offset, std::byte *data, std::size_t length);
-  void flush();
+  void write(std::uint64_t offset, const std::byte *data, std::size_t length) override;
+  void read(std::uint64_t offset, std::byte *data, std::size_t length) override;
+  void flush() override;
 
   /// Whether the next write goes through the cache, from wherever it lies in memory.
-  bool writes_buffered() const { return choose_for_writing() == buffered_.get(); }
-  bool reads_buffered(std::uint64_t offset, std::uint64_t length) const {
+  bool writes_buffered() const override { return choose_for_writing() == buffered_.get(); }
+  bool reads_buffered(std::uint64_t offset, std::uint64_t length) const override {
     return choose_for_reading(offset, length) == buffered_.get();
   }
 

@@ -74,21 +74,34 @@ void Aggregator::wait_for_parts(std::uint64_t number) {
   }
 }
 
+// Nothing, once something has failed.
+template <typename Act>
+void Aggregator::use_sink(const Job &job, Act &&act) {
+  using Clock = std::chrono::steady_clock;
+  if (failure_.happened()) return;
+  const Clock::time_point begin = Clock::now();
+  failure_ = attempt(job.write ? Failure::write : Failure::read, rank_, act);
+  seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
 void Aggregator::write_rounds(const Job &job) {
   const std::size_t count = work_.rounds().count();
   std::size_t opened = 0;
+  use_sink(job, [&] { job.sink->begin_step(job.step, job.base); });
   for (std::size_t round = 0; round < count; ++round) {
     while (opened < std::min<std::size_t>(count, round + node_.buffers())) open(job.first_round, opened++);
     wait_for_parts(job.first_round + round);
-    if (!failure_.happened()) move(job, round);
+    move(job, round);
   }
+  use_sink(job, [&] { job.sink->end_step(); });
+  if (failure_.happened()) job.sink->drop_step();
 }
 
 void Aggregator::read_rounds(const Job &job) {
   const std::size_t count = work_.rounds().count(), buffers = node_.buffers();
   for (std::size_t round = 0; round < count; ++round) {
     if (round >= buffers) wait_for_parts(job.first_round + round - buffers);
-    if (!failure_.happened()) move(job, round);
+    move(job, round);
     open(job.first_round, round);
   }
   for (std::size_t round = count - std::min(count, buffers); round < count; ++round)
@@ -96,22 +109,18 @@ void Aggregator::read_rounds(const Job &job) {
 }
 
 void Aggregator::move(const Job &job, std::size_t round) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
   // With the base as far beyond a page as the file: see rounds.hpp.
   std::byte *buffer = node_.buffer(work_.domain(), job.first_round + round) + job.base % AlignedMemory::page_bytes;
-  try {
-    for (const Piece &run : job.write ? work_.runs(round) : work_.rounds().of(round)) {
+  const bool whole = !job.write && job.sink->reads_holes();
+  use_sink(job, [&] {
+    for (const Piece &run : whole ? work_.rounds().of(round) : work_.runs(round)) {
       if (job.write)
-        job.access->write(job.base + run.file.begin, buffer + run.position, run.file.bytes());
+        job.sink->write(job.base + run.file.begin, buffer + run.position, run.file.bytes());
       else
-        job.access->read(job.base + run.file.begin, buffer + run.position, run.file.bytes());
+        job.sink->read(job.base + run.file.begin, buffer + run.position, run.file.bytes());
       bytes_ += run.file.bytes();
     }
-  } catch (const StorageError &error) {
-    failure_ = Failure::of(job.write ? Failure::write : Failure::read, rank_, error);
-  }
-  seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
+  });
 }
 
 }  // namespace outcrop::aggregate

@@ -14,8 +14,8 @@
 #include <mutex>
 #include <thread>
 
-#include "outcrop/aggregate/access.hpp"
 #include "outcrop/aggregate/domain_work.hpp"
+#include "outcrop/aggregate/sink.hpp"
 
 namespace outcrop::aggregate {
 
@@ -24,7 +24,8 @@ struct Job {
   bool write = false;
   std::uint64_t first_round = 0;  ///< numbered through all operations
   std::uint64_t base = 0;
-  Access *access = nullptr;
+  std::uint64_t step = 0;  ///< of writing, numbered through those of the file
+  Sink *sink = nullptr;
   std::function<void(const Failure &failure, double seconds, std::uint64_t bytes)> done;  ///< called by the thread
 };
 
@@ -36,6 +37,8 @@ class Aggregator {
   void post(Job job);
 
   const DomainWork &work() const { return work_; }
+  /// While no job is under way.
+  DomainWork &work() { return work_; }
   Lane &lane() const { return node_.lane(work_.domain()); }
 
  private:
@@ -46,6 +49,8 @@ class Aggregator {
   void open(std::uint64_t first_round, std::size_t round);
   void wait_for_parts(std::uint64_t number);
   void move(const Job &job, std::size_t round);
+  template <typename Act>
+  void use_sink(const Job &job, Act &&act);
 
   Node &node_;
   DomainWork work_;

@@ -30,14 +30,15 @@ constexpr std::uint32_t aggregators_most = 16384;
 // What each rank says first.
 struct Opening {
   std::uint64_t bytes = 0, buffer_bytes = 0, own_run_bytes = 0;
-  std::uint32_t buffers = 0, aggregators = 0;
+  std::uint32_t buffers = 0, aggregators = 0, aggregators_on_node = 0;
   std::int32_t reading_only = 0, node = 0;
   std::int32_t can_own = 0, wrong = 0;
   char problem[200] = {};
 
   bool same_options(const Opening &other) const {
     return buffer_bytes == other.buffer_bytes && own_run_bytes == other.own_run_bytes && buffers == other.buffers &&
-           aggregators == other.aggregators && reading_only == other.reading_only;
+           aggregators == other.aggregators && aggregators_on_node == other.aggregators_on_node &&
+           reading_only == other.reading_only;
   }
 };
 
@@ -46,6 +47,7 @@ std::string wrong_options(const PlanOptions &options) {
     return "buffers of " + std::to_string(options.buffer_bytes) + " bytes: choose a multiple of 4096";
   if (options.buffers == 1 || options.buffers > buffers_most)
     return std::to_string(options.buffers) + " buffers: choose 2 to " + std::to_string(buffers_most);
+  if (options.aggregators_on_node == 0) return "0 aggregators on a node: choose at least 1";
   if (options.aggregators > aggregators_most)
     return std::to_string(options.aggregators) + " aggregators: choose at most " + std::to_string(aggregators_most);
   return "";
@@ -92,9 +94,9 @@ void follow_data(std::span<const Region> regions, std::span<const std::size_t> b
   }
 }
 
-void share_out(std::span<const Region> regions, const PlanOptions &options, std::size_t nodes, Decision &decision) {
+void share_out(std::span<const Region> regions, const PlanOptions &options, std::size_t most, Decision &decision) {
   std::size_t count = options.aggregators;
-  if (count == 0) count = std::clamp<std::size_t>(decision.bytes / domain_bytes_least, 1, nodes);
+  if (count == 0) count = std::clamp<std::size_t>(decision.bytes / domain_bytes_least, 1, most);
   const std::uint64_t share = decision.bytes / count / 8;
   const std::uint64_t alignment = std::clamp<std::uint64_t>(std::bit_floor(share), page, buffer_bytes_most);
   decision.domains = cut_domains(regions, count, alignment);
@@ -123,11 +125,17 @@ Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &opt
   std::vector<Region> regions = regions_of(pattern, 1, own_regions_most);
   const bool can_own = options.own_run_bytes > 0 && total_bytes(regions) == pattern.bytes() &&
                        pattern.bytes() >= pattern.blocks() * options.own_run_bytes;
-  Opening mine{pattern.bytes(),       options.buffer_bytes,
-               options.own_run_bytes, options.buffers,
-               options.aggregators,   options.reading_only,
-               link.node(),           can_own,
-               !wrong.empty(),        {}};
+  Opening mine{pattern.bytes(),
+               options.buffer_bytes,
+               options.own_run_bytes,
+               options.buffers,
+               options.aggregators,
+               options.aggregators_on_node,
+               options.reading_only,
+               link.node(),
+               can_own,
+               !wrong.empty(),
+               {}};
   wrong.copy(mine.problem, sizeof mine.problem - 1);
   const std::vector<Opening> all = link.gather(mine);
   raise_problems(all);
@@ -158,7 +166,7 @@ Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &opt
     follow_data(everywhere, begins, decision);
     if (!options.reading_only) decision.overlap = overlap_of(everywhere, begins);
   } else {
-    share_out(everywhere, options, count_nodes, decision);
+    share_out(everywhere, options, std::min(count_nodes * options.aggregators_on_node, all.size()), decision);
   }
   choose_buffers(options, decision);
   return decision;

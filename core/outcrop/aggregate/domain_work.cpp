@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "outcrop/base/aligned.hpp"
+
 namespace outcrop::aggregate {
 
 std::uint64_t bytes_in(const Pattern &pattern, std::span<const Piece> pieces) {
@@ -35,6 +37,16 @@ std::span<const Piece> DomainWork::runs(std::size_t round) {
   if (dense_[round]) return rounds_.of(round);
   if (runs_round_ != round) find_runs(round);
   return runs_;
+}
+
+RunTotals DomainWork::totals() {
+  RunTotals totals;
+  for (std::size_t round = 0; round < rounds_.count(); ++round)
+    for (const Piece &run : runs(round)) {
+      totals.bytes += run.file.bytes();
+      if (run.file.bytes() >= AlignedMemory::page_bytes) ++totals.long_runs;
+    }
+  return totals;
 }
 
 void DomainWork::find_runs(std::size_t round) {

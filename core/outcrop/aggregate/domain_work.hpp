@@ -17,6 +17,12 @@ struct RemotePart {
   std::uint64_t bytes = 0;
 };
 
+/// What a step has in a domain.
+struct RunTotals {
+  std::uint64_t bytes = 0;
+  std::size_t long_runs = 0;  ///< of a page or more
+};
+
 class DomainWork {
  public:
   DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> senders, const Node &node);
@@ -36,6 +42,9 @@ class DomainWork {
 
   /// What exists of the pieces of a round: all, or with holes between. The span is valid until the next call.
   std::span<const Piece> runs(std::size_t round);
+
+  /// Of all rounds; looks at every run.
+  RunTotals totals();
 
  private:
   void find_runs(std::size_t round);

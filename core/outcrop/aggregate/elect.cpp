@@ -1,14 +1,15 @@
 #include "outcrop/aggregate/elect.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace outcrop::aggregate {
 
-std::vector<int> elect_by_bytes(std::size_t domains, std::span<const Tally> tallies, std::span<const int> nodes) {
-  std::vector<std::uint32_t> load(nodes.size());
-  std::vector<int> chosen(domains, 0);
-  for (std::uint32_t domain = 0; domain < domains; ++domain) {
-    const auto own = std::ranges::equal_range(tallies, domain, {}, &Tally::domain);
+Election elect_by_bytes(const Ballot &ballot) {
+  std::vector<std::uint32_t> load(ballot.nodes.size());
+  std::vector<int> chosen(ballot.domains, 0);
+  for (std::uint32_t domain = 0; domain < ballot.domains; ++domain) {
+    const auto own = std::ranges::equal_range(ballot.tallies, domain, {}, &Tally::domain);
     const auto worse = [&](const Tally &a, const Tally &b) {
       if (load[a.rank] != load[b.rank]) return load[a.rank] > load[b.rank];
       if (a.bytes != b.bytes) return a.bytes < b.bytes;
@@ -19,7 +20,7 @@ std::vector<int> elect_by_bytes(std::size_t domains, std::span<const Tally> tall
     chosen[domain] = static_cast<int>(best);
     ++load[best];
   }
-  return chosen;
+  return {std::move(chosen)};
 }
 
 }  // namespace outcrop::aggregate

@@ -1,6 +1,8 @@
 // Who aggregates which domain: the narrow place where a cost model can be put in.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
@@ -9,12 +11,25 @@
 
 namespace outcrop::aggregate {
 
-/// The aggregator of each domain, computed alike on all ranks. `tallies` are sorted by domain, then by rank, and leave
-/// out zeros; `nodes` has the node of each rank (the lowest rank there).
-using Elect =
-    std::function<std::vector<int>(std::size_t domains, std::span<const Tally> tallies, std::span<const int> nodes)>;
+/// What is known when aggregators are elected, the same on all ranks.
+struct Ballot {
+  std::size_t domains = 0;
+  std::span<const Tally> tallies;  ///< sorted by domain, then by rank, without zeros
+  std::span<const int> nodes;      ///< of each rank: the lowest rank there
+  std::uint64_t buffer_bytes = 0;  ///< of one buffer
+  std::uint32_t buffers = 0;       ///< of each aggregator
+};
+
+/// The aggregator of each domain, after `together` neighbours of those on the ballot have become one domain each.
+struct Election {
+  std::vector<int> aggregators;
+  std::uint32_t together = 1;
+};
+
+/// Computed alike on all ranks; what it throws, it throws on all.
+using Elect = std::function<Election(const Ballot &)>;
 
 /// Of the ranks with the fewest domains so far, the one with the most bytes in the domain; of equal ones the lowest.
-std::vector<int> elect_by_bytes(std::size_t domains, std::span<const Tally> tallies, std::span<const int> nodes);
+Election elect_by_bytes(const Ballot &ballot);
 
 }  // namespace outcrop::aggregate

@@ -9,20 +9,36 @@
 namespace outcrop::aggregate {
 
 struct Failure {
-  enum Doing : std::int32_t { nothing, write, read, flush, open, create, input };
+  enum Doing : std::int32_t { nothing, write, read, flush, open, create, input, corruption };
 
   Doing doing = nothing;
   std::int32_t rank = 0, error = 0;
   std::uint32_t padding = 0;
   std::uint64_t offset = 0, length = 0;
-  char text[160] = {};  ///< of input
+  char text[400] = {};  ///< of input and corruption; of storage, the path
 
   bool happened() const { return doing != nothing; }
   static Failure of(Doing doing, int rank, const StorageError &error);
   static Failure of_input(int rank, const std::string &text);
+  static Failure of_corruption(int rank, const std::string &text);
 
-  /// Throws StorageError or InputError if it happened.
-  void raise(const std::string &path) const;
+  /// Throws StorageError, InputError or CorruptionError if it happened.
+  void raise() const;
 };
+
+/// What act() throws of those three, or nothing.
+template <typename Act>
+Failure attempt(Failure::Doing doing, int rank, Act &&act) {
+  try {
+    act();
+  } catch (const StorageError &error) {
+    return Failure::of(doing, rank, error);
+  } catch (const InputError &error) {
+    return Failure::of_input(rank, error.what());
+  } catch (const CorruptionError &error) {
+    return Failure::of_corruption(rank, error.what());
+  }
+  return {};
+}
 
 }  // namespace outcrop::aggregate

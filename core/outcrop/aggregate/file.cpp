@@ -1,66 +1,17 @@
 #include "outcrop/aggregate/file.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <utility>
 #include <vector>
 
-#include "outcrop/aggregate/access.hpp"
+#include "outcrop/aggregate/opened.hpp"
 #include "outcrop/aggregate/step.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
 
-struct Opened {
-  std::shared_ptr<Engine> engine;
-  std::string path;
-  bool writable = false, closed = false;
-  FileOptions options;
-  std::vector<std::shared_ptr<Access>> access;  // for each domain of this rank
-};
-
 namespace {
 
 constexpr std::uint64_t offset_most = std::uint64_t{1} << 62;
-
-// All ranks learn whether any of them failed.
-void agree(const std::shared_ptr<Engine> &engine, const std::string &path, const Failure &failure) {
-  Task task;
-  task.failure = failure;
-  task.path = path;
-  const auto step = std::make_shared<Step>(*engine, std::move(task));
-  engine->begin(step, false);
-  step->wait();
-}
-
-template <typename Do>
-Failure attempt(Failure::Doing doing, int rank, Do &&act) {
-  try {
-    act();
-  } catch (const StorageError &error) {
-    return Failure::of(doing, rank, error);
-  }
-  return {};
-}
-
-void create_empty(const std::string &path, std::uint64_t size_bytes) {
-  const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (file.get() < 0) throw StorageError("create", path, 0, 0, errno);
-  if (size_bytes > 0 && ftruncate(file.get(), static_cast<off_t>(size_bytes)) != 0)
-    throw StorageError("set the size of", path, 0, size_bytes, errno);
-}
-
-std::unique_ptr<Opened> open_all(const Plan &plan, const std::string &path, bool writable, const FileOptions &options) {
-  auto opened = std::make_unique<Opened>(Opened{plan.engine(), path, writable, false, options, {}});
-  Engine &engine = *opened->engine;
-  const Failure failure = attempt(Failure::open, engine.link.rank(), [&] {
-    for (std::size_t i = 0; i < engine.aggregators.size(); ++i)
-      opened->access.push_back(std::make_shared<Access>(path, writable, options.path, options.durable, options.faults));
-  });
-  agree(opened->engine, path, failure);
-  return opened;
-}
 
 void check(const Opened &opened, bool write, std::uint64_t base) {
   if (opened.closed) throw InputError(opened.path + " has been closed");
@@ -73,11 +24,12 @@ void check(const Opened &opened, bool write, std::uint64_t base) {
 
 // What one rank gets wrong must not make the others wait for it: it takes part, without data, and all are told.
 template <typename Memory>
-Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memory, std::uint64_t base) {
-  Task task{kind, base, opened.options.durable, {}, {}, opened.access, opened.path};
+Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memory, std::uint64_t base,
+             std::string wrong) {
+  // What is staged is durable there.
+  Task task{kind, base, opened.options.durable && !opened.is_staged(), {}, {}, opened.steps, opened.sinks};
   const std::span<const std::uint64_t> needed = opened.engine->pattern.memory_bytes();
-  std::string wrong;
-  if (memory.size() != needed.size())
+  if (wrong.empty() && memory.size() != needed.size())
     wrong = std::to_string(needed.size()) + " variables were declared, " + std::to_string(memory.size()) + " are given";
   for (std::size_t i = 0; i < needed.size() && wrong.empty(); ++i)
     if (memory[i].size() < needed[i])
@@ -91,7 +43,15 @@ Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memo
   return task;
 }
 
-std::shared_ptr<Step> begin(const Opened &opened, Task task, bool beside) {
+template <typename Memory>
+std::shared_ptr<Step> begin(Opened &opened, Task::Kind kind, std::span<const Memory> memory, std::uint64_t base,
+                            const std::string &problem, bool beside) {
+  const bool write = kind == Task::write;
+  check(opened, write, base);
+  meet_staged(opened, write, base);
+  Task task = task_of(opened, kind, memory, base, problem);
+  if (write) ++opened.steps;
+  if (write && opened.options.node_files) opened.index.add_step(base);
   const auto step = std::make_shared<Step>(*opened.engine, std::move(task));
   opened.engine->begin(step, beside);
   return step;
@@ -110,58 +70,64 @@ File &File::operator=(File &&other) noexcept {
 
 File::~File() {
   try {
-    if (opened_) close();
+    if (!opened_) return;
+    opened_->engine->settle_all();
+    opened_->sinks.clear();
   } catch (const std::exception &) {  // nobody is there to be told
   }
 }
 
 File File::create(const Plan &plan, const std::string &path, const FileOptions &options) {
-  const int rank = plan.rank();
-  Failure failure;
-  if (rank == 0) failure = attempt(Failure::create, rank, [&] { create_empty(path, options.size_bytes); });
-  agree(plan.engine(), path, failure);
-  return File(open_all(plan, path, true, options));
+  return File(open_file(plan, path, true, true, options));
 }
 
 File File::open(const Plan &plan, const std::string &path, bool writable, const FileOptions &options) {
-  return File(open_all(plan, path, writable, options));
+  return File(open_file(plan, path, writable, false, options));
 }
 
-Operation File::begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base) {
-  check(*opened_, true, base);
-  return {opened_->engine, begin(*opened_, task_of(*opened_, Task::write, memory, base), true)};
+Operation File::begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base,
+                            const std::string &problem) {
+  return {opened_->engine, begin(*opened_, Task::write, memory, base, problem, true)};
 }
 
-Operation File::begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base) {
-  check(*opened_, false, base);
-  return {opened_->engine, begin(*opened_, task_of(*opened_, Task::read, memory, base), true)};
+Operation File::begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base,
+                           const std::string &problem) {
+  return {opened_->engine, begin(*opened_, Task::read, memory, base, problem, true)};
 }
 
-void File::write(std::span<const std::span<const std::byte>> memory, std::uint64_t base) {
-  check(*opened_, true, base);
-  begin(*opened_, task_of(*opened_, Task::write, memory, base), false)->wait();
+Timing File::write(std::span<const std::span<const std::byte>> memory, std::uint64_t base, const std::string &problem) {
+  const auto step = begin(*opened_, Task::write, memory, base, problem, false);
+  step->wait();
+  return step->timing();
 }
 
-void File::read(std::span<const std::span<std::byte>> memory, std::uint64_t base) {
-  check(*opened_, false, base);
-  begin(*opened_, task_of(*opened_, Task::read, memory, base), false)->wait();
+Timing File::read(std::span<const std::span<std::byte>> memory, std::uint64_t base, const std::string &problem) {
+  const auto step = begin(*opened_, Task::read, memory, base, problem, false);
+  step->wait();
+  return step->timing();
 }
 
 void File::flush() {
   if (opened_->closed) throw InputError(opened_->path + " has been closed");
-  Engine &engine = *opened_->engine;
-  engine.settle_all();
-  Failure failure;
-  if (engine.flushes) failure = attempt(Failure::flush, engine.link.rank(), [&] { opened_->access.front()->flush(); });
-  agree(opened_->engine, opened_->path, failure);
+  flush_all(*opened_);
 }
 
 void File::close() {
-  opened_->engine->settle_all();
-  opened_->access.clear();
-  opened_->closed = true;
+  if (std::exchange(opened_->closed, true)) return;
+  const auto end = [this] {
+    opened_->engine->settle_all();
+    opened_->sinks.clear();
+  };
+  try {
+    if (opened_->writable && (opened_->is_staged() || opened_->options.node_files)) flush_all(*opened_);
+  } catch (...) {
+    end();
+    throw;
+  }
+  end();
 }
 
+const std::vector<std::string> &File::notes() const { return opened_->notes; }
 const std::string &File::path() const { return opened_->path; }
 
 }  // namespace outcrop::aggregate

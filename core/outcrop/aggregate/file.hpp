@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "outcrop/aggregate/operation.hpp"
 #include "outcrop/aggregate/path.hpp"
@@ -19,7 +20,12 @@ struct FileOptions {
   bool durable = false;  ///< every write ends with its bytes on the device
   Path path = Path::automatic;
   std::uint64_t size_bytes = 0;  ///< create: of the whole file, set once; 0: it grows
-  Faults faults = {};            ///< what shall go wrong with storage at aggregators (tests)
+  /// A folder on a tier of this node, which may differ from node to node: writes end when their bytes are durable there, and
+  /// get to the file in the background. Empty: straight to the file.
+  std::string stage_folder = {};
+  std::uint64_t stage_bytes = 0;  ///< that the stage may take on a node, shared by its aggregators; 0: what there is
+  bool node_files = false;        ///< a file for each node and `path`.index, for reading and merge() (node_files.hpp)
+  Faults faults = {};             ///< what shall go wrong with storage at aggregators (tests)
 };
 
 struct Opened;
@@ -34,23 +40,31 @@ class File {
 
   File(File &&) noexcept;
   File &operator=(File &&) noexcept;
-  /// Without close(): waits for what this rank has under way, drops outcomes.
+  /// Without close(): waits for what this rank has under way and has staged, drops outcomes. Node files have no index then.
   ~File();
 
   /// One span for each variable of this rank, at least as long as declared. It must stay until the operation is over, for
-  /// begin_write unchanged. `base` is added to all offsets of the file.
-  Operation begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0);
-  Operation begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0);
+  /// begin_write unchanged. `base` is added to all offsets of the file. With a `problem`, what this rank knows to be wrong,
+  /// it takes part without data, and all ranks are told.
+  Operation begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0,
+                        const std::string &problem = {});
+  Operation begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0,
+                       const std::string &problem = {});
 
-  void write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0);
-  void read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0);
+  /// Returns when it is over; throws as Operation::wait() does.
+  Timing write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0,
+               const std::string &problem = {});
+  Timing read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0, const std::string &problem = {});
 
-  /// Returns when all that was written is durable.
+  /// Returns when all that was written is durable in its file; staged bytes have been drained then.
   void flush();
-  /// Waits for what is under way; after it nothing but destruction is allowed.
+  /// Waits for what is under way, and for stages to be drained; after it nothing but destruction is allowed. What could not
+  /// be drained is thrown, and stays in the stage.
   void close();
 
   const std::string &path() const;
+  /// What an earlier run had left in the stages of all nodes: what is in the file now, and what is lost. One line each.
+  const std::vector<std::string> &notes() const;
 
  private:
   explicit File(std::unique_ptr<Opened> opened);

@@ -1,7 +1,9 @@
 #include "outcrop/aggregate/plan.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <string>
+#include <utility>
 
 #include "outcrop/aggregate/decision.hpp"
 #include "outcrop/aggregate/engine.hpp"
@@ -42,6 +44,40 @@ std::vector<Announced> parts_of(const Pattern &pattern, int rank, const std::vec
         {{static_cast<std::uint32_t>(domain), static_cast<std::uint32_t>(rank), bytes}, patterns.back().size()});
   }
   return parts;
+}
+
+// Those of all ranks, by domain and then by rank, and this rank's own patterns in its order of them.
+struct Parts {
+  std::vector<Announced> all;
+  std::vector<std::vector<std::uint64_t>> own;
+};
+
+Parts announce(const Link &link, const Pattern &pattern, const std::vector<std::vector<Range>> &domains) {
+  Parts parts;
+  const std::vector<Announced> mine = parts_of(pattern, link.rank(), domains, parts.own);
+  std::vector<std::size_t> begins;
+  parts.all = link.gather_lists(std::span<const Announced>(mine), begins);
+  std::ranges::stable_sort(parts.all, {}, [](const Announced &part) { return part.tally.domain; });
+  return parts;
+}
+
+std::vector<Tally> tallies_of(std::span<const Announced> parts) {
+  std::vector<Tally> tallies;
+  for (const Announced &part : parts) tallies.push_back(part.tally);
+  return tallies;
+}
+
+void join_neighbours(std::vector<std::vector<Range>> &domains, std::size_t together) {
+  std::vector<std::vector<Range>> joined((domains.size() + together - 1) / together);
+  for (std::size_t domain = 0; domain < domains.size(); ++domain)
+    for (const Range &range : domains[domain]) {
+      std::vector<Range> &ranges = joined[domain / together];
+      if (!ranges.empty() && ranges.back().end == range.begin)
+        ranges.back().end = range.end;
+      else
+        ranges.push_back(range);
+    }
+  domains = std::move(joined);
 }
 
 // Patterns travel to the aggregators. Returns, for each domain, the senders that this rank aggregates.
@@ -129,14 +165,9 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
   std::string problem;
   auto engine = std::make_shared<Engine>(transport, checked_pattern(declaration, problem));
   const Link &link = engine->link;
-  const Decision decision = decide(link, engine->pattern, options, problem);
+  Decision decision = decide(link, engine->pattern, options, problem);
 
-  std::vector<std::vector<std::uint64_t>> patterns;
-  std::vector<Announced> parts = parts_of(engine->pattern, link.rank(), decision.domains, patterns);
-  std::vector<std::size_t> begins;
-  parts = link.gather_lists(std::span<const Announced>(parts), begins);
-  std::ranges::stable_sort(parts, {}, [](const Announced &part) { return part.tally.domain; });
-
+  Parts parts = announce(link, engine->pattern, decision.domains);
   PlanSummary &summary = engine->summary;
   engine->reading_only = options.reading_only;
   summary.bytes = decision.bytes;
@@ -144,15 +175,25 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
   summary.own = !decision.owners.empty();
   summary.buffer_bytes = decision.buffer_bytes;
   summary.buffers = decision.buffers;
-  summary.domain_bytes.resize(decision.domains.size());
-  for (const Announced &part : parts) {
-    summary.tallies.push_back(part.tally);
-    summary.domain_bytes[part.tally.domain] += part.tally.bytes;
-  }
   const std::vector<int> nodes = link.gather(link.node());
-  summary.aggregators = summary.own ? decision.owners : options.elect(decision.domains.size(), summary.tallies, nodes);
+  if (summary.own) {
+    summary.aggregators = decision.owners;
+  } else {
+    const std::vector<Tally> tallies = tallies_of(parts.all);
+    Election election =
+        options.elect({decision.domains.size(), tallies, nodes, decision.buffer_bytes, decision.buffers});
+    summary.aggregators = std::move(election.aggregators);
+    if (election.together > 1) {
+      join_neighbours(decision.domains, election.together);
+      parts = announce(link, engine->pattern, decision.domains);
+    }
+  }
+  assert(summary.aggregators.size() == decision.domains.size());
+  summary.tallies = tallies_of(parts.all);
+  summary.domain_bytes.resize(decision.domains.size());
+  for (const Tally &tally : summary.tallies) summary.domain_bytes[tally.domain] += tally.bytes;
 
-  std::vector<std::vector<Sender>> senders = exchange_patterns(link, parts, patterns, summary.aggregators);
+  std::vector<std::vector<Sender>> senders = exchange_patterns(link, parts.all, parts.own, summary.aggregators);
   if (!options.reading_only) refuse_overlaps(link, senders, decision.overlap);
   set_up(*engine, decision, std::move(senders));
   return Plan(std::move(engine));

@@ -20,11 +20,12 @@ namespace outcrop::aggregate {
 
 /// The same on all ranks. 0 is chosen for the first three.
 struct PlanOptions {
-  std::uint64_t buffer_bytes = 0;   ///< of one buffer; a multiple of 4096
-  std::uint32_t buffers = 0;        ///< of each aggregator, 2 to 8
-  std::uint32_t aggregators = 0;    ///< domains, when ranks do not write their own; chosen: one per node
-  std::uint64_t own_run_bytes = 0;  ///< every rank writes its own if all have runs of this mean length; 0: never
-  bool reading_only = false;        ///< ranks may declare the same bytes; such a plan refuses to write
+  std::uint64_t buffer_bytes = 0;         ///< of one buffer; a multiple of 4096
+  std::uint32_t buffers = 0;              ///< of each aggregator, 2 to 8
+  std::uint32_t aggregators = 0;          ///< domains, when ranks do not write their own; chosen: as below
+  std::uint32_t aggregators_on_node = 1;  ///< when their number is chosen, at most so many for each node
+  std::uint64_t own_run_bytes = 0;        ///< every rank writes its own if all have runs of this mean length; 0: never
+  bool reading_only = false;              ///< ranks may declare the same bytes; such a plan refuses to write
   Elect elect = elect_by_bytes;
 };
 

@@ -43,24 +43,21 @@ void Step::start(bool beside) {
 void Step::post_jobs() {
   for (std::size_t i = 0; i < engine_.aggregators.size(); ++i) {
     Aggregator &aggregator = *engine_.aggregators[i];
-    const std::shared_ptr<Access> &access = task_.access[i];
+    const std::shared_ptr<Sink> &sink = task_.sinks[i];
     aggregator.post({task_.kind == Task::write, data_number_ * aggregator.work().rounds().count(), task_.base,
-                     access.get(),
-                     [self = shared_from_this(), access](const Failure &failure, double seconds, std::uint64_t bytes) {
-                       self->job_done(access, failure, seconds, bytes);
+                     task_.step, sink.get(),
+                     [self = shared_from_this(), sink](const Failure &failure, double seconds, std::uint64_t bytes) {
+                       self->job_done(sink, failure, seconds, bytes);
                      }});
   }
 }
 
-void Step::job_done(const std::shared_ptr<Access> &access, Failure failure, double seconds, std::uint64_t bytes) {
+void Step::job_done(const std::shared_ptr<Sink> &sink, Failure failure, double seconds, std::uint64_t bytes) {
   const Clock::time_point begin = Clock::now();
   // One flush for each node is enough: its ranks write through the same system.
   if (task_.kind == Task::write && task_.durable && outcome_->wrote(engine_.writers)) {
-    try {
-      access->flush();
-    } catch (const StorageError &error) {
-      if (!failure.happened()) failure = Failure::of(Failure::flush, engine_.link.rank(), error);
-    }
+    const Failure flushing = attempt(Failure::flush, engine_.link.rank(), [&] { sink->flush(); });
+    if (!failure.happened()) failure = flushing;
   }
   if (failure.happened()) outcome_->record(failure);
   seconds_storage_.fetch_add(seconds + seconds_since(begin));
@@ -117,7 +114,9 @@ void Step::fill_rounds() {
       while (cursor.next < contribution.mine.size()) {
         const std::uint32_t round = contribution.mine[cursor.next];
         if (cursor.lane->opened.load() <= first + round) break;
+        const Clock::time_point begin = Clock::now();
         copy_round(contribution, round);
+        seconds_copying_.fetch_add(seconds_since(begin));
         if (cursor.lane->pending[(first + round) % node.buffers()].fetch_sub(1) == 1) cursor.lane->bell.ring();
         ++cursor.next;
         moved = true;
@@ -132,28 +131,25 @@ void Step::fill_rounds() {
 bool Step::move_own() {
   if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
   if (engine_.under_way.size() > 1) return false;  // the I/O thread may be at the file
-  const std::shared_ptr<Access> &access = task_.access.front();
+  const std::shared_ptr<Sink> &sink = task_.sinks.front();
   const bool write = task_.kind == Task::write;
   const Range &hull = engine_.summary.hull;
-  if (write ? !access->writes_buffered() : !access->reads_buffered(task_.base + hull.begin, hull.bytes())) return false;
-  Failure failure;
+  if (write ? !sink->writes_buffered() : !sink->reads_buffered(task_.base + hull.begin, hull.bytes())) return false;
   const Clock::time_point begin = Clock::now();
-  try {
+  const Failure failure = attempt(write ? Failure::write : Failure::read, engine_.link.rank(), [&] {
     for (const Entry &entry : engine_.pattern.entries())
       visit_batches(entry.extent, entry.hull, [&](const Batch &batch) {
         for (std::uint64_t i = 0; i < batch.count; ++i) {
           const std::uint64_t offset = task_.base + batch.file + i * batch.file_stride;
           std::byte *data = task_.memory[entry.variable] + batch.memory + i * batch.memory_stride;
           if (write)
-            access->write(offset, data, batch.block);
+            sink->write(offset, data, batch.block);
           else
-            access->read(offset, data, batch.block);
+            sink->read(offset, data, batch.block);
         }
       });
-  } catch (const StorageError &error) {
-    failure = Failure::of(write ? Failure::write : Failure::read, engine_.link.rank(), error);
-  }
-  job_done(access, failure, seconds_since(begin), engine_.pattern.bytes());
+  });
+  job_done(sink, failure, seconds_since(begin), engine_.pattern.bytes());
   return true;
 }
 
@@ -185,13 +181,13 @@ void Step::advance_all() {
 
 bool Step::test() {
   if (!over_) advance_all();
-  if (over_) failure_.raise(task_.path);
+  if (over_) failure_.raise();
   return over_;
 }
 
 void Step::wait() {
   settle();
-  failure_.raise(task_.path);
+  failure_.raise();
 }
 
 void Step::settle() {
@@ -208,7 +204,7 @@ void Step::settle() {
 }
 
 Timing Step::timing() const {
-  return {seconds_, seconds_filling_, seconds_storage_, seconds_messages_, bytes_storage_};
+  return {seconds_, seconds_copying_, seconds_filling_, seconds_storage_, seconds_messages_, bytes_storage_};
 }
 
 }  // namespace outcrop::aggregate

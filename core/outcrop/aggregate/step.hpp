@@ -27,10 +27,10 @@ struct Task {
   enum Kind { none, write, read } kind = none;
   std::uint64_t base = 0;
   bool durable = false;
-  std::vector<std::byte *> memory;              ///< of each variable; empty when it does not fit
-  Failure failure;                              ///< known before it begins
-  std::vector<std::shared_ptr<Access>> access;  ///< for each domain of this rank
-  std::string path;
+  std::vector<std::byte *> memory;           ///< of each variable; empty when it does not fit
+  Failure failure;                           ///< known before it begins
+  std::uint64_t step = 0;                    ///< of writing, numbered through those of the file
+  std::vector<std::shared_ptr<Sink>> sinks;  ///< for each domain of this rank
 };
 
 /// Whoever holds a step and uses it keeps the engine, too; threads of the engine hold steps only.
@@ -57,7 +57,7 @@ class Step : public std::enable_shared_from_this<Step> {
   using Clock = std::chrono::steady_clock;
 
   void post_jobs();
-  void job_done(const std::shared_ptr<Access> &access, Failure failure, double seconds, std::uint64_t bytes);
+  void job_done(const std::shared_ptr<Sink> &sink, Failure failure, double seconds, std::uint64_t bytes);
   void part_done();
   void fill_rounds();
   bool move_own();
@@ -75,7 +75,7 @@ class Step : public std::enable_shared_from_this<Step> {
   Failure failure_;
   Clock::time_point begun_;
   double seconds_ = 0, seconds_messages_ = 0;
-  std::atomic<double> seconds_filling_{0}, seconds_storage_{0};
+  std::atomic<double> seconds_copying_{0}, seconds_filling_{0}, seconds_storage_{0};
   std::atomic<std::uint64_t> bytes_storage_{0};
 };
 

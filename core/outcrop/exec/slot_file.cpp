@@ -1,7 +1,5 @@
 #include "outcrop/exec/slot_file.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cassert>
@@ -122,24 +120,14 @@ void SlotFile::write(const std::byte *data, std::uint64_t offset, std::size_t le
     mapping_->flush(offset, length);
     return;
   }
-  while (length > 0) {
-    const ssize_t done = pwrite(file_.descriptor(offset, data, length), data, length, static_cast<off_t>(offset));
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) throw StorageError("write", file_.path(), offset, length, done < 0 ? errno : ENOSPC);
-    data += done;
-    offset += static_cast<std::uint64_t>(done);
-    length -= static_cast<std::size_t>(done);
-  }
+  file_.write(offset, data, length);
 }
 
 int SlotFile::read(std::byte *data, std::uint64_t offset, std::size_t length) const {
-  while (length > 0) {
-    const ssize_t done = pread(file_.descriptor(offset, data, length), data, length, static_cast<off_t>(offset));
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return done < 0 ? errno : EIO;
-    data += done;
-    offset += static_cast<std::uint64_t>(done);
-    length -= static_cast<std::size_t>(done);
+  try {
+    file_.read(offset, data, length);
+  } catch (const StorageError &failed) {
+    return failed.error != 0 ? failed.error : EIO;
   }
   return 0;
 }

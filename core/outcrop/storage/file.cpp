@@ -14,6 +14,7 @@
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
+#include "outcrop/base/round.hpp"
 
 namespace outcrop {
 namespace {
@@ -131,6 +132,37 @@ std::uint64_t File::size() const {
   struct stat status {};
   if (fstat(buffered_.get(), &status) != 0) throw StorageError("stat", path_, 0, 0, errno);
   return static_cast<std::uint64_t>(status.st_size);
+}
+
+std::size_t File::piece(std::uint64_t offset, std::size_t length) const {
+  if (!direct()) return length;
+  const std::size_t beyond = (begin_ + offset) % AlignedMemory::page_bytes;
+  if (beyond != 0) return std::min(length, AlignedMemory::page_bytes - beyond);
+  return length < AlignedMemory::page_bytes ? length : round_down(length, AlignedMemory::page_bytes);
+}
+
+void File::read(std::uint64_t offset, std::byte *data, std::size_t length) const {
+  while (length > 0) {
+    const std::size_t now = piece(offset, length);
+    const ssize_t done = pread(descriptor(offset, data, now), data, now, static_cast<off_t>(begin_ + offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) throw StorageError("read", path_, offset, length, done < 0 ? errno : 0);
+    data += done;
+    offset += static_cast<std::uint64_t>(done);
+    length -= static_cast<std::size_t>(done);
+  }
+}
+
+void File::write(std::uint64_t offset, const std::byte *data, std::size_t length) const {
+  while (length > 0) {
+    const std::size_t now = piece(offset, length);
+    const ssize_t done = pwrite(descriptor(offset, data, now), data, now, static_cast<off_t>(begin_ + offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) throw StorageError("write", path_, offset, length, done < 0 ? errno : ENOSPC);
+    data += done;
+    offset += static_cast<std::uint64_t>(done);
+    length -= static_cast<std::size_t>(done);
+  }
 }
 
 void File::flush() const {

@@ -75,6 +75,11 @@ class File {
   /// Bytes now, or those of the part. Throws StorageError.
   std::uint64_t size() const;
 
+  /// Moves all of the bytes and waits: whole pages past the page cache where memory is aligned as the file is, what lies
+  /// before and behind them through it. Throws StorageError, with error 0 where the file ends early.
+  void read(std::uint64_t offset, std::byte *data, std::size_t length) const;
+  void write(std::uint64_t offset, const std::byte *data, std::size_t length) const;
+
   /// Waits until the data are on the device (fdatasync). Throws StorageError.
   void flush() const;
 
@@ -84,6 +89,8 @@ class File {
   int descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const;
 
  private:
+  std::size_t piece(std::uint64_t offset, std::size_t length) const;
+
   std::string path_, whole_path_;
   std::uint64_t begin_ = 0, part_size_ = 0;
   bool writable_ = false, scratch_ = false;

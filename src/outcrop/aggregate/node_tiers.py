@@ -73,7 +73,7 @@ class NodeTiers:
 def node_tiers(file: Path | None) -> NodeTiers:
     """Those of a file, or of this machine. Raises InputError."""
     found = find_tiers() if file is None else parse_node_tiers(read_text(file, f"tiers {file}"), str(file))
-    tiers = tuple(_node_tier(tier) for tier in found if tier.kind != SHARED and tier.free_bytes)
+    tiers = tuple(node_tier(tier) for tier in found if tier.kind != SHARED and tier.free_bytes)
     shared = next((_target(tier) for tier in found if tier.kind == SHARED), None)
     if not tiers:
         raise InputError(f"{file or 'this machine'}: no tier of a node has room for buffers; declare one with --tiers")
@@ -116,7 +116,8 @@ def _of_kind(kind: str) -> Persistence:
     return Persistence.REBOOT if kind == "tmpfs" else Persistence.PERMANENT
 
 
-def _node_tier(tier: Tier) -> NodeTier:
+def node_tier(tier: Tier) -> NodeTier:
+    """For buffers, with what is typical of its kind where nothing is known."""
     typical = TYPICAL[tier.kind]
     read, write, latency = tier.read_bytes_per_second, tier.write_bytes_per_second, tier.latency_seconds_write
     latency = tier.latency_seconds_read if latency is None else latency

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
@@ -106,6 +107,17 @@ def simulate(
     if json is not None:
         what = {"topology": made.text, "nodes": nodes, "ranks_per_node": ranks_per_node, "simulated": found}
         json.write_text(json_format.dumps(what, indent=2) + "\n")
+
+
+@agg.command()
+def merge(
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="of the files of all nodes: NAME.index")],
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="to be made; one that exists is replaced")],
+) -> None:
+    """Make one file of the files that nodes have written by themselves; those stay."""
+    from outcrop.aggregate.file import merge as run
+
+    print(f"{target}: {run(index, target)} bytes")
 
 
 def _rate(text: str, option: str) -> float:

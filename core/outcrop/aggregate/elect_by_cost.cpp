@@ -1,0 +1,21 @@
+#include "outcrop/aggregate/elect_by_cost.hpp"
+
+#include <utility>
+
+namespace outcrop::aggregate {
+
+Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly) {
+  return [placed = std::move(placed), exactly](const Ballot &ballot) {
+    placed->wishes.buffer_bytes = ballot.buffer_bytes;
+    placed->wishes.buffers = ballot.buffers;
+    placed->wishes.merged = false;  // each rank of another node sends its own messages
+    placed->placement = exactly ? place(placed->machine, ballot.tallies, ballot.domains, placed->wishes)
+                                : place_best(placed->machine, ballot.tallies, ballot.domains, placed->wishes, false);
+    Election election{{}, placed->placement.together};
+    for (const Choice &choice : placed->placement.choices)
+      election.aggregators.push_back(static_cast<int>(choice.rank));
+    return election;
+  };
+}
+
+}  // namespace outcrop::aggregate

@@ -1,0 +1,36 @@
+"""The ranks that make a plan together: those of an mpi4py communicator, or this process by itself."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from outcrop.aggregate.communicator import Communicator
+
+Value = TypeVar("Value")
+
+
+class Ranks:
+    """`rank` of `size`; `node` is the lowest rank on this rank's node. Making and closing it is collective."""
+
+    def __init__(self, communicator: Any) -> None:
+        """Of an mpi4py intracommunicator; None for this process by itself, without MPI. Raises InputError."""
+        self._users = communicator
+        self._own = None if communicator is None else Communicator(communicator)
+        self.rank = self._own.rank if self._own else 0
+        self.size = self._own.size if self._own else 1
+        self.node = self._own.node if self._own else 0
+        self.library = self._own.library if self._own else "one process"
+
+    @property
+    def address(self) -> int:
+        """Of the core's table of functions between ranks; 0 where there are none to be reached."""
+        return self._own.address if self._own else 0
+
+    def gather(self, value: Value) -> list[Value]:
+        """Collective: the values of all ranks, in their order."""
+        return [value] if self._own is None else list(self._users.allgather(value))
+
+    def close(self) -> None:
+        """Give back what was made."""
+        if self._own:
+            self._own.close()

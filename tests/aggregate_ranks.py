@@ -1,0 +1,144 @@
+"""What every rank does in tests of aggregation under mpirun: `python aggregate_ranks.py WHAT FOLDER [SEED]`."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+import outcrop.aggregate as agg
+from outcrop.errors import InputError, OutcropError, StorageError
+from random_extents import expected, pattern
+
+WORLD = MPI.COMM_WORLD
+RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
+GIB = 2**30
+
+
+def say_if_alike(error: OutcropError) -> None:
+    """Rank 0 prints what all ranks have got."""
+    texts = set(WORLD.allgather(f"{type(error).__name__}: {error}"))
+    assert len(texts) == 1, texts
+    if RANK == 0:
+        print(texts.pop(), flush=True)
+
+
+def patterns(folder: Path, seed: int) -> None:
+    """Written and read back with steps, one of them beyond 4 GiB; rank 0 compares the file."""
+    variables = pattern(seed, SIZE)
+    mine = variables[RANK]
+    settings = {"buffer": "4KiB" if seed % 2 else "64KiB", "count": None if seed % 3 else 1 + seed % SIZE}
+    plan = agg.declare(WORLD, [one.extents for one in mine], target=folder, **settings)
+    arrays = [one.values(seed, RANK, number) for number, one in enumerate(mine)]
+    bases = [0, plan.end + 5, 5 * GIB]
+    with agg.create(folder / "file", plan) as file:
+        file.write(arrays, base=bases[0])
+        for request in [file.begin_write(arrays, base=base) for base in bases[1:]]:
+            request.wait()
+    WORLD.Barrier()
+    if RANK == 0:
+        whole = expected(variables, seed)
+        bytes_of_file = np.memmap(folder / "file", np.uint8, "r")
+        for base in bases:
+            assert np.array_equal(bytes_of_file[base : base + len(whole)], whole), f"base {base}"
+        assert len(bytes_of_file) == bases[-1] + len(whole)
+    found = [[np.zeros_like(array) for array in arrays] for _ in bases]
+    with agg.open(folder / "file", plan) as file:
+        file.read(found[0])
+        for request in [file.begin_read(into, base=base) for into, base in zip(found[1:], bases[1:], strict=True)]:
+            request.wait()
+    for each in found:
+        assert all(np.array_equal(one, other) for one, other in zip(each, arrays, strict=True))
+    text = plan.explain()
+    assert "3 writes" in text and "3 reads" in text and f"{SIZE} rank" in text
+    plan.close()
+
+
+def overlap(folder: Path) -> None:
+    """Two ranks declare a byte."""
+    begin = 100 * RANK if RANK < SIZE - 1 else 100 * RANK - 30
+    try:
+        agg.declare(WORLD, [agg.contiguous(begin, 100)], target=folder)
+    except InputError as error:
+        say_if_alike(error)
+
+
+def wrong_extents(folder: Path) -> None:
+    """One rank gives something else, one another setting; then all are right."""
+    for extents, settings in (
+        ({"u": 5 if RANK == SIZE - 1 else agg.contiguous(0, 0)}, {}),
+        ([], {"count": 1 if RANK == SIZE - 1 else None}),
+        ([], {"tier": "tape"}),
+    ):
+        try:
+            agg.declare(WORLD, extents, target=folder, **settings)
+        except InputError as error:
+            say_if_alike(error)
+    with agg.declare(WORLD, [], target=folder) as plan:
+        assert plan.nbytes == 0
+
+
+def wrong_arrays(folder: Path) -> None:
+    """One rank has a short array: nobody writes, all are told, and the next step works."""
+    plan = agg.declare(WORLD, {"u": agg.contiguous(800 * RANK, 800)}, target=folder)
+    with agg.create(folder / "file", plan) as file:
+        for write in (file.write, lambda arrays: file.begin_write(arrays).wait()):
+            try:
+                write([np.full(99 if RANK == SIZE - 1 else 100, 7.0)])
+            except InputError as error:
+                say_if_alike(error)
+        file.write({"u": np.full(100, float(RANK))})
+    WORLD.Barrier()
+    whole = np.fromfile(folder / "file").reshape(SIZE, 100)
+    assert (whole == np.arange(SIZE)[:, None]).all()
+
+
+def full(folder: Path) -> None:
+    """The file may not grow as long as the ranks want it to."""
+    nbytes = 1 << 18
+    plan = agg.declare(WORLD, [agg.contiguous(nbytes * RANK, nbytes)], target=folder, buffer=65536)
+    limit = nbytes * SIZE // 2
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    with agg.create(folder / "file", plan, way="buffered") as file:
+        for write in (file.write, lambda arrays: file.begin_write(arrays).wait()):
+            try:
+                write([np.ones(nbytes, np.uint8)])
+            except StorageError as error:
+                say_if_alike(error)
+
+
+def missing(folder: Path) -> None:
+    """A file that is not there."""
+    plan = agg.declare(WORLD, [agg.contiguous(RANK, 1)], target=folder)
+    try:
+        agg.open(folder / "nowhere", plan)
+    except StorageError as error:
+        say_if_alike(error)
+
+
+def hints(folder: Path) -> None:
+    """MPI info hints and the environment reach the plan; ranks are spread over some aggregators."""
+    info = MPI.Info.Create()
+    info.Set("cb_nodes", str(min(2, SIZE)))
+    os.environ["OUTCROP_AGG_BUFFER"] = "128KiB"
+    plan = agg.declare(WORLD, [agg.contiguous(RANK << 20, 1 << 20)], target=folder, hints=info)
+    assert len(plan.aggregators) == min(2, SIZE), plan.aggregators
+    text = plan.explain()
+    assert "count by hint cb_nodes" in text and "buffer_bytes by OUTCROP_AGG_BUFFER" in text, text
+    if RANK == 0:
+        print(text)
+    info.Free()
+    plan.close()
+
+
+if __name__ == "__main__":
+    what, folder = sys.argv[1], Path(sys.argv[2])
+    if what == "patterns":
+        for number in range(int(sys.argv[3]), int(sys.argv[4])):
+            patterns(folder, number)
+    else:
+        globals()[what](folder)

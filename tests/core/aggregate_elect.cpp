@@ -1,0 +1,124 @@
+// Protects elections: a plan follows whoever was elected, also where the election has joined domains.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "aggregate_ranks.hpp"
+#include "outcrop/aggregate/elect_by_cost.hpp"
+#include "outcrop/base/error.hpp"
+
+namespace outcrop::aggregate {
+namespace {
+
+constexpr std::uint64_t mib = 1 << 20;
+constexpr int ranks_in_all = 8, ranks_on_node = 2;
+
+// Rank r has every eighth block of 64 KiB from the r-th on, 2 MiB in all.
+Declaration interleaved(int rank) {
+  const std::uint64_t block = 64 << 10;
+  return {{{strided(static_cast<std::uint64_t>(rank) * block, 32, block, ranks_in_all * block)}}};
+}
+
+void write_and_compare(const PlanOptions &options, const std::function<void(const PlanSummary &)> &look) {
+  const Folder folder;
+  ThreadRanks ranks(ranks_in_all, ranks_on_node);
+  on_ranks(ranks, ranks_in_all, [&](int rank, outcrop_transport &transport) {
+    const Plan plan = Plan::make(transport, interleaved(rank), options);
+    if (rank == 0) look(plan.summary());
+    std::vector<std::byte> memory(2 * mib, static_cast<std::byte>(rank + 1));
+    const std::vector<std::span<const std::byte>> spans{memory};
+    File file = File::create(plan, folder.file("out"));
+    const Timing timing = file.write(spans);
+    EXPECT_GE(timing.seconds_filling, timing.seconds_copying);
+    file.close();
+  });
+  std::ifstream file(folder.file("out"), std::ios::binary);
+  const std::string found((std::istreambuf_iterator<char>(file)), {});
+  ASSERT_EQ(found.size(), 16 * mib);
+  for (std::size_t i = 0; i < found.size(); i += 4099)
+    ASSERT_EQ(found[i], static_cast<char>((i >> 16) % ranks_in_all + 1)) << "byte " << i;
+}
+
+TEST(AggregateElect, DomainsThatAnElectionJoinsAreOne) {
+  PlanOptions options;
+  options.aggregators_on_node = 2;
+  options.buffer_bytes = mib;
+  options.elect = [](const Ballot &ballot) {
+    EXPECT_EQ(ballot.domains, 8U);
+    EXPECT_EQ(ballot.buffer_bytes, mib);
+    return Election{{5, 2, 7}, 3};  // domains 0 to 2, 3 to 5, 6 and 7
+  };
+  write_and_compare(options, [](const PlanSummary &summary) {
+    EXPECT_EQ(summary.aggregators, (std::vector<int>{5, 2, 7}));
+    EXPECT_EQ(summary.domain_bytes, (std::vector<std::uint64_t>{6 * mib, 6 * mib, 4 * mib}));
+    EXPECT_EQ(summary.tallies.size(), 3U * ranks_in_all);
+  });
+}
+
+std::shared_ptr<Placed> placed_on(double target_bytes_per_second) {
+  auto placed = std::make_shared<Placed>();
+  Machine &machine = placed->machine;
+  for (int rank = 0; rank < ranks_in_all; ++rank)
+    machine.node_of_rank.push_back(static_cast<std::uint32_t>(rank / ranks_on_node));
+  machine.distance_to_target.assign(ranks_in_all / ranks_on_node, 1);
+  machine.distances = [](std::size_t node, std::span<double> row) {
+    std::ranges::fill(row, 1);
+    row[node] = 0;
+  };
+  machine.network = {1e-6, 1e9, 1};
+  machine.target = {0, target_bytes_per_second, true};
+  machine.tiers = {{"dram", 1e-7, 9e10, 9e10, Persistence::process}};
+  machine.room_bytes.assign(ranks_in_all / ranks_on_node, std::uint64_t{1} << 30);
+  return placed;
+}
+
+TEST(AggregateElect, TheCostModelPlacesAPlansDomains) {
+  const std::shared_ptr<Placed> placed = placed_on(UNLIMITED);
+  PlanOptions options;
+  options.aggregators = 4;
+  // One object for all ranks, which are threads here, would be written by all: only what each has decided is compared.
+  options.elect = [&](const Ballot &ballot) {
+    const auto own = std::make_shared<Placed>(*placed);
+    const Election election = elect_by_cost(own, true)(ballot);
+    EXPECT_EQ(own->wishes.buffer_bytes, ballot.buffer_bytes);
+    EXPECT_EQ(own->placement.choices.size(), 4U);
+    EXPECT_GT(own->placement.seconds, 0);
+    EXPECT_FALSE(own->placement.merged);
+    return election;
+  };
+  write_and_compare(options, [](const PlanSummary &summary) {
+    std::set<int> nodes;
+    for (const int rank : summary.aggregators) nodes.insert(rank / ranks_on_node);
+    EXPECT_EQ(nodes.size(), 4U) << "one card each";
+  });
+}
+
+TEST(AggregateElect, WhatFindsNoRoomIsRefusedOnAllRanks) {
+  ThreadRanks ranks(ranks_in_all, ranks_on_node);
+  std::atomic<int> refused = 0;
+  on_ranks(ranks, ranks_in_all, [&](int rank, outcrop_transport &transport) {
+    const std::shared_ptr<Placed> placed = placed_on(1e9);
+    placed->machine.room_bytes.assign(4, 4096);
+    PlanOptions options;
+    options.elect = elect_by_cost(placed, false);
+    try {
+      Plan::make(transport, interleaved(rank), options);
+    } catch (const InputError &error) {
+      EXPECT_NE(std::string(error.what()).find("room"), std::string::npos) << error.what();
+      ++refused;
+    }
+  });
+  EXPECT_EQ(refused, ranks_in_all);
+}
+
+}  // namespace
+}  // namespace outcrop::aggregate

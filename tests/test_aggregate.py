@@ -1,0 +1,306 @@
+"""Protects aggregation as Python users see it, in one process: bytes, checks of arrays, settings, explanations."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+import outcrop.aggregate as agg
+from outcrop.errors import InputError, StorageError
+from random_extents import expected, pattern
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_files_are_what_numpy_would_write(tmp_path: Path, seed: int) -> None:
+    """Runs, records and subarrays in any order, through small buffers, at a base; read back into other arrays."""
+    mine = pattern(seed, 1)[0]
+    plan = agg.declare(None, [one.extents for one in mine], target=tmp_path, buffer=4096, buffers=2 + seed % 3)
+    arrays = [one.values(seed, 0, number) for number, one in enumerate(mine)]
+    whole, base = expected([mine], seed), 4096 * (seed % 3) + seed % 2
+    with agg.create(tmp_path / "file", plan, durable=seed % 4 == 0) as file:
+        file.write(arrays, base=base)
+    assert np.array_equal(np.fromfile(tmp_path / "file", np.uint8)[base:], whole)
+    found = [np.zeros_like(array) for array in arrays]
+    with agg.open(tmp_path / "file", plan) as file:
+        file.read(found, base=base)
+    assert all(np.array_equal(one, other) for one, other in zip(found, arrays, strict=True))
+
+
+def one_array(tmp_path: Path, **settings: Any) -> tuple[agg.Plan, np.ndarray]:
+    """A plan of one variable named u, and its values."""
+    values = np.random.default_rng(1).random((6, 50))
+    plan = agg.declare(None, {"u": agg.subarray((6, 50), (6, 50), (0, 0), "float64")}, target=tmp_path, **settings)
+    return plan, values
+
+
+def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
+    """More requests than may be under way; each keeps its array, which nobody else holds."""
+    plan, values = one_array(tmp_path)
+    with agg.create(tmp_path / "file", plan) as file:
+        requests = [file.begin_write({"u": values + step}, base=step * plan.end) for step in range(7)]
+        while not requests[0].test():
+            pass
+        assert all(request.wait().seconds > 0 for request in requests)
+    steps = np.fromfile(tmp_path / "file").reshape(7, 6, 50)
+    assert np.array_equal(steps, values + np.arange(7)[:, None, None])
+    found = np.zeros((2, 6, 50))
+    with agg.open(tmp_path / "file", plan) as file:
+        for request in [file.begin_read([found[step]], base=(5 + step) * plan.end) for step in range(2)]:
+            request.wait()
+    assert np.array_equal(found, steps[5:])
+
+
+def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
+    """Its array may go only when nobody reads it any more."""
+    plan, values = one_array(tmp_path)
+    with agg.create(tmp_path / "file", plan) as file:
+        file.begin_write([values.copy()])
+    assert np.array_equal(np.fromfile(tmp_path / "file").reshape(6, 50), values)
+
+
+def test_offsets_beyond_4_gib(tmp_path: Path) -> None:
+    """64 bits everywhere: in an extent, and in the base; the file has holes."""
+    values = np.arange(1000, dtype=np.uint16)
+    plan = agg.declare(None, [agg.strided(5 * GIB + 3, 1000, 2, 5)], target=tmp_path)
+    with agg.create(tmp_path / "file", plan) as file:
+        file.write([values], base=4 * GIB)
+    found = np.memmap(tmp_path / "file", np.uint8, "r", 9 * GIB + 3)
+    assert found[: 5 * 999 + 2].tobytes() == expected_records(values)
+    again = np.zeros_like(values)
+    with agg.open(tmp_path / "file", plan) as file:
+        file.read([again], base=4 * GIB)
+    assert np.array_equal(again, values)
+
+
+def expected_records(values: np.ndarray) -> bytes:
+    """Two bytes of every five."""
+    records = np.zeros((len(values), 5), np.uint8)
+    records[:, :2] = values.view(np.uint8).reshape(-1, 2)
+    return records.tobytes()[: 5 * (len(values) - 1) + 2]
+
+
+READ_ONLY = np.zeros((6, 50))
+READ_ONLY.flags.writeable = False
+
+
+@pytest.mark.parametrize(
+    ("arrays", "line"),
+    [
+        ([], "1 variables were declared, 0 are given"),
+        ([np.zeros(299)], "variable u has 2392 bytes, 2400 were declared"),
+        ([np.zeros((50, 6)).T], "variable u is not contiguous"),
+        ([[0.0] * 300], "variable u is of list"),
+        ({"v": np.zeros(300)}, "variable u is missing"),
+        ({"u": np.zeros(300), "v": np.zeros(300)}, "variable v is not declared"),
+        ([np.full(300, None)], "variable u holds Python objects"),
+        ([READ_ONLY], "variable u may not be written"),
+    ],
+)
+def test_wrong_arrays_are_named(tmp_path: Path, arrays: Any, line: str) -> None:
+    """One line with the name of the variable; nothing is read, and the file can be used further."""
+    plan, values = one_array(tmp_path)
+    with agg.create(tmp_path / "file", plan) as file:
+        file.write([values])
+    with agg.open(tmp_path / "file", plan) as file:
+        with pytest.raises(InputError, match=line) as error:
+            file.read(arrays)
+        assert "\n" not in str(error.value)
+        with pytest.raises(InputError, match=line):
+            file.begin_read(arrays).wait()
+        found = np.zeros((6, 50))
+        file.read([found])
+        assert np.array_equal(found, values)
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: agg.contiguous(-1, 5), "offset = -1"),
+        (lambda: agg.contiguous(0, 2**64), "nbytes = 18446744073709551616"),
+        (lambda: agg.contiguous(0, 1.5), r"nbytes = 1\.5"),
+        (lambda: agg.contiguous(2**64 - 2, 5), "64 bits|2\\^6"),
+        (lambda: agg.strided(0, 3, 8, 7), "stride"),
+        (lambda: agg.subarray((4, 4), (2, 3), (0, 2), "float64"), "outside|beyond"),
+        (lambda: agg.subarray((4, 4), (2,), (0, 0), "float64"), "axes|sizes"),
+        (lambda: agg.subarray((4,), (2,), (0,), "float65"), "float65"),
+    ],
+)
+def test_extents_that_cannot_be_are_refused(make: Any, line: str) -> None:
+    """The line names what is wrong."""
+    with pytest.raises(InputError, match=line):
+        make()
+
+
+def test_extents_say_what_they_are() -> None:
+    """In the file and in memory."""
+    part = agg.subarray((4, 6), (2, 3), (1, 2), "int16", offset=100)
+    assert (part.nbytes, part.memory_nbytes, part.blocks) == (12, 12, 2)
+    assert (part.begin, part.end) == (100 + 2 * 8, 100 + 2 * 17)
+    assert part == agg.strided(116, 2, 6, 12) != agg.strided(116, 2, 6, 13)
+    assert "12 bytes in 2 pieces" in repr(part)
+
+
+def test_overlaps_are_refused_but_for_reading(tmp_path: Path) -> None:
+    """The line names the byte; a plan for reading may have them, and cannot write."""
+    twice = [agg.contiguous(0, 100), agg.contiguous(99, 10)]
+    with pytest.raises(InputError, match=r"overlap at byte 99 .* rank 0"):
+        agg.declare(None, twice, target=tmp_path)
+    np.arange(109, dtype=np.uint8).tofile(tmp_path / "file")
+    plan = agg.declare(None, twice, target=tmp_path, reads_only=True)
+    first, second = np.zeros(100, np.uint8), np.zeros(10, np.uint8)
+    with agg.open(tmp_path / "file", plan, writable=True) as file:
+        file.read([first, second])
+        assert first[99] == second[0] == 99 and second[9] == 108
+        with pytest.raises(InputError, match="reading only"):
+            file.write([first, second])
+
+
+def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arguments before hints before the environment; explain says which it was."""
+    monkeypatch.setenv("OUTCROP_AGG_BUFFER", "64KiB")
+    assert "x 64 KiB" in one_array(tmp_path)[0].explain()
+    plan, _ = one_array(tmp_path, hints={"cb_buffer_size": "131072", "striping_unit": "1"})
+    assert "x 128 KiB" in plan.explain() and "buffer_bytes by hint cb_buffer_size" in plan.explain()
+    plan, _ = one_array(tmp_path, hints={"cb_buffer_size": "131072"}, buffer="256KiB", buffers=3)
+    assert "buffers of 3 x 256 KiB" in plan.explain() and "buffer_bytes by argument buffer" in plan.explain()
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"tier": "tape"}, "tier 'tape' is unknown; there are "),
+        ({"persistence": "permanent"}, "persistence"),
+        ({"buffer": 5000}, "multiple of 4096"),
+        ({"buffers": 9}, "choose 2 to 8"),
+        ({"count": 2}, "2 aggregators|at most 1"),
+        ({"hosts": "nobody:1"}, "room|aggregators"),
+        ({"topology": "missing"}, "missing"),
+        ({"own_run_bytes": "much"}, "much"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict[str, Any], line: str) -> None:
+    """One line; an option that nothing follows from would be worse."""
+    with pytest.raises(InputError, match=line):
+        agg.declare(None, one(), target=tmp_path, **settings)
+
+
+def one() -> list[agg.Extent]:
+    """An extent of 4 MiB."""
+    return [agg.contiguous(0, 2**22)]
+
+
+def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
+    """Why this rank and tier, in how many seconds; then what steps took beside it, and how much overlapped."""
+    nbytes = 2**22
+    plan = agg.declare(None, one(), target=tmp_path, buffer="512KiB")
+    before = plan.explain()
+    assert "1 rank on 1 node" in before and "predicted" in before and "domain 0" in before and "target" in before
+    assert "measured" not in before and plan.seconds is not None and plan.seconds > 0
+    array = np.ones(nbytes, np.uint8)
+    with agg.create(tmp_path / "file", plan) as file:
+        timings = [file.write([array]) for _ in range(3)]
+        file.begin_read([array]).wait()
+    after = plan.explain()
+    assert after.startswith(before)
+    assert "3 writes" in after and "1 read:" in after and "of the shorter beside the other" in after
+    for timing in timings:
+        assert timing.bytes_storage == nbytes and 0 < timing.seconds_copying <= timing.seconds
+        assert timing.overlap is not None and 0 <= timing.overlap <= 1
+    own = agg.declare(None, one(), target=tmp_path, own_run_bytes="64KiB")
+    assert own.seconds is None and "its own bytes" in own.explain()
+
+
+def test_missing_files_and_closed_ones(tmp_path: Path) -> None:
+    """The errors of the package, with the path."""
+    plan, values = one_array(tmp_path)
+    with pytest.raises(StorageError, match="nowhere"):
+        agg.open(tmp_path / "nowhere", plan)
+    with pytest.raises(StorageError, match="nowhere"):
+        agg.create(tmp_path / "nowhere" / "file", plan)
+    with pytest.raises(InputError, match="way 'fast'"):
+        agg.create(tmp_path / "file", plan, way="fast")
+    with agg.create(tmp_path / "file", plan, way="direct", size_bytes=2400) as file:
+        file.write([values])
+        file.flush()
+        with pytest.raises(InputError, match="-1 must be"):
+            file.write([values], base=-1)
+    with pytest.raises(InputError, match="closed"):
+        file.write([values])
+
+
+FULL = """
+import resource, sys
+import numpy as np
+import outcrop.aggregate as agg
+from outcrop.errors import StorageError
+plan = agg.declare(None, [agg.contiguous(0, 1 << 20)], target=".", buffer=65536)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, 1 << 19))
+with agg.create("full", plan, way="buffered") as file:
+    for _ in range(2):
+        try:
+            file.write([np.ones(1 << 20, np.uint8)])
+        except StorageError as error:
+            print(error)
+"""
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    """Rank, file and offset in one line; the file can still be used, and closed."""
+    done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, cwd=tmp_path, timeout=100)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert all("rank 0" in line and "full" in line and "524288" in line for line in lines), lines
+
+
+def test_the_package_exports_it() -> None:
+    """`import outcrop` is enough."""
+    assert oc.aggregate is agg and set(agg.__all__) <= set(dir(agg))
+    with pytest.raises(AttributeError, match="staple"):
+        agg.staple  # noqa: B018
+
+
+def test_staged_steps_are_read_back_and_get_to_the_file(tmp_path: Path) -> None:
+    """From the stage while they are there, from the file after it; nothing is left behind."""
+    plan, values = one_array(tmp_path)
+    stage = tmp_path / "stage"
+    stage.mkdir()
+    with agg.create(tmp_path / "file", plan, stage=stage) as file:
+        for step in range(3):
+            file.write([values + step], base=step * plan.end)
+        found = np.zeros_like(values)
+        file.read([found], base=plan.end)
+        assert np.array_equal(found, values + 1) and file.notes == []
+        file.flush()
+        steps = np.fromfile(tmp_path / "file").reshape(3, 6, 50)
+        assert np.array_equal(steps, values + np.arange(3)[:, None, None])
+    with pytest.raises(InputError, match="give either node_files or stage_folder"):
+        agg.create(tmp_path / "file", plan, stage=stage, node_files=True)
+
+
+def test_files_of_nodes_are_merged(tmp_path: Path) -> None:
+    """The one file has every byte; the command does the same, and says how many."""
+    plan, values = one_array(tmp_path)
+    with agg.create(tmp_path / "file", plan, node_files=True) as file:
+        file.write([values])
+        file.write([values + 1], base=plan.end)
+    found = np.zeros_like(values)
+    with agg.open(tmp_path / "file", plan, node_files=True) as file:
+        file.read([found], base=plan.end)
+    assert np.array_equal(found, values + 1)
+    assert agg.merge(tmp_path / "file.index", tmp_path / "one") == 2 * values.nbytes
+    assert np.array_equal(np.fromfile(tmp_path / "one"), np.concatenate([values.ravel(), values.ravel() + 1]))
+    command = [sys.executable, "-m", "outcrop.cli.main", "agg", "merge", "file.index", "two"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=100)
+    assert done.returncode == 0 and f"two: {2 * values.nbytes} bytes" in done.stdout, done.stderr
+    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
+    done = subprocess.run([*command[:-2], "nothing.index", "two"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode != 0 and "nothing.index" in done.stderr and "Traceback" not in done.stderr

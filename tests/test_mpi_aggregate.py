@@ -1,0 +1,62 @@
+"""Protects aggregation by ranks of MPI from Python: files are NumPy's, and all ranks learn what went wrong at one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpi_programs import mpirun
+
+PROGRAM = Path(__file__).parent / "aggregate_ranks.py"
+
+
+def ranks_do(ranks: int, what: str, folder: Path, *arguments: object) -> list[str]:
+    """The lines they print."""
+    done = mpirun(ranks, sys.executable, str(PROGRAM), what, str(folder), *map(str, arguments))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line for line in done.stdout.splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize(("ranks", "seeds"), [(1, (0, 4)), (3, (10, 18)), (4, (20, 28)), (16, (30, 33))])
+def test_files_are_what_numpy_would_write(tmp_path: Path, ranks: int, seeds: tuple[int, int]) -> None:
+    """Random patterns in steps, one beyond 4 GiB, blocking and not, read back; any number of aggregators."""
+    ranks_do(ranks, "patterns", tmp_path, *seeds)
+
+
+def test_overlaps_name_both_ranks(tmp_path: Path) -> None:
+    """And the byte; on all ranks."""
+    (line,) = ranks_do(4, "overlap", tmp_path)
+    assert "overlap at byte 270" in line and "ranks 2 and 3" in line
+
+
+def test_what_one_rank_declares_wrong_is_raised_on_all(tmp_path: Path) -> None:
+    """No rank waits for one that could not go on."""
+    lines = ranks_do(3, "wrong_extents", tmp_path)
+    assert len(lines) == 3 and "rank 2: variable u" in lines[0] and "other settings" in lines[1] and "tape" in lines[2]
+
+
+def test_wrong_arrays_of_one_rank_are_told_to_all(tmp_path: Path) -> None:
+    """With the rank, the variable and both sizes."""
+    lines = ranks_do(3, "wrong_arrays", tmp_path)
+    assert len(lines) == 2 and all("rank 2: variable u has 792 bytes, 800 were declared" in line for line in lines)
+
+
+def test_a_full_disk_is_told_to_all(tmp_path: Path) -> None:
+    """The rank that aggregates, the file and the offset; nobody hangs."""
+    lines = ranks_do(4, "full", tmp_path)
+    assert len(lines) == 2 and all("by rank" in line and "524288" in line and "file" in line for line in lines), lines
+
+
+def test_a_missing_file_is_told_to_all(tmp_path: Path) -> None:
+    """By name."""
+    (line,) = ranks_do(3, "missing", tmp_path)
+    assert "nowhere" in line
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_hints_and_the_environment_reach_the_plan(tmp_path: Path, ranks: int) -> None:
+    """With ROMIO's names; explain says so."""
+    text = "\n".join(ranks_do(ranks, "hints", tmp_path))
+    assert f"{min(2, ranks)} aggregator" in text and "128 KiB" in text and "predicted" in text
