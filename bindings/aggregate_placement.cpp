@@ -86,6 +86,8 @@ nb::dict settings(const Texts &arguments, const Texts &hints, const Texts &envir
   values["buffers"] = nb::make_tuple(found.buffers.value, found.buffers.origin);
   values["count"] = nb::make_tuple(found.count.value, found.count.origin);
   values["hosts"] = nb::make_tuple(found.hosts.value, found.hosts.origin);
+  values["stage"] = nb::make_tuple(found.stage.value, found.stage.origin);
+  values["stage_bytes"] = nb::make_tuple(found.stage_bytes.value, found.stage_bytes.origin);
   return values;
 }
 

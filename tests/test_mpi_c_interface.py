@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,35 @@ def test_c_programs_find_the_library_by_cmake(prefix: Path, tmp_path: Path) -> N
     succeed("cmake", "-S", str(tmp_path), "-B", build, *options)
     succeed("cmake", "--build", build)
     run(tmp_path / "build" / "c_program", tmp_path / "files", 2)
+
+
+def read_when_free(program: str, environment: dict[str, str], *files: str) -> str:
+    """What is in the file after recovery, once no process of the run before is there any more."""
+    for _ in range(50):
+        done = mpirun(3, program, "read", *files, "0", environment=environment)
+        if "is in use by another process" not in done.stderr:
+            break
+        time.sleep(0.1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_rank_that_is_killed_loses_no_step_that_was_staged(prefix: Path, tmp_path: Path) -> None:
+    """Kill -9 of one rank ends all; the next run has every step that a write has returned for."""
+    program = str(tmp_path / "staged_program")
+    succeed(compiler(), *WARNINGS, str(PROGRAMS / "staged_program.c"), *flags_of(prefix), "-o", program)
+    environment = {
+        "OUTCROP_AGG_STAGE": str(tmp_path / "stage"),
+        "OUTCROP_AGG_BUFFER": "64KiB",
+        "OUTCROP_AGG_COUNT": "3",
+    }
+    counts = set()
+    for microseconds in (1, 20_000, 77_777, 150_000):
+        files = (str(tmp_path / "out.bin"), str(tmp_path / "noted"))
+        killed = mpirun(3, program, "write", *files, str(microseconds), environment=environment)
+        assert killed.returncode != 0, "a rank was killed"
+        counts.add(read_when_free(program, environment, *files).splitlines()[0])
+    assert len(counts) > 1, "the moments must differ"
 
 
 def test_fortran_programs_have_a_module(prefix: Path, tmp_path: Path) -> None:

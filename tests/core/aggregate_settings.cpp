@@ -56,6 +56,7 @@ TEST(AggregateSettings, WrongValuesAreNamedWithTheirOrigin) {
             "OUTCROP_AGG_BUFFER = 'big' must be a size such as 64MiB");
   EXPECT_EQ(refusal({{"persistence", "ever"}}, {}, {}),
             "argument persistence = 'ever' must be process, reboot, job or permanent");
+  EXPECT_NE(refusal({{"stage_bytes", "1G"}}, {}, {}).find("without a stage"), std::string::npos);
   EXPECT_NE(refusal({{"teir", "dram"}}, {}, {}).find("'teir' of aggregation is unknown"), std::string::npos);
   EXPECT_NE(refusal({{"buffers", "1"}}, {}, {}).find("at least 2"), std::string::npos);
   EXPECT_NE(refusal({}, {{"cb_config_list", "a:b:c"}}, {}).find("cb_config_list"), std::string::npos);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <system_error>
 
 #include "outcrop/base/error.hpp"
 
@@ -26,7 +27,7 @@ struct Failure {
   void raise() const;
 };
 
-/// What act() throws of those three, or nothing.
+/// What act() throws of what the world can cause, or nothing.
 template <typename Act>
 Failure attempt(Failure::Doing doing, int rank, Act &&act) {
   try {
@@ -37,6 +38,8 @@ Failure attempt(Failure::Doing doing, int rank, Act &&act) {
     return Failure::of_input(rank, error.what());
   } catch (const CorruptionError &error) {
     return Failure::of_corruption(rank, error.what());
+  } catch (const std::system_error &error) {  // of the standard library: file systems, threads
+    return Failure::of_input(rank, error.what());
   }
   return {};
 }

@@ -11,6 +11,7 @@
 #include "outcrop/aggregate/link.hpp"
 #include "outcrop/aggregate/mpi_calls.hpp"
 #include "outcrop/aggregate/mpi_transport.h"
+#include "outcrop/aggregate/node_files.hpp"
 #include "outcrop/aggregate/outcrop_aggregate.h"
 #include "outcrop/aggregate/plan.hpp"
 #include "outcrop/aggregate/settings.hpp"
@@ -32,11 +33,13 @@ struct FreeTransport {
 struct outcrop_agg_plan {
   std::unique_ptr<outcrop_transport, FreeTransport> transport;  // outlives the plan
   std::optional<Plan> value;
+  Settings settings;
 };
 
 struct outcrop_agg_file {
   outcrop_agg_plan *plan;
   aggregate::File value;
+  std::string notes;
 };
 
 struct outcrop_agg_operation {
@@ -65,6 +68,8 @@ int guarded(Call call) noexcept {
   } catch (const InputError &error) {
     return failed(OUTCROP_AGG_INPUT, error.what());
   } catch (const StorageError &error) {
+    return failed(OUTCROP_AGG_STORAGE, error.what());
+  } catch (const CorruptionError &error) {
     return failed(OUTCROP_AGG_STORAGE, error.what());
   } catch (const CommunicationError &error) {
     return failed(OUTCROP_AGG_COMMUNICATION, error.what());
@@ -118,7 +123,7 @@ Texts texts_of(MPI_Info hints) {
 Texts environment_texts() {
   Texts texts;
   for (const char *name : {"OUTCROP_AGG_TIER", "OUTCROP_AGG_PERSISTENCE", "OUTCROP_AGG_BUFFER", "OUTCROP_AGG_BUFFERS",
-                           "OUTCROP_AGG_COUNT"})
+                           "OUTCROP_AGG_COUNT", "OUTCROP_AGG_STAGE", "OUTCROP_AGG_STAGE_BYTES"})
     if (const char *value = std::getenv(name)) texts[name] = value;
   return texts;
 }
@@ -131,13 +136,17 @@ PlanOptions plan_options(const Settings &settings) {
   return options;
 }
 
-FileOptions options_of(int flags) {
-  if ((flags & ~(OUTCROP_AGG_DURABLE | OUTCROP_AGG_BUFFERED | OUTCROP_AGG_DIRECT | OUTCROP_AGG_WRITABLE)) != 0)
+FileOptions options_of(const outcrop_agg_plan &plan, int flags) {
+  if ((flags & ~(OUTCROP_AGG_DURABLE | OUTCROP_AGG_BUFFERED | OUTCROP_AGG_DIRECT | OUTCROP_AGG_WRITABLE |
+                 OUTCROP_AGG_NODE_FILES)) != 0)
     throw InputError("flags " + std::to_string(flags) + " are unknown");
   if ((flags & OUTCROP_AGG_BUFFERED) != 0 && (flags & OUTCROP_AGG_DIRECT) != 0)
     throw InputError("a file is either buffered or direct: give one of OUTCROP_AGG_BUFFERED and OUTCROP_AGG_DIRECT");
   FileOptions options;
   options.durable = (flags & OUTCROP_AGG_DURABLE) != 0;
+  options.stage_folder = plan.settings.stage.value;
+  options.stage_bytes = plan.settings.stage_bytes.value;
+  options.node_files = (flags & OUTCROP_AGG_NODE_FILES) != 0;
   if ((flags & OUTCROP_AGG_BUFFERED) != 0) options.path = Path::buffered;
   if ((flags & OUTCROP_AGG_DIRECT) != 0) options.path = Path::direct;
   return options;
@@ -156,20 +165,26 @@ std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *con
 }
 
 /// Collective: what was wrong with one rank's hints is thrown on all, so that none goes on alone.
-PlanOptions agreed_options(outcrop_transport &transport, MPI_Info hints) {
+Settings agreed_settings(outcrop_transport &transport, MPI_Info hints) {
   struct Trouble {
     char text[400];
   } mine{};
-  PlanOptions options;
+  Settings settings;
   try {
-    options = plan_options(read_settings({}, texts_of(hints), environment_texts()));
+    settings = read_settings({}, texts_of(hints), environment_texts());
   } catch (const std::exception &error) {
     std::string(error.what()).copy(mine.text, sizeof mine.text - 1);
   }
   const std::vector<Trouble> all = Link(transport).gather(mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].text[0] != 0) throw InputError("rank " + std::to_string(rank) + ": " + all[rank].text);
-  return options;
+  return settings;
+}
+
+outcrop_agg_file *opened(outcrop_agg_plan *plan, aggregate::File value) {
+  std::string notes;
+  for (const std::string &note : value.notes()) notes += note + '\n';
+  return new outcrop_agg_file{plan, std::move(value), std::move(notes)};
 }
 
 void make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration, MPI_Info hints,
@@ -177,7 +192,8 @@ void make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration
   const Declaration nothing;
   auto plan = std::make_unique<outcrop_agg_plan>();
   plan->transport = open_transport(communicator);
-  const PlanOptions options = agreed_options(*plan->transport, hints);
+  plan->settings = agreed_settings(*plan->transport, hints);
+  const PlanOptions options = plan_options(plan->settings);
   plan->value = Plan::make(*plan->transport, declaration == nullptr ? nothing : declaration->value, options);
   *made = plan.release();
 }
@@ -252,7 +268,7 @@ void outcrop_agg_free_plan(outcrop_agg_plan **plan) {
 int outcrop_agg_create(outcrop_agg_plan *plan, const char *path, int flags, outcrop_agg_file **made) {
   return guarded([&] {
     const Plan &value = *given(plan, "the plan").value;
-    *made = new outcrop_agg_file{plan, aggregate::File::create(value, path == nullptr ? "" : path, options_of(flags))};
+    *made = opened(plan, aggregate::File::create(value, path == nullptr ? "" : path, options_of(*plan, flags)));
   });
 }
 
@@ -260,8 +276,7 @@ int outcrop_agg_open(outcrop_agg_plan *plan, const char *path, int flags, outcro
   return guarded([&] {
     const Plan &value = *given(plan, "the plan").value;
     const bool writable = (flags & OUTCROP_AGG_WRITABLE) != 0;
-    *made = new outcrop_agg_file{
-        plan, aggregate::File::open(value, path == nullptr ? "" : path, writable, options_of(flags))};
+    *made = opened(plan, aggregate::File::open(value, path == nullptr ? "" : path, writable, options_of(*plan, flags)));
   });
 }
 
@@ -308,4 +323,10 @@ int outcrop_agg_close(outcrop_agg_file **file) {
     const std::unique_ptr<outcrop_agg_file> ending(std::exchange(*file, nullptr));
     given(ending.get(), "the file").value.close();
   });
+}
+
+const char *outcrop_agg_notes(const outcrop_agg_file *file) { return file == nullptr ? "" : file->notes.c_str(); }
+
+int outcrop_agg_merge(const char *index, const char *target) {
+  return guarded([&] { merge(index == nullptr ? "" : index, target == nullptr ? "" : target); });
 }

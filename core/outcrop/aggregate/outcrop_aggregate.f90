@@ -15,7 +15,7 @@ module outcrop_aggregate
   integer(c_int), parameter :: OUTCROP_AGG_OK = 0, OUTCROP_AGG_INPUT = 1, OUTCROP_AGG_STORAGE = 2
   integer(c_int), parameter :: OUTCROP_AGG_COMMUNICATION = 3, OUTCROP_AGG_MEMORY = 4, OUTCROP_AGG_BUG = 5
   integer(c_int), parameter :: OUTCROP_AGG_DURABLE = 1, OUTCROP_AGG_BUFFERED = 2, OUTCROP_AGG_DIRECT = 4
-  integer(c_int), parameter :: OUTCROP_AGG_WRITABLE = 8
+  integer(c_int), parameter :: OUTCROP_AGG_WRITABLE = 8, OUTCROP_AGG_NODE_FILES = 16
 
   interface
     integer(c_int) function outcrop_agg_declare(variables, made) bind(c)
@@ -141,6 +141,16 @@ module outcrop_aggregate
       type(c_ptr), intent(inout) :: file
     end function
 
+    integer(c_int) function outcrop_agg_merge_c(index, target) bind(c, name='outcrop_agg_merge')
+      import :: c_char, c_int
+      character(kind=c_char), intent(in) :: index(*), target(*)
+    end function
+
+    type(c_ptr) function outcrop_agg_notes_c(file) bind(c, name='outcrop_agg_notes')
+      import :: c_ptr
+      type(c_ptr), value :: file
+    end function
+
     type(c_ptr) function outcrop_agg_error_c() bind(c, name='outcrop_agg_error')
       import :: c_ptr
     end function
@@ -164,13 +174,30 @@ contains
     outcrop_agg_open = outcrop_agg_open_c(plan, trim(path) // c_null_char, flags, made)
   end function
 
+  integer(c_int) function outcrop_agg_merge(index, target)
+    character(*), intent(in) :: index, target
+    outcrop_agg_merge = outcrop_agg_merge_c(trim(index) // c_null_char, trim(target) // c_null_char)
+  end function
+
+  ! What an earlier run had left in the stage, a line each.
+  function outcrop_agg_notes(file) result(text)
+    type(c_ptr), intent(in) :: file
+    character(:), allocatable :: text
+    text = outcrop_agg_text(outcrop_agg_notes_c(file))
+  end function
+
   ! The last failure of this thread, in one line.
   function outcrop_agg_error() result(text)
     character(:), allocatable :: text
+    text = outcrop_agg_text(outcrop_agg_error_c())
+  end function
+
+  ! What C has at that address, at most 4095 characters.
+  function outcrop_agg_text(address) result(text)
+    type(c_ptr), intent(in) :: address
+    character(:), allocatable :: text
     character(kind=c_char), pointer :: characters(:)
-    type(c_ptr) :: address
     integer :: length
-    address = outcrop_agg_error_c()
     call c_f_pointer(address, characters, [4096])
     length = 0
     do while (length < 4095 .and. characters(length + 1) /= c_null_char)

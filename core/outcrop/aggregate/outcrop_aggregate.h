@@ -40,7 +40,7 @@ extern "C" {
 enum outcrop_agg_code {
   OUTCROP_AGG_OK = 0,
   OUTCROP_AGG_INPUT = 1,         /* what was asked for cannot be done */
-  OUTCROP_AGG_STORAGE = 2,       /* a file could not be opened, written, read, flushed */
+  OUTCROP_AGG_STORAGE = 2,       /* a file could not be opened, written, read, flushed, or is damaged */
   OUTCROP_AGG_COMMUNICATION = 3, /* MPI failed, or a rank is gone: nothing but freeing works after it */
   OUTCROP_AGG_MEMORY = 4,        /* no memory */
   OUTCROP_AGG_BUG = 5            /* of this library */
@@ -79,6 +79,8 @@ typedef struct outcrop_agg_plan outcrop_agg_plan;
 
 /* Collective over an intracommunicator, which is duplicated. Hints: outcrop_agg_tier, outcrop_agg_persistence,
    outcrop_agg_buffer, outcrop_agg_buffers, outcrop_agg_count; cb_buffer_size, cb_nodes, cb_config_list as in ROMIO.
+   outcrop_agg_stage is a folder on a tier of the node, on which steps are staged: writes end when they are durable there,
+   and get to the file in the background; outcrop_agg_stage_bytes is the room that they may take on a node.
    What is not hinted at is taken from the environment: OUTCROP_AGG_TIER, ... */
 OUTCROP_AGG_API int outcrop_agg_make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration,
                                           MPI_Info hints, outcrop_agg_plan **made);
@@ -94,10 +96,11 @@ typedef struct outcrop_agg_operation outcrop_agg_operation;
 
 /* Joined by |. */
 enum outcrop_agg_flags {
-  OUTCROP_AGG_DURABLE = 1,  /* every write ends with its bytes on the device */
-  OUTCROP_AGG_BUFFERED = 2, /* by the page cache; else what is best */
-  OUTCROP_AGG_DIRECT = 4,   /* around the page cache, in whole pages */
-  OUTCROP_AGG_WRITABLE = 8  /* open: for writing, too */
+  OUTCROP_AGG_DURABLE = 1,    /* every write ends with its bytes on the device */
+  OUTCROP_AGG_BUFFERED = 2,   /* by the page cache; else what is best */
+  OUTCROP_AGG_DIRECT = 4,     /* around the page cache, in whole pages */
+  OUTCROP_AGG_WRITABLE = 8,   /* open: for writing, too */
+  OUTCROP_AGG_NODE_FILES = 16 /* a file for each node and path.index; opened for reading only */
 };
 
 /* Collective: a new file, or an old one emptied. */
@@ -120,10 +123,17 @@ OUTCROP_AGG_API int outcrop_agg_test(outcrop_agg_operation *operation, int *done
 /* Returns when it is over, frees it and makes it NULL. */
 OUTCROP_AGG_API int outcrop_agg_wait(outcrop_agg_operation **operation);
 
-/* Collective: returns when all that was written is durable. */
+/* What an earlier run had left in the stage, a line each: what is in the file now, and what is lost. "" for nothing. Valid
+   until the file is closed. */
+OUTCROP_AGG_API const char *outcrop_agg_notes(const outcrop_agg_file *file);
+
+/* Collective: returns when all that was written is durable in its file, drained where it was staged. */
 OUTCROP_AGG_API int outcrop_agg_flush(outcrop_agg_file *file);
-/* Collective: waits for what is under way, frees it and makes it NULL. */
+/* Collective: waits for what is under way and for stages to be drained, frees it and makes it NULL. */
 OUTCROP_AGG_API int outcrop_agg_close(outcrop_agg_file **file);
+
+/* By one process: makes the one file `target` of the files of nodes that path.index tells of, which stay. */
+OUTCROP_AGG_API int outcrop_agg_merge(const char *index, const char *target);
 
 /* --- for Fortran -------------------------------------------------------------------------------------------------- */
 

@@ -13,7 +13,8 @@ namespace outcrop::aggregate {
 namespace {
 
 constexpr const char *PERSISTENCES[] = {"process", "reboot", "job", "permanent"};
-constexpr const char *ARGUMENTS[] = {"tier", "persistence", "buffer", "buffers", "count", "hosts"};
+constexpr const char *ARGUMENTS[] = {"tier",  "persistence", "buffer", "buffers",
+                                     "count", "hosts",       "stage",  "stage_bytes"};
 
 struct Found {
   std::string text;
@@ -77,7 +78,8 @@ void check_names(const Texts &arguments) {
   for (const auto &[name, text] : arguments) {
     if (std::find(std::begin(ARGUMENTS), std::end(ARGUMENTS), name) != std::end(ARGUMENTS)) continue;
     throw InputError("setting '" + name +
-                     "' of aggregation is unknown; there are tier, persistence, buffer, buffers, " + "count and hosts");
+                     "' of aggregation is unknown; there are tier, persistence, buffer, buffers, count, hosts, stage " +
+                     "and stage_bytes");
   }
 }
 
@@ -123,6 +125,12 @@ Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &
     most_on_nodes(found->text, {});  // is it a list?
     settings.hosts = {found->text, found->origin};
   }
+  if (const auto found = look("stage", {"outcrop_agg_stage"}, "OUTCROP_AGG_STAGE"))
+    settings.stage = {found->text, found->origin};
+  if (const auto found = look("stage_bytes", {"outcrop_agg_stage_bytes"}, "OUTCROP_AGG_STAGE_BYTES"))
+    settings.stage_bytes = {parse_bytes(found->text, found->origin + " ="), found->origin};
+  if (settings.stage_bytes.value > 0 && settings.stage.value.empty())
+    throw InputError(settings.stage_bytes.origin + " is given without a stage");
   return settings;
 }
 

@@ -7,6 +7,8 @@
 //     buffers       outcrop_agg_buffers               OUTCROP_AGG_BUFFERS       2
 //     count         outcrop_agg_count, cb_nodes       OUTCROP_AGG_COUNT         the cost decides
 //     hosts         cb_config_list                                              all, any number on each
+//     stage         outcrop_agg_stage                 OUTCROP_AGG_STAGE         none: writes go straight to the file
+//     stage_bytes   outcrop_agg_stage_bytes           OUTCROP_AGG_STAGE_BYTES   what the stage's file system has
 //
 // The names that begin with cb_ are ROMIO's and mean what they mean there. As MPI has it, a hint that nobody knows is
 // no error; an argument is.
@@ -37,6 +39,8 @@ struct Settings {
   Setting<std::uint32_t> buffers{2};
   Setting<std::uint32_t> count{0};  ///< aggregators; 0: as many as cost least
   Setting<std::string> hosts{{}};   ///< as ROMIO's cb_config_list; empty: all
+  Setting<std::string> stage{{}};   ///< a folder on a tier of this node; empty: none
+  Setting<std::uint64_t> stage_bytes{0};
 };
 
 using Texts = std::map<std::string, std::string>;

@@ -23,6 +23,10 @@ class Settings:
     """Aggregators; 0 for as many as cost least."""
     hosts: str
     """As ROMIO's cb_config_list; empty for all."""
+    stage: str
+    """A folder on a tier of this node that files are staged in; empty for none."""
+    stage_bytes: int
+    """That it may take; 0 for what there is."""
     origins: Mapping[str, str]
 
     def wishes(self, hosts_of_nodes: Sequence[str]) -> Wishes:

@@ -48,12 +48,12 @@ static void fill(char *header, double *values, int step) {
   for (int i = 0; i < rows * columns_each; ++i) values[i] = 1e6 * step + 1e3 * rank + i;
 }
 
-static void write_steps(outcrop_agg_plan *plan, const char *path, uint64_t step_bytes) {
+static void write_steps(outcrop_agg_plan *plan, const char *path, int flags, uint64_t step_bytes) {
   char header[header_bytes];
   double values[rows * columns_each];
   const void *memory[] = {header, values};
   outcrop_agg_file *file = NULL;
-  succeed(outcrop_agg_create(plan, path, OUTCROP_AGG_DURABLE, &file), "creating");
+  succeed(outcrop_agg_create(plan, path, flags, &file), "creating");
   for (int step = 0; step < steps; ++step) {
     fill(header, values, step);
     outcrop_agg_operation *operation = NULL;
@@ -70,12 +70,12 @@ static void write_steps(outcrop_agg_plan *plan, const char *path, uint64_t step_
   succeed(outcrop_agg_close(&file), "closing");
 }
 
-static void read_steps(outcrop_agg_plan *plan, const char *path, uint64_t step_bytes) {
+static void read_steps(outcrop_agg_plan *plan, const char *path, int flags, uint64_t step_bytes) {
   char header[header_bytes], expected_header[header_bytes];
   double values[rows * columns_each], expected[rows * columns_each];
   void *memory[] = {header, values};
   outcrop_agg_file *file = NULL;
-  succeed(outcrop_agg_open(plan, path, 0, &file), "opening");
+  succeed(outcrop_agg_open(plan, path, flags, &file), "opening");
   for (int step = steps; step-- > 0;) {
     fill(expected_header, expected, step);
     memset(values, 0, sizeof values);
@@ -101,6 +101,22 @@ static void check_file(const char *path, uint64_t step_bytes) {
     }
   }
   fclose(file);
+}
+
+/* A file for each node, read as one and merged into one. */
+static void use_node_files(outcrop_agg_plan *plan, const char *folder, uint64_t step_bytes) {
+  char path[4000], index[4100], of_node[4100], merged[4100];
+  snprintf(path, sizeof path, "%s/nodes", folder);
+  snprintf(index, sizeof index, "%s.index", path);
+  snprintf(of_node, sizeof of_node, "%s.node-0", path);
+  snprintf(merged, sizeof merged, "%s.merged", path);
+  write_steps(plan, path, OUTCROP_AGG_NODE_FILES, step_bytes);
+  read_steps(plan, path, OUTCROP_AGG_NODE_FILES, step_bytes);
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank != 0) return;
+  succeed(outcrop_agg_merge(index, merged), "merging");
+  check_file(merged, step_bytes);
+  require(remove(index) == 0 && remove(of_node) == 0 && remove(merged) == 0, "the files are there");
 }
 
 static void refuses(int code, int expected, const char *words) {
@@ -144,9 +160,10 @@ int main(int count, char **arguments) {
   succeed(outcrop_agg_memory_bytes(plan, 1, &bytes), "asking for the memory of a variable");
   require(bytes == rows * columns_each * sizeof(double), "a variable's memory is as large as its part");
   const uint64_t step_bytes = header_bytes + (uint64_t)(rows * columns_each * size) * sizeof(double);
-  write_steps(plan, arguments[1], step_bytes);
-  read_steps(plan, arguments[1], step_bytes);
+  write_steps(plan, arguments[1], OUTCROP_AGG_DURABLE, step_bytes);
+  read_steps(plan, arguments[1], 0, step_bytes);
   if (rank == 0) check_file(arguments[1], step_bytes);
+  use_node_files(plan, arguments[2], step_bytes);
   check_refusals(plan, arguments[2]);
   outcrop_agg_free_plan(&plan);
   MPI_Finalize();
