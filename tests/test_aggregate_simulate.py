@@ -19,6 +19,7 @@ from outcrop.aggregate.topologies import make_topology
 from outcrop.aggregate.workloads import HACC_BYTES, Hacc, Pattern, S3d, make_patterns, tally
 from outcrop.cli.main import call
 from outcrop.errors import InputError
+from outcrop.tiers.memory_tiers import memory_nodes, memory_tiers
 
 TIERS = """
 [hbm]
@@ -179,14 +180,13 @@ def test_a_number_that_was_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) ->
     assert "no more than 2 aggregators were tried, for 8 cards" in "\n".join(table(simulated))
 
 
-def test_capacity_ladder_of_a_machine_that_is_not_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_capacity_ladder_of_a_machine_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """A synthetic machine of hwloc's with HBM and DRAM: buffers that HBM has no room for fall to DRAM."""
     if not _core.has_hwloc():
         pytest.skip("built without hwloc")
-    xml = tmp_path / "machine.xml"
-    xml.write_text(machine(Node(64 << 30, "", 90_000, 90_000, 100), Node(1 << 30, "HBM", 200_000, 200_000, 130)))
-    monkeypatch.setenv("HWLOC_XMLFILE", str(xml))
-    monkeypatch.setenv("OUTCROP_TIERS", "/dev/null")
+    text = machine(Node(64 << 30, "", 90_000, 90_000, 100), Node(1 << 30, "HBM", 200_000, 200_000, 130))
+    found = memory_tiers(memory_nodes(text), 1 << 60, lambda node: node.size_bytes)
+    monkeypatch.setattr("outcrop.aggregate.node_tiers.find_tiers", lambda: found)
     tiers = node_tiers(None)
     names = [one.tier.name for one in tiers.tiers]
     assert names[:2] == ["dram", "hbm"] or names[:2] == ["hbm", "dram"]
