@@ -128,7 +128,18 @@ Texts environment_texts() {
   return texts;
 }
 
+// Buffers of this interface are in DRAM. Another tier, or one that keeps what is in them, is refused rather than passed over.
 PlanOptions plan_options(const Settings &settings) {
+  if (const auto &tier = settings.tier; !tier.value.empty() && tier.value != "dram")
+    throw InputError(
+        tier.origin + " = " + tier.value +
+        ": buffers of the C interface are in dram; to keep steps on a tier of the node, name a folder there "
+        "by outcrop_agg_stage");
+  if (settings.persistence.value != Persistence::process)
+    throw InputError(
+        settings.persistence.origin +
+        ": buffers of the C interface are in dram and last as long as the process; to keep steps on a tier "
+        "of the node, name a folder there by outcrop_agg_stage");
   PlanOptions options;
   options.buffer_bytes = settings.buffer_bytes.value;
   options.buffers = settings.buffers.value;

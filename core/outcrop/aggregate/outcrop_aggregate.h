@@ -77,8 +77,9 @@ OUTCROP_AGG_API void outcrop_agg_free_declaration(outcrop_agg_declaration **decl
 
 typedef struct outcrop_agg_plan outcrop_agg_plan;
 
-/* Collective over an intracommunicator, which is duplicated. Hints: outcrop_agg_tier, outcrop_agg_persistence,
-   outcrop_agg_buffer, outcrop_agg_buffers, outcrop_agg_count; cb_buffer_size, cb_nodes, cb_config_list as in ROMIO.
+/* Collective over an intracommunicator, which is duplicated. Hints: outcrop_agg_buffer, outcrop_agg_buffers,
+   outcrop_agg_count; cb_buffer_size, cb_nodes as in ROMIO, whose other hints have no effect, cb_config_list neither.
+   Buffers are in DRAM: another outcrop_agg_tier, or an outcrop_agg_persistence beyond the process, is refused.
    outcrop_agg_stage is a folder on a tier of the node, on which steps are staged: writes end when they are durable there,
    and get to the file in the background; outcrop_agg_stage_bytes is the room that they may take on a node.
    What is not hinted at is taken from the environment: OUTCROP_AGG_TIER, ... */

@@ -137,6 +137,13 @@ static void check_refusals(outcrop_agg_plan *plan, const char *folder) {
   if (rank == size - 1) MPI_Info_set(hints, "cb_nodes", "many"); /* one rank is wrong, all are told */
   refuses(outcrop_agg_make_plan(MPI_COMM_WORLD, declaration, hints, &none), OUTCROP_AGG_INPUT, "cb_nodes");
   MPI_Info_free(&hints);
+  MPI_Info_create(&hints);
+  MPI_Info_set(hints, "outcrop_agg_tier", "hbm"); /* not passed over */
+  refuses(outcrop_agg_make_plan(MPI_COMM_WORLD, declaration, hints, &none), OUTCROP_AGG_INPUT, "hbm");
+  MPI_Info_set(hints, "outcrop_agg_tier", "dram");
+  MPI_Info_set(hints, "outcrop_agg_persistence", "job");
+  refuses(outcrop_agg_make_plan(MPI_COMM_WORLD, declaration, hints, &none), OUTCROP_AGG_INPUT, "persistence");
+  MPI_Info_free(&hints);
   refuses(outcrop_agg_create(plan, folder, 0, &file), OUTCROP_AGG_STORAGE, folder);
   require(none == NULL && file == NULL, "nothing is made of what is refused");
   outcrop_agg_free_declaration(&declaration);
