@@ -159,7 +159,7 @@ def test_nothing_of_this_machine_is_needed(
     for module, name in (
         (engine, "compile_kernel"), (compile_module, "compile_kernel"), (engine, "UpdateRateMeter"),
         (measure, "device"), (discover, "memory_bytes"), (discover, "caches"), (discover, "available_cores"),
-        (discover, "filesystem_of"), (engine._core, "measure_checksum_rate"),
+        (measure, "mount_of"), (engine._core, "measure_checksum_rate"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, forbidden)
     words = ["--machine", "crest10", "--explain", "--json", "plan.json", "--draw", "plan.png"]

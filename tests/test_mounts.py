@@ -112,7 +112,21 @@ def test_no_system_that_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Without /proc there are no mounts, and the device of a path still has a number."""
     monkeypatch.setattr(mounts, "PROC", tmp_path / "none")
     assert mounts.all_mounts() == []
-    assert mounts.mount_of(tmp_path).device == f"device {tmp_path.stat().st_dev}"
+    device = f"device {tmp_path.stat().st_dev}"
+    assert mounts.mount_of(tmp_path).device == device
+    assert mounts.cache_key(tmp_path) == f"{device} / unknown"
+
+
+def test_figures_keep_their_names(machine: Machine) -> None:
+    """Those that earlier versions have kept are found: by source, place and type, the innermost and last mount's."""
+    found = machine(
+        "20 1 98:0 / / rw - ext4 /dev/root rw\n21 20 98:1 / @/net\\040here rw - ext4 /dev/hidden rw\n"
+        "22 20 98:2 / @/net\\040here rw - xfs /dev/sdb1 rw\n"
+    )
+    (folder,) = [mount.point for mount in found if mount.source == "/dev/sdb1"]
+    assert folder.name == "net here"
+    (folder / "inside").mkdir()
+    assert mounts.cache_key(folder / "inside") == f"/dev/sdb1 {folder} xfs"
 
 
 def test_directories_are_found_where_one_may_write(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from outcrop.plan.planner import largest_useful_bytes, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.run.engine import pack_scalars
 from outcrop.tiers import discover, measure
+from outcrop.tiers.mounts import mount_of
 from outcrop.units import format_bytes, format_rate
 
 SHARES = (0.25, 0.0625, 0.0156)
@@ -127,7 +128,7 @@ def fitting(scale: Scale, directory: Path) -> Scale:
 
 def describe_machine(directory: Path, threads: int) -> dict[str, Any]:
     """What has to be known to read the figures."""
-    mount, source, kind = discover.filesystem_of(directory)
+    mount = mount_of(directory)
     caches = discover.caches()
     return {
         "processor": discover.processor_name(),
@@ -135,7 +136,7 @@ def describe_machine(directory: Path, threads: int) -> dict[str, Any]:
         "second_level_cache_bytes": caches.second_bytes,
         "last_level_cache_bytes": caches.last_bytes,
         "memory_bytes": discover.memory_bytes(),
-        "storage": f"{source} {kind} on {mount}",
+        "storage": f"{mount.source} {mount.type} on {mount.point}",
         "system": f"{os.uname().sysname} {os.uname().release} {os.uname().machine}",
     }
 

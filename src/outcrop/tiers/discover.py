@@ -1,4 +1,4 @@
-"""What the operating system says about this machine: memory under its cgroup, cores, caches, mounts."""
+"""What the operating system says about this machine: memory under its cgroup, cores, caches, free space."""
 
 from __future__ import annotations
 
@@ -88,25 +88,6 @@ def free_disk_bytes(folder: Path) -> int:
     """What this user may still write there."""
     space = os.statvfs(folder)
     return space.f_bavail * space.f_frsize
-
-
-def filesystem_of(path: Path) -> tuple[str, str, str]:
-    """(mount point, source, file system type) of the mount that holds the existing path.
-
-    Where the kernel does not tell (a chroot without /proc), the source is the number of the device.
-    """
-    resolved = path.resolve()
-    best = ("/", f"device {resolved.stat().st_dev}", "unknown")
-    try:
-        lines = Path("/proc/self/mounts").read_text().splitlines()
-    except OSError:
-        return best
-    for line in lines:
-        source, mount, kind = line.split()[:3]
-        mount = mount.replace("\\040", " ")
-        if resolved.is_relative_to(mount) and len(mount) >= len(best[0]):
-            best = (mount, source, kind)
-    return best
 
 
 def processor_name() -> str:

@@ -22,7 +22,8 @@ from outcrop.plan.machine import Device
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.tiers import cache
-from outcrop.tiers.discover import available_cores, filesystem_of
+from outcrop.tiers.discover import available_cores
+from outcrop.tiers.mounts import cache_key, mount_of
 from outcrop.tiers.scratch import scratch_store, write_noise
 
 CACHE = "devices.json"
@@ -73,7 +74,7 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
 
 def _source_of(folder: Path) -> str:
     """What the bytes in `folder` lie on; places on one source share its bandwidth."""
-    return filesystem_of(folder)[1] if folder.is_dir() else str(folder)
+    return mount_of(folder).source if folder.is_dir() else str(folder)
 
 
 def _one_device(folder: Path, io: str, may_measure: bool) -> Device:
@@ -94,8 +95,7 @@ def measure_afresh(folder: Path, io: str = "auto") -> Device:
 
 
 def _key(folder: Path, io: str) -> str:
-    mount, source, kind = filesystem_of(folder)
-    return f"{source} {mount} {kind} {io}"
+    return f"{cache_key(folder)} {io}"
 
 
 def measure_device(folder: Path, io: str) -> Device:

@@ -92,8 +92,15 @@ def mount_of(path: Path) -> Mount:
     """The mount that an existing path lies on; one of which nothing is known where the kernel does not tell."""
     resolved = path.resolve()
     holding = [mount for mount in all_mounts() if resolved.is_relative_to(mount.point)]
-    unknown = Mount(f"device {resolved.stat().st_dev}", "/", Path("/"), "unknown", "unknown", frozenset())
+    device = f"device {resolved.stat().st_dev}"
+    unknown = Mount(device, "/", Path("/"), "unknown", device, frozenset())
     return max(holding, key=lambda mount: len(mount.point.parts), default=unknown)
+
+
+def cache_key(path: Path) -> str:
+    """The name of figures of the file system of an existing path, where they are kept from run to run."""
+    mount = mount_of(path)
+    return f"{mount.source} {mount.point} {mount.type}"
 
 
 def kind_of(mount: Mount) -> str:

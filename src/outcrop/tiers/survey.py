@@ -20,6 +20,7 @@ from outcrop.tiers.figures import Figures, with_figures
 from outcrop.tiers.measure_memory import measure_memory
 from outcrop.tiers.measure_storage import measure_storage
 from outcrop.tiers.memory_tiers import MemoryNode, memory_nodes, memory_tiers, with_measured_kind
+from outcrop.tiers.mounts import cache_key
 from outcrop.tiers.storage_tiers import storage_tiers
 from outcrop.tiers.tier import Tier
 
@@ -107,5 +108,4 @@ def _key(tier: Tier) -> str:
     """The same for all tiers on one device."""
     if tier.is_memory:
         return f"{discover.processor_name()} {discover.available_cores()} {tier.where}"
-    mount, source, kind = discover.filesystem_of(Path(tier.where))
-    return f"{source} {mount} {kind}"
+    return cache_key(Path(tier.where))
