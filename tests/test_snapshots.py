@@ -66,16 +66,18 @@ def test_a_movie_begins_with_the_initial_values(tmp_path: Path) -> None:
 
 
 def test_runs_made_before_initial_values_were_kept_go_on_without(tmp_path: Path) -> None:
-    """A manifest that says nothing of it counts its snapshots from `every` on, whoever resumes it."""
-    sim, path = make(tmp_path / "run.oc", snapshots=oc.Snapshots(7, initial=False)), tmp_path / "run.oc" / MANIFEST
+    """A manifest that says nothing of it counts its snapshots and norms from `every` on, whoever resumes it."""
+    taps = {"snapshots": oc.Snapshots(7, initial=False), "norms": oc.Norms(4, initial=False)}
+    sim, path = make(tmp_path / "run.oc", **taps), tmp_path / "run.oc" / MANIFEST
     sim.run(20)
     text = path.read_text()
     early = text.replace(',\n      "initial": false', "")
-    assert early != text
+    assert text.count('"initial"') == 2 and '"initial"' not in early
     path.write_text(early)
     again = oc.open(tmp_path / "run.oc")
     again.run(8)
     assert again.snapshots["u"].steps.tolist() == [7, 14, 21, 28]
+    assert again.norms["u"]["step"].tolist() == [4, 8, 12, 16, 20, 24, 28]
 
 
 @pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")

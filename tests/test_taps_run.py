@@ -56,8 +56,9 @@ def test_a_run_has_the_oracles_numbers(whole: dict[str, Any], tmp_path: Path) ->
     np.testing.assert_array_equal(whole["snapshots"][2], u14[BOX])
     assert not whole["snapshots"][0].any()
     u8 = advance(8).state["u"].astype(np.float64)
-    row = whole["norms"][1]
-    assert whole["norms"]["step"].tolist() == list(range(4, STEPS + 1, 4))
+    row = whole["norms"][2]
+    assert whole["norms"]["step"].tolist() == list(range(0, STEPS + 1, 4))
+    assert whole["norms"][0].tolist() == (0, 0, 0, 0, 0)
     assert (row["step"], row["min"], row["max"]) == (8, u8.min(), u8.max())
     assert row["squares"] == pytest.approx((u8**2).sum(), rel=1e-12)
     assert row["sum"] == pytest.approx(u8.sum(), rel=1e-9, abs=1e-12)
@@ -203,6 +204,8 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"snapshots": oc.Snapshots(5, box=(slice(0, 45), slice(None), slice(None)))}, "along z is no part of 0 to 44"),
     ({"snapshots": oc.Snapshots(5, box=(slice(0, 4),))}, "a slice for each axis: z, y, x"),
     ({"norms": oc.Norms(5, fields=("u", "u"))}, "name one twice"),
+    ({"norms": oc.Norms(5, initial=1)}, "norms: initial 1 must be True or False"),  # type: ignore[arg-type]
+    ({"norms": 5}, "norms: 5 is no oc.Norms"),
 ]
 
 

@@ -21,7 +21,7 @@
 
 namespace outcrop {
 
-/// Asks for the sums of a field after so many steps of the pass, at least 1.
+/// Asks for the sums of a field after so many steps of the pass; 0: of what it finds.
 struct SumRequest {
   std::size_t field = 0;
   long done = 1;

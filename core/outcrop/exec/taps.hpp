@@ -1,7 +1,7 @@
 // What a pass does besides updating: adds point sources, samples receivers, takes sums, writes snapshots. All of it while the rows
 // concerned are in a cache, so that no plane is looked at once more:
 //
-//     level 1 of the pass     before: receivers that look ahead of the first step, snapshots of what the pass finds
+//     level 1 of the pass     before: receivers that look ahead of the first step, sums and snapshots of what the pass finds
 //     update                  after:  sources of the fields for which this was the last stage of the step,
 //                                     then, at the last stage of a step, receivers, sums and snapshots
 //     copying of the rim      rim:    receivers, sums and snapshots of all steps, because the rim does not change

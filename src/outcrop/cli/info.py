@@ -87,8 +87,8 @@ def _taps(run: Manifest) -> list[tuple[str, str]]:
         size = " x ".join(map(str, reversed(kept.shape)))
         what = f"snapshots of {', '.join(kept.fields)}, {size} cells every {kept.every} steps"
         rows.append(("keeps", f"{what}, {kept.count(run.step)} so far"))
-    if taps.norms:
-        rows.append(("norms", f"{', '.join(taps.norms.fields)}, every {taps.norms.every} steps"))
+    if sums := taps.norms:
+        rows.append(("norms", f"{', '.join(sums.fields)}, every {sums.every} steps, {sums.count(run.step)} so far"))
     return rows
 
 

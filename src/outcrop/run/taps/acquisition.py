@@ -63,7 +63,11 @@ class Snapshots:
 
 @dataclass(frozen=True)
 class Norms:
-    """Adds up `fields` (default: all that are updated) after steps every, 2 every, ...: `sim.norms[field]`."""
+    """Adds up `fields` (default: all that are updated) after steps 0, every, 2 every, ...: `sim.norms[field]`.
+
+    Step 0 are the initial values, added up by the first pass; `initial=False` leaves them out.
+    """
 
     every: int
     fields: Sequence[str] = ()
+    initial: bool = True

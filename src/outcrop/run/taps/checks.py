@@ -79,14 +79,8 @@ def define(
     for number, injection in enumerate(injections):
         _check_rim(grid, number, injection)
     kept = _snapshots(grid, snapshots) if snapshots is not None else None
-    return TapDefinitions(
-        tuple(injections),
-        tuple(samplings),
-        kept,
-        NormsEntry(as_whole_number(norms.every, "norms: every"), _fields(grid, "norms", norms.fields))
-        if norms is not None
-        else None,
-    )
+    added_up = _norms(grid, norms) if norms is not None else None
+    return TapDefinitions(tuple(injections), tuple(samplings), kept, added_up)
 
 
 def _list(given: Any) -> list[Any]:
@@ -185,10 +179,22 @@ def _snapshots(grid: Grid, given: Any) -> SnapshotsEntry:
             raise InputError(f"snapshots: field {name!r} has the name of a coordinate; leave it out")
     if not isinstance(given.time_units, str):
         raise InputError(f"snapshots: time_units {given.time_units!r} must be text, such as 's'")
-    if not isinstance(given.initial, bool):
-        raise InputError(f"snapshots: initial {given.initial!r} must be True or False")
+    initial = _true_or_false("snapshots", given.initial)
     every, box = as_whole_number(given.every, "snapshots: every"), _box(grid, given.box)
-    return SnapshotsEntry(every, fields, box, given.time_units, given.initial)
+    return SnapshotsEntry(every, fields, box, given.time_units, initial)
+
+
+def _norms(grid: Grid, given: Any) -> NormsEntry:
+    if not isinstance(given, Norms):
+        raise InputError(f"norms: {given!r} is no oc.Norms")
+    every, fields = as_whole_number(given.every, "norms: every"), _fields(grid, "norms", given.fields)
+    return NormsEntry(every, fields, _true_or_false("norms", given.initial))
+
+
+def _true_or_false(what: str, initial: Any) -> bool:
+    if not isinstance(initial, bool):
+        raise InputError(f"{what}: initial {initial!r} must be True or False")
+    return initial
 
 
 def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:

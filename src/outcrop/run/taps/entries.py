@@ -61,10 +61,19 @@ class SnapshotsEntry:
 
 @dataclass(frozen=True)
 class NormsEntry:
-    """Sums of fields every so many steps."""
+    """Sums of fields every so many steps; `initial`: of the initial values, too, as of snapshots."""
 
     every: int
     fields: tuple[str, ...]
+    initial: bool = False
+
+    def count(self, step: int) -> int:
+        """How many there are of a field when `step` steps are committed. The first pass adds up initial values."""
+        return step // self.every + self.initial if step > 0 else 0
+
+    def steps(self, last: int) -> range:
+        """Those after which sums are taken, up to `last`."""
+        return range(0 if self.initial else self.every, last + 1, self.every)
 
 
 @dataclass(frozen=True)
@@ -102,5 +111,5 @@ def parse_entries(data: Mapping[str, Any] | None) -> TapEntries:
         tuple(SourceEntry(**one) for one in data["sources"]),
         tuple(SamplingEntry(**one) for one in data["samplings"]),
         snapshots,
-        NormsEntry(int(norms["every"]), tuple(norms["fields"])) if norms is not None else None,
+        NormsEntry(int(norms["every"]), tuple(norms["fields"]), bool(norms.get("initial", False))) if norms else None,
     )

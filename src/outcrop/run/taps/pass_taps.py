@@ -80,7 +80,7 @@ class SnapshotFile:
 
 @dataclass(frozen=True, eq=False)
 class SumRequest:
-    """Sums over all cells of a field after each of `steps` steps; a range will do."""
+    """Sums over all cells of a field after each of `steps` steps, 0 for the initial values; a range will do."""
 
     field: int
     steps: Sequence[int]
@@ -193,7 +193,7 @@ class PassTaps:
     @staticmethod
     def of(taps: Taps, plan: Plan, first_step: int, steps: int) -> PassTaps:
         """For steps first_step <= t < first_step + steps of a run. Raises InputError for sources in the rim."""
-        problem, after = plan.problem, range(first_step + 1, first_step + steps + 1)
+        problem, seen = plan.problem, _steps_seen(first_step, steps)
         check_injections(taps, problem)
         assert plan.taps.staging.slots or not taps.snapshots, "the plan sets memory aside for snapshots"
         return PassTaps(
@@ -202,8 +202,8 @@ class PassTaps:
             steps,
             tuple(_injected(one, problem, first_step, steps) for one in taps.injections),
             tuple(_sampled(one, steps) for one in taps.samples),
-            tuple(_shifted(one, first_step) for one in taps.snapshots if _is_kept(one, first_step, steps)),
-            tuple(_Summed(one.field, step - first_step) for one in taps.sums for step in after if step in one.steps),
+            tuple(_shifted(one, first_step) for one in taps.snapshots if one.step in seen),
+            tuple(_Summed(one.field, step - first_step) for one in taps.sums for step in seen if step in one.steps),
             plan.taps.staging,
             SCHEMES[plan.scheme].repeats_updates,
         )
@@ -215,8 +215,8 @@ class PassTaps:
             for one, raw in zip(self.sums, sums, strict=True)
         ]
         in_order = iter(found)
-        after = range(self.first_step + 1, self.first_step + self.steps + 1)
-        sorted_sums = (tuple(next(in_order) for step in after if step in one.steps) for one in self.taps.sums)
+        seen = _steps_seen(self.first_step, self.steps)
+        sorted_sums = (tuple(next(in_order) for step in seen if step in one.steps) for one in self.taps.sums)
         return TapResults(tuple(one.values for one in self.samples), tuple(sorted_sums))
 
 
@@ -237,9 +237,9 @@ def _sampled(one: PointSamples, steps: int) -> _Sampled:
     return _Sampled(one.field, np.ascontiguousarray(one.cells, np.int64), one.before, values)
 
 
-def _is_kept(one: SnapshotFile, first_step: int, steps: int) -> bool:
-    """Whether the pass of these steps keeps it; initial values are kept by the first one."""
-    return first_step < one.step <= first_step + steps or one.step == first_step == 0
+def _steps_seen(first_step: int, steps: int) -> range:
+    """After which steps a pass of so many sees all values; initial ones are seen by the first pass."""
+    return range(first_step + 1 if first_step else 0, first_step + steps + 1)
 
 
 def _shifted(one: SnapshotFile, first_step: int) -> SnapshotFile:

@@ -61,14 +61,13 @@ class Recorder:
         if manifest.taps.norms:
             for field, sums in zip(manifest.taps.norms.fields, results.sums, strict=True):
                 if sums:
-                    write_rows(norms_path(path, field), first_step // manifest.taps.norms.every, _table(sums))
+                    write_rows(norms_path(path, field), manifest.taps.norms.count(first_step), _table(sums))
 
     def _sums(self, manifest: Manifest, last: int) -> tuple[SumRequest, ...]:
         entry = manifest.taps.norms
         if entry is None:
             return ()
-        steps = range(entry.every, last + 1, entry.every)
-        return tuple(SumRequest(self._fields.index(name), steps) for name in entry.fields)
+        return tuple(SumRequest(self._fields.index(name), entry.steps(last)) for name in entry.fields)
 
     def _resolved(self, source: Injection) -> Injection:
         """With weights complete."""

@@ -1,10 +1,11 @@
 """Traces of receivers and norms, row by row in files that grow with the run.
 
     run.oc/.taps/trace-line    after step k its row k - 1: float64 for every point
-    run.oc/.taps/norms-u       after step k its row k / every - 1: step, sum, squares, min, max
+    run.oc/.taps/norms-u       after step k its row k / every: step, sum, squares, min, max
 
-The rows of a pass are written and flushed before it is committed. Rows beyond the manifest's step do not count, and a
-pass that is done again writes them again, so nothing is ever there twice.
+Without initial values norms begin with the row of step `every`. The rows of a pass are written and flushed before it is
+committed. Rows beyond the manifest's step do not count, and a pass that is done again writes them again, so nothing is
+ever there twice.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class NormRecords(Records):
     def _read(self, state: State, name: str) -> NDArray[Any]:
         entry = state.manifest.taps.norms
         assert entry is not None
-        return _rows(norms_path(state.records_path, name), state.manifest.step // entry.every, NORMS)
+        return _rows(norms_path(state.records_path, name), entry.count(state.manifest.step), NORMS)
 
 
 def _rows(path: Path, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
