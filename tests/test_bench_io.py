@@ -1,12 +1,15 @@
 """Protects `outcrop bench io`: every case is measured as it says, devices are only read, and nothing is left behind."""
 
+import fcntl
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from outcrop.bench import io
+from images import create, make_image, put, take_images_for_devices
+from outcrop.bench import io, raw_device
 from outcrop.bench.io_case import INTERFACES, PAGE_BYTES, Case, find_interface, unavailable
 from outcrop.bench.io_run import measure_limited
 from outcrop.cli.main import call
@@ -55,9 +58,9 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_a_device_is_read_and_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An image stands for it; files and device do the same reads, as far as the smaller one goes."""
-    image, content = tmp_path / "image", bytes(range(256)) * 4096
+    image, content = tmp_path / "disk.img", bytes(range(256)) * 4096
     image.write_bytes(content)
-    monkeypatch.setattr(io, "is_block_device", lambda path: path == image)
+    take_images_for_devices(monkeypatch.setattr)
     code, file = bench(tmp_path, "--only", "raw", "--raw-device", str(image))
     assert code == 0
     rows = json.loads(file.read_text())["raw"]
@@ -67,12 +70,53 @@ def test_a_device_is_read_and_never_written(tmp_path: Path, monkeypatch: pytest.
     assert image.read_bytes() == content
 
 
+def test_a_device_is_written_where_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All four patterns of both; zeros are left at its ends, which nothing takes for anything."""
+    image = make_image(tmp_path / "disk.img", 24 * MIB)
+    before = image.read_bytes()
+    take_images_for_devices(monkeypatch.setattr)
+    for _ in range(2):
+        code, file = bench(tmp_path, "--only", "raw", "--raw-device", str(image), "--write-device")
+        assert code == 0
+    rows = json.loads(file.read_text())["raw"]
+    patterns = {(write, random) for write in (False, True) for random in (False, True)}
+    assert {(one["of"], one["write"], one["random"]) for one in rows} == {
+        (of, *pattern) for of in ("file", "device") for pattern in patterns
+    }
+    after, span, ends = image.read_bytes(), io.SMALL.span_bytes, raw_device.ENDS_BYTES
+    assert after[:ends] == bytes(ends) and after[-ends:] == bytes(ends)
+    written = after[ends:span]
+    assert not any(written[i : i + 64] == before[ends + i : ends + i + 64] for i in range(0, len(written), 64))
+    assert after[span:-ends] == before[span:-ends]
+
+
+def test_a_device_that_holds_something_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file system, a run, and one that another process holds: refused in one line, before anything is made."""
+    take_images_for_devices(monkeypatch.setattr)
+    swap, run, taken, small = (make_image(tmp_path / f"{name}.img") for name in ("swap", "run", "taken", "small"))
+    put(swap, 4096 - 10, b"SWAPSPACE2")
+    create(run)
+    os.truncate(small, MIB // 2)
+    before = [image.read_bytes() for image in (swap, run, taken, small)]
+    with taken.open("rb") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        for image, words in ((swap, "swap"), (run, "holds a run"), (taken, "in use"), (small, "512 KiB; 1 MiB")):
+            assert bench(tmp_path, "--raw-device", str(image), "--write-device")[0] == 2
+            output = capsys.readouterr()
+            assert words in output.err and output.err.count("\n") == 1 and output.out == ""
+    assert [image.read_bytes() for image in (swap, run, taken, small)] == before
+    assert list((tmp_path / "here").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--only", "sizes,shapes"], "'shapes' is unknown; there are sizes, depths"),
         (["--only", "raw"], "--raw-device"),
-        (["--only", "sizes", "--raw-device", "DEVICE"], "is not a block device"),
+        (["--only", "sizes", "--raw-device", "DEVICE"], "--only raw and --raw-device DEVICE go together"),
+        (["--write-device"], "--write-device needs --raw-device DEVICE"),
         (["--raw-device", "DEVICE"], "is not a block device"),
         (["-t", "3"], "does not take -t"),
     ],

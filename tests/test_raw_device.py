@@ -156,6 +156,18 @@ def test_damage_is_found_where_it_is(loop: Loop) -> None:
     assert done.returncode == 2 and f"plane 5 is damaged: checksum mismatch in {region} at offset" in done.stdout
 
 
+def test_bench_io_writes_a_device_that_holds_nothing_and_no_other(loop: Loop, tmp_path: Path) -> None:
+    """What is written leaves nothing that anybody would recognise; a run that is put there then is safe from it."""
+    device, bench = loop(), ["bench", "io", "--small", "--only", "raw", "-d", tmp_path, "--raw-device"]
+    done = outcrop(*bench, device, "--write-device")
+    assert done.returncode == 0 and "sequential write" in done.stdout, done.stderr
+    assert outcrop(*RUN, "-t", "6", "-d", device, "--raw-device").returncode == 0
+    before = loop.made[device].read_bytes()
+    assert "holds a run" in refused(outcrop(*bench, device, "--write-device"))
+    assert outcrop(*bench, device).returncode == 0
+    assert loop.made[device].read_bytes() == before
+
+
 def test_a_file_system_is_kept_and_a_mounted_one_even_from_force(loop: Loop, tmp_path: Path) -> None:
     if not shutil.which("mkfs.ext4", path=SBIN):
         pytest.skip("no mkfs.ext4")

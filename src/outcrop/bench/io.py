@@ -4,7 +4,7 @@ out-of-core papers.
     sizes     256 B to 16 MiB, sequential and random, reads and writes, by every interface; nothing cached before
     depths    4 KiB at random, 1 to 64 in flight, past the page cache
     cached    256 B to 16 MiB of what the page cache holds: one thread by calls, or by loads and stores
-    raw       files against the device that --raw-device names, which is only read
+    raw       files against the device that --raw-device names; with --write-device it is written, too
     beyond    a file that fits the memory, and one four times as large as the memory that a control group leaves
 
 Past the page cache requests are whole pages. Writes through it count until they are on the device, but for `cached`.
@@ -13,9 +13,9 @@ Everything is measured in turns; a figure is of all of them.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from outcrop.bench.core import describe_machine
 from outcrop.bench.io_case import INTERFACES, PAGE_BYTES, Case, Rate, find_interface, patterns, pooled, unavailable
 from outcrop.bench.io_run import measure_limited
 from outcrop.bench.io_table import remarks, table
+from outcrop.bench.raw_device import in_use
 from outcrop.errors import InputError
-from outcrop.run.device.use import is_block_device, open_device, size_of
 from outcrop.tiers import discover
 from outcrop.units import format_bytes
 
@@ -62,13 +62,17 @@ def bench(
     small: bool = False,
     png: Path | None = None,
     raw_device: Path | None = None,
+    write_device: bool = False,
     only: str | None = None,
 ) -> dict[str, Any]:
     """Measure a file in `directory`, print, and draw to `png`; the figures as plain data.
 
-    `only` names parts, with commas; `raw_device` is read, never written. Raises InputError for what cannot be.
+    `only` names parts, with commas; `raw_device` is only read, unless `write_device`: then it must hold nothing. Raises
+    InputError for what cannot be, before anything is made or changed.
     """
     scale, parts = SMALL if small else FULL, _parts(only, raw_device)
+    if write_device and raw_device is None:
+        raise InputError("--write-device needs --raw-device DEVICE")
     _require_room(directory, scale)
     missing = unavailable()
     figures: dict[str, Any] = {
@@ -78,12 +82,17 @@ def bench(
         "span_bytes": scale.span_bytes,
         "unavailable": missing,
     }
-    with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
-        parts_of = _Bench(Path(folder) / "file", scale, [one.name for one in INTERFACES if one.name not in missing])
+    with ExitStack() as stack:
+        device = None
+        if raw_device is not None:
+            device = _Device(raw_device, stack.enter_context(in_use(raw_device, write_device)), write_device)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory))
+        works = [one.name for one in INTERFACES if one.name not in missing]
+        parts_of = _Bench(Path(folder) / "file", scale, works, device)
         figures["direct"] = parts_of.make_file()
         print("\n".join(remarks(figures)))
         for part in parts:
-            figures[part] = parts_of.raw(raw_device) if part == "raw" and raw_device else getattr(parts_of, part)()
+            figures[part] = getattr(parts_of, part)()
             print("\n".join(table(part, figures[part])), flush=True)
     if png is not None:
         from outcrop.bench.io_picture import draw
@@ -97,8 +106,6 @@ def _parts(only: str | None, raw_device: Path | None) -> list[str]:
     for name in names:
         if name not in PARTS:
             raise InputError(f"--only {name!r} is unknown; there are {', '.join(PARTS)}")
-    if raw_device is not None and not is_block_device(raw_device):
-        raise InputError(f"--raw-device {raw_device} is not a block device")
     if ("raw" in names) != (raw_device is not None):
         raise InputError("--only raw and --raw-device DEVICE go together")
     return names
@@ -110,11 +117,20 @@ def _require_room(directory: Path, scale: Scale) -> None:
         raise InputError(f"-d {directory} has {format_bytes(free)} free; {format_bytes(needed)} are needed")
 
 
+@dataclass(frozen=True)
+class _Device:
+    """The raw one; `write`: it may be written."""
+
+    path: Path
+    size_bytes: int
+    write: bool
+
+
 class _Bench:
     """The parts, each a list of figures as plain data."""
 
-    def __init__(self, path: Path, scale: Scale, interfaces: list[str]) -> None:
-        self._path, self._scale, self._interfaces = path, scale, interfaces
+    def __init__(self, path: Path, scale: Scale, interfaces: list[str], device: _Device | None) -> None:
+        self._path, self._scale, self._interfaces, self._device = path, scale, interfaces, device
         self._threads = discover.available_cores()
         self._direct = [name for name in interfaces if find_interface(name).is_direct]
 
@@ -122,11 +138,14 @@ class _Bench:
         """Allocate and write it, since blocks that were never written are read without the device; whether transfers go
         past the page cache."""
         _core.create_file(str(self._path), self._scale.span_bytes)
-        self._case(self._direct[0], True, False, RECORD_BYTES).measure(self._path, float("inf"))
+        self._fill(self._path, self._scale.span_bytes)
         store = _core.Store([str(self._path)], direct=True)
         direct = store.direct
         store.close()
         return direct
+
+    def _fill(self, path: Path, span_bytes: int) -> None:
+        self._case(self._direct[0], True, False, RECORD_BYTES, span_bytes).measure(path, float("inf"))
 
     def sizes(self) -> list[dict[str, Any]]:
         """Every interface at every access size."""
@@ -157,21 +176,21 @@ class _Bench:
             for name in ("buffered", "load/store")
         )
 
-    def raw(self, device: Path) -> list[dict[str, Any]]:
-        """The same reads from the file and from the device itself, as much as both have."""
-        handle = open_device(device, os.O_RDONLY)
-        try:
-            span = min(self._scale.span_bytes, size_of(handle))
-        finally:
-            os.close(handle)
+    def raw(self) -> list[dict[str, Any]]:
+        """The same transfers of the file and of the device itself, as much as both have."""
+        device = self._device
+        assert device is not None, "this part is not asked for without one"
+        span = min(self._scale.span_bytes, device.size_bytes // RECORD_BYTES * RECORD_BYTES)
         cases = [
-            self._case(name, False, random, size, span)
+            self._case(name, write, random, size, span)
             for size in self._scale.sizes
-            for random in (False, True)
+            for write, random in patterns()
             for name in (self._direct[0], "buffered")
-            if PAGE_BYTES <= size <= span // discover.available_cores()
+            if PAGE_BYTES <= size <= span // discover.available_cores() and (device.write or not write)
         ]
-        on_file, on_device = self._turns(cases, self._path), self._turns(cases, device)
+        if device.write:
+            self._fill(device.path, span)
+        on_file, on_device = self._turns(cases, self._path), self._turns(cases, device.path)
         return [{"of": "file", **one} for one in on_file] + [{"of": "device", **one} for one in on_device]
 
     def beyond(self) -> list[dict[str, Any]]:

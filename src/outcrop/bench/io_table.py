@@ -13,7 +13,7 @@ TITLES = {
     "sizes": "nothing cached before; writes until they are on the device",
     "depths": "pages at random, past the page cache",
     "cached": "what the page cache holds, one thread",
-    "raw": "reads from a file and from the device itself",
+    "raw": "a file and the device itself; writes until they are on it",
     "beyond": "a file that memory holds, and one that it does not",
 }
 

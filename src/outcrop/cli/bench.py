@@ -32,6 +32,7 @@ OPTIONS = {
     "swap_file": "--swap-file",
     "only": "--only",
     "raw_device": "--raw-device",
+    "write_device": "--write-device",
     "tier": "--tier",
     "threads": "--threads",
 }
@@ -69,7 +70,7 @@ Only = Annotated[
 
 RawDevice = Annotated[
     Optional[Path],  # noqa: UP045
-    typer.Option("--raw-device", metavar="DEVICE", help="read this block device, too, beside files; it is not written"),
+    typer.Option("--raw-device", metavar="DEVICE", help="this block device, too, beside files; it is only read"),
 ]
 
 
@@ -90,6 +91,9 @@ def bench(
     ] = False,
     only: Only = None,
     raw_device: RawDevice = None,
+    write_device: Annotated[
+        bool, typer.Option("--write-device", help="write to --raw-device, too; it must hold nothing")
+    ] = False,
     tier: Tier = None,
     threads: Threads = None,
 ) -> None:
@@ -100,7 +104,8 @@ def bench(
         raise InputError(f"benchmark {name!r} is unknown; there are {', '.join(BENCHMARKS)}")
     run = import_module(f"outcrop.bench.{name}").bench
     given = {"size": size, "memory": memory, "steps": steps, "png": png, "swap_file": swap_file or None, "only": only,
-             "raw_device": raw_device, "tier": tier, "threads": threads}  # fmt: skip
+             "raw_device": raw_device, "write_device": write_device or None, "tier": tier,
+             "threads": threads}  # fmt: skip
     chosen = _chosen(name, set(signature(run).parameters), given)
     options.check_output(json, "--json")
     options.check_output(png, "--png")

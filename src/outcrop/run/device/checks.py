@@ -70,6 +70,23 @@ def hold_devices(devices: list[Path], manifest: Manifest, force: bool) -> list[i
     return handles
 
 
+def hold_empty(device: Path) -> int:
+    """Descriptor that holds a device on which nothing known is, until it is closed. Raises InputError."""
+    device_use.require_writable(device)
+    handle = device_use.claim(device)
+    try:
+        try:
+            found = "a run, or a share of one" if read_header(handle, device) else signature_on(device, handle)
+        except OSError as error:
+            raise InputError(f"{device} cannot be read: {error.strerror}") from None
+        if found:
+            raise InputError(f"{device} holds {found}; give a device that holds nothing")
+    except BaseException:
+        release([handle])
+        raise
+    return handle
+
+
 def _check_size(device: Path, handle: int, needed: int) -> None:
     size = device_use.size_of(handle)
     if size < needed:
