@@ -6,7 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from outcrop.arrays.spec import ArraySpec
 from outcrop.plan.placement import Assignment, Choice, Demand, cost, fits
-from outcrop.units import format_bytes, format_seconds
+from outcrop.plan.placement_words import (
+    FASTEST,
+    FASTEST_WITH_ROOM,
+    HIDDEN,
+    SLOWEST,
+    SLOWEST_FOR_NOTHING,
+    because,
+    has_no_room,
+    takes_longer,
+)
+from outcrop.units import format_bytes
 
 
 def why(
@@ -30,14 +40,10 @@ def why(
     others = [one for one in demand.choices if one is not chosen]
     passed = [one for one in others if (places.index(one.place) < rank) == demand.is_updated]
     if not passed:
-        return "the fastest" if demand.is_updated else "the slowest" + _proof(chosen, computing_seconds)
-    objections = list(_objections(passed, number, demands, found, free_bytes, computing_seconds))
-    kind = "the fastest with room" if demand.is_updated else "the slowest that costs nothing"
-    return f"{kind}: {', '.join(objections)}" if objections else kind
-
-
-def _proof(chosen: Choice, computing_seconds: float) -> str:
-    return ", hidden behind the computing" if chosen.transfer_seconds <= computing_seconds else ""
+        is_hidden = chosen.transfer_seconds <= computing_seconds
+        return FASTEST if demand.is_updated else f"{SLOWEST}, {HIDDEN}" if is_hidden else SLOWEST
+    objections = _objections(passed, number, demands, found, free_bytes, computing_seconds)
+    return because(FASTEST_WITH_ROOM if demand.is_updated else SLOWEST_FOR_NOTHING, objections)
 
 
 def _objections(
@@ -55,9 +61,9 @@ def _objections(
         instead = [*found.chosen[:number], one, *found.chosen[number + 1 :]]
         longer = cost(demands, instead, places, computing_seconds)[0] - now
         if not fits(instead, free_bytes):
-            yield f"{one.place} has no room"
+            yield has_no_room(one.place)
         elif longer > 0:
-            yield f"{one.place} makes a step {format_seconds(longer / 1e9)} longer"
+            yield takes_longer(one.place, "a step", longer / 1e9)
 
 
 def no_room(demands: Sequence[Demand], free_bytes: Mapping[str, int]) -> str:

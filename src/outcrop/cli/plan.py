@@ -67,6 +67,8 @@ def plan(
     else:
         raise InputError("-d WHERE is missing: name the run's directory, or another machine with --machine")
     if json is not None:
+        from outcrop.cli.plan_explain import only_read
+
         data = {
             **planned.plan.to_json(),
             "numa_nodes": planned.numa_nodes,
@@ -74,6 +76,7 @@ def plan(
             "machine": asdict(planned.machine),
             "predicted": vars(planned.plan.predicted),
             "considered": [asdict(one) for one in planned.considered],
+            "only_read": [asdict(one) for one in only_read(planned)],
         }
         json.write_text(json_format.dumps(data, indent=2) + "\n")
     if draw is not None:
@@ -85,7 +88,7 @@ def plan(
     if explain:
         from outcrop.cli import plan_explain
 
-        plan_explain.show(planned.considered, planned.given, planned.problem.stages)
+        plan_explain.show(planned)
 
 
 def elsewhere(request: options.Request, name: str, memory: str | None) -> Planned:

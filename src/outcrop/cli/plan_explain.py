@@ -1,27 +1,39 @@
-"""The table of `outcrop plan --explain`: the best candidates of the tuner, and why each lost."""
+"""The tables of `outcrop plan --explain`: the best candidates of the tuner, and why each lost; where what is only read
+is, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from outcrop.plan.given_sizes import FREE, GivenSizes
-from outcrop.plan.tuner import EQUALLY_FAST, Candidate
+from outcrop.plan.candidate import Candidate
+from outcrop.plan.only_read import EQUALLY_FAST, explained
+from outcrop.plan.placement_words import Placed, table
+from outcrop.plan.planned import Planned
+from outcrop.plan.schemes import SCHEMES
 from outcrop.units import format_bytes, format_seconds
 
 SHOWN = 10
 HEAD = ("scheme", "passes", "steps", "slab", "blocks", "D", "read", "written", "memory", "time", "")
 
 
-def show(considered: Sequence[Candidate], given: GivenSizes = FREE, stages: int = 1) -> None:
-    """Print the chosen plan and the best of the others, and what was not to be chosen; a step has `stages` levels."""
+def show(planned: Planned) -> None:
+    """Print the chosen plan and the best of the others, and what was not to be chosen; then what is only read."""
+    considered, stages = planned.considered, planned.problem.stages
     rows = [HEAD, *(_row(one, considered[0], stages) for one in considered[:SHOWN])]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
     for row in rows:
         cells = [cell.ljust(width) if i in (0, 10) else cell.rjust(width) for i, (cell, width) in
                  enumerate(zip(row, widths, strict=True))]  # fmt: skip
         print("  ".join(cells).rstrip())
-    if given:
-        print(f"given, not chosen: {given}")
+    if planned.given:
+        print(f"given, not chosen: {planned.given}")
+    if found := only_read(planned):
+        print("\n".join(["", *table("only read", found)]))
+
+
+def only_read(planned: Planned) -> list[Placed]:
+    """Where the fields are that nothing updates."""
+    considered = planned.considered
+    may_stay = any(SCHEMES[one.scheme].keeps_statics for one in considered)
+    return explained(planned.plan, considered, planned.machine, may_stay)
 
 
 def _row(one: Candidate, chosen: Candidate, stages: int) -> tuple[str, ...]:

@@ -10,13 +10,15 @@ class FieldPlan:
     """One field.
 
     `is_static`: nothing updates it. `is_double`: it has two copies in memory that take turns. `has_previous`: the value
-    before the newest is part of the state. `flips`: a step leaves the newest value in the other copy.
+    before the newest is part of the state. `flips`: a step leaves the newest value in the other copy. `name` is what
+    users call it.
     """
 
     is_static: bool = False
     is_double: bool = True
     has_previous: bool = False
     flips: bool = True
+    name: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from outcrop.plan.candidate import Candidate
 from outcrop.plan.given_sizes import GivenSizes
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan
 from outcrop.plan.problem import Problem
-from outcrop.plan.tuner import Candidate
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from outcrop.plan.actions import Read
+from outcrop.plan.candidate import Candidate
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.model import REQUEST_SECONDS, SLAB_SECONDS, edge_factor, predict
-from outcrop.plan.plan import Pass, Plan, Prediction, Sizes
+from outcrop.plan.only_read import place_of, taken
+from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.tap_memory import NO_TAP_MEMORY, TapMemory
@@ -25,23 +28,6 @@ SLABS_MOST = 20_000
 BUILT = 10
 """Candidates, best by formula, whose plans are made and costed action by action."""
 SHORTLIST = 4
-EQUALLY_FAST = 1.01
-"""Plans within this factor of the fastest count as equal; the one with the least memory is taken."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """Sizes of a scheme with what their plan costs; without its actions, of which there may be many."""
-
-    scheme: str
-    sizes: Sizes
-    passes: int
-    predicted: Prediction
-
-    @property
-    def seconds(self) -> float:
-        """Predicted."""
-        return self.predicted.seconds
 
 
 @dataclass(frozen=True)
@@ -86,8 +72,7 @@ def tune(
 
     coarse = [
         candidate(one.scheme, with_tiles(problem, one.sizes, tried.diamond, machine.threads), rough_rate)
-        for one in ranked[: BUILT if ranked[0].seconds < float("inf") else 1]
-        if one.seconds < float("inf") or one is ranked[0]
+        for one in _worth_building(ranked)
     ]
     coarse.sort(key=_seconds)
     first, others = coarse[0], coarse[1:]
@@ -99,12 +84,12 @@ def tune(
     fine.sort(key=_seconds)
     best_diamonds = [candidate.sizes.diamond for candidate in fine[:2]]
     for place, other in enumerate(others):
+        diamonds = best_diamonds[: 2 if place < SHORTLIST else 1]
         for sizes in tilings(problem, named[other.scheme], other.sizes, machine):
-            if sizes.diamond in best_diamonds[: 2 if place < SHORTLIST else 1]:
+            is_first_there = all(place_of(one.sizes) != place_of(sizes) for one in fine)
+            if sizes.diamond in diamonds or is_first_there:
                 fine.append(candidate(named[other.scheme], sizes, rate))
-    fastest = min(map(_seconds, fine))
-    equal = [one for one in fine if one.seconds <= EQUALLY_FAST * fastest]
-    chosen = min(equal, key=lambda one: (one.predicted.memory_bytes, one.seconds))
+    chosen = taken(fine)
     rest = sorted((one for one in fine if one is not chosen), key=_seconds)
     plan = build(problem, named[chosen.scheme], chosen.sizes, machine, rate, taps)
     return Choice(plan, (chosen, *rest))
@@ -174,6 +159,16 @@ def _ranked(
     """The cheapest by formula first."""
     ranked = [_Ranked(_rough_seconds(problem, *one, machine, rate), *one) for one in every]
     return sorted(ranked, key=lambda one: (one.seconds, -one.sizes.slab))
+
+
+def _worth_building(ranked: Sequence[_Ranked]) -> list[_Ranked]:
+    """The best, and the best of those that have what is only read elsewhere: formulas alone do not rule them out."""
+    if ranked[0].seconds == float("inf"):
+        return list(ranked[:1])
+    best = [one for one in ranked[:BUILT] if one.seconds < float("inf")]
+    there = {place_of(one.sizes) for one in best}
+    elsewhere = (one for one in ranked[BUILT:] if place_of(one.sizes) not in there and one.seconds < float("inf"))
+    return [*best, *islice(elsewhere, 1)]
 
 
 def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> float:

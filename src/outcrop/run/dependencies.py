@@ -12,8 +12,8 @@ from outcrop.plan.fields import FieldPlan, Operand, StagePlan
 def field_plans(stencil: Stencil) -> tuple[FieldPlan, ...]:
     """The fields of a stencil, in its order."""
     return tuple(
-        FieldPlan(storage.is_static, storage.is_double, storage.history == 2, bool(copy))
-        for storage, copy in zip(stencil.storage, newest_copies(stencil, 1), strict=True)
+        FieldPlan(storage.is_static, storage.is_double, storage.history == 2, bool(copy), field.name)
+        for field, storage, copy in zip(stencil.fields, stencil.storage, newest_copies(stencil, 1), strict=True)
     )
 
 

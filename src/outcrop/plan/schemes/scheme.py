@@ -51,7 +51,7 @@ class Scheme:
     `diamond` the one they gave (0: none). `in_place`: whether source and target may be one array. `checks_all`: whether
     every byte that comes back from a disk is compared with a checksum; only such schemes are chosen unasked. `single`:
     whether it can do no more than one updated field. `repeats_updates`: whether blocks update cells that are not their
-    own, too.
+    own, too. `keeps_statics`: whether it can keep fields that nothing updates in memory where the grid has no room.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Scheme:
     diamond: int = 0
     single: bool = False
     repeats_updates: bool = False
+    keeps_statics: bool = False
 
     def refusal(self, problem: Problem) -> str | None:
         """What of the problem the scheme cannot do, and why; None when it can do it."""

@@ -37,6 +37,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
+from outcrop.plan import only_read
 from outcrop.plan.actions import Action, Block, Commit, Copy, Read, Update, Write
 from outcrop.plan.geometry import EVERY_CELL, EVERYTHING, Cut, Region
 from outcrop.plan.given_sizes import FREE, GivenSizes
@@ -225,8 +226,9 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
         whole = Sizes(problem.levels, 1, diamond=0, keeps_statics=True)
         yield replace(whole, slab=thickest_slab(problem, problem.levels, whole, budget_bytes))
         return
-    kept = (False, True) if problem.statics else (False,)
-    for levels, keeps in product(given.levels(problem, levels_worth_trying(problem)), kept):
+    for levels, keeps in product(
+        given.levels(problem, levels_worth_trying(problem)), only_read.possible(problem, budget_bytes)
+    ):
         for block_y in given.or_any("by", _block_sizes(problem, levels)):
             sizes = Sizes(levels, 1, diamond=0, block_y=block_y, keeps_statics=keeps)
             thickest = thickest_slab(problem, levels, sizes, budget_bytes)
@@ -306,4 +308,4 @@ def thickest_slab(problem: Problem, levels: int, sizes: Sizes, budget_bytes: int
 
 
 SIZES = ("bt", "by", "slab", "diamond")
-SCHEME = Scheme("wavefront", window, make_pass, candidates, smallest_window, volume, SIZES)
+SCHEME = Scheme("wavefront", window, make_pass, candidates, smallest_window, volume, SIZES, keeps_statics=True)

@@ -1,0 +1,157 @@
+"""Protects where fields are that nothing updates: no other place is better, and users are told why they are there."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from outcrop.cli.main import call
+from outcrop.plan import only_read
+from outcrop.plan.given_sizes import FREE, GivenSizes
+from outcrop.plan.machine import Device, Machine
+from outcrop.plan.plan import Sizes
+from outcrop.plan.planner import choose, largest_useful_bytes, schemes_for, smallest_budget_bytes
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.schemes.scheme import Scheme
+from outcrop.plan.tuner import Choice, tune
+from outcrop.plan.validate import validate
+from outcrop.run.arguments import as_grid_boundary, as_problem, as_stencil
+from outcrop.run.disk.layout import make_layout
+from strategies import assumed_rate
+
+SHAPE = (90, 40, 60)
+SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+"""Of the way from the smallest budget to the largest one that is of use."""
+
+
+def machine(bytes_per_second: float) -> Machine:
+    """With a disk that reads and writes so fast."""
+    device = Device(bytes_per_second, bytes_per_second, bytes_per_second, 0.001, "declared")
+    return Machine(2, 1 << 30, 1 << 20, 1 << 24, 1e10, device)
+
+
+SLOW, FAST = machine(2e7), machine(5e9)
+
+
+def problem_of(stencil: str, steps: int = 40) -> Problem:
+    """On a grid of few cells."""
+    made = as_stencil(stencil)
+    return as_problem(made, make_layout(SHAPE, "float32"), steps, as_grid_boundary("fixed", made), in_place=False)
+
+
+def planned(problem: Problem, share: float, on: Machine, scheme: str = "auto") -> Choice:
+    """Within a share of the memory that is of use."""
+    low, high = smallest_budget_bytes(problem, scheme), largest_useful_bytes(problem)
+    return choose(problem, on, int(low + share * (high - low)), scheme, assumed_rate)
+
+
+def only(scheme: Scheme, keeps: bool) -> Scheme:
+    """The scheme, with what is only read in one place."""
+
+    def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
+        return (one for one in scheme.candidates(problem, budget_bytes, given) if one.keeps_statics == keeps)
+
+    return replace(scheme, candidates=candidates)
+
+
+def why(problem: Problem, choice: Choice, on: Machine) -> str:
+    """What users are told, the same of all these fields."""
+    may_stay = any(SCHEMES[one.scheme].keeps_statics for one in choice.considered)
+    rows = only_read.explained(choice.plan, choice.considered, on, may_stay)
+    assert len(rows) == problem.statics
+    assert {one.place for one in rows} == {only_read.place_of(choice.plan.sizes)}
+    (text,) = {one.why for one in rows}
+    return text
+
+
+@pytest.mark.parametrize("on", [SLOW, FAST], ids=["slow", "fast"])
+@pytest.mark.parametrize("stencil", ["acoustic4", "acoustic4_sponge", "maxwell"])
+def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
+    """Of the plans with these fields in memory and of those without, neither has one that is faster by more than what
+    counts as nothing; both are costed where there is room, whatever formulas say."""
+    problem = problem_of(stencil)
+    places = set()
+    for share in SHARES[:-1]:
+        choice = planned(problem, share, on)
+        validate(choice.plan)
+        places.add(choice.plan.sizes.keeps_statics)
+        low, high = smallest_budget_bytes(problem), largest_useful_bytes(problem)
+        budget = int(low + share * (high - low))
+        for keeps in only_read.possible(problem, budget):
+            found = tune(problem, [only(one, keeps) for one in schemes_for(problem, "auto")], on, budget, assumed_rate)
+            if found is not None:
+                assert choice.plan.predicted.seconds <= only_read.EQUALLY_FAST * found.plan.predicted.seconds * 1.0001
+                assert any(one.sizes.keeps_statics == keeps for one in choice.considered)
+    assert places == {False, True}, "these budgets show both"
+
+
+def test_what_costs_nothing_is_the_slowest_place() -> None:
+    """A disk that hides behind the updates has them; one that does not has them only while memory has no room."""
+    problem = problem_of("acoustic4_sponge")
+    texts = {on: [why(problem, planned(problem, share, on), on) for share in SHARES] for on in (SLOW, FAST)}
+    assert texts[SLOW][0] == texts[FAST][0] == "the slowest: memory has no room"
+    assert texts[SLOW][-1] == texts[FAST][-1] == "all of the grid is in memory"
+    assert any(text.startswith("the slowest that costs nothing: disk makes the run ") for text in texts[SLOW])
+    hidden = "the slowest, hidden behind the computing"
+    assert any(text == hidden or text.startswith("the slowest: memory makes the run ") for text in texts[FAST])
+
+
+def test_what_is_told_is_what_the_plan_does() -> None:
+    """Bytes are those of the window, seconds those of reading all of it once, or once a pass."""
+    problem = problem_of("acoustic4_sponge")
+    for share in SHARES:
+        choice = planned(problem, share, SLOW)
+        rows, plan = only_read.explained(choice.plan, choice.considered, SLOW, True), choice.plan
+        assert [one.name for one in rows] == ["v", "damp"] and {one.nbytes for one in rows} == {problem.grid_bytes}
+        once = problem.grid_bytes / SLOW.device.read_bytes_per_second
+        if plan.sizes.keeps_statics:
+            assert [one.takes for one in rows] == [((only_read.MEMORY, problem.grid_bytes),)] * 2
+            assert [one.transfer_seconds for one in rows] == [pytest.approx(once)] * 2
+        else:
+            taken = plan.window.ring_planes[2] * plan.window.slot_bytes
+            assert [one.takes for one in rows] == [((only_read.MEMORY, taken),)] * 2
+            assert all(one.transfer_seconds >= len(plan.passes) * once * 0.999 for one in rows)
+
+
+def test_a_scheme_that_keeps_nothing_says_so() -> None:
+    """It is not the memory that has no room."""
+    problem = problem_of("acoustic4")
+    for share in SHARES:
+        choice = planned(problem, share, FAST, "overlapped")
+        assert why(problem, choice, FAST) == "scheme overlapped keeps nothing in memory"
+
+
+def test_there_is_nothing_to_place_where_all_is_updated() -> None:
+    """Plans of such stencils know of one place only."""
+    problem = problem_of("heat7")
+    assert only_read.possible(problem, 1 << 40) == (False,)
+    for share in SHARES[:-1]:
+        choice = planned(problem, share, SLOW)
+        assert not any(one.sizes.keeps_statics for one in choice.considered)
+        assert only_read.explained(choice.plan, choice.considered, SLOW, True) == []
+
+
+def test_memory_too_small_for_them_is_not_tried() -> None:
+    """The planner leaves out what cannot be, before anything is costed."""
+    problem = problem_of("acoustic4_sponge")
+    needed = 2 * problem.grid_bytes
+    assert only_read.possible(problem, needed - 1) == (False,)
+    assert only_read.possible(problem, needed) == (False, True)
+
+
+def test_users_see_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By --explain and in the JSON, in the words of oc.place."""
+    words = ["plan", "acoustic4_sponge", "-n", "60", "40", "90", "-t", "40", "--memory", "1MiB", "--machine", "crest10"]
+    assert call([*words, "--explain", "--json", str(tmp_path / "plan.json")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("only read"))
+    assert lines[head].split() == ["only", "read", "bytes", "tier", "takes", "transfers", "why"]
+    assert [line.split()[0] for line in lines[head + 1 :]] == ["v", "damp"]
+    rows = json.loads((tmp_path / "plan.json").read_text())["only_read"]
+    assert [(row["name"], row["place"]) for row in rows] == [("v", "disk"), ("damp", "disk")]
+    assert all(line.endswith(row["why"]) for line, row in zip(lines[head + 1 :], rows, strict=True))
+    assert call(["plan", "heat7", *words[2:], "--explain"]) == 0
+    assert "only read" not in capsys.readouterr().out
