@@ -197,7 +197,12 @@ def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
         ({"persist": 0}, "persist=0 must be 'never', 'end', 'step' or a number"),
         ({"persist": "step", "access": "read", "path": "new"}, "only read never changes"),
         ({"working": "dram"}, "working='dram' is for arrays that are committed"),
-        ({"seconds_per_step": -1.0}, "must not be negative"),
+        ({"seconds_per_step": -1.0}, "seconds_per_step=-1.0 must be a number of at least 0"),
+        ({"seconds_per_step": "fast"}, "seconds_per_step='fast' must be a number of at least 0"),
+        ({"bytes_read_per_step": float("nan")}, "bytes_read_per_step=nan must be a number of at least 0"),
+        ({"path": ""}, "path='' must be the name of a file or folder"),
+        ({"path": 3}, "path=3 must be the name of a file or folder"),
+        ({"tier": None}, "tier=None must be 'auto', or the name or kind of a tier"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_makes_nothing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -95,7 +96,7 @@ def test_what_is_read_goes_where_it_costs_nothing(machine: list[Tier]) -> None:
     assert where(hidden) == {"image": "disk", "result": "hbm"} and hidden.seconds_per_step == 1.5
     assert where(exposed) == {"image": "dram", "result": "hbm"} and exposed.seconds_per_step == 0.5
     assert hidden.dram_bytes == 0 and exposed.dram_bytes == exposed.bytes_on("dram") == 2 * GIB
-    assert "disk makes a step 0.540 s longer" in str(exposed), "1 s of the image, 0.04 s of the result"
+    assert "disk makes a step 0.540 s longer" in exposed.explain(), "1 s of the image, 0.04 s of the result"
     assert "the slowest, hidden behind the computing" in str(hidden)
 
 
@@ -139,6 +140,25 @@ def test_what_cannot_be_is_one_line(machine: list[Tier], arrays: dict[str, oc.Ar
     """Names the array and what there is."""
     with pytest.raises(InputError, match=message) as raised:
         oc.place(arrays, tiers=machine)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"arrays": [oc.ArraySpec(3)]}, "oc.place takes arrays by name"),
+        ({"arrays": {"a": (3, 3)}}, r"a: \(3, 3\) is no oc.ArraySpec"),
+        ({"arrays": {1: oc.ArraySpec(3)}}, "the name 1 of an array must be text"),
+        ({"arrays": {"../a": oc.ArraySpec(3, persist="end")}}, "'../a' is no name of a folder, .*give it a path"),
+        ({"capacities": {"dram": 1.5}}, "capacities: 1.5 of dram must be a size"),
+        ({"capacities": 3}, "capacities must be sizes by name of a tier"),
+        ({"capacities": {"hbm": 0, "dram": 0, "disk": 0}}, "a: no room: it takes 24 B of hbm, where 0 B are free"),
+    ],
+)
+def test_nonsense_is_one_line(machine: list[Tier], words: dict[str, Any], message: str) -> None:
+    """Also what has not even the right type."""
+    with pytest.raises(InputError, match=message) as raised:
+        oc.place(**{"arrays": {"a": oc.ArraySpec(3)}, "tiers": machine, **words})
     assert "\n" not in str(raised.value)
 
 

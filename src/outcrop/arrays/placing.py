@@ -12,9 +12,10 @@ from outcrop.arrays.choices import demand_of, is_measured, spec_on
 from outcrop.arrays.find import possible_tiers
 from outcrop.arrays.making import make_array
 from outcrop.arrays.reasons import no_room, why
-from outcrop.arrays.spec import ArraySpec
+from outcrop.arrays.spec import ArraySpec, amount
 from outcrop.errors import InputError
 from outcrop.plan.placement import Choice, assign
+from outcrop.plan.placement_words import Placed, table
 from outcrop.tiers.mounts import nearest_existing
 from outcrop.tiers.survey import find_tiers
 from outcrop.tiers.tier import Tier
@@ -32,6 +33,11 @@ class PlacedArray:
     takes: tuple[tuple[str, int], ...]
     transfer_seconds: float
     why: str
+
+    @property
+    def placed(self) -> Placed:
+        """A row of the table."""
+        return Placed(self.name, self.spec.nbytes, self.tier.name, self.takes, self.transfer_seconds, self.why)
 
 
 @dataclass(frozen=True)
@@ -67,13 +73,11 @@ class Placement:
         return made
 
     def __str__(self) -> str:
-        rows = [("array", "bytes", "tier", "takes", "transfers", "why")]
-        for one in self.arrays:
-            takes = ", ".join(f"{format_bytes(count)} of {name}" for name, count in one.takes if count) or "nothing"
-            seconds = format_seconds(one.transfer_seconds)
-            rows.append((one.name, format_bytes(one.spec.nbytes), one.tier.name, takes, seconds, one.why))
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return self.explain()
+
+    def explain(self) -> str:
+        """A table: where each array is, what it takes there, how long its transfers are, and why; below it a step."""
+        lines = table("array", [one.placed for one in self.arrays])
         transfers = sum(one.transfer_seconds for one in self.arrays)
         step = f"a step: {format_seconds(self.seconds_per_step)}, of {format_seconds(self.computing_seconds)} computing"
         step += f" and {format_seconds(transfers)} transfers beside it"
@@ -93,17 +97,17 @@ def place(
 
     `seconds_per_step` is how long a step computes with everything in memory: transfers of less than that cost nothing.
     Unknown, it counts as 0, and everything goes to the fastest tier with room. `capacities` are bytes of tiers, by
-    name, that may be taken ("2GiB"); else what is free. `tiers` are those of this machine unless given; where there is
-    a choice between some that never were measured, that is done first, and takes some seconds. An array that is
-    committed and has no path goes to a folder of its name in the directory of its tier.
+    name, that may be taken ("2GiB", or 0); else what is free. `tiers` are those of this machine unless given; where
+    there is a choice between some that never were measured, that is done first, and takes some seconds. An array that
+    is committed and has no path goes to a folder of its name in the directory of its tier.
 
     Raises InputError when an array cannot be anywhere, or when there is no room.
     """
-    if not 0 <= seconds_per_step < float("inf"):
-        raise InputError(f"seconds_per_step={seconds_per_step!r} must not be negative")
+    seconds_per_step = amount("seconds_per_step", seconds_per_step)
+    _check_arrays(arrays)
     here = list(tiers) if tiers is not None else _tiers_for(arrays)
+    _check_capacities({} if capacities is None else capacities, here)
     here = [_limited(tier, capacities or {}) for tier in _fastest_first(here)]
-    _check_capacities(capacities or {}, here)
     _check_paths(arrays)
     demands = [demand_of(name, spec, here) for name, spec in arrays.items()]
     free = {tier.name: tier.free_bytes for tier in here}
@@ -150,10 +154,28 @@ def _fastest_first(tiers: Sequence[Tier]) -> list[Tier]:
 def _limited(tier: Tier, capacities: Mapping[str, str | int]) -> Tier:
     if tier.name not in capacities:
         return tier
-    return replace(tier, free_bytes=min(tier.free_bytes, parse_bytes(capacities[tier.name], tier.capacity_bytes)))
+    given = capacities[tier.name]
+    if isinstance(given, bool) or not isinstance(given, (str, int)):
+        raise InputError(f"capacities: {given!r} of {tier.name} must be a size such as '2GiB', or bytes; 0 for nothing")
+    most = 0 if given in (0, "0") else parse_bytes(given, tier.capacity_bytes)
+    return replace(tier, free_bytes=min(tier.free_bytes, most))
 
 
-def _check_capacities(capacities: Mapping[str, str | int], tiers: Sequence[Tier]) -> None:
+def _check_arrays(arrays: object) -> None:
+    if not isinstance(arrays, Mapping):
+        raise InputError(f"oc.place takes arrays by name, {{'psi': oc.ArraySpec((1000, 2000))}}, not {arrays!r}")
+    for name, spec in arrays.items():
+        if not isinstance(name, str) or not name:
+            raise InputError(f"the name {name!r} of an array must be text, such as 'psi'")
+        if not isinstance(spec, ArraySpec):
+            raise InputError(f"{name}: {spec!r} is no oc.ArraySpec; write for example oc.ArraySpec((1000, 2000))")
+        if spec.is_committed and spec.path is None and (name in (".", "..") or "/" in name or "\0" in name):
+            raise InputError(f"{name!r} is no name of a folder, where a committed array goes; give it a path")
+
+
+def _check_capacities(capacities: object, tiers: Sequence[Tier]) -> None:
+    if not isinstance(capacities, Mapping):
+        raise InputError(f"capacities must be sizes by name of a tier, such as {{'dram': '2GiB'}}, not {capacities!r}")
     names = [tier.name for tier in tiers]
     for name in capacities:
         if name not in names:

@@ -6,6 +6,7 @@ import math
 import operator
 import os
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -66,10 +67,10 @@ class ArraySpec:
         values = {
             "shape": cells,
             "dtype": kind,
-            "tier": tier,
+            "tier": parse_tier(tier),
             "access": _one_of("access", access, ACCESSES),
             "persist": parse_persist(persist),
-            "path": None if path is None else Path(path),
+            "path": None if path is None else parse_path(path),
             "working": _one_of("working", working, PLACES_TO_WORK),
             "bytes_read_per_step": _amount("bytes_read_per_step", bytes_read_per_step, float(size)),
             "bytes_written_per_step": _amount("bytes_written_per_step", bytes_written_per_step, written),
@@ -140,6 +141,27 @@ def parse_persist(persist: object) -> Persist:
     raise InputError(f"persist={persist!r} must be 'never', 'end', 'step' or a number of steps, at least 1")
 
 
+def parse_path(path: object) -> Path:
+    """Where values are to be found. Raises InputError for what names no place."""
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "\0" in str(path):
+        raise InputError(f"path={path!r} must be the name of a file or folder, such as 'results/psi'")
+    return Path(path)
+
+
+def parse_tier(tier: object) -> str:
+    """The name or kind of a tier, or "auto". Raises InputError for what is no text."""
+    if not isinstance(tier, str) or not tier:
+        raise InputError(f"tier={tier!r} must be 'auto', or the name or kind of a tier as outcrop tiers shows them")
+    return tier
+
+
+def amount(name: str, value: object) -> float:
+    """A number of at least 0. Raises InputError."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
+        raise InputError(f"{name}={value!r} must be a number of at least 0")
+    return float(value)
+
+
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise InputError(f"{name}={value!r} must be one of {', '.join(map(repr, known))}")
@@ -147,8 +169,4 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
 
 
 def _amount(name: str, value: float | None, default: float) -> float:
-    if value is None:
-        return default
-    if not 0 <= value < math.inf:
-        raise InputError(f"{name}={value!r} must not be negative")
-    return float(value)
+    return default if value is None else amount(name, value)
