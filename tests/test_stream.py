@@ -15,6 +15,8 @@ from outcrop.bench.stream_modes import LOOPS, MODES
 from outcrop.bench.stream_rank import Measured, Timed
 from outcrop.bench.stream_tier import find_tier, why_not_flushed
 from outcrop.cli.main import call
+from outcrop.errors import InputError
+from outcrop.tiers.survey import find_tiers
 from outcrop.tiers.tier import Persistence
 
 DRAM = MODES[0]
@@ -92,6 +94,29 @@ def test_arrays_without_room_are_refused_before_they_are_made(
     monkeypatch.setattr("outcrop.bench.stream.find_tier", lambda directory, name: full)
     assert call(["bench", "stream", "--small", "-d", str(tmp_path)]) == 2
     assert "3 MiB" in capsys.readouterr().err
+
+
+def test_a_tier_goes_by_its_kind_too(tmp_path: Path) -> None:
+    """As for arrays; where there are several of a kind, one is to be named."""
+    tier = find_tier(tmp_path, None)
+    others = [one for one in find_tiers((tmp_path,)) if one.kind == tier.kind and one.name != tier.name]
+    if others:
+        with pytest.raises(InputError, match="there are several; name one of"):
+            find_tier(tmp_path, tier.kind)
+    else:
+        assert find_tier(tmp_path, tier.kind).name == tier.name
+
+
+def test_threads_that_the_system_does_not_give_are_one_line(tmp_path: Path) -> None:
+    """Those that had been started end: no crash. A thread takes address space, of which there is little here."""
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); "
+        "from outcrop.cli.main import call; sys.exit(call(sys.argv[1:]))"
+    )
+    words = ["bench", "stream", "--small", "-d", str(tmp_path), "--threads", "5000"]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "5000 threads are more than the system gives" in done.stderr and "ask for fewer" in done.stderr
 
 
 def stream(ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:

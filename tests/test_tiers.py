@@ -104,6 +104,7 @@ def test_bad_arguments_are_one_line(folder: Path, capsys: pytest.CaptureFixture[
     """Before anything is measured."""
     for words, message in (
         (["-d", str(folder / "none")], "none is not a directory"),
+        (["-d", "/proc"], "/proc is on proc, which holds no files of anybody"),
         (["--tiers", str(folder / "none.toml")], "none.toml cannot be read"),
         (["--json", str(folder / "none" / "x.json")], "--json"),
     ):

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <string>
+#include <system_error>
 #include <utility>
 
+#include "outcrop/base/error.hpp"
 #include "outcrop/base/rounding.hpp"
 
 namespace outcrop {
@@ -28,10 +31,18 @@ std::uint32_t await_change(const std::atomic<std::uint32_t> &value, std::uint32_
 Team::Team(Placement placement) : placement_(std::move(placement)) {
   assert(size() >= 1);
   threads_.reserve(size() - 1);
-  for (unsigned member = 1; member < size(); ++member) threads_.emplace_back([this, member] { serve(member); });
+  try {
+    for (unsigned member = 1; member < size(); ++member) threads_.emplace_back([this, member] { serve(member); });
+  } catch (const std::system_error &error) {
+    stop();
+    throw InputError(std::to_string(size()) + " threads are more than the system gives (" + error.code().message() +
+                     "); ask for fewer");
+  }
 }
 
-Team::~Team() {
+Team::~Team() { stop(); }
+
+void Team::stop() {
   stopping_.store(true, std::memory_order_release);
   epoch_.fetch_add(1, std::memory_order_acq_rel);
   epoch_.notify_all();

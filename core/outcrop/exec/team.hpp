@@ -32,7 +32,8 @@ class Team {
  public:
   using Job = std::function<void(unsigned member)>;
 
-  /// Starts all threads of the placement but the first, which stands for the caller.
+  /// Starts all threads of the placement but the first, which stands for the caller. Throws InputError where the system does
+  /// not give so many.
   explicit Team(Placement placement);
   explicit Team(unsigned size) : Team(unbound(size)) {}
   ~Team();
@@ -57,6 +58,7 @@ class Team {
 
  private:
   void serve(unsigned member);
+  void stop();
 
   const Placement placement_;
   std::vector<std::thread> threads_;

@@ -28,7 +28,8 @@ class Content:
 
 
 def find_tier(directory: Path, name: str | None) -> Tier:
-    """The tier `name`, or else that of `directory`. Raises InputError when there is none, or it is DRAM itself."""
+    """The tier of that name, or the one of that kind; without a name that of `directory`. Raises InputError when there
+    is none, or it is DRAM itself."""
     tiers = find_tiers((directory,))
     if name is None:
         here = directory.stat().st_dev
@@ -38,9 +39,11 @@ def find_tier(directory: Path, name: str | None) -> Tier:
         inside = [tier for tier in found if directory.resolve() == Path(tier.where).resolve()]
         return (inside or found)[0]
     others = [tier for tier in tiers if tier.kind != "dram"]
-    for tier in others:
-        if tier.name == name:
-            return tier
+    named = [tier for tier in others if tier.name == name] or [tier for tier in others if tier.kind == name]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        raise InputError(f"--tier {name}: there are several; name one of {', '.join(tier.name for tier in named)}")
     known = ", ".join(tier.name for tier in others) or "none besides DRAM"
     why = "is what tiers are compared with" if name == "dram" else "is not a tier of this machine"
     raise InputError(f"--tier {name} {why}; there are {known}")

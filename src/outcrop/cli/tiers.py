@@ -89,7 +89,8 @@ def _remarks(tier: Tier) -> Iterator[str]:
     if tier.source:
         yield tier.source
     if tier.primitive != "none":
-        yield f"made to last by {tier.primitive}, in {_time(tier.latency_seconds_flush)}"
+        after = f", in {_time(tier.latency_seconds_flush)}" if tier.latency_seconds_flush is not None else ""
+        yield f"made to last by {tier.primitive}{after}"
     if tier.triad_bytes_per_second:
         yield f"triad {_rate(tier.triad_bytes_per_second)}"
     yield f"figures {tier.origin}" if tier.origin != "not measured" else "no figures"

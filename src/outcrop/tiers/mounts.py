@@ -103,6 +103,11 @@ def cache_key(path: Path) -> str:
     return f"{mount.source} {mount.point} {mount.type}"
 
 
+def holds_no_files(mount: Mount) -> bool:
+    """Whether it is one of the system's own, such as /proc: no kind of storage, and no room."""
+    return mount.point.is_dir() and not kind_of(mount) and os.statvfs(mount.point).f_blocks == 0
+
+
 def kind_of(mount: Mount) -> str:
     """Of KINDS in tier.py; nothing for what holds no files of anybody."""
     if mount.type in IN_MEMORY:

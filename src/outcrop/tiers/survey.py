@@ -20,7 +20,7 @@ from outcrop.tiers.figures import Figures, with_figures
 from outcrop.tiers.measure_memory import measure_memory
 from outcrop.tiers.measure_storage import measure_storage
 from outcrop.tiers.memory_tiers import MemoryNode, memory_nodes, memory_tiers, with_measured_kind
-from outcrop.tiers.mounts import cache_key
+from outcrop.tiers.mounts import cache_key, holds_no_files, mount_of
 from outcrop.tiers.storage_tiers import storage_tiers
 from outcrop.tiers.tier import Tier
 
@@ -44,6 +44,8 @@ def find_tiers(
     for folder in directories:
         if not folder.is_dir():
             raise InputError(f"-d {folder} is not a directory")
+        if holds_no_files(mount := mount_of(folder)):
+            raise InputError(f"{folder} is on {mount.type}, which holds no files of anybody; name another directory")
     own = declared_tiers(declared)
     taken = {tier.name for tier in own}
     memory = memory_of_this_machine()
