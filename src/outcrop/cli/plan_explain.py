@@ -4,24 +4,24 @@ is, and why."""
 from __future__ import annotations
 
 from outcrop.plan.candidate import Candidate
-from outcrop.plan.only_read import EQUALLY_FAST, explained
+from outcrop.plan.only_read import EQUALLY_FAST, explained, place_of
 from outcrop.plan.placement_words import Placed, table
 from outcrop.plan.planned import Planned
 from outcrop.plan.schemes import SCHEMES
 from outcrop.units import format_bytes, format_seconds
 
 SHOWN = 10
-HEAD = ("scheme", "passes", "steps", "slab", "blocks", "D", "read", "written", "memory", "time", "")
+HEAD = ("scheme", "passes", "steps", "slab", "blocks", "D", "read", "written", "memory", "only read in", "time", "")
 
 
 def show(planned: Planned) -> None:
     """Print the chosen plan and the best of the others, and what was not to be chosen; then what is only read."""
-    considered, stages = planned.considered, planned.problem.stages
-    rows = [HEAD, *(_row(one, considered[0], stages) for one in considered[:SHOWN])]
+    considered, problem = planned.considered, planned.problem
+    rows = [HEAD, *(_row(one, considered[0], problem.stages) for one in considered[:SHOWN])]
+    columns = [i for i in range(len(HEAD)) if problem.statics or HEAD[i] != "only read in"]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
     for row in rows:
-        cells = [cell.ljust(width) if i in (0, 10) else cell.rjust(width) for i, (cell, width) in
-                 enumerate(zip(row, widths, strict=True))]  # fmt: skip
+        cells = [row[i].ljust(widths[i]) if i in (0, len(HEAD) - 1) else row[i].rjust(widths[i]) for i in columns]
         print("  ".join(cells).rstrip())
     if planned.given:
         print(f"given, not chosen: {planned.given}")
@@ -41,7 +41,9 @@ def _row(one: Candidate, chosen: Candidate, stages: int) -> tuple[str, ...]:
     blocks = "x".join(str(size) for size in (sizes.block_z, sizes.block_y, sizes.block_x) if size) or "-"
     numbers = one.passes, sizes.levels // stages, sizes.slab, blocks, sizes.diamond or "-"
     sums = (format_bytes(count) for count in (guess.bytes_read, guess.bytes_written, guess.memory_bytes))
-    return one.scheme, *map(str, numbers), *sums, format_seconds(guess.seconds), why_it_lost(one, chosen)
+    return (
+        one.scheme, *map(str, numbers), *sums, place_of(sizes), format_seconds(guess.seconds), why_it_lost(one, chosen),
+    )  # fmt: skip
 
 
 def why_it_lost(one: Candidate, chosen: Candidate) -> str:

@@ -67,13 +67,12 @@ def explained(plan: Plan, considered: Sequence[Candidate], machine: Machine, may
     problem, place = plan.problem, place_of(plan.sizes)
     statics = [(number, one) for number, one in enumerate(problem.fields) if one.is_static]
     rings = list(plan.window.rings(problem))
-    why = _why(plan, considered, may_stay)
+    seconds, why = _bytes_read(plan) / machine.device.read_bytes_per_second, _why(plan, considered, may_stay)
     found = []
     for number, one in statics:
-        ring, name = rings[number], one.name or f"field {number}"
-        takes = ((MEMORY, ring.planes * ring.slot_bytes),)
-        seconds = _bytes_read(plan) / len(statics) / machine.device.read_bytes_per_second
-        found.append(Placed(name, problem.grid_bytes, place, takes, seconds, why))
+        takes = ((MEMORY, rings[number].planes * rings[number].slot_bytes),)
+        name = one.name or f"field {number}"
+        found.append(Placed(name, problem.grid_bytes, place, takes, seconds / len(statics), why))
     return found
 
 
@@ -84,11 +83,11 @@ def _why(plan: Plan, considered: Sequence[Candidate], may_stay: bool) -> str:
         if place == MEMORY:
             return "all of the grid is in memory"
         return because(SLOWEST, [has_no_room(MEMORY)]) if may_stay else f"scheme {plan.scheme} keeps nothing in memory"
-    longer = min(one.seconds for one in rivals) - considered[0].seconds
-    objections = [takes_longer(other, "the run", longer)] if longer > 0 else []
+    now, instead = considered[0].seconds, min(one.seconds for one in rivals)
+    objections = [takes_longer(other, "the run", instead - now)] if instead > EQUALLY_FAST * now else []
     if place == DISK:
         return because(SLOWEST, objections) if objections else f"{SLOWEST}, {HIDDEN}"
-    return because(SLOWEST_FOR_NOTHING, objections)
+    return because(SLOWEST_FOR_NOTHING, objections or [f"with {other} the plan takes more memory"])
 
 
 def _bytes_read(plan: Plan) -> int:
