@@ -200,6 +200,7 @@ def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
         ({"seconds_per_step": -1.0}, "seconds_per_step=-1.0 must be a number of at least 0"),
         ({"seconds_per_step": "fast"}, "seconds_per_step='fast' must be a number of at least 0"),
         ({"bytes_read_per_step": float("nan")}, "bytes_read_per_step=nan must be a number of at least 0"),
+        ({"path": "none/below"}, "none/below cannot be made: there is no folder none; make it first"),
         ({"path": ""}, "path='' must be the name of a file or folder"),
         ({"path": 3}, "path=3 must be the name of a file or folder"),
         ({"tier": None}, "tier=None must be 'auto', or the name or kind of a tier"),

@@ -151,6 +151,8 @@ def test_what_cannot_be_is_one_line(machine: list[Tier], arrays: dict[str, oc.Ar
         ({"arrays": {1: oc.ArraySpec(3)}}, "the name 1 of an array must be text"),
         ({"arrays": {"../a": oc.ArraySpec(3, persist="end")}}, "'../a' is no name of a folder, .*give it a path"),
         ({"capacities": {"dram": 1.5}}, "capacities: 1.5 of dram must be a size"),
+        ({"capacities": {"dram": "much"}}, "capacities: of dram size 'much' is not understood"),
+        ({"tiers": []}, "a: there are no tiers to choose from"),
         ({"capacities": 3}, "capacities must be sizes by name of a tier"),
         ({"capacities": {"hbm": 0, "dram": 0, "disk": 0}}, "a: no room: it takes 24 B of hbm, where 0 B are free"),
     ],

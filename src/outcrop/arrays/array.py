@@ -136,7 +136,7 @@ class Array(NumpyLike):
             self.abandon()
 
     def __repr__(self) -> str:
-        what = f"{'x'.join(map(str, self._spec.shape))} {self._spec.dtype}, {format_bytes(self._spec.nbytes)}"
+        what = f"{'x'.join(map(str, self._spec.shape)) or '()'} {self._spec.dtype}, {format_bytes(self._spec.nbytes)}"
         kept = f", committed by {self.primitive}: {self.generation}" if self._spec.is_committed else ""
         return f"<outcrop Array {what} on {self._tier.name} for {self.access}{kept}>"
 

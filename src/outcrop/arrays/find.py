@@ -13,6 +13,8 @@ from outcrop.tiers.tier import KINDS, Persistence, Tier
 
 def possible_tiers(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
     """At least one of `tiers`. `name` is the array's, for messages. Raises InputError that says why there is none."""
+    if not tiers:
+        raise InputError(f"{name}: there are no tiers to choose from")
     found = _named(name, spec, tiers)
     if spec.is_committed and spec.tier != "auto":
         found = _lasting(name, spec, found, tiers)

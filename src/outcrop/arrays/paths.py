@@ -21,6 +21,8 @@ def check_path(path: Path, spec: ArraySpec) -> bool:
             raise InputError(f"{path} cannot be made: {parent} is a file")
         if not os.access(parent, os.W_OK | os.X_OK):
             raise InputError(f"{path} cannot be made: no permission in {parent}")
+        if not spec.is_committed and parent != path.absolute().parent:
+            raise InputError(f"{path} cannot be made: there is no folder {path.parent}; make it first")
         return False
     return _check_folder(path, spec) if spec.is_committed else _check_file(path, spec)
 

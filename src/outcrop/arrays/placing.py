@@ -157,7 +157,10 @@ def _limited(tier: Tier, capacities: Mapping[str, str | int]) -> Tier:
     given = capacities[tier.name]
     if isinstance(given, bool) or not isinstance(given, (str, int)):
         raise InputError(f"capacities: {given!r} of {tier.name} must be a size such as '2GiB', or bytes; 0 for nothing")
-    most = 0 if given in (0, "0") else parse_bytes(given, tier.capacity_bytes)
+    try:
+        most = 0 if given in (0, "0") else parse_bytes(given, tier.capacity_bytes)
+    except InputError as error:
+        raise InputError(f"capacities: of {tier.name} {error}") from None
     return replace(tier, free_bytes=min(tier.free_bytes, most))
 
 

@@ -102,7 +102,8 @@ def bench(
 
 
 def _parts(only: str | None, raw_device: Path | None) -> list[str]:
-    names = [part for part in PARTS if part != "raw" or raw_device] if only is None else only.split(",")
+    every = [part for part in PARTS if part != "raw" or raw_device]
+    names = every if only is None else list(dict.fromkeys(only.split(",")))
     for name in names:
         if name not in PARTS:
             raise InputError(f"--only {name!r} is unknown; there are {', '.join(PARTS)}")

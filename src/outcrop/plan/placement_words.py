@@ -10,6 +10,9 @@ from outcrop.units import format_bytes, format_seconds
 FASTEST, FASTEST_WITH_ROOM = "the fastest", "the fastest with room"
 SLOWEST, SLOWEST_FOR_NOTHING, HIDDEN = "the slowest", "the slowest that costs nothing", "hidden behind the computing"
 
+LEAST_SECONDS = 0.001
+"""Shorter times are not shown."""
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -41,7 +44,8 @@ def has_no_room(place: str) -> str:
 
 def takes_longer(place: str, what: str, seconds: float) -> str:
     """The same, by how much it makes `what` ("a step") longer."""
-    return f"{place} makes {what} {format_seconds(seconds)} longer"
+    longer = format_seconds(seconds) if seconds >= LEAST_SECONDS else f"less than {format_seconds(LEAST_SECONDS)}"
+    return f"{place} makes {what} {longer} longer"
 
 
 def because(kind: str, objections: Iterable[str]) -> str:
