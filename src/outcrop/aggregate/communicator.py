@@ -77,13 +77,12 @@ class Communicator:
     def use_rma(self) -> str:
         """Collective, before anything uses it: longer messages by one-sided communication, where that works.
 
-        Nothing where it does from now on; else why not, the same on all ranks, and messages go on to be sent. It is tried
-        first: an MPI that hangs then ends the program, with a line. Raises CommunicationError.
+        Nothing where it does from now on; else why not, the same on all ranks, and messages go on to be sent. It is
+        tried first: an MPI that hangs then ends the program, with a line. Raises CommunicationError.
         """
         why = ctypes.create_string_buffer(ERROR_BYTES)
-        outcome = self._functions.outcrop_use_one_sided(
-            ctypes.c_void_p(self.address), ctypes.c_size_t(0), ctypes.c_double(PROBE_SECONDS), why, ctypes.c_size_t(ERROR_BYTES)
-        )
+        usual, seconds, room = ctypes.c_size_t(0), ctypes.c_double(PROBE_SECONDS), ctypes.c_size_t(ERROR_BYTES)
+        outcome = self._functions.outcrop_use_one_sided(ctypes.c_void_p(self.address), usual, seconds, why, room)
         text = why.value.decode(errors="replace")
         if outcome > 1:
             raise CommunicationError(text)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 from dataclasses import dataclass
 from functools import lru_cache
