@@ -165,7 +165,7 @@ def killed(folder: Path, whom: str) -> None:
     try:
         for step in range(1, 1000):
             request = file.begin_write([values], base=step * plan.end)
-            if RANK == victim:
+            if victim == RANK:
                 os.kill(os.getpid(), signal.SIGKILL)
             request.wait()
     except CommunicationError as error:
