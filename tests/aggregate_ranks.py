@@ -154,6 +154,7 @@ def on_nodes_of(ranks: int) -> None:
 
 def killed(folder: Path, whom: str) -> None:
     """A step is written; in the middle of the next one a rank is killed. Ranks note what they are told."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # by which MPICH's mpirun tells ranks of it, and which ends those
     nbytes, pieces = 4096, 256
     extents = [agg.strided(RANK * nbytes, pieces, nbytes, SIZE * nbytes)]
     plan = agg.declare(WORLD, extents, target=folder, count=2, buffer="64KiB")
