@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from math import inf
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,10 @@ from hypothesis import strategies as st
 from outcrop.cli import main
 from outcrop.plan.actions import Update
 from outcrop.plan.draw import Patch, drawn_zeta, slab_patches, tile_patches, time_line
-from outcrop.plan.model import aside_seconds
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.planner import find_scheme
 from outcrop.plan.tuner import build
 from strategies import MACHINE, assumed_rate, make_problem, problems, sizes_for
-
-WITHOUT_CHECKSUM = replace(MACHINE, checksum_bytes_per_second=inf)
 
 
 def area(patch: Patch) -> float:
@@ -40,7 +36,7 @@ def holds(patch: Patch, x: float, y: float) -> bool:
 def built(draw: st.DrawFn) -> Plan:
     problem = draw(problems(max_extent=16, max_steps=8))
     sizes = replace(draw(sizes_for(problem)), block_y=0)
-    return build(problem, find_scheme("wavefront"), sizes, WITHOUT_CHECKSUM, assumed_rate)
+    return build(problem, find_scheme("wavefront"), sizes, MACHINE, assumed_rate)
 
 
 @given(built())
@@ -86,17 +82,16 @@ def test_chunks_cover_every_plane_of_a_slab_once(plan: Plan, chunk: int) -> None
 @given(built())
 def test_time_line_ends_when_the_model_says(plan: Plan) -> None:
     """Protects the time line: it is the model that chose the plan, not another one."""
-    ends = [max(span.end for span in time_line(plan, one, WITHOUT_CHECKSUM)) for one in plan.passes]
-    aside = [aside_seconds(plan.problem, one, WITHOUT_CHECKSUM) for one in plan.passes]
-    assert sum(ends) + sum(aside) == pytest.approx(plan.predicted.seconds, rel=1e-9)
+    ends = [max(span.end for span in time_line(plan, one, MACHINE)) for one in plan.passes]
+    assert sum(ends) == pytest.approx(plan.predicted.seconds, rel=1e-9)
 
 
 def test_updates_follow_each_other() -> None:
     """Protects the time line: one bar per slab, none before its first planes are there, none overlapping."""
     problem = make_problem((64, 32, 32), (1, 1, 1), 8)
     sizes = Sizes(levels=4, slab=8, diamond=2)
-    plan = build(problem, find_scheme("wavefront"), sizes, WITHOUT_CHECKSUM, assumed_rate)
-    spans = time_line(plan, plan.passes[0], WITHOUT_CHECKSUM)
+    plan = build(problem, find_scheme("wavefront"), sizes, MACHINE, assumed_rate)
+    spans = time_line(plan, plan.passes[0], MACHINE)
     updates = [span for span in spans if span.what == "update"]
     assert len(updates) == sum(isinstance(action, Update) for action in plan.passes[0].actions) > 3
     assert updates[0].start > 0

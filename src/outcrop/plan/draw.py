@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from outcrop.plan.actions import Update
 from outcrop.plan.machine import Machine
+from outcrop.plan.model import aside_seconds
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.timeline import Span, timeline
@@ -102,13 +103,13 @@ def _chunk_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, 
 
 
 def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
-    """What the model expects to go on during one pass of `plan`, checksums left out."""
+    """What the model expects to go on during one pass of `plan`."""
     problem = plan.problem
     cells = sum(
         cell_updates(problem, action) for p in plan.passes for action in p.actions if isinstance(action, Update)
     )
     rate = cells / plan.predicted.seconds_update if plan.predicted.seconds_update else 1.0
-    return tuple(_merged(timeline(problem, one, machine, rate)))
+    return tuple(_merged(timeline(problem, one, machine, rate, aside_seconds(problem, one, machine))))
 
 
 def _merged(spans: Iterable[Span]) -> Iterator[Span]:

@@ -9,7 +9,7 @@ from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.plan import Pass, Prediction, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.timeline import timeline
-from outcrop.plan.volume import arrays_moved, transfer_bytes
+from outcrop.plan.volume import arrays_moved, cell_updates, transfer_bytes
 from outcrop.plan.window import Window
 
 THIN_SLAB_COST = 0.15
@@ -75,15 +75,15 @@ class _PassCost:
 def _pass_cost(problem: Problem, one: Pass, machine: Machine, cell_rate: float) -> _PassCost:
     read = sum(transfer_bytes(problem, action) for action in one.actions if isinstance(action, Read))
     written = sum(transfer_bytes(problem, action) for action in one.actions if isinstance(action, Write))
-    spans = list(timeline(problem, one, machine, cell_rate))
-    updating = sum(span.end - span.start for span in spans if span.what == "update")
-    seconds = max((span.end for span in spans), default=0.0) + aside_seconds(problem, one, machine)
-    return _PassCost(read, written, seconds, updating)
+    spans = timeline(problem, one, machine, cell_rate, aside_seconds(problem, one, machine))
+    seconds = max((span.end for span in spans), default=0.0)
+    updates = sum(cell_updates(problem, action) for action in one.actions if isinstance(action, Update))
+    return _PassCost(read, written, seconds, updates / cell_rate)
 
 
 def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
-    """What a pass takes that the time line has no spans for: checksums, the system's work for requests, cache misses,
-    and the beginnings and ends of updates."""
+    """What a pass takes of the processors' time beside its updates: checksums, the system's work for requests, cache
+    misses, and the beginnings and ends of updates."""
     moves = [action for action in one.actions if isinstance(action, Read | Write)]
     moved = sum(transfer_bytes(problem, move) for move in moves)
     missed = moved * min(1.0, machine.last_cache_bytes / one.window.bytes) / MEMORY_BYTES_PER_SECOND

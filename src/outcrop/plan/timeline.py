@@ -30,9 +30,13 @@ class Span:
     end: float
 
 
-def timeline(problem: Problem, one: Pass, machine: Machine, cells_per_second: float) -> Iterator[Span]:
-    """Spans of one pass in order of their ends, checksums left out."""
+def timeline(
+    problem: Problem, one: Pass, machine: Machine, cells_per_second: float, seconds_aside: float = 0.0
+) -> Iterator[Span]:
+    """Spans of one pass in order of their ends. Updates share `seconds_aside` of the processors' time equally, which is
+    for what goes with their planes: where updates wait for a device, that hides behind the waiting, too."""
     transfers, shift = _Transfers(machine.device), 0
+    each_aside = seconds_aside / max(1, sum(isinstance(action, Update) for action in one.actions))
     for action in one.actions:
         match action:
             case Read():
@@ -46,7 +50,7 @@ def timeline(problem: Problem, one: Pass, machine: Machine, cells_per_second: fl
             case Update():
                 yield from transfers.wait_for(min(problem.planes, action.zeta1 + problem.skew_z) + shift)
                 start = transfers.now
-                yield from transfers.go_on(cell_updates(problem, action) / cells_per_second)
+                yield from transfers.go_on(cell_updates(problem, action) / cells_per_second + each_aside)
                 yield Span("update", start, transfers.now)
             case Commit():
                 yield from transfers.finish()

@@ -177,7 +177,8 @@ def _ranked(
 
 
 def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> float:
-    """What `sizes` roughly cost, by formulas: updates or transfers, whichever take longer, and what nothing hides."""
+    """What `sizes` roughly cost, by formulas: what processors do or transfers, whichever take longer,
+    and what nothing hides."""
     volume, device = scheme.volume(problem, sizes), machine.device
     if volume.slabs > SLABS_MOST:
         return float("inf")
@@ -185,11 +186,11 @@ def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Mach
     alone = volume.bytes_read - shared, volume.bytes_written - shared
     transfers = 2 * shared / device.mixed_bytes_per_second
     transfers += alone[0] / device.read_bytes_per_second + alone[1] / device.write_bytes_per_second
-    updates = volume.cell_updates / rate(sizes)
+    updates = volume.cell_updates / rate(sizes) + SLAB_SECONDS * volume.slabs
+    updates += (volume.bytes_read + volume.bytes_written) / machine.checksum_bytes_per_second
+    updates += volume.requests * REQUEST_SECONDS / machine.threads
     exposed = volume.exposed_bytes / device.mixed_bytes_per_second + device.seconds_flush
-    exposed += (volume.bytes_read + volume.bytes_written) / machine.checksum_bytes_per_second
-    exposed += volume.requests * REQUEST_SECONDS / machine.threads
-    return (max(updates, transfers) + exposed + SLAB_SECONDS * volume.slabs) * problem.levels / sizes.levels
+    return (max(updates, transfers) + exposed) * problem.levels / sizes.levels
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:

@@ -1,0 +1,71 @@
+"""What sources, receivers and snapshots every 50 steps add to a run out of core: waves of order 8, three runs in turns.
+Needs a machine with nothing else going on.
+
+    .venv/bin/python scripts/cost_of_taps.py DIRECTORY [TURNS]
+
+Snapshots are of the whole field, the most there can be. They may cost what the device takes for their bytes and 5 %.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import outcrop as oc
+from outcrop.bench.one_run import advance
+from outcrop.tiers import measure
+
+SHAPE, STEPS, EVERY = (1024, 256, 384), 100, 50
+SPACING = 10.0
+BUDGET_BYTES = math.prod(SHAPE) * 4 * 4 // 16  # two copies of u, v and damp in memory; of that 6.25 %
+ALLOWED = 1.05
+
+
+def make(where: Path, **taps: Any) -> None:
+    """A run at rest, but for a bump in the middle."""
+    stencil = oc.stencils.acoustic(order=8, ndim=3, sponge=True)
+    sim = oc.Simulation(stencil, SHAPE, directory=where, dt=0.001, spacing=SPACING, params={"h": SPACING}, **taps)
+    start = np.zeros(SHAPE, np.float32)
+    start[500:524, 120:136, 180:204] = 1.0
+    sim.assign({"u": start, "v": 2000.0, "damp": oc.stencils.sponge(SHAPE, 20, velocity=2000.0, spacing=SPACING)})
+
+
+def points() -> dict[str, Any]:
+    """One source, and 221 receivers in a line."""
+    middle = [n * SPACING / 2 for n in SHAPE]
+    line = [(place, *middle[1:]) for place in np.linspace(500.0, SHAPE[0] * SPACING - 500.0, 221)]
+    source = oc.Source("u", middle, np.sin(np.arange(40 * STEPS) / 9))
+    return {"sources": [source], "receivers": [oc.Receivers("line", "u", line)]}
+
+
+def main() -> None:
+    """Median seconds of each, and the median of the turns' ratios to the run with nothing."""
+    turns = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    taps = {"nothing": {}, "points": points(), "both": {**points(), "snapshots": oc.Snapshots(EVERY, initial=False)}}
+    with tempfile.TemporaryDirectory(prefix="outcrop-taps-", dir=sys.argv[1]) as folder:
+        for name, each in taps.items():
+            make(Path(folder) / name, **each)
+        device = measure.measure_afresh(Path(folder))
+        seconds: dict[str, list[float]] = {name: [] for name in taps}
+        for _ in range(turns):
+            for name, column in seconds.items():
+                column.append(advance(Path(folder) / name, STEPS, BUDGET_BYTES, None)["seconds"])
+    own_bytes = STEPS // EVERY * math.prod(SHAPE) * 4
+    for name, column in seconds.items():
+        own = own_bytes / device.write_bytes_per_second if name == "both" else 0.0
+        left = median((mine - own) / plain for mine, plain in zip(column, seconds["nothing"], strict=True))
+        whole = median(mine / plain for mine, plain in zip(column, seconds["nothing"], strict=True))
+        print(
+            f"{name:8} {median(column):6.2f} s ({min(column):.2f} to {max(column):.2f})  {whole:5.3f} of nothing's; "
+            f"without {own:.2f} s for their own bytes {left:5.3f}: {'met' if left <= ALLOWED else 'missed'}"
+        )
+
+
+if __name__ == "__main__":
+    main()
