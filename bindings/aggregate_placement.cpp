@@ -88,6 +88,7 @@ nb::dict settings(const Texts &arguments, const Texts &hints, const Texts &envir
   values["hosts"] = nb::make_tuple(found.hosts.value, found.hosts.origin);
   values["stage"] = nb::make_tuple(found.stage.value, found.stage.origin);
   values["stage_bytes"] = nb::make_tuple(found.stage_bytes.value, found.stage_bytes.origin);
+  values["transport"] = nb::make_tuple(found.transport.value, found.transport.origin);
   return values;
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import sys
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import numpy as np
 from mpi4py import MPI
 
 import outcrop.aggregate as agg
-from outcrop.errors import InputError, OutcropError, StorageError
+from outcrop.aggregate.communicator import Communicator
+from outcrop.errors import CommunicationError, InputError, OutcropError, StorageError
 from random_extents import expected, pattern
 
 WORLD = MPI.COMM_WORLD
@@ -55,6 +57,8 @@ def patterns(folder: Path, seed: int) -> None:
         assert all(np.array_equal(one, other) for one, other in zip(each, arrays, strict=True))
     text = plan.explain()
     assert "3 writes" in text and "3 reads" in text and f"{SIZE} rank" in text
+    if os.environ.get("OUTCROP_AGG_TRANSPORT") == "rma":
+        assert "between nodes: rma\n" in text, text
     plan.close()
 
 
@@ -135,10 +139,49 @@ def hints(folder: Path) -> None:
     plan.close()
 
 
+def on_nodes_of(ranks: int) -> None:
+    """From now on so many ranks count as those of one node, and others are reached by messages."""
+    make = Communicator.__init__
+
+    def make_apart(self: Communicator, communicator: object) -> None:
+        make(self, communicator)
+        self.node = self.rank // ranks * ranks
+        assert self._table is not None
+        self._table.contents.node = self.node
+
+    Communicator.__init__ = make_apart  # type: ignore[method-assign]
+
+
+def killed(folder: Path, whom: str) -> None:
+    """A step is written; in the middle of the next one a rank is killed. Ranks note what they are told."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # by which MPICH's mpirun tells ranks of it, and which ends those
+    nbytes, pieces = 4096, 256
+    extents = [agg.strided(RANK * nbytes, pieces, nbytes, SIZE * nbytes)]
+    plan = agg.declare(WORLD, extents, target=folder, count=2, buffer="64KiB")
+    victim = max(set(range(SIZE)) - set(plan.aggregators)) if whom == "other" else plan.aggregators[-1]
+    values = np.full(nbytes * pieces, RANK + 1, np.uint8)
+    file = agg.create(folder / "file", plan, durable=True)
+    file.write([values])
+    WORLD.Barrier()
+    try:
+        for step in range(1, 1000):
+            request = file.begin_write([values], base=step * plan.end)
+            if victim == RANK:
+                os.kill(os.getpid(), signal.SIGKILL)
+            request.wait()
+    except CommunicationError as error:
+        (folder / f"told-{RANK}").write_text(f"{victim} {error}")
+    os._exit(3)  # MPI cannot be ended where a rank is gone
+
+
 if __name__ == "__main__":
     what, folder = sys.argv[1], Path(sys.argv[2])
+    if os.environ.get("RANKS_ON_NODE"):
+        on_nodes_of(int(os.environ["RANKS_ON_NODE"]))
     if what == "patterns":
         for number in range(int(sys.argv[3]), int(sys.argv[4])):
             patterns(folder, number)
+    elif what == "killed":
+        killed(folder, sys.argv[3])
     else:
         globals()[what](folder)

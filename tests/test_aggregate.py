@@ -171,6 +171,9 @@ def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "x 128 KiB" in plan.explain() and "buffer_bytes by hint cb_buffer_size" in plan.explain()
     plan, _ = one_array(tmp_path, hints={"cb_buffer_size": "131072"}, buffer="256KiB", buffers=3)
     assert "buffers of 3 x 256 KiB" in plan.explain() and "buffer_bytes by argument buffer" in plan.explain()
+    plan, _ = one_array(tmp_path, transport="rma")
+    assert "between nodes: messages, for rma does not work: there is one process" in plan.explain()
+    assert "transport by argument transport" in plan.explain()
 
 
 @pytest.mark.parametrize(
@@ -182,6 +185,7 @@ def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ({"buffers": 9}, "choose 2 to 8"),
         ({"count": 2}, "2 aggregators|at most 1"),
         ({"hosts": "nobody:1"}, "room|aggregators"),
+        ({"transport": "tcp"}, "argument transport = 'tcp' must be messages or rma"),
         ({"topology": "missing"}, "missing"),
         ({"own_run_bytes": "much"}, "much"),
     ],
@@ -250,6 +254,31 @@ with agg.create("full", plan, way="buffered") as file:
         except StorageError as error:
             print(error)
 """
+
+
+def test_what_needs_a_plan_that_has_been_closed_is_refused(tmp_path: Path) -> None:
+    """With one line, where nobody would be there to carry bytes; closing a file twice is harmless before and after."""
+    plan, values = one_array(tmp_path)
+    with agg.create(tmp_path / "closed", plan) as closed:
+        closed.write([values])
+    file = agg.create(tmp_path / "file", plan)
+    request = file.begin_write([values])
+    request.wait()
+    plan.close()
+    for act in (
+        lambda: file.write([values]),
+        lambda: file.read([values]),
+        lambda: file.begin_read([values]),
+        lambda: agg.open(tmp_path / "file", plan),
+        lambda: agg.create(tmp_path / "other", plan),
+        file.flush,
+        file.close,
+    ):
+        with pytest.raises(InputError, match="the plan has been closed"):
+            act()
+    closed.close()
+    assert request.test() and request.wait().seconds > 0, "what is over stays so"
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_full_disk_is_told(tmp_path: Path) -> None:

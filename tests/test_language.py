@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -20,6 +21,7 @@ from outcrop.language.library import STENCILS, find_stencil, heat, stability
 from outcrop.language.program import Apply
 from outcrop.language.stencil import Field, Parameter, Stencil
 from outcrop.run.oracle import advance
+from outcrop.shared_object import find_compiler
 
 U = Field("u")
 CENTRE = U[0, 0, 0]
@@ -175,13 +177,13 @@ def test_no_compiler_is_reported_with_the_remedy(tmp_path: Path, monkeypatch: py
     """Protects machines without a compiler: one line that says what to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: None)
-    compiling.find_compiler.cache_clear()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    find_compiler.cache_clear()
     try:
         with pytest.raises(InputError, match="install gcc or clang, or run: pip install ziglang"):
-            compiling.find_compiler()
+            compiling.c_compiler()
     finally:
-        compiling.find_compiler.cache_clear()
+        find_compiler.cache_clear()
 
 
 @pytest.mark.parametrize("isa", ["avx1024", "neon"])

@@ -12,9 +12,10 @@ from mpi_programs import mpirun
 PROGRAM = Path(__file__).parent / "aggregate_ranks.py"
 
 
-def ranks_do(ranks: int, what: str, folder: Path, *arguments: object) -> list[str]:
+def ranks_do(ranks: int, what: str, folder: Path, *arguments: object, **environment: str) -> list[str]:
     """The lines they print."""
-    done = mpirun(ranks, sys.executable, str(PROGRAM), what, str(folder), *map(str, arguments))
+    command = [sys.executable, str(PROGRAM), what, str(folder), *map(str, arguments)]
+    done = mpirun(ranks, *command, environment=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return [line for line in done.stdout.splitlines() if line.strip()]
 
@@ -23,6 +24,16 @@ def ranks_do(ranks: int, what: str, folder: Path, *arguments: object) -> list[st
 def test_files_are_what_numpy_would_write(tmp_path: Path, ranks: int, seeds: tuple[int, int]) -> None:
     """Random patterns in steps, one beyond 4 GiB, blocking and not, read back; any number of aggregators."""
     ranks_do(ranks, "patterns", tmp_path, *seeds)
+
+
+@pytest.mark.parametrize("transport", ["messages", "rma"])
+@pytest.mark.parametrize(("ranks", "on_node"), [(2, 1), (5, 2), (8, 3)])
+def test_files_are_the_same_whatever_carries_bytes_between_nodes(
+    tmp_path: Path, ranks: int, on_node: int, transport: str
+) -> None:
+    """As above, with some of the ranks on what counts as other nodes: by messages, or fetched from windows."""
+    settings = {"OUTCROP_AGG_TRANSPORT": transport, "RANKS_ON_NODE": str(on_node)}
+    ranks_do(ranks, "patterns", tmp_path, 40, 44, **settings)
 
 
 def test_overlaps_name_both_ranks(tmp_path: Path) -> None:

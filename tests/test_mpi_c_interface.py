@@ -97,6 +97,16 @@ def test_a_rank_that_is_killed_loses_no_step_that_was_staged(prefix: Path, tmp_p
     assert len(counts) > 1, "the moments must differ"
 
 
+def test_what_the_environment_of_one_rank_asks_for_in_vain_is_told_to_all(prefix: Path, tmp_path: Path) -> None:
+    """A launcher need not give all ranks the same variables; nobody waits for the rank that was refused."""
+    program = str(tmp_path / "c_program")
+    succeed(compiler(), *WARNINGS, str(PROGRAMS / "c_program.c"), *flags_of(prefix), "-o", program)
+    only_one = 'if [ "${PMI_RANK:-$OMPI_COMM_WORLD_RANK}" = 1 ]; then export OUTCROP_AGG_TIER=nvme; fi; exec "$@"'
+    done = mpirun(3, "sh", "-c", only_one, "sh", program, str(tmp_path / "out.bin"), str(tmp_path), seconds=60)
+    assert done.returncode != 0
+    assert "rank 1: OUTCROP_AGG_TIER = nvme" in done.stdout + done.stderr
+
+
 def test_fortran_programs_have_a_module(prefix: Path, tmp_path: Path) -> None:
     """The module is compiled with the program, by whatever Fortran compiler there is."""
     module = prefix / "include" / "outcrop_aggregate.f90"

@@ -8,9 +8,12 @@ It is written beside and renamed, so that any number of processes may do this at
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shlex
+import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -52,6 +55,25 @@ def run_compiler(command: Sequence[str], what: str) -> None:
     if done.returncode != 0:
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
         raise InputError(f"the compiler {shlex.join(command[:1])} failed on {what}: {first}")
+
+
+COMPILERS = {"C": ("CC", ("cc", "gcc", "clang"), "cc"), "C++": ("CXX", ("c++", "g++", "clang++"), "c++")}
+"""For each language the variable that names its compiler, usual names, and what the `ziglang` package calls it."""
+
+
+@lru_cache
+def find_compiler(language: str) -> tuple[str, ...]:
+    """The command of a compiler of "C" or "C++": that of $CC or $CXX, a usual one, or that of the `ziglang` package.
+
+    Raises InputError where there is none.
+    """
+    variable, names, in_zig = COMPILERS[language]
+    for command in (shlex.split(os.environ.get(variable, "")), *([name] for name in names)):
+        if command and shutil.which(command[0]):
+            return tuple(command)
+    if importlib.util.find_spec("ziglang"):
+        return (sys.executable, "-m", "ziglang", in_zig)
+    raise InputError(f"no {language} compiler found: install {names[1]} or clang, or run: pip install ziglang")
 
 
 @lru_cache

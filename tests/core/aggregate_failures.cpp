@@ -11,6 +11,7 @@
 #include <chrono>
 
 #include "aggregate_ranks.hpp"
+#include "outcrop/aggregate/failure.hpp"
 #include "outcrop/aggregate/neighbours.hpp"
 #include "outcrop/aggregate/node.hpp"
 #include "outcrop/base/error.hpp"
@@ -197,6 +198,13 @@ TEST_P(AggregateFailures, ReadersMayShareBytes) {
     file.read(std::vector<std::span<std::byte>>{found});
     EXPECT_EQ(found, std::vector<std::byte>(10 * block));
   });
+}
+
+TEST(AggregateFailure, MissingMemoryIsToldAsAnyOtherTrouble) {
+  const Failure failure = attempt(Failure::write, 3, [] { throw std::bad_alloc(); });
+  EXPECT_THROW(failure.raise(), InputError);
+  EXPECT_NE(std::string(failure.text).find("no memory"), std::string::npos);
+  EXPECT_EQ(failure.rank, 3);
 }
 
 TEST_P(AggregateFailures, ALostConnectionEndsTheWaiting) {

@@ -90,6 +90,27 @@ TEST_F(AggregateNodeFiles, HaveNoIndexBeforeTheirBytesAreThere) {
   });
 }
 
+TEST_F(AggregateNodeFiles, MayBeFlushedWhereTheyAreOnlyRead) {
+  write();
+  ThreadRanks ranks(2, 0);
+  on_ranks(ranks, 2, [&](int rank, outcrop_transport &transport) {
+    const Plan plan = Plan::make(transport, in_turns(rank, 2), small_plan());
+    File file = File::open(plan, path(), false, {.node_files = true});
+    EXPECT_NO_THROW(file.flush());
+  });
+}
+
+TEST_F(AggregateNodeFiles, ThatAreNoneEndEarly) {
+  ThreadRanks ranks(2, 0);
+  const std::string text = told_alike<StorageError>(ranks, 2, [&](int rank, outcrop_transport &transport) {
+    File::create(Plan::make(transport, {}), path(), {.node_files = true}).close();
+    const Plan plan = Plan::make(transport, in_turns(rank, 2), small_plan());
+    File file = File::open(plan, path(), false, {.node_files = true});
+    read_part(file, 0);
+  });
+  EXPECT_TRUE(says(text, path() + ".index")) << text;
+}
+
 TEST_F(AggregateNodeFiles, AreNeitherStagedNorChanged) {
   write();
   ThreadRanks ranks(2, 0);

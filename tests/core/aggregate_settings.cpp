@@ -42,6 +42,20 @@ TEST(AggregateSettings, EverySettingReachesTheWishes) {
   EXPECT_EQ(wishes.buffers, 3U);
 }
 
+TEST(AggregateSettings, BuffersOfAnySizeAreTakenFromRomiosHint) {
+  EXPECT_EQ(read_settings({}, {{"cb_buffer_size", "100000"}}, {}).buffer_bytes.value, 102400U);
+  EXPECT_EQ(read_settings({}, {{"outcrop_agg_buffer", "100000"}}, {}).buffer_bytes.value, 100000U) << "refused later";
+}
+
+TEST(AggregateSettings, TransportsAreMessagesUnlessRmaIsAskedFor) {
+  EXPECT_EQ(read_settings({}, {}, {}).transport.value, "messages");
+  EXPECT_EQ(read_settings({}, {{"outcrop_agg_transport", "rma"}}, {}).transport.value, "rma");
+  EXPECT_EQ(read_settings({{"transport", "messages"}}, {}, {{"OUTCROP_AGG_TRANSPORT", "rma"}}).transport.value,
+            "messages");
+  EXPECT_NE(refusal({}, {}, {{"OUTCROP_AGG_TRANSPORT", "tcp"}}).find("OUTCROP_AGG_TRANSPORT = 'tcp' must be messages"),
+            std::string::npos);
+}
+
 TEST(AggregateSettings, SizesAreReadAsPeopleWriteThem) {
   const std::vector<std::pair<std::string, std::uint64_t>> sizes = {
       {"1", 1}, {"64MiB", 64 << 20}, {"64M", 64 << 20}, {"1.5 GiB", 3U << 29}, {"2GB", 2000000000}, {"7 b", 7}};

@@ -16,6 +16,23 @@
 namespace outcrop::aggregate {
 namespace {
 
+// A small file system in memory that goes when the test ends, however that is.
+class SmallDisk {
+ public:
+  SmallDisk(const std::string &folder, const char *size)
+      : folder_(folder), is_there_(mount("tmpfs", folder.c_str(), "tmpfs", 0, size) == 0) {}
+  ~SmallDisk() {
+    if (is_there_) umount2(folder_.c_str(), MNT_DETACH);
+  }
+  SmallDisk(const SmallDisk &) = delete;
+  SmallDisk &operator=(const SmallDisk &) = delete;
+  bool is_there() const { return is_there_; }
+
+ private:
+  const std::string folder_;
+  const bool is_there_;
+};
+
 class AggregateStaged : public ::testing::Test {
  protected:
   FileOptions staged(std::uint64_t bytes = 0) const { return {.stage_folder = stage(), .stage_bytes = bytes}; }
@@ -136,7 +153,8 @@ TEST_F(AggregateStaged, AFullDiskOfTheFileIsToldToAllAndNothingIsLost) {
 
 TEST_F(AggregateStaged, AFullTierIsToldToAllAndTheFileCanStillBeUsed) {
   std::filesystem::create_directory(stage());
-  if (mount("tmpfs", stage().c_str(), "tmpfs", 0, "size=600k") != 0) GTEST_SKIP() << "file systems cannot be mounted";
+  const SmallDisk disk(stage(), "size=600k");
+  if (!disk.is_there()) GTEST_SKIP() << "file systems cannot be mounted";
   constexpr int size = 4;
   const std::string filler = stage() + "/filler";
   ThreadRanks ranks(size, 0);
@@ -154,9 +172,30 @@ TEST_F(AggregateStaged, AFullTierIsToldToAllAndTheFileCanStillBeUsed) {
     file.close();
   });
   EXPECT_TRUE(left().empty());
-  umount(stage().c_str());
   const std::vector<std::byte> found = whole_file(path());
   for (std::uint64_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], value(5, i)) << i;
+}
+
+// Programs keep requests longer than files.
+TEST_F(AggregateStaged, AFileThatIsClosedIsGivenUpThoughItsOperationsAreKept) {
+  constexpr int size = 3;
+  ThreadRanks ranks(size, 0);
+  on_ranks(ranks, size, [&](int rank, outcrop_transport &transport) {
+    const Plan plan = Plan::make(transport, in_turns(rank, size), small_plan());
+    const std::vector<std::byte> mine = part_of(rank, size, 0, [](std::uint64_t i) { return value(1, i); });
+    const std::vector<std::span<const std::byte>> memory{mine};
+    std::vector<Operation> kept;
+    for (int turn = 0; turn < 3; ++turn) {
+      File file = File::create(plan, path(), staged());
+      kept.push_back(file.begin_write(memory, 0));
+      kept.back().wait();
+      file.close();
+      Link(transport).barrier();
+      EXPECT_TRUE(left().empty());
+      Link(transport).barrier();
+    }
+    EXPECT_GT(kept.front().timing().seconds, 0);
+  });
 }
 
 TEST_F(AggregateStaged, WhatCouldNotBeDrainedKeepsTheFileFromBeingOpenedUntilItCan) {

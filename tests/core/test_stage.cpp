@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <set>
 #include <stdexcept>
@@ -66,6 +67,32 @@ class StageTest : public testing::Test {
     to.seal();
   }
 
+  // Stages a step and drains it, and puts its files back as they were when it had been staged; `damaged_run` may
+  // name a run of which one byte is changed. What the step has put into the target is in `expected`.
+  void leave_staged(Bytes &expected, std::optional<std::size_t> damaged_run = {}) {
+    const std::string data = folder_ + "/data", list = folder_ + "/list";
+    {
+      Stage staged(spec());
+      write_step(staged, 7, expected);
+      staged.finish();
+      std::filesystem::copy(file("step-7.writer-0.data"), data);
+      std::filesystem::copy(file("step-7.writer-0.done"), list);
+    }
+    left_ = list_of(list);
+    if (damaged_run) {
+      const std::uint64_t place = left_.runs[*damaged_run].data;
+      const std::byte wrong = content(data)[place] ^ std::byte{1};
+      File::open(data, true, false).write(place, &wrong, 1);
+    }
+    std::filesystem::rename(data, file("step-7.writer-0.data"));
+    std::filesystem::rename(list, file("step-7.writer-0.list"));
+  }
+
+  static StageList list_of(const std::string &path) {
+    const Bytes text = content(path);
+    return stage_list_of({reinterpret_cast<const char *>(text.data()), text.size()}, path);
+  }
+
   // What a step leaves in the target whose writer has these random numbers.
   static void put_step(std::mt19937_64 &random, std::uint64_t step, Bytes &expected) {
     for (const auto &[at, length] : runs(random))
@@ -83,6 +110,7 @@ class StageTest : public testing::Test {
   }
 
   std::string folder_;
+  StageList left_;
   std::mt19937_64 random_{42};
   AlignedMemory memory_;
 };
@@ -213,15 +241,7 @@ TEST_F(StageTest, AListThatWasNotWrittenToItsEndIsNone) {
 
 TEST_F(StageTest, ADrainThatWasInterruptedIsDoneAgain) {
   Bytes expected(target_bytes);
-  {
-    Stage staged(spec());
-    write_step(staged, 7, expected);
-    staged.finish();
-    std::filesystem::copy(file("step-7.writer-0.data"), folder_ + "/data");
-    std::filesystem::copy(file("step-7.writer-0.done"), folder_ + "/list");
-  }
-  std::filesystem::rename(folder_ + "/data", file("step-7.writer-0.data"));
-  std::filesystem::rename(folder_ + "/list", file("step-7.writer-0.list"));
+  leave_staged(expected);
   Bytes torn = expected;
   std::fill_n(torn.begin() + 1000, 100'000, std::byte{0});
   File::open(target(), true, false).write(0, torn.data(), torn.size());
@@ -245,25 +265,12 @@ TEST_F(StageTest, AStepThatIsDoneIsNotDrainedAgain) {
 
 TEST_F(StageTest, DamagedBytesDoNotReachTheTarget) {
   Bytes expected(target_bytes);
-  {
-    Stage staged(spec());
-    write_step(staged, 7, expected);
-    staged.finish();
-    std::filesystem::copy(file("step-7.writer-0.data"), folder_ + "/data");
-    std::filesystem::copy(file("step-7.writer-0.done"), folder_ + "/list");
-  }
-  const Bytes text = content(folder_ + "/list");
-  const StageList list = stage_list_of({reinterpret_cast<const char *>(text.data()), text.size()}, "list");
-  const std::uint64_t place = list.runs[0].data;
-  const std::byte wrong = content(folder_ + "/data")[place] ^ std::byte{1};
-  File::open(folder_ + "/data", true, false).write(place, &wrong, 1);
-  std::filesystem::rename(folder_ + "/data", file("step-7.writer-0.data"));
-  std::filesystem::rename(folder_ + "/list", file("step-7.writer-0.list"));
+  leave_staged(expected, 0);
   File::create(target(), target_bytes);
   const Recovery recovery = recover_stage(stage());
   ASSERT_EQ(recovery.failed.size(), 1u);
   EXPECT_NE(recovery.failed[0].find("checksum mismatch"), std::string::npos);
-  EXPECT_EQ(content(target())[list.runs[0].target], std::byte{0});
+  EXPECT_EQ(content(target())[left_.runs[0].target], std::byte{0});
   EXPECT_TRUE(std::filesystem::exists(file("step-7.writer-0.list"))) << "it stays, for whoever can still use it";
 }
 

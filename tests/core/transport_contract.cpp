@@ -303,8 +303,21 @@ void what_has_failed_can_be_freed_with_messages_under_way(outcrop_transport &tra
   nobody_sends_beyond_the_last_rank(transport);
 }
 
+void what_is_abandoned_is_not_written_to(outcrop_transport &transport) {
+  Rank rank(transport);
+  {
+    Bytes never(100'000);
+    rank.receive(never, rank.other(1), 3);
+    rank.barrier();
+    require(transport.abandon(transport.self) == 0, "a receive can be given up, and its memory then freed");
+  }
+  require(transport.abandon(transport.self) == 0, "giving up twice does no harm");
+}
+
 #define OUTCROP_CASE(function) \
-  ContractCase { #function, function }
+  ContractCase { #function, function, false }
+#define OUTCROP_FAILING_CASE(function) \
+  ContractCase { #function, function, true }
 constexpr ContractCase cases[] = {
     OUTCROP_CASE(says_who_it_is),
     OUTCROP_CASE(messages_keep_their_order),
@@ -316,12 +329,14 @@ constexpr ContractCase cases[] = {
     OUTCROP_CASE(sizes_may_differ),
     OUTCROP_CASE(nobody_leaves_a_barrier_before_all_have_come),
     OUTCROP_CASE(collective_calls_and_messages_do_not_meet),
-    OUTCROP_CASE(nobody_sends_beyond_the_last_rank),
-    OUTCROP_CASE(longer_messages_are_refused),
-    OUTCROP_CASE(shorter_messages_are_refused),
-    OUTCROP_CASE(what_has_failed_can_be_freed_with_messages_under_way),
+    OUTCROP_FAILING_CASE(nobody_sends_beyond_the_last_rank),
+    OUTCROP_FAILING_CASE(longer_messages_are_refused),
+    OUTCROP_FAILING_CASE(shorter_messages_are_refused),
+    OUTCROP_FAILING_CASE(what_has_failed_can_be_freed_with_messages_under_way),
+    OUTCROP_FAILING_CASE(what_is_abandoned_is_not_written_to),
 };
 #undef OUTCROP_CASE
+#undef OUTCROP_FAILING_CASE
 
 }  // namespace
 

@@ -13,6 +13,7 @@ namespace outcrop::aggregate {
 struct ContractCase {
   const char *name;
   void (*run)(outcrop_transport &transport);
+  bool fails = false;  ///< the transport has failed after it, as it has to
 };
 
 std::span<const ContractCase> contract_cases();

@@ -21,8 +21,8 @@ Aggregator::~Aggregator() {
 void Aggregator::post(Job job) {
   {
     const std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });  // first: it may throw
     jobs_.push_back(std::move(job));
-    if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
   }
   changed_.notify_all();
 }
@@ -37,8 +37,11 @@ void Aggregator::loop() {
     lock.unlock();
     try {
       run(job);
-    } catch (const std::exception &error) {  // a neighbour has gone: the others of this rank end, too
+    } catch (const CommunicationError &error) {  // a neighbour has gone: the others of this rank end, too
       node_.give_up(error.what());
+      return;
+    } catch (const std::exception &error) {
+      node_.give_up("rank " + std::to_string(rank_) + " cannot go on: " + error.what());
       return;
     }
     lock.lock();

@@ -1,8 +1,10 @@
 #include "outcrop/aggregate/engine.hpp"
 
 #include <algorithm>
+#include <string>
 
 #include "outcrop/aggregate/step.hpp"
+#include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
 
@@ -12,7 +14,13 @@ void Engine::begin(const std::shared_ptr<Step> &step, bool beside) {
     oldest->settle();
   }
   under_way.push_back(step);
-  step->start(beside);
+  try {
+    step->start(beside);
+  } catch (const std::exception &error) {  // no thread, no memory: this rank cannot do its part
+    const std::string reason = "rank " + std::to_string(link.rank()) + " cannot begin: " + error.what();
+    break_off(reason);
+    throw CommunicationError(reason);
+  }
 }
 
 // A step's messages begin when those of the one before are over; all ranks do this alike, so messages meet in order.
@@ -35,10 +43,11 @@ void Engine::settle_all() {
   }
 }
 
-// The caller may take back its memory after this.
 void Engine::break_off(const std::string &reason) {
   node->give_up(reason);
   helper.drain();
+  // Messages are sent from memory of steps, and received into it. What the transport cannot stop using is never freed.
+  if (!link.abandon()) new std::deque<std::shared_ptr<Step>>(under_way);
   under_way.clear();
 }
 

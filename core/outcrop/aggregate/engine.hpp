@@ -37,7 +37,7 @@ class Engine {
   bool sends() const;
   /// Waits for all that is under way; outcomes stay with their steps.
   void settle_all();
-  /// Ends everything at this rank for good.
+  /// Ends everything at this rank for good; callers may take back their memory after it.
   void break_off(const std::string &reason);
   /// Whether ranks are on several nodes, so that somebody has to send messages.
   bool has_messages() const { return node->leaders().size() > 1; }

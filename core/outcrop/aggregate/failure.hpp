@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <new>
 #include <string>
 #include <system_error>
 
@@ -38,6 +39,8 @@ Failure attempt(Failure::Doing doing, int rank, Act &&act) {
     return Failure::of_input(rank, error.what());
   } catch (const CorruptionError &error) {
     return Failure::of_corruption(rank, error.what());
+  } catch (const std::bad_alloc &) {
+    return Failure::of_input(rank, "there is no memory left");
   } catch (const std::system_error &error) {  // of the standard library: file systems, threads
     return Failure::of_input(rank, error.what());
   }

@@ -14,8 +14,8 @@ Helper::~Helper() {
 void Helper::post(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });  // first: it may throw
     tasks_.push_back(std::move(task));
-    if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
   }
   changed_.notify_all();
 }

@@ -24,6 +24,9 @@ class Link {
   bool test(std::span<outcrop_request> requests) const;
   void barrier() const;
 
+  /// Ends all that is under way at this rank. False when memory of messages may still be used, for ever.
+  bool abandon() const { return table_->abandon(table_->self) == 0; }
+
   /// Collective: one value of every rank.
   template <typename T>
   std::vector<T> gather(const T &mine) const {

@@ -34,6 +34,7 @@ struct outcrop_agg_plan {
   std::unique_ptr<outcrop_transport, FreeTransport> transport;  // outlives the plan
   std::optional<Plan> value;
   Settings settings;
+  std::string carried = "messages";  // what carries bytes between nodes
 };
 
 struct outcrop_agg_file {
@@ -47,6 +48,8 @@ struct outcrop_agg_operation {
 };
 
 namespace {
+
+constexpr double seconds_of_probe = 20;
 
 thread_local std::string failure;
 
@@ -122,8 +125,9 @@ Texts texts_of(MPI_Info hints) {
 /// The variables of the environment that settings know.
 Texts environment_texts() {
   Texts texts;
-  for (const char *name : {"OUTCROP_AGG_TIER", "OUTCROP_AGG_PERSISTENCE", "OUTCROP_AGG_BUFFER", "OUTCROP_AGG_BUFFERS",
-                           "OUTCROP_AGG_COUNT", "OUTCROP_AGG_STAGE", "OUTCROP_AGG_STAGE_BYTES"})
+  for (const char *name :
+       {"OUTCROP_AGG_TIER", "OUTCROP_AGG_PERSISTENCE", "OUTCROP_AGG_BUFFER", "OUTCROP_AGG_BUFFERS", "OUTCROP_AGG_COUNT",
+        "OUTCROP_AGG_STAGE", "OUTCROP_AGG_STAGE_BYTES", "OUTCROP_AGG_TRANSPORT"})
     if (const char *value = std::getenv(name)) texts[name] = value;
   return texts;
 }
@@ -178,18 +182,32 @@ std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *con
 /// Collective: what was wrong with one rank's hints is thrown on all, so that none goes on alone.
 Settings agreed_settings(outcrop_transport &transport, MPI_Info hints) {
   struct Trouble {
-    char text[400];
+    char text[400], transport[16];
   } mine{};
   Settings settings;
   try {
     settings = read_settings({}, texts_of(hints), environment_texts());
+    plan_options(settings);  // which refuses some
+    settings.transport.value.copy(mine.transport, sizeof mine.transport - 1);
   } catch (const std::exception &error) {
     std::string(error.what()).copy(mine.text, sizeof mine.text - 1);
   }
   const std::vector<Trouble> all = Link(transport).gather(mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].text[0] != 0) throw InputError("rank " + std::to_string(rank) + ": " + all[rank].text);
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (std::string(all[rank].transport) != all[0].transport)
+      throw InputError("ranks 0 and " + std::to_string(rank) + " have asked for different transports");
   return settings;
+}
+
+/// Collective: RMA where it was asked for, and works. What it is then, and why.
+std::string choose_transport(outcrop_transport &transport, const Setting<std::string> &wish) {
+  if (wish.value != "rma") return "messages";
+  char why[400] = "";
+  const int outcome = outcrop_use_one_sided(&transport, 0, seconds_of_probe, why, sizeof why);
+  if (outcome > 1) throw CommunicationError(why);
+  return outcome == 0 ? "rma" : "messages, though " + wish.origin + " = rma: " + why;
 }
 
 outcrop_agg_file *opened(outcrop_agg_plan *plan, aggregate::File value) {
@@ -204,6 +222,7 @@ void make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration
   auto plan = std::make_unique<outcrop_agg_plan>();
   plan->transport = open_transport(communicator);
   plan->settings = agreed_settings(*plan->transport, hints);
+  plan->carried = choose_transport(*plan->transport, plan->settings.transport);
   const PlanOptions options = plan_options(plan->settings);
   plan->value = Plan::make(*plan->transport, declaration == nullptr ? nothing : declaration->value, options);
   *made = plan.release();
@@ -270,6 +289,8 @@ int outcrop_agg_memory_bytes(const outcrop_agg_plan *plan, size_t variable, uint
     *bytes = sizes[variable];
   });
 }
+
+const char *outcrop_agg_transport(const outcrop_agg_plan *plan) { return plan == nullptr ? "" : plan->carried.c_str(); }
 
 void outcrop_agg_free_plan(outcrop_agg_plan **plan) {
   delete *plan;

@@ -97,7 +97,8 @@ void MpiMessages::wait(std::span<outcrop_request> requests) {
 
 // MPI may still write into buffers of what is under way, so all of it gets a little time to end; a transfer that its
 // partner has deserted never does.
-void MpiMessages::abandon() noexcept {
+bool MpiMessages::abandon() noexcept {
+  bool ended = true;
   const auto deadline = std::chrono::steady_clock::now() + deserted_after;
   for (Message &message : slots_) {
     for (MPI_Request &chunk : message.chunks) {
@@ -108,9 +109,12 @@ void MpiMessages::abandon() noexcept {
         if (std::chrono::steady_clock::now() > deadline) break;
         patience.pause();
       }
-      if (chunk != MPI_REQUEST_NULL) MPI_Request_free(&chunk);
+      if (chunk == MPI_REQUEST_NULL) continue;
+      ended = false;
+      MPI_Request_free(&chunk);
     }
   }
+  return ended;
 }
 
 }  // namespace outcrop::aggregate

@@ -28,8 +28,8 @@ class MpiMessages {
   bool advance(std::span<outcrop_request> requests);
   void wait(std::span<outcrop_request> requests);
 
-  /// Cancels what is under way after a failure.
-  void abandon() noexcept;
+  /// Cancels what is under way after a failure. False when MPI may still use memory of it.
+  bool abandon() noexcept;
 
  private:
   /// A slot that is used again keeps the memory of its chunks.

@@ -1,7 +1,8 @@
 // The transport over an MPI communicator.
 //
 //     messages          ──► one duplicate of the communicator, by MpiMessages
-//     gather, barrier   ──► another, so that what they send never meets a message
+//     gather, barrier   ──► another, by MpiCollectives
+//     one-sided         ──► two more and a window, by MpiOneSided: only where asked for, and where it has been seen to work
 //
 // After a failure ranks no longer agree on what comes next. Freeing a communicator is collective, and nobody may wait for
 // a rank that has failed: its communicators are left to MPI_Finalize.
@@ -10,37 +11,29 @@
 // transfer after it has begun, MPICH hands to the handler of MPI_COMM_WORLD. That is the user's; where it is MPI's default,
 // MPI_ERRORS_ARE_FATAL, MPI ends the program with a message of its own. mpi4py sets MPI_ERRORS_RETURN.
 //
-// These files (mpi_*) use transport.h and nothing else of the project: they are compiled wherever an MPI turns up.
+// These files (mpi_*) use transport.h, transport_table.hpp and nothing else of the project: they are compiled wherever an MPI turns up.
 #include "outcrop/aggregate/mpi_transport.h"
 
 #include <cstdio>
 #include <cstring>
 #include <memory>
 
+#include "outcrop/aggregate/mpi_collectives.hpp"
+#include "outcrop/aggregate/mpi_communicator.hpp"
+#include "outcrop/aggregate/mpi_deadline.hpp"
 #include "outcrop/aggregate/mpi_messages.hpp"
+#include "outcrop/aggregate/mpi_one_sided.hpp"
+#include "outcrop/aggregate/transport_table.hpp"
 
 namespace outcrop::aggregate {
 namespace {
 
 constexpr std::size_t chunk_bytes_most = std::size_t{1} << 30;  // counts of MPI are int
+constexpr std::size_t slot_bytes_usual = std::size_t{1} << 20, slot_bytes_most = std::size_t{1} << 27;
 
 void copy_text(const std::string &text, std::span<char> target) {
   if (!target.empty()) std::snprintf(target.data(), target.size(), "%s", text.c_str());
 }
-
-/// A communicator that is freed unless it is released.
-class Communicator {
- public:
-  Communicator() = default;
-  ~Communicator() {
-    if (value != MPI_COMM_NULL) MPI_Comm_free(&value);
-  }
-  Communicator(const Communicator &) = delete;
-  Communicator &operator=(const Communicator &) = delete;
-
-  void release() { value = MPI_COMM_NULL; }
-  MPI_Comm value = MPI_COMM_NULL;
-};
 
 class MpiTransport {
  public:
@@ -51,23 +44,41 @@ class MpiTransport {
 
   outcrop_transport table{};
 
-  MpiMessages &messages() { return *messages_; }
-  void gather_all(const void *mine, std::size_t bytes, void *all);
-  void gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *all);
-  void barrier();
+  outcrop_request send(const std::byte *data, std::size_t bytes, int to, int tag) {
+    return is_fetched(bytes) ? one_sided_->gets().send(data, bytes, to, tag) : messages_->send(data, bytes, to, tag);
+  }
+  outcrop_request receive(std::byte *data, std::size_t bytes, int from, int tag) {
+    return is_fetched(bytes) ? one_sided_->gets().receive(data, bytes, from, tag)
+                             : messages_->receive(data, bytes, from, tag);
+  }
+  void wait(std::span<outcrop_request> requests);
+  bool test(std::span<outcrop_request> requests);
+  void gather_all(const void *mine, std::size_t bytes, void *all) { collectives_->gather_all(mine, bytes, all); }
+  void gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *all) {
+    collectives_->gather_all_sizes(mine, sizes, all);
+  }
+  void barrier() { collectives_->barrier(); }
 
+  /// Collective, with nothing under way. Why not, or nothing: then messages are fetched from windows from now on.
+  std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> most);
+
+  bool abandon() noexcept;
   void fail(const char *what) noexcept;
   const char *failure() const { return failure_.c_str(); }
+  void close() { delete this; }
 
  private:
   void describe_ranks();
-  void finish(MPI_Request collective, const char *doing);
-  void gather_by_messages(const std::byte *mine, std::span<const std::uint64_t> sizes, std::byte *all);
+  void release();
+  bool is_fetched(std::size_t bytes) const { return one_sided_ && one_sided_->takes(bytes); }
+  std::string first_trouble(const std::string &mine);
 
   Communicator messages_over_, collectives_over_;
   std::size_t chunk_bytes_;
   bool crowded_ = false;  ///< no core is left for other threads on this node
-  std::unique_ptr<MpiMessages> messages_, rounds_;
+  std::unique_ptr<MpiMessages> messages_;
+  std::unique_ptr<MpiCollectives> collectives_;
+  std::unique_ptr<MpiOneSided> one_sided_;  // none: all messages are sent
   bool failed_ = false;
   std::string failure_;
 };
@@ -78,22 +89,63 @@ MpiTransport::MpiTransport(MPI_Comm users, std::size_t chunk_bytes)
   check(MPI_Comm_dup(users, &collectives_over_.value), "duplicating a communicator");
   check(MPI_Comm_rank(users, &table.rank), "asking for the rank");
   check(MPI_Comm_size(users, &table.size), "asking for the number of ranks");
-  describe_ranks();
+  try {
+    describe_ranks();
+  } catch (const std::exception &) {
+    release();
+    throw;
+  }
+  fill_table(table, this);
   messages_ = std::make_unique<MpiMessages>(messages_over_.value, chunk_bytes_, crowded_);
-  rounds_ = std::make_unique<MpiMessages>(collectives_over_.value, chunk_bytes_, crowded_);
+  collectives_ = std::make_unique<MpiCollectives>(collectives_over_.value, chunk_bytes_, crowded_, [this] {
+    if (one_sided_) one_sided_->gets().advance();
+  });
 }
 
 MpiTransport::~MpiTransport() {
   int over = 0;
   MPI_Finalized(&over);
-  if (over == 0 && failed_) {
-    messages_->abandon();
-    rounds_->abandon();
+  if (over == 0 && failed_) abandon();
+  if (over != 0 || failed_) release();
+}
+
+void MpiTransport::release() {
+  if (one_sided_) one_sided_->release();
+  messages_over_.release();
+  collectives_over_.release();
+}
+
+bool MpiTransport::abandon() noexcept {
+  int over = 0;
+  MPI_Finalized(&over);
+  failed_ = true;
+  if (over != 0) return true;
+  bool ended = messages_->abandon();
+  ended = collectives_->abandon() && ended;
+  if (one_sided_) {
+    ended = one_sided_->abandon() && ended;
+    one_sided_->release();
+    static_cast<void>(one_sided_.release());  // it stays, for MPI
   }
-  if (over != 0 || failed_) {
-    messages_over_.release();
-    collectives_over_.release();
+  return ended;
+}
+
+void MpiTransport::wait(std::span<outcrop_request> requests) {
+  if (!one_sided_) return messages_->wait(requests);
+  for (Patience patience(crowded_); !test(requests);) patience.pause();
+}
+
+bool MpiTransport::test(std::span<outcrop_request> requests) {
+  if (!one_sided_) return messages_->advance(requests);
+  one_sided_->gets().advance();
+  bool all = true;
+  for (outcrop_request &request : requests) {
+    const bool is_over =
+        (request & MpiGets::mark) != 0 ? one_sided_->gets().over(request) : messages_->advance({&request, 1});
+    if (is_over) request = 0;
+    all = all && is_over;
   }
+  return all;
 }
 
 void MpiTransport::describe_ranks() {
@@ -111,63 +163,49 @@ void MpiTransport::describe_ranks() {
   copy_text(mpi_library_name(), table.name);
 }
 
-void MpiTransport::finish(MPI_Request collective, const char *doing) {
-  Patience patience(crowded_);
-  for (int done = 0;;) {
-    check(MPI_Test(&collective, &done, MPI_STATUS_IGNORE), doing);
-    if (done != 0) return;
-    patience.pause();
-  }
+std::string MpiTransport::first_trouble(const std::string &mine) {
+  struct Trouble {
+    char text[240];
+  } own{};
+  copy_text(mine, own.text);
+  std::vector<Trouble> all(static_cast<std::size_t>(table.size));
+  gather_all(&own, sizeof own, all.data());
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank].text[0] != 0) return "rank " + std::to_string(rank) + ": " + all[rank].text;
+  return "";
 }
 
-void MpiTransport::gather_all(const void *mine, std::size_t bytes, void *all) {
-  const std::size_t ranks = static_cast<std::size_t>(table.size);
-  if (bytes > chunk_bytes_ / ranks) {
-    const std::vector<std::uint64_t> sizes(ranks, bytes);
-    return gather_by_messages(static_cast<const std::byte *>(mine), sizes, static_cast<std::byte *>(all));
+// Every step is tried on all ranks, and the next only where all have said that it worked. Nobody comes back from a call that
+// hangs, hence the deadline. What can be asked about has a limit of its own, and leaves MPI as it was.
+std::string MpiTransport::use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> most) {
+  const Deadline deadline(3 * most, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
+                                        " hangs with one-sided communication, which was asked for by transport = rma; "
+                                        "leave that out");
+  const auto attempt = [this](auto &&act) {
+    std::string trouble;
+    try {
+      act();
+    } catch (const std::exception &error) {
+      trouble = error.what();
+    }
+    return first_trouble(trouble);
+  };
+  std::unique_ptr<MpiOneSided> tried;
+  std::string trouble = attempt([&] { tried = std::make_unique<MpiOneSided>(collectives_over_.value, slot_bytes); });
+  if (trouble.empty()) trouble = attempt([&] { tried->make_window(); });
+  const bool all_have_windows = trouble.empty();
+  if (trouble.empty()) trouble = attempt([&] { tried->open_window(); });
+  if (trouble.empty()) trouble = attempt([&] { tried->probe(table.rank, table.size, most); });
+  if (trouble.empty()) {
+    one_sided_ = std::move(tried);
+  } else if (tried) {
+    // A probe that has not come to its end leaves requests behind, and with them all that they use.
+    const bool is_left = all_have_windows && !tried->is_idle();
+    if (is_left) tried->abandon();
+    if (!first_trouble(all_have_windows && !is_left ? "" : "this cannot be freed by all").empty()) tried->release();
+    if (is_left) static_cast<void>(tried.release());
   }
-  MPI_Request request = MPI_REQUEST_NULL;
-  const int count = static_cast<int>(bytes);
-  check(MPI_Iallgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, collectives_over_.value, &request), "gathering");
-  finish(request, "gathering");
-}
-
-void MpiTransport::gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *all) {
-  const std::span<const std::uint64_t> each(sizes, static_cast<std::size_t>(table.size));
-  std::vector<int> counts, begins;
-  std::uint64_t sum = 0;
-  for (const std::uint64_t size : each) {
-    if (size > chunk_bytes_ - sum)
-      return gather_by_messages(static_cast<const std::byte *>(mine), each, static_cast<std::byte *>(all));
-    counts.push_back(static_cast<int>(size));
-    begins.push_back(static_cast<int>(sum));
-    sum += size;
-  }
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallgatherv(mine, counts[static_cast<std::size_t>(table.rank)], MPI_BYTE, all, counts.data(), begins.data(),
-                        MPI_BYTE, collectives_over_.value, &request),
-        "gathering");
-  finish(request, "gathering");
-}
-
-/// What is too much for the counts of one collective call goes round: to the k-th rank on, from the k-th before.
-void MpiTransport::gather_by_messages(const std::byte *mine, std::span<const std::uint64_t> sizes, std::byte *all) {
-  const std::size_t ranks = sizes.size(), own = static_cast<std::size_t>(table.rank);
-  std::vector<std::uint64_t> begins(ranks, 0);
-  for (std::size_t i = 1; i < ranks; ++i) begins[i] = begins[i - 1] + sizes[i - 1];
-  if (sizes[own] > 0) std::memcpy(all + begins[own], mine, sizes[own]);
-  for (std::size_t k = 1; k < ranks; ++k) {
-    const std::size_t to = (own + k) % ranks, from = (own + ranks - k) % ranks;
-    outcrop_request both[2] = {rounds_->receive(all + begins[from], sizes[from], static_cast<int>(from), 0),
-                               rounds_->send(mine, sizes[own], static_cast<int>(to), 0)};
-    rounds_->wait(both);
-  }
-}
-
-void MpiTransport::barrier() {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Ibarrier(collectives_over_.value, &request), "waiting for all ranks");
-  finish(request, "waiting for all ranks");
+  return trouble;
 }
 
 void MpiTransport::fail(const char *what) noexcept {
@@ -178,56 +216,6 @@ void MpiTransport::fail(const char *what) noexcept {
     failure_.clear();  // no memory for words
   }
 }
-
-/// Calls one function of the transport for C: exceptions become its failure.
-template <typename Call>
-int guarded(void *self, Call call) noexcept {
-  MpiTransport &transport = *static_cast<MpiTransport *>(self);
-  try {
-    call(transport);
-    return 0;
-  } catch (const std::exception &error) {
-    transport.fail(error.what());
-    return 1;
-  }
-}
-
-int send(void *self, const void *data, size_t bytes, int to, int tag, outcrop_request *request) {
-  return guarded(self, [&](MpiTransport &transport) {
-    *request = transport.messages().send(static_cast<const std::byte *>(data), bytes, to, tag);
-  });
-}
-
-int receive(void *self, void *data, size_t bytes, int from, int tag, outcrop_request *request) {
-  return guarded(self, [&](MpiTransport &transport) {
-    *request = transport.messages().receive(static_cast<std::byte *>(data), bytes, from, tag);
-  });
-}
-
-int wait(void *self, outcrop_request *requests, size_t count) {
-  return guarded(self, [&](MpiTransport &transport) { transport.messages().wait({requests, count}); });
-}
-
-int test(void *self, outcrop_request *requests, size_t count, int *done) {
-  return guarded(self,
-                 [&](MpiTransport &transport) { *done = transport.messages().advance({requests, count}) ? 1 : 0; });
-}
-
-int gather_all(void *self, const void *mine, size_t bytes, void *all) {
-  return guarded(self, [&](MpiTransport &transport) { transport.gather_all(mine, bytes, all); });
-}
-
-int gather_all_sizes(void *self, const void *mine, const uint64_t *sizes, void *all) {
-  return guarded(self, [&](MpiTransport &transport) { transport.gather_all_sizes(mine, sizes, all); });
-}
-
-int barrier(void *self) {
-  return guarded(self, [](MpiTransport &transport) { transport.barrier(); });
-}
-
-const char *error(void *self) { return static_cast<MpiTransport *>(self)->failure(); }
-
-void free_transport(void *self) { delete static_cast<MpiTransport *>(self); }
 
 /// Errors of a communicator end in our hands as long as this lives, not in those of its owner.
 class ErrorsReturn {
@@ -271,21 +259,26 @@ int outcrop_open_mpi_transport(const void *communicator, size_t chunk_bytes, str
     check_usable(users);
     const ErrorsReturn errors_return(users);
     auto transport = std::make_unique<MpiTransport>(users, chunk_bytes);
-    outcrop_transport &table = transport->table;
-    table.send = send;
-    table.receive = receive;
-    table.wait = wait;
-    table.test = test;
-    table.gather_all = gather_all;
-    table.gather_all_sizes = gather_all_sizes;
-    table.barrier = barrier;
-    table.error = error;
-    table.free = free_transport;
-    table.self = transport.release();
-    *made = &table;
+    *made = &transport.release()->table;
     return 0;
   } catch (const std::exception &failure) {
     copy_text(failure.what(), {error_text, error_bytes});
     return 1;
+  }
+}
+
+int outcrop_use_one_sided(struct outcrop_transport *transport, size_t slot_bytes, double seconds_most, char *text,
+                          size_t text_bytes) {
+  using namespace outcrop::aggregate;
+  MpiTransport &own = *static_cast<MpiTransport *>(transport->self);
+  try {
+    const std::size_t slot = slot_bytes == 0 ? slot_bytes_usual : std::min(slot_bytes, slot_bytes_most);
+    const std::string trouble = own.use_one_sided(slot, std::chrono::duration<double>(seconds_most));
+    copy_text(trouble, {text, text_bytes});
+    return trouble.empty() ? 0 : 1;
+  } catch (const std::exception &failure) {
+    own.fail(failure.what());
+    copy_text(own.failure(), {text, text_bytes});
+    return 2;
   }
 }

@@ -132,7 +132,7 @@ std::shared_ptr<Sink> make_sink(const Opened &opened, Aggregator &aggregator) {
   };
   if (options.node_files) {
     const int node = opened.engine->node->ranks().front();
-    return std::make_shared<NodeFile>(NodeFiles(folder_of(opened.path), opened.index),
+    return std::make_shared<NodeFile>(index_of(opened.path), NodeFiles(folder_of(opened.path), opened.index),
                                       opened.writable ? access(node_file_of(opened.path, node)) : nullptr);
   }
   if (!opened.is_staged() || !opened.writable) return access(opened.path);

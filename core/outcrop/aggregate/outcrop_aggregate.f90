@@ -69,6 +69,11 @@ module outcrop_aggregate
       integer(c_int64_t), intent(out) :: bytes
     end function
 
+    type(c_ptr) function outcrop_agg_transport(plan) bind(c)
+      import :: c_ptr
+      type(c_ptr), value :: plan
+    end function
+
     subroutine outcrop_agg_free_plan(plan) bind(c)
       import :: c_ptr
       type(c_ptr), intent(inout) :: plan

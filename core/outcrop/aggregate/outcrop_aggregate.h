@@ -82,11 +82,15 @@ typedef struct outcrop_agg_plan outcrop_agg_plan;
    Buffers are in DRAM: another outcrop_agg_tier, or an outcrop_agg_persistence beyond the process, is refused.
    outcrop_agg_stage is a folder on a tier of the node, on which steps are staged: writes end when they are durable there,
    and get to the file in the background; outcrop_agg_stage_bytes is the room that they may take on a node.
+   outcrop_agg_transport is messages, or rma for one-sided communication between nodes.
    What is not hinted at is taken from the environment: OUTCROP_AGG_TIER, ... */
 OUTCROP_AGG_API int outcrop_agg_make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration,
                                           MPI_Info hints, outcrop_agg_plan **made);
 /* Bytes that the memory of one of this rank's variables must have. */
 OUTCROP_AGG_API int outcrop_agg_memory_bytes(const outcrop_agg_plan *plan, size_t variable, uint64_t *bytes);
+/* What carries bytes between nodes: "messages"; "rma" where outcrop_agg_transport = rma asked for that, and it was seen to
+   work between all ranks; or else "messages, though ...", with the rank and what went wrong there. */
+OUTCROP_AGG_API const char *outcrop_agg_transport(const outcrop_agg_plan *plan);
 /* Collective: all files must have been closed. Makes it NULL. */
 OUTCROP_AGG_API void outcrop_agg_free_plan(outcrop_agg_plan **plan);
 

@@ -7,14 +7,16 @@
 #include <optional>
 #include <sstream>
 
+#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
+#include "outcrop/base/round.hpp"
 
 namespace outcrop::aggregate {
 namespace {
 
 constexpr const char *PERSISTENCES[] = {"process", "reboot", "job", "permanent"};
-constexpr const char *ARGUMENTS[] = {"tier",  "persistence", "buffer", "buffers",
-                                     "count", "hosts",       "stage",  "stage_bytes"};
+constexpr const char *ARGUMENTS[] = {"tier",  "persistence", "buffer",      "buffers",  "count",
+                                     "hosts", "stage",       "stage_bytes", "transport"};
 
 struct Found {
   std::string text;
@@ -53,6 +55,11 @@ Persistence parse_persistence(const Found &found) {
   throw InputError(what(found) + " must be process, reboot, job or permanent");
 }
 
+std::string parse_transport(const Found &found) {
+  if (found.text != "messages" && found.text != "rma") throw InputError(what(found) + " must be messages or rma");
+  return found.text;
+}
+
 std::vector<std::string> split(const std::string &text, char at) {
   std::vector<std::string> parts;
   std::istringstream stream(text);
@@ -77,9 +84,10 @@ HostLimit parse_host(const std::string &entry, const std::string &list) {
 void check_names(const Texts &arguments) {
   for (const auto &[name, text] : arguments) {
     if (std::find(std::begin(ARGUMENTS), std::end(ARGUMENTS), name) != std::end(ARGUMENTS)) continue;
-    throw InputError("setting '" + name +
-                     "' of aggregation is unknown; there are tier, persistence, buffer, buffers, count, hosts, stage " +
-                     "and stage_bytes");
+    throw InputError(
+        "setting '" + name +
+        "' of aggregation is unknown; there are tier, persistence, buffer, buffers, count, hosts, stage, " +
+        "stage_bytes and transport");
   }
 }
 
@@ -117,6 +125,9 @@ Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &
     settings.persistence = {parse_persistence(*found), found->origin};
   if (const auto found = look("buffer", {"outcrop_agg_buffer", "cb_buffer_size"}, "OUTCROP_AGG_BUFFER"))
     settings.buffer_bytes = {parse_bytes(found->text, found->origin + " ="), found->origin};
+  // ROMIO takes any size, so programs give any.
+  if (settings.buffer_bytes.origin == "hint cb_buffer_size")
+    settings.buffer_bytes.value = round_up(settings.buffer_bytes.value, AlignedMemory::page_bytes);
   if (const auto found = look("buffers", {"outcrop_agg_buffers"}, "OUTCROP_AGG_BUFFERS"))
     settings.buffers = {parse_count(*found, 2), found->origin};
   if (const auto found = look("count", {"outcrop_agg_count", "cb_nodes"}, "OUTCROP_AGG_COUNT"))
@@ -129,6 +140,8 @@ Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &
     settings.stage = {found->text, found->origin};
   if (const auto found = look("stage_bytes", {"outcrop_agg_stage_bytes"}, "OUTCROP_AGG_STAGE_BYTES"))
     settings.stage_bytes = {parse_bytes(found->text, found->origin + " ="), found->origin};
+  if (const auto found = look("transport", {"outcrop_agg_transport"}, "OUTCROP_AGG_TRANSPORT"))
+    settings.transport = {parse_transport(*found), found->origin};
   if (settings.stage_bytes.value > 0 && settings.stage.value.empty())
     throw InputError(settings.stage_bytes.origin + " is given without a stage");
   return settings;

@@ -9,6 +9,7 @@
 //     hosts         cb_config_list                                              all, any number on each
 //     stage         outcrop_agg_stage                 OUTCROP_AGG_STAGE         none: writes go straight to the file
 //     stage_bytes   outcrop_agg_stage_bytes           OUTCROP_AGG_STAGE_BYTES   what the stage's file system has
+//     transport     outcrop_agg_transport             OUTCROP_AGG_TRANSPORT     messages
 //
 // The names that begin with cb_ are ROMIO's and mean what they mean there. As MPI has it, a hint that nobody knows is
 // no error; an argument is.
@@ -41,6 +42,7 @@ struct Settings {
   Setting<std::string> hosts{{}};   ///< as ROMIO's cb_config_list; empty: all
   Setting<std::string> stage{{}};   ///< a folder on a tier of this node; empty: none
   Setting<std::uint64_t> stage_bytes{0};
+  Setting<std::string> transport{"messages"};  ///< between nodes; or "rma", where that works
 };
 
 using Texts = std::map<std::string, std::string>;

@@ -43,20 +43,20 @@ void Step::start(bool beside) {
 void Step::post_jobs() {
   for (std::size_t i = 0; i < engine_.aggregators.size(); ++i) {
     Aggregator &aggregator = *engine_.aggregators[i];
-    const std::shared_ptr<Sink> &sink = task_.sinks[i];
+    Sink &sink = *task_.sinks[i];
     aggregator.post({task_.kind == Task::write, data_number_ * aggregator.work().rounds().count(), task_.base,
-                     task_.step, sink.get(),
-                     [self = shared_from_this(), sink](const Failure &failure, double seconds, std::uint64_t bytes) {
+                     task_.step, &sink,
+                     [self = shared_from_this(), &sink](const Failure &failure, double seconds, std::uint64_t bytes) {
                        self->job_done(sink, failure, seconds, bytes);
                      }});
   }
 }
 
-void Step::job_done(const std::shared_ptr<Sink> &sink, Failure failure, double seconds, std::uint64_t bytes) {
+void Step::job_done(Sink &sink, Failure failure, double seconds, std::uint64_t bytes) {
   const Clock::time_point begin = Clock::now();
   // One flush for each node is enough: its ranks write through the same system.
   if (task_.kind == Task::write && task_.durable && outcome_->wrote(engine_.writers)) {
-    const Failure flushing = attempt(Failure::flush, engine_.link.rank(), [&] { sink->flush(); });
+    const Failure flushing = attempt(Failure::flush, engine_.link.rank(), [&] { sink.flush(); });
     if (!failure.happened()) failure = flushing;
   }
   if (failure.happened()) outcome_->record(failure);
@@ -73,8 +73,11 @@ void Step::run_local() {
   const Clock::time_point begin = Clock::now();
   try {
     fill_rounds();
-  } catch (const std::exception &error) {
+  } catch (const CommunicationError &error) {
     engine_.node->give_up(error.what());
+    return;
+  } catch (const std::exception &error) {
+    engine_.node->give_up(who() + error.what());
     return;
   }
   seconds_filling_ = seconds_since(begin);
@@ -149,7 +152,7 @@ bool Step::move_own() {
         }
       });
   });
-  job_done(sink, failure, seconds_since(begin), engine_.pattern.bytes());
+  job_done(*sink, failure, seconds_since(begin), engine_.pattern.bytes());
   return true;
 }
 
@@ -165,6 +168,7 @@ bool Step::advance() {
 
 void Step::finish() {
   failure_ = outcome_->failure();
+  task_.sinks.clear();  // who keeps the step must not keep its file open
   seconds_ = seconds_since(begun_);
   over_ = true;
 }
@@ -176,6 +180,10 @@ void Step::advance_all() {
   } catch (const CommunicationError &error) {
     engine_.break_off(error.what());
     throw;
+  } catch (const std::exception &error) {  // no memory for a message
+    const std::string reason = who() + error.what();
+    engine_.break_off(reason);
+    throw CommunicationError(reason);
   }
 }
 

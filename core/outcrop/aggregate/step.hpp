@@ -57,12 +57,13 @@ class Step : public std::enable_shared_from_this<Step> {
   using Clock = std::chrono::steady_clock;
 
   void post_jobs();
-  void job_done(const std::shared_ptr<Sink> &sink, Failure failure, double seconds, std::uint64_t bytes);
+  void job_done(Sink &sink, Failure failure, double seconds, std::uint64_t bytes);
   void part_done();
   void fill_rounds();
   bool move_own();
   void copy_round(const Contribution &contribution, std::uint32_t round);
   void advance_all();
+  std::string who() const { return "rank " + std::to_string(engine_.link.rank()) + " cannot go on: "; }
 
   Engine &engine_;
   Task task_;

@@ -46,6 +46,10 @@ struct outcrop_transport {
   /* Collective: returns when all ranks have come. */
   int (*barrier)(void *self);
 
+  /* Not collective: this rank takes part in nothing any more, as after a failure. What is under way gets a moment to end.
+     1 when something still may use memory that it was given, which then must stay for ever. */
+  int (*abandon)(void *self);
+
   /* One line about the last failure, with the rank; valid until the next call. */
   const char *(*error)(void *self);
   /* Collective where the transport needs it: gives everything back. Nothing may be under way. */

@@ -12,23 +12,18 @@ used, as kernels are (`outcrop.language.compile`).
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import os
-import shlex
-import shutil
-import sys
-from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from outcrop import _core
 from outcrop.aggregate.mpi_library import MpiLibrary, find_headers, loaded_library
-from outcrop.errors import InputError
-from outcrop.shared_object import compiler_version, run_compiler, shared_object
+from outcrop.errors import CommunicationError, InputError
+from outcrop.shared_object import compiler_version, find_compiler, run_compiler, shared_object
 
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-pthread")
 ERROR_BYTES = 1024
+PROBE_SECONDS = 20.0
 
 
 class _Table(ctypes.Structure):
@@ -41,7 +36,7 @@ class _Table(ctypes.Structure):
         ("node", ctypes.c_int),
         ("host", ctypes.c_char * 256),
         ("name", ctypes.c_char * 128),
-        ("unread", ctypes.c_void_p * 8),
+        ("unread", ctypes.c_void_p * 9),
         ("free", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
     )
 
@@ -62,7 +57,8 @@ class Communicator:
         mpi = _mpi()
         if not isinstance(communicator, mpi.Intracomm) or communicator == mpi.COMM_NULL:
             raise InputError(f"communicator {communicator!r} is no intracommunicator of mpi4py; give MPI.COMM_WORLD")
-        open_transport = ctypes.CDLL(str(_transport_of_all(mpi, communicator))).outcrop_open_mpi_transport
+        self._functions = ctypes.CDLL(str(_transport_of_all(mpi, communicator)))
+        open_transport = self._functions.outcrop_open_mpi_transport
         made, error = ctypes.POINTER(_Table)(), ctypes.create_string_buffer(ERROR_BYTES)
         users = ctypes.c_void_p(mpi._addressof(communicator))
         if open_transport(users, ctypes.c_size_t(0), ctypes.byref(made), error, ctypes.c_size_t(ERROR_BYTES)) != 0:
@@ -77,6 +73,20 @@ class Communicator:
         """Where the table of functions is (struct outcrop_transport), until `close`."""
         assert self._table is not None, "the communicator has been closed"
         return ctypes.addressof(self._table.contents)
+
+    def use_rma(self) -> str:
+        """Collective, before anything uses it: longer messages by one-sided communication, where that works.
+
+        Nothing where it does from now on; else why not, the same on all ranks, and messages go on to be sent. It is
+        tried first: an MPI that hangs then ends the program, with a line. Raises CommunicationError.
+        """
+        why = ctypes.create_string_buffer(ERROR_BYTES)
+        usual, seconds, room = ctypes.c_size_t(0), ctypes.c_double(PROBE_SECONDS), ctypes.c_size_t(ERROR_BYTES)
+        outcome = self._functions.outcrop_use_one_sided(ctypes.c_void_p(self.address), usual, seconds, why, room)
+        text = why.value.decode(errors="replace")
+        if outcome > 1:
+            raise CommunicationError(text)
+        return text if outcome else ""
 
     def close(self) -> None:
         """Collective: frees the duplicate. Nothing may use it any more."""
@@ -98,7 +108,7 @@ def compile_transport(library: MpiLibrary) -> Path:
 
     Raises InputError where there is no C++ compiler, or there are no headers of this MPI.
     """
-    compiler = find_compiler()
+    compiler = find_compiler("C++")
     headers = find_headers(library, compiler)
     folder = source_folder()
     files = sorted((folder / "outcrop" / "aggregate").iterdir())
@@ -118,18 +128,6 @@ def compile_transport(library: MpiLibrary) -> Path:
 def source_folder() -> Path:
     """The folder with the transport's sources, which are installed beside the extension."""
     return Path(_core.__file__).parent / "native"
-
-
-@lru_cache
-def find_compiler() -> tuple[str, ...]:
-    """The command of a C++ compiler: $CXX, c++, g++, clang++, or that of the `ziglang` package."""
-    candidates = [shlex.split(os.environ.get("CXX", "")), ["c++"], ["g++"], ["clang++"]]
-    for command in candidates:
-        if command and shutil.which(command[0]):
-            return tuple(command)
-    if importlib.util.find_spec("ziglang"):
-        return (sys.executable, "-m", "ziglang", "c++")
-    raise InputError("no C++ compiler found, which MPI needs once: install g++ or clang, or run: pip install ziglang")
 
 
 def _mpi() -> Any:

@@ -38,7 +38,9 @@ class Surroundings:
     environments: Sequence[Mapping[str, str]] = ()
     file: Path | None = None
     coordinates: Sequence[Sequence[int]] | None = None
-    """Of each node in the fabric, as PMIx gives them (PMIX_FABRIC_COORDS)."""
+    """Of each node in the fabric, as PMIx gives them (pmix.py)."""
+    coordinates_refusal: str = ""
+    """Why there are none."""
     cray_names: Sequence[str] = ()
     """Of each node: what /etc/cray/xname or /proc/cray_xt/cname holds."""
     run: Callable[[Sequence[str]], str | None] = field(default=lambda command: None)
@@ -126,7 +128,7 @@ def by_slurm(around: Surroundings) -> Distances | str:
 def by_pmix(around: Surroundings) -> Distances | str:
     """Coordinates are taken as a path: the first says most."""
     if around.coordinates is None:
-        return "it gives no coordinates"
+        return around.coordinates_refusal or "it gives no coordinates"
     if len(around.coordinates) != around.nodes or len({len(one) for one in around.coordinates}) != 1:
         return "its coordinates are not of all nodes"
     return _tree([*one, host] for one, host in zip(around.coordinates, around.hosts, strict=True))

@@ -70,6 +70,7 @@ def create(
         stage_bytes: that the stage may take on a node; 0 for what there is.
         node_files: a file for each node and `path`.index, instead of one that all share.
     """
+    plan.check_open()
     options = FileOptions(durable, way, size_bytes, os.fspath(stage or ""), stage_bytes, node_files)
     return File(_core.AggregateFile.create(plan._core, os.fspath(path), options), plan)
 
@@ -87,6 +88,7 @@ def open(
 ) -> File:
     """An existing file, to be read, or to be written, too; options as of `create`. Collective. Raises StorageError, on
     all ranks."""
+    plan.check_open()
     options = FileOptions(durable, way, 0, os.fspath(stage or ""), stage_bytes, node_files)
     return File(_core.AggregateFile.open(plan._core, os.fspath(path), writable, options), plan)
 
@@ -109,6 +111,7 @@ class Request:
 
     def test(self) -> bool:
         """Whether it is over; moves messages on. Raises as `wait` does, once it is."""
+        self._check()
         is_over = self._core.test()
         if is_over:
             self._count()
@@ -117,8 +120,13 @@ class Request:
     def wait(self) -> Timing:
         """Return when it is over. Raises StorageError (with rank, file and offset), InputError for arrays that do not
         fit, CommunicationError; the same on all ranks."""
+        self._check()
         self._core.wait()
         return self._count()
+
+    def _check(self) -> None:
+        if not self._is_counted:  # others may have to be asked
+            self._plan.check_open()
 
     def _count(self) -> Timing:
         timing = _timing(self._core.timing)
@@ -137,6 +145,7 @@ class File:
 
     def __init__(self, core: _core.AggregateFile, plan: Plan) -> None:
         self._core, self._plan = core, plan
+        self._is_closed = False
 
     @property
     def notes(self) -> list[str]:
@@ -169,10 +178,15 @@ class File:
 
     def flush(self) -> None:
         """Return when all that was written is on the device, in its file. Raises StorageError."""
+        self._plan.check_open()
         self._core.flush()
 
     def close(self) -> None:
         """Wait for what is under way, and for what is staged to be in the file; nothing else may follow."""
+        if self._is_closed:
+            return
+        self._plan.check_open()
+        self._is_closed = True
         self._core.close()
 
     def __enter__(self) -> File:
@@ -185,6 +199,7 @@ class File:
 
     def _memory(self, arrays: Arrays, writable: bool) -> tuple[list[NDArray[np.uint8]], str]:
         """The bytes of all arrays; or nothing and what is wrong with one, which all ranks are to be told."""
+        self._plan.check_open()
         names, needed = self._plan.names, self._plan._core.memory_nbytes
         if isinstance(arrays, Mapping):
             other = sorted(set(names) ^ {str(name) for name in arrays})

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from outcrop.aggregate.distances import Surroundings
 from outcrop.aggregate.machine import Floats
+from outcrop.aggregate.pmix import NO_PMIX, PmixAnswer, ask_pmix
 
 CRAY_NAMES = ("etc/cray/xname", "proc/cray_xt/cname")
 VARIABLES = ("SLURM_JOB_ID", "SLURM_TOPOLOGY_ADDR", "SLURM_TOPOLOGY_ADDR_PATTERN")
@@ -24,17 +25,19 @@ COMMAND_SECONDS = 10
 
 @dataclass(frozen=True)
 class Facts:
-    """Of one rank: its host, the variables that matter, and the name of the node in the machine room, if any."""
+    """Of one rank: its host, the variables that matter, the name of the node in the machine room, if any, and what PMIx
+    says."""
 
     host: str
     environment: Mapping[str, str]
     cray_name: str = ""
+    pmix: PmixAnswer = NO_PMIX
 
 
 def facts_here(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Facts:
     """Those of this process."""
     known = {name: environment[name] for name in VARIABLES if name in environment}
-    return Facts(socket.gethostname(), known, _cray_name(root))
+    return Facts(socket.gethostname(), known, _cray_name(root), ask_pmix())
 
 
 def surroundings_of(
@@ -54,6 +57,8 @@ def surroundings_of(
         list(node_of_rank),
         [one.environment for one in nodes],
         file,
+        [one.pmix.coordinates for one in nodes] if all(one.pmix.coordinates for one in nodes) else None,
+        next((one.pmix.refusal for one in nodes if one.pmix.refusal), ""),
         cray_names=names if all(names) else (),
         run=run_command,
         ping_pong=ping_pong,

@@ -49,6 +49,7 @@ class Plan:
         self._core, self._ranks, self._around, self._lines = core, ranks, around, tuple(lines)
         self.names, self.reads_only = tuple(names), reads_only
         self.measured = Measured()
+        self._is_closed = False
 
     @property
     def rank(self) -> int:
@@ -106,8 +107,14 @@ class Plan:
         return self._core.explain(domains).splitlines()
 
     def close(self) -> None:
-        """Collective: gives back the duplicate of the communicator. No file of the plan may be open."""
+        """Collective: gives back the duplicate of the communicator. Its files can only be closed before that."""
+        self._is_closed = True
         self._ranks.close()
+
+    def check_open(self) -> None:
+        """Raise InputError where the plan has been closed: there is nobody then who could carry bytes."""
+        if self._is_closed:
+            raise InputError("the plan has been closed; close it after its files")
 
     def __enter__(self) -> Plan:
         return self
@@ -135,6 +142,7 @@ def declare(
     buffer: int | str | None = None,
     buffers: int | None = None,
     hosts: str | None = None,
+    transport: str | None = None,
 ) -> Plan:
     """Make a plan of what every rank will write or read in each step. Collective; all but `extents` the same on all.
 
@@ -152,13 +160,15 @@ def declare(
         buffer: bytes of each buffer, a multiple of 4096.
         buffers: of each aggregator, 2 to 8.
         hosts: which may have aggregators, as ROMIO's cb_config_list.
+        transport: between nodes: "messages" (two-sided), or "rma" (one-sided) where that works; `explain` says so.
 
     What is not given is taken from `hints`, then from OUTCROP_AGG_* of rank 0's environment.
 
     Raises InputError, on all ranks: ranks overlap (the message names both and the byte), or what was given cannot be.
     """
     arguments = {
-        "count": count, "tier": tier, "persistence": persistence, "buffer": buffer, "buffers": buffers, "hosts": hosts
+        "count": count, "tier": tier, "persistence": persistence, "buffer": buffer, "buffers": buffers, "hosts": hosts,
+        "transport": transport,
     }  # fmt: skip
     ranks = Ranks(communicator)
     try:
@@ -173,6 +183,7 @@ def declare(
             return read_settings(arguments, texts), at_hand(known, folder, file, reads_only), int(runs)
 
         settings, around, runs = _of_first(ranks, choose)
+        carried = _carried(ranks, settings)
         options = _options(settings, around, reads_only, runs)
         wishes = settings.wishes(around.hosts)
         core = _core.AggregatePlan(ranks.address, variables, around.machine, wishes, options)
@@ -180,7 +191,7 @@ def declare(
         ranks.close()
         raise
     origins = {name: origin for name, origin in settings.origins.items() if origin != "default"}
-    lines = [f"{name} by {origin}" for name, origin in origins.items()]
+    lines = [*carried, *(f"{name} by {origin}" for name, origin in origins.items())]
     return Plan(core, ranks, names, around, lines, reads_only)
 
 
@@ -228,6 +239,14 @@ def _of_first(ranks: Ranks, make: Any) -> Any:
     if problem:
         raise InputError(problem)
     return made
+
+
+def _carried(ranks: Ranks, settings: Settings) -> list[str]:
+    """What carries bytes between nodes, where somebody has asked for that. Collective."""
+    if settings.transport != "rma":
+        return []
+    trouble = ranks.use_rma()
+    return ["between nodes: rma" if not trouble else f"between nodes: messages, for rma does not work: {trouble}"]
 
 
 def _options(settings: Settings, around: AtHand, reads_only: bool, own_run_bytes: int) -> _core.AggregateOptions:

@@ -26,6 +26,10 @@ class Ranks:
         """Of the core's table of functions between ranks; 0 where there are none to be reached."""
         return self._own.address if self._own else 0
 
+    def use_rma(self) -> str:
+        """Collective: see `Communicator.use_rma`."""
+        return "there is one process" if self._own is None else self._own.use_rma()
+
     def gather(self, value: Value) -> list[Value]:
         """Collective: the values of all ranks, in their order."""
         return [value] if self._own is None else list(self._users.allgather(value))

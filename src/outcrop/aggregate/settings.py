@@ -27,6 +27,8 @@ class Settings:
     """A folder on a tier of this node that files are staged in; empty for none."""
     stage_bytes: int
     """That it may take; 0 for what there is."""
+    transport: str
+    """Between nodes: "messages", or "rma" where that works."""
     origins: Mapping[str, str]
 
     def wishes(self, hosts_of_nodes: Sequence[str]) -> Wishes:

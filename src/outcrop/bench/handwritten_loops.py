@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import InputError
-from outcrop.language.compile import compile_kernel, find_compiler
+from outcrop.language.compile import c_compiler, compile_kernel
 from outcrop.language.library import find_stencil
 from outcrop.run.engine import pack_scalars
 
@@ -116,7 +116,7 @@ def _planes(array: Array32) -> Any:
 def _library(name: str, folder: Path) -> ctypes.CDLL:
     path = folder / f"{name}.so"
     if not path.exists():
-        command: Sequence[str] = [*find_compiler(), *FLAGS, str(SOURCES / f"{name}.c"), "-o", str(path)]
+        command: Sequence[str] = [*c_compiler(), *FLAGS, str(SOURCES / f"{name}.c"), "-o", str(path)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[0]

@@ -6,12 +6,7 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import os
 import platform
-import shlex
-import shutil
-import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +17,7 @@ from outcrop.language.boundary import FIXED, Boundary
 from outcrop.language.generate import ITEM_BYTES, generate, symbol
 from outcrop.language.operands import copies_of
 from outcrop.language.stencil import Stencil
-from outcrop.shared_object import compiler_version, run_compiler, shared_object
+from outcrop.shared_object import compiler_version, find_compiler, run_compiler, shared_object
 
 # No contraction and no reassociation: NumPy, which fuses nothing, must get the same bits.
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-fPIC", "-shared")
@@ -90,21 +85,13 @@ def best_isa() -> str:
     return available_isas()[0]
 
 
-@lru_cache
-def find_compiler() -> tuple[str, ...]:
-    """The command of a C compiler: $CC, cc, gcc, clang, or that of the `ziglang` package."""
-    candidates = [shlex.split(os.environ["CC"])] if os.environ.get("CC") else []
-    candidates += [["cc"], ["gcc"], ["clang"]]
-    for command in candidates:
-        if command and shutil.which(command[0]):
-            return tuple(command)
-    if importlib.util.find_spec("ziglang"):
-        return (sys.executable, "-m", "ziglang", "cc")
-    raise InputError("no C compiler found: install gcc or clang, or run: pip install ziglang")
+def c_compiler() -> tuple[str, ...]:
+    """The command of the compiler of kernels. Raises InputError where there is none."""
+    return find_compiler("C")
 
 
 def _shared_object(source: str) -> Path:
-    compiler = find_compiler()
+    compiler = c_compiler()
     content = (source, compiler_version(compiler), *compiler, *FLAGS, _processor_model())
 
     def build(beside: Path) -> None:

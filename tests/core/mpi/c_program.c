@@ -124,6 +124,21 @@ static void refuses(int code, int expected, const char *words) {
   require(strstr(outcrop_agg_error(), words) != NULL, words);
 }
 
+/* Whatever this MPI can, the plan says what it is, and steps are the same. */
+static void use_rma(const char *path, uint64_t step_bytes) {
+  MPI_Info hints = MPI_INFO_NULL;
+  MPI_Info_create(&hints);
+  MPI_Info_set(hints, "outcrop_agg_transport", "rma");
+  outcrop_agg_plan *plan = make_plan(hints);
+  MPI_Info_free(&hints);
+  const char *carried = outcrop_agg_transport(plan);
+  require(!strcmp(carried, "rma") || !strncmp(carried, "messages, though hint outcrop_agg_transport = rma: rank ", 56),
+          "the plan says what carries bytes, and why");
+  write_steps(plan, path, 0, step_bytes);
+  if (rank == 0) check_file(path, step_bytes);
+  outcrop_agg_free_plan(&plan);
+}
+
 static void check_refusals(outcrop_agg_plan *plan, const char *folder) {
   MPI_Info hints = MPI_INFO_NULL;
   outcrop_agg_declaration *declaration = declare(0); /* all have the same columns */
@@ -170,6 +185,8 @@ int main(int count, char **arguments) {
   write_steps(plan, arguments[1], OUTCROP_AGG_DURABLE, step_bytes);
   read_steps(plan, arguments[1], 0, step_bytes);
   if (rank == 0) check_file(arguments[1], step_bytes);
+  require(!strcmp(outcrop_agg_transport(plan), "messages"), "messages are sent unless something else is asked for");
+  use_rma(arguments[1], step_bytes);
   use_node_files(plan, arguments[2], step_bytes);
   check_refusals(plan, arguments[2]);
   outcrop_agg_free_plan(&plan);

@@ -1,0 +1,125 @@
+// Protects messages that receivers fetch: over the MPI at hand they keep the contract of all transports, with slots of the
+// size they have and with small ones; and where windows do not work, that is noticed before one is used. Started by
+// mpirun; with `hang` of an MPI that never returns, with `never` of one whose transfers never end.
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "../transport_contract.hpp"
+#include "mpi_broken_windows.hpp"
+#include "outcrop/aggregate/mpi_calls.hpp"
+#include "outcrop/aggregate/mpi_transport.h"
+
+namespace outcrop::aggregate {
+namespace {
+
+constexpr double patient_seconds = 60, short_seconds = 1;
+
+[[noreturn]] void end_all(const std::string &why) {
+  std::fprintf(stderr, "%s\n", why.c_str());
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::abort();
+}
+
+outcrop_transport *open() {
+  const MPI_Comm world = MPI_COMM_WORLD;
+  outcrop_transport *transport = nullptr;
+  char error[512] = "";
+  if (outcrop_open_mpi_transport(&world, 0, &transport, error, sizeof error) != 0) end_all(error);
+  return transport;
+}
+
+outcrop_transport *open_one_sided(std::size_t slot_bytes) {
+  outcrop_transport *const transport = open();
+  char text[512] = "";
+  if (outcrop_use_one_sided(transport, slot_bytes, patient_seconds, text, sizeof text) != 0) end_all(text);
+  return transport;
+}
+
+void run(const ContractCase &one, outcrop_transport &transport, const std::string &how) {
+  try {
+    one.run(transport);
+  } catch (const std::exception &error) {
+    end_all("rank " + std::to_string(transport.rank) + ", " + one.name + ", " + how + ": " + error.what());
+  }
+  transport.free(transport.self);
+}
+
+/// After a failure windows are left to MPI_Finalize, and that of MPICH over UCX aborts then.
+void keeps_the_contract(std::size_t slot_bytes) {
+  for (const ContractCase &one : contract_cases())
+    if (!one.fails) run(one, *open_one_sided(slot_bytes), "slots of " + std::to_string(slot_bytes) + " bytes");
+}
+
+/// The transport then goes on without windows.
+void refuses(Broken how, const std::string &words) {
+  outcrop_transport *const transport = open();
+  char text[512] = "";
+  break_windows(how);
+  const int returned = outcrop_use_one_sided(transport, 5000, short_seconds, text, sizeof text);
+  break_windows(Broken::nothing);
+  if (returned != 1) end_all("windows that do not work were not noticed: " + words);
+  if (std::string(text).find("rank ") != 0 || std::string(text).find(words) == std::string::npos)
+    end_all("unexpected words: " + std::string(text));
+  run(contract_cases().front(), *transport, "after " + words);
+}
+
+/// What is received first is what was sent last: slots must not be held by what nobody receives yet.
+void slots_are_not_waited_for_in_a_circle() {
+  constexpr int count = 40;
+  constexpr std::size_t bytes = 100'000;  // five slots, of which there are eight
+  outcrop_transport *const transport = open_one_sided(20'000);
+  const auto succeed = [&](int failed) {
+    if (failed != 0) end_all(transport->error(transport->self));
+  };
+  const auto content = [](int from, int message) { return static_cast<std::byte>(from * 50 + message); };
+  std::vector<std::vector<std::byte>> sent;
+  std::vector<outcrop_request> requests(count);
+  for (int i = 0; i < count; ++i) {
+    const std::vector<std::byte> &data = sent.emplace_back(bytes, content(transport->rank, i));
+    succeed(transport->send(transport->self, data.data(), bytes, i % transport->size, i, &requests[std::size_t(i)]));
+  }
+  for (int i = count; i-- > 0;)
+    for (int from = 0; from < transport->size && i % transport->size == transport->rank; ++from) {
+      std::vector<std::byte> came(bytes);
+      outcrop_request request = 0;
+      succeed(transport->receive(transport->self, came.data(), bytes, from, i, &request));
+      succeed(transport->wait(transport->self, &request, 1));
+      if (came != std::vector<std::byte>(bytes, content(from, i))) end_all("other bytes came than were sent");
+    }
+  succeed(transport->wait(transport->self, requests.data(), requests.size()));
+  transport->free(transport->self);
+}
+
+}  // namespace
+}  // namespace outcrop::aggregate
+
+int main(int count, char **arguments) {
+  using namespace outcrop::aggregate;
+  int provided = 0;
+  MPI_Init_thread(&count, &arguments, MPI_THREAD_FUNNELED, &provided);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // as in test_mpi_transport.cpp
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+  if (count > 1 && std::strcmp(arguments[1], "hang") == 0) {
+    break_windows(Broken::hanging);
+    char text[512] = "";
+    outcrop_use_one_sided(open(), 0, short_seconds, text, sizeof text);
+    end_all("nobody came back from a call that hangs, yet here we are");
+  }
+  if (count > 1 && std::strcmp(arguments[1], "never") == 0) {
+    refuses(Broken::never_ending, "does not end");
+    end_all("noticed");  // MPI itself cannot end with a transfer that does not
+  }
+  keeps_the_contract(0);
+  keeps_the_contract(1000);
+  slots_are_not_waited_for_in_a_circle();
+  refuses(Broken::making, "making a window");
+  refuses(Broken::opening_at_last_rank, "beginning access to a window");
+  refuses(Broken::wrong_bytes, "other bytes came");
+  MPI_Finalize();
+  return 0;
+}

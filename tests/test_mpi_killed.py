@@ -1,0 +1,57 @@
+"""Protects ranks from one that is killed in the middle of a step: the others end, and what was durable stays."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpi_programs import launcher, mpirun
+
+PROGRAM = Path(__file__).parent / "aggregate_ranks.py"
+RANKS, NBYTES, PIECES = 4, 4096, 256
+SECONDS_MOST = 60.0
+
+
+def kill_one(folder: Path, whom: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run until a rank has been killed. A rank that hangs is a timeout, and fails the test."""
+    done = mpirun(
+        RANKS, sys.executable, str(PROGRAM), "killed", str(folder), whom, environment=environment, seconds=SECONDS_MOST
+    )
+    assert done.returncode != 0, "a rank was killed"
+    return done
+
+
+def first_step_is_whole(folder: Path) -> None:
+    """As it was when its write had returned."""
+    found = np.fromfile(folder / "file", np.uint8, RANKS * NBYTES * PIECES).reshape(PIECES, RANKS, NBYTES)
+    assert (found == np.arange(1, RANKS + 1)[None, :, None]).all()
+
+
+@pytest.mark.parametrize("on_node", [RANKS, 2])
+@pytest.mark.parametrize("whom", ["aggregator", "other"])
+def test_a_killed_rank_ends_all_others(tmp_path: Path, whom: str, on_node: int) -> None:
+    """By an error that names it, or by mpirun; whether they share memory with it or get messages from it."""
+    kill_one(tmp_path, whom, RANKS_ON_NODE=str(on_node))
+    first_step_is_whole(tmp_path)
+
+
+@pytest.mark.parametrize("whom", ["aggregator", "other"])
+def test_ranks_notice_by_themselves_who_has_been_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
+) -> None:
+    """With an mpirun that does not end the others (MPICH's can be told so), each of the node is told who has ended."""
+    command = launcher()[:-1]
+    shown = subprocess.run([command[0], "--version"], capture_output=True, text=True).stdout
+    if "HYDRA" not in shown:
+        pytest.skip("this mpirun ends all ranks when one is killed")
+    monkeypatch.setenv("OUTCROP_MPIRUN", shlex.join([*command, "-disable-auto-cleanup"]))
+    kill_one(tmp_path, whom)
+    told = [path.read_text().split(maxsplit=1) for path in tmp_path.glob("told-*")]
+    assert len(told) == RANKS - 1
+    assert all(f"rank {victim} has ended" in text for victim, text in told), told
+    first_step_is_whole(tmp_path)
