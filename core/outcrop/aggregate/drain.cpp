@@ -50,7 +50,8 @@ void drain_step(const std::string &folder, const StageList &list) {
   std::uint64_t longest = 0;
   for (const StagedRun &run : list.runs) longest = std::max(longest, run.length);
   const AlignedMemory memory(longest + AlignedMemory::page_bytes);
-  for (const StagedRun &run : list.runs) target.write(run.target, read_run(data, run, place_of(run, memory)).data(), run.length);
+  for (const StagedRun &run : list.runs)
+    target.write(run.target, read_run(data, run, place_of(run, memory)).data(), run.length);
   target.flush();
   const std::string done = path_of(folder, list.step, list.writer, StageFile::done);
   const std::string staged = path_of(folder, list.step, list.writer, StageFile::list);
