@@ -189,6 +189,23 @@ TEST(AggregateTiers, StepsAreStagedWhereTheModelSaysSo) {
       << "it was there";
 }
 
+TEST(AggregateTiers, FilesThatAreOnlyReadAreLookedForOnAllStages) {
+  const Folder folder;
+  const std::string machine = folder.file("machine");
+  std::ofstream(machine) << "[dram]\nkind = \"dram\"\ncapacity = \"1GiB\"\nread = 9e9\nwrite = 9e9\n"
+                         << "[ssd]\ndirectory = \"" << folder.file("") << "\"\ncapacity = \"1GiB\"\nread = 9e9\n"
+                         << "write = 9e9\n";
+  ThreadRanks world(1);
+  PlacedPlan placed = PlacedPlan::make(
+      world.transport(0), {}, {},
+      {{"OUTCROP_AGG_MACHINE", machine}, {"OUTCROP_AGG_STAGE", "auto"}, {"OUTCROP_AGG_STAGE_BYTES", "1MiB"}});
+  FileOptions options;
+  placed.set_stage(options, false);
+  EXPECT_EQ(options.settle_folders, std::vector<std::string>{folder.file("")});
+  EXPECT_EQ(options.stage_folder, "");
+  EXPECT_EQ(options.stage_bytes, 0U) << "without a folder that would be refused";
+}
+
 TEST(AggregateTiers, SettingsThatDifferAreNamed) {
   ThreadRanks world(2);
   on_ranks(world, 2, [&](int rank, outcrop_transport &transport) {

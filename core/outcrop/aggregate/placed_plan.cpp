@@ -69,9 +69,9 @@ PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &dec
 
 void PlacedPlan::set_stage(FileOptions &options, bool writable) {
   if (options.node_files) return;
-  options.stage_bytes = settings_.stage_bytes.value;
   if (!settings_.chooses_stage()) {
     options.stage_folder = settings_.stage.value;
+    options.stage_bytes = settings_.stage_bytes.value;
     return;
   }
   for (const Medium &medium : media_)
@@ -81,14 +81,11 @@ void PlacedPlan::set_stage(FileOptions &options, bool writable) {
   staging_ = decide_staging(machine, placed_->placement,
                             {settings_.seconds_between.value, settings_.reads_back.value, options.durable,
                              settings_.stage_persistence.value, settings_.stage_bytes.value});
-  if (!staging_->chosen) {
-    options.stage_bytes = 0;
-    return;
-  }
-  const std::uint32_t tier = staging_->options[*staging_->chosen].tier;
+  if (!staging_->chosen) return;
+  const std::uint32_t tier = staging_->options[*staging_->chosen].tier,
+                      node = machine.node_of_rank[static_cast<std::size_t>(plan_->rank())];
   options.stage_folder = media_[tier].folder;
-  const auto rank = static_cast<std::size_t>(plan_->rank());
-  if (options.stage_bytes == 0) options.stage_bytes = machine.room(machine.node_of_rank[rank], tier);
+  options.stage_bytes = settings_.stage_bytes.is_set() ? settings_.stage_bytes.value : machine.room(node, tier);
 }
 
 std::map<std::string, double> PlacedPlan::predicted() const {
