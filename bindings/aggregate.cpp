@@ -1,7 +1,6 @@
 // Conversion only: aggregation, for Python. Whatever may wait for other ranks or for storage does so without the GIL.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -23,6 +22,7 @@
 #include "outcrop/aggregate/file.hpp"
 #include "outcrop/aggregate/node_files.hpp"
 #include "outcrop/aggregate/plan.hpp"
+#include "outcrop/aggregate/staging.hpp"
 #include "outcrop/aggregate/thread_transport.hpp"
 #include "outcrop/base/error.hpp"
 
@@ -68,7 +68,8 @@ class Request {
 using Variables = std::vector<std::vector<Extent>>;
 
 std::unique_ptr<Planned> make_plan(std::uintptr_t transport, Variables variables, nb::handle machine, nb::handle wishes,
-                                   PlanOptions options) {
+                                   PlanOptions options, nb::handle media) {
+  for (const nb::handle each : media) options.media.push_back(to_medium(each));
   auto planned = std::make_unique<Planned>();
   planned->placed = std::make_shared<Placed>(Placed{to_machine(machine), to_wishes(wishes), {}});
   options.elect = elect_by_cost(planned->placed, options.aggregators > 0);
@@ -83,13 +84,29 @@ std::unique_ptr<Planned> make_plan(std::uintptr_t transport, Variables variables
   return planned;
 }
 
-std::optional<double> predicted_seconds(const Planned &planned) {
-  if (planned.summary().own) return std::nullopt;
-  return planned.placed->placement.seconds;
+double predicted_seconds(const Planned &planned) { return planned.placed->placement.seconds; }
+
+// Chosen tier or None, then seconds to write, wait for the drain and read back once: straight, then staged; then all of it
+// in words.
+nb::tuple staging(const Planned &planned, nb::handle habits) {
+  const Machine &machine = planned.placed->machine;
+  const Staging made = decide_staging(
+      machine, planned.placed->placement,
+      {get<double>(habits, "seconds_between"), get<double>(habits, "reads_back"), get<bool>(habits, "durable"),
+       static_cast<Persistence>(nb::cast<int>(habits.attr("persistence"))), get<std::uint64_t>(habits, "room_bytes")});
+  const auto seconds = [](const StepForecast &forecast) {
+    return nb::make_tuple(forecast.write, forecast.wait, forecast.read);
+  };
+  nb::object tier = nb::none(), staged = nb::none();
+  if (made.chosen) {
+    const StageOption &chosen = made.options[*made.chosen];
+    tier = nb::cast(chosen.tier);
+    staged = seconds(chosen.forecast);
+  }
+  return nb::make_tuple(tier, seconds(made.straight), staged, explain(made, machine));
 }
 
 std::string explain_plan(const Planned &planned, std::size_t domains_most) {
-  if (planned.summary().own) return "";
   return explain(planned.placed->placement, planned.placed->machine, planned.placed->wishes, domains_most);
 }
 
@@ -110,6 +127,7 @@ FileOptions to_options(nb::handle python) {
   options.size_bytes = get<std::uint64_t>(python, "size_bytes");
   options.stage_folder = get<std::string>(python, "stage_folder");
   options.stage_bytes = get<std::uint64_t>(python, "stage_bytes");
+  options.settle_folders = get<std::vector<std::string>>(python, "settle_folders");
   options.node_files = get<bool>(python, "node_files");
   return options;
 }
@@ -221,7 +239,7 @@ void bind_plan(nb::module_ &module) {
       .def_rw("reading_only", &PlanOptions::reading_only);
   nb::class_<Planned>(module, "AggregatePlan")
       .def(nb::new_(&make_plan), nb::arg("transport"), nb::arg("variables"), nb::arg("machine"), nb::arg("wishes"),
-           nb::arg("options"))
+           nb::arg("options"), nb::arg("media"))
       .def_prop_ro("nbytes", [](const Planned &planned) { return planned.summary().bytes; })
       .def_prop_ro("begin", [](const Planned &planned) { return planned.summary().hull.begin; })
       .def_prop_ro("end", [](const Planned &planned) { return planned.summary().hull.end; })
@@ -230,6 +248,8 @@ void bind_plan(nb::module_ &module) {
       .def_prop_ro("buffer_bytes", [](const Planned &planned) { return planned.summary().buffer_bytes; })
       .def_prop_ro("buffers", [](const Planned &planned) { return planned.summary().buffers; })
       .def_prop_ro("own", [](const Planned &planned) { return planned.summary().own; })
+      .def_prop_ro("tiers", [](const Planned &planned) { return planned.summary().tiers; })
+      .def_prop_ro("places", [](const Planned &planned) { return planned.summary().places; })
       .def_prop_ro("notes", [](const Planned &planned) { return planned.summary().notes; })
       .def_prop_ro("memory_nbytes",
                    [](const Planned &planned) {
@@ -237,6 +257,7 @@ void bind_plan(nb::module_ &module) {
                      return Sizes(bytes.begin(), bytes.end());
                    })
       .def_prop_ro("seconds", &predicted_seconds)
+      .def("staging", &staging, nb::arg("habits"))
       .def("explain", &explain_plan, nb::arg("domains_most"));
 }
 

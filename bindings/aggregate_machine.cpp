@@ -20,9 +20,17 @@ using namespace aggregate;
 namespace {
 
 Tier to_tier(nb::handle python) {
-  return {get<std::string>(python, "name"), get<double>(python, "latency_seconds"),
-          get<double>(python, "fill_bytes_per_second"), get<double>(python, "empty_bytes_per_second"),
-          static_cast<Persistence>(nb::cast<int>(python.attr("persistence")))};
+  return {get<std::string>(python, "name"),
+          get<double>(python, "latency_seconds"),
+          get<double>(python, "fill_bytes_per_second"),
+          get<double>(python, "empty_bytes_per_second"),
+          static_cast<Persistence>(nb::cast<int>(python.attr("persistence"))),
+          get<bool>(python, "holds_files")};
+}
+
+Target to_target(nb::handle python) {
+  return {get<double>(python, "latency_seconds"), get<double>(python, "bytes_per_second"),
+          get<bool>(python, "is_shared")};
 }
 
 // Rows of distances come from Python, one at a time; `python` outlives the machine.
@@ -46,11 +54,11 @@ Machine to_machine(nb::handle python) {
   machine.room_bytes = to_vector(get<Array<std::uint64_t>>(python, "room_bytes"));
   machine.distances = to_distances(python.attr("distances"));
   const nb::object network = python.attr("network"), target = python.attr("target"),
-                   memory = python.attr("shared_memory");
+                   target_read = python.attr("target_read"), memory = python.attr("shared_memory");
   machine.network = {get<double>(network, "latency_seconds"), get<double>(network, "card_bytes_per_second"),
                      get<std::uint32_t>(network, "cards_on_node")};
-  machine.target = {get<double>(target, "latency_seconds"), get<double>(target, "bytes_per_second"),
-                    get<bool>(target, "is_shared")};
+  machine.target = to_target(target);
+  machine.target_read = target_read.is_none() ? machine.target : to_target(target_read);
   machine.shared_memory = {get<double>(memory, "latency_seconds"), get<double>(memory, "bytes_per_second")};
   for (const nb::handle tier : python.attr("tiers")) machine.tiers.push_back(to_tier(tier));
   return machine;
@@ -65,6 +73,11 @@ Wishes to_wishes(nb::handle python) {
   wishes.merged = get<bool>(python, "merged");
   wishes.most_on_node = get<std::vector<std::uint32_t>>(python, "most_on_node");
   return wishes;
+}
+
+Medium to_medium(nb::handle python) {
+  return {get<std::string>(python, "tier"), get<std::vector<std::uint32_t>>(python, "numa_nodes"),
+          get<std::string>(python, "folder")};
 }
 
 }  // namespace outcrop

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "outcrop/aggregate/medium.hpp"
 #include "outcrop/aggregate/placement.hpp"
 
 namespace outcrop {
@@ -26,5 +27,6 @@ Value get(nanobind::handle object, const char *name) {
 /// Checked by Python. Its distances refer to `python`, which must stay while they are used.
 aggregate::Machine to_machine(nanobind::handle python);
 aggregate::Wishes to_wishes(nanobind::handle python);
+aggregate::Medium to_medium(nanobind::handle python);
 
 }  // namespace outcrop

@@ -89,6 +89,13 @@ nb::dict settings(const Texts &arguments, const Texts &hints, const Texts &envir
   values["stage"] = nb::make_tuple(found.stage.value, found.stage.origin);
   values["stage_bytes"] = nb::make_tuple(found.stage_bytes.value, found.stage_bytes.origin);
   values["transport"] = nb::make_tuple(found.transport.value, found.transport.origin);
+  values["stage_persistence"] =
+      nb::make_tuple(static_cast<int>(found.stage_persistence.value), found.stage_persistence.origin);
+  values["seconds_between"] = nb::make_tuple(found.seconds_between.value, found.seconds_between.origin);
+  values["reads_back"] = nb::make_tuple(found.reads_back.value, found.reads_back.origin);
+  values["machine"] = nb::make_tuple(found.machine.value, found.machine.origin);
+  values["target"] = nb::make_tuple(found.target.value, found.target.origin);
+  values["topology"] = nb::make_tuple(found.topology.value, found.topology.origin);
   return values;
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -116,6 +117,93 @@ def test_fortran_programs_have_a_module(prefix: Path, tmp_path: Path) -> None:
     succeed(compiler("mpifort"), *warnings, *sources, *flags_of(prefix), "-o", str(program))
     for ranks in (1, 3):
         run(program, tmp_path / f"of-{ranks}", ranks)
+
+
+PLACED = """
+import sys
+import numpy as np
+from mpi4py import MPI
+import outcrop.aggregate as agg
+rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+records, unit = int(sys.argv[2]), int(sys.argv[3])
+mine, before, record = unit * (rank + 1), unit * (rank * (rank + 1) // 2), unit * (size * (size + 1) // 2)
+plan = agg.declare(MPI.COMM_WORLD, [agg.strided(before, records, mine, record)])
+values = np.full(records * mine, ord("a") + rank, np.uint8)
+with agg.create(sys.argv[1], plan, durable=True) as file:
+    file.write([values])
+if rank == 0:
+    print(plan.explain())
+plan.close()
+"""
+MACHINE = """
+[fast]
+kind = "nvm"
+directory = "{folder}"
+capacity = "{room}"
+read = "200GB/s"
+write = "200GB/s"
+[dram]
+kind = "dram"
+capacity = "1GiB"
+read = "90GB/s"
+write = "90GB/s"
+[target]
+read = "2GB/s"
+write = "{target}"
+[network]
+cards = 3
+"""
+
+
+@pytest.fixture(scope="session")
+def placed_program(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Compiled."""
+    program = str(tmp_path_factory.mktemp("programs") / "placed_program")
+    succeed(compiler(), *WARNINGS, str(PROGRAMS / "placed_program.c"), *flags_of(prefix), "-o", program)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("ranks", "records", "unit", "room", "target", "settings"),
+    [
+        (2, 100, 3000, "1GiB", "1GB/s", {}),
+        (3, 4000, 1000, "9MiB", "100GB/s", {"BUFFER": "1MiB"}),  # room for two of three aggregators
+        (4, 1000, 2000, "1GiB", "1GB/s", {"COUNT": "2", "TIER": "dram", "HOSTS": "*:2"}),
+        (4, 1000, 2000, "1GiB", "1GB/s", {"STAGE": "auto", "SECONDS_BETWEEN": "1", "PERSISTENCE": "job"}),
+    ],
+)
+def test_c_and_python_place_alike(
+    placed_program: str, tmp_path: Path, ranks: int, records: int, unit: int, room: str, target: str,
+    settings: dict[str, str],
+) -> None:  # fmt: skip
+    """By one machine file: the same ranks, tiers, predicted seconds and reasons; and the same files."""
+    folder, machine = tmp_path / "fast", tmp_path / "machine"
+    folder.mkdir()
+    machine.write_text(MACHINE.format(folder=folder, room=room, target=target))
+    environment = {f"OUTCROP_AGG_{name}": value for name, value in settings.items()}
+    environment["OUTCROP_AGG_MACHINE"] = str(machine)
+    said = []
+    for name, program in (("c", [placed_program]), ("python", [sys.executable, "-c", PLACED])):
+        arguments = [str(tmp_path / name), str(records), str(unit)]
+        done = mpirun(ranks, *program, *arguments, environment=environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = done.stdout.splitlines()
+        said.append([line for line in lines[1:] if not line.startswith(("measured", "target "))])
+    assert said[0] == said[1]
+    assert any(f"buffers of this node in {'dram' if settings.get('TIER') else 'fast'}: " in line for line in said[0])
+    assert (tmp_path / "c").read_bytes() == (tmp_path / "python").read_bytes()
+
+
+def test_c_without_a_machine_file_measures_memory(placed_program: str, tmp_path: Path) -> None:
+    """And says so, with what it assumes of the target; what is wrong with one is an error on all ranks."""
+    done = mpirun(2, placed_program, str(tmp_path / "file"), "100", "1000")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ", measured by a copy" in done.stdout and ", assumed for " in done.stdout
+    for what in ("read", "write"):
+        assert f"measured at rank 0, 1 {what}: " in done.stdout
+    environment = {"OUTCROP_AGG_MACHINE": str(tmp_path / "none")}
+    done = mpirun(2, placed_program, str(tmp_path / "file"), "100", "1000", environment=environment)
+    assert done.returncode != 0 and "making a plan: rank 0: " in done.stderr and "none" in done.stderr
 
 
 def test_only_the_interface_is_exported(prefix: Path) -> None:

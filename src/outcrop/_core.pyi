@@ -388,6 +388,47 @@ def aggregate_settings(
 def aggregate_most_on_nodes(list: str, hosts: Sequence[str]) -> list[int]:
     """Aggregators of each host by a list as ROMIO's cb_config_list. Raises InputError."""
 
+class AggregateNodes:
+    """All nodes of a machine, joined; see machine_file.hpp."""
+
+    @property
+    def tiers(self) -> list[tuple[str, float, float, float, int, bool]]:
+        """Name, latency, bytes per second to fill and to empty, persistence, whether it holds files."""
+
+    @property
+    def media(self) -> list[list[tuple[str, list[int], str]]]:
+        """Of each node and tier: its name, NUMA nodes, folder."""
+
+    @property
+    def room_bytes(self) -> list[int]:
+        """Of each tier of node 0, then of node 1, ..."""
+
+    @property
+    def target_write(self) -> tuple[float, float, bool]:
+        """Latency, bytes per second, whether all nodes share it."""
+
+    @property
+    def target_read(self) -> tuple[float, float, bool]:
+        """The same for reading."""
+
+    @property
+    def target_text(self) -> str:
+        """What it is, and where its figures are from."""
+
+    @property
+    def network(self) -> tuple[float, float, int]:
+        """Latency, bytes per second of a card, cards of a node."""
+
+    @property
+    def lines(self) -> list[str]:
+        """Where figures are from, and what cannot be used."""
+
+def aggregate_join_nodes(texts: Sequence[str], file: str) -> AggregateNodes:
+    """Of the texts of machine files, one of each node. Raises InputError."""
+
+def aggregate_text_of_this_node(text: str, file: str, target: str) -> str:
+    """The text with what cannot be used here, and a target. Raises InputError."""
+
 class AggregateExtent:
     """Bytes of a file and of a variable's memory, see extent.hpp."""
 
@@ -449,6 +490,7 @@ class AggregatePlan:
         machine: object,
         wishes: object,
         options: AggregateOptions,
+        media: Sequence[object],
     ) -> None:
         """By the table of functions at that address, or by this process alone where it is 0. Raises InputError."""
 
@@ -493,11 +535,25 @@ class AggregatePlan:
         """That each variable of this rank must have."""
 
     @property
-    def seconds(self) -> float | None:
-        """Predicted for a step; None where every rank has its own bytes."""
+    def tiers(self) -> list[int]:
+        """Of each domain's buffers, by their number in the machine."""
+
+    @property
+    def places(self) -> list[str]:
+        """Where buffers of this rank's node lie, a line for each tier."""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted for a step straight to its target."""
+
+    def staging(
+        self, habits: object
+    ) -> tuple[int | None, tuple[float, float, float], tuple[float, float, float] | None, str]:
+        """By the habits of outcrop.aggregate.staging: the tier that is chosen, if one is; seconds to write, to wait for
+        the drain and to read a step, straight and there; all of it in words."""
 
     def explain(self, domains_most: int) -> str:
-        """The placement in words; nothing where every rank has its own bytes."""
+        """The placement in words."""
 
 class AggregateTiming:
     """Of one write or read at this rank; see operation.hpp."""

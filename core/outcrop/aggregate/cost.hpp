@@ -42,6 +42,7 @@ struct Tier {
   double fill_bytes_per_second = UNLIMITED;
   double empty_bytes_per_second = UNLIMITED;
   Persistence persistence = Persistence::process;
+  bool holds_files = false;  ///< it is a file system of each node: steps can be staged there
 };
 
 /// Where the file is. One that is not shared is a device of each node, beside its network.
@@ -73,7 +74,7 @@ struct Crowd {
 };
 
 /// The rounds of a domain, and the buffers they take turns in.
-struct Rounds {
+struct Turns {
   std::uint64_t count = 1;
   std::uint32_t buffers = 2;
 };
@@ -101,7 +102,7 @@ struct Surroundings {
   Crowd crowd;
 };
 
-Cost cost(const Gathering &gathering, const Tier &tier, const Surroundings &around, const Rounds &rounds = {});
+Cost cost(const Gathering &gathering, const Tier &tier, const Surroundings &around, const Turns &turns = {});
 
 /// Seconds in which `ranks` of one node put `bytes` together; none where one rank has them all.
 double seconds_merge(const SharedMemory &memory, std::uint32_t ranks, std::uint64_t bytes);

@@ -50,15 +50,19 @@ void drain_step(const std::string &folder, const StageList &list) {
   std::uint64_t longest = 0;
   for (const StagedRun &run : list.runs) longest = std::max(longest, run.length);
   const AlignedMemory memory(longest + AlignedMemory::page_bytes);
-  for (const StagedRun &run : list.runs) target.write(run.target, read_run(data, run, memory).data(), run.length);
+  for (const StagedRun &run : list.runs)
+    target.write(run.target, read_run(data, run, place_of(run, memory)).data(), run.length);
   target.flush();
   const std::string done = path_of(folder, list.step, list.writer, StageFile::done);
   const std::string staged = path_of(folder, list.step, list.writer, StageFile::list);
   if (std::rename(staged.c_str(), done.c_str()) != 0) throw StorageError("rename", staged, 0, 0, errno);
 }
 
-std::span<const std::byte> read_run(const outcrop::File &data, const StagedRun &run, const AlignedMemory &memory) {
-  std::byte *const bytes = memory.data() + run.data % AlignedMemory::page_bytes;
+std::byte *place_of(const StagedRun &run, const AlignedMemory &memory) {
+  return memory.data() + run.data % AlignedMemory::page_bytes;
+}
+
+std::span<const std::byte> read_run(const outcrop::File &data, const StagedRun &run, std::byte *bytes) {
   data.read(run.data, bytes, run.length);
   if (crc32c({bytes, run.length}) != run.checksum)
     throw CorruptionError(data.path() + " is damaged at offset " + std::to_string(run.data) + ", length " +

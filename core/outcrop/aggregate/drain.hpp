@@ -32,9 +32,12 @@ struct Recovery {
 /// Throws StorageError when the folder cannot be read.
 Recovery recover_stage(const std::string &folder);
 
-/// The bytes of a run, from the data file, checked, as far into a page of `memory` as they are in the target; `memory` holds
-/// a page more than the longest run. Throws CorruptionError, StorageError.
-std::span<const std::byte> read_run(const outcrop::File &data, const StagedRun &run, const AlignedMemory &memory);
+/// The bytes of a run, from the data file, checked, at `bytes`. Throws CorruptionError, StorageError.
+std::span<const std::byte> read_run(const outcrop::File &data, const StagedRun &run, std::byte *bytes);
+
+/// Where in `memory`, which holds a page more than the run, it is as far into a page as in the data file and in the target:
+/// then whole pages go around the page cache.
+std::byte *place_of(const StagedRun &run, const AlignedMemory &memory);
 
 /// Removes the files of a step that is done, the data first: a `done` without data is harmless.
 void remove_step(const std::string &folder, std::uint64_t step, std::uint32_t writer);

@@ -18,18 +18,21 @@ struct Ballot {
   std::span<const int> nodes;      ///< of each rank: the lowest rank there
   std::uint64_t buffer_bytes = 0;  ///< of one buffer
   std::uint32_t buffers = 0;       ///< of each aggregator
+  std::span<const int> owners;     ///< of each domain where ranks have their own: they aggregate; none otherwise
 };
 
 /// The aggregator of each domain, after `together` neighbours of those on the ballot have become one domain each.
 struct Election {
   std::vector<int> aggregators;
   std::uint32_t together = 1;
+  std::vector<std::uint32_t> tiers = {};  ///< of each domain's buffers, by PlanOptions::media; none: the first
 };
 
 /// Computed alike on all ranks; what it throws, it throws on all.
 using Elect = std::function<Election(const Ballot &)>;
 
-/// Of the ranks with the fewest domains so far, the one with the most bytes in the domain; of equal ones the lowest.
+/// The owners; else of the ranks with the fewest domains so far, the one with the most bytes in the domain; of equal ones
+/// the lowest.
 Election elect_by_bytes(const Ballot &ballot);
 
 }  // namespace outcrop::aggregate

@@ -9,11 +9,17 @@ Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly) {
     placed->wishes.buffer_bytes = ballot.buffer_bytes;
     placed->wishes.buffers = ballot.buffers;
     placed->wishes.merged = false;  // each rank of another node sends its own messages
-    placed->placement = exactly ? place(placed->machine, ballot.tallies, ballot.domains, placed->wishes)
-                                : place_best(placed->machine, ballot.tallies, ballot.domains, placed->wishes, false);
+    const std::vector<std::uint32_t> owners(ballot.owners.begin(), ballot.owners.end());
+    if (!owners.empty())
+      placed->placement = place_owned(placed->machine, ballot.tallies, owners, placed->wishes);
+    else
+      placed->placement = exactly ? place(placed->machine, ballot.tallies, ballot.domains, placed->wishes)
+                                  : place_best(placed->machine, ballot.tallies, ballot.domains, placed->wishes, false);
     Election election{{}, placed->placement.together};
-    for (const Choice &choice : placed->placement.choices)
+    for (const Choice &choice : placed->placement.choices) {
       election.aggregators.push_back(static_cast<int>(choice.rank));
+      election.tiers.push_back(choice.chosen.tier);
+    }
     return election;
   };
 }

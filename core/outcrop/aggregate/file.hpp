@@ -24,8 +24,10 @@ struct FileOptions {
   /// get to the file in the background. Empty: straight to the file.
   std::string stage_folder = {};
   std::uint64_t stage_bytes = 0;  ///< that the stage may take on a node, shared by its aggregators; 0: what there is
-  bool node_files = false;        ///< a file for each node and `path`.index, for reading and merge() (node_files.hpp)
-  Faults faults = {};             ///< what shall go wrong with storage at aggregators (tests)
+  /// Folders in which an earlier run may have staged steps of this file: they are dealt with as those of stage_folder are.
+  std::vector<std::string> settle_folders = {};
+  bool node_files = false;  ///< a file for each node and `path`.index, for reading and merge() (node_files.hpp)
+  Faults faults = {};       ///< what shall go wrong with storage at aggregators (tests)
 };
 
 struct Opened;

@@ -29,4 +29,15 @@ std::string format_seconds(double seconds) {
   return seconds >= 1e-3 ? four_digits(seconds * 1e3, "ms") : four_digits(seconds * 1e6, "us");
 }
 
+std::string format_rate(double bytes_per_second) {
+  return bytes_per_second >= 1e9 ? four_digits(bytes_per_second / 1e9, "GB/s")
+                                 : four_digits(bytes_per_second / 1e6, "MB/s");
+}
+
+std::string format_number(double value) {
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%.4g", value);
+  return text.data();
+}
+
 }  // namespace outcrop::aggregate

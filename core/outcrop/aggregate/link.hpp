@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "outcrop/aggregate/transport.h"
@@ -16,6 +17,7 @@ class Link {
   int rank() const { return table_->rank; }
   int size() const { return table_->size; }
   int node() const { return table_->node; }
+  std::string host() const { return table_->host; }
 
   // All throw CommunicationError.
   outcrop_request send(std::span<const std::byte> data, int to, int tag) const;

@@ -1,20 +1,20 @@
 // The C interface of outcrop_aggregate.h: handles around the classes, exceptions as error codes.
-#include <cstdlib>
+#include <unistd.h>
+
 #include <memory>
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "outcrop/aggregate/file.hpp"
-#include "outcrop/aggregate/link.hpp"
 #include "outcrop/aggregate/mpi_calls.hpp"
 #include "outcrop/aggregate/mpi_transport.h"
 #include "outcrop/aggregate/node_files.hpp"
 #include "outcrop/aggregate/outcrop_aggregate.h"
-#include "outcrop/aggregate/plan.hpp"
-#include "outcrop/aggregate/settings.hpp"
+#include "outcrop/aggregate/placed_plan.hpp"
 #include "outcrop/base/error.hpp"
 
 using namespace outcrop;
@@ -32,19 +32,26 @@ struct FreeTransport {
 
 struct outcrop_agg_plan {
   std::unique_ptr<outcrop_transport, FreeTransport> transport;  // outlives the plan
-  std::optional<Plan> value;
-  Settings settings;
+  std::optional<PlacedPlan> placed;
   std::string carried = "messages";  // what carries bytes between nodes
+  std::string explanation;
+
+  const Plan &value() const { return placed->plan(); }
 };
 
 struct outcrop_agg_file {
   outcrop_agg_plan *plan;
   aggregate::File value;
   std::string notes;
+  std::string before;  // "staged " where steps go to a stage first
+
+  void add(const std::string &what, const Timing &timing) const { plan->placed->measured().add(before + what, timing); }
 };
 
 struct outcrop_agg_operation {
   Operation value;
+  outcrop_agg_plan *plan;
+  std::string what;
 };
 
 namespace {
@@ -122,36 +129,20 @@ Texts texts_of(MPI_Info hints) {
   return texts;
 }
 
-/// The variables of the environment that settings know.
+/// The variables that are settings.
 Texts environment_texts() {
   Texts texts;
-  for (const char *name :
-       {"OUTCROP_AGG_TIER", "OUTCROP_AGG_PERSISTENCE", "OUTCROP_AGG_BUFFER", "OUTCROP_AGG_BUFFERS", "OUTCROP_AGG_COUNT",
-        "OUTCROP_AGG_STAGE", "OUTCROP_AGG_STAGE_BYTES", "OUTCROP_AGG_TRANSPORT"})
-    if (const char *value = std::getenv(name)) texts[name] = value;
+  constexpr std::string_view prefix = "OUTCROP_AGG_";
+  for (char **each = environ; *each != nullptr; ++each) {
+    const std::string_view variable = *each;
+    const std::size_t end = variable.find('=');
+    if (variable.starts_with(prefix) && end != std::string_view::npos)
+      texts[std::string(variable.substr(0, end))] = variable.substr(end + 1);
+  }
   return texts;
 }
 
-// Buffers of this interface are in DRAM. Another tier, or one that keeps what is in them, is refused rather than passed over.
-PlanOptions plan_options(const Settings &settings) {
-  if (const auto &tier = settings.tier; !tier.value.empty() && tier.value != "dram")
-    throw InputError(
-        tier.origin + " = " + tier.value +
-        ": buffers of the C interface are in dram; to keep steps on a tier of the node, name a folder there "
-        "by outcrop_agg_stage");
-  if (settings.persistence.value != Persistence::process)
-    throw InputError(
-        settings.persistence.origin +
-        ": buffers of the C interface are in dram and last as long as the process; to keep steps on a tier "
-        "of the node, name a folder there by outcrop_agg_stage");
-  PlanOptions options;
-  options.buffer_bytes = settings.buffer_bytes.value;
-  options.buffers = settings.buffers.value;
-  options.aggregators = settings.count.value;
-  return options;
-}
-
-FileOptions options_of(const outcrop_agg_plan &plan, int flags) {
+FileOptions options_of(outcrop_agg_plan &plan, int flags, bool writable) {
   if ((flags & ~(OUTCROP_AGG_DURABLE | OUTCROP_AGG_BUFFERED | OUTCROP_AGG_DIRECT | OUTCROP_AGG_WRITABLE |
                  OUTCROP_AGG_NODE_FILES)) != 0)
     throw InputError("flags " + std::to_string(flags) + " are unknown");
@@ -159,11 +150,10 @@ FileOptions options_of(const outcrop_agg_plan &plan, int flags) {
     throw InputError("a file is either buffered or direct: give one of OUTCROP_AGG_BUFFERED and OUTCROP_AGG_DIRECT");
   FileOptions options;
   options.durable = (flags & OUTCROP_AGG_DURABLE) != 0;
-  options.stage_folder = plan.settings.stage.value;
-  options.stage_bytes = plan.settings.stage_bytes.value;
   options.node_files = (flags & OUTCROP_AGG_NODE_FILES) != 0;
   if ((flags & OUTCROP_AGG_BUFFERED) != 0) options.path = Path::buffered;
   if ((flags & OUTCROP_AGG_DIRECT) != 0) options.path = Path::direct;
+  plan.placed->set_stage(options, writable);
   return options;
 }
 
@@ -172,33 +162,11 @@ FileOptions options_of(const outcrop_agg_plan &plan, int flags) {
 template <typename Byte, typename Address>
 std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *const *memory) {
   std::vector<std::span<Byte>> spans;
-  for (const std::uint64_t bytes : file.plan->value->memory_bytes()) {
+  for (const std::uint64_t bytes : file.plan->value().memory_bytes()) {
     Address *const begin = memory == nullptr ? nullptr : memory[spans.size()];
     spans.emplace_back(static_cast<Byte *>(begin), begin == nullptr ? 0 : bytes);
   }
   return spans;
-}
-
-/// Collective: what was wrong with one rank's hints is thrown on all, so that none goes on alone.
-Settings agreed_settings(outcrop_transport &transport, MPI_Info hints) {
-  struct Trouble {
-    char text[400], transport[16];
-  } mine{};
-  Settings settings;
-  try {
-    settings = read_settings({}, texts_of(hints), environment_texts());
-    plan_options(settings);  // which refuses some
-    settings.transport.value.copy(mine.transport, sizeof mine.transport - 1);
-  } catch (const std::exception &error) {
-    std::string(error.what()).copy(mine.text, sizeof mine.text - 1);
-  }
-  const std::vector<Trouble> all = Link(transport).gather(mine);
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    if (all[rank].text[0] != 0) throw InputError("rank " + std::to_string(rank) + ": " + all[rank].text);
-  for (std::size_t rank = 1; rank < all.size(); ++rank)
-    if (std::string(all[rank].transport) != all[0].transport)
-      throw InputError("ranks 0 and " + std::to_string(rank) + " have asked for different transports");
-  return settings;
 }
 
 /// Collective: RMA where it was asked for, and works. What it is then, and why.
@@ -210,10 +178,10 @@ std::string choose_transport(outcrop_transport &transport, const Setting<std::st
   return outcome == 0 ? "rma" : "messages, though " + wish.origin + " = rma: " + why;
 }
 
-outcrop_agg_file *opened(outcrop_agg_plan *plan, aggregate::File value) {
+outcrop_agg_file *opened(outcrop_agg_plan *plan, aggregate::File value, bool is_staged) {
   std::string notes;
   for (const std::string &note : value.notes()) notes += note + '\n';
-  return new outcrop_agg_file{plan, std::move(value), std::move(notes)};
+  return new outcrop_agg_file{plan, std::move(value), std::move(notes), is_staged ? "staged " : ""};
 }
 
 void make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration, MPI_Info hints,
@@ -221,10 +189,9 @@ void make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration
   const Declaration nothing;
   auto plan = std::make_unique<outcrop_agg_plan>();
   plan->transport = open_transport(communicator);
-  plan->settings = agreed_settings(*plan->transport, hints);
-  plan->carried = choose_transport(*plan->transport, plan->settings.transport);
-  const PlanOptions options = plan_options(plan->settings);
-  plan->value = Plan::make(*plan->transport, declaration == nullptr ? nothing : declaration->value, options);
+  const Settings settings = agreed_settings(*plan->transport, texts_of(hints), environment_texts());
+  plan->carried = choose_transport(*plan->transport, settings.transport);
+  plan->placed = PlacedPlan::make(*plan->transport, declaration == nullptr ? nothing : declaration->value, settings);
   *made = plan.release();
 }
 
@@ -284,13 +251,21 @@ int outcrop_agg_make_plan_f(MPI_Fint communicator, const outcrop_agg_declaration
 
 int outcrop_agg_memory_bytes(const outcrop_agg_plan *plan, size_t variable, uint64_t *bytes) {
   return guarded([&] {
-    const std::span<const std::uint64_t> sizes = given(plan, "the plan").value->memory_bytes();
+    const std::span<const std::uint64_t> sizes = given(plan, "the plan").value().memory_bytes();
     if (variable >= sizes.size()) throw InputError("variable " + std::to_string(variable) + " is not declared");
     *bytes = sizes[variable];
   });
 }
 
 const char *outcrop_agg_transport(const outcrop_agg_plan *plan) { return plan == nullptr ? "" : plan->carried.c_str(); }
+const char *outcrop_agg_explain(outcrop_agg_plan *plan) {
+  const int code = guarded([&] {
+    outcrop_agg_plan &explained = given(plan, "the plan");
+    explained.explanation = explained.placed->explain();
+    if (explained.carried != "messages") explained.explanation += "between nodes: " + explained.carried + '\n';
+  });
+  return code == OUTCROP_AGG_OK ? plan->explanation.c_str() : "";
+}
 
 void outcrop_agg_free_plan(outcrop_agg_plan **plan) {
   delete *plan;
@@ -299,39 +274,51 @@ void outcrop_agg_free_plan(outcrop_agg_plan **plan) {
 
 int outcrop_agg_create(outcrop_agg_plan *plan, const char *path, int flags, outcrop_agg_file **made) {
   return guarded([&] {
-    const Plan &value = *given(plan, "the plan").value;
-    *made = opened(plan, aggregate::File::create(value, path == nullptr ? "" : path, options_of(*plan, flags)));
+    const Plan &value = given(plan, "the plan").value();
+    const FileOptions options = options_of(*plan, flags, true);
+    *made = opened(plan, aggregate::File::create(value, path == nullptr ? "" : path, options),
+                   !options.stage_folder.empty());
   });
 }
 
 int outcrop_agg_open(outcrop_agg_plan *plan, const char *path, int flags, outcrop_agg_file **made) {
   return guarded([&] {
-    const Plan &value = *given(plan, "the plan").value;
+    const Plan &value = given(plan, "the plan").value();
     const bool writable = (flags & OUTCROP_AGG_WRITABLE) != 0;
-    *made = opened(plan, aggregate::File::open(value, path == nullptr ? "" : path, writable, options_of(*plan, flags)));
+    const FileOptions options = options_of(*plan, flags, writable);
+    *made = opened(plan, aggregate::File::open(value, path == nullptr ? "" : path, writable, options),
+                   writable && !options.stage_folder.empty());
   });
 }
 
 int outcrop_agg_write(outcrop_agg_file *file, const void *const *memory, uint64_t base) {
-  return guarded([&] { given(file, "the file").value.write(spans_of<const std::byte>(*file, memory), base); });
+  return guarded([&] {
+    aggregate::File &value = given(file, "the file").value;
+    file->add("write", value.write(spans_of<const std::byte>(*file, memory), base));
+  });
 }
 
 int outcrop_agg_read(outcrop_agg_file *file, void *const *memory, uint64_t base) {
-  return guarded([&] { given(file, "the file").value.read(spans_of<std::byte>(*file, memory), base); });
+  return guarded([&] {
+    aggregate::File &value = given(file, "the file").value;
+    file->add("read", value.read(spans_of<std::byte>(*file, memory), base));
+  });
 }
 
 int outcrop_agg_begin_write(outcrop_agg_file *file, const void *const *memory, uint64_t base,
                             outcrop_agg_operation **made) {
   return guarded([&] {
     aggregate::File &value = given(file, "the file").value;
-    *made = new outcrop_agg_operation{value.begin_write(spans_of<const std::byte>(*file, memory), base)};
+    *made = new outcrop_agg_operation{value.begin_write(spans_of<const std::byte>(*file, memory), base), file->plan,
+                                      file->before + "write"};
   });
 }
 
 int outcrop_agg_begin_read(outcrop_agg_file *file, void *const *memory, uint64_t base, outcrop_agg_operation **made) {
   return guarded([&] {
     aggregate::File &value = given(file, "the file").value;
-    *made = new outcrop_agg_operation{value.begin_read(spans_of<std::byte>(*file, memory), base)};
+    *made = new outcrop_agg_operation{value.begin_read(spans_of<std::byte>(*file, memory), base), file->plan,
+                                      file->before + "read"};
   });
 }
 
@@ -343,6 +330,7 @@ int outcrop_agg_wait(outcrop_agg_operation **operation) {
   return guarded([&] {
     const std::unique_ptr<outcrop_agg_operation> ending(std::exchange(*operation, nullptr));
     given(ending.get(), "the operation").value.wait();
+    ending->plan->placed->measured().add(ending->what, ending->value.timing());
   });
 }
 

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
+#include <map>
 
-#include "outcrop/base/aligned.hpp"
+#include "outcrop/aggregate/format.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/round.hpp"
 
 namespace outcrop::aggregate {
 namespace {
@@ -17,9 +16,9 @@ constexpr std::size_t no_lane = ~std::size_t{0};
 
 }  // namespace
 
-Node::Node(const Link &link, std::span<const int> aggregators, std::uint64_t slot_bytes, std::uint32_t buffers)
-    : nodes_(link.gather(link.node())), slot_bytes_(slot_bytes), buffers_(buffers) {
-  share(link, aggregators);
+Node::Node(const Link &link, std::span<const int> aggregators, const BufferLayout &layout)
+    : nodes_(link.gather(link.node())), slot_bytes_(layout.slot_bytes), buffers_(layout.buffers) {
+  share(link, aggregators, layout);
   place();
   leaders_ = nodes_;
   std::ranges::sort(leaders_);
@@ -27,68 +26,100 @@ Node::Node(const Link &link, std::span<const int> aggregators, std::uint64_t slo
 }
 
 // Two attempts: by nodes, and if on any node that does not work, each rank there for itself.
-void Node::share(const Link &link, std::span<const int> aggregators) {
+void Node::share(const Link &link, std::span<const int> aggregators, const BufferLayout &layout) {
+  struct Trouble {
+    char text[300];
+  };
   for (bool alone = false;; alone = true) {
-    ranks_.clear();
-    for (int rank = 0; rank < link.size(); ++rank)
-      if (nodes_[static_cast<std::size_t>(rank)] == nodes_[static_cast<std::size_t>(link.rank())])
-        ranks_.push_back(rank);
-    local_ = static_cast<std::size_t>(std::ranges::find(ranks_, link.rank()) - ranks_.begin());
-    std::string reason;
-    Segment::Address mine;
-    try {
-      const std::uint64_t bytes = lay_out(aggregators);
-      segment_ = leads() ? Segment::make(bytes, buffers_at_) : nullptr;
-      if (segment_) mine = segment_->address();
-    } catch (const InputError &error) {
-      reason = error.what();
-    }
-    mine.process = static_cast<std::int32_t>(getpid());
-    const std::vector<Segment::Address> all = link.gather(mine);
-    const Segment::Address &leaders = all[static_cast<std::size_t>(ranks_.front())];
-    if (!leads() && leaders.descriptor >= 0) segment_ = Segment::attach(leaders, reason);
-    if (!segment_ && reason.empty())
-      reason = "rank " + std::to_string(ranks_.front()) + " could not make shared memory";
-    if (!segment_) notes_.push_back(reason);
-    const std::vector<char> shared = link.gather(static_cast<char>(segment_ != nullptr));
-    std::vector<int> processes;
-    for (const int rank : ranks_) processes.push_back(all[static_cast<std::size_t>(rank)].process);
-    neighbours_ = Neighbours(processes);
-    if (std::ranges::all_of(shared, [](char each) { return each != 0; })) return;
-    if (alone) {
-      const auto failed = std::ranges::find(shared, char{0}) - shared.begin();
-      throw InputError(segment_ ? "rank " + std::to_string(failed) + " has no memory for buffers" : reason);
-    }
-    segment_.reset();
+    find_ranks(link.rank());
+    lay_out(aggregators, layout);
+    const std::string reason = take_segments(link);
+    if (!reason.empty()) notes_.push_back(reason);
+    Trouble mine{};
+    reason.copy(mine.text, sizeof mine.text - 1);
+    const std::vector<Trouble> all = link.gather(mine);
+    const auto failed = std::ranges::find_if(all, [](const Trouble &each) { return each.text[0] != 0; });
+    if (failed == all.end()) return;
+    if (alone) throw InputError("rank " + std::to_string(failed - all.begin()) + ": " + failed->text);
+    segments_.clear();
     std::vector<int> nodes = nodes_;
     for (std::size_t rank = 0; rank < nodes.size(); ++rank)
       for (std::size_t other = 0; other < nodes.size(); ++other)
-        if (shared[other] == 0 && nodes_[other] == nodes_[rank]) nodes[rank] = static_cast<int>(rank);
+        if (all[other].text[0] != 0 && nodes_[other] == nodes_[rank]) nodes[rank] = static_cast<int>(rank);
     nodes_ = std::move(nodes);
   }
 }
 
-std::uint64_t Node::lay_out(std::span<const int> aggregators) {
+void Node::find_ranks(int own) {
+  ranks_.clear();
+  for (int rank = 0; rank < static_cast<int>(nodes_.size()); ++rank)
+    if (nodes_[static_cast<std::size_t>(rank)] == nodes_[static_cast<std::size_t>(own)]) ranks_.push_back(rank);
+  local_ = static_cast<std::size_t>(std::ranges::find(ranks_, own) - ranks_.begin());
+}
+
+// Made by the first rank, found by the others. Collective; returns why this rank has none, if so.
+std::string Node::take_segments(const Link &link) {
+  std::string reason;
+  std::vector<Segment::Address> mine;
+  try {
+    for (std::size_t i = 0; leads() && i < needs_.size(); ++i)
+      segments_.push_back(Segment::make(needs_[i].bytes, i == 0 ? needs_[i].bytes : 0, needs_[i].medium));
+    for (const std::shared_ptr<Segment> &segment : segments_) mine.push_back(segment->address());
+  } catch (const InputError &error) {
+    reason = error.what();
+  }
+  const std::vector<int> all_processes = link.gather(static_cast<int>(getpid()));
+  std::vector<int> processes;
+  for (const int rank : ranks_) processes.push_back(all_processes[static_cast<std::size_t>(rank)]);
+  neighbours_ = Neighbours(processes);
+  std::vector<std::size_t> begins;
+  const std::vector<Segment::Address> all = link.gather_lists(std::span<const Segment::Address>(mine), begins);
+  if (leads()) return reason;
+  const auto leader = static_cast<std::size_t>(ranks_.front());
+  if (begins[leader + 1] - begins[leader] != needs_.size())
+    return "rank " + std::to_string(leader) + " could not make shared memory";
+  for (std::size_t i = begins[leader]; i < begins[leader + 1]; ++i) {
+    segments_.push_back(Segment::attach(all[i], reason));
+    if (!segments_.back()) return reason;
+  }
+  return reason;
+}
+
+// A lane for each domain of this node, its buffers behind those of the same tier.
+void Node::lay_out(std::span<const int> aggregators, const BufferLayout &layout) {
   lane_of_domain_.assign(aggregators.size(), no_lane);
-  std::size_t lanes = 0;
-  for (std::size_t domain = 0; domain < aggregators.size(); ++domain)
-    if (local_of(aggregators[domain]) >= 0) lane_of_domain_[domain] = lanes++;
+  seats_.clear();
+  needs_.assign(1, {});
+  std::map<std::uint32_t, std::size_t> segment_of_tier;
+  for (std::size_t domain = 0; domain < aggregators.size(); ++domain) {
+    if (local_of(aggregators[domain]) < 0) continue;
+    const auto [found, is_new] = segment_of_tier.try_emplace(layout.tiers[domain], needs_.size());
+    if (is_new) needs_.push_back({layout.media.empty() ? Medium{} : layout.media[layout.tiers[domain]], 0});
+    lane_of_domain_[domain] = seats_.size();
+    seats_.push_back({found->second, needs_[found->second].bytes});
+    needs_[found->second].bytes += buffers_ * slot_bytes_;
+  }
   bells_at_ = sizeof(NodeEnd);
   outcomes_at_ = bells_at_ + ranks_.size() * sizeof(Bell);
   lanes_at_ = outcomes_at_ + outcome_slots * sizeof(OutcomeSlot);
-  // Buffers begin at a huge page, so that none lies half in one.
-  const std::uint64_t before = lanes_at_ + lanes * sizeof(Lane);
-  buffers_at_ = round_up(before, AlignedMemory::huge_bytes);
-  return lanes == 0 ? before : buffers_at_ + lanes * buffers_ * slot_bytes_;
+  needs_.front().bytes = lanes_at_ + seats_.size() * sizeof(Lane);
 }
 
 // Zeroed memory holds all of these in their first state: atomics and bells of no rings.
 void Node::place() {
-  std::byte *data = segment_->data();
+  std::byte *data = segments_.front()->data();
   end_ = reinterpret_cast<NodeEnd *>(data);
   bells_ = reinterpret_cast<Bell *>(data + bells_at_);
   outcomes_ = reinterpret_cast<OutcomeSlot *>(data + outcomes_at_);
   lanes_ = reinterpret_cast<Lane *>(data + lanes_at_);
+}
+
+std::vector<std::string> Node::places() const {
+  std::vector<std::string> lines;
+  for (std::size_t i = 1; i < needs_.size(); ++i)
+    lines.push_back("buffers of this node in " + needs_[i].medium.tier + ": " + format_bytes(segments_[i]->bytes()) +
+                    ", " + where(needs_[i].medium));
+  return lines;
 }
 
 int Node::local_of(int rank) const {
@@ -97,7 +128,8 @@ int Node::local_of(int rank) const {
 }
 
 std::byte *Node::buffer(std::size_t domain, std::uint64_t round) const {
-  return segment_->data() + buffers_at_ + (lane_of_domain_[domain] * buffers_ + round % buffers_) * slot_bytes_;
+  const Seat &seat = seats_[lane_of_domain_[domain]];
+  return segments_[seat.segment]->data() + seat.begin + round % buffers_ * slot_bytes_;
 }
 
 void Node::ring_all() const {

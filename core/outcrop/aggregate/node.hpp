@@ -1,6 +1,7 @@
-// What the ranks of a node have in common: one segment of shared memory, and how they wait in it.
+// What the ranks of a node have in common: segments of shared memory, and how they wait there.
 //
-//     [end][bells of ranks][outcomes][lanes][ buffers of lane 0 ][ buffers of lane 1 ] ...
+//     ordinary memory   [end][bells of ranks][outcomes][lanes]
+//     each tier in use  [ buffers of a lane ][ buffers of another one ] ...
 //
 // A lane is what an aggregator and the ranks of its node know about the rounds of its domain. Rounds are numbered through
 // all operations; round s uses buffer s mod k. The aggregator opens rounds one after the other (writing: when the buffer is
@@ -24,6 +25,7 @@
 #include "outcrop/aggregate/bell.hpp"
 #include "outcrop/aggregate/failure.hpp"
 #include "outcrop/aggregate/link.hpp"
+#include "outcrop/aggregate/medium.hpp"
 #include "outcrop/aggregate/neighbours.hpp"
 #include "outcrop/aggregate/segment.hpp"
 
@@ -50,13 +52,22 @@ struct alignas(64) OutcomeSlot {
   Failure failure;
 };
 
+/// Buffers of all aggregators, of which those of one domain lie in the medium of their tier.
+struct BufferLayout {
+  std::uint64_t slot_bytes = 0;          ///< of one buffer
+  std::uint32_t buffers = 0;             ///< of each domain
+  std::span<const std::uint32_t> tiers;  ///< of each domain
+  std::span<const Medium> media;         ///< of each tier, on this node; none: ordinary memory for all
+};
+
 constexpr std::uint64_t under_way_most = 4;
 constexpr std::uint64_t outcome_slots = 2 * under_way_most;
 
 class Node {
  public:
   /// Collective over all ranks. `aggregators`: of each domain. Ranks that cannot share memory become nodes of their own.
-  Node(const Link &link, std::span<const int> aggregators, std::uint64_t slot_bytes, std::uint32_t buffers);
+  /// Throws InputError, on all ranks, where one has no memory for buffers.
+  Node(const Link &link, std::span<const int> aggregators, const BufferLayout &layout);
 
   const std::vector<int> &ranks() const { return ranks_; }  ///< of this node, ascending
   std::size_t local() const { return local_; }              ///< index of this rank among them
@@ -85,18 +96,35 @@ class Node {
   void give_up(const std::string &reason);
 
   const std::vector<std::string> &notes() const { return notes_; }
+  /// Where buffers of this node are: a line for each tier.
+  std::vector<std::string> places() const;
 
  private:
-  void share(const Link &link, std::span<const int> aggregators);
-  std::uint64_t lay_out(std::span<const int> aggregators);
+  /// One segment that this node needs.
+  struct Need {
+    Medium medium;
+    std::uint64_t bytes = 0;
+  };
+  /// The buffers of a domain: in which segment, from which byte on.
+  struct Seat {
+    std::size_t segment = 0;
+    std::uint64_t begin = 0;
+  };
+
+  void share(const Link &link, std::span<const int> aggregators, const BufferLayout &layout);
+  void find_ranks(int rank);
+  std::string take_segments(const Link &link);
+  void lay_out(std::span<const int> aggregators, const BufferLayout &layout);
   void place();
 
   std::vector<int> nodes_, ranks_, leaders_;
   std::size_t local_ = 0;
-  std::uint64_t slot_bytes_ = 0, bells_at_ = 0, outcomes_at_ = 0, lanes_at_ = 0, buffers_at_ = 0;
+  std::uint64_t slot_bytes_ = 0, bells_at_ = 0, outcomes_at_ = 0, lanes_at_ = 0;
   std::uint32_t buffers_ = 0;
   std::vector<std::size_t> lane_of_domain_;
-  std::shared_ptr<Segment> segment_;
+  std::vector<Seat> seats_;  // of each lane
+  std::vector<Need> needs_;  // the first is what is not buffers
+  std::vector<std::shared_ptr<Segment>> segments_;
   NodeEnd *end_ = nullptr;
   Bell *bells_ = nullptr;
   OutcomeSlot *outcomes_ = nullptr;

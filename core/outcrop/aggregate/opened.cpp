@@ -63,15 +63,23 @@ std::vector<std::string> gather_lines(const Link &link, const std::vector<std::s
   return lines;
 }
 
+std::set<std::string> folders_to_settle(const FileOptions &options) {
+  std::set<std::string> folders(options.settle_folders.begin(), options.settle_folders.end());
+  if (!options.stage_folder.empty()) folders.insert(options.stage_folder);
+  return folders;
+}
+
 void settle_stages(Opened &opened, bool create) {
   Engine &engine = *opened.engine;
   const Failure failure = attempt(Failure::open, engine.link.rank(), [&] {
     check_options(opened, create);
-    if (!opened.is_staged()) return;
     for (const std::unique_ptr<Aggregator> &each : engine.aggregators)
-      check_room(room_of_writer(opened), each->work().totals());
-    if (engine.node->leads())
-      opened.notes = settle_stage(stage_of_file(opened.options.stage_folder, opened.path), create);
+      if (opened.is_staged()) check_room(room_of_writer(opened), each->work().totals());
+    if (!engine.node->leads()) return;
+    for (const std::string &folder : folders_to_settle(opened.options)) {
+      const std::vector<std::string> found = settle_stage(stage_of_file(folder, opened.path), create);
+      opened.notes.insert(opened.notes.end(), found.begin(), found.end());
+    }
   });
   agree(opened.engine, failure);
   opened.notes = gather_lines(engine.link, opened.notes);

@@ -156,6 +156,11 @@ module outcrop_aggregate
       type(c_ptr), value :: file
     end function
 
+    type(c_ptr) function outcrop_agg_explain_c(plan) bind(c, name='outcrop_agg_explain')
+      import :: c_ptr
+      type(c_ptr), value :: plan
+    end function
+
     type(c_ptr) function outcrop_agg_error_c() bind(c, name='outcrop_agg_error')
       import :: c_ptr
     end function
@@ -191,21 +196,28 @@ contains
     text = outcrop_agg_text(outcrop_agg_notes_c(file))
   end function
 
+  ! Who aggregates where and why, lines that end with new_line('a').
+  function outcrop_agg_explain(plan) result(text)
+    type(c_ptr), intent(in) :: plan
+    character(:), allocatable :: text
+    text = outcrop_agg_text(outcrop_agg_explain_c(plan))
+  end function
+
   ! The last failure of this thread, in one line.
   function outcrop_agg_error() result(text)
     character(:), allocatable :: text
     text = outcrop_agg_text(outcrop_agg_error_c())
   end function
 
-  ! What C has at that address, at most 4095 characters.
+  ! What C has at that address, at most 65535 characters.
   function outcrop_agg_text(address) result(text)
     type(c_ptr), intent(in) :: address
     character(:), allocatable :: text
     character(kind=c_char), pointer :: characters(:)
     integer :: length
-    call c_f_pointer(address, characters, [4096])
+    call c_f_pointer(address, characters, [65536])
     length = 0
-    do while (length < 4095 .and. characters(length + 1) /= c_null_char)
+    do while (length < 65535 .and. characters(length + 1) /= c_null_char)
       length = length + 1
     end do
     allocate (character(length) :: text)

@@ -77,17 +77,30 @@ OUTCROP_AGG_API void outcrop_agg_free_declaration(outcrop_agg_declaration **decl
 
 typedef struct outcrop_agg_plan outcrop_agg_plan;
 
-/* Collective over an intracommunicator, which is duplicated. Hints: outcrop_agg_buffer, outcrop_agg_buffers,
-   outcrop_agg_count; cb_buffer_size, cb_nodes as in ROMIO, whose other hints have no effect, cb_config_list neither.
-   Buffers are in DRAM: another outcrop_agg_tier, or an outcrop_agg_persistence beyond the process, is refused.
-   outcrop_agg_stage is a folder on a tier of the node, on which steps are staged: writes end when they are durable there,
-   and get to the file in the background; outcrop_agg_stage_bytes is the room that they may take on a node.
-   outcrop_agg_transport is messages, or rma for one-sided communication between nodes.
-   What is not hinted at is taken from the environment: OUTCROP_AGG_TIER, ... */
+/* Collective over an intracommunicator, which is duplicated. Aggregators, their number, and the tiers of their buffers are
+   those that cost least on the machine. Hints, each also a variable of the environment (OUTCROP_AGG_TIER, ...):
+
+       outcrop_agg_tier, outcrop_agg_persistence          where buffers are; of that tier, at least
+       outcrop_agg_buffer, outcrop_agg_buffers            bytes of each buffer (cb_buffer_size); how many
+       outcrop_agg_count, outcrop_agg_hosts               aggregators (cb_nodes); where (cb_config_list)
+       outcrop_agg_machine                                a file that says what nodes are like, written by `outcrop agg
+                                                          machine`, as Python takes it; else memory is measured for a moment
+       outcrop_agg_target, outcrop_agg_topology           a folder where files will be; a file of ranks' places
+       outcrop_agg_stage, outcrop_agg_stage_bytes         a folder on a tier of the node, on which steps are staged: writes end
+                                                          when they are durable there, and get to the file in the background;
+                                                          the room that they may take on a node. "auto": where and if the
+                                                          model says so
+       outcrop_agg_seconds_between, outcrop_agg_reads_back, outcrop_agg_stage_persistence   for that: computing between
+                                                          steps; how often one is read again; what a stage must survive
+
+   ROMIO's other hints have no effect. Settings must be alike on all ranks, but for a stage's folder and bytes. */
 OUTCROP_AGG_API int outcrop_agg_make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration,
                                           MPI_Info hints, outcrop_agg_plan **made);
 /* Bytes that the memory of one of this rank's variables must have. */
 OUTCROP_AGG_API int outcrop_agg_memory_bytes(const outcrop_agg_plan *plan, size_t variable, uint64_t *bytes);
+/* In words, some lines: who aggregates where and why, with predicted seconds, where buffers lie, and what steps took at this
+   rank. "" after a failure. Valid until the next call with this plan. */
+OUTCROP_AGG_API const char *outcrop_agg_explain(outcrop_agg_plan *plan);
 /* What carries bytes between nodes: "messages"; "rma" where outcrop_agg_transport = rma asked for that, and it was seen to
    work between all ranks; or else "messages, though ...", with the rank and what went wrong there. */
 OUTCROP_AGG_API const char *outcrop_agg_transport(const outcrop_agg_plan *plan);

@@ -75,6 +75,8 @@ Choice make_choice(std::size_t domain, std::uint32_t rank, std::uint32_t tier, c
   Choice choice;
   choice.rank = rank;
   choice.chosen = {machine.node_of_rank[rank], tier, {}};
+  choice.gathering = gathering;
+  choice.turns = work.turns(domain);
   choice.bytes = work.bytes(domain);
   choice.node_bytes = gathering.local_bytes;
   for (const Tally &tally : tallies_of(sorted, domain))
@@ -292,6 +294,38 @@ Placement predict(const Machine &machine, std::span<const Tally> tallies, const 
   }
   find_slowest(placement);
   return placement;
+}
+
+double seconds_with(const Machine &machine, const Placement &placement, const Target &target, bool reading) {
+  double seconds = 0;
+  for (const Choice &choice : placement.choices) {
+    const Surroundings around{machine.network, target, machine.distance_to_target[choice.chosen.node], placement.crowd};
+    Tier tier = machine.tiers[choice.chosen.tier];
+    if (reading) std::swap(tier.fill_bytes_per_second, tier.empty_bytes_per_second);
+    seconds = std::max(seconds, cost(choice.gathering, tier, around, choice.turns).total());
+  }
+  return seconds;
+}
+
+Placement place_owned(const Machine &machine, std::span<const Tally> tallies, std::span<const std::uint32_t> ranks,
+                      const Wishes &wishes) {
+  std::vector<std::uint32_t> on_node(machine.nodes());
+  for (const std::uint32_t rank : ranks) ++on_node[machine.node_of_rank[rank]];
+  const Rooms rooms = find_rooms(machine, on_node, ranks.size(), wishes);
+  std::optional<Placement> best;
+  for (std::uint32_t tier = 0; tier < machine.tiers.size(); ++tier) {
+    bool has_room = true;
+    for (std::size_t node = 0; node < machine.nodes(); ++node)
+      has_room = has_room && rooms.slots[node * machine.tiers.size() + tier] >= on_node[node];
+    if (!has_room) continue;
+    Placement placement = predict(machine, tallies, wishes, ranks, std::vector<std::uint32_t>(ranks.size(), tier));
+    if (!best || placement.seconds < best->seconds) best = std::move(placement);
+  }
+  if (!best)
+    throw InputError(
+        "no tier alone has room for " + std::to_string(wishes.buffers) + " x " + format_bytes(wishes.buffer_bytes) +
+        " of every rank of a node, which write their own bytes; give " + "smaller buffers, or 0 for own_run_bytes");
+  return *std::move(best);
 }
 
 }  // namespace outcrop::aggregate

@@ -34,6 +34,7 @@ struct Machine {
   Distances distances;                     ///< between nodes
   Network network;
   Target target;
+  Target target_read;  ///< the same with its figures for reading, where `target` has those for writing
   SharedMemory shared_memory;
   std::vector<Tier> tiers;
   std::vector<std::uint64_t> room_bytes;  ///< of each tier of node 0, then of node 1, ...; 0 where there is none
@@ -67,6 +68,8 @@ Verdict filtered(const Tier &tier, const Wishes &wishes);
 struct Choice {
   std::uint32_t rank = 0;
   Option chosen;
+  Gathering gathering;  ///< what its cost comes from, with the machine's figures
+  Turns turns;
   std::uint64_t bytes = 0;          ///< of the domain
   std::uint64_t rank_bytes = 0;     ///< of it that the rank has itself
   std::uint64_t node_bytes = 0;     ///< and its node
@@ -95,6 +98,15 @@ Placement place(const Machine &machine, std::span<const Tally> tallies, std::siz
 /// no longer. With `try_both`, ranks of a node send together or not, whichever is sooner.
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains, const Wishes &wishes,
                      bool try_both);
+
+/// What it would cost, by the same ranks and tiers, with another target: until the last domain is done. `reading`: from
+/// there, so that buffers are filled by what empties them in writing.
+double seconds_with(const Machine &machine, const Placement &placement, const Target &target, bool reading);
+
+/// Places domains that have their aggregators already on the tier that takes least time of those where all find room.
+/// Throws InputError where none has.
+Placement place_owned(const Machine &machine, std::span<const Tally> tallies, std::span<const std::uint32_t> ranks,
+                      const Wishes &wishes);
 
 /// What a placement made elsewhere would cost: the rank of each domain, no two the same, and its tier.
 Placement predict(const Machine &machine, std::span<const Tally> tallies, const Wishes &wishes,

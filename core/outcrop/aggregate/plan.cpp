@@ -142,10 +142,12 @@ std::vector<Contribution> contributions_of(const Engine &engine, const Decision 
   return contributions;
 }
 
-void set_up(Engine &engine, const Decision &decision, std::vector<std::vector<Sender>> senders) {
+void set_up(Engine &engine, const Decision &decision, std::span<const Medium> media,
+            std::vector<std::vector<Sender>> senders) {
   const std::vector<int> &aggregators = engine.summary.aggregators;
-  engine.node = std::make_unique<Node>(engine.link, aggregators, decision.buffer_bytes + AlignedMemory::page_bytes,
-                                       decision.buffers);
+  engine.node = std::make_unique<Node>(
+      engine.link, aggregators,
+      BufferLayout{decision.buffer_bytes + AlignedMemory::page_bytes, decision.buffers, engine.summary.tiers, media});
   engine.contributions = contributions_of(engine, decision);
   for (std::size_t domain = 0; domain < aggregators.size(); ++domain) {
     if (engine.node->local_of(aggregators[domain]) < 0) continue;
@@ -156,6 +158,7 @@ void set_up(Engine &engine, const Decision &decision, std::vector<std::vector<Se
     engine.aggregators.push_back(std::make_unique<Aggregator>(*engine.node, std::move(work), engine.link.rank()));
   }
   engine.summary.nodes.assign(engine.node->nodes().begin(), engine.node->nodes().end());
+  engine.summary.places = engine.node->places();
   engine.summary.notes = engine.node->notes();
 }
 
@@ -176,26 +179,24 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
   summary.buffer_bytes = decision.buffer_bytes;
   summary.buffers = decision.buffers;
   const std::vector<int> nodes = link.gather(link.node());
-  if (summary.own) {
-    summary.aggregators = decision.owners;
-  } else {
-    const std::vector<Tally> tallies = tallies_of(parts.all);
-    Election election =
-        options.elect({decision.domains.size(), tallies, nodes, decision.buffer_bytes, decision.buffers});
-    summary.aggregators = std::move(election.aggregators);
-    if (election.together > 1) {
-      join_neighbours(decision.domains, election.together);
-      parts = announce(link, engine->pattern, decision.domains);
-    }
+  const std::vector<Tally> tallies = tallies_of(parts.all);
+  Election election = options.elect(
+      {decision.domains.size(), tallies, nodes, decision.buffer_bytes, decision.buffers, decision.owners});
+  summary.aggregators = std::move(election.aggregators);
+  summary.tiers = std::move(election.tiers);
+  if (election.together > 1) {
+    join_neighbours(decision.domains, election.together);
+    parts = announce(link, engine->pattern, decision.domains);
   }
   assert(summary.aggregators.size() == decision.domains.size());
+  summary.tiers.resize(summary.aggregators.size());
   summary.tallies = tallies_of(parts.all);
   summary.domain_bytes.resize(decision.domains.size());
   for (const Tally &tally : summary.tallies) summary.domain_bytes[tally.domain] += tally.bytes;
 
   std::vector<std::vector<Sender>> senders = exchange_patterns(link, parts.all, parts.own, summary.aggregators);
   if (!options.reading_only) refuse_overlaps(link, senders, decision.overlap);
-  set_up(*engine, decision, std::move(senders));
+  set_up(*engine, decision, options.media, std::move(senders));
   return Plan(std::move(engine));
 }
 

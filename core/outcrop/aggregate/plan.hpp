@@ -14,11 +14,12 @@
 
 #include "outcrop/aggregate/declaration.hpp"
 #include "outcrop/aggregate/elect.hpp"
+#include "outcrop/aggregate/medium.hpp"
 #include "outcrop/aggregate/transport.h"
 
 namespace outcrop::aggregate {
 
-/// The same on all ranks. 0 is chosen for the first three.
+/// The same on all ranks but for media, which are alike in number. 0 is chosen for the first three.
 struct PlanOptions {
   std::uint64_t buffer_bytes = 0;         ///< of one buffer; a multiple of 4096
   std::uint32_t buffers = 0;              ///< of each aggregator, 2 to 8
@@ -27,6 +28,7 @@ struct PlanOptions {
   std::uint64_t own_run_bytes = 0;        ///< every rank writes its own if all have runs of this mean length; 0: never
   bool reading_only = false;              ///< ranks may declare the same bytes; such a plan refuses to write
   Elect elect = elect_by_bytes;
+  std::vector<Medium> media = {};  ///< of the tiers that `elect` may choose, on this rank's node; none: ordinary memory
 };
 
 /// Figures of a plan, the same on all ranks.
@@ -35,12 +37,14 @@ struct PlanSummary {
   Range hull;                    ///< of the file, without the base
   std::vector<int> aggregators;  ///< of each domain
   std::vector<std::uint64_t> domain_bytes;
+  std::vector<std::uint32_t> tiers;  ///< of each domain's buffers, by PlanOptions::media
   std::vector<Tally> tallies;
   std::vector<int> nodes;  ///< of each rank: the lowest rank there
   std::uint64_t buffer_bytes = 0;
   std::uint32_t buffers = 0;
-  bool own = false;                ///< every rank writes its own bytes
-  std::vector<std::string> notes;  ///< what could not be done as preferred, and why (of this rank)
+  bool own = false;                 ///< every rank writes its own bytes
+  std::vector<std::string> places;  ///< where buffers of this rank's node lie, a line for each tier
+  std::vector<std::string> notes;   ///< what could not be done as preferred, and why (of this rank)
 };
 
 class Engine;

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 
+#include "outcrop/aggregate/numa_memory.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/base/round.hpp"
@@ -39,6 +40,26 @@ std::uint64_t available_bytes() {
   return ~std::uint64_t{0};
 }
 
+Descriptor file_in_memory(std::uint64_t bytes) {
+  if (const std::uint64_t available = available_bytes(); bytes > available)
+    throw InputError("buffers of this node take " + std::to_string(bytes) + " bytes and it has " +
+                     std::to_string(available) + " left; choose smaller or fewer ones");
+  Descriptor file(memfd_create("outcrop", MFD_CLOEXEC));
+  if (file.get() < 0 || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
+    throw InputError("cannot take " + std::to_string(bytes) + " bytes of shared memory: " + std::strerror(errno));
+  return file;
+}
+
+// Allocated, so that a full file system is told of here, and not by a signal when a page is touched.
+Descriptor file_in_folder(std::uint64_t bytes, const std::string &folder) {
+  try {
+    const outcrop::File file = outcrop::File::unnamed(folder, bytes);
+    return Descriptor(fcntl(file.buffered_descriptor(), F_DUPFD_CLOEXEC, 0));
+  } catch (const StorageError &error) {
+    throw InputError("buffers cannot lie in " + folder + ": " + error.what() + "; choose another tier");
+  }
+}
+
 bool same(int descriptor, const Segment::Address &address) {
   struct stat status {};
   return fstat(descriptor, &status) == 0 && status.st_dev == address.device && status.st_ino == address.inode &&
@@ -46,6 +67,11 @@ bool same(int descriptor, const Segment::Address &address) {
 }
 
 }  // namespace
+
+std::string where(const Medium &medium) {
+  if (!medium.folder.empty()) return "a file in " + medium.folder;
+  return medium.numa_nodes.empty() ? "ordinary memory" : "memory of " + name_of_nodes(medium.numa_nodes);
+}
 
 // Aligned to huge pages, in which direct transfers are twice as fast: fewer parts for each request to the device.
 Segment::Segment(Descriptor file, std::uint64_t bytes) : file_(std::move(file)), bytes_(bytes) {
@@ -70,18 +96,14 @@ Segment::Address Segment::address() const {
   return {static_cast<std::int32_t>(getpid()), file_.get(), status.st_dev, status.st_ino, bytes_};
 }
 
-std::shared_ptr<Segment> Segment::make(std::uint64_t bytes, std::uint64_t huge_from) {
+std::shared_ptr<Segment> Segment::make(std::uint64_t bytes, std::uint64_t huge_from, const Medium &medium) {
   bytes = round_up(bytes, AlignedMemory::page_bytes);
-  if (const std::uint64_t available = available_bytes(); bytes > available)
-    throw InputError("buffers of this node take " + std::to_string(bytes) + " bytes and it has " +
-                     std::to_string(available) + " left; choose smaller or fewer ones");
-  Descriptor file(memfd_create("outcrop", MFD_CLOEXEC));
-  if (file.get() < 0 || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
-    throw InputError("cannot take " + std::to_string(bytes) + " bytes of shared memory: " + std::strerror(errno));
+  Descriptor file = medium.folder.empty() ? file_in_memory(bytes) : file_in_folder(bytes, medium.folder);
   std::shared_ptr<Segment> segment(new Segment(std::move(file), bytes));
+  if (!medium.numa_nodes.empty()) take_on_nodes({segment->data_, bytes}, medium.numa_nodes);
   // Advice, which only newer systems take; small pages work too.
   const std::uint64_t begin = round_up(huge_from, huge), end = round_down(bytes, huge);
-  if (begin < end) madvise(segment->data_ + begin, end - begin, MADV_COLLAPSE);
+  if (begin < end && medium.folder.empty()) madvise(segment->data_ + begin, end - begin, MADV_COLLAPSE);
   const std::lock_guard lock(made_mutex);
   std::erase_if(made, [](const auto &each) { return each.second.expired(); });
   made[segment->file_.get()] = segment;

@@ -1,5 +1,5 @@
 // Memory that the ranks of a node share: a file without a name, which the system takes back when the last of them has gone,
-// however it went.
+// however it went. It lies in memory, ordinary or of NUMA nodes, or in a folder of a file system, and is mapped.
 //
 // Others open it through /proc of the process that made it. Ranks that are threads of that process use the same mapping.
 #pragma once
@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "outcrop/aggregate/medium.hpp"
 #include "outcrop/storage/file.hpp"
 
 namespace outcrop::aggregate {
@@ -22,8 +23,8 @@ class Segment {
   };
 
   /// Zeroed; huge pages are used from byte `huge_from` on where the system has them. Throws InputError when there is not so
-  /// much memory.
-  static std::shared_ptr<Segment> make(std::uint64_t bytes, std::uint64_t huge_from);
+  /// much memory, or the medium cannot be had.
+  static std::shared_ptr<Segment> make(std::uint64_t bytes, std::uint64_t huge_from, const Medium &medium = {});
   /// Null when it cannot be reached from here; then `reason` says why.
   static std::shared_ptr<Segment> attach(const Address &address, std::string &reason);
 
@@ -32,6 +33,7 @@ class Segment {
   Segment &operator=(const Segment &) = delete;
 
   std::byte *data() const { return data_; }
+  std::uint64_t bytes() const { return bytes_; }
   Address address() const;
 
  private:

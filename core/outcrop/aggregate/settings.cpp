@@ -15,24 +15,30 @@ namespace outcrop::aggregate {
 namespace {
 
 constexpr const char *PERSISTENCES[] = {"process", "reboot", "job", "permanent"};
-constexpr const char *ARGUMENTS[] = {"tier",  "persistence", "buffer",      "buffers",  "count",
-                                     "hosts", "stage",       "stage_bytes", "transport"};
+constexpr const char *ARGUMENTS[] = {"tier",       "persistence", "buffer",      "buffers",           "count",
+                                     "hosts",      "stage",       "stage_bytes", "stage_persistence", "seconds_between",
+                                     "reads_back", "machine",     "target",      "topology",          "transport"};
 
 struct Found {
   std::string text;
   std::string origin;
 };
 
-// The first that there is: argument, hints in order, variable. A text of nothing is none, as in shells.
+std::string in_capitals(std::string text) {
+  for (char &c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// The first that there is: argument, its own hint, ROMIO's, variable. A text of nothing is none, as in shells.
 std::optional<Found> find(const Texts &arguments, const Texts &hints, const Texts &environment,
-                          const std::string &argument, const std::vector<std::string> &hint_names,
-                          const std::string &variable) {
+                          const std::string &argument, const std::string &romio) {
   const auto in = [](const Texts &texts, const std::string &name) {
     const auto place = texts.find(name);
     return place == texts.end() ? std::string() : place->second;
   };
+  const std::string own = "outcrop_agg_" + argument, variable = in_capitals(own);
   if (const std::string text = in(arguments, argument); !text.empty()) return Found{text, "argument " + argument};
-  for (const std::string &name : hint_names)
+  for (const std::string &name : {own, romio})
     if (const std::string text = in(hints, name); !text.empty()) return Found{text, "hint " + name};
   if (const std::string text = in(environment, variable); !text.empty()) return Found{text, variable};
   return std::nullopt;
@@ -46,6 +52,15 @@ std::uint32_t parse_count(const Found &found, std::uint32_t least) {
   const auto [stopped, error] = std::from_chars(found.text.data(), end, value);
   if (error != std::errc() || stopped != end || value < least)
     throw InputError(what(found) + " must be a whole number of at least " + std::to_string(least));
+  return value;
+}
+
+double parse_number(const Found &found) {
+  double value = -1;
+  const char *end = found.text.data() + found.text.size();
+  const auto [stopped, error] = std::from_chars(found.text.data(), end, value);
+  if (error != std::errc() || stopped != end || !(value >= 0) || value > std::numeric_limits<double>::max())
+    throw InputError(what(found) + " must be a number of at least 0");
   return value;
 }
 
@@ -81,13 +96,44 @@ HostLimit parse_host(const std::string &entry, const std::string &list) {
   return {parts[0], parse_count(found, 0)};
 }
 
+std::string parse_hosts(const Found &found) {
+  most_on_nodes(found.text, {});  // is it a list?
+  return found.text;
+}
+
+// Each setting with its name.
+template <typename Visit>
+void visit(const Settings &settings, const Visit &each) {
+  each("tier", settings.tier);
+  each("persistence", settings.persistence);
+  each("buffer_bytes", settings.buffer_bytes);
+  each("buffers", settings.buffers);
+  each("count", settings.count);
+  each("hosts", settings.hosts);
+  each("stage", settings.stage);
+  each("stage_bytes", settings.stage_bytes);
+  each("stage_persistence", settings.stage_persistence);
+  each("seconds_between", settings.seconds_between);
+  each("reads_back", settings.reads_back);
+  each("machine", settings.machine);
+  each("target", settings.target);
+  each("topology", settings.topology);
+  each("transport", settings.transport);
+}
+
+std::string in_words(Persistence persistence) { return PERSISTENCES[static_cast<std::size_t>(persistence)]; }
+const std::string &in_words(const std::string &text) { return text; }
+template <typename Number>
+std::string in_words(Number number) {
+  return std::to_string(number);
+}
+
 void check_names(const Texts &arguments) {
   for (const auto &[name, text] : arguments) {
     if (std::find(std::begin(ARGUMENTS), std::end(ARGUMENTS), name) != std::end(ARGUMENTS)) continue;
-    throw InputError(
-        "setting '" + name +
-        "' of aggregation is unknown; there are tier, persistence, buffer, buffers, count, hosts, stage, " +
-        "stage_bytes and transport");
+    std::string known;
+    for (const char *argument : ARGUMENTS) known += (known.empty() ? "" : ", ") + std::string(argument);
+    throw InputError("setting '" + name + "' of aggregation is unknown; there are " + known);
   }
 }
 
@@ -115,33 +161,28 @@ std::uint64_t parse_bytes(const std::string &text, const std::string &name) {
 
 Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &environment) {
   check_names(arguments);
-  const auto look = [&](const std::string &argument, const std::vector<std::string> &names, const char *variable) {
-    return find(arguments, hints, environment, argument, names, variable);
+  const auto set = [&](const std::string &argument, auto &setting, const auto &parse, const std::string &romio = "") {
+    if (const auto found = find(arguments, hints, environment, argument, romio))
+      setting = {parse(*found), found->origin};
   };
+  const auto text = [](const Found &found) { return found.text; };
+  const auto bytes = [](const Found &found) { return parse_bytes(found.text, found.origin + " ="); };
   Settings settings;
-  if (const auto found = look("tier", {"outcrop_agg_tier"}, "OUTCROP_AGG_TIER"))
-    settings.tier = {found->text, found->origin};
-  if (const auto found = look("persistence", {"outcrop_agg_persistence"}, "OUTCROP_AGG_PERSISTENCE"))
-    settings.persistence = {parse_persistence(*found), found->origin};
-  if (const auto found = look("buffer", {"outcrop_agg_buffer", "cb_buffer_size"}, "OUTCROP_AGG_BUFFER"))
-    settings.buffer_bytes = {parse_bytes(found->text, found->origin + " ="), found->origin};
-  // ROMIO takes any size, so programs give any.
-  if (settings.buffer_bytes.origin == "hint cb_buffer_size")
-    settings.buffer_bytes.value = round_up(settings.buffer_bytes.value, AlignedMemory::page_bytes);
-  if (const auto found = look("buffers", {"outcrop_agg_buffers"}, "OUTCROP_AGG_BUFFERS"))
-    settings.buffers = {parse_count(*found, 2), found->origin};
-  if (const auto found = look("count", {"outcrop_agg_count", "cb_nodes"}, "OUTCROP_AGG_COUNT"))
-    settings.count = {parse_count(*found, 1), found->origin};
-  if (const auto found = look("hosts", {"cb_config_list"}, "")) {
-    most_on_nodes(found->text, {});  // is it a list?
-    settings.hosts = {found->text, found->origin};
-  }
-  if (const auto found = look("stage", {"outcrop_agg_stage"}, "OUTCROP_AGG_STAGE"))
-    settings.stage = {found->text, found->origin};
-  if (const auto found = look("stage_bytes", {"outcrop_agg_stage_bytes"}, "OUTCROP_AGG_STAGE_BYTES"))
-    settings.stage_bytes = {parse_bytes(found->text, found->origin + " ="), found->origin};
-  if (const auto found = look("transport", {"outcrop_agg_transport"}, "OUTCROP_AGG_TRANSPORT"))
-    settings.transport = {parse_transport(*found), found->origin};
+  set("tier", settings.tier, text);
+  set("persistence", settings.persistence, parse_persistence);
+  set("buffer", settings.buffer_bytes, bytes, "cb_buffer_size");
+  set("buffers", settings.buffers, [](const Found &found) { return parse_count(found, 2); });
+  set("count", settings.count, [](const Found &found) { return parse_count(found, 1); }, "cb_nodes");
+  set("hosts", settings.hosts, parse_hosts, "cb_config_list");
+  set("stage", settings.stage, text);
+  set("stage_bytes", settings.stage_bytes, bytes);
+  set("stage_persistence", settings.stage_persistence, parse_persistence);
+  set("seconds_between", settings.seconds_between, parse_number);
+  set("reads_back", settings.reads_back, parse_number);
+  set("machine", settings.machine, text);
+  set("target", settings.target, text);
+  set("topology", settings.topology, text);
+  set("transport", settings.transport, parse_transport);
   if (settings.stage_bytes.value > 0 && settings.stage.value.empty())
     throw InputError(settings.stage_bytes.origin + " is given without a stage");
   return settings;
@@ -169,6 +210,23 @@ Wishes to_wishes(const Settings &settings) {
   wishes.persistence = settings.persistence.value;
   wishes.tier = settings.tier.value;
   return wishes;
+}
+
+std::vector<std::string> origins(const Settings &settings) {
+  std::vector<std::string> lines;
+  visit(settings, [&](const char *name, const auto &setting) {
+    if (setting.is_set()) lines.push_back(std::string(name) + " by " + setting.origin);
+  });
+  return lines;
+}
+
+std::string alike(const Settings &settings) {
+  std::ostringstream text;
+  visit(settings, [&](const std::string &name, const auto &setting) {
+    if (name == "stage_bytes" || (name == "stage" && !settings.chooses_stage())) return;
+    if (setting.is_set()) text << name << " = " << in_words(setting.value) << " ";
+  });
+  return text.str().empty() ? "all defaults" : text.str();
 }
 
 }  // namespace outcrop::aggregate

@@ -1,15 +1,27 @@
 // What users set: by arguments, by MPI info hints, by the environment, in this order; else defaults.
 //
-//     argument      hint                              variable                  default
-//     tier          outcrop_agg_tier                  OUTCROP_AGG_TIER          any: the cost decides
-//     persistence   outcrop_agg_persistence           OUTCROP_AGG_PERSISTENCE   process
-//     buffer        outcrop_agg_buffer, cb_buffer_size  OUTCROP_AGG_BUFFER      16 MiB
-//     buffers       outcrop_agg_buffers               OUTCROP_AGG_BUFFERS       2
-//     count         outcrop_agg_count, cb_nodes       OUTCROP_AGG_COUNT         the cost decides
-//     hosts         cb_config_list                                              all, any number on each
-//     stage         outcrop_agg_stage                 OUTCROP_AGG_STAGE         none: writes go straight to the file
-//     stage_bytes   outcrop_agg_stage_bytes           OUTCROP_AGG_STAGE_BYTES   what the stage's file system has
-//     transport     outcrop_agg_transport             OUTCROP_AGG_TRANSPORT     messages
+//     argument           default
+//     tier               any: the cost decides
+//     persistence        process
+//     buffer             16 MiB
+//     buffers            2
+//     count              aggregators: the cost decides
+//     hosts              all, any number of aggregators on each
+//     stage              none: writes go straight to the file
+//     stage_bytes        what the stage's file system has
+//     stage_persistence  job: of a stage that is chosen
+//     seconds_between    0: of computing between steps
+//     reads_back         0: times that a step is read again
+//     machine            none: a file that says what nodes are like (machine_file.hpp)
+//     target             . : a folder where files will be
+//     topology           none: a file that says where ranks are (rank_places.hpp)
+//     transport          messages: between nodes; or rma, where that works
+//
+// Hints have the same names after outcrop_agg_, variables after OUTCROP_AGG_ in capitals; buffer, count and hosts are also
+// cb_buffer_size, cb_nodes and cb_config_list.
+//
+// A stage is a folder, or "auto": on a tier of the machine that lasts as long as stage_persistence, if that is predicted to
+// take less time than writing straight to the file, by seconds_between and reads_back (staging.hpp).
 //
 // The names that begin with cb_ are ROMIO's and mean what they mean there. As MPI has it, a hint that nobody knows is
 // no error; an argument is.
@@ -31,6 +43,7 @@ template <typename Value>
 struct Setting {
   Value value;
   std::string origin = "default";
+  bool is_set() const { return origin != "default"; }
 };
 
 struct Settings {
@@ -42,7 +55,15 @@ struct Settings {
   Setting<std::string> hosts{{}};   ///< as ROMIO's cb_config_list; empty: all
   Setting<std::string> stage{{}};   ///< a folder on a tier of this node; empty: none
   Setting<std::uint64_t> stage_bytes{0};
+  Setting<Persistence> stage_persistence{Persistence::job};  ///< of one that is chosen, at least
+  Setting<double> seconds_between{0};
+  Setting<double> reads_back{0};
+  Setting<std::string> machine{{}};  ///< empty: none
+  Setting<std::string> target{"."};
+  Setting<std::string> topology{{}};           ///< empty: none
   Setting<std::string> transport{"messages"};  ///< between nodes; or "rma", where that works
+
+  bool chooses_stage() const { return stage.value == "auto"; }
 };
 
 using Texts = std::map<std::string, std::string>;
@@ -59,5 +80,12 @@ std::vector<std::uint32_t> most_on_nodes(const std::string &list, std::span<cons
 std::uint64_t parse_bytes(const std::string &text, const std::string &what);
 
 Wishes to_wishes(const Settings &settings);
+
+/// "tier by OUTCROP_AGG_TIER": a line for each that is not the default.
+std::vector<std::string> origins(const Settings &settings);
+
+/// What ranks that make a plan together must not differ in, in words: all but a stage's folder and bytes, which each node
+/// has its own of.
+std::string alike(const Settings &settings);
 
 }  // namespace outcrop::aggregate

@@ -53,8 +53,12 @@ void copy_from(const outcrop::File &data, const StagedRun &run, std::uint64_t be
   const std::uint64_t end = begin + bytes.size();
   const std::uint64_t first = std::max(begin, run.target), last = std::min(end, run.target + run.length);
   if (first >= last) return;
+  if (last - first == run.length) {
+    read_run(data, run, bytes.data() + (first - begin));
+    return;
+  }
   const AlignedMemory memory(run.length + AlignedMemory::page_bytes);
-  const std::span<const std::byte> whole = read_run(data, run, memory);
+  const std::span<const std::byte> whole = read_run(data, run, place_of(run, memory));
   std::memcpy(bytes.data() + (first - begin), whole.data() + (first - run.target), last - first);
 }
 

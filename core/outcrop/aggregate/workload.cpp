@@ -43,11 +43,15 @@ Gathering Workload::gathering(std::size_t domain, std::uint32_t node, double dis
   return result;
 }
 
+Turns Workload::turns(std::size_t domain) const {
+  const std::uint64_t count = (bytes_[domain] + wishes_.buffer_bytes - 1) / wishes_.buffer_bytes;
+  return {std::max<std::uint64_t>(1, count), wishes_.buffers};
+}
+
 Cost Workload::cost(std::size_t domain, std::size_t node, const Gathering &gathering, const Tier &tier,
                     const Crowd &crowd) const {
   const Surroundings around{machine_.network, machine_.target, machine_.distance_to_target[node], crowd};
-  const std::uint64_t count = (bytes_[domain] + wishes_.buffer_bytes - 1) / wishes_.buffer_bytes;
-  return aggregate::cost(gathering, tier, around, {std::max<std::uint64_t>(1, count), wishes_.buffers});
+  return aggregate::cost(gathering, tier, around, turns(domain));
 }
 
 std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain) {

@@ -24,6 +24,8 @@ class Workload {
   /// Of a domain on a node that all its messages go `distance` to.
   Gathering gathering(std::size_t domain, std::uint32_t node, double distance) const;
 
+  Turns turns(std::size_t domain) const;
+
   Cost cost(std::size_t domain, std::size_t node, const Gathering &gathering, const Tier &tier,
             const Crowd &crowd) const;
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.aggregate.measured import Timing
 from outcrop.aggregate.plan import Plan
+from outcrop.aggregate.staging import Asked, StageChoice, choose_stage
 from outcrop.errors import InputError
 
 Arrays = Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]]
@@ -38,6 +39,7 @@ class FileOptions:
     size_bytes: int = 0
     stage_folder: str = ""
     stage_bytes: int = 0
+    settle_folders: tuple[str, ...] = ()
     node_files: bool = False
 
     def __post_init__(self) -> None:
@@ -54,7 +56,10 @@ def create(
     way: str = "automatic",
     size_bytes: int = 0,
     stage: str | os.PathLike[str] | None = None,
-    stage_bytes: int = 0,
+    stage_bytes: int | str | None = None,
+    stage_persistence: str | None = None,
+    seconds_between: float | None = None,
+    reads_back: float | None = None,
     node_files: bool = False,
 ) -> File:
     """A file to be written; one that exists is emptied. Collective. Raises StorageError, on all ranks.
@@ -66,13 +71,21 @@ def create(
         way: "buffered" through the page cache, "direct" around it, or whichever fits.
         size_bytes: of the file, set once where it is known.
         stage: a folder on a tier of each node: writes end when their bytes are durable there, and get to the file in
-            the background; what an earlier run has left there is brought to its file first (see `File.notes`).
+            the background; what an earlier run has left there is brought to its file first (see `File.notes`). With
+            "auto", a tier of the machine, or none: what is predicted to take the program less time.
         stage_bytes: that the stage may take on a node; 0 for what there is.
+        stage_persistence: for "auto": what a stage must outlive at least, reboot, job or permanent.
+        seconds_between: for "auto": seconds of computing from one step to the next, in which the stage is drained.
+        reads_back: for "auto": how often a step is read again, by this plan, before long.
         node_files: a file for each node and `path`.index, instead of one that all share.
+
+    What is None is taken from the plan's hints and the environment.
     """
     plan.check_open()
-    options = FileOptions(durable, way, size_bytes, os.fspath(stage or ""), stage_bytes, node_files)
-    return File(_core.AggregateFile.create(plan._core, os.fspath(path), options), plan)
+    asked = Asked(stage, stage_bytes, stage_persistence, seconds_between, reads_back)
+    choice = choose_stage(plan, asked, durable=durable, node_files=node_files, writable=True)
+    options = FileOptions(durable, way, size_bytes, choice.folder, choice.room_bytes, choice.settle, node_files)
+    return File(_core.AggregateFile.create(plan._core, os.fspath(path), options), plan, choice)
 
 
 def open(
@@ -83,14 +96,20 @@ def open(
     durable: bool = False,
     way: str = "automatic",
     stage: str | os.PathLike[str] | None = None,
-    stage_bytes: int = 0,
+    stage_bytes: int | str | None = None,
+    stage_persistence: str | None = None,
+    seconds_between: float | None = None,
+    reads_back: float | None = None,
     node_files: bool = False,
 ) -> File:
     """An existing file, to be read, or to be written, too; options as of `create`. Collective. Raises StorageError, on
     all ranks."""
     plan.check_open()
-    options = FileOptions(durable, way, 0, os.fspath(stage or ""), stage_bytes, node_files)
-    return File(_core.AggregateFile.open(plan._core, os.fspath(path), writable, options), plan)
+    asked = Asked(stage, stage_bytes, stage_persistence, seconds_between, reads_back)
+    choice = choose_stage(plan, asked, durable=durable, node_files=node_files, writable=writable)
+    options = FileOptions(durable, way, 0, choice.folder, choice.room_bytes, choice.settle, node_files)
+    core = _core.AggregateFile.open(plan._core, os.fspath(path), writable, options)
+    return File(core, plan, choice, writable=writable)
 
 
 def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
@@ -143,9 +162,16 @@ class File:
     plan. What is wrong with one rank's arrays is raised as InputError on all ranks.
     """
 
-    def __init__(self, core: _core.AggregateFile, plan: Plan) -> None:
+    def __init__(self, core: _core.AggregateFile, plan: Plan, staging: StageChoice, *, writable: bool = True) -> None:
         self._core, self._plan = core, plan
         self._is_closed = False
+        self._before = "staged " if staging.folder and writable else ""
+        plan.remember(staging)
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether steps go to a stage first."""
+        return bool(self._before)
 
     @property
     def notes(self) -> list[str]:
@@ -156,25 +182,25 @@ class File:
         """Write a step. Raises StorageError with rank, file and offset; CommunicationError where a rank is gone."""
         memory, problem = self._memory(arrays, writable=False)
         timing = _timing(self._core.write(memory, _offset(base), problem))
-        self._plan.measured.add("write", timing)
+        self._plan.measured.add(self._before + "write", timing)
         return timing
 
     def read(self, arrays: Arrays, base: int = 0) -> Timing:
         """Read a step into the arrays. Raises as `write` does."""
         memory, problem = self._memory(arrays, writable=True)
         timing = _timing(self._core.read(memory, _offset(base), problem))
-        self._plan.measured.add("read", timing)
+        self._plan.measured.add(self._before + "read", timing)
         return timing
 
     def begin_write(self, arrays: Arrays, base: int = 0) -> Request:
         """Begin to write a step, whose arrays must not change before it is over. Waits while four are under way."""
         memory, problem = self._memory(arrays, writable=False)
-        return Request(self._core.begin_write(memory, _offset(base), problem), "write", self._plan)
+        return Request(self._core.begin_write(memory, _offset(base), problem), self._before + "write", self._plan)
 
     def begin_read(self, arrays: Arrays, base: int = 0) -> Request:
         """Begin to read a step into the arrays, which are not to be used before the request is over."""
         memory, problem = self._memory(arrays, writable=True)
-        return Request(self._core.begin_read(memory, _offset(base), problem), "read", self._plan)
+        return Request(self._core.begin_read(memory, _offset(base), problem), self._before + "read", self._plan)
 
     def flush(self) -> None:
         """Return when all that was written is on the device, in its file. Raises StorageError."""

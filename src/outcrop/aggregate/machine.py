@@ -44,6 +44,18 @@ class BufferTier:
     fill_bytes_per_second: float
     empty_bytes_per_second: float = math.inf
     persistence: Persistence = Persistence.PROCESS
+    holds_files: bool = False
+    """It is a file system of each node, on which steps can be staged."""
+
+
+@dataclass(frozen=True)
+class Medium:
+    """What a tier is made of on one node: memory of its NUMA nodes, where any are named; a folder, in which files are
+    mapped; else ordinary memory."""
+
+    tier: str
+    numa_nodes: tuple[int, ...] = ()
+    folder: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,8 @@ class Machine:
     network: Network = field(default_factory=Network)
     target: Target = field(default_factory=Target)
     shared_memory: SharedMemory = field(default_factory=SharedMemory)
+    target_read: Target | None = None
+    """The target with its figures for reading, where `target` has those for writing; None where it is the same."""
 
     def __post_init__(self) -> None:
         nodes = len(self.distance_to_target)

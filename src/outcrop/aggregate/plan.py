@@ -1,13 +1,13 @@
 """A plan: what all ranks will write or read in every step, and who aggregates it. Made once.
 
-    declare ──► Ranks ──► what each rank gives and knows, gathered ──► settings, machine ──► the core's plan
-                           what is wrong at one rank is raised on all
+declare ──► Ranks ──► what each rank gives and knows, gathered ──► settings, machine ──► the core's plan
+                       what is wrong at one rank is raised on all
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,6 +18,7 @@ from outcrop.aggregate.extents import Extent
 from outcrop.aggregate.measured import Measured
 from outcrop.aggregate.ranks import Ranks
 from outcrop.aggregate.settings import Settings, read_settings
+from outcrop.aggregate.staging import Forecast, Habits, StageChoice
 from outcrop.errors import InputError
 from outcrop.units import counted, format_bytes, parse_bytes
 
@@ -27,11 +28,11 @@ Extents = Mapping[str, Variable] | Sequence[Variable]
 
 @dataclass(frozen=True)
 class _Given:
-    """Of one rank: what it knows and was given, or what is wrong with that. `alike` must be the same on all."""
+    """To one rank: what must be the same on all, and what is wrong with the rest. Settings are those of rank 0."""
 
-    known: Known | None
     alike: tuple[object, ...]
     problem: str = ""
+    settings: Settings | None = None
 
 
 class Plan:
@@ -43,13 +44,15 @@ class Plan:
         ranks: Ranks,
         names: Sequence[str],
         around: AtHand,
-        lines: Sequence[str],
+        settings: Settings,
+        carried: Sequence[str],
         reads_only: bool,
     ) -> None:
-        self._core, self._ranks, self._around, self._lines = core, ranks, around, tuple(lines)
-        self.names, self.reads_only = tuple(names), reads_only
+        self._core, self._ranks, self._around, self._carried = core, ranks, around, tuple(carried)
+        self.names, self.reads_only, self.settings = tuple(names), reads_only, settings
         self.measured = Measured()
         self._is_closed = False
+        self._staging = StageChoice()
 
     @property
     def rank(self) -> int:
@@ -77,34 +80,49 @@ class Plan:
         return self._core.aggregators
 
     @property
-    def seconds(self) -> float | None:
-        """Predicted for a step, of writing, or of reading where the plan is for that only; None where every rank has
-        its own bytes."""
+    def seconds(self) -> float:
+        """Predicted for a step straight to the file, of writing, or of reading where the plan is for that only."""
         return self._core.seconds
+
+    @property
+    def tiers(self) -> list[str]:
+        """Names of the tiers that the buffers of each domain are on."""
+        return [self._around.machine.tiers[tier].name for tier in self._core.tiers]
+
+    def remember(self, staging: StageChoice) -> None:
+        """For `explain`: what a file of this plan does with its steps."""
+        if staging.lines:
+            self._staging = staging
 
     def explain(self, domains: int = 1) -> str:
         """In words: who aggregates where and why, with predicted seconds; the `domains` that take longest in detail.
 
         After steps also what they took at this rank, beside what was predicted. Not collective.
         """
-        kind = "read" if self.reads_only else "write"
-        predicted = {} if self.seconds is None else {kind: self.seconds}
         nodes = len(self._around.hosts)
         lines = [
             f"{counted(self.size, 'rank')} on {counted(nodes, 'node')}, {self._ranks.library}: "
             f"{format_bytes(self.nbytes)} a step",
             *self._explained(domains),
+            *self._staging.lines,
             *self._around.lines,
-            *self._lines,
+            *self._carried,
+            *(f"{name} by {origin}" for name, origin in self.settings.origins.items() if origin != "default"),
+            *self._core.places,
             *self._core.notes,
-            *self.measured.lines(self.rank, predicted),
+            *self.measured.lines(self.rank, self._predicted()),
         ]
         return "\n".join(lines)
 
     def _explained(self, domains: int) -> list[str]:
-        if self._core.own:
-            return ["every rank writes and reads its own bytes, which are few long runs: no bytes travel"]
-        return self._core.explain(domains).splitlines()
+        own = ["every rank writes and reads its own bytes, which are few long runs: no bytes travel"]
+        return [*(own if self._core.own else ()), *self._core.explain(domains).splitlines()]
+
+    def _predicted(self) -> dict[str, float]:
+        if self.reads_only:
+            return {"read": self.seconds}
+        straight = Forecast(*self._core.staging(Habits())[1])
+        return {"write": straight.write, "read": straight.read, **self._staging.predicted}
 
     def close(self) -> None:
         """Collective: gives back the duplicate of the communicator. Its files can only be closed before that."""
@@ -131,7 +149,8 @@ def declare(
     communicator: Any,
     extents: Extents,
     *,
-    target: str | Path = ".",
+    target: str | Path | None = None,
+    machine: str | Path | None = None,
     reads_only: bool = False,
     own_run_bytes: int | str = 0,
     topology: str | Path | None = None,
@@ -149,7 +168,10 @@ def declare(
     Args:
         communicator: of mpi4py, or None for this process by itself, without MPI.
         extents: for each variable of this rank an extent or a list of them; with names, as a mapping. May be empty.
-        target: a folder where the files will be; its figures are those by which aggregators are chosen.
+        target: a folder where the files will be; its figures are those by which aggregators are chosen. The working
+            directory when left out.
+        machine: a file that says what nodes are like, as `outcrop agg machine` writes it; without one, the tiers that
+            `outcrop tiers` finds, with figures that it has measured before.
         reads_only: ranks may declare the same bytes; such a plan refuses to write.
         own_run_bytes: where runs of all ranks are that long in the mean, each writes its own; 0 for never.
         topology: a file with lines `rank: group switch port`.
@@ -168,31 +190,24 @@ def declare(
     """
     arguments = {
         "count": count, "tier": tier, "persistence": persistence, "buffer": buffer, "buffers": buffers, "hosts": hosts,
-        "transport": transport,
+        "machine": machine, "target": target, "topology": topology, "transport": transport,
     }  # fmt: skip
     ranks = Ranks(communicator)
     try:
         names, variables, problem = _variables(extents)
         texts = {str(name): str(value) for name, value in hints.items()} if hints is not None else {}
-        alike = (str(target), reads_only, own_run_bytes, str(topology), arguments, texts)
-        known = _gather(ranks, alike, problem)
-        folder, file = Path(target), None if topology is None else Path(topology)
-
-        def choose() -> tuple[Settings, AtHand, int]:
-            runs = own_run_bytes if own_run_bytes == 0 else parse_bytes(own_run_bytes)
-            return read_settings(arguments, texts), at_hand(known, folder, file, reads_only), int(runs)
-
-        settings, around, runs = _of_first(ranks, choose)
+        runs, problem = _run_bytes(own_run_bytes, problem)
+        settings = _settings_of_first(ranks, _Given((reads_only, runs, arguments, texts), problem), arguments, texts)
+        around = _machine_at_hand(ranks, settings, reads_only)
         carried = _carried(ranks, settings)
         options = _options(settings, around, reads_only, runs)
         wishes = settings.wishes(around.hosts)
-        core = _core.AggregatePlan(ranks.address, variables, around.machine, wishes, options)
+        media = around.media_of(ranks.rank)
+        core = _core.AggregatePlan(ranks.address, variables, around.machine, wishes, options, media)
     except InputError:  # on all ranks
         ranks.close()
         raise
-    origins = {name: origin for name, origin in settings.origins.items() if origin != "default"}
-    lines = [*carried, *(f"{name} by {origin}" for name, origin in origins.items())]
-    return Plan(core, ranks, names, around, lines, reads_only)
+    return Plan(core, ranks, names, around, settings, carried, reads_only)
 
 
 def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
@@ -210,21 +225,51 @@ def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
     return names, variables, ""
 
 
-def _gather(ranks: Ranks, alike: tuple[object, ...], problem: str) -> list[Known]:
-    """What every rank knows. Raises, on all, what is wrong at any."""
+def _run_bytes(own_run_bytes: int | str, problem: str) -> tuple[int, str]:
+    """As a number, and what is wrong with it, if nothing else is."""
     try:
-        mine = _Given(known_here(ranks.rank, ranks.node), alike, problem)
+        return int(own_run_bytes if own_run_bytes == 0 else parse_bytes(own_run_bytes)), problem
     except InputError as error:
-        mine = _Given(None, alike, str(error))
-    given = ranks.gather(mine)
-    known = []
-    for rank, one in enumerate(given):
-        if one.problem or one.known is None:
+        return 0, problem or str(error)
+
+
+def _settings_of_first(
+    ranks: Ranks, given: _Given, arguments: Mapping[str, object], hints: Mapping[str, str]
+) -> Settings:
+    """Those that rank 0 reads, also from its environment. Raises, on all, what is wrong at any rank."""
+    if ranks.rank == 0 and not given.problem:
+        try:
+            given = replace(given, settings=read_settings(arguments, hints))
+        except InputError as error:
+            given = replace(given, problem=str(error))
+    everyone = ranks.gather(given)
+    for rank, one in enumerate(everyone):
+        if one.problem:
             raise InputError(f"rank {rank}: {one.problem}")
-        if one.alike != given[0].alike:
+        if one.alike != everyone[0].alike:
             raise InputError(f"rank {rank} has given other settings for the plan than rank 0")
-        known.append(one.known)
-    return known
+    settings = everyone[0].settings
+    assert settings is not None
+    return settings
+
+
+def _machine_at_hand(ranks: Ranks, settings: Settings, reads_only: bool) -> AtHand:
+    """By what every rank knows; what is wrong at one is raised on all."""
+    file = Path(settings.machine) if settings.machine else None
+    topology = Path(settings.topology) if settings.topology else None
+    target = Path(settings.target)
+    mine: Known | str
+    try:
+        mine = known_here(ranks.rank, ranks.node, file, target)
+    except InputError as error:
+        mine = str(error)
+    known: list[Known] = []
+    for rank, one in enumerate(ranks.gather(mine)):
+        if isinstance(one, str):
+            raise InputError(f"rank {rank}: {one}")
+        known.append(one)
+    around: AtHand = _of_first(ranks, lambda: at_hand(known, file, target, topology, reads_only))
+    return around
 
 
 def _of_first(ranks: Ranks, make: Any) -> Any:

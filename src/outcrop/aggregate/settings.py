@@ -24,9 +24,21 @@ class Settings:
     hosts: str
     """As ROMIO's cb_config_list; empty for all."""
     stage: str
-    """A folder on a tier of this node that files are staged in; empty for none."""
+    """A folder on a tier of this node that files are staged in, or "auto"; empty for none."""
     stage_bytes: int
     """That it may take; 0 for what there is."""
+    stage_persistence: Persistence
+    """Of a stage that is chosen, at least."""
+    seconds_between: float
+    """Of computing between steps."""
+    reads_back: float
+    """Times that a step is read again before long."""
+    machine: str
+    """A file that says what nodes are like; empty for none."""
+    target: str
+    """A folder where files will be."""
+    topology: str
+    """A file with the place of each rank; empty for none."""
     transport: str
     """Between nodes: "messages", or "rma" where that works."""
     origins: Mapping[str, str]
@@ -50,5 +62,6 @@ def read_settings(
     own = {name: value for name, value in environment.items() if name.startswith("OUTCROP_AGG_")}
     found = _core.aggregate_settings(given, dict(hints or {}), own)
     values = {name: value for name, (value, _) in found.items()}
-    values["persistence"] = Persistence(values["persistence"])
+    for name in ("persistence", "stage_persistence"):
+        values[name] = Persistence(values[name])
     return Settings(**values, origins={name: origin for name, (_, origin) in found.items()})

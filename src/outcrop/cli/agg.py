@@ -8,11 +8,13 @@ from typing import Annotated, Optional
 import typer
 
 from outcrop.cli import options
+from outcrop.cli.agg_machine import machine
 from outcrop.cli.tiers import Declared
 from outcrop.errors import InputError
 from outcrop.units import parse_bytes
 
 agg = typer.Typer(help="Aggregation: many ranks, one file.", rich_markup_mode=None)
+agg.command()(machine)
 
 Size = Annotated[
     Optional[str],  # noqa: UP045

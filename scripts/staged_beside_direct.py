@@ -1,0 +1,192 @@
+"""Steps staged on a fast tier beside steps written straight to their target: predicted, decided, measured both ways.
+
+    python scripts/staged_beside_direct.py --target DIR --stage DIR [--limit 500MB/s]
+
+One process, without MPI. The target is written and read past the page cache, durably, as files larger than memory are.
+Of each case both ways take turns; a step costs what the program waits for: its time without the time that computing
+takes alone, and with the drain at the end. --limit makes the target as slow as a busy shared one: a group of the
+kernel's (cgroup) limits what this process reads and writes there, which takes the rights of root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+import outcrop.aggregate as agg
+from outcrop.aggregate.machine_text import machine_text
+from outcrop.tiers.survey import find_tiers
+from outcrop.units import parse_bytes
+
+GROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Seconds of computing between steps, and whether each is read back after it."""
+
+    name: str
+    seconds_between: float
+    reads_back: int
+
+
+CASES = (
+    Case("computes, then reads back", 0.6, 1),
+    Case("computes, never reads", 0.6, 0),
+    Case("writes step after step", 0.0, 0),
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of one turn, seconds of a step: writing, reading, all that the program waits for."""
+
+    write: float
+    read: float
+    total: float
+
+
+def main() -> None:
+    """Print a line for each case and way, and what the model has decided."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--target", type=Path, required=True, help="a folder on the device that files belong to")
+    parser.add_argument("--stage", type=Path, default=Path("/dev/shm"), help="a folder on a faster tier")
+    parser.add_argument("--limit", help="of the target, for reading and for writing: 500MB/s")
+    parser.add_argument("--step", default="128MiB", help="bytes of a step")
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=5)
+    given = parser.parse_args()
+    limit = None if given.limit is None else parse_bytes(given.limit.removesuffix("/s"))
+    values = np.random.default_rng(0).integers(0, 256, parse_bytes(given.step), np.uint8)
+    with limited(given.target, limit), tempfile.TemporaryDirectory(dir=given.target) as folder:
+        machine = Path(folder) / "machine"
+        machine.write_text(text_of_machine(Path(folder), given.stage, limit))
+        with agg.declare(None, [agg.contiguous(0, values.nbytes)], target=folder, machine=machine) as plan:
+            for case in CASES:
+                compare(case, plan, Path(folder), given.stage, values, given.steps, given.turns)
+
+
+def text_of_machine(target: Path, stage: Path, limit: int | None) -> str:
+    """The machine file of the tiers at hand, measured where they are not known, with the limit of the target."""
+    found = find_tiers([target, stage], measure=True)
+    text = machine_text(found, target)
+    if limit is None:
+        return text
+    head, _, tail = text.partition("[target]")
+    lines = [
+        f"{line.split(' = ')[0]} = {min(float(line.split(' = ')[1]), limit)!r}"
+        if line.startswith(("read =", "write ="))
+        else line
+        for line in tail.splitlines()
+    ]
+    return head + "[target]" + "\n".join(lines) + "\n"
+
+
+def compare(case: Case, plan: agg.Plan, folder: Path, stage: Path, values: np.ndarray, steps: int, turns: int) -> None:
+    """Both ways in turns, then the line of each."""
+    alone = min(compute(case.seconds_between) for _ in range(3))
+    decided = dict(stage="auto", stage_persistence="reboot", seconds_between=case.seconds_between,
+                   reads_back=case.reads_back)  # fmt: skip
+    with agg.create(folder / "file", plan, durable=True, way="direct", **decided) as file:
+        is_staged = file.is_staged
+    lines = plan.explain().splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("staging:"))
+    print(f"{case.name}: {steps} steps of {values.nbytes >> 20} MiB\n  model  {lines[begin]}")
+    for line in lines[begin + 1 : begin + 3]:
+        print(f"       {line}")
+    taken: dict[str, list[Measured]] = {"straight": [], "staged": []}
+    for _ in range(turns):
+        for way, measured in taken.items():
+            measured.append(run(case, plan, folder / way, str(stage) if way == "staged" else "", values, steps, alone))
+    for way, measured in taken.items():
+        totals = sorted(one.total for one in measured)
+        write, read = median(one.write for one in measured), median(one.read for one in measured)
+        spread = f"{totals[0] * 1e3:.0f} to {totals[-1] * 1e3:.0f}"
+        parts = f"write {write * 1e3:.0f}, read {read * 1e3:.0f}"
+        print(f"  measured {way:8}  {median(totals) * 1e3:6.0f} ms a step ({spread}): {parts}")
+    faster = min(taken, key=lambda way: median(one.total for one in taken[way]))
+    chosen = "staged" if is_staged else "straight"
+    print(f"  the model says {chosen}, {faster} was faster\n", flush=True)
+
+
+def run(case: Case, plan: agg.Plan, path: Path, stage: str, values: np.ndarray, steps: int, alone: float) -> Measured:
+    """One file of some steps, and its end, when all is durable at the target. The bytes are compared afterwards."""
+    found = np.empty_like(values)
+    writes, reads = [], []
+    begin = time.perf_counter()
+    with agg.create(path, plan, durable=True, way="direct", stage=stage) as file:
+        for step in range(steps):
+            writes.append(file.write([values], base=step * plan.end).seconds)
+            if case.seconds_between:
+                compute(case.seconds_between)
+            if case.reads_back:
+                reads.append(file.read([found], base=step * plan.end).seconds)
+    seconds = time.perf_counter() - begin
+    if reads and not np.array_equal(found, values):
+        raise SystemExit("other bytes were read than were written")
+    path.unlink()
+    return Measured(median(writes), median(reads) if reads else 0.0, seconds / steps - alone)
+
+
+def compute(seconds: float) -> float:
+    """Work on one core that takes about as long by itself; how long it took."""
+    begin = time.perf_counter()
+    values = np.linspace(0, 1, 4096)
+    for _ in range(round(seconds * REPEATS_A_SECOND)):
+        values = np.sqrt(values * values + 1e-9)
+    return time.perf_counter() - begin
+
+
+def repeats_a_second() -> float:
+    """Of the loop in `compute`."""
+    begin, count = time.perf_counter(), 0
+    values = np.linspace(0, 1, 4096)
+    while time.perf_counter() - begin < 0.2:
+        values = np.sqrt(values * values + 1e-9)
+        count += 1
+    return count / (time.perf_counter() - begin)
+
+
+@contextmanager
+def limited(folder: Path, bytes_per_second: int | None) -> Iterator[None]:
+    """With this process in a group that reads and writes the folder's device no faster."""
+    if bytes_per_second is None:
+        yield
+        return
+    number = os.stat(folder).st_dev
+    device = f"{os.major(number)}:{os.minor(number)}"
+    is_first_version = (GROUPS / "blkio").is_dir()
+    top = GROUPS / "blkio" if is_first_version else GROUPS
+    group = top / f"outcrop-limit-{os.getpid()}"
+    before = top / next(
+        line.rpartition(":")[2].lstrip("/")
+        for line in Path("/proc/self/cgroup").read_text().splitlines()
+        if not is_first_version or "blkio" in line
+    )
+    group.mkdir()
+    try:
+        if is_first_version:
+            for what in ("read", "write"):
+                (group / f"blkio.throttle.{what}_bps_device").write_text(f"{device} {bytes_per_second}")
+        else:
+            (group / "io.max").write_text(f"{device} rbps={bytes_per_second} wbps={bytes_per_second}")
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+        yield
+    finally:
+        (before / "cgroup.procs").write_text(str(os.getpid()))
+        group.rmdir()
+
+
+REPEATS_A_SECOND = repeats_a_second()
+
+if __name__ == "__main__":
+    main()

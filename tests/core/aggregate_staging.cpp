@@ -1,0 +1,103 @@
+// Protects the decision to stage: what each way costs is added up as the model says, and the cheaper one is taken.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "outcrop/aggregate/staging.hpp"
+
+namespace outcrop::aggregate {
+namespace {
+
+constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+
+// A node with a slow disk for files, written at 1 and read at 2 GiB/s, and a fast one of its own, at 4 and 8.
+struct Scene {
+  Machine machine;
+  Placement placement;
+
+  explicit Scene(std::uint64_t room = 8 * gib, bool is_shared = false, Persistence lasts = Persistence::job) {
+    machine.node_of_rank = {0};
+    machine.distance_to_target = {1};
+    machine.distances = [](std::size_t, std::span<double> row) { row[0] = 0; };
+    machine.target = {0, 1.0 * gib, is_shared};
+    machine.target_read = {0, 2.0 * gib, is_shared};
+    machine.tiers = {{"dram", 0, 1e15, 1e15, Persistence::process}, {"fast", 0, 4.0 * gib, 8.0 * gib, lasts, true}};
+    machine.room_bytes = {gib, room};
+    Wishes wishes;
+    wishes.tier = "dram";
+    const std::vector<Tally> tallies = {{0, 0, gib}};
+    placement = place(machine, tallies, 1, wishes);
+  }
+
+  Staging decide(const Habits &habits, const StagingWork &work = {UNLIMITED, UNLIMITED}) const {
+    return decide_staging(machine, placement, habits, work);
+  }
+};
+
+constexpr double near = 1e-3;
+
+TEST(AggregateStaging, AddsUpWhatTheProgramWaitsFor) {
+  const Staging staging = Scene().decide({.seconds_between = 0.5, .reads_back = 3, .durable = true});
+  EXPECT_NEAR(staging.straight.write, 1, near);
+  EXPECT_NEAR(staging.straight.read, 0.5, near);
+  EXPECT_NEAR(staging.straight.total(staging.habits), 2.5, 2 * near);
+  ASSERT_EQ(staging.options.size(), 1);
+  const StageOption &option = staging.options[0];
+  EXPECT_NEAR(option.seconds_drain, 1.125, near);
+  EXPECT_NEAR(option.forecast.write, 0.25, near);
+  EXPECT_NEAR(option.forecast.wait, 0.625, near);
+  EXPECT_NEAR(option.forecast.read, 0.125, near);
+  EXPECT_EQ(staging.chosen, 0);
+}
+
+TEST(AggregateStaging, DependsOnHowStepsAreUsed) {
+  const auto is_staged = [](const Habits &habits) { return Scene().decide(habits).chosen.has_value(); };
+  EXPECT_FALSE(is_staged({.durable = true})) << "the drain is waited for: 1.375 against 1 s";
+  EXPECT_TRUE(is_staged({.seconds_between = 0.4, .durable = true})) << "0.975 against 1 s";
+  EXPECT_FALSE(is_staged({.seconds_between = 0.3, .durable = true})) << "1.075 against 1 s";
+  EXPECT_TRUE(is_staged({.reads_back = 1.1, .durable = true})) << "1.5125 against 1.55 s";
+  EXPECT_FALSE(is_staged({.reads_back = 0.9, .durable = true})) << "1.4875 against 1.45 s";
+}
+
+TEST(AggregateStaging, CountsTheWorkOfTheThreadThatStages) {
+  const Staging staging = Scene().decide({.durable = true}, {2.0 * gib, 4.0 * gib});
+  EXPECT_NEAR(staging.options[0].forecast.write, 0.25 + 0.5, near);
+  EXPECT_NEAR(staging.options[0].forecast.read, 0.125 + 0.25, near);
+  EXPECT_NEAR(staging.options[0].seconds_drain, 1.125 + 0.25, near);
+}
+
+TEST(AggregateStaging, OffersOnlyWhatKeepsStepsAndHasRoom) {
+  const Habits long_between{.seconds_between = 10, .reads_back = 1, .durable = true};
+  const auto refusal = [](const Scene &scene, const Habits &habits) {
+    const Staging staging = scene.decide(habits);
+    EXPECT_EQ(staging.chosen.has_value(), staging.options[0].refusal.empty());
+    return staging.options[0].refusal;
+  };
+  EXPECT_EQ(refusal(Scene(), long_between), "");
+  EXPECT_NE(refusal(Scene(gib), long_between).find("on node 0, which has 1 GiB"), std::string::npos);
+  Habits limited = long_between;
+  limited.room_bytes = gib / 2;
+  EXPECT_NE(refusal(Scene(), limited).find("which has 512 MiB"), std::string::npos);
+  EXPECT_NE(refusal(Scene(8 * gib, false, Persistence::reboot), long_between).find("persistence is reboot"),
+            std::string::npos);
+  Habits brief = long_between;
+  brief.persistence = Persistence::reboot;
+  EXPECT_EQ(refusal(Scene(8 * gib, false, Persistence::reboot), brief), "");
+  Habits cached = long_between;
+  cached.durable = false;
+  EXPECT_NE(refusal(Scene(), cached).find("page cache"), std::string::npos);
+  EXPECT_EQ(refusal(Scene(8 * gib, true), cached), "") << "a target that nodes share has no such cache";
+}
+
+TEST(AggregateStaging, SaysBothWays) {
+  const Scene scene;
+  const std::string text =
+      explain(scene.decide({.seconds_between = 2, .reads_back = 1, .durable = true}), scene.machine);
+  EXPECT_NE(text.find("staging: on fast, for steps 2 s apart, read back 1 times\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("straight: 1.5 s = write 1 s + read back 500 ms"), std::string::npos) << text;
+  EXPECT_NE(text.find("on fast: 375 ms = write 250 ms + read back 125 ms, drained in 1.125 s"), std::string::npos)
+      << text;
+}
+
+}  // namespace
+}  // namespace outcrop::aggregate
