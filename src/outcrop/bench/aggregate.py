@@ -84,7 +84,8 @@ def bench(request: Request, ranks: str | None = None, png: Path | None = None) -
     """Measure and print; the figures as plain data, on the first rank: none on others.
 
     `ranks` are the numbers of them, with commas between; for a process that mpirun has not started. Raises InputError,
-    StorageError when there is no room or a program of MPI fails, CorruptionError when other bytes are read than written.
+    StorageError when there is no room or a program of MPI fails, CorruptionError when other bytes are read than were
+    written.
     """
     job = request.job()
     if any(name in os.environ for name in LAUNCHERS):
@@ -122,8 +123,8 @@ def check_room(directory: Path, job: Job, ranks: int, on_node: int) -> None:
     most = max(make_kernel(name, ranks, 0, job.bytes_of_rank).file_bytes for name in job.workloads)
     free = shutil.disk_usage(directory).free
     if COPIES_ON_DISK * most > free:
-        needed = format_bytes(COPIES_ON_DISK * most)
-        raise InputError(f"{ranks} ranks need {needed} in {directory}, which has {format_bytes(free)}: {REMEDY}")
+        wanted = format_bytes(COPIES_ON_DISK * most)
+        raise InputError(f"{ranks} ranks need {wanted} in {directory}, which has {format_bytes(free)}: {REMEDY}")
     needed, there = COPIES_IN_MEMORY * job.bytes_of_rank * on_node, discover.memory_bytes()
     if needed > there:
         has = f"it has {format_bytes(there)}"

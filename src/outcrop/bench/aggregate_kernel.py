@@ -78,9 +78,7 @@ def _s3d(ranks: int, rank: int, bytes_of_rank: int) -> Kernel:
     variables, offset = [], 0
     for name, components in S3D_VARIABLES.items():
         shape = (components, *grid)
-        variables.append(
-            Variable(name, pattern.item_bytes, shape, (components, *pattern.cells), (0, *corner), offset)
-        )
+        variables.append(Variable(name, pattern.item_bytes, shape, (components, *pattern.cells), (0, *corner), offset))
         offset += prod(shape) * pattern.item_bytes
     return Kernel("s3d", pattern.text, ranks, offset, tuple(variables))
 

@@ -1,8 +1,8 @@
 """Starts the programs of MPI that measure `outcrop agg bench`: one, or where MPI-IO is chosen at the start, one each.
 
-    Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ taking turns, task by task
-               mpirun --mca io romio321    mpi-io:romio321                ─┘
-    others     mpirun                      outcrop, mpi-io, posix
+Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ taking turns, task by task
+           mpirun --mca io romio321    mpi-io:romio321                ─┘
+others     mpirun                      outcrop, mpi-io, posix
 """
 
 from __future__ import annotations

@@ -139,7 +139,8 @@ class RankBench:
     def _way(self, name: str) -> Way:
         """Made when it is first used."""
         if name not in self.declared:
-            memory, made = PeakMemory(), []
+            memory = PeakMemory()
+            made: list[Way] = []
             make = MAKERS[name.partition(":")[0]]
             seconds = self._clock(lambda: made.append(make(self._ranks.communicator, self.kernel, self._folder)))
             self.declared[name] = Declared(made[0], seconds, memory)
@@ -177,7 +178,8 @@ class RankBench:
         begin = time.perf_counter()
         act()
         self._ranks.wait_for_all()
-        return max(self._ranks.of_all(time.perf_counter() - begin))
+        seconds: list[float] = self._ranks.of_all(time.perf_counter() - begin)
+        return max(seconds)
 
     def _measured(
         self, task: Task, seconds: float, set_up: float, close: float, cached: float | None, known: dict[str, float]

@@ -1,16 +1,16 @@
 """The ways to one file that are measured beside each other.
 
-    outcrop     this library; what is declared once is a plan
-    mpi-io      the MPI's own: one view of all variables, one collective call; OMPIO or ROMIO, which it says itself
-    posix       each rank its own runs, one pwrite or pread for each
+outcrop     this library; what is declared once is a plan
+mpi-io      the MPI's own: one view of all variables, one collective call; OMPIO or ROMIO, which it says itself
+posix       each rank its own runs, one pwrite or pread for each
 
-    declare ─► create or open ─► write or read ─► close     all collective; only write and read are on the clock
+declare ─► create or open ─► write or read ─► close     all collective; only write and read are on the clock
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -175,12 +175,12 @@ class Posix:
 
     def _runs(self, memory: Memory) -> Iterator[tuple[int, memoryview]]:
         for variable, array in zip(self._kernel.variables, self._kernel.arrays(memory), strict=True):
-            view, length = memoryview(array), variable.box[-1] * variable.item_bytes
+            view, length = array.data, variable.box[-1] * variable.item_bytes
             for number, offset in enumerate(run_offsets(variable)):
                 yield offset, view[number * length : (number + 1) * length]
 
 
-MAKERS = {"outcrop": Outcrop, "mpi-io": MpiIo, "posix": Posix}
+MAKERS: dict[str, Callable[[Any, Kernel, Path], Way]] = {"outcrop": Outcrop, "mpi-io": MpiIo, "posix": Posix}
 
 
 def extent_of(variable: Variable) -> agg.Extent:
