@@ -1,10 +1,14 @@
 #include "outcrop/aggregate/access.hpp"
 
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <map>
+#include <mutex>
 
+#include "outcrop/aggregate/available_memory.hpp"
 #include "outcrop/aggregate/call_store.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/round.hpp"
@@ -20,6 +24,8 @@ constexpr std::uint64_t page = AlignedMemory::page_bytes;
 constexpr double fast_bytes_per_second = 1.5e9;
 // Shorter transfers say more about latency than about which way is faster.
 constexpr std::size_t telling_bytes = std::size_t{1} << 20;
+// Of the memory that is available, what a step that is read may take in the page cache.
+constexpr std::uint64_t ample = 4;
 
 std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults) {
   std::vector<outcrop::File> files;
@@ -42,23 +48,36 @@ std::uint64_t cached_pages([[maybe_unused]] int descriptor, [[maybe_unused]] std
   return syscall(number, descriptor, range, counts, 0) == 0 ? counts[0] : 0;
 }
 
+// Of the device that a file is on. They stay as long as the process: files come and go.
+DeviceRates &rates_of(const std::string &path) {
+  static std::mutex mutex;
+  static std::map<dev_t, DeviceRates> all;
+  struct stat status {};
+  const dev_t device = stat(path.c_str(), &status) == 0 ? status.st_dev : 0;
+  const std::lock_guard lock(mutex);
+  return all[device];
+}
+
 }  // namespace
 
-Access::Access(const std::string &path, bool writable, Path way, bool durable, const Faults &faults)
-    : durable_(durable) {
+Access::Access(const std::string &path, bool writable, Path way, bool durable, std::uint64_t node_bytes,
+               const Faults &faults)
+    : durable_(durable), has_ample_room_(node_bytes <= available_bytes() / ample), rates_(rates_of(path)) {
   if (way != Path::buffered) direct_ = open_store(path, writable, true, faults);
   if (way != Path::direct || !direct_) buffered_ = open_store(path, writable, false, faults);
 }
 
 Store *Access::choose_for_writing() const {
   if (!direct_) return buffered_.get();
-  if (!buffered_ || durable_ || seconds_per_byte_direct_ < 1 / fast_bytes_per_second) return direct_.get();
-  return seconds_per_byte_buffered_ < seconds_per_byte_direct_ ? buffered_.get() : direct_.get();
+  const double direct = rates_.direct.load(), buffered = rates_.buffered.load();
+  if (!buffered_ || durable_ || direct < 1 / fast_bytes_per_second) return direct_.get();
+  return buffered < direct ? buffered_.get() : direct_.get();
 }
 
 Store *Access::choose_for_reading(std::uint64_t offset, std::uint64_t length) const {
   if (!direct_) return buffered_.get();
   if (!buffered_) return direct_.get();
+  if (has_ample_room_) return buffered_.get();
   const std::uint64_t cached = cached_pages(buffered_->files().front().buffered_descriptor(), offset, length);
   return 2 * cached * page >= length ? buffered_.get() : direct_.get();
 }
@@ -80,8 +99,8 @@ void Access::write(std::uint64_t offset, const std::byte *data, std::size_t leng
     part(whole_end, end);
   }
   if (length < telling_bytes) return;
-  double &rate = &store == direct_.get() ? seconds_per_byte_direct_ : seconds_per_byte_buffered_;
-  rate = std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(length);
+  std::atomic<double> &rate = &store == direct_.get() ? rates_.direct : rates_.buffered;
+  rate.store(std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(length));
 }
 
 void Access::read(std::uint64_t offset, std::byte *data, std::size_t length) {

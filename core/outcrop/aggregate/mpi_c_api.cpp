@@ -144,6 +144,7 @@ PlanOptions plan_options(const Settings &settings) {
   options.buffer_bytes = settings.buffer_bytes.value;
   options.buffers = settings.buffers.value;
   options.aggregators = settings.count.value;
+  options.own_run_bytes = own_where_it_pays;
   return options;
 }
 

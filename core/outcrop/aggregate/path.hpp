@@ -4,7 +4,7 @@
 namespace outcrop::aggregate {
 
 enum class Path {
-  automatic,  ///< around it, unless it was measured to be slower or the file is in the cache
+  automatic,  ///< writing: around it, unless that was measured to be slower; reading: through it, if there is ample room
   buffered,   ///< through the page cache
   direct,     ///< around it, in whole pages
 };

@@ -126,7 +126,7 @@ def declare(
     *,
     target: str | Path = ".",
     reads_only: bool = False,
-    own_run_bytes: int | str = 0,
+    own_run_bytes: int | str | None = None,
     topology: str | Path | None = None,
     hints: Any = None,
     count: int | None = None,
@@ -143,7 +143,8 @@ def declare(
         extents: for each variable of this rank an extent or a list of them; with names, as a mapping. May be empty.
         target: a folder where the files will be; its figures are those by which aggregators are chosen.
         reads_only: ranks may declare the same bytes; such a plan refuses to write.
-        own_run_bytes: where runs of all ranks are that long in the mean, each writes its own; 0 for never.
+        own_run_bytes: where runs of all ranks are that long in the mean, each writes its own; 0 for never. When left
+            out: 64 KiB where all ranks are on one node and nothing is said about aggregators.
         topology: a file with lines `rank: group switch port`.
         hints: an mpi4py `Info` or a mapping, with ROMIO's names or outcrop_agg_*.
         count: of aggregators; as many as are done soonest when left out.
@@ -169,8 +170,8 @@ def declare(
         folder, file = Path(target), None if topology is None else Path(topology)
 
         def choose() -> tuple[Settings, AtHand, int]:
-            runs = own_run_bytes if own_run_bytes == 0 else parse_bytes(own_run_bytes)
-            return read_settings(arguments, texts), at_hand(known, folder, file, reads_only), int(runs)
+            settings = read_settings(arguments, texts)
+            return settings, at_hand(known, folder, file, reads_only), _own_run_bytes(own_run_bytes, settings)
 
         settings, around, runs = _of_first(ranks, choose)
         options = _options(settings, around, reads_only, runs)
@@ -228,6 +229,14 @@ def _of_first(ranks: Ranks, make: Any) -> Any:
     if problem:
         raise InputError(problem)
     return made
+
+
+def _own_run_bytes(given: int | str | None, settings: Settings) -> int:
+    """As the core knows it. Who says where buffers are or who has them wants aggregators."""
+    if given is not None:
+        return 0 if given == 0 else parse_bytes(given)
+    said = any(settings.origins[name] != "default" for name in ("tier", "persistence", "count", "hosts"))
+    return 0 if said else _core.AggregateOptions.OWN_WHERE_IT_PAYS
 
 
 def _options(settings: Settings, around: AtHand, reads_only: bool, own_run_bytes: int) -> _core.AggregateOptions:
