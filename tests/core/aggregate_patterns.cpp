@@ -242,11 +242,24 @@ TEST(AggregateAccess, ReadsThroughThePageCacheWhatHasRoomThere) {
   ASSERT_EQ(fsync(file.get()), 0);
   ASSERT_EQ(posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
   const auto reads_buffered = [&](Path way, std::uint64_t node_bytes) {
-    return Access(path, false, way, false, node_bytes, {}).reads_buffered(0, bytes);
+    return Access(path, false, way, false, {.node_bytes = node_bytes}, {}).reads_buffered(0, bytes);
   };
   EXPECT_TRUE(reads_buffered(Path::automatic, bytes));
   // Where the file system has nothing but its cache, there is no other way.
   EXPECT_EQ(reads_buffered(Path::automatic, ~std::uint64_t{0}), reads_buffered(Path::direct, bytes));
+}
+
+// Ranks that write their own bytes need no buffers where those may wait in the page cache.
+TEST(AggregateAccess, WritesOwnBytesThroughThePageCacheUnlessTheyMustLast) {
+  const Folder folder;
+  const std::string path = folder.file("file");
+  std::ofstream(path) << "x";
+  const auto writes_buffered = [&](bool durable, const Traffic &traffic) {
+    return Access(path, true, Path::automatic, durable, traffic, {}).writes_buffered();
+  };
+  const bool only_way = Access(path, true, Path::direct, false, {}, {}).writes_buffered();
+  EXPECT_TRUE(writes_buffered(false, {.node_bytes = 1, .own = true}));
+  EXPECT_EQ(writes_buffered(true, {.node_bytes = 1, .own = true}), only_way);
 }
 
 }  // namespace

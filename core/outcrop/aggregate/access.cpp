@@ -24,8 +24,8 @@ constexpr std::uint64_t page = AlignedMemory::page_bytes;
 constexpr double fast_bytes_per_second = 1.5e9;
 // Shorter transfers say more about latency than about which way is faster.
 constexpr std::size_t telling_bytes = std::size_t{1} << 20;
-// Of the memory that is available, what a step that is read may take in the page cache.
-constexpr std::uint64_t ample = 4;
+// Part of the available memory that a step may take in the page cache: systems begin to hold writers back at 15 %.
+constexpr std::uint64_t ample = 8;
 
 std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults) {
   std::vector<outcrop::File> files;
@@ -60,18 +60,23 @@ DeviceRates &rates_of(const std::string &path) {
 
 }  // namespace
 
-Access::Access(const std::string &path, bool writable, Path way, bool durable, std::uint64_t node_bytes,
+Access::Access(const std::string &path, bool writable, Path way, bool durable, const Traffic &traffic,
                const Faults &faults)
-    : durable_(durable), has_ample_room_(node_bytes <= available_bytes() / ample), rates_(rates_of(path)) {
+    : durable_(durable),
+      has_ample_room_(traffic.node_bytes <= available_bytes() / ample),
+      cache_first_(traffic.own && has_ample_room_),
+      rates_(rates_of(path)) {
   if (way != Path::buffered) direct_ = open_store(path, writable, true, faults);
   if (way != Path::direct || !direct_) buffered_ = open_store(path, writable, false, faults);
 }
 
 Store *Access::choose_for_writing() const {
   if (!direct_) return buffered_.get();
+  if (!buffered_ || durable_) return direct_.get();
   const double direct = rates_.direct.load(), buffered = rates_.buffered.load();
-  if (!buffered_ || durable_ || direct < 1 / fast_bytes_per_second) return direct_.get();
-  return buffered < direct ? buffered_.get() : direct_.get();
+  const double first = cache_first_ ? buffered : direct, second = cache_first_ ? direct : buffered;
+  const bool is_first = first < 1 / fast_bytes_per_second || first <= second;
+  return is_first == cache_first_ ? buffered_.get() : direct_.get();
 }
 
 Store *Access::choose_for_reading(std::uint64_t offset, std::uint64_t length) const {
@@ -83,7 +88,8 @@ Store *Access::choose_for_reading(std::uint64_t offset, std::uint64_t length) co
 }
 
 void Access::write(std::uint64_t offset, const std::byte *data, std::size_t length) {
-  Store &store = *choose_for_writing();
+  const bool aligned = (reinterpret_cast<std::uintptr_t>(data) - offset) % page == 0;
+  Store &store = aligned || !buffered_ ? *choose_for_writing() : *buffered_;
   const Clock::time_point begin = Clock::now();
   // Apart, so that whole pages in between are taken as such.
   const std::uint64_t end = offset + length;

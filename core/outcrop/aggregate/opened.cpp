@@ -137,8 +137,8 @@ std::uint64_t bytes_of_node(const Engine &engine) {
 std::shared_ptr<Sink> make_sink(const Opened &opened, Aggregator &aggregator) {
   const FileOptions &options = opened.options;
   const auto access = [&](const std::string &path) {
-    return std::make_unique<Access>(path, opened.writable, options.path, options.durable, bytes_of_node(*opened.engine),
-                                    options.faults);
+    const Traffic traffic{bytes_of_node(*opened.engine), opened.engine->summary.own};
+    return std::make_unique<Access>(path, opened.writable, options.path, options.durable, traffic, options.faults);
   };
   if (options.node_files) {
     const int node = opened.engine->node->ranks().front();

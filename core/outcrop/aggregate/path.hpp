@@ -4,7 +4,7 @@
 namespace outcrop::aggregate {
 
 enum class Path {
-  automatic,  ///< writing: around it, unless that was measured to be slower; reading: through it, if there is ample room
+  automatic,  ///< what is best for the step: see access.hpp
   buffered,   ///< through the page cache
   direct,     ///< around it, in whole pages
 };

@@ -80,6 +80,7 @@ class RankBench:
         way.create(self._to_read, durable=True)
         way.write(self._contents.stamped(STAMP_OF_READING))
         way.close()
+        self._note_memory("posix")
         self._ranks.wait_for_all()
 
     def measure(self, task: Task) -> Measured:

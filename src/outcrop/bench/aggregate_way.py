@@ -23,6 +23,8 @@ from outcrop.bench.aggregate_kernel import Kernel, Variable
 
 Memory = NDArray[np.uint8]
 WAYS = ("outcrop", "mpi-io", "posix")
+OPEN_MPI_CHOICE = "OMPI_MCA_io"
+"""The variable by which mpirun hands on which MPI-IO its users have chosen."""
 
 
 class Way(Protocol):
@@ -106,7 +108,7 @@ class MpiIo:
         hints = self._file.Get_info()
         is_romio = any("romio" in key for key in hints)
         hints.Free()
-        self.implementation = "ROMIO" if is_romio else implementation_of_open_mpi(os.environ.get("OMPI_MCA_io", ""))
+        self.implementation = "ROMIO" if is_romio else implementation_of_open_mpi(os.environ.get(OPEN_MPI_CHOICE, ""))
 
     def write(self, memory: Memory) -> dict[str, float]:
         """See Way."""
@@ -190,7 +192,9 @@ def view_of(mpi: Any, kernel: Kernel) -> Any:
     contiguous types."""
     parts = []
     for variable in kernel.variables:
-        sizes = [[*some[:-1], some[-1] * variable.item_bytes] for some in (variable.shape, variable.box, variable.starts)]
+        sizes = [
+            [*some[:-1], some[-1] * variable.item_bytes] for some in (variable.shape, variable.box, variable.starts)
+        ]
         parts.append(mpi.BYTE.Create_subarray(*sizes))
     view = mpi.Datatype.Create_struct([1] * len(parts), [one.offset for one in kernel.variables], parts)
     for part in parts:
