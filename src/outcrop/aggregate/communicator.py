@@ -93,8 +93,9 @@ class Communicator:
         self.close()
 
 
+@lru_cache
 def compile_transport(library: MpiLibrary) -> Path:
-    """The transport compiled against this MPI, or what is kept of an earlier time.
+    """The transport compiled against this MPI, or what is kept of an earlier time; looked for once in a process.
 
     Raises InputError where there is no C++ compiler, or there are no headers of this MPI.
     """
