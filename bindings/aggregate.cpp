@@ -22,6 +22,7 @@
 #include "outcrop/aggregate/file.hpp"
 #include "outcrop/aggregate/node_files.hpp"
 #include "outcrop/aggregate/plan.hpp"
+#include "outcrop/aggregate/runs.hpp"
 #include "outcrop/aggregate/staging.hpp"
 #include "outcrop/aggregate/thread_transport.hpp"
 #include "outcrop/base/error.hpp"
@@ -195,6 +196,43 @@ Timing read(AggregateFile &file, nb::handle arrays, std::uint64_t base, const st
   return file.read(spans, base, problem);
 }
 
+// A rank's own runs by plain calls, one for each: what the benchmark compares with.
+class PlainRuns {
+ public:
+  PlainRuns(const std::string &path, Variables variables, bool writable)
+      : file_(outcrop::File::open(path, writable, false)), pattern_(Declaration{std::move(variables)}) {}
+
+  void write(nb::handle arrays) {
+    move(arrays, false, [this](std::uint64_t offset, const std::byte *data, std::size_t length) {
+      file_.write(offset, data, length);
+    });
+  }
+  void read(nb::handle arrays) {
+    move(arrays, true,
+         [this](std::uint64_t offset, std::byte *data, std::size_t length) { file_.read(offset, data, length); });
+  }
+  void flush() const { file_.flush(); }
+
+ private:
+  template <typename Move>
+  void move(nb::handle arrays, bool writable, Move &&act) {
+    const std::list<Buffer> buffers = to_memory(arrays, writable);
+    const std::span<const std::uint64_t> needed = pattern_.memory_bytes();
+    std::vector<std::byte *> memory;
+    for (const Buffer &buffer : buffers) {
+      if (memory.size() < needed.size() && buffer.size() < needed[memory.size()])
+        throw InputError("variable " + std::to_string(memory.size()) + " is shorter than was declared");
+      memory.push_back(buffer.data());
+    }
+    if (memory.size() != needed.size()) throw InputError("there must be an array for each variable");
+    const nb::gil_scoped_release release;
+    move_runs(pattern_, memory, 0, act);
+  }
+
+  outcrop::File file_;
+  Pattern pattern_;
+};
+
 std::string text_of(const Extent &extent) {
   const Range hull = extent.hull();
   return "<" + std::to_string(extent.bytes()) + " bytes in " + std::to_string(extent.blocks()) +
@@ -228,6 +266,15 @@ void bind_extents(nb::module_ &module) {
       nb::arg("sizes"), nb::arg("subsizes"), nb::arg("starts"), nb::arg("item_bytes"), nb::arg("file_offset"));
 }
 
+void bind_plain_runs(nb::module_ &module) {
+  using Release = nb::call_guard<nb::gil_scoped_release>;
+  nb::class_<PlainRuns>(module, "PlainRuns")
+      .def(nb::init<const std::string &, Variables, bool>(), nb::arg("path"), nb::arg("variables"), nb::arg("writable"))
+      .def("write", &PlainRuns::write, nb::arg("arrays"))
+      .def("read", &PlainRuns::read, nb::arg("arrays"))
+      .def("flush", &PlainRuns::flush, Release());
+}
+
 void bind_plan(nb::module_ &module) {
   nb::class_<PlanOptions>(module, "AggregateOptions")
       .def(nb::init<>())
@@ -236,6 +283,7 @@ void bind_plan(nb::module_ &module) {
       .def_rw("aggregators", &PlanOptions::aggregators)
       .def_rw("aggregators_on_node", &PlanOptions::aggregators_on_node)
       .def_rw("own_run_bytes", &PlanOptions::own_run_bytes)
+      .def_ro_static("OWN_WHERE_IT_PAYS", &own_where_it_pays)
       .def_rw("reading_only", &PlanOptions::reading_only);
   nb::class_<Planned>(module, "AggregatePlan")
       .def(nb::new_(&make_plan), nb::arg("transport"), nb::arg("variables"), nb::arg("machine"), nb::arg("wishes"),
@@ -292,6 +340,7 @@ void bind_file(nb::module_ &module) {
 
 void bind_aggregate(nb::module_ &module) {
   bind_extents(module);
+  bind_plain_runs(module);
   bind_plan(module);
   bind_file(module);
 }

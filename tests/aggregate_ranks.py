@@ -104,7 +104,7 @@ def wrong_arrays(folder: Path) -> None:
 def full(folder: Path) -> None:
     """The file may not grow as long as the ranks want it to."""
     nbytes = 1 << 18
-    plan = agg.declare(WORLD, [agg.contiguous(nbytes * RANK, nbytes)], target=folder, buffer=65536)
+    plan = agg.declare(WORLD, [agg.contiguous(nbytes * RANK, nbytes)], target=folder, buffer=65536, count=1)
     limit = nbytes * SIZE // 2
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     with agg.create(folder / "file", plan, way="buffered") as file:

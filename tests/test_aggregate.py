@@ -204,7 +204,7 @@ def one() -> list[agg.Extent]:
 def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
     """Why this rank and tier, in how many seconds; then what steps took beside it, and how much overlapped."""
     nbytes = 2**22
-    plan = agg.declare(None, one(), target=tmp_path, buffer="512KiB")
+    plan = agg.declare(None, one(), target=tmp_path, buffer="512KiB", own_run_bytes=0)
     before = plan.explain()
     assert "1 rank on 1 node" in before and "predicted" in before and "domain 0" in before and "target" in before
     assert "measured" not in before and plan.seconds > 0
@@ -218,8 +218,11 @@ def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
     for timing in timings:
         assert timing.bytes_storage == nbytes and 0 < timing.seconds_copying <= timing.seconds
         assert timing.overlap is not None and 0 <= timing.overlap <= 1
-    own = agg.declare(None, one(), target=tmp_path, own_run_bytes="64KiB")
-    assert own.seconds > 0 and "its own bytes" in own.explain()
+    for settings in ({}, {"own_run_bytes": "64KiB"}):
+        own = agg.declare(None, one(), target=tmp_path, **settings)
+        assert own.seconds > 0 and "its own bytes" in own.explain()
+    aggregated = agg.declare(None, one(), target=tmp_path, count=1)  # who asks for aggregators gets them
+    assert "its own bytes" not in aggregated.explain()
 
 
 def test_missing_files_and_closed_ones(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMANDS = r"\boutcrop (run|plan|resume|info|verify|plot|tiers|bench|agg simulate|agg merge)\b([^`\n]*)"
+COMMANDS = r"\boutcrop (run|plan|resume|info|verify|plot|tiers|bench|agg simulate|agg merge|agg bench)\b([^`\n]*)"
 
 
 def python_blocks(page: Path) -> list[str]:

@@ -24,7 +24,7 @@ PYTHON_ARROWS = {
     "run": {"errors", "units", "language", "plan", "tiers", "durable", "_core"},
     "arrays": {"errors", "units", "plan", "tiers", "durable", "_core"},
     "aggregate": {"errors", "units", "tiers", "durable", "shared_object", "_core"},
-    "bench": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "_core", ""},
+    "bench": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "aggregate", "_core", ""},
     "cli": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "aggregate", "bench", ""},
     "": {"errors", "units", "language", "plan", "run", "arrays", "aggregate", "_core"},  # the package's own __init__
     "_core": set(),

@@ -470,6 +470,21 @@ def aggregate_subarray(
 ) -> AggregateExtent:
     """A part of an array in C order. Raises InputError."""
 
+class PlainRuns:
+    """A rank's own runs of a file, a pwrite or pread for each, through the page cache."""
+
+    def __init__(self, path: str, variables: Sequence[Sequence[AggregateExtent]], writable: bool) -> None:
+        """Raises StorageError, InputError."""
+
+    def write(self, arrays: Sequence[object]) -> None:
+        """Memory of each variable. Raises StorageError, InputError."""
+
+    def read(self, arrays: Sequence[object]) -> None:
+        """The same, the other way."""
+
+    def flush(self) -> None:
+        """Raises StorageError."""
+
 class AggregateOptions:
     """Of a plan, the same on all ranks; see plan.hpp."""
 
@@ -478,6 +493,7 @@ class AggregateOptions:
     aggregators: int
     aggregators_on_node: int
     own_run_bytes: int
+    OWN_WHERE_IT_PAYS: int
     reading_only: bool
 
 class AggregatePlan:

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
 #include <map>
 
 #include "aggregate_ranks.hpp"
+#include "outcrop/aggregate/access.hpp"
 #include "outcrop/aggregate/node_files.hpp"
 #include "outcrop/base/error.hpp"
 
@@ -211,6 +213,53 @@ TEST(AggregatePlan, LetsLongRunsStayWithTheirRanks) {
     EXPECT_EQ(plan.summary().aggregators, (std::vector<int>{0, 1, 2, 3}));
     EXPECT_FALSE(Plan::make(transport, own, {.own_run_bytes = 16384}).summary().own);
   });
+}
+
+// Gathering costs a copy on one node; on several it is what keeps the writers of a shared file few.
+TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
+  for (const int on_node : {4, 2}) {
+    ThreadRanks ranks(4, on_node);
+    on_ranks(ranks, 4, [&](int rank, outcrop_transport &transport) {
+      const auto made = [&](std::uint64_t run_bytes, std::uint32_t aggregators) {
+        Declaration own;
+        own.variables.push_back({contiguous(static_cast<std::uint64_t>(rank) * run_bytes, run_bytes)});
+        return Plan::make(transport, own, {.aggregators = aggregators, .own_run_bytes = own_where_it_pays}).summary();
+      };
+      EXPECT_EQ(made(64 << 10, 0).own, on_node == 4);
+      EXPECT_FALSE(made((64 << 10) - 1, 0).own);
+      EXPECT_FALSE(made(64 << 10, 2).own);
+    });
+  }
+}
+
+// What has ample room in the page cache is read through it, and is there for the next one who reads.
+TEST(AggregateAccess, ReadsThroughThePageCacheWhatHasRoomThere) {
+  constexpr std::uint64_t bytes = 1 << 16;
+  const Folder folder;
+  const std::string path = folder.file("file");
+  std::ofstream(path) << std::string(bytes, 'x');
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(fsync(file.get()), 0);
+  ASSERT_EQ(posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
+  const auto reads_buffered = [&](Path way, std::uint64_t node_bytes) {
+    return Access(path, false, way, false, {.node_bytes = node_bytes}, {}).reads_buffered(0, bytes);
+  };
+  EXPECT_TRUE(reads_buffered(Path::automatic, bytes));
+  // Where the file system has nothing but its cache, there is no other way.
+  EXPECT_EQ(reads_buffered(Path::automatic, ~std::uint64_t{0}), reads_buffered(Path::direct, bytes));
+}
+
+// Ranks that write their own bytes need no buffers where those may wait in the page cache.
+TEST(AggregateAccess, WritesOwnBytesThroughThePageCacheUnlessTheyMustLast) {
+  const Folder folder;
+  const std::string path = folder.file("file");
+  std::ofstream(path) << "x";
+  const auto writes_buffered = [&](bool durable, const Traffic &traffic) {
+    return Access(path, true, Path::automatic, durable, traffic, {}).writes_buffered();
+  };
+  const bool only_way = Access(path, true, Path::direct, false, {}, {}).writes_buffered();
+  EXPECT_TRUE(writes_buffered(false, {.node_bytes = 1, .own = true}));
+  EXPECT_EQ(writes_buffered(true, {.node_bytes = 1, .own = true}), only_way);
 }
 
 }  // namespace

@@ -1,10 +1,14 @@
 #include "outcrop/aggregate/access.hpp"
 
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <map>
+#include <mutex>
 
+#include "outcrop/aggregate/available_memory.hpp"
 #include "outcrop/aggregate/call_store.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/round.hpp"
@@ -20,6 +24,8 @@ constexpr std::uint64_t page = AlignedMemory::page_bytes;
 constexpr double fast_bytes_per_second = 1.5e9;
 // Shorter transfers say more about latency than about which way is faster.
 constexpr std::size_t telling_bytes = std::size_t{1} << 20;
+// Part of the available memory that a step may take in the page cache: systems begin to hold writers back at 15 %.
+constexpr std::uint64_t ample = 8;
 
 std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults) {
   std::vector<outcrop::File> files;
@@ -42,29 +48,48 @@ std::uint64_t cached_pages([[maybe_unused]] int descriptor, [[maybe_unused]] std
   return syscall(number, descriptor, range, counts, 0) == 0 ? counts[0] : 0;
 }
 
+// Of the device that a file is on. They stay as long as the process: files come and go.
+DeviceRates &rates_of(const std::string &path) {
+  static std::mutex mutex;
+  static std::map<dev_t, DeviceRates> all;
+  struct stat status {};
+  const dev_t device = stat(path.c_str(), &status) == 0 ? status.st_dev : 0;
+  const std::lock_guard lock(mutex);
+  return all[device];
+}
+
 }  // namespace
 
-Access::Access(const std::string &path, bool writable, Path way, bool durable, const Faults &faults)
-    : durable_(durable) {
+Access::Access(const std::string &path, bool writable, Path way, bool durable, const Traffic &traffic,
+               const Faults &faults)
+    : durable_(durable),
+      has_ample_room_(traffic.node_bytes <= available_bytes() / ample),
+      cache_first_(traffic.own && has_ample_room_),
+      rates_(rates_of(path)) {
   if (way != Path::buffered) direct_ = open_store(path, writable, true, faults);
   if (way != Path::direct || !direct_) buffered_ = open_store(path, writable, false, faults);
 }
 
 Store *Access::choose_for_writing() const {
   if (!direct_) return buffered_.get();
-  if (!buffered_ || durable_ || seconds_per_byte_direct_ < 1 / fast_bytes_per_second) return direct_.get();
-  return seconds_per_byte_buffered_ < seconds_per_byte_direct_ ? buffered_.get() : direct_.get();
+  if (!buffered_ || durable_) return direct_.get();
+  const double direct = rates_.direct.load(), buffered = rates_.buffered.load();
+  const double first = cache_first_ ? buffered : direct, second = cache_first_ ? direct : buffered;
+  const bool is_first = first < 1 / fast_bytes_per_second || first <= second;
+  return is_first == cache_first_ ? buffered_.get() : direct_.get();
 }
 
 Store *Access::choose_for_reading(std::uint64_t offset, std::uint64_t length) const {
   if (!direct_) return buffered_.get();
   if (!buffered_) return direct_.get();
+  if (has_ample_room_) return buffered_.get();
   const std::uint64_t cached = cached_pages(buffered_->files().front().buffered_descriptor(), offset, length);
   return 2 * cached * page >= length ? buffered_.get() : direct_.get();
 }
 
 void Access::write(std::uint64_t offset, const std::byte *data, std::size_t length) {
-  Store &store = *choose_for_writing();
+  const bool aligned = (reinterpret_cast<std::uintptr_t>(data) - offset) % page == 0;
+  Store &store = aligned || !buffered_ ? *choose_for_writing() : *buffered_;
   const Clock::time_point begin = Clock::now();
   // Apart, so that whole pages in between are taken as such.
   const std::uint64_t end = offset + length;
@@ -80,8 +105,8 @@ void Access::write(std::uint64_t offset, const std::byte *data, std::size_t leng
     part(whole_end, end);
   }
   if (length < telling_bytes) return;
-  double &rate = &store == direct_.get() ? seconds_per_byte_direct_ : seconds_per_byte_buffered_;
-  rate = std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(length);
+  std::atomic<double> &rate = &store == direct_.get() ? rates_.direct : rates_.buffered;
+  rate.store(std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(length));
 }
 
 void Access::read(std::uint64_t offset, std::byte *data, std::size_t length) {

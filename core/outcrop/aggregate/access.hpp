@@ -1,11 +1,19 @@
 // How an aggregator reaches its file: around the page cache or through it.
 //
 // Around it, whole pages go from the buffer to the device without a copy, and a step leaves nothing to flush and no pages
-// behind; what is less than a page always goes through the cache (file.hpp of storage says why). That is the faster way
-// where the device keeps up with copying. Where it has been measured not to, and nobody asked for durability, the cache is
-// tried, and whichever was faster last is taken. Reading goes through the cache where the pages are there already.
+// behind; what is less than a page always goes through the cache (file.hpp of storage says why).
+//
+//     writing, durable                             around it: what is in the cache has still to be flushed
+//     writing, ranks their own bytes, ample room   through it, straight from their memory: around it they would be copied
+//     writing, else                                around it, if the device keeps up with copying
+//     reading                                      through it, where pages are there already or a step has ample room
+//
+// Where what comes first has been measured to be slow, the other way is tried, and whichever was faster last on that device is
+// taken, for the next file, too. Reading through the cache takes about as long as around it, for the system reads ahead,
+// and the next one who reads finds the pages. A step that would drive out what else is in memory goes around it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,10 +26,21 @@
 
 namespace outcrop::aggregate {
 
+/// Seconds per byte of what was measured last on a device; 0: not yet.
+struct DeviceRates {
+  std::atomic<double> direct{0}, buffered{0};
+};
+
+/// What a step brings: the bytes that this node moves, and whether each rank moves its own.
+struct Traffic {
+  std::uint64_t node_bytes = 0;
+  bool own = false;
+};
+
 /// One thread at a time.
 class Access final : public Sink {
  public:
-  Access(const std::string &path, bool writable, Path way, bool durable, const Faults &faults);
+  Access(const std::string &path, bool writable, Path way, bool durable, const Traffic &traffic, const Faults &faults);
 
   /// `data` lies as far beyond a page as `offset`, if it is to go around the cache. Both throw StorageError.
   void write(std::uint64_t offset, const std::byte *data, std::size_t length) override;
@@ -40,7 +59,9 @@ class Access final : public Sink {
 
   std::unique_ptr<Store> direct_, buffered_;  // one may be missing
   const bool durable_;
-  double seconds_per_byte_direct_ = 0, seconds_per_byte_buffered_ = 0;  // measured last; 0: not yet
+  const bool has_ample_room_;  // in the page cache, for a step
+  const bool cache_first_;     // writing goes through it, unless that is measured to be slower
+  DeviceRates &rates_;
 };
 
 }  // namespace outcrop::aggregate

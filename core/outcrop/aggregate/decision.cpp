@@ -17,6 +17,7 @@ constexpr std::uint64_t page = AlignedMemory::page_bytes, mib = std::uint64_t{1}
 
 // Runs of which a rank with its own domain may have so many.
 constexpr std::size_t own_regions_most = 1024;
+constexpr std::uint64_t own_run_bytes_usual = 64 << 10;
 // Holes below this are not told apart when domains are cut; they are not written either way.
 constexpr std::uint64_t gap_bytes = 64 << 10;
 constexpr std::size_t regions_of_all_most = 262144, regions_of_rank_least = 64;
@@ -123,8 +124,10 @@ void choose_buffers(const PlanOptions &options, Decision &decision) {
 Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &options, const std::string &problem) {
   const std::string wrong = problem.empty() ? wrong_options(options) : problem;
   std::vector<Region> regions = regions_of(pattern, 1, own_regions_most);
-  const bool can_own = options.own_run_bytes > 0 && total_bytes(regions) == pattern.bytes() &&
-                       pattern.bytes() >= pattern.blocks() * options.own_run_bytes;
+  const bool where_it_pays = options.own_run_bytes == own_where_it_pays;
+  const std::uint64_t run_bytes = where_it_pays ? own_run_bytes_usual : options.own_run_bytes;
+  const bool can_own = run_bytes > 0 && !(where_it_pays && options.aggregators > 0) &&
+                       total_bytes(regions) == pattern.bytes() && pattern.bytes() >= pattern.blocks() * run_bytes;
   Opening mine{pattern.bytes(),
                options.buffer_bytes,
                options.own_run_bytes,
@@ -150,6 +153,7 @@ Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &opt
   }
   std::ranges::sort(nodes);
   const auto count_nodes = static_cast<std::size_t>(std::ranges::unique(nodes).begin() - nodes.begin());
+  own = own && (!where_it_pays || count_nodes == 1);
   if (!own) regions = regions_of(pattern, gap_bytes, std::max(regions_of_rank_least, regions_of_all_most / all.size()));
   std::vector<std::size_t> begins;
   const std::vector<Region> everywhere = link.gather_lists(std::span<const Region>(regions), begins);

@@ -133,10 +133,20 @@ NodeIndex make_index(const Opened &opened) {
   return index;
 }
 
+// What the aggregators of this node move in a step.
+std::uint64_t bytes_of_node(const Engine &engine) {
+  const PlanSummary &summary = engine.summary;
+  std::uint64_t bytes = 0;
+  for (std::size_t domain = 0; domain < summary.aggregators.size(); ++domain)
+    if (engine.node->local_of(summary.aggregators[domain]) >= 0) bytes += summary.domain_bytes[domain];
+  return bytes;
+}
+
 std::shared_ptr<Sink> make_sink(const Opened &opened, Aggregator &aggregator) {
   const FileOptions &options = opened.options;
   const auto access = [&](const std::string &path) {
-    return std::make_unique<Access>(path, opened.writable, options.path, options.durable, options.faults);
+    const Traffic traffic{bytes_of_node(*opened.engine), opened.engine->summary.own};
+    return std::make_unique<Access>(path, opened.writable, options.path, options.durable, traffic, options.faults);
   };
   if (options.node_files) {
     const int node = opened.engine->node->ranks().front();

@@ -4,7 +4,7 @@
 namespace outcrop::aggregate {
 
 enum class Path {
-  automatic,  ///< around it, unless it was measured to be slower or the file is in the cache
+  automatic,  ///< what is best for the step: see access.hpp
   buffered,   ///< through the page cache
   direct,     ///< around it, in whole pages
 };

@@ -56,6 +56,9 @@ PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &dec
   if (settings.buffer_bytes.is_set()) options.buffer_bytes = settings.buffer_bytes.value;
   if (settings.buffers.is_set()) options.buffers = settings.buffers.value;
   options.aggregators = settings.count.value;
+  // Who says where buffers are or who has them wants aggregators.
+  if (!settings.tier.is_set() && !settings.persistence.is_set() && !settings.count.is_set() && !settings.hosts.is_set())
+    options.own_run_bytes = own_where_it_pays;
   options.aggregators_on_node = here.machine.network.cards_on_node;
   options.media = here.media;
   made.placed_ = std::make_shared<Placed>(Placed{std::move(here.machine), std::move(wishes), {}});

@@ -19,6 +19,10 @@
 
 namespace outcrop::aggregate {
 
+/// A value of PlanOptions::own_run_bytes: 64 KiB where all ranks are on one node and nobody says how many aggregate, for
+/// gathering only costs a copy there; else never, for a file system that several nodes share likes few writers.
+constexpr std::uint64_t own_where_it_pays = ~std::uint64_t{0};
+
 /// The same on all ranks but for media, which are alike in number. 0 is chosen for the first three.
 struct PlanOptions {
   std::uint64_t buffer_bytes = 0;         ///< of one buffer; a multiple of 4096

@@ -7,10 +7,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <mutex>
 
+#include "outcrop/aggregate/available_memory.hpp"
 #include "outcrop/aggregate/numa_memory.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
@@ -28,17 +28,6 @@ constexpr std::uint64_t huge = AlignedMemory::huge_bytes;
 // Segments made by this process, by descriptor.
 std::mutex made_mutex;
 std::map<int, std::weak_ptr<Segment>> made;
-
-std::uint64_t available_bytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string word; file >> word;)
-    if (word == "MemAvailable:") {
-      std::uint64_t kib = 0;
-      file >> kib;
-      return kib << 10;
-    }
-  return ~std::uint64_t{0};
-}
 
 Descriptor file_in_memory(std::uint64_t bytes) {
   if (const std::uint64_t available = available_bytes(); bytes > available)

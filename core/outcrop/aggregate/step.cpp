@@ -1,6 +1,7 @@
 #include "outcrop/aggregate/step.hpp"
 
 #include "outcrop/aggregate/pack.hpp"
+#include "outcrop/aggregate/runs.hpp"
 #include "outcrop/base/aligned.hpp"
 
 namespace outcrop::aggregate {
@@ -140,17 +141,13 @@ bool Step::move_own() {
   if (write ? !sink->writes_buffered() : !sink->reads_buffered(task_.base + hull.begin, hull.bytes())) return false;
   const Clock::time_point begin = Clock::now();
   const Failure failure = attempt(write ? Failure::write : Failure::read, engine_.link.rank(), [&] {
-    for (const Entry &entry : engine_.pattern.entries())
-      visit_batches(entry.extent, entry.hull, [&](const Batch &batch) {
-        for (std::uint64_t i = 0; i < batch.count; ++i) {
-          const std::uint64_t offset = task_.base + batch.file + i * batch.file_stride;
-          std::byte *data = task_.memory[entry.variable] + batch.memory + i * batch.memory_stride;
-          if (write)
-            sink->write(offset, data, batch.block);
-          else
-            sink->read(offset, data, batch.block);
-        }
-      });
+    move_runs(engine_.pattern, task_.memory, task_.base,
+              [&](std::uint64_t offset, std::byte *data, std::size_t length) {
+                if (write)
+                  sink->write(offset, data, length);
+                else
+                  sink->read(offset, data, length);
+              });
   });
   job_done(*sink, failure, seconds_since(begin), engine_.pattern.bytes());
   return true;

@@ -12,6 +12,7 @@ used, as kernels are (`outcrop.language.compile`).
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -103,8 +104,9 @@ class Communicator:
         self.close()
 
 
+@lru_cache
 def compile_transport(library: MpiLibrary) -> Path:
-    """The transport compiled against this MPI, or what is kept of an earlier time.
+    """The transport compiled against this MPI, or what is kept of an earlier time; looked for once in a process.
 
     Raises InputError where there is no C++ compiler, or there are no headers of this MPI.
     """

@@ -152,7 +152,7 @@ def declare(
     target: str | Path | None = None,
     machine: str | Path | None = None,
     reads_only: bool = False,
-    own_run_bytes: int | str = 0,
+    own_run_bytes: int | str | None = None,
     topology: str | Path | None = None,
     hints: Any = None,
     count: int | None = None,
@@ -173,7 +173,8 @@ def declare(
         machine: a file that says what nodes are like, as `outcrop agg machine` writes it; without one, the tiers that
             `outcrop tiers` finds, with figures that it has measured before.
         reads_only: ranks may declare the same bytes; such a plan refuses to write.
-        own_run_bytes: where runs of all ranks are that long in the mean, each writes its own; 0 for never.
+        own_run_bytes: where runs of all ranks are that long in the mean, each writes its own; 0 for never. When left
+            out: 64 KiB where all ranks are on one node and nothing is said about aggregators.
         topology: a file with lines `rank: group switch port`.
         hints: an mpi4py `Info` or a mapping, with ROMIO's names or outcrop_agg_*.
         count: of aggregators; as many as are done soonest when left out.
@@ -200,7 +201,7 @@ def declare(
         settings = _settings_of_first(ranks, _Given((reads_only, runs, arguments, texts), problem), arguments, texts)
         around = _machine_at_hand(ranks, settings, reads_only)
         carried = _carried(ranks, settings)
-        options = _options(settings, around, reads_only, runs)
+        options = _options(settings, around, reads_only, _own_run_bytes(runs, settings))
         wishes = settings.wishes(around.hosts)
         media = around.media_of(ranks.rank)
         core = _core.AggregatePlan(ranks.address, variables, around.machine, wishes, options, media)
@@ -225,10 +226,10 @@ def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
     return names, variables, ""
 
 
-def _run_bytes(own_run_bytes: int | str, problem: str) -> tuple[int, str]:
-    """As a number, and what is wrong with it, if nothing else is."""
+def _run_bytes(own_run_bytes: int | str | None, problem: str) -> tuple[int | None, str]:
+    """As a number, None for nothing said, and what is wrong with it, if nothing else is."""
     try:
-        return int(own_run_bytes if own_run_bytes == 0 else parse_bytes(own_run_bytes)), problem
+        return (parse_bytes(own_run_bytes) if own_run_bytes else None if own_run_bytes is None else 0), problem
     except InputError as error:
         return 0, problem or str(error)
 
@@ -292,6 +293,12 @@ def _carried(ranks: Ranks, settings: Settings) -> list[str]:
         return []
     trouble = ranks.use_rma()
     return ["between nodes: rma" if not trouble else f"between nodes: messages, for rma does not work: {trouble}"]
+
+
+def _own_run_bytes(given: int | None, settings: Settings) -> int:
+    """As the core knows it. Who says where buffers are or who has them wants aggregators."""
+    said = any(settings.origins[name] != "default" for name in ("tier", "persistence", "count", "hosts"))
+    return given if given is not None else 0 if said else _core.AggregateOptions.OWN_WHERE_IT_PAYS
 
 
 def _options(settings: Settings, around: AtHand, reads_only: bool, own_run_bytes: int) -> _core.AggregateOptions:

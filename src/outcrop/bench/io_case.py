@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from outcrop import _core
+from outcrop.bench import page_cache
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Case:
         """What the file does. Raises StorageError."""
         interface = find_interface(self.interface)
         if not interface.is_direct:
-            (_fill_cache if self.warm else _drop_cache)(path, self.span_bytes)
+            (_fill_cache if self.warm else page_cache.drop)(path, self.span_bytes)
         total = self.span_bytes
         if self.warm and not self.flush:
             total = sys.maxsize  # again and again: the first time costs page faults, too
@@ -135,16 +135,6 @@ def pooled(rates: Sequence[Rate]) -> Rate:
 def patterns() -> Iterator[tuple[bool, bool]]:
     """(write, random) of the four patterns."""
     yield from ((write, random) for write in (False, True) for random in (False, True))
-
-
-def _drop_cache(path: Path, span_bytes: int) -> None:
-    """What is written is made durable first: only clean pages go."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-        os.posix_fadvise(handle, 0, span_bytes, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(handle)
 
 
 def _fill_cache(path: Path, span_bytes: int) -> None:

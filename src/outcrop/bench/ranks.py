@@ -51,9 +51,19 @@ class MpiRanks(Ranks):
 
     def __init__(self, mpi: Any) -> None:
         """`mpi` is mpi4py.MPI."""
-        self._world, self._name = mpi.COMM_WORLD, mpi.Get_processor_name()
+        self._mpi, self._world, self._name = mpi, mpi.COMM_WORLD, mpi.Get_processor_name()
         self._node = self._world.Split_type(mpi.COMM_TYPE_SHARED)
         self.rank, self.size, self.on_node = self._world.Get_rank(), self._world.Get_size(), self._node.Get_size()
+
+    @property
+    def library(self) -> str:
+        """What the MPI says it is, in a line."""
+        return str(self._mpi.Get_library_version()).strip("\0 \n").splitlines()[0]
+
+    @property
+    def communicator(self) -> Any:
+        """mpi4py's, of all ranks."""
+        return self._world
 
     @property
     def node(self) -> str:

@@ -112,6 +112,34 @@ def simulate(
 
 
 @agg.command()
+def bench(
+    directory: options.BenchDirectory = Path("."),
+    ranks: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--ranks", metavar="N,...", help="start so many, by mpirun [default: 4,8,16; under mpirun those]"),
+    ] = None,
+    workload: Annotated[str, typer.Option("--workload", help="s3d, hacc-aos, hacc-soa or all")] = "all",
+    size: Annotated[str, typer.Option("--size", metavar="SIZE", help="of a rank's data")] = "16MiB",
+    turns: Annotated[int, typer.Option("--turns", metavar="N", help="how often each is measured")] = 5,
+    ways: Annotated[str, typer.Option("--ways", metavar="NAME,...", help="which to measure")] = "outcrop,mpi-io,posix",
+    durable: Annotated[str, typer.Option("--durable", help="write so that files survive: yes, no, or both")] = "both",
+    json: options.Json = None,
+    png: options.Png = None,
+) -> None:  # fmt: skip
+    """Write and read one file by many ranks, beside MPI-IO and plain system calls, turn about; print the figures."""
+    import json as json_format
+
+    from outcrop.bench.aggregate import Request
+    from outcrop.bench.aggregate import bench as run
+
+    options.check_output(json, "--json")
+    options.check_output(png, "--png")
+    figures = run(Request(directory, workload, size, turns, ways, durable), ranks, png)
+    if json is not None and figures:  # of several ranks one has them
+        json.write_text(json_format.dumps(figures, indent=2) + "\n")
+
+
+@agg.command()
 def merge(
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="of the files of all nodes: NAME.index")],
     target: Annotated[Path, typer.Argument(metavar="FILE", help="to be made; one that exists is replaced")],

@@ -49,10 +49,6 @@ Steps = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option("-t", "--steps", metavar="STEPS", help="time steps"),
 ]
-Png = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option("--png", metavar="FILE", help="draw the figures"),
-]
 
 Tier = Annotated[
     Optional[str],  # noqa: UP045
@@ -79,13 +75,13 @@ def bench(
         str,
         typer.Argument(metavar="NAME", help="; ".join(f"{name}: {text}" for name, text in BENCHMARKS.items())),
     ],
-    directory: Annotated[Path, typer.Option("-d", "--directory", metavar="WHERE", help="for its files")] = Path("."),
+    directory: options.BenchDirectory = Path("."),
     json: options.Json = None,
     small: Annotated[bool, typer.Option("--small", help="a rehearsal of seconds; its figures mean nothing")] = False,
     size: Size = None,
     memory: Memory = None,
     steps: Steps = None,
-    png: Png = None,
+    png: options.Png = None,
     swap_file: Annotated[
         bool, typer.Option("--swap-file", help="root only: have swap space in WHERE meanwhile")
     ] = False,

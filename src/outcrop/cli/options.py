@@ -1,4 +1,4 @@
-"""The options that `run` and `plan` share, and what they mean together."""
+"""The options that several commands share, and what those of `run` and `plan` mean together."""
 
 from __future__ import annotations
 
@@ -78,6 +78,11 @@ Json: TypeAlias = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--json", metavar="FILE", help="write the report as JSON"),
 ]
+Png: TypeAlias = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--png", metavar="FILE", help="draw the figures"),
+]
+BenchDirectory: TypeAlias = Annotated[Path, typer.Option("-d", "--directory", metavar="WHERE", help="for its files")]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", help="no progress and no report; only errors")]
 RawDevice: TypeAlias = Annotated[
     bool, typer.Option("--raw-device", help="WHERE is a block device, all of whose content may be overwritten")
