@@ -18,14 +18,14 @@ def view_of(mpi: Any, kernel: Kernel) -> Any:
     """All variables of a rank, committed. `mpi` is mpi4py.MPI."""
     library = ctypes.CDLL(str(loaded_library(mpi).path))
     parts = [_part(mpi, library, one) for one in kernel.variables]
-    handle = _handle_type(mpi)
+    handles: list[Any] = [_handle(mpi, part).value for part in parts]
     view = mpi.Datatype()
     _call(
         library.MPI_Type_create_struct,
         ctypes.c_int(len(parts)),
         _numbers([1] * len(parts)),
         (ctypes.c_ssize_t * len(parts))(*(one.offset for one in kernel.variables)),
-        (handle * len(parts))(*(_handle(mpi, part).value for part in parts)),
+        (_handle_type(mpi) * len(parts))(*handles),
         ctypes.c_void_p(mpi._addressof(view)),
     )
     for part in parts:
