@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 import outcrop.aggregate as agg
 from outcrop import _core
 from outcrop.bench.aggregate_kernel import Kernel, Variable
+from outcrop.bench.aggregate_view import view_of
 
 Memory = NDArray[np.uint8]
 WAYS = ("outcrop", "mpi-io", "posix")
@@ -185,19 +186,3 @@ def extent_of(variable: Variable) -> agg.Extent:
     """For a plan."""
     items = f"V{variable.item_bytes}"
     return agg.subarray(variable.shape, variable.box, variable.starts, items, offset=variable.offset)
-
-
-def view_of(mpi: Any, kernel: Kernel) -> Any:
-    """The MPI datatype of all variables of a rank in the file: of bytes, for ROMIO of MPICH 4.0 takes no arrays of
-    contiguous types."""
-    parts = []
-    for variable in kernel.variables:
-        sizes = [
-            [*some[:-1], some[-1] * variable.item_bytes] for some in (variable.shape, variable.box, variable.starts)
-        ]
-        parts.append(mpi.BYTE.Create_subarray(*sizes))
-    view = mpi.Datatype.Create_struct([1] * len(parts), [one.offset for one in kernel.variables], parts)
-    for part in parts:
-        part.Free()
-    view.Commit()
-    return view
