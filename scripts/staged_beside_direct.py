@@ -76,12 +76,14 @@ def main() -> None:
 
 
 def text_of_machine(target: Path, stage: Path, limit: int | None) -> str:
-    """The machine file of the tiers at hand, measured where they are not known, with the limit of the target."""
+    """The machine file with memory and the stage for tiers, measured where they are not known, and the target, with its
+    limit."""
     found = find_tiers([target, stage], measure=True)
-    text = machine_text(found, target)
+    kept = [tier for tier in found if tier.is_memory or os.stat(tier.where).st_dev == os.stat(stage).st_dev]
+    head = machine_text(kept, target).partition("[target]")[0]
+    tail = machine_text(found, target).partition("[target]")[2]
     if limit is None:
-        return text
-    head, _, tail = text.partition("[target]")
+        return head + "[target]" + tail
     lines = [
         f"{line.split(' = ')[0]} = {min(float(line.split(' = ')[1]), limit)!r}"
         if line.startswith(("read =", "write ="))
@@ -93,7 +95,6 @@ def text_of_machine(target: Path, stage: Path, limit: int | None) -> str:
 
 def compare(case: Case, plan: agg.Plan, folder: Path, stage: Path, values: np.ndarray, steps: int, turns: int) -> None:
     """Both ways in turns, then the line of each."""
-    alone = min(compute(case.seconds_between) for _ in range(3))
     decided = dict(stage="auto", stage_persistence="reboot", seconds_between=case.seconds_between,
                    reads_back=case.reads_back)  # fmt: skip
     with agg.create(folder / "file", plan, durable=True, way="direct", **decided) as file:
@@ -105,6 +106,7 @@ def compare(case: Case, plan: agg.Plan, folder: Path, stage: Path, values: np.nd
         print(f"       {line}")
     taken: dict[str, list[Measured]] = {"straight": [], "staged": []}
     for _ in range(turns):
+        alone = compute(case.seconds_between)
         for way, measured in taken.items():
             measured.append(run(case, plan, folder / way, str(stage) if way == "staged" else "", values, steps, alone))
     for way, measured in taken.items():
