@@ -171,6 +171,9 @@ Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &
   set("tier", settings.tier, text);
   set("persistence", settings.persistence, parse_persistence);
   set("buffer", settings.buffer_bytes, bytes, "cb_buffer_size");
+  // ROMIO takes any size, so programs give any.
+  if (settings.buffer_bytes.origin == "hint cb_buffer_size")
+    settings.buffer_bytes.value = round_up(settings.buffer_bytes.value, AlignedMemory::page_bytes);
   set("buffers", settings.buffers, [](const Found &found) { return parse_count(found, 2); });
   set("count", settings.count, [](const Found &found) { return parse_count(found, 1); }, "cb_nodes");
   set("hosts", settings.hosts, parse_hosts, "cb_config_list");
