@@ -75,6 +75,16 @@ def test_plans_keep_to_the_sizes_given(request: tuple[Problem, str, GivenSizes],
         assert expected.items() <= found.items(), "a candidate that was costed has other sizes"
 
 
+@pytest.mark.parametrize("scheme", ["skewed-full", "skewed-3y", "skewed-5y"])
+def test_equal_blocks_are_taken_only_where_they_fit(scheme: str) -> None:
+    """Protects the budget: 16 planes in blocks of 9 and 7 take a window of 14 planes, in two of 8 one of 15."""
+    problem, sizes = make_problem((16, 1, 1), (0, 0, 0), 7), GivenSizes(bx=1)
+    smallest = smallest_budget_bytes(problem, scheme, sizes)
+    for extra_planes in range(40):
+        budget = smallest + extra_planes * problem.record_bytes
+        validate(choose(problem, MACHINE, budget, scheme, assumed_rate, sizes).plan, budget_bytes=budget)
+
+
 @given(requests())
 def test_one_byte_less_is_refused_with_what_works(request: tuple[Problem, str, GivenSizes]) -> None:
     """The refusal names the sizes, and a budget that is enough for them."""

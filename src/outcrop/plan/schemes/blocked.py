@@ -125,4 +125,5 @@ def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: 
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return _share(problem.planes, -(-problem.planes // low)) or problem.planes
+    equal = _share(problem.planes, -(-problem.planes // low)) or problem.planes
+    return equal if fits(equal) else low  # a last block that is longer may have more planes beside it
