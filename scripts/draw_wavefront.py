@@ -1,6 +1,6 @@
 """Draw docs/wavefront.svg: one pass of the wavefront scheme in space (planes z) and time (levels).
 
-    .venv/bin/python scripts/draw_wavefront.py
+.venv/bin/python scripts/draw_wavefront.py
 """
 
 from pathlib import Path
