@@ -21,7 +21,7 @@ import outcrop as oc
 from outcrop.bench.one_run import advance
 from outcrop.tiers import measure
 
-SHAPE, STEPS, EVERY = (1024, 256, 384), 100, 50
+SHAPE, STEPS, EVERY = (2730, 128, 512), 100, 50
 SPACING = 10.0
 BUDGET_BYTES = math.prod(SHAPE) * 4 * 4 // 16  # two copies of u, v and damp in memory; of that 6.25 %
 ALLOWED = 1.05
@@ -32,7 +32,7 @@ def make(where: Path, **taps: Any) -> None:
     stencil = oc.stencils.acoustic(order=8, ndim=3, sponge=True)
     sim = oc.Simulation(stencil, SHAPE, directory=where, dt=0.001, spacing=SPACING, params={"h": SPACING}, **taps)
     start = np.zeros(SHAPE, np.float32)
-    start[500:524, 120:136, 180:204] = 1.0
+    start[1300:1324, 56:72, 244:268] = 1.0
     sim.assign({"u": start, "v": 2000.0, "damp": oc.stencils.sponge(SHAPE, 20, velocity=2000.0, spacing=SPACING)})
 
 
