@@ -56,6 +56,16 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
     assert list((tmp_path / "here").iterdir()) == []
 
 
+def test_more_cores_than_large_requests_fit_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On large machines fewer threads make them, each with a part of the file; small ones are made by all."""
+    monkeypatch.setattr(io.discover, "available_cores", lambda: 300)
+    code, file = bench(tmp_path, "--only", "sizes")
+    assert code == 0
+    depths = {one["request_bytes"]: one["depth"] for one in json.loads(file.read_text())["sizes"]
+              if one["interface"] == "buffered"}  # fmt: skip
+    assert depths == {256: 300, 4096: 300, 65536: 256}
+
+
 def test_a_device_is_read_and_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An image stands for it; files and device do the same reads, as far as the smaller one goes."""
     image, content = tmp_path / "disk.img", bytes(range(256)) * 4096

@@ -187,7 +187,7 @@ class _Bench:
             for size in self._scale.sizes
             for write, random in patterns()
             for name in (self._direct[0], "buffered")
-            if PAGE_BYTES <= size <= span // discover.available_cores() and (device.write or not write)
+            if PAGE_BYTES <= size <= span and (device.write or not write)
         ]
         if device.write:
             self._fill(device.path, span)
@@ -209,8 +209,8 @@ class _Bench:
 
     def _case(self, name: str, write: bool, random: bool, size: int, span_bytes: int = 0) -> Case:
         span = span_bytes or self._scale.span_bytes
-        in_flight = max(1, min(DEPTH_MOST, IN_FLIGHT_BYTES // size, span // size))
-        return Case(name, write, random, size, in_flight if find_interface(name).backend else self._threads, span)
+        in_flight = min(DEPTH_MOST, IN_FLIGHT_BYTES // size) if find_interface(name).backend else self._threads
+        return Case(name, write, random, size, max(1, min(in_flight, span // size)), span)
 
     def _measured(self, cases: Iterator[Case]) -> list[dict[str, Any]]:
         return self._turns(list(cases), self._path)
