@@ -4,13 +4,16 @@ import fcntl
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from images import create, make_image, put, take_images_for_devices
 from outcrop.bench import io, raw_device
 from outcrop.bench.io_case import INTERFACES, PAGE_BYTES, Case, find_interface, unavailable
+from outcrop.bench.io_picture import draw
 from outcrop.bench.io_run import measure_limited
 from outcrop.cli.main import call
 from outcrop.errors import StorageError
@@ -64,6 +67,28 @@ def test_more_cores_than_large_requests_fit_the_file(tmp_path: Path, monkeypatch
     depths = {one["request_bytes"]: one["depth"] for one in json.loads(file.read_text())["sizes"]
               if one["interface"] == "buffered"}  # fmt: skip
     assert depths == {256: 300, 4096: 300, 65536: 256}
+
+
+def test_the_picture_says_where_memory_was_not_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the table does: both bars are of the same then, and axes say what they count."""
+    case = {"write": False, "random": False, "request_bytes": MIB, "bytes_per_second": 1e9, "interface": "buffered"}
+    figures: dict[str, object] = {
+        "machine": {"storage": "disk", "processor": "any", "threads": 2},
+        "beyond": [{**case, "wanted_limit_bytes": limit, "limit_bytes": None} for limit in (None, MIB)],
+        "depths": [{**case, "random": True, "depth": depth} for depth in (1, 8)],
+    }
+    said: list[str] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *arguments, **options: said.extend(words_of(figure)))
+    draw(figures, tmp_path / "io.png")
+    assert {"memory for all", "not limited: no control group can be made here", "in flight"} <= set(said)
+
+
+def words_of(figure: Figure) -> Iterator[str]:
+    """Of its legends and below its axes."""
+    for axes in figure.axes:
+        yield axes.get_xlabel()
+        legend = axes.get_legend()
+        yield from (text.get_text() for text in legend.get_texts()) if legend else ()
 
 
 def test_a_device_is_read_and_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
