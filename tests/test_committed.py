@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from outcrop.arrays import committed, npy_file
 from outcrop.errors import CorruptionError, InputError, StorageError
 
 SHAPE = (5, 1 << 17)  # 2.5 tiles of a MiB
@@ -41,6 +42,19 @@ def test_commits_when_it_was_asked_to(tmp_path: Path, persist: str | int, commit
     with oc.open_array(tmp_path / "a") as array:
         assert (array.steps, array.generation, array.persist) == (7, commits, persist)
         assert (np.asarray(array) == 7).all()
+
+
+def test_names_of_new_folders_are_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All the way up to what was there: a commit is no use if its folder is gone after a power cut."""
+    flushed: set[Path] = set()
+    for module in (committed, npy_file):
+        monkeypatch.setattr(module, "flush_folder", flushed.add)
+    monkeypatch.chdir(tmp_path)
+    oc.array(SHAPE, persist="end", path="of/mine/a").abandon()
+    assert flushed == {tmp_path / name for name in ("", "of", "of/mine", "of/mine/a")}
+    flushed.clear()
+    oc.array(SHAPE, path=tmp_path / "of" / "b.npy").close()
+    assert flushed == {tmp_path / "of"}
 
 
 def test_goes_on_where_it_was(tmp_path: Path) -> None:

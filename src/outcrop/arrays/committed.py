@@ -171,13 +171,16 @@ def slots_bytes(spec: ArraySpec) -> int:
 
 def create_folder(path: Path, spec: ArraySpec) -> None:
     """Make a folder for such an array, or begin anew in one without any commit. Raises StorageError."""
+    path = path.absolute()
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
         held = _hold(path, is_reader=False)
         try:
             _core.create_file(str(path / TILES), slots_bytes(spec))
             flush_folder(path)
-            flush_folder(path.parent)
+            for folder in new or [path]:  # each of them is a name in the one above
+                flush_folder(folder.parent)
         finally:
             os.close(held)
     except OSError as error:

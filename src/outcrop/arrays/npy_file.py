@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from outcrop import _core
 from outcrop.arrays.keeper import Keeper, transfer_threads
+from outcrop.durable import flush_folder
 from outcrop.errors import InputError, StorageError
 from outcrop.tiers.storage_tiers import BY_NOTHING, BY_WRITE_BACK
 from outcrop.tiers.tier import Tier
@@ -58,6 +59,7 @@ def create_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None
         with open(beside, "r+b") as file:
             file.write(_header(shape, dtype))
         beside.replace(path)
+        flush_folder(path.parent)
     except OSError as error:
         raise StorageError(f"{path} cannot be made: {error.strerror}") from error
     finally:
