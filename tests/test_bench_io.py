@@ -43,9 +43,9 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
         for pattern in patterns
         if size >= PAGE_BYTES or not find_interface(name).is_direct
     }
-    depths = {(one["interface"], one["depth"], one["write"]) for one in figures["depths"]}
-    assert depths == {(name, depth, write) for name in works if find_interface(name).is_direct
-                      for depth in io.SMALL.depths for write in (False, True)}  # fmt: skip
+    depths = {(one["interface"], one["depth"], one["write"], one["random"]) for one in figures["depths"]}
+    assert depths == {(name, depth, *pattern) for name in works if find_interface(name).is_direct
+                      for depth in io.SMALL.depths for pattern in patterns}  # fmt: skip
     assert {one["interface"] for one in figures["cached"]} == {"buffered", "load/store"}
     assert {one["wanted_limit_bytes"] for one in figures["beyond"]} == {None, io.SMALL.limit_bytes}
     said = capsys.readouterr().out

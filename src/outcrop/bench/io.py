@@ -2,7 +2,7 @@
 out-of-core papers.
 
     sizes     256 B to 16 MiB, sequential and random, reads and writes, by every interface; nothing cached before
-    depths    4 KiB at random, 1 to 64 in flight, past the page cache
+    depths    4 KiB, sequential and random, 1 to 64 in flight, past the page cache
     cached    256 B to 16 MiB of what the page cache holds: one thread by calls, or by loads and stores
     raw       files against the device that --raw-device names; with --write-device it is written, too
     beyond    a file that fits the memory, and one four times as large as the memory that a control group leaves
@@ -159,12 +159,12 @@ class _Bench:
         )
 
     def depths(self) -> list[dict[str, Any]]:
-        """Pages at random, more and more in flight."""
+        """Pages, more and more in flight."""
         span = self._scale.span_bytes
         return self._measured(
-            Case(name, write, True, PAGE_BYTES, depth, span)
+            Case(name, write, random, PAGE_BYTES, depth, span)
             for depth in self._scale.depths
-            for write in (False, True)
+            for write, random in patterns()
             for name in self._direct
         )
 

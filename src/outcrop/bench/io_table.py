@@ -11,7 +11,7 @@ from outcrop.units import format_bytes
 Figures = list[dict[str, Any]]
 TITLES = {
     "sizes": "nothing cached before; writes until they are on the device",
-    "depths": "pages at random, past the page cache",
+    "depths": "pages, past the page cache",
     "cached": "what the page cache holds, one thread",
     "raw": "a file and the device itself; writes until they are on it",
     "beyond": "a file that memory holds, and one that it does not",
