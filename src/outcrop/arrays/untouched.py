@@ -18,24 +18,24 @@ from outcrop.tiers.holding import IN_MEMORY
 from outcrop.tiers.tier import Tier
 
 _TAKEN: defaultdict[str, WeakValueDictionary[int, NDArray[np.uint8]]] = defaultdict(WeakValueDictionary)
-"""By the kind of memory; all that anybody still shows."""
+"""By the tier it is of; all that anybody still shows."""
 
 
-def remember(kind: str, content: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Memory of that kind that has just been taken: it begins with a page."""
-    _TAKEN[kind][id(content)] = content
+def remember(tier: Tier, content: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Memory of that tier that has just been taken: it begins with a page."""
+    _TAKEN[_memory_of(tier)][id(content)] = content
     return content
+
+
+def _memory_of(tier: Tier) -> str:
+    """Files in memory take of the main one."""
+    return "dram" if tier.kind in IN_MEMORY else tier.name
 
 
 def without_promised(tiers: Sequence[Tier]) -> list[Tier]:
     """The same with less free memory: without what this process has been given already."""
-    promised = {kind: sum(map(untouched_bytes, list(taken.values()))) for kind, taken in _TAKEN.items()}
-    return [
-        replace(tier, free_bytes=max(0, tier.free_bytes - count))
-        if (count := promised.get("dram" if tier.kind in IN_MEMORY else tier.kind, 0))
-        else tier
-        for tier in tiers
-    ]
+    promised = {memory: sum(map(untouched_bytes, list(taken.values()))) for memory, taken in _TAKEN.items()}
+    return [replace(tier, free_bytes=max(0, tier.free_bytes - promised.get(_memory_of(tier), 0))) for tier in tiers]
 
 
 def untouched_bytes(content: NDArray[Any]) -> int:

@@ -12,6 +12,7 @@ from outcrop import _core
 from outcrop.errors import InputError
 from outcrop.tiers import discover
 from outcrop.tiers.holding import tiers_holding
+from outcrop.tiers.memory_tiers import bytes_on
 from outcrop.tiers.survey import find_tiers
 from outcrop.tiers.tier import Persistence, Tier
 from outcrop.units import format_bytes
@@ -77,6 +78,6 @@ def take(tier: Tier, nbytes: int) -> Content:
     Raises InputError, StorageError.
     """
     if tier.directory is None:
-        return Content(_core.memory_on_nodes(nbytes, tier.nodes), None)
+        return Content(bytes_on(tier, nbytes), None)
     mapping = _core.MappedFile.scratch(str(tier.directory), nbytes, tries_sync=True)
     return Content(mapping.bytes, mapping)

@@ -75,7 +75,9 @@ def memory_of_this_machine() -> list[Tier]:
 
 
 def _with_known(tier: Tier, known: dict[str, dict[str, Any]]) -> Tier:
-    """With figures that an earlier run has measured."""
+    """With figures that an earlier run has measured, here."""
+    if tier.is_memory and not _core.is_this_system():
+        return tier
     try:
         figures = Figures(**known[_key(tier)])
     except (KeyError, TypeError, OSError):  # not known, of another version, or of a directory that is elsewhere
