@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import sys
 import tempfile
 import time
@@ -17,9 +19,12 @@ from pathlib import Path
 from statistics import median
 
 from outcrop.bench.memory_group import run_limited
-from outcrop.units import format_bytes
+from outcrop.errors import InputError, OutcropError
+from outcrop.units import format_bytes, parse_bytes
 
 SETTLE_SECONDS = 8.0
+SIZE_STEP = 64
+"""Also the smallest size."""
 
 
 @dataclass(frozen=True)
@@ -62,19 +67,60 @@ def parser(about: str | None, script: str, size: int, memory: str) -> argparse.A
     parser = argparse.ArgumentParser(
         prog=f"{name}.py", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--size", type=int, default=size, metavar="N", help=f"cells along each side [{size}]")
-    parser.add_argument("--memory", default=memory, help=f"for the run out of core [{memory}]")
-    parser.add_argument("--turns", type=int, default=3, metavar="N", help="how often each variant is measured [3]")
+    parser.add_argument("--size", type=sides, default=size, metavar="N", help=f"cells along each side, 64 n [{size}]")
+    parser.add_argument("--memory", type=memory_size, default=memory, help=f"for the run out of core [{memory}]")
+    parser.add_argument("--turns", type=count, default=3, metavar="N", help="how often each variant is measured [3]")
     parser.add_argument(
         "--settle",
-        type=float,
+        type=seconds,
         default=SETTLE_SECONDS,
         metavar="SECONDS",
         help="before each: virtual machines spend a while giving back the memory of the one before [8]",
     )
-    parser.add_argument("-d", "--directory", type=Path, default=Path("."), help="on the tier to measure [.]")
+    parser.add_argument("-d", "--directory", type=folder, default=Path("."), help="on the tier to measure [.]")
     parser.add_argument("--variant", help=argparse.SUPPRESS)
     return parser
+
+
+def sides(text: str) -> int:
+    """Rows of whole cache lines, in a box with room for what the programs do at its rim."""
+    if not text.isdecimal() or int(text) < SIZE_STEP or int(text) % SIZE_STEP:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a multiple of {SIZE_STEP}, such as {100 * SIZE_STEP}")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """Of turns, or steps."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 1")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A time."""
+    try:
+        if 0 <= (value := float(text)) < math.inf:
+            return value
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds of at least 0")
+
+
+def memory_size(text: str) -> str:
+    """As outcrop run has it."""
+    try:
+        parse_bytes(text, 1 << 40)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def folder(text: str) -> Path:
+    """One where files can be made."""
+    path = Path(text)
+    if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} is no directory in which files can be made; name another one")
+    return path
 
 
 def measure(
@@ -84,18 +130,24 @@ def measure(
     prepare: Callable[[argparse.Namespace], None],
 ) -> Found | None:
     """All outcomes of each variant; None in a child, which has printed its own. `prepare` makes what variants share,
-    in a new folder within the given directory, which goes at the end."""
+    in a new folder within the given directory, which goes at the end; options that it changes are those of all."""
     if given.variant is not None:
-        print(json.dumps(asdict(variants[given.variant].run(given))))
+        try:
+            print(json.dumps(asdict(variants[given.variant].run(given))))
+        except OutcropError as error:
+            sys.exit(str(error))  # the parent passes it on
         return None
     with tempfile.TemporaryDirectory(prefix="outcrop-example-", dir=given.directory) as folder:
         given = argparse.Namespace(**{**vars(given), "directory": Path(folder)})
-        prepare(given)
         found: Found = {name: [] for name in variants}
-        for turn in range(given.turns):
-            print(f"turn {turn + 1} of {given.turns}", file=sys.stderr, flush=True)
-            for name, variant in variants.items():
-                found[name].append(_in_a_process(script, name, variant, given))
+        try:
+            prepare(given)
+            for turn in range(given.turns):
+                print(f"turn {turn + 1} of {given.turns}", file=sys.stderr, flush=True)
+                for name, variant in variants.items():
+                    found[name].append(_in_a_process(script, name, variant, given))
+        except OutcropError as error:
+            sys.exit(f"{Path(script).name}: {error}")
     return found
 
 

@@ -1,6 +1,7 @@
 """Potential flow through a box by Jacobi's iteration, with nothing, something or everything kept in case of a crash.
 
     .venv/bin/python examples/stream_function_on_tiers.py [--size 6144] [--steps 60] [--every 30] [-d DIRECTORY]
+    .venv/bin/python examples/stream_function_on_tiers.py --size 512 --until 1e-4      as many steps as that takes
 
 The stream function of A. Jackson (EPCC): two arrays that take turns. The tier is that of DIRECTORY, where arrays are
 made and removed. Rows of the table:
@@ -11,7 +12,9 @@ made and removed. Rows of the table:
     full persistence      both on the tier; each step commits the array it has written
     out of core, by the engine, which commits after each pass
 
-Full persistence cannot be faster than its bytes over the bandwidth at which the tier makes them durable: the last line.
+How far the iteration has come is ‖Δψ‖/‖ψ‖, the change of the last step; `--until` iterates once before, to find out how
+many steps it takes to be as small as that. Full persistence cannot be faster than its bytes over the bandwidth at which
+the tier makes them durable: the last line.
 """
 
 import argparse
@@ -25,7 +28,12 @@ from by_turns import Outcome, Variant
 
 import outcrop as oc
 from outcrop.arrays.array import Array, Flush
+from outcrop.tiers.holding import tiers_holding
 from outcrop.tiers.survey import find_tiers
+
+ROWS = 512
+TOLERANCE_LEAST = 1e-12
+"""Rounding lets nothing smaller be reached for sure."""
 
 
 def initial(n: int) -> np.ndarray:
@@ -49,13 +57,36 @@ def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: in
         seconds = time.perf_counter() - begin
     resident = by_turns.resident_bytes()
     result = sample(arrays[(given.steps - 1) % 2].values[1:-1])
-    note = ""
+    newest, before = arrays[(given.steps - 1) % 2], arrays[given.steps % 2]
+    note = f"‖Δψ‖/‖ψ‖ of the last step {change(newest, before):.2e}"
     if flushes:
         written, busy = sum(one.bytes_written for one in flushes), sum(one.seconds for one in flushes)
-        note = f"{len(flushes)} commits of {written / 1e9:.3g} GB in {busy:.2f} s ({written / busy / 1e9:.3g} GB/s)"
+        note += f"; {len(flushes)} commits of {written / 1e9:.3g} GB in {busy:.2f} s ({written / busy / 1e9:.3g} GB/s)"
     for array in (even, odd):
         array.close()
     return Outcome(seconds, needed_bytes, *resident, result, note)
+
+
+def change(newest: Array, before: Array) -> float:
+    """‖Δψ‖/‖ψ‖ of two steps that follow each other, some rows at a time."""
+    psi, old, differences, squares = newest[1:-1], before[1:-1], 0.0, 0.0
+    for row in range(0, len(psi), ROWS):
+        some = psi[row : row + ROWS]
+        differences += float(np.square(some - old[row : row + ROWS]).sum())
+        squares += float(np.square(some).sum())
+    return float(np.sqrt(differences / squares))
+
+
+def steps_until(given: argparse.Namespace) -> int:
+    """How many steps it takes until one changes no more than `--until`."""
+    even, odd = (oc.array((given.size + 2, given.size), tier="dram") for _ in range(2))
+    even[...] = odd[...] = initial(given.size)
+    newest, before, steps = even, odd, 0
+    with oc.Sweep(oc.stencils.stream_function(), {"psi": (even.values, odd.values)}) as sweep:
+        while steps == 0 or change(newest, before) > given.until:
+            sweep.step()
+            newest, before, steps = before, newest, steps + 1
+    return steps
 
 
 def array(given: argparse.Namespace, name: str, persist: str | int) -> Array:
@@ -69,9 +100,7 @@ def array(given: argparse.Namespace, name: str, persist: str | int) -> Array:
 
 def tier_name(given: argparse.Namespace) -> str:
     """The tier that holds the directory."""
-    device = given.directory.stat().st_dev
-    tiers = [tier for tier in find_tiers([given.directory]) if tier.directory is not None]
-    return next(tier.name for tier in tiers if tier.directory.stat().st_dev == device)
+    return tiers_holding(given.directory, find_tiers([given.directory]))[0].name
 
 
 def in_dram(given: argparse.Namespace) -> Outcome:
@@ -125,10 +154,17 @@ VARIANTS = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = by_turns.parser(__doc__, __file__, size=6144, memory="64MiB")
-    parser.add_argument("--steps", type=int, default=60, metavar="N", help="of the iteration [60]")
-    parser.add_argument("--every", type=int, default=30, metavar="K", help="steps from commit to commit, even [30]")
+    parser.add_argument("--steps", type=by_turns.count, default=60, metavar="N", help="of the iteration [60]")
+    parser.add_argument("--every", type=even_steps, default=30, metavar="K", help="steps between commits, even [30]")
+    parser.add_argument("--until", type=tolerance, metavar="CHANGE", help="not --steps: ‖Δψ‖/‖ψ‖ of the last one")
     given = parser.parse_args(argv)
-    found = by_turns.measure(__file__, VARIANTS, given, lambda given: None)
+
+    def prepare(of_all: argparse.Namespace) -> None:
+        if given.until is not None:
+            given.steps = of_all.steps = steps_until(given)
+        del of_all.until  # children know how many steps
+
+    found = by_turns.measure(__file__, VARIANTS, given, prepare)
     if found is None:
         return
     print(f"stream function, {given.size} x {given.size} float64, {given.steps} steps, partial: every {given.every}")
@@ -137,11 +173,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(limit(given))
 
 
+def even_steps(text: str) -> int:
+    """A number of them; after even ones the same array has the newest values."""
+    if not text.isdecimal() or int(text) < 2 or int(text) % 2:
+        raise argparse.ArgumentTypeError(f"{text!r} must be an even number of at least 2")
+    return int(text)
+
+
+def tolerance(text: str) -> float:
+    """A change that the iteration comes to."""
+    try:
+        if TOLERANCE_LEAST <= (value := float(text)) < 1:
+            return value
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} must be a number from {TOLERANCE_LEAST} to 1")
+
+
 def limit(given: argparse.Namespace) -> str:
     """What full persistence takes at least for its bytes."""
     name = tier_name(given)
     tier = next(one for one in find_tiers([given.directory], measure=True) if one.name == name)
     written = given.steps * (given.size + 2) * given.size * 8
+    if not tier.write_bytes_per_second:
+        return f"tier {name} is not measured: {tier.note}"
     return (
         f"tier {name} writes {tier.write_bytes_per_second / 1e9:.3g} GB/s: full persistence of {written / 1e9:.3g} GB "
         f"takes {written / tier.write_bytes_per_second:.2f} s at least"

@@ -4,13 +4,16 @@ import fcntl
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from images import create, make_image, put, take_images_for_devices
 from outcrop.bench import io, raw_device
 from outcrop.bench.io_case import INTERFACES, PAGE_BYTES, Case, find_interface, unavailable
+from outcrop.bench.io_picture import draw
 from outcrop.bench.io_run import measure_limited
 from outcrop.cli.main import call
 from outcrop.errors import StorageError
@@ -40,9 +43,9 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
         for pattern in patterns
         if size >= PAGE_BYTES or not find_interface(name).is_direct
     }
-    depths = {(one["interface"], one["depth"], one["write"]) for one in figures["depths"]}
-    assert depths == {(name, depth, write) for name in works if find_interface(name).is_direct
-                      for depth in io.SMALL.depths for write in (False, True)}  # fmt: skip
+    depths = {(one["interface"], one["depth"], one["write"], one["random"]) for one in figures["depths"]}
+    assert depths == {(name, depth, *pattern) for name in works if find_interface(name).is_direct
+                      for depth in io.SMALL.depths for pattern in patterns}  # fmt: skip
     assert {one["interface"] for one in figures["cached"]} == {"buffered", "load/store"}
     assert {one["wanted_limit_bytes"] for one in figures["beyond"]} == {None, io.SMALL.limit_bytes}
     said = capsys.readouterr().out
@@ -54,6 +57,38 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
     assert "raw" not in figures
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_more_cores_than_large_requests_fit_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On large machines fewer threads make them, each with a part of the file; small ones are made by all."""
+    monkeypatch.setattr(io.discover, "available_cores", lambda: 300)
+    code, file = bench(tmp_path, "--only", "sizes")
+    assert code == 0
+    depths = {one["request_bytes"]: one["depth"] for one in json.loads(file.read_text())["sizes"]
+              if one["interface"] == "buffered"}  # fmt: skip
+    assert depths == {256: 300, 4096: 300, 65536: 256}
+
+
+def test_the_picture_says_where_memory_was_not_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the table does: both bars are of the same then, and axes say what they count."""
+    case = {"write": False, "random": False, "request_bytes": MIB, "bytes_per_second": 1e9, "interface": "buffered"}
+    figures: dict[str, object] = {
+        "machine": {"storage": "disk", "processor": "any", "threads": 2},
+        "beyond": [{**case, "wanted_limit_bytes": limit, "limit_bytes": None} for limit in (None, MIB)],
+        "depths": [{**case, "random": True, "depth": depth} for depth in (1, 8)],
+    }
+    said: list[str] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *arguments, **options: said.extend(words_of(figure)))
+    draw(figures, tmp_path / "io.png")
+    assert {"memory for all", "not limited: no control group can be made here", "in flight"} <= set(said)
+
+
+def words_of(figure: Figure) -> Iterator[str]:
+    """Of its legends and below its axes."""
+    for axes in figure.axes:
+        yield axes.get_xlabel()
+        legend = axes.get_legend()
+        yield from (text.get_text() for text in legend.get_texts()) if legend else ()
 
 
 def test_a_device_is_read_and_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

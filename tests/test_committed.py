@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from outcrop.arrays import committed, npy_file
 from outcrop.errors import CorruptionError, InputError, StorageError
 
 SHAPE = (5, 1 << 17)  # 2.5 tiles of a MiB
@@ -41,6 +42,19 @@ def test_commits_when_it_was_asked_to(tmp_path: Path, persist: str | int, commit
     with oc.open_array(tmp_path / "a") as array:
         assert (array.steps, array.generation, array.persist) == (7, commits, persist)
         assert (np.asarray(array) == 7).all()
+
+
+def test_names_of_new_folders_are_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All the way up to what was there: a commit is no use if its folder is gone after a power cut."""
+    flushed: set[Path] = set()
+    for module in (committed, npy_file):
+        monkeypatch.setattr(module, "flush_folder", flushed.add)
+    monkeypatch.chdir(tmp_path)
+    oc.array(SHAPE, persist="end", path="of/mine/a").abandon()
+    assert flushed == {tmp_path / name for name in ("", "of", "of/mine", "of/mine/a")}
+    flushed.clear()
+    oc.array(SHAPE, path=tmp_path / "of" / "b.npy").close()
+    assert flushed == {tmp_path / "of"}
 
 
 def test_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -161,6 +175,28 @@ def test_one_process_at_a_time_changes_it(tmp_path: Path) -> None:
         assert others.apply(hold, (path,)) == ""
 
 
+def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> None:
+    """And is free for the next one: a cell of a notebook that is run again. What was committed is no loss."""
+    path = tmp_path / "a"
+    array = oc.array(SHAPE, persist="end", path=path)
+    array[...] = 1
+    with pytest.raises(InputError, match=r"or by an array of this one that is not closed; .*close it"):
+        oc.array(SHAPE, persist="end", path=path)
+    with pytest.warns(RuntimeWarning, match=r"a was not closed: what changed after its commit 0 is lost; use `with`"):
+        del array
+    array = oc.array(SHAPE, persist=np.int64(2), path=path)
+    array.step()
+    array.step()
+    del array  # nothing was lost
+    array = oc.open_array(path)
+    assert (array.steps, array.persist) == (2, 2)
+    array.step()
+    with pytest.warns(RuntimeWarning, match="after its commit 1 is lost"):
+        del array
+    array = oc.open_array(path, access="read")
+    del array
+
+
 def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
     """Where the program works makes no difference to what is found."""
     with oc.array(SHAPE, persist="step", path=tmp_path / "a", working="dram") as array:
@@ -191,6 +227,8 @@ def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
         ({"path": "there"}, "there is an array that is committed; open it with oc.open_array"),
         ({"shape": (0, 3)}, "must have at least one cell"),
         ({"shape": "large"}, "shape 'large' must be whole numbers"),
+        ({"shape": (1,) * 33, "persist": "end", "path": "new"}, "33 axes is more than NumPy takes; give at most 32"),
+        ({"persist": np.arange(2)}, "persist=array.* must be 'never', 'end', 'step' or a number"),
         ({"dtype": "O"}, "dtype object cannot be kept as plain bytes"),
         ({"dtype": "float31"}, "dtype 'float31' is not known"),
         ({"access": "write"}, "access='write' must be one of 'read', 'update'"),

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+import outcrop as oc
+from outcrop.bench.stream_tier import check_room, find_tier
 from outcrop.errors import InputError
 from outcrop.tiers.declared_tiers import declared_tiers, parse_tiers
 from outcrop.tiers.tier import Persistence
@@ -27,7 +29,7 @@ def test_what_is_declared_is_what_the_tier_has(tmp_path: Path) -> None:
     (tmp_path / "inner" / "old").write_bytes(b"x" * (1 << 20))
     (tier,) = parse_tiers(GOOD.replace("FOLDER", str(tmp_path)), "tiers.toml")
     assert (tier.name, tier.where, tier.directory) == ("scratch", str(tmp_path), tmp_path)
-    assert tier.capacity_bytes == 3 << 20
+    assert tier.is_declared and tier.capacity_bytes == 3 << 20
     assert 0 < tier.free_bytes <= 2 << 20
     assert (tier.origin, tier.note) == ("declared", "")
     assert tier.persistence <= Persistence.JOB
@@ -53,6 +55,7 @@ BAD = {
     "syntax": ("[scratch", "not TOML"),
     "no table": ("scratch = 3", "scratch = 3 must be a table"),
     "name": (changed("[scratch]", '["my scratch"]'), "my scratch.*letter"),
+    "name of memory": (changed("[scratch]", "[dram]"), "'dram' means something else; take none of auto, hbm, dram"),
     "no directory": (changed('directory = "FOLDER"\n', ""), "scratch.directory is missing"),
     "relative": (changed("FOLDER", "somewhere"), "scratch.directory = 'somewhere'.*absolute"),
     "persistence": (changed("job", "weekly"), "scratch.persistence = 'weekly'.*process, reboot, job, permanent"),
@@ -97,3 +100,42 @@ def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("OUTCROP_TIERS", str(tmp_path / "gone"))
     with pytest.raises(InputError, match=r"gone cannot be read"):
         declared_tiers()
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a quota of 3 MiB, and another one that is not on this machine."""
+    (tmp_path / "scratch" / "inner").mkdir(parents=True)
+    file = tmp_path / "tiers.toml"
+    file.write_text(
+        f'[scratch]\ndirectory = "{tmp_path / "scratch"}"\ncapacity = "3MiB"\n[gone]\ndirectory = "/not/here"\n'
+    )
+    monkeypatch.setenv("OUTCROP_TIERS", str(file))
+    return tmp_path / "scratch"
+
+
+def test_a_quota_holds_for_paths(scratch: Path) -> None:
+    """Whoever gives a path in the directory, at any depth, is on that tier, and within its quota."""
+    for folder in (scratch, scratch / "inner"):
+        with oc.array(1 << 20, "uint8", path=folder / "fits.npy") as array:
+            assert array.tier.name == "scratch"
+        for words in ({"path": folder / "a.npy"}, {"path": folder / "a", "persist": "end"}):
+            with pytest.raises(InputError, match=r"no room: it takes .* of scratch, where .* are free"):
+                oc.array(4 << 20, "uint8", **words)
+    assert not list(scratch.rglob("a*"))
+    with oc.array(4 << 20, "uint8", path=scratch.parent / "beside.npy") as array:
+        assert array.tier.name != "scratch"
+
+
+def test_stream_is_measured_where_it_was_asked_for(scratch: Path) -> None:
+    """In the directory itself, under its quota; tiers that are not on this machine are in nobody's way."""
+    tier = find_tier(scratch / "inner", None)
+    assert (tier.name, tier.directory) == ("scratch", scratch / "inner")
+    with pytest.raises(InputError, match=r"tier gone \(/not/here\) cannot be used: there is no such directory"):
+        check_room(find_tier(scratch, "gone"), 1)
+
+
+def test_a_tier_that_is_not_here_says_so(scratch: Path) -> None:
+    """Rather than that it is full."""
+    with pytest.raises(InputError, match=r"tier gone \(/not/here\) cannot be used: there is no such directory"):
+        oc.array(3, tier="gone")

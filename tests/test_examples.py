@@ -161,3 +161,63 @@ def test_stream_function_on_a_tier_is_the_same(tmp_path: Path, monkeypatch: pyte
     assert all(one.result == found["dram"].result for one in found.values())
     assert [found[name].needed_bytes for name in ("dram", "none", "partial", "full")] == [2 * 66 * 512, 0, 66 * 512, 0]
     assert "at least" in example["limit"](given)
+
+
+def test_stream_function_goes_until_it_changes_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As many steps as that takes, the same for all; the change that is told is that of NumPy."""
+    example = load("stream_function_on_tiers", monkeypatch)
+    words = ["--size", "64", "--until", "2e-2", "--every", "2", "--turns", "1", "--settle", "0", "--memory", "16MiB"]
+    example["main"](["-d", str(tmp_path), *words])
+    text = capsys.readouterr().out
+    (steps,) = numbers(r"float64, (\d+) steps", text)
+    assert "same bits: True" in text and "full persistence: ‖Δψ‖" in text and "commits of" in text
+    old, changes = example["initial"](64)[1:-1], []
+    for _ in range(int(steps)):
+        psi = old.copy()
+        psi[1:-1, 1:-1] = (old[1:-1, :-2] + old[1:-1, 2:] + old[:-2, 1:-1] + old[2:, 1:-1]) / 4
+        changes.append(float(np.linalg.norm(psi - old) / np.linalg.norm(psi)))
+        old = psi
+    assert changes[-1] <= 2e-2 < min(changes[:-1])
+    assert numbers(r"both arrays in DRAM: .* step (\S+)", text)[0] == pytest.approx(changes[-1], rel=1e-2)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["sharpen_on_tiers", "stream_function_on_tiers"])
+@pytest.mark.parametrize(
+    ("option", "value", "right"),
+    [
+        ("--size", "100", "must be a multiple of 64"),
+        ("--turns", "0", "must be a whole number of at least 1"),
+        ("--settle", "-1", "must be a number of seconds"),
+        ("--memory", "much", "is not understood; write for example"),
+        ("-d", "/not/here", "no directory in which files can be made"),
+    ],
+)
+def test_nonsense_on_tiers_is_refused(
+    name: str, option: str, value: str, right: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is made, with what would be right; nothing is measured."""
+    with pytest.raises(SystemExit) as ended:
+        load(name, monkeypatch)["main"]([option, value])
+    assert ended.value.code == 2 and right in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "value"), [("--every", "3"), ("--steps", "0"), ("--until", "0")])
+def test_nonsense_of_the_iteration_is_refused(
+    option: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        load("stream_function_on_tiers", monkeypatch)["main"]([option, value])
+    assert ended.value.code == 2 and f"{value!r} must be" in capsys.readouterr().err
+
+
+def test_trouble_on_tiers_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a child, too: here the window is too small for any plan."""
+    words = ["-d", str(tmp_path), "--size", "128", "--turns", "1", "--settle", "0", "--memory", "1KiB"]
+    with pytest.raises(SystemExit, match=r"^stream_function_on_tiers.py: .*KiB[^\n]*$"):
+        load("stream_function_on_tiers", monkeypatch)["main"](words)
+    assert not list(tmp_path.iterdir())

@@ -1,12 +1,18 @@
 """Protects what NUMA nodes are taken for: HBM, DRAM, CXL and non-volatile memory of machines that nobody here has."""
 
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from hwloc_machines import Node, machine
 from outcrop import _core
 from outcrop.errors import InputError
+from outcrop.tiers import discover
 from outcrop.tiers.memory_tiers import memory_nodes, memory_tiers, with_measured_kind
 from outcrop.tiers.tier import Persistence, Tier
 
@@ -94,3 +100,26 @@ def test_what_hwloc_does_not_understand_is_refused() -> None:
     """One line that says what would be right."""
     with pytest.raises(InputError, match=r"'numa:x' is not understood; write for example"):
         memory_nodes("numa:x")
+
+
+@needs_hwloc
+def test_memory_of_another_machine_is_only_planned_for(tmp_path: Path) -> None:
+    """It has no figures of this one, even if both are called alike; and no array is said to be there."""
+    description = tmp_path / "machine.xml"
+    description.write_text(machine(Node(64 * GIB, "DRAM"), Node(16 * GIB, "HBM")))
+    cached = {f"{discover.processor_name()} {discover.available_cores()} node {number}": {"origin": "measured"}
+              for number in (0, 1)}  # fmt: skip
+    (tmp_path / "outcrop").mkdir()
+    (tmp_path / "outcrop" / "tiers.json").write_text(json.dumps(cached))
+    program = (
+        "import outcrop as oc\nfrom outcrop.tiers.survey import find_tiers\n"
+        "print([tier.origin for tier in find_tiers() if tier.is_memory])\n"
+        "plan = oc.place({'a': oc.ArraySpec(3, tier='hbm')})\nprint(plan.bytes_on('hbm'))\n"
+        "try:\n    plan.make()\nexcept oc.errors.InputError as error:\n    print(error)"
+    )
+    environment = {**os.environ, "HWLOC_XMLFILE": str(description), "HWLOC_THISSYSTEM": "0",
+                   "XDG_CACHE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    origins, planned, refused = done.stdout.splitlines()
+    assert origins == "['not measured', 'not measured']" and planned == "24"
+    assert refused == "hbm is memory of another machine, by hwloc's variables: it is there for plans only"

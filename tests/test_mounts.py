@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 
 from outcrop.tiers import mounts
+from outcrop.tiers.holding import tiers_holding
+from outcrop.tiers.storage_tiers import storage_tiers
 
 Machine = Callable[[str], list[mounts.Mount]]
-PARTS = ("", "home", "scratch", "dev/shm", "run/user/1000", "run/lock", "proc", "sys", "boot", "etc", "net here", "pm")
+PARTS = ("", "home", "scratch", "dev/shm", "run/user/1000", "run/lock", "proc", "sys", "boot", "etc", "net here", "pm",
+         "dev/x", "development")
 
 
 @pytest.fixture
@@ -135,3 +138,65 @@ def test_directories_are_found_where_one_may_write(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     assert mounts.writable_directory(mount, [Path("/proc"), tmp_path / "none", file, tmp_path]) == tmp_path.resolve()
+
+
+def test_mounts_that_nobody_may_look_at_are_left_out(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers of others, and servers that have gone: one error more would hide every tier of the machine."""
+    every = machine(
+        "20 1 8:0 / @/ rw - ext4 /dev/sda rw\n"
+        "21 20 0:40 / @/home rw - overlay overlay rw,lowerdir=/x,upperdir=@/etc/secret,workdir=/y\n"
+        "22 20 0:41 / @/net\\040here rw - nfs4 server:/export rw\n"
+    )
+    forbidden, is_dir = ("home", "secret", "net here"), Path.is_dir
+
+    def refusing(path: Path) -> bool:
+        if path.name in forbidden:
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_dir(path)
+
+    monkeypatch.setattr(Path, "is_dir", refusing)
+    assert [mount.source for mount in mounts.storage_mounts(every)] == ["/dev/sda"]
+    assert not mounts.holds_no_files(every[2])
+
+
+def test_a_mount_without_a_source_is_read(machine: Machine) -> None:
+    """The kernel leaves an empty word there."""
+    (mount,) = machine("20 1 0:50 / @/dev/shm rw - tmpfs  rw,size=10k\n")
+    assert (mount.type, mount.source) == ("tmpfs", "") and "size=10k" in mount.options and mounts.kind_of(mount)
+
+
+def test_names_that_begin_like_the_systems_own_are_no_reason(machine: Machine) -> None:
+    """tmpfs at /development is a user's, that at /dev/x is not."""
+    every = machine("20 1 0:50 / @/development rw - tmpfs tmpfs rw\n21 1 0:51 / @/dev/x rw - tmpfs tmpfs rw\n")
+    assert [mounts.kind_of(mount) for mount in every] == ["tmpfs", ""]
+
+
+def test_what_comes_from_a_server_is_of_the_network(machine: Machine) -> None:
+    """Also by a file system that nobody has heard of."""
+    every = machine("20 1 0:50 / @/scratch rw - newfs node7:/export rw\n21 1 0:51 / @/home rw - fuse.gcsfuse b rw\n")
+    assert [mounts.kind_of(mount) for mount in every] == ["pfs", "pfs"]
+
+
+def test_subvolumes_share_one_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """btrfs has a number of its own for each, but one mount's device: a home beside the root is on the same tier."""
+    other = Path("/dev/shm")
+    if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("needs two file systems to stand for subvolumes")
+    mountinfo = tmp_path / "self" / "mountinfo"
+    mountinfo.parent.mkdir()
+    mountinfo.write_text(
+        f"20 1 0:30 /root / rw - btrfs /dev/vda rw\n21 20 0:30 /home {other} rw - btrfs /dev/vda rw\n"
+        "22 20 0:31 / /proc rw - proc proc rw\n"
+    )
+    monkeypatch.setattr(mounts, "PROC", tmp_path)
+    assert mounts.device_of(tmp_path) == mounts.device_of(other) == "0:30"
+    tiers = storage_tiers([tmp_path])
+    assert len(tiers) == 1, "one room, one tier"
+    assert tiers_holding(other, tiers) == tiers == tiers_holding(tmp_path, tiers)
+    assert mounts.device_of(tmp_path / "none") is None and tiers_holding(tmp_path / "none", tiers) == []
+
+
+def test_names_of_tiers_are_unique(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two devices may be called alike; what is placed by name must not go to the other one."""
+    machine("20 1 98:0 / @/home rw - ext4 /dev/a/data rw\n21 1 98:1 / @/scratch rw - ext4 /dev/b/data rw\n")
+    assert [tier.name for tier in storage_tiers()][:2] == ["data", "data-2"]

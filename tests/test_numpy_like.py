@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import outcrop as oc
-from outcrop.errors import InputError
+from outcrop.errors import InputError, StorageError
 
 PLACES = ("dram", "tmpfs", "disk", "npy", "committed")
 SHM = Path("/dev/shm")
@@ -166,3 +166,28 @@ def test_says_what_makes_it_durable(tmp_path: Path) -> None:
     if SHM.is_mount():
         with oc.array(10, tier="tmpfs") as array:
             assert array.primitive == "none"
+
+
+def test_attributes_are_those_of_the_values() -> None:
+    """Parts that can be set change the bytes; shape and dtype stay, and say what to do instead."""
+    with oc.array((2, 3), "complex128", tier="dram") as array:
+        array.real = 3
+        array.imag = np.arange(3)
+        np.testing.assert_array_equal(array, [[3, 3 + 1j, 3 + 2j]] * 2)
+        array.flat = 7
+        assert (array.values == 7).all()
+        for name, value in (("shape", 6), ("dtype", "float64"), ("steps", 3), ("values", 3), ("mine", 1)):
+            with pytest.raises(AttributeError, match=f"{name} of an array on a tier stays as it is"):
+                setattr(array, name, value)
+        assert array.shape == (2, 3)
+
+
+def test_files_beside_are_left_alone(tmp_path: Path) -> None:
+    """Whatever they are called; and one that cannot be made leaves nothing."""
+    mine = tmp_path / "a.npy.tmp"
+    mine.write_text("of mine")
+    oc.array(3, path=tmp_path / "a.npy").close()
+    assert mine.read_text() == "of mine"
+    with pytest.raises(StorageError, match="cannot be made: File name too long"):
+        oc.array(3, path=tmp_path / ("x" * 300))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy", "a.npy.tmp"]

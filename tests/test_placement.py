@@ -6,13 +6,17 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcrop as oc
+from outcrop import _core
+from outcrop.arrays.untouched import untouched_bytes
 from outcrop.errors import InputError
 from outcrop.plan.placement import Choice, Demand, assign, cost, fits
+from outcrop.tiers import discover
 from outcrop.tiers.tier import Persistence, Tier
 
 PLACES = ("fast", "middle", "slow")
@@ -153,6 +157,7 @@ def test_what_cannot_be_is_one_line(machine: list[Tier], arrays: dict[str, oc.Ar
         ({"capacities": {"dram": 1.5}}, "capacities: 1.5 of dram must be a size"),
         ({"capacities": {"dram": "much"}}, "capacities: of dram size 'much' is not understood"),
         ({"tiers": []}, "a: there are no tiers to choose from"),
+        ({"tiers": 3}, "tiers must be a list of tiers, as find_tiers gives, not 3"),
         ({"capacities": 3}, "capacities must be sizes by name of a tier"),
         ({"capacities": {"hbm": 0, "dram": 0, "disk": 0}}, "a: no room: it takes 24 B of hbm, where 0 B are free"),
     ],
@@ -202,3 +207,44 @@ def test_unmeasured_tiers_are_not_chosen(machine: list[Tier]) -> None:
     tiers = [machine[0], unknown, machine[2]]
     assert where(oc.place({"a": gib(1)}, tiers=tiers)) == {"a": "dram"}
     assert where(oc.place({"a": gib(1, tier="hbm")}, tiers=tiers)) == {"a": "hbm"}
+
+
+def test_room_that_tiers_share_is_given_once(machine: list[Tier]) -> None:
+    """tmpfs is memory, and a directory with a quota lies on a disk: what one takes the other has no longer."""
+    _, _, disk = machine
+    tiers = [
+        *machine,
+        tier("shm", "tmpfs", "/dev/shm", 8 * GIB, 10 * GIB, 10 * GIB, Persistence.REBOOT),
+        replace(disk, name="scratch", free_bytes=60 * GIB, is_declared=True),
+    ]
+    both = oc.place({"a": gib(3, tier="dram"), "b": gib(3, tier="shm")}, tiers=tiers)
+    assert both.dram_bytes == 6 * GIB and both.bytes_on("dram") == both.bytes_on("shm") == 3 * GIB
+    assert "memory" not in both.explain(), "takes are of tiers"
+    with pytest.raises(InputError, match=r"no room for a, b together; .* 8 GiB of memory"):
+        oc.place({"a": gib(5, tier="dram"), "b": gib(5, tier="shm")}, tiers=tiers)
+    apart = {"a": gib(45, tier="disk"), "b": gib(45, tier="scratch")}
+    assert where(oc.place(apart, tiers=tiers)) == {"a": "disk", "b": "scratch"}
+    with pytest.raises(InputError, match="no room for a, b, c together"):
+        oc.place({**apart, "c": gib(15, tier="scratch")}, tiers=tiers)
+
+
+def test_memory_files_are_taken_where_there_is_nothing_else(machine: list[Tier]) -> None:
+    """Unasked arrays do not go to tmpfs, but they need not fail either."""
+    shm = tier("shm", "tmpfs", "/dev/shm", 8 * GIB, 10 * GIB, 10 * GIB, Persistence.REBOOT)
+    assert where(oc.place({"a": gib(1)}, tiers=[shm])) == {"a": "shm"}
+
+
+def test_memory_that_was_given_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system counts pages as free until they are written; an array that was made before is no less there."""
+    if not untouched_bytes(_core.aligned_array(1 << 20)):
+        pytest.skip("the system does not say which pages have been touched")
+    monkeypatch.setattr(discover, "free_memory_bytes", lambda: 64 << 20)
+    spec = {"a": oc.ArraySpec(40 << 20, "uint8", tier="dram")}
+    first = oc.place(spec, capacities={"dram": np.int64(64 << 20)}).make()["a"]
+    with pytest.raises(InputError, match=r"a: no room: it takes 40 MiB of dram, where 2[34].* MiB are free"):
+        oc.place(spec)
+    first[...] = 1  # from now on the system knows
+    assert oc.place(spec).dram_bytes == 40 << 20
+    first.close()
+    del first
+    assert oc.place(spec).dram_bytes == 40 << 20

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -143,6 +144,26 @@ def test_trouble_of_a_rank_ends_all(tmp_path: Path) -> None:
     done = stream(2, "-d", str(tmp_path), "--tier", "optane")
     assert done.returncode != 0
     assert "rank" in done.stderr and "optane" in done.stderr
+
+
+def test_ranks_of_another_mpi_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mpirun starts several, and each would take itself for the only one."""
+    world = SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 1)
+    world.Split_type = lambda kind: world
+    mpi = SimpleNamespace(
+        COMM_WORLD=world,
+        COMM_TYPE_SHARED=0,
+        Get_processor_name=lambda: "n",
+        Get_library_version=lambda: "Some MPI 4\n2",
+    )
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=mpi))
+    assert call(["bench", "stream", "--small", "-d", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "2 ranks were started by the mpirun of another MPI than that of mpi4py, Some MPI 4" in said
+    assert said.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
 def test_ranks_without_mpi4py_are_told_what_to_install(

@@ -113,6 +113,17 @@ def test_bad_arguments_are_one_line(folder: Path, capsys: pytest.CaptureFixture[
         assert message in output.err and output.err.count("\n") == 1 and output.out == ""
 
 
+def test_a_directory_that_cannot_be_written_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not measured somewhere else on its file system instead."""
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+    assert call(["tiers", "-d", str(folder)]) == 2
+    output = capsys.readouterr()
+    assert f"-d {folder} cannot be written by this user; name" in output.err
+    assert output.err.count("\n") == 1 and output.out == ""
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_limits_of_control_groups_hold(version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lowest one around this process, less what is used there and is no cached file."""

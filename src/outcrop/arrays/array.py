@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,13 +32,13 @@ class Array(NumpyLike):
     """An array on a tier, made by `oc.array`, `oc.open_array` or `oc.place(...).make()`.
 
     It behaves as the NumPy array `values`. Values are committed by `step()` as often as was asked for, by `flush()`,
-    and by `close()`, which the end of a `with` block calls; not when that ends by an exception. While a commit is made
-    no other thread may change them.
+    and by `close()`, which the end of a `with` block calls; not when that ends by an exception, and not when the array
+    is let go unclosed, which is told in a RuntimeWarning. While a commit is made no other thread may change them.
     """
 
     def __init__(self, spec: ArraySpec, tier: Tier, keeper: Keeper) -> None:
         self._spec, self._tier, self._keeper = spec, tier, keeper
-        self._steps = keeper.steps
+        self._steps, self._opened = keeper.steps, keeper.generation
         self._values: NDArray[Any] | None = None
         self._show()
 
@@ -123,6 +124,15 @@ class Array(NumpyLike):
         if self._values is not None:
             self._values = None
             self._keeper.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_values", None) is None:  # closed, or never made
+            return
+        is_behind = (self.persist == "end" and self.generation == self._opened) or self._steps != self._keeper.steps
+        self.abandon()
+        if self._spec.is_committed and is_behind and not self._keeper.is_sealed:
+            text = f"{self.path} was not closed: what changed after its commit {self.generation} is lost; use `with`"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def __enter__(self) -> Array:
         return self

@@ -58,7 +58,7 @@ class Committed(Keeper):
         self.path = path
         self._record = _new_record(spec)
         is_reader = spec.access == "read" and any((path / name).exists() for name in RECORDS)
-        self._held = lock_folder(path, shared=is_reader)
+        self._held = _hold(path, is_reader)
         try:
             if not is_reader:
                 _allocate(path / TILES, spec)
@@ -171,17 +171,29 @@ def slots_bytes(spec: ArraySpec) -> int:
 
 def create_folder(path: Path, spec: ArraySpec) -> None:
     """Make a folder for such an array, or begin anew in one without any commit. Raises StorageError."""
+    path = path.absolute()
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
-        held = lock_folder(path)
+        held = _hold(path, is_reader=False)
         try:
             _core.create_file(str(path / TILES), slots_bytes(spec))
             flush_folder(path)
-            flush_folder(path.parent)
+            for folder in new or [path]:  # each of them is a name in the one above
+                flush_folder(folder.parent)
         finally:
             os.close(held)
     except OSError as error:
         raise StorageError(f"{path} cannot be made: {error.strerror}") from error
+
+
+def _hold(path: Path, is_reader: bool) -> int:
+    """See lock_folder; the array in the way may be one of this process, too."""
+    try:
+        return lock_folder(path, shared=is_reader)
+    except InputError:
+        who = "in use by another process, or by an array of this one that is not closed"
+        raise InputError(f"{path} is {who}; wait for it, or close it") from None
 
 
 def _allocate(tiles: Path, spec: ArraySpec) -> None:

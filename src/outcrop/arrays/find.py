@@ -7,6 +7,7 @@ from pathlib import Path
 
 from outcrop.arrays.spec import ArraySpec
 from outcrop.errors import InputError
+from outcrop.tiers.holding import tiers_holding
 from outcrop.tiers.mounts import nearest_existing
 from outcrop.tiers.tier import KINDS, Persistence, Tier
 
@@ -23,7 +24,8 @@ def possible_tiers(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Ti
     if spec.is_committed:
         found = _lasting(name, spec, found, tiers)
     elif spec.tier == "auto" and spec.path is None:
-        found = [tier for tier in found if tier.kind != "tmpfs"]  # that is memory, too, which DRAM offers for less
+        # tmpfs is memory, too, which DRAM offers for less.
+        found = [tier for tier in found if tier.kind != "tmpfs"] or found
     return found
 
 
@@ -34,27 +36,29 @@ def _named(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
     if not found:
         what = f"no {spec.tier} here" if spec.tier in KINDS else f"no tier {spec.tier!r}"
         raise InputError(f"{name}: there is {what}; there are {_listed(tiers)}")
+    unusable = [tier for tier in found if tier.note and not tier.free_bytes]
+    if spec.path is None and len(unusable) == len(found):
+        raise InputError(f"{name}: tier {found[0].name} ({found[0].where}) cannot be used: {found[0].note}")
     return found
 
 
 def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Those on the file system of the path; without a name the one tier whose directory holds it."""
+    """The one on whose file system the path is; of several the one that is declared for a folder around it."""
     existing = nearest_existing(path)
     try:
-        device = existing.stat().st_dev
+        existing.stat()
     except OSError as error:
         raise InputError(f"{name}: {path} cannot be used: {error.strerror}") from None
-    there = [tier for tier in found if _device_of(tier) == device]
+    there = tiers_holding(existing, found)
     if not there:
-        actual = next((tier for tier in tiers if _device_of(tier) == device), None)
+        actual = next(iter(tiers_holding(existing, tiers)), None)
         on = f"on {actual.name} ({actual.kind})" if actual else "on another file system"
         wanted = f"tier {spec.tier}"
         if all(tier.is_memory for tier in found):
             raise InputError(f"{name}: {path} is {on}, not in {wanted}, which has no files; leave out one of them")
         places = ", ".join(tier.where for tier in found if not tier.is_memory)
         raise InputError(f"{name}: {path} is {on}, not on {wanted}; give a path on the file system of {places}")
-    inside = [tier for tier in there if existing.resolve().is_relative_to(Path(tier.where).resolve())]
-    return [max(inside or there, key=lambda tier: len(Path(tier.where).resolve().parts) if inside else 0)]
+    return there[:1]
 
 
 def _lasting(name: str, spec: ArraySpec, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
@@ -69,13 +73,6 @@ def _lasting(name: str, spec: ArraySpec, found: Sequence[Tier], tiers: Sequence[
             f"{'use ' + _listed(able) if able else 'no tier here keeps it longer'}"
         )
     return lasting
-
-
-def _device_of(tier: Tier) -> int | None:
-    try:
-        return None if tier.directory is None else tier.directory.stat().st_dev
-    except OSError:
-        return None
 
 
 def _listed(tiers: Sequence[Tier]) -> str:

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core
+from outcrop.arrays.untouched import remember
+from outcrop.tiers.memory_tiers import bytes_on
 from outcrop.tiers.tier import Tier
 
 TRANSFERS = 16
@@ -84,4 +86,5 @@ def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
     """
     if tier.directory is not None:
         return _core.MappedFile.scratch(str(tier.directory), nbytes).bytes
-    return _core.aligned_array(nbytes) if tier.kind == "dram" else _core.memory_on_nodes(nbytes, tier.nodes)
+    taken = _core.aligned_array(nbytes) if tier.kind == "dram" else bytes_on(tier, nbytes)
+    return remember(tier, taken)

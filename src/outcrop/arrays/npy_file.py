@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core
 from outcrop.arrays.keeper import Keeper, transfer_threads
-from outcrop.errors import InputError
+from outcrop.durable import flush_folder
+from outcrop.errors import InputError, StorageError
 from outcrop.tiers.storage_tiers import BY_NOTHING, BY_WRITE_BACK
 from outcrop.tiers.tier import Tier
 
@@ -51,11 +53,17 @@ class NpyFile(Keeper):
 
 def create_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Make a file of zeros, all of it allocated, that is there as a whole or not at all. Raises StorageError."""
-    beside = path.with_name(path.name + ".tmp")
-    _core.create_file(str(beside), HEADER_BYTES + math.prod(shape) * dtype.itemsize)
-    with open(beside, "r+b") as file:
-        file.write(_header(shape, dtype))
-    beside.replace(path)
+    beside = path.with_name(f".outcrop-{uuid4().hex}")  # nobody else's
+    try:
+        _core.create_file(str(beside), HEADER_BYTES + math.prod(shape) * dtype.itemsize)
+        with open(beside, "r+b") as file:
+            file.write(_header(shape, dtype))
+        beside.replace(path)
+        flush_folder(path.parent)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be made: {error.strerror}") from error
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:

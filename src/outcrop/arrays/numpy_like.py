@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+PARTS = ("flat", "imag", "real")
+"""Attributes of NumPy's arrays that stand for values: to set one changes them."""
+
 
 class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
     """Mix-in; `values` is all it needs."""
@@ -80,6 +83,14 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self.values.__reduce_ex__(protocol)  # copies, and what is sent to other processes, are plain
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+        elif name in PARTS:
+            setattr(self.values, name, _plain(value))
+        else:
+            raise AttributeError(f"{name} of an array on a tier stays as it is; take a view, such as a.reshape(...)")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

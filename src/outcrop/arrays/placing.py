@@ -7,15 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from outcrop.arrays.array import Array
 from outcrop.arrays.choices import demand_of, is_measured, spec_on
 from outcrop.arrays.find import possible_tiers
 from outcrop.arrays.making import make_array
 from outcrop.arrays.reasons import no_room, why
 from outcrop.arrays.spec import ArraySpec, amount
+from outcrop.arrays.untouched import without_promised
 from outcrop.errors import InputError
-from outcrop.plan.placement import Choice, assign
+from outcrop.plan.placement import Choice, Demand, assign
 from outcrop.plan.placement_words import Placed, table
+from outcrop.tiers.holding import IN_MEMORY, SharedRoom, shared_rooms
 from outcrop.tiers.mounts import nearest_existing
 from outcrop.tiers.survey import find_tiers
 from outcrop.tiers.tier import Tier
@@ -56,8 +60,8 @@ class Placement:
 
     @property
     def dram_bytes(self) -> int:
-        """Bytes of DRAM that the arrays hold for good; pages of mapped files come and go beside them."""
-        return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind == "dram")
+        """Bytes of DRAM that the arrays hold for good, in tmpfs, too; pages of other files come and go beside them."""
+        return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind in IN_MEMORY)
 
     def make(self) -> dict[str, Array]:
         """The arrays by name; one that is at its path already is opened with its last commit. Raises InputError,
@@ -105,29 +109,43 @@ def place(
     """
     seconds_per_step = amount("seconds_per_step", seconds_per_step)
     _check_arrays(arrays)
-    here = _fastest_first(tiers if tiers is not None else _tiers_for(arrays))
+    _check_tiers(tiers)
+    here = _fastest_first(tiers if tiers is not None else without_promised(_tiers_for(arrays)))
     _check_capacities({} if capacities is None else capacities, here)
+    shared = shared_rooms(here)
     here = [_limited(tier, capacities or {}) for tier in here]
     _check_paths(arrays)
     demands = [demand_of(name, spec, here) for name, spec in arrays.items()]
-    free = {tier.name: tier.free_bytes for tier in here}
-    found = assign(demands, free, seconds_per_step)
+    free = {tier.name: tier.free_bytes for tier in here} | {room.name: room.free_bytes for room in shared}
+    with_shared = [_with_shared(demand, shared) for demand in demands]
+    found = assign(with_shared, free, seconds_per_step)
     if found is None:
         raise InputError(no_room(demands, free))
     named = {tier.name: tier for tier in here}
     placed = []
     for number, (name, spec) in enumerate(arrays.items()):
         chosen = found.chosen[number]
-        reason = why(spec, number, demands, found, free, seconds_per_step)
+        reason = why(spec, number, with_shared, found, free, seconds_per_step)
         placed.append(_placed(name, spec, chosen, named, reason))
     return Placement(tuple(placed), tuple(here), seconds_per_step, found.seconds_per_step, found.is_best)
 
 
 def _placed(name: str, spec: ArraySpec, chosen: Choice, named: Mapping[str, Tier], reason: str) -> PlacedArray:
     tier = named[chosen.place]
-    working = named[next(place for place, _ in reversed(chosen.takes))]
+    takes = tuple((place, count) for place, count in chosen.takes if place in named)
+    working = named[takes[-1][0]]
     spec = spec_on(tier, name, spec)
-    return PlacedArray(name, spec, tier, working, chosen.takes, chosen.transfer_seconds, reason)
+    return PlacedArray(name, spec, tier, working, takes, chosen.transfer_seconds, reason)
+
+
+def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
+    """With what each choice takes of the room that its tiers have together with others."""
+
+    def takes(one: Choice) -> tuple[tuple[str, int], ...]:
+        sums = ((room.name, sum(count for place, count in one.takes if place in room.tiers)) for room in shared)
+        return (*one.takes, *((name, count) for name, count in sums if count))
+
+    return replace(demand, choices=tuple(replace(one, takes=takes(one)) for one in demand.choices))
 
 
 def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
@@ -155,6 +173,7 @@ def _limited(tier: Tier, capacities: Mapping[str, str | int]) -> Tier:
     if tier.name not in capacities:
         return tier
     given = capacities[tier.name]
+    given = int(given) if isinstance(given, np.integer) else given
     if isinstance(given, bool) or not isinstance(given, (str, int)):
         raise InputError(f"capacities: {given!r} of {tier.name} must be a size such as '2GiB', or bytes; 0 for nothing")
     try:
@@ -174,6 +193,11 @@ def _check_arrays(arrays: object) -> None:
             raise InputError(f"{name}: {spec!r} is no oc.ArraySpec; write for example oc.ArraySpec((1000, 2000))")
         if spec.is_committed and spec.path is None and (name in (".", "..") or "/" in name or "\0" in name):
             raise InputError(f"{name!r} is no name of a folder, where a committed array goes; give it a path")
+
+
+def _check_tiers(tiers: object) -> None:
+    if tiers is not None and (not isinstance(tiers, Sequence) or not all(isinstance(one, Tier) for one in tiers)):
+        raise InputError(f"tiers must be a list of tiers, as find_tiers gives, not {tiers!r}")
 
 
 def _check_capacities(capacities: object, tiers: Sequence[Tier]) -> None:

@@ -67,7 +67,7 @@ def _objections(
 
 
 def no_room(demands: Sequence[Demand], free_bytes: Mapping[str, int]) -> str:
-    """The array that fits nowhere, or that all together do not; what there is."""
+    """The array that fits nowhere, or that all together do not; what there is, alone and shared."""
     for demand in demands:
         if not any(fits([one], free_bytes) for one in demand.choices):
             needs = "; ".join(_lacks(one, free_bytes) for one in demand.choices)

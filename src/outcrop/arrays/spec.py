@@ -17,6 +17,8 @@ from outcrop.errors import InputError
 
 ACCESSES = ("read", "update")
 PLACES_TO_WORK = ("tier", "dram")
+AXES_MOST = 32
+"""That any NumPy takes."""
 
 Persist: TypeAlias = "str | int"
 """When values are committed: "never", "end", "step" or after every so many steps."""
@@ -118,6 +120,8 @@ def parse_shape(shape: object) -> tuple[int, ...]:
             raise InputError(f"shape {shape!r} must be whole numbers, such as (1000, 2000)") from None
     if min(cells, default=1) < 1:
         raise InputError(f"shape {cells} must have at least one cell along each axis")
+    if len(cells) > AXES_MOST:
+        raise InputError(f"a shape of {len(cells)} axes is more than NumPy takes; give at most {AXES_MOST}")
     return cells
 
 
@@ -134,10 +138,10 @@ def parse_dtype(dtype: Any) -> np.dtype[Any]:
 
 def parse_persist(persist: object) -> Persist:
     """ "never", "end", "step" or a positive number. Raises InputError."""
-    if persist in ("never", "end", "step"):
-        return str(persist)
-    if isinstance(persist, int) and not isinstance(persist, bool) and persist >= 1:
+    if isinstance(persist, str) and persist in ("never", "end", "step"):
         return persist
+    if isinstance(persist, int | np.integer) and not isinstance(persist, bool) and persist >= 1:
+        return int(persist)
     raise InputError(f"persist={persist!r} must be 'never', 'end', 'step' or a number of steps, at least 1")
 
 

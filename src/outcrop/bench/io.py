@@ -2,7 +2,7 @@
 out-of-core papers.
 
     sizes     256 B to 16 MiB, sequential and random, reads and writes, by every interface; nothing cached before
-    depths    4 KiB at random, 1 to 64 in flight, past the page cache
+    depths    4 KiB, sequential and random, 1 to 64 in flight, past the page cache
     cached    256 B to 16 MiB of what the page cache holds: one thread by calls, or by loads and stores
     raw       files against the device that --raw-device names; with --write-device it is written, too
     beyond    a file that fits the memory, and one four times as large as the memory that a control group leaves
@@ -159,12 +159,12 @@ class _Bench:
         )
 
     def depths(self) -> list[dict[str, Any]]:
-        """Pages at random, more and more in flight."""
+        """Pages, more and more in flight."""
         span = self._scale.span_bytes
         return self._measured(
-            Case(name, write, True, PAGE_BYTES, depth, span)
+            Case(name, write, random, PAGE_BYTES, depth, span)
             for depth in self._scale.depths
-            for write in (False, True)
+            for write, random in patterns()
             for name in self._direct
         )
 
@@ -187,7 +187,7 @@ class _Bench:
             for size in self._scale.sizes
             for write, random in patterns()
             for name in (self._direct[0], "buffered")
-            if PAGE_BYTES <= size <= span // discover.available_cores() and (device.write or not write)
+            if PAGE_BYTES <= size <= span and (device.write or not write)
         ]
         if device.write:
             self._fill(device.path, span)
@@ -209,8 +209,8 @@ class _Bench:
 
     def _case(self, name: str, write: bool, random: bool, size: int, span_bytes: int = 0) -> Case:
         span = span_bytes or self._scale.span_bytes
-        in_flight = max(1, min(DEPTH_MOST, IN_FLIGHT_BYTES // size, span // size))
-        return Case(name, write, random, size, in_flight if find_interface(name).backend else self._threads, span)
+        in_flight = min(DEPTH_MOST, IN_FLIGHT_BYTES // size) if find_interface(name).backend else self._threads
+        return Case(name, write, random, size, max(1, min(in_flight, span // size)), span)
 
     def _measured(self, cases: Iterator[Case]) -> list[dict[str, Any]]:
         return self._turns(list(cases), self._path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outcrop.bench.io_table import TITLES, Figures, pattern_of
+from outcrop.bench.io_table import TITLES, Figures, memory_of, pattern_of
 from outcrop.units import format_bytes
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ PATTERNS = ("sequential read", "sequential write", "random read", "random write"
 COLORS = {"io_uring": "#e07b39", "libaio": "#c9b458", "threads": "#4c8c6b", "buffered": "#7f9db9", "mmap": "#8e6c8a",
           "load/store": "#333333"}  # fmt: skip
 DASHED = ("device",)
+XLABELS = {"sizes": "access", "depths": "in flight", "cached": "access", "raw": "access", "beyond": ""}
 
 
 def draw(figures: dict[str, Any], output: Path) -> None:
@@ -37,8 +38,7 @@ def draw(figures: dict[str, Any], output: Path) -> None:
                 _bars(axes, chosen)
             else:
                 _lines(axes, chosen, "depth" if part == "depths" else "request_bytes")
-            hatched = ", // in little memory" if part == "beyond" else ""
-            axes.set(title=f"{part}: {pattern}{hatched}", ylabel="MB/s")
+            axes.set(title=f"{part}: {pattern}", ylabel="MB/s", xlabel=XLABELS[part])
     machine = figures["machine"]
     figure.suptitle(f"{machine['storage']}; {machine['processor']}, {machine['threads']} threads")
     figure.savefig(output, dpi=100, format="png")
@@ -65,12 +65,16 @@ def _lines(axes: Axes, chosen: Figures, key: str) -> None:
 
 
 def _bars(axes: Axes, chosen: Figures) -> None:
-    """Two bars for each interface: with memory for all, and with less (hatched)."""
+    """Two bars for each interface: with memory for all, and with less (hatched), or not, where none can be limited."""
     names = list(dict.fromkeys(one["interface"] for one in chosen))
     for one in chosen:
         is_limited = one["wanted_limit_bytes"] is not None
         place = names.index(one["interface"]) + (0.2 if is_limited else -0.2)
         axes.bar(place, one["bytes_per_second"] / 1e6, 0.4, color=COLORS[one["interface"]], edgecolor="white",
-                 hatch="//" if is_limited else None)  # fmt: skip
+                 hatch="//" if is_limited else None, label=memory_of(one))  # fmt: skip
     axes.set_yscale("log")
+    axes.margins(y=0.25)
     axes.set_xticks(range(len(names)), names)
+    handles, labels = axes.get_legend_handles_labels()
+    each = dict(zip(labels, handles, strict=True))  # of all bars with one label the last
+    axes.legend(each.values(), each.keys(), frameon=False, fontsize=7, loc="upper left")

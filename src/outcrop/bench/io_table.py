@@ -11,7 +11,7 @@ from outcrop.units import format_bytes
 Figures = list[dict[str, Any]]
 TITLES = {
     "sizes": "nothing cached before; writes until they are on the device",
-    "depths": "pages at random, past the page cache",
+    "depths": "pages, past the page cache",
     "cached": "what the page cache holds, one thread",
     "raw": "a file and the device itself; writes until they are on it",
     "beyond": "a file that memory holds, and one that it does not",
@@ -50,10 +50,11 @@ def _of_raw(part: Figures) -> Iterator[str]:
 
 
 def _of_beyond(part: Figures) -> Iterator[str]:
-    return _pivot(part, "access", lambda one: f"{_access(one)}, {_memory(one)}", _interface)
+    return _pivot(part, "access", lambda one: f"{_access(one)}, {memory_of(one)}", _interface)
 
 
-def _memory(one: dict[str, Any]) -> str:
+def memory_of(one: dict[str, Any]) -> str:
+    """How much of it there was, of a part that limits it."""
     if one["wanted_limit_bytes"] is None:
         return "memory for all"
     if one["limit_bytes"] is None:

@@ -12,8 +12,9 @@ from typing import Any
 
 from outcrop.errors import InputError, OutcropError
 
-LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
-"""Variables that Open MPI, MPICH and their relatives set for the processes they start."""
+COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
+"""Variables that Open MPI, MPICH and their relatives set for the processes they start: how many they are."""
+LAUNCHERS = (*COUNTS, "PMIX_RANK")
 FAILED = 2
 SECONDS_TO_BE_HEARD = 1.0
 """The launcher passes on what a rank has printed; once the rank has ended all, it may not."""
@@ -91,7 +92,7 @@ class MpiRanks(Ranks):
 def all_ranks() -> Iterator[Ranks]:
     """The ranks of this program. What goes wrong in one of several ends all: the others would wait for it forever.
 
-    Raises InputError when mpirun has started this process and mpi4py is not there.
+    Raises InputError when mpirun has started this process and mpi4py is not there, or of another MPI.
     """
     if not any(name in os.environ for name in LAUNCHERS):
         yield Ranks()
@@ -101,6 +102,10 @@ def all_ranks() -> Iterator[Ranks]:
     except (ImportError, RuntimeError) as error:
         raise InputError(f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({error})") from None
     ranks = MpiRanks(MPI)
+    started = max((int(os.environ[name]) for name in COUNTS if os.environ.get(name, "").isdecimal()), default=1)
+    if ranks.size == 1 < started:  # each would measure as if it were alone
+        other = f"the mpirun of another MPI than that of mpi4py, {ranks.library}"
+        raise InputError(f"{started} ranks were started by {other}; use its own")
     try:
         yield ranks
     except BaseException as error:

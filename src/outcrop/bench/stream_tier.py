@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.errors import InputError
 from outcrop.tiers import discover
+from outcrop.tiers.holding import tiers_holding
+from outcrop.tiers.memory_tiers import bytes_on
 from outcrop.tiers.survey import find_tiers
 from outcrop.tiers.tier import Persistence, Tier
 from outcrop.units import format_bytes
@@ -32,12 +34,10 @@ def find_tier(directory: Path, name: str | None) -> Tier:
     is none, or it is DRAM itself."""
     tiers = find_tiers((directory,))
     if name is None:
-        here = directory.stat().st_dev
-        found = [tier for tier in tiers if tier.directory is not None and tier.directory.stat().st_dev == here]
+        found = tiers_holding(directory, tiers)
         if not found:
             raise InputError(f"-d {directory} is on no file system that outcrop tiers knows; give --tier")
-        inside = [tier for tier in found if directory.resolve() == Path(tier.where).resolve()]
-        return (inside or found)[0]
+        return replace(found[0], where=str(directory.resolve()))
     others = [tier for tier in tiers if tier.kind != "dram"]
     named = [tier for tier in others if tier.name == name] or [tier for tier in others if tier.kind == name]
     if len(named) == 1:
@@ -60,6 +60,8 @@ def why_not_flushed(tier: Tier) -> str:
 
 def check_room(tier: Tier, needed_bytes: int) -> None:
     """`needed_bytes` are those on the tier; as many again are in DRAM. Raises InputError."""
+    if tier.note and not tier.free_bytes:
+        raise InputError(f"tier {tier.name} ({tier.where}) cannot be used: {tier.note}")
     in_memory = 2 * needed_bytes if tier.is_memory or tier.kind == "tmpfs" else needed_bytes
     for name, free, needed in ((tier.name, tier.free_bytes, needed_bytes),
                                ("memory", discover.free_memory_bytes(), in_memory)):  # fmt: skip
@@ -76,6 +78,6 @@ def take(tier: Tier, nbytes: int) -> Content:
     Raises InputError, StorageError.
     """
     if tier.directory is None:
-        return Content(_core.memory_on_nodes(nbytes, tier.nodes), None)
+        return Content(bytes_on(tier, nbytes), None)
     mapping = _core.MappedFile.scratch(str(tier.directory), nbytes, tries_sync=True)
     return Content(mapping.bytes, mapping)

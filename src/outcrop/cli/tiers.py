@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from outcrop.cli import options
+from outcrop.errors import InputError
 from outcrop.units import format_bytes
 
 if TYPE_CHECKING:
@@ -43,9 +45,13 @@ def tiers(
     """
     import json as json_format
 
+    from outcrop.tiers.mounts import is_folder
     from outcrop.tiers.survey import find_tiers
 
     options.check_output(json, "--json")
+    for folder in directory or ():
+        if is_folder(folder) and not os.access(folder, os.W_OK | os.X_OK):
+            raise InputError(f"-d {folder} cannot be written by this user; name a directory that can")
     found = find_tiers(directory or (), declared, measure=True, refresh=refresh, progress=_say)
     print("\n".join(table(found)))
     if json is not None:

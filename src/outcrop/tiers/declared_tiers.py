@@ -19,12 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from outcrop.errors import InputError
-from outcrop.tiers.mounts import mount_of
+from outcrop.tiers.mounts import is_folder, mount_of
 from outcrop.tiers.storage_tiers import mounted_tier
-from outcrop.tiers.tier import Persistence, Tier
+from outcrop.tiers.tier import MEMORY_KINDS, Persistence, Tier
 from outcrop.tiers.toml_table import Table, parse_table, read_text
 
 VARIABLE = "OUTCROP_TIERS"
+TAKEN = ("auto", *MEMORY_KINDS)
+"""Names that mean something else: a directory is no memory."""
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 BANDWIDTHS = {key: f"{key}_bytes_per_second" for key in ("read", "write", "random_read", "random_write")}
 LATENCIES = {f"{key}_latency": f"latency_seconds_{key}" for key in ("read", "write", "flush")}
@@ -53,6 +55,8 @@ def _tier(top: Table, name: str, file: str) -> Tier:
     table = top.table(name)
     if not NAME.fullmatch(name):
         raise InputError(f"{file}: the name {name!r} must be a letter, then letters, digits and any of _ . -")
+    if name in TAKEN:
+        raise InputError(f"{file}: the name {name!r} means something else; take none of {', '.join(TAKEN)}")
     folder = Path(table.text("directory", 'a directory such as "/scratch/me"')).expanduser()
     quota = table.size("capacity") if table.has("capacity") else None
     lasts = _persistence(table) if table.has("persistence") else None
@@ -64,7 +68,7 @@ def _tier(top: Table, name: str, file: str) -> Tier:
     tier = _mounted(name, folder)
     if lasts is not None and lasts > tier.persistence:
         raise table.wrong("persistence", f"at most {tier.persistence.name.lower()}: it is on {tier.source}")
-    tier = replace(tier, persistence=tier.persistence if lasts is None else lasts)
+    tier = replace(tier, is_declared=True, persistence=tier.persistence if lasts is None else lasts)
     if quota is not None:
         used = _bytes_in(folder)
         tier = replace(
@@ -77,12 +81,12 @@ def _tier(top: Table, name: str, file: str) -> Tier:
 
 def _mounted(name: str, folder: Path) -> Tier:
     """As it is here. A directory may be missing: one file serves several machines."""
-    if folder.is_dir():
+    if is_folder(folder):
         tier = mounted_tier(mount_of(folder), [folder], name)
         if tier.directory == folder.resolve():
             return replace(tier, where=str(folder))
         return replace(tier, where=str(folder), free_bytes=0, note="this user may not write there")
-    lasts, note = Persistence.PERMANENT, "there is no such directory on this machine"
+    lasts, note = Persistence.PERMANENT, "there is no such directory on this machine, or none that this user may see"
     return Tier(name, "disk", str(folder), 0, 0, lasts, "none", "not measured", note=note)
 
 

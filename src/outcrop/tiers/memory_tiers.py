@@ -11,7 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from outcrop import _core
+from outcrop.errors import InputError
 from outcrop.tiers.tier import Persistence, Tier
 
 FASTER = 1.5
@@ -50,6 +54,13 @@ def memory_tiers(nodes: Sequence[MemoryNode], limit_bytes: int, free_bytes: Call
             if kinds[node.number] == kind:
                 groups.setdefault(_name(node, kind, groups, nodes), []).append(node)
     return [_tier(name, kinds[group[0].number], group, limit_bytes, free_bytes) for name, group in groups.items()]
+
+
+def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
+    """Zeros in the memory of its nodes. Raises InputError when the system does not allow that."""
+    if not _core.is_this_system():  # hwloc would bind nothing, and say it had
+        raise InputError(f"{tier.name} is memory of another machine, by hwloc's variables: it is there for plans only")
+    return _core.memory_on_nodes(nbytes, tier.nodes)
 
 
 def with_measured_kind(tier: Tier, tiers: Iterable[Tier]) -> Tier:

@@ -12,13 +12,14 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 PROC, SYS = Path("/proc"), Path("/sys")
 NETWORK = frozenset(
-    ("9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fuse.ceph", "fuse.glusterfs", "fuse.juicefs", "fuse.s3fs",
-     "fuse.sshfs", "gfs2", "gpfs", "lustre", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "virtiofs",
-     "wekafs")
+    ("9p", "afs", "beegfs", "ceph", "cifs", "davfs", "dvs", "fuse.ceph", "fuse.ceph-fuse", "fuse.daos", "fuse.gcsfuse",
+     "fuse.glusterfs", "fuse.juicefs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "gfs2", "gpfs", "lustre", "nfs",
+     "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "virtiofs", "wekafs")
 )  # fmt: skip
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 WITHOUT_BLOCK_DEVICE = frozenset({"zfs", "btrfs", "bcachefs", "overlay"})
@@ -51,14 +52,19 @@ class Mount:
 def all_mounts() -> list[Mount]:
     """All mounts that can be seen, in the order of the kernel; of those at one place the last, which hides others."""
     try:
-        lines = (PROC / "self" / "mountinfo").read_text().splitlines()
+        return list(_parse_all((PROC / "self" / "mountinfo").read_text()))
     except OSError:
         return []
-    return list({mount.point: mount for mount in map(_parse, lines)}.values())
+
+
+@lru_cache(maxsize=1)
+def _parse_all(text: str) -> tuple[Mount, ...]:
+    """Once for each text: it is asked for often, and rarely another one."""
+    return tuple({mount.point: mount for mount in map(_parse, text.splitlines())}.values())
 
 
 def _parse(line: str) -> Mount:
-    words = line.split()
+    words = line.split(" ")  # a source may be an empty word
     end = words.index("-")
     kind, source, inner = words[end + 1 : end + 4]
     point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), words[4])
@@ -69,7 +75,7 @@ def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
     """Those that hold files and can be written, one for each device: the one nearest to its root."""
     found: dict[str, Mount] = {}
     for mount in sorted(mounts, key=lambda mount: (len(mount.root), len(str(mount.point)))):
-        if kind_of(mount) and not mount.is_read_only and mount.point.is_dir() and not _is_seen_through(mount):
+        if kind_of(mount) and not mount.is_read_only and is_folder(mount.point) and not _is_seen_through(mount):
             found.setdefault(mount.device, mount)
     return sorted(found.values(), key=lambda mount: str(mount.point))
 
@@ -77,7 +83,15 @@ def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
 def _is_seen_through(mount: Mount) -> bool:
     """Whether an overlay's upper folder can be seen: the device it lies on is mounted here, too."""
     uppers = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
-    return mount.type == "overlay" and any(Path(upper).is_dir() for upper in uppers)
+    return mount.type == "overlay" and any(is_folder(Path(upper)) for upper in uppers)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is one that this user may look at: containers of others, and servers that have gone, are not."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def nearest_existing(path: Path) -> Path:
@@ -97,6 +111,17 @@ def mount_of(path: Path) -> Mount:
     return max(holding, key=lambda mount: len(mount.point.parts), default=unknown)
 
 
+def device_of(path: Path) -> str | None:
+    """The file system an existing path is on, by the device of its mount; None when it is not there.
+
+    Not st_dev: btrfs has another number there for each of its subvolumes, all of which share one room.
+    """
+    try:
+        return mount_of(path).device
+    except OSError:
+        return None
+
+
 def cache_key(path: Path) -> str:
     """The name of figures of the file system of an existing path, where they are kept from run to run."""
     mount = mount_of(path)
@@ -105,21 +130,24 @@ def cache_key(path: Path) -> str:
 
 def holds_no_files(mount: Mount) -> bool:
     """Whether it is one of the system's own, such as /proc: no kind of storage, and no room."""
-    return mount.point.is_dir() and not kind_of(mount) and os.statvfs(mount.point).f_blocks == 0
+    return is_folder(mount.point) and not kind_of(mount) and os.statvfs(mount.point).f_blocks == 0
 
 
 def kind_of(mount: Mount) -> str:
     """Of KINDS in tier.py; nothing for what holds no files of anybody."""
     if mount.type in IN_MEMORY:
-        place = str(mount.point)
-        return "" if place.startswith(PSEUDO_FOLDERS) and not place.startswith(USERS_FOLDERS) else "tmpfs"
-    if mount.type in NETWORK:
+        return "" if _is_below(mount.point, PSEUDO_FOLDERS) and not _is_below(mount.point, USERS_FOLDERS) else "tmpfs"
+    if mount.type in NETWORK or ":/" in mount.source:  # a server's export, whatever brings it here
         return "pfs"
     if mount.type not in WITHOUT_BLOCK_DEVICE and not mount.source.startswith("/dev/"):
         return ""
     if {"dax", "dax=always"} & mount.options:
         return "dax"
     return _kind_of_disk(_block_device(mount))
+
+
+def _is_below(place: Path, folders: Sequence[str]) -> bool:
+    return any(place.is_relative_to(folder) for folder in folders)
 
 
 def _block_device(mount: Mount) -> str:
@@ -163,13 +191,9 @@ def name_of(mount: Mount) -> str:
 
 def writable_directory(mount: Mount, wanted: Sequence[Path] = ()) -> Path | None:
     """Where on that file system this user may make files: one of `wanted`, or a usual place."""
-    device = mount.point.stat().st_dev
     for folder in (*wanted, *_usual_places(mount)):
-        try:
-            if folder.stat().st_dev == device and folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
-                return folder.resolve()
-        except OSError:
-            continue
+        if device_of(folder) == mount.device and is_folder(folder) and os.access(folder, os.W_OK | os.X_OK):
+            return folder.resolve()
     return None
 
 

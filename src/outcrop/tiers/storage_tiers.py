@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from outcrop.tiers import discover
@@ -34,7 +36,7 @@ def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
     known = {mount.device for mount in mounts}
     unlisted = [] if any(mount.point == Path("/") for mount in every) else [Path("/")]  # in a chroot
     asked = [mount for mount in map(mount_of, [*unlisted, *directories]) if mount.device not in known]
-    return [mounted_tier(mount, directories) for mount in [*mounts, *_distinct(asked)]]
+    return _named_apart(mounted_tier(mount, directories) for mount in [*mounts, *_distinct(asked)])
 
 
 def mounted_tier(mount: Mount, directories: Sequence[Path] = (), name: str = "") -> Tier:
@@ -75,6 +77,19 @@ def can_map_sync(folder: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def _named_apart(tiers: Iterable[Tier]) -> list[Tier]:
+    """With other names for those that are called as one before: of two devices, or of places that read alike."""
+    found: dict[str, Tier] = {}
+    for tier in tiers:
+        name = tier.name
+        for number in itertools.count(2):
+            if name not in found:
+                break
+            name = f"{tier.name}-{number}"
+        found[name] = replace(tier, name=name)
+    return list(found.values())
 
 
 def _distinct(mounts: Iterable[Mount]) -> list[Mount]:

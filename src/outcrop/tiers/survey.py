@@ -20,7 +20,7 @@ from outcrop.tiers.figures import Figures, with_figures
 from outcrop.tiers.measure_memory import measure_memory
 from outcrop.tiers.measure_storage import measure_storage
 from outcrop.tiers.memory_tiers import MemoryNode, memory_nodes, memory_tiers, with_measured_kind
-from outcrop.tiers.mounts import cache_key, holds_no_files, mount_of
+from outcrop.tiers.mounts import cache_key, holds_no_files, is_folder, mount_of
 from outcrop.tiers.storage_tiers import storage_tiers
 from outcrop.tiers.tier import Tier
 
@@ -42,7 +42,7 @@ def find_tiers(
     directories and files that cannot be.
     """
     for folder in directories:
-        if not folder.is_dir():
+        if not is_folder(folder):
             raise InputError(f"-d {folder} is not a directory")
         if holds_no_files(mount := mount_of(folder)):
             raise InputError(f"{folder} is on {mount.type}, which holds no files of anybody; name another directory")
@@ -75,10 +75,12 @@ def memory_of_this_machine() -> list[Tier]:
 
 
 def _with_known(tier: Tier, known: dict[str, dict[str, Any]]) -> Tier:
-    """With figures that an earlier run has measured."""
+    """With figures that an earlier run has measured, here."""
+    if tier.is_memory and not _core.is_this_system():
+        return tier
     try:
         figures = Figures(**known[_key(tier)])
-    except (KeyError, TypeError):  # not there, or of another version
+    except (KeyError, TypeError, OSError):  # not known, of another version, or of a directory that is elsewhere
         return tier
     return with_figures(tier, replace(figures, origin="cached"))
 

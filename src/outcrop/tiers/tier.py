@@ -71,6 +71,8 @@ class Tier:
     source: str = ""
     """What it is made of: a device, a server, a processor's memory."""
     note: str = ""
+    is_declared: bool = False
+    """Whether the user says that it is there, in a TOML file."""
 
     @property
     def is_memory(self) -> bool:
