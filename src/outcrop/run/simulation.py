@@ -28,7 +28,7 @@ from outcrop.run import arguments
 from outcrop.run.axes import Shape, grid_shape
 from outcrop.run.coordinates import Coordinates, Numbers, require_other_names
 from outcrop.run.definition import Wanted, definition_of
-from outcrop.run.devito_data import initial_planes, put_traces, require_room
+from outcrop.run.devito_data import initial_planes, put_traces, require_room, require_unchanged
 from outcrop.run.disk.arrays import arrays_of
 from outcrop.run.disk.creation import check_state, created_state
 from outcrop.run.disk.field import FieldView
@@ -246,6 +246,7 @@ class Simulation:
 
     def _assign(self, planes: Mapping[str, PlaneSource]) -> None:
         """The same for planes of whole arrays."""
+        require_unchanged(self._lowered)
         io, static = self._manifest.settings.io, {entry.name for entry in self._manifest.static}
         ranges = {name: ends for name, ends in self._ranges.items() if name not in planes}
 
@@ -290,6 +291,7 @@ class Simulation:
         """
         if progress not in KINDS:
             raise InputError(f"progress {progress!r} is unknown; there are {', '.join(KINDS)}")
+        require_unchanged(self._lowered)
         start = time.perf_counter()
         first_values = initial_planes(self._lowered, self._state.manifest if self._state else self._manifest)
         self.require_fields(first_values)
