@@ -2,6 +2,8 @@
 
 import re
 import runpy
+import subprocess
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,23 @@ def numbers(pattern: str, text: str) -> list[float]:
     found = [float(number) for number in re.findall(pattern, text)]
     assert found, f"{pattern!r} is not in: {text}"
     return found
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("maxwell", ["--memory", "1KiB"], r"maxwell.py: .*at least \d+ KiB are needed"),
+        ("marmousi", ["--small", "--memory", "90KiB"], r"marmousi.py: .*at least \d+ KiB are needed"),
+        ("gray_scott", ["--size", "0"], "--size: '0' must be a whole number of at least 16"),
+    ],
+)
+def test_what_cannot_be_is_one_line(name: str, words: list[str], message: str, tmp_path: Path) -> None:
+    """Who makes an example larger sees what is wrong, and no traceback."""
+    program = [sys.executable, str(EXAMPLES / f"{name}.py"), "-d", str(tmp_path / "out"), *words]
+    done = subprocess.run(program, capture_output=True, text=True)
+    assert done.returncode
+    assert re.search(message, done.stderr.splitlines()[-1])
+    assert "Traceback" not in done.stderr
 
 
 def test_brain_is_blurred_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
