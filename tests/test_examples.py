@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from outcrop.errors import InputError
 from outcrop.run.oracle import advance
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -149,6 +150,8 @@ def test_a_shot_over_marmousi_arrives(
         assert abs(trace[: int(len(trace) * (place / 4700) / survey.seconds)]).max() < 1e-3 * abs(trace).max()
     example["main"](options)
     assert "acoustic8_sponge" not in capsys.readouterr().out
+    with pytest.raises(InputError, match=r"holds a run of \(241, 13, 61\) cells, not \(201, 11, 51\); choose"):
+        example["main"]([*options, "--spacing", "60"])
 
 
 def test_sharpening_on_a_tier_is_the_same(
