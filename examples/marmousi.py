@@ -23,8 +23,10 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+import options
 
 import outcrop as oc
+from outcrop.errors import InputError
 
 MODEL = Path(__file__).parent / "data" / "marmousi_vp.npy.xz"
 LENGTH, DEPTH = 12000.0, 3000.0  # of the model, in metres
@@ -86,6 +88,8 @@ def simulate(survey: Survey, directory: Path) -> oc.Simulation:
     steps = round(survey.seconds / dt)
     if (directory / "manifest.json").exists():
         sim = oc.open(directory, memory=survey.memory)
+        if sim.shape != shape:
+            raise InputError(f"{directory} holds a run of {sim.shape} cells, not {shape}; choose another place with -d")
     else:
         _, middle, depth = survey.shot
         row = round(middle / h)
@@ -187,4 +191,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    options.call(main)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from outcrop.errors import OutcropError
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,29 @@ def parse(about: str | None, argv: Sequence[str] | None, *, name: str, size: int
     parser = argparse.ArgumentParser(
         prog=f"{name}.py", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--size", type=int, default=size, metavar="N", help=f"cells along the longest axis [{size}]")
-    parser.add_argument("--steps", type=int, default=steps, metavar="N", help=f"time steps [{steps}]")
+    parser.add_argument(
+        "--size", type=_at_least(16), default=size, metavar="N", help=f"cells along the longest axis [{size}]"
+    )
+    parser.add_argument("--steps", type=_at_least(1), default=steps, metavar="N", help=f"time steps [{steps}]")
     parser.add_argument("--memory", default=memory, help=f"hard cap for the window [{memory}]")
     parser.add_argument("-d", "--directory", type=Path, default=Path(name), help=f"for run and picture [{name}]")
     given = parser.parse_args(argv)
     given.directory.mkdir(parents=True, exist_ok=True)
     return Options(given.size, given.steps, given.memory, given.directory)
+
+
+def call(main: Callable[[], None]) -> None:
+    """Run an example as a program; what cannot be ends in one line, as on the command line."""
+    try:
+        main()
+    except OutcropError as error:
+        sys.exit(f"{Path(sys.argv[0]).name}: {error}")
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least {least}")
+        return int(text)
+
+    return number

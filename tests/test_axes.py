@@ -168,6 +168,23 @@ def test_sides_of_an_axis_there_is_not_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("z=fixed,x=mirror,z=periodic", "axis z is there twice; two sides are written z=LOW:HIGH"),
+        ({"x": 5}, "boundary 5 is not available; there are fixed"),
+        ({"x": None}, "boundary None is not available"),
+        ("x=fixed:mirror:fixed", "axis x has 3 sides"),
+        ("x=", "boundary '' is not available"),
+    ],
+)
+def test_sides_that_cannot_be_are_refused(given: object, words: str) -> None:
+    """Nothing is left out in silence, and nothing ends in a traceback."""
+    with pytest.raises(InputError, match=words):
+        as_boundary(given)
+    assert as_boundary("x = periodic, z = fixed : mirror") == as_boundary("x=periodic,z=fixed:mirror")
+
+
 def test_the_run_keeps_its_sides(tmp_path: Path) -> None:
     make_run(tmp_path / "run.oc", (5, 4, 3), 1, boundary={"x": "periodic", "z": ("fixed", "mirror")})
     kept = as_boundary(read_manifest(tmp_path / "run.oc").boundary)

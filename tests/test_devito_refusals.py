@@ -53,6 +53,9 @@ def step(s: SimpleNamespace) -> Any:
 
 REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
     (r"for u\(t \+ dt, x, y\): sin\(.*\) cannot be computed; there are", lambda s: dv.Eq(s.u.forward, dv.sin(s.u))),
+    (r"cos\(m\[x, y\]\) cannot be computed; .*; its values can be kept in a Function",
+     lambda s: dv.Eq(s.u.forward, s.u * dv.cos(s.m))),
+    (r"there is nothing among what was given", lambda s: []),
     (r"free has no value; make it a Constant", lambda s: dv.Eq(s.u.forward, s.u * s.free)),
     (r": x is a position in the grid", lambda s: dv.Eq(s.u.forward, s.u * s.grid.dimensions[0])),
     (r": time is a position in the grid", lambda s: dv.Eq(s.u.forward, s.u * s.grid.time_dim)),

@@ -2,6 +2,8 @@
 
 import re
 import runpy
+import subprocess
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from outcrop.errors import InputError
 from outcrop.run.oracle import advance
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -36,6 +39,23 @@ def numbers(pattern: str, text: str) -> list[float]:
     found = [float(number) for number in re.findall(pattern, text)]
     assert found, f"{pattern!r} is not in: {text}"
     return found
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("maxwell", ["--memory", "1KiB"], r"maxwell.py: .*at least \d+ KiB are needed"),
+        ("marmousi", ["--small", "--memory", "90KiB"], r"marmousi.py: .*at least \d+ KiB are needed"),
+        ("gray_scott", ["--size", "0"], "--size: '0' must be a whole number of at least 16"),
+    ],
+)
+def test_what_cannot_be_is_one_line(name: str, words: list[str], message: str, tmp_path: Path) -> None:
+    """Who makes an example larger sees what is wrong, and no traceback."""
+    program = [sys.executable, str(EXAMPLES / f"{name}.py"), "-d", str(tmp_path / "out"), *words]
+    done = subprocess.run(program, capture_output=True, text=True)
+    assert done.returncode
+    assert re.search(message, done.stderr.splitlines()[-1])
+    assert "Traceback" not in done.stderr
 
 
 def test_brain_is_blurred_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +150,8 @@ def test_a_shot_over_marmousi_arrives(
         assert abs(trace[: int(len(trace) * (place / 4700) / survey.seconds)]).max() < 1e-3 * abs(trace).max()
     example["main"](options)
     assert "acoustic8_sponge" not in capsys.readouterr().out
+    with pytest.raises(InputError, match=r"holds a run of \(241, 13, 61\) cells, not \(201, 11, 51\); choose"):
+        example["main"]([*options, "--spacing", "60"])
 
 
 def test_sharpening_on_a_tier_is_the_same(

@@ -103,6 +103,12 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "condition": (lambda: Stencil("s", {U: CENTRE > 0}), "'s'"),
     "text": (lambda: Stencil("s", {U: "u +"}), "'s'"),
     "same name": (lambda: Stencil("s", {U: Parameter("a", 1) * CENTRE + Parameter("a", 2)}), "have the name 'a'"),
+    "no mapping": (lambda: Stencil("s", None), "updates no fields"),  # type: ignore[arg-type]
+    "a list of expressions": (lambda: Stencil("s", [CENTRE]), "updates are a mapping"),  # type: ignore[list-item]
+    "no text": (lambda: Stencil(5, {U: CENTRE}), "name 5 of a stencil must be text"),  # type: ignore[arg-type]
+    "a field called 5": (lambda: Field(5), "field name 5 is not"),  # type: ignore[arg-type]
+    "default that is text": (lambda: Parameter("a", "b"), "default 'b' must be a finite number"),  # type: ignore[arg-type]
+    "default that is none": (lambda: Parameter("a", float("nan")), "default nan must be"),
     "bad name": (lambda: Field("two words"), "not an identifier"),
     "unknown stencil": (lambda: find_stencil("heat9"), "there are: heat7, heat13, box27"),
     "heat in 5 dimensions": (lambda: heat(ndim=5), "not available"),

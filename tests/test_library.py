@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fields import run, zeros
+from outcrop.cli.options import StencilName
 from outcrop.errors import InputError
 from outcrop.language import library
 from outcrop.language.library.differences import second_derivative, staggered_derivative
@@ -54,6 +57,17 @@ def test_a_rim_is_kept_and_all_inside_moves(name: str, dtype: str) -> None:
         assert (now == before).all() if storage.is_static else (now[~rim] != before[~rim]).all()
 
 
+def test_the_help_of_the_command_line_names_stencils_that_there_are() -> None:
+    """Protects who asks `outcrop run --help` what STENCIL may be; names of Python's functions are names, too."""
+    text = StencilName.__metadata__[0].help  # type: ignore[attr-defined]
+    names = re.findall(r"\w*\d\w*|maxwell", text)
+    assert len(names) == 4
+    for name in [*names, "heat", "acoustic", "elastic", "gray_scott", "advection", "stream_function", "sharpen"]:
+        assert library.find_stencil(name)
+    assert library.find_stencil("lattice_boltzmann") == library.lattice_boltzmann(3)
+    assert library.find_stencil("lattice_boltzmann_2d") == library.lattice_boltzmann(2)
+
+
 def test_a_family_alone_has_its_defaults() -> None:
     """Protects short names: order and axes that are left out are those that the Python functions have."""
     assert {name: make().name for name, make in library.STENCILS.items() if make().name != name} == {
@@ -70,7 +84,7 @@ def test_a_family_alone_has_its_defaults() -> None:
 )
 def test_an_unknown_name_lists_what_there_is(name: str) -> None:
     """Protects from typing errors that would run something else."""
-    with pytest.raises(InputError, match=r"there are: heat7, heat13, box27, heat\[2..16\]\[_1d\]\[_2d\], acoustic"):
+    with pytest.raises(InputError, match=r"there are: heat7, heat13, box27, heat\[2,4..16\]\[_1d\]\[_2d\], acoustic"):
         library.find_stencil(name)
 
 
@@ -211,14 +225,27 @@ def test_a_sponge_is_made_plane_by_plane() -> None:
     assert (flat == library.sponge((30, 1, 26), 8, velocity=2000, spacing=10)(3, 9)[:, 0]).all()
 
 
+def test_a_sponge_has_the_axes_of_the_grid() -> None:
+    """Protects grids of two axes, whose first is called y or z, and of one: no side is asked for and left out."""
+    make = partial(library.sponge, width=8, velocity=2000, spacing=10)
+    by_y, by_z = (make((30, 26), sides=(f"{name}0", "x1"))(0, 30) for name in "yz")
+    assert (by_y == by_z).all()
+    assert by_y[0, 0] > 0 and by_y[-1, -1] > 0 and by_y[-1, 0] == 0
+    line = make((30,), sides=("x1",))(0, 30)
+    assert line.shape == (30,)
+    assert (line[:22] == 0).all()
+    np.testing.assert_array_equal(line[22:], make((26, 30), sides=("x1",))(0, 26)[0, 22:])
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"width": 13}, "2 layers of width 13 do not fit the 24 cells along y"),
         ({"width": 0}, "width 0 must be above 0"),
         ({"reflection": 1.0}, "between 0 and 1"),
-        ({"sides": ("top",)}, "side 'top' is unknown; there are z0, z1"),
-        ({"shape": (8,)}, "two or three sizes"),
+        ({"sides": ("top",)}, r"side 'top' is unknown for shape \(30, 24, 26\); there are z0, z1"),
+        ({"shape": (30,), "sides": ("x0", "z1")}, r"side 'z1' is unknown for shape \(30,\); there are x0, x1"),
+        ({"shape": (8, 8, 8, 8)}, "one to three sizes"),
     ],
 )
 def test_a_sponge_that_cannot_be_is_refused(changes: dict[str, object], message: str) -> None:
@@ -240,5 +267,12 @@ def test_the_manual_has_every_family_and_tells_the_truth() -> None:
     table = page[: page.index("## Names and options")]
     for name in library.FAMILIES:
         assert f"`{name}" in table, f"{name} is missing"
+    families = page[page.index("## Heat") : page.index("## Stability")].split("\n## ")
+    assert len(families) == 9
+    for text in families:
+        for row in ("update", "limit", "source"):
+            assert f"\n| {row} | " in text, f"{text[:20]!r} has no {row}"
+        (example,) = re.findall(r"\| example \| `(\S+)` \|", text)
+        assert (Path(__file__).parent.parent / example).exists()
     message = library.stability(library.acoustic(), {"dt": 0.002}, [{"v": 1500}, {"v": 4500}])
     assert f"    {message}\n" in page

@@ -40,7 +40,7 @@ def test_a_plan_says_what_a_run_will_have(
     assert f"{stencil} {' x '.join(size)} float32, 6 steps, boundary fixed" in text
     assert "of 6 steps" in text, "a stage is no step"
     sim = oc.Simulation(stencil, tuple(map(int, reversed(size))), directory=tmp_path / "run.oc", memory="4MiB")
-    sim.assign({name.name: 0.0 for name in sim.stencil.fields})
+    sim.assign({name.name: 1.0 for name in sim.stencil.fields})
     assert call(["info", str(tmp_path / "run.oc")]) == 0
     assert f"{arrays} arrays" in capsys.readouterr().out
 
@@ -106,6 +106,29 @@ def test_sides_are_named_as_on_the_users_own_axes(tmp_path: Path, capsys: pytest
     assert "boundary periodic\n" in plan_text(*words, "periodic", capsys=capsys)
     mixed = plan_text(*words, "y=fixed:mirror,x=periodic", capsys=capsys)
     assert "boundary y fixed and mirror, x periodic\n" in mixed
+
+
+@pytest.mark.parametrize(
+    ("stencil", "size", "memory", "words"),
+    [
+        ("heat2", ["40", "30", "200"], "400KiB", r"z, taken from both ends in turn: (\d+) planes of the window more"),
+        ("heat4_2d", ["1000", "400"], "600KiB", r"y, taken from both ends in turn: (\d+) rows of the window more"),
+        ("heat2", ["20", "20", "30"], "4MiB", r"z, taken from both ends in turn: the window holds it all anyway()"),
+    ],
+)
+def test_a_plan_shows_what_a_periodic_streaming_axis_costs(
+    stencil: str, size: list[str], memory: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The planes that the window has more than it would have for as many levels and slabs without."""
+    where = ["-d", str(tmp_path / "run.oc"), "--memory", memory]
+    plan = [stencil, "-n", *size, "-t", "6", *where] + (["--bt", "6"] if "more" in words else [])
+    found = re.findall(f"  periodic {words}", plan_text(*plan, "--boundary", "periodic", capsys=capsys))
+    assert len(found) == 1
+    if found[0]:
+        radius = 2 if stencil == "heat4_2d" else 1
+        assert int(found[0]) == 2 * 6 * radius, "both copies, a radius for each level"
+    for sides in ("x=periodic", "mirror"):
+        assert "  periodic" not in plan_text(*plan, "--boundary", sides, capsys=capsys)
 
 
 class Watched(Progress):

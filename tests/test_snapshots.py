@@ -1,6 +1,8 @@
 """Protects snapshots of whole runs: from the first picture on, each once, and shown when they are committed."""
 
+import json
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +12,10 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from outcrop.cli.main import call
 from outcrop.errors import InputError
 from outcrop.run.disk.manifest import MANIFEST
-from shots import DT, STEPS, make
+from shots import BOX, DT, STEPS, make
 
 
 def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None:
@@ -34,6 +37,16 @@ def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None
     assert [value for _, value in seen] == [float(one.sum()) for one in sim.snapshots["u"][:4]]
 
 
+def test_a_callback_that_would_never_be_called_is_refused(tmp_path: Path) -> None:
+    """Before the first step: for a run without snapshots, and for what is no function."""
+    with pytest.raises(InputError, match="this run keeps no snapshots"):
+        make(tmp_path / "run.oc", snapshots=None).run(3, on_snapshot=print)
+    sim = make(tmp_path / "run.oc", force=True)
+    with pytest.raises(InputError, match="on_snapshot 5 must be a function"):
+        sim.run(3, on_snapshot=5)  # type: ignore[arg-type]
+    assert sim.step == 0
+
+
 def test_snapshots_committed_but_not_shown_yet_are_shown_when_the_run_is_opened(tmp_path: Path) -> None:
     """A power cut right after the manifest was renamed leaves the metadata of an earlier step."""
     sim, group = make(tmp_path / "run.oc"), tmp_path / "run.oc" / "snapshots.zarr"
@@ -46,6 +59,58 @@ def test_snapshots_committed_but_not_shown_yet_are_shown_when_the_run_is_opened(
         file.write_text(text)
     oc.open(tmp_path / "run.oc")
     assert [file.read_text() for file in files] == late
+
+
+@pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")
+def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two sections at other steps: the bits that each has alone, found by name in Python and in xarray, also after a
+    pass that was cut off; the callback gets what belongs to a step together."""
+    import xarray
+
+    boxes = [oc.Snapshots(7, box=BOX, time_units="s"), oc.Snapshots(5, box=(slice(3, 4),) * 3, name="spot")]
+    alone = []
+    for number, one in enumerate(boxes):
+        sim = make(tmp_path / f"alone{number}.oc", snapshots=replace(one, name=""))
+        sim.run(STEPS)
+        alone.append(sim.snapshots["u"][:])
+    sim, seen = make(tmp_path / "run.oc", snapshots=boxes), dict[int, list[str]]()
+    sim.run(STEPS - 9, on_snapshot=lambda step, kept: seen.update({step: sorted(kept)}))
+    (tmp_path / "run.oc" / "snapshots.zarr" / "zarr.json").write_text("{}")  # as a power cut may leave it
+    sim = oc.open(tmp_path / "run.oc")
+    sim.run(9, on_snapshot=lambda step, kept: seen.update({step: sorted(kept)}))
+    assert list(sim.snapshots) == ["u", "spot/u"]
+    for name, group, values in zip(sim.snapshots, ("", "spot"), alone, strict=True):
+        np.testing.assert_array_equal(sim.snapshots[name][:], values)
+        for shown in (
+            xarray.open_zarr(tmp_path / "run.oc" / "snapshots.zarr" / group),
+            xarray.open_zarr(tmp_path / "run.oc" / "snapshots.zarr", group=group),
+        ):
+            np.testing.assert_array_equal(shown.u, values)
+            np.testing.assert_array_equal(shown.step, sim.snapshots[name].steps)
+    assert list(seen) == sorted({*range(0, STEPS + 1, 5), *range(0, STEPS + 1, 7)})
+    assert (seen[0], seen[5], seen[7]) == (["spot/u", "u"], ["spot/u"], ["u"])
+    assert call(["info", str(tmp_path / "run.oc")]) == 0
+    text = capsys.readouterr().out
+    assert "snapshots of u, 37 x 1 x 36 cells every 7 steps, 9 so far" in text
+    assert "snapshots spot of u, 1 x 1 x 1 cells every 5 steps, 13 so far" in text
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("", ""), "several need a name each, but for one"),
+        (("a", "a"), "two have the name 'a'"),
+        (("", "time"), "name 'time' is that of a field or a coordinate"),
+        (("", "u"), "name 'u' is that of a field"),
+        (("", "a/b"), "name 'a/b' must be letters"),
+        (("", 5), "name 5 must be letters"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(names: tuple[str, str], words: str, tmp_path: Path) -> None:
+    """Two groups in one folder would be one; nothing is made."""
+    with pytest.raises(InputError, match=words):
+        make(tmp_path / "run.oc", snapshots=[oc.Snapshots(5, name=name) for name in names])
+    assert not (tmp_path / "run.oc").exists()
 
 
 def test_a_movie_begins_with_the_initial_values(tmp_path: Path) -> None:
@@ -66,14 +131,16 @@ def test_a_movie_begins_with_the_initial_values(tmp_path: Path) -> None:
 
 
 def test_runs_made_before_initial_values_were_kept_go_on_without(tmp_path: Path) -> None:
-    """A manifest that says nothing of it counts its snapshots and norms from `every` on, whoever resumes it."""
+    """A manifest that says nothing of it counts its snapshots and norms from `every` on, whoever resumes it; one of
+    the same age has snapshots of one box, not a list."""
     taps = {"snapshots": oc.Snapshots(7, initial=False), "norms": oc.Norms(4, initial=False)}
     sim, path = make(tmp_path / "run.oc", **taps), tmp_path / "run.oc" / MANIFEST
     sim.run(20)
-    text = path.read_text()
-    early = text.replace(',\n      "initial": false', "")
-    assert text.count('"initial"') == 2 and '"initial"' not in early
-    path.write_text(early)
+    manifest = json.loads(path.read_text())
+    (kept,), norms = manifest["taps"]["snapshots"], manifest["taps"]["norms"]
+    del kept["initial"], kept["name"], norms["initial"]
+    manifest["taps"]["snapshots"] = kept
+    path.write_text(json.dumps(manifest))
     again = oc.open(tmp_path / "run.oc")
     again.run(8)
     assert again.snapshots["u"].steps.tolist() == [7, 14, 21, 28]

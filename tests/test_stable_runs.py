@@ -48,3 +48,55 @@ def test_fields_judged_together_are_not_refused_for_cells_that_are_not_there(tmp
         else:
             with pytest.raises(InputError, match=r"largest stable one is 0\.12"):
                 sim.run(2)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_a_model_with_a_hole_is_refused(wrong: float, tmp_path: Path) -> None:
+    """One cell that is not finite makes the whole wave so, hours later; what is fed back nowhere may have holes."""
+    model = np.array(velocity())
+    model[20, 10, 10] = wrong
+    sim = oc.Simulation("acoustic4", SHAPE, directory=tmp_path / "run.oc", memory="1MiB")
+    with pytest.raises(InputError, match=rf"v holds {wrong}, which would spread .*--unstable"):
+        sim["v"] = model
+    assert not (tmp_path / "run.oc").exists()
+    sim = oc.Simulation("acoustic4", SHAPE, directory=tmp_path / "run.oc", memory="1MiB", unstable=True)
+    sim["v"] = model
+    assert sim.run(1).step == 1
+    image = oc.Simulation("sharpen", (40, 50), directory=tmp_path / "image.oc", memory="1MiB")
+    image["image"] = np.where(np.arange(50) == 3, wrong, 1.0) * np.ones((40, 1))
+    assert image.run(1).step == 1
+
+
+def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
+    """Cells 5 m apart in all pictures, and 10 m in the equation: refused, unless h is given; own stencils may call
+    anything h."""
+
+    def make(stencil: oc.Stencil, **options: object) -> oc.Simulation:
+        return oc.Simulation(stencil, (20, 30), directory=tmp_path / "run.oc", memory="1MiB", **options)  # type: ignore[arg-type]
+
+    with pytest.raises(InputError, match=r"acoustic8_2d computes with h = 10 .*give params=\{'h': 5\}, too"):
+        make(oc.stencils.acoustic(2), spacing=5.0)
+    with pytest.raises(InputError, match=r"spacing 2 along x .*dx = 10 .*'dx': 2"):
+        make(oc.stencils.acoustic(2, equal_spacing=False), spacing=(10, 2))
+    u, h = oc.Field("u"), oc.Parameter("h", 10.0)
+    for stencil, options in (
+        (oc.stencils.acoustic(2), {"spacing": 10}),
+        (oc.stencils.acoustic(2), {"spacing": 0.005, "units": "km", "params": {"h": 5.0}}),
+        (oc.stencils.acoustic(2), {"origin": 3.0, "units": "m"}),
+        (oc.stencils.sharpen(), {"spacing": 2.0}),
+        (oc.Stencil("mine", {u: u[0, 0] + h * (u[0, 1] - u[0, 0])}), {"spacing": 5.0, "unstable": True}),
+    ):
+        make(stencil, **options)
+
+
+def test_what_divides_by_zero_is_refused(tmp_path: Path) -> None:
+    """A spacing or a permittivity of 0 makes the first step infinite; a step of 0 makes a run of nothing."""
+    where = {"directory": tmp_path / "run.oc", "memory": "1MiB"}
+    with pytest.raises(InputError, match=r"heat2 divides by zero where h = 0; .*--unstable"):
+        oc.Simulation("heat2", (8, 8, 8), params={"h": 0}, **where)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="dt = 0 is no time step"):
+        oc.Simulation("heat2", (8, 8, 8), dt=0, **where)  # type: ignore[arg-type]
+    sim = oc.Simulation("maxwell_2d", (20, 30), **where)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="maxwell_2d divides by zero where eps = 0"):
+        sim["eps"] = np.where(np.arange(30) == 7, 0.0, 1.0) * np.ones((20, 1))
+    assert not (tmp_path / "run.oc").exists()

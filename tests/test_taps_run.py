@@ -187,6 +187,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"receivers": [oc.Receivers("r", "q", LINE)]}, "no field 'q'; there are: u, v"),
     ({"receivers": [oc.Receivers("a/b", "u", LINE)]}, "'a/b': a name is"),
     ({"receivers": [oc.Receivers("r", "u", [(1.0, 2.0)])]}, r"they need \(points, 3\)"),
+    ({"receivers": [oc.Receivers("r", "u", LINE, before="no")]}, "'r': before 'no' must be True or False"),  # type: ignore[arg-type]
     ({"receivers": ["line"]}, "is no oc.Receivers"),
     ({"sources": [oc.Source("v", SHOTS, wavelets())]}, "need a field that is updated; there are: u"),
     ({"sources": [oc.Source("u", SHOTS, wavelets()[:, 0])]}, r"values have shape \(50, 1\); they need \(steps, 2\)"),
@@ -202,6 +203,11 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"snapshots": oc.Snapshots(5, initial="no")}, "initial 'no' must be True or False"),  # type: ignore[arg-type]
     ({"snapshots": oc.Snapshots(5, fields=("v",))}, "'v' is no field that is updated"),
     ({"snapshots": oc.Snapshots(5, box=(slice(0, 45), slice(None), slice(None)))}, "along z is no part of 0 to 44"),
+    ({"snapshots": oc.Snapshots(5, box=(slice(-50, 45), slice(None), slice(None)))}, "along z is no part of 0 to 44"),
+    ({"snapshots": oc.Snapshots(5, box=(slice(0, 4.5), slice(None), slice(None)))}, "along z must have whole numbers"),
+    ({"snapshots": oc.Snapshots(5, fields=5)}, "fields 5 must be names; there are: u"),  # type: ignore[arg-type]
+    ({"sources": [oc.Source("u", SHOTS[0], np.ones(3), scale=oc.Field("w")[0, 0, 0])]}, "0 in 'u': w.* not a field"),
+    ({"params": [1]}, r"params \[1\] must be values by name"),
     ({"snapshots": oc.Snapshots(5, box=(slice(0, 4),))}, "a slice for each axis: z, y, x"),
     ({"norms": oc.Norms(5, fields=("u", "u"))}, "name one twice"),
     ({"norms": oc.Norms(5, initial=1)}, "norms: initial 1 must be True or False"),  # type: ignore[arg-type]

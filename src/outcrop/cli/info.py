@@ -83,9 +83,10 @@ def _taps(run: Manifest) -> list[tuple[str, str]]:
         fields = {one.name: one.field for one in taps.samplings}
         texts = [f"{name} of {fields[name]} ({_points(points)})" for name, points in taps.traces.items()]
         rows.append(("traces", f"{', '.join(texts)}, {run.step} steps"))
-    if kept := taps.snapshots:
+    for kept in taps.snapshots:
         size = " x ".join(map(str, reversed(kept.shape)))
-        what = f"snapshots of {', '.join(kept.fields)}, {size} cells every {kept.every} steps"
+        title = f"snapshots {kept.name}" if kept.name else "snapshots"
+        what = f"{title} of {', '.join(kept.fields)}, {size} cells every {kept.every} steps"
         rows.append(("keeps", f"{what}, {kept.count(run.step)} so far"))
     if sums := taps.norms:
         rows.append(("norms", f"{', '.join(sums.fields)}, every {sums.every} steps, {sums.count(run.step)} so far"))

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from outcrop.run.simulation import Simulation
 
 # Typer reads these at run time, so they are real objects, and Optional is spelled as Python 3.10 lets Typer see it.
-StencilName: TypeAlias = Annotated[str, typer.Argument(metavar="STENCIL", help="heat7, heat13 or box27")]
+StencilName: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="STENCIL",
+        help="a built-in one, such as heat2, acoustic8_2d, maxwell or d3q19; an unknown name lists all there are",
+    ),
+]
 Size: TypeAlias = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("-n", metavar="NX [NY [NZ]]", help="cells along x (fastest), y, z; the file's when --init names one"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -150,6 +150,8 @@ def describe(planned: Planned) -> str:
             f"writes {format_rate(machine.device.write_bytes_per_second)}B/s",
         ),
     ]
+    if text := _periodic(plan):
+        rows.insert(2, ("periodic", text))
     if fields := _fields(problem):
         rows.insert(0, ("fields", fields))
     if text := advice(planned):
@@ -176,6 +178,22 @@ def _resident(plan: Plan) -> str:
         return ""
     size = sum(ring.planes * ring.slot_bytes for ring in plan.window.resident)
     return f" ({format_bytes(size)} for what is only read, all of it)"
+
+
+def _periodic(plan: Plan) -> str:
+    """What it costs that the streamed axis is periodic, if it is: planes of the window."""
+    from outcrop.plan.planner import find_scheme
+
+    problem, sizes = plan.problem, plan.sizes
+    if not problem.periodic[0] or not problem.radius_z:
+        return ""
+    one_way = replace(problem, sides=(("mirror", "mirror"), *problem.sides[1:]))
+    other = find_scheme(plan.scheme).window(one_way, sizes.levels, sizes)
+    pairs = zip(plan.window.ring_planes, other.ring_planes, plan.window.copies, strict=True)
+    more = sum((own - less) * copies for own, less, copies in pairs)
+    axis, planes = ("y", counted(more, "row")) if problem.ndim == 2 else ("z", counted(more, "plane"))
+    cost = f"{planes} of the window more ({format_bytes(plan.window.bytes - other.bytes)})"
+    return f"{axis}, taken from both ends in turn: {cost if more else 'the window holds it all anyway'}"
 
 
 def _disk(plan: Plan) -> str:

@@ -39,8 +39,9 @@ def analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) 
     for twice in {one for one in taken if taken.count(one) > 1}:
         raise InputError(f"stencil {name!r}: two fields, parameters or signals have the name {twice!r}")
     names, scalars = [field.name for field in fields], [*(one.name for one in parameters), *signals]
+    where = f"stencil {name!r}"
     lowered = tuple(
-        Stage(tuple(names.index(field.name) for field in stage), lower(name, list(stage.values()), names, scalars))
+        Stage(tuple(names.index(field.name) for field in stage), lower(where, list(stage.values()), names, scalars))
         for stage in expressions
     )
     return Analysis(fields, parameters, signals, lowered, _ndim(name, loads, ndim))

@@ -7,7 +7,7 @@ periodic   every cell is updated; beyond a face the grid begins again at the opp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -66,8 +66,7 @@ def as_boundary(value: object) -> Boundary:
         side = _side(value)
         return Boundary((side, side), (side, side), (side, side))
     if isinstance(value, str):
-        parts = [part.partition("=") for part in value.split(",")]
-        value = {axis.strip(): tuple(sides.split(":")) for axis, _, sides in parts}
+        value = _by_axis(value)
     if not isinstance(value, Mapping):
         raise InputError(f"boundary {value!r} is neither a word nor sides by axis; there are {', '.join(SIDES)}")
     for axis in value:
@@ -76,8 +75,18 @@ def as_boundary(value: object) -> Boundary:
     return Boundary(**{axis: _pair(axis, sides) for axis, sides in value.items()})
 
 
+def _by_axis(text: str) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for part in text.split(","):
+        axis, _, sides = part.partition("=")
+        if (axis := axis.strip()) in found:
+            raise InputError(f"boundary {text!r}: axis {axis} is there twice; two sides are written {axis}=LOW:HIGH")
+        found[axis] = tuple(side.strip() for side in sides.split(":"))
+    return found
+
+
 def _pair(axis: str, sides: Any) -> tuple[Side, Side]:
-    if isinstance(sides, str):
+    if isinstance(sides, str) or not isinstance(sides, Sequence):
         sides = (sides,)
     words = [_side(word) for word in sides]
     if len(words) not in (1, 2):

@@ -33,7 +33,8 @@ def linearise(
     """The linear part of each result, where field number f has the value `state[f]` in all cells.
 
     Fields numbered in `fixed` do not change, so nothing is derived by them. NaN stands for values that are not known:
-    results that are linear have finite slopes nevertheless, those of all others are NaN.
+    results that are linear have finite slopes nevertheless, those of all others are NaN. Where something known is
+    divided by zero there are infinite ones.
     """
     found: list[Linear] = []
     for operation in program.operations:
@@ -56,7 +57,7 @@ def _of_one(operator: str, a: Linear) -> Linear:
         return a.scaled(-1.0, -a.value)
     if operator == "sqrt":
         root = math.sqrt(a.value) if a.value >= 0 else math.nan
-        return a.scaled(_quotient(0.5, root), root)
+        return a.scaled(0.5 / root if root else math.nan, root)
     sign = math.copysign(1.0, a.value) if a.value else math.nan  # abs; it has no derivative at 0
     return a.scaled(sign if sign == sign and a.value == a.value else math.nan, abs(a.value))
 
@@ -86,4 +87,6 @@ def _sum(value: float, a: Linear, b: Linear) -> Linear:
 
 
 def _quotient(a: float, b: float) -> float:
-    return a / b if b else math.nan
+    if b or not a:
+        return a / b if b else math.nan
+    return math.copysign(math.inf, a) if a == a else math.nan

@@ -22,9 +22,9 @@ from outcrop.language.symbols import PREVIOUS
 _LARGEST_POWER = 16
 
 
-def lower(stencil: str, expressions: Sequence[sympy.Expr], fields: Sequence[str], scalars: Sequence[str]) -> Program:
-    """The program of `expressions`; InputError names the term that no kernel can compute."""
-    builder = _Builder(stencil, fields, scalars)
+def lower(where: str, expressions: Sequence[sympy.Expr], fields: Sequence[str], scalars: Sequence[str]) -> Program:
+    """The program of `expressions`; InputError names the term that no kernel can compute, and `where` it is."""
+    builder = _Builder(where, fields, scalars)
     results = tuple(builder.visit(expression) for expression in expressions)
     return Program(tuple(builder.operations), results)
 
@@ -32,8 +32,8 @@ def lower(stencil: str, expressions: Sequence[sympy.Expr], fields: Sequence[str]
 class _Builder:
     """Appends operations; equal ones are appended once."""
 
-    def __init__(self, stencil: str, fields: Sequence[str], scalars: Sequence[str]) -> None:
-        self.stencil = stencil
+    def __init__(self, where: str, fields: Sequence[str], scalars: Sequence[str]) -> None:
+        self.where = where
         self.fields, self.scalars = list(fields), list(scalars)
         self.operations: list[Operation] = []
         self._places: dict[Operation, int] = {}
@@ -80,7 +80,7 @@ class _Builder:
         name = node.func.__name__
         field, age = name.removesuffix(PREVIOUS), int(name.endswith(PREVIOUS))
         if field not in self.fields:
-            raise self._refuse(node, f"is not a field of this stencil; there is {', '.join(self.fields)}")
+            raise self._refuse(node, f"is not a field of this stencil; there are: {', '.join(self.fields)}")
         if not all(step.is_Integer for step in node.args):
             raise self._refuse(node, "needs whole numbers as offset")
         steps = [int(step) for step in node.args]
@@ -160,7 +160,7 @@ class _Builder:
         return result
 
     def _refuse(self, node: sympy.Expr, why: str) -> InputError:
-        return InputError(f"stencil {self.stencil!r}: {node} {why}")
+        return InputError(f"{self.where}: {node} {why}")
 
 
 def _spread(steps: Sequence[int]) -> tuple[int, int, int]:

@@ -60,6 +60,7 @@ def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = 
 
     `state` holds the values of fields as if they were uniform. None where that cannot be said: a field that is only
     read has no value in `state`, a coefficient is a signal, or the update is not linear and a value is missing.
+    Infinite where it divides by zero.
     """
     known = state or {}
     uniform = [float(known.get(one.name, math.nan)) for one in stencil.fields]
@@ -67,6 +68,8 @@ def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = 
     scalars = (*stencil.scalars(values), *(math.nan for _ in stencil.signals))
     stages = [linearise(stage.program, scalars, uniform, fixed) for stage in stencil.stages]
     slopes = [slope for stage in stages for result in stage for slope in result.slopes.values()]
+    if any(map(math.isinf, slopes)):
+        return math.inf
     if not all(map(math.isfinite, slopes)):
         return None
     return float(np.abs(_eigenvalues(_Amplification(stencil, stages).matrices())).max(initial=0.0))

@@ -53,7 +53,11 @@ class Stencil:
     ) -> None:
         from outcrop.language.analyse import analyse  # SymPy's walk is only needed for new stencils
 
-        stages = [updates] if isinstance(updates, Mapping) else list(updates)
+        if not isinstance(name, str) or not name:
+            raise InputError(f"the name {name!r} of a stencil must be text")
+        stages = [updates] if isinstance(updates, Mapping) else list(updates) if isinstance(updates, Sequence) else []
+        if not all(isinstance(stage, Mapping) for stage in stages):
+            raise InputError(f"stencil {name!r}: updates are a mapping from fields to expressions, or a list of such")
         found = analyse(name, stages, ndim)
         text = equation or "; ".join(
             f"{target.name}' = {result}" for stage in stages for target, result in stage.items()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +55,14 @@ class Parameter(sympy.Symbol):  # type: ignore[misc]
     def __new__(cls, name: str, default: float) -> Parameter:
         """A parameter called `name`, `default` unless a run sets it."""
         _require_identifier(name, "parameter")
+        try:
+            number = float(default)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise InputError(f"parameter {name}: default {default!r} must be a finite number")
         parameter: Parameter = sympy.Symbol.__xnew__(cls, name, real=True)
-        parameter.default = float(default)
+        parameter.default = number
         return parameter
 
     def _hashable_content(self) -> tuple[Any, ...]:
@@ -80,13 +88,16 @@ class Signal(sympy.Symbol):  # type: ignore[misc]
         return signal
 
 
-def _require_identifier(name: str, what: str) -> None:
-    if not name.isidentifier():
+def _require_identifier(name: object, what: str) -> None:
+    if not isinstance(name, str) or not name.isidentifier():
         raise InputError(f"{what} name {name!r} is not an identifier")
 
 
 def _at(name: str, offset: tuple[int, ...] | int) -> sympy.Expr:
-    steps = offset if isinstance(offset, tuple) else (offset,)
-    if not 1 <= len(steps) <= 3 or not all(isinstance(step, int) for step in steps):
+    try:
+        steps = tuple(operator.index(step) for step in (offset if isinstance(offset, tuple) else (offset,)))
+    except TypeError:
+        steps = ()
+    if not 1 <= len(steps) <= 3:
         raise InputError(f"{name}[{offset}]: an offset is one to three whole numbers, (z, y, x), (y, x) or x")
     return sympy.Function(name, real=True)(*steps)

@@ -10,9 +10,10 @@ from numpy.typing import DTypeLike
 
 from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary
+from outcrop.language.library import is_built_in
 from outcrop.language.stencil import Stencil
 from outcrop.run import arguments
-from outcrop.run.axes import PLACES, Shape
+from outcrop.run.axes import NAMES, PLACES, Shape
 from outcrop.run.coordinates import Coordinates, Numbers, as_coordinates
 from outcrop.run.signal_values import encode_signals
 from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source
@@ -29,7 +30,7 @@ class Wanted:
 
     sources: Sequence[Source] = ()
     receivers: Sequence[Receivers] = ()
-    snapshots: Snapshots | None = None
+    snapshots: Snapshots | Sequence[Snapshots] | None = None
     norms: Norms | None = None
 
 
@@ -84,7 +85,9 @@ def _are_equations(given: object) -> bool:
 
 
 def _with_dt(params: Mapping[str, float], dt: float | None) -> Mapping[str, float]:
-    """Parameters with the time step that was given beside them."""
+    """Parameters with the time step that was given beside them. Raises InputError for what are none."""
+    if not isinstance(params, Mapping):
+        raise InputError(f"params {params!r} must be values by name, such as {{'dt': 0.001}}")
     if dt is None:
         return params
     if "dt" in params:
@@ -116,9 +119,28 @@ def _of_stencil(
         arguments.as_parameters(known, params),
         name,
     )
+    if is_built_in(known) and grid.parameters.get("dt") == 0:
+        raise InputError("dt = 0 is no time step: nothing would happen; give another one")
+    if coordinates[0] is not None and grid.coordinates is not None:
+        _require_own_spacing(known, params, grid.coordinates.spacing)
     taps = define(grid, wanted.sources, wanted.receivers, wanted.snapshots, wanted.norms)
     texts = encode_signals(known, signals)
     return Definition(known, own, grid.padding, name, grid.boundary, grid.parameters, texts, grid.coordinates, taps)
+
+
+def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing: Sequence[float]) -> None:
+    """Raise InputError when a built-in stencil would compute with its default for the distance between cells, while the
+    user gives coordinates with another one. Who gives both may have them in other units."""
+    if not is_built_in(stencil):
+        return
+    defaults = {one.name: one.default for one in stencil.parameters}
+    for axis, step in zip(NAMES[stencil.ndim], spacing, strict=True):
+        name = "h" if "h" in defaults else f"d{axis}"
+        if name not in params and defaults.get(name, step) != step:
+            raise InputError(
+                f"spacing {step:g} along {axis} is of the coordinates alone, and {stencil.name} computes with "
+                f"{name} = {defaults[name]:g} unless it is told; give params={{{name!r}: {step:g}}}, too"
+            )
 
 
 def _of_equations(

@@ -38,6 +38,12 @@ def require_room(lowered: Lowered | None, steps: int) -> None:
         )
 
 
+def require_unchanged(lowered: Lowered | None) -> None:
+    """Raise InputError when Constants, sources or coordinates are not any more what the simulation has taken."""
+    if lowered is not None and (name := lowered.taken.changed()):
+        raise InputError(f"{name} was changed after the simulation had taken it; make the Simulation after that")
+
+
 def put_traces(lowered: Lowered | None, traces: Mapping[str, NDArray[Any]], first_step: int) -> None:
     """Put what was recorded from `first_step` on into the receivers' `.data`."""
     if lowered is not None:

@@ -28,7 +28,7 @@ from outcrop.run import arguments
 from outcrop.run.axes import Shape, grid_shape
 from outcrop.run.coordinates import Coordinates, Numbers, require_other_names
 from outcrop.run.definition import Wanted, definition_of
-from outcrop.run.devito_data import initial_planes, put_traces, require_room
+from outcrop.run.devito_data import initial_planes, put_traces, require_room, require_unchanged
 from outcrop.run.disk.arrays import arrays_of
 from outcrop.run.disk.creation import check_state, created_state
 from outcrop.run.disk.field import FieldView
@@ -75,8 +75,9 @@ class Simulation:
     `sizes` are those of the plan that are not to be chosen, such as {"bt": 48, "by": 128}: `bt` steps a pass; `bx`,
     `by`, `bz` cells of a block; `slab` planes updated together; `diamond` levels, half a cache tile.
     `spacing`, `origin` (one number, or one for each axis) and `units` (text) become the coordinates of cells in the
-    Zarr group. Points of sources and receivers are in them; the computation does not know them. `dt` is the parameter
-    of that name. `sources`, `receivers`, `snapshots` and `norms`, see acquisition.py, are kept with the run, so that
+    Zarr group. Points of sources and receivers are in them; the computation does not know them, so built-in stencils
+    want h in `params`, too, where it is not their default. `dt` is the parameter of that name.
+    `sources`, `receivers`, `snapshots` and `norms`, see acquisition.py, are kept with the run, so that
     `oc.open` goes on with them; those of a run on devices in the directory `records`. `unstable` allows parameters that
     let waves grow, which are refused otherwise.
 
@@ -110,7 +111,7 @@ class Simulation:
         dt: float | None = None,
         sources: Sequence[Source] = (),
         receivers: Sequence[Receivers] = (),
-        snapshots: Snapshots | None = None,
+        snapshots: Snapshots | Sequence[Snapshots] | None = None,
         norms: Norms | None = None,
         unstable: bool = False,
         records: str | os.PathLike[str] | None = None,
@@ -246,6 +247,7 @@ class Simulation:
 
     def _assign(self, planes: Mapping[str, PlaneSource]) -> None:
         """The same for planes of whole arrays."""
+        require_unchanged(self._lowered)
         io, static = self._manifest.settings.io, {entry.name for entry in self._manifest.static}
         ranges = {name: ends for name, ends in self._ranges.items() if name not in planes}
 
@@ -290,6 +292,11 @@ class Simulation:
         """
         if progress not in KINDS:
             raise InputError(f"progress {progress!r} is unknown; there are {', '.join(KINDS)}")
+        if on_snapshot is not None and not callable(on_snapshot):
+            raise InputError(f"on_snapshot {on_snapshot!r} must be a function (step, fields)")
+        if on_snapshot is not None and not self._manifest.taps.snapshots:
+            raise InputError("on_snapshot would never be called: this run keeps no snapshots; give it snapshots=")
+        require_unchanged(self._lowered)
         start = time.perf_counter()
         first_values = initial_planes(self._lowered, self._state.manifest if self._state else self._manifest)
         self.require_fields(first_values)

@@ -7,6 +7,7 @@ once more.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from outcrop.errors import InputError
-from outcrop.language.library import extremes_of, stability, stable_limit
+from outcrop.language.library import extremes_of, limit_of, stability, stable_limit
 from outcrop.language.stability import State as Uniform
 from outcrop.language.stability import corners
 from outcrop.language.stencil import Stencil
@@ -33,12 +34,19 @@ Ranges = dict[str, tuple[float, float]]
 
 
 def refuse_unstable(stencil: Stencil, manifest: Manifest, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Raise InputError when it is certain that waves grow, by the ranges of all fields that are only read.
+    """Raise InputError when it is certain that waves grow, by the ranges of all fields that are only read, and when one
+    of these is not finite everywhere.
 
     Of several fields it is, where an extreme of one is unstable with whatever the others have, at the same step.
     """
     names = [entry.name for entry in manifest.static]
-    if manifest.unstable or manifest.step or not all(name in ranges for name in names):
+    if manifest.unstable or manifest.step:
+        return
+    for name, seen in ranges.items():
+        if limit_of(stencil) and not all(map(math.isfinite, seen)):
+            wrong = next(value for value in seen if not math.isfinite(value))
+            raise _refusal(f"{name} holds {wrong}, which would spread through the whole grid")
+    if not all(name in ranges for name in names):
         return
     ends = corners({name: ranges[name] for name in names})
     if (text := _judged(stencil, manifest.parameters, ends)) is None:
@@ -96,7 +104,8 @@ def watched(
             ranges.pop(name, None)
         if inside.size:
             low, high = ranges.get(name, (np.inf, -np.inf))
-            ranges[name] = (min(low, float(inside.min())), max(high, float(inside.max())))
+            # Of NumPy, because min and max of Python pass over NaN.
+            ranges[name] = (float(np.minimum(low, inside.min())), float(np.maximum(high, inside.max())))
         if z1 == manifest.layout.shape[0]:
             done()
         return block

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
@@ -20,10 +20,11 @@ _KEPT = (sympy.Abs, sympy.Min, sympy.Max)
 @dataclass(frozen=True)
 class Scalars:
     """The values of symbols: the grid's spacings become numbers, so that equal ones share products; the time step and
-    Constants become Parameters."""
+    Constants become Parameters. `constants` are those that were met, by name."""
 
     grid: Any
     dt: float
+    constants: dict[str, Any] = field(default_factory=dict)
 
     def of(self, symbol: Any) -> sympy.Expr | None:
         """The number or Parameter for a symbol; None when it is unknown."""
@@ -33,6 +34,7 @@ class Scalars:
         if symbol in spacings:
             return number(sympy.Float(float(spacings[symbol])))
         if getattr(symbol, "is_Constant", False):
+            self.constants[str(symbol.name)] = symbol
             return Parameter(str(symbol.name), float(symbol.data))
         return None
 
@@ -111,4 +113,7 @@ def _why(node: Any) -> str:
         return "is a position in the grid or a time; keep what depends on it in a Function"
     if node.is_Symbol:
         return "has no value; make it a Constant"
-    return "cannot be computed; there are + - * / powers sqrt Abs Min Max"
+    reads = node.atoms(Indexed)
+    changes = any(one.function.is_TimeFunction for one in reads)
+    remedy = "; its values can be kept in a Function" if reads and not changes else ""
+    return f"cannot be computed; there are + - * / powers sqrt Abs Min Max{remedy}"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary
+from outcrop.language.devito.taken import Taken
 from outcrop.language.sparse import Injection, Sampling
 from outcrop.language.stencil import Stencil
 from outcrop.language.symbols import PREVIOUS
@@ -31,7 +32,8 @@ class Lowered:
     `from_devito` was given another boundary there is no padding, and the halo does not matter.
 
     `first_time` is Devito's number of step 0: 1 where something reads t - dt, else 0. The values of `injections` and
-    `signals` begin there. `functions` are Devito's objects by the names of fields, `receivers` those of samplings.
+    `signals` begin there. `functions` are Devito's objects by the names of fields, `receivers` those of samplings;
+    `taken` knows what has been read of them.
     """
 
     stencil: Stencil
@@ -49,6 +51,7 @@ class Lowered:
     functions: Mapping[str, Any]
     receivers: Mapping[str, Any]
     first_time: int
+    taken: Taken
 
     @property
     def inside(self) -> tuple[slice, slice, slice]:

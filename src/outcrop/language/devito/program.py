@@ -21,6 +21,7 @@ from outcrop.language.devito.lowered import Lowered
 from outcrop.language.devito.order import Placed, check_order
 from outcrop.language.devito.points import Points
 from outcrop.language.devito.stages import age, assign, merge
+from outcrop.language.devito.taken import Taken, taken_from
 from outcrop.language.sparse import AXES, Injection, Sampling, spread
 from outcrop.language.stencil import Stencil
 from outcrop.language.symbols import Field, Signal
@@ -42,6 +43,8 @@ def from_devito(
     """
     sides = None if boundary is None else as_boundary(boundary)
     operations = _flatten(equations)
+    if not operations:
+        raise InputError("there is nothing among what was given; a run needs at least one Eq for u.forward")
     grid = _grid(operations)
     if not (isinstance(dt, (int, float, np.number)) and np.isfinite(dt) and dt > 0):
         raise InputError(f"dt={dt!r} is no time step; give a positive number")
@@ -65,7 +68,10 @@ def from_devito(
     functions = {read.field: read.function for update in updates for read in update.reads.values()} | extra
     functions |= {update.field: update.function for update in updates}
     receivers = _receivers(operations)
-    return _lowered(grid, stencil, padding, sides or FIXED, injections, samplings, functions, receivers, start)
+    sources = [one.interpolator.sfunction for one in operations if isinstance(one, Inject)]
+    signals = {name: functions[name] for name in stencil.signals}
+    taken = taken_from(scalars.constants, signals, sources, list(receivers.values()))
+    return _lowered(grid, stencil, padding, sides or FIXED, injections, samplings, functions, receivers, start, taken)
 
 
 def _flatten(equations: Any) -> list[Any]:
@@ -175,6 +181,7 @@ def _text(position: int, operation: Any, what: str) -> str:
 def _lowered(
     grid: Any, stencil: Stencil, padding: tuple[int, int, int], boundary: Boundary, injections: tuple[Injection, ...],
     samplings: tuple[Sampling, ...], functions: Mapping[str, Any], receivers: Mapping[str, Any], first_time: int,
+    taken: Taken,
 ) -> Lowered:  # fmt: skip
     axes = AXES[grid.dim]
     shape = spread(np.array(grid.shape)) + [0 if axis in axes else 1 for axis in range(3)]
@@ -197,7 +204,7 @@ def _lowered(
         dimensions=(names[0], names[1], names[2]), boundary=boundary, injections=injections, samplings=samplings,
         signals=_signals(stencil, functions, first_time), static_fields=static,
         functions={name: functions[name] for name in functions if name in fields}, receivers=receivers,
-        first_time=first_time,
+        first_time=first_time, taken=taken,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from outcrop.language.library.sharpen import sharpen
 from outcrop.language.library.sponge import sponge
 from outcrop.language.library.stream_function import inlet_outlet, stream_function
 from outcrop.language.library.table import FAMILIES, STENCILS, find_stencil
-from outcrop.language.library.verdict import extremes_of, limit_of, stability, stable_limit, weights
+from outcrop.language.library.verdict import extremes_of, is_built_in, limit_of, stability, stable_limit, weights
 
 __all__ = [
     "FAMILIES",
@@ -27,6 +27,7 @@ __all__ = [
     "heat7",
     "heat13",
     "inlet_outlet",
+    "is_built_in",
     "lattice_boltzmann",
     "lattice_directions",
     "lattice_weights",

@@ -28,7 +28,7 @@ def sharpen() -> Stencil:
 
     Fields: sharp, which is updated and not read, and the read-only image (any unit). One step does all; cells within
     8 of a fixed rim keep the initial values of sharp. No parameters, and no limit: nothing is fed back. Pixels at one
-    distance share a product, so 289 taps need 45. Source: D. Marr and E. Hildreth, Proc. R. Soc. Lond. B 207, 187,
+    distance share a product, so 289 taps need 42. Source: D. Marr and E. Hildreth, Proc. R. Soc. Lond. B 207, 187,
     1980; these weights: A. Jackson, EPCC's image sharpening exercise.
     """
     sharp, image = Field("sharp"), Field("image")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -38,26 +39,39 @@ def sponge(
     layers meet, the larger value holds.
 
     `sides` are those that absorb: on a grid of shape (nz, ny, nx) all six, or for instance all but "z0" below a free
-    surface. Grids of two axes, as shapes of two numbers or with ny = 1, have z and x; axes of one cell never absorb.
-    Raises InputError for a layer that does not fit.
+    surface. A shape of two numbers has the axes y and x, of which the first may be called z as well, one of a single
+    number x alone; axes of one cell never absorb. Raises InputError for a layer that does not fit, and for sides of
+    an axis that the shape does not have.
 
     Source: quadratic profile as in F. Collino and C. Tsogka, Geophysics 66, 294, 2001, applied to the damping term of
     J. Sochacki et al., Geophysics 52, 60, 1987.
     """
-    _check(shape, width, velocity, spacing, reflection, sides)
+    absorbing = _absorbing(shape, sides)
+    _check(shape, width, velocity, spacing, reflection, absorbing)
     largest = 3 * velocity * math.log(1 / reflection) / (width * spacing)
-    names = "zyx" if len(shape) == 3 else "zx"
-    profiles = [
-        _profile(extent, width, f"{axis}0" in sides and extent > 1, f"{axis}1" in sides and extent > 1) * largest
-        for axis, extent in zip(names, shape, strict=True)
-    ]
-    plane = profiles[-1] if len(shape) == 2 else np.maximum(profiles[1][:, None], profiles[2][None, :])
+    profiles = [_profile(extent, width, *both) * largest for extent, both in zip(shape, absorbing, strict=True)]
 
     def planes(z0: int, z1: int) -> NDArray[Any]:
-        along_z = profiles[0][z0:z1].reshape(-1, *(1,) * plane.ndim)
-        return np.maximum(along_z, plane[None]).astype(dtype)
+        along = [profiles[0][z0:z1], *profiles[1:]]
+        return reduce(np.maximum, np.ix_(*along)).astype(dtype)
 
     return planes
+
+
+def _absorbing(shape: Sequence[int], sides: Collection[str]) -> list[tuple[bool, bool]]:
+    """Which ends of each axis absorb. Raises InputError for sides that the shape does not have."""
+    if not 1 <= len(shape) <= 3:
+        raise InputError(f"sponge: shape {tuple(shape)} must have one to three sizes")
+    names = {1: ("x",), 2: ("zy", "x"), 3: ("z", "y", "x")}[len(shape)]
+    there = [side for side in SIDES if any(side[0] in name for name in names)]
+    for side in () if tuple(sides) == SIDES else sides:
+        if side not in there:
+            raise InputError(f"sponge: side {side!r} is unknown for shape {tuple(shape)}; there are {', '.join(there)}")
+
+    def absorbs(extent: int, name: str, end: str) -> bool:
+        return extent > 1 and any(letter + end in sides for letter in name)
+
+    return [(absorbs(extent, name, "0"), absorbs(extent, name, "1")) for extent, name in zip(shape, names, strict=True)]
 
 
 def _profile(extent: int, width: int, low: bool, high: bool) -> NDArray[np.float64]:
@@ -73,20 +87,19 @@ def _profile(extent: int, width: int, low: bool, high: bool) -> NDArray[np.float
 
 
 def _check(
-    shape: Sequence[int], width: int, velocity: float, spacing: float, reflection: float, sides: Collection[str]
+    shape: Sequence[int],
+    width: int,
+    velocity: float,
+    spacing: float,
+    reflection: float,
+    absorbing: Sequence[tuple[bool, bool]],
 ) -> None:
-    if len(shape) not in (2, 3):
-        raise InputError(f"sponge: shape {tuple(shape)} must have two or three sizes")
-    for side in sides:
-        if side not in SIDES:
-            raise InputError(f"sponge: side {side!r} is unknown; there are {', '.join(SIDES)}")
     for name, value in (("width", width), ("velocity", velocity), ("spacing", spacing)):
         if not value > 0:
             raise InputError(f"sponge: {name} {value} must be above 0")
     if not 0 < reflection < 1:
         raise InputError(f"sponge: reflection {reflection} must lie between 0 and 1")
-    names = "zyx" if len(shape) == 3 else "zx"
-    for axis, extent in zip(names, shape, strict=True):
-        layers = sum(side[0] == axis for side in sides)
-        if extent > 1 and layers * width > extent:
+    for axis, extent, both in zip("zyx"[3 - len(shape) :], shape, absorbing, strict=True):
+        layers = sum(both)
+        if layers * width > extent:
             raise InputError(f"sponge: {layers} layers of width {width} do not fit the {extent} cells along {axis}")

@@ -60,6 +60,9 @@ FAMILIES: dict[str, Family] = {
     "d2q9": Family(partial(lattice_boltzmann, ndim=2), limit=lattice_limit(2)),
     "d3q19": Family(partial(lattice_boltzmann, ndim=3), limit=lattice_limit(3)),
 }
+ALIASES = {"lattice_boltzmann": "d3q19", "lattice_boltzmann_2d": "d2q9"}
+"""Other names, by which nothing is stored: what the function is called, as for all other families."""
+
 STENCILS: dict[str, Callable[[], Stencil]] = {name: family.make for name, family in FAMILIES.items()}
 """One of each family."""
 
@@ -75,6 +78,7 @@ def find_stencil(name: str) -> Stencil:
 
 def split_name(name: str) -> tuple[Family, dict[str, Any]] | None:
     """The family of a name and what its maker is to be given; None for a name that is none."""
+    name = ALIASES.get(name, name)
     if name in FAMILIES:
         return FAMILIES[name], {}
     for known, family in FAMILIES.items():
@@ -95,6 +99,7 @@ def _described(name: str) -> str:
     family = FAMILIES[name]
     if not family.orders and not family.ndims:
         return name
-    order = f"[{family.orders[0]}..{family.orders[-1]}]" if family.orders else ""
+    first, more = ",".join(map(str, family.orders[:2])), family.orders[2:]
+    order = f"[{first}..{more[-1]}]" if more else f"[{first}]" if first else ""
     axes = "".join(f"[_{ndim}d]" for ndim in family.ndims if ndim != 3)
     return name + order + axes + "".join(f"[_{option}]" for option in family.options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 
@@ -18,6 +19,11 @@ def limit_of(stencil: Stencil) -> Limit | None:
     family = _family_of(stencil)
     limit = (family.limit if family else None) or Limit()
     return limit if limit.parameter in {one.name for one in stencil.parameters} else None
+
+
+def is_built_in(stencil: Stencil) -> bool:
+    """Whether the library has made it: then a parameter h is the distance between cells."""
+    return _family_of(stencil) is not None
 
 
 def extremes_of(stencil: Stencil) -> Extremes:
@@ -56,7 +62,10 @@ def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[St
     """
     limit = limit_of(stencil)
     known = [{**(limit.state if limit else {}), **state} for state in states]
-    found = [one for one in (growth(stencil, values, state) for state in known) if one is not None]
+    rates = [growth(stencil, values, state) for state in known]
+    if math.inf in rates:
+        return _infinite(stencil, values, known[rates.index(math.inf)])
+    found = [one for one in rates if one is not None]
     worst = max(found, default=0.0)
     if worst <= growth_most(stencil):
         return None
@@ -69,6 +78,21 @@ def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[St
     if step is None or not 0 < step < float("inf"):
         return f"{limit.parameter}={given:g} is unstable, as any is with these parameters: {grows}"
     return f"{limit.parameter}={given:g} is unstable: {grows}; the {limit.word} stable one is {_shortened(step, limit)}"
+
+
+def _infinite(stencil: Stencil, values: Mapping[str, float], state: State) -> str:
+    """What has to be another value than 0."""
+    names = [parameter.name for parameter in stencil.parameters]
+    given = dict(zip(names, stencil.scalars(values), strict=True))
+    guilty = [
+        f"{name} = 0"
+        for name, value in {**given, **state}.items()
+        if value == 0
+        and growth(stencil, {**given, name: 1.0} if name in given else given, {**state, name: 1.0}) != math.inf
+    ]
+    if not guilty:
+        return f"{stencil.name} multiplies by infinity with these parameters"
+    return f"{stencil.name} divides by zero where {' or '.join(guilty)}"
 
 
 def _shortened(step: float, limit: Limit) -> str:

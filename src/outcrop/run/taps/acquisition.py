@@ -52,6 +52,9 @@ class Snapshots:
     Step 0 are the initial values, kept by the first pass; `initial=False` leaves them out. `box` is a slice, in cells,
     for each axis (default: the whole grid). `time_units` is said of the coordinate `time`, which there is where the
     stencil has a parameter dt; "s" for seconds.
+
+    A run may have several, in a list, with another `name` each: those called "side" are `sim.snapshots["side/u"]`, and
+    the group snapshots.zarr/side.
     """
 
     every: int
@@ -59,6 +62,7 @@ class Snapshots:
     box: Sequence[slice] | None = None
     time_units: str = ""
     initial: bool = True
+    name: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source
 from outcrop.run.taps.definitions import TapDefinitions
 from outcrop.run.taps.entries import NormsEntry, SnapshotsEntry
 from outcrop.run.taps.snapshot_metadata import RESERVED
+from outcrop.units import counted
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def define(
     grid: Grid,
     sources: Sequence[Source] = (),
     receivers: Sequence[Receivers] = (),
-    snapshots: Snapshots | None = None,
+    snapshots: Snapshots | Sequence[Snapshots] | None = None,
     norms: Norms | None = None,
     more: TapDefinitions | None = None,
 ) -> TapDefinitions:
@@ -78,7 +79,7 @@ def define(
         samplings.append(_sampling(grid, one, {other.name for other in samplings}))
     for number, injection in enumerate(injections):
         _check_rim(grid, number, injection)
-    kept = _snapshots(grid, snapshots) if snapshots is not None else None
+    kept = _all_snapshots(grid, [] if snapshots is None else _list(snapshots))
     added_up = _norms(grid, norms) if norms is not None else None
     return TapDefinitions(tuple(injections), tuple(samplings), kept, added_up)
 
@@ -149,16 +150,16 @@ def _sampling(grid: Grid, one: Any, taken: set[str]) -> Sampling:
     if one.field not in names:
         raise InputError(f"{what}: there is no field {one.field!r}; there are: {', '.join(names)}")
     cells, weights = grid.corners(what, one.points)
-    return Sampling(one.name, one.field, cells, weights, bool(one.before))
+    return Sampling(one.name, one.field, cells, weights, _true_or_false(what, "before", one.before))
 
 
 def _check_rim(grid: Grid, number: int, source: Injection) -> None:
     """InputError for a source in cells that keep their values."""
     loud: NDArray[np.bool_] = (source.values != 0).any(axis=0)
-    counted = (source.weights != 0) & loud[:, None]
+    matters = (source.weights != 0) & loud[:, None]
     low, high = np.array(grid.boundary.rims(grid.stencil.radii)).T
     first, end = low, np.array(grid_shape(grid.arrays)) - high
-    bad = ((source.cells < first) | (source.cells >= end)).any(axis=2) & counted
+    bad = ((source.cells < first) | (source.cells >= end)).any(axis=2) & matters
     if bad.any():
         point, corner = np.argwhere(bad)[0]
         ndim = len(grid.shape)
@@ -166,38 +167,58 @@ def _check_rim(grid: Grid, number: int, source: Injection) -> None:
         cell = ", ".join(f"{axis}={place}" for axis, place in places)
         raise InputError(
             f"source {number} in {source.field!r}: point {point} needs cell {cell} of the fixed rim, which keeps its "
-            f"values; move it inwards, {int(low.max(initial=0))} cells from the boundary at least"
+            f"values; move it inwards, {counted(int(low.max(initial=0)), 'cell')} from the boundary at least"
         )
+
+
+def _all_snapshots(grid: Grid, given: Sequence[Any]) -> tuple[SnapshotsEntry, ...]:
+    """Those of all names. Raises InputError for names that are there twice, or that arrays beside them have."""
+    found: dict[str, SnapshotsEntry] = {}
+    for one in given:
+        entry = _snapshots(grid, one)
+        if entry.name in found:
+            which = f"two have the name {entry.name!r}" if entry.name else "several need a name each, but for one"
+            raise InputError(f"snapshots: {which}; give oc.Snapshots(..., name=...)")
+        found[entry.name] = entry
+    taken = {*grid.updated, *RESERVED[len(grid.shape)]}
+    for name in found:
+        if name in taken:
+            raise InputError(f"snapshots: name {name!r} is that of a field or a coordinate; take another one")
+    return tuple(found.values())
 
 
 def _snapshots(grid: Grid, given: Any) -> SnapshotsEntry:
     if not isinstance(given, Snapshots):
         raise InputError(f"snapshots: {given!r} is no oc.Snapshots")
+    if not isinstance(given.name, str) or (given.name and not given.name.isidentifier()):
+        raise InputError(f"snapshots: name {given.name!r} must be letters, digits and _, such as 'side'")
     fields = _fields(grid, "snapshots", given.fields)
     for name in fields:
         if name in RESERVED[len(grid.shape)]:
             raise InputError(f"snapshots: field {name!r} has the name of a coordinate; leave it out")
     if not isinstance(given.time_units, str):
         raise InputError(f"snapshots: time_units {given.time_units!r} must be text, such as 's'")
-    initial = _true_or_false("snapshots", given.initial)
+    initial = _true_or_false("snapshots", "initial", given.initial)
     every, box = as_whole_number(given.every, "snapshots: every"), _box(grid, given.box)
-    return SnapshotsEntry(every, fields, box, given.time_units, initial)
+    return SnapshotsEntry(every, fields, box, given.time_units, initial, given.name)
 
 
 def _norms(grid: Grid, given: Any) -> NormsEntry:
     if not isinstance(given, Norms):
         raise InputError(f"norms: {given!r} is no oc.Norms")
     every, fields = as_whole_number(given.every, "norms: every"), _fields(grid, "norms", given.fields)
-    return NormsEntry(every, fields, _true_or_false("norms", given.initial))
+    return NormsEntry(every, fields, _true_or_false("norms", "initial", given.initial))
 
 
-def _true_or_false(what: str, initial: Any) -> bool:
-    if not isinstance(initial, bool):
-        raise InputError(f"{what}: initial {initial!r} must be True or False")
-    return initial
+def _true_or_false(what: str, name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"{what}: {name} {value!r} must be True or False")
+    return value
 
 
 def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
+    if not isinstance(names, Iterable):
+        raise InputError(f"{what}: fields {names!r} must be names; there are: {', '.join(grid.updated)}")
     wanted = (names,) if isinstance(names, str) else tuple(names)
     for name in wanted:
         if name not in grid.updated:
@@ -214,8 +235,12 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
         raise InputError(f"snapshots: box {box!r} must be a slice for each axis: {', '.join(NAMES[len(grid.shape)])}")
     found = []
     for axis, one, n, pad in zip(NAMES[len(grid.shape)], slices, grid.shape, grid.padding, strict=True):
-        begin, end, step = one.indices(n)
-        if step != 1 or begin >= end or (one.stop is not None and one.stop > n):
+        try:
+            begin, end, step = one.indices(n)
+        except TypeError:
+            raise InputError(f"snapshots: box {one} along {axis} must have whole numbers") from None
+        is_beyond = any(place is not None and not -n <= place <= n for place in (one.start, one.stop))
+        if step != 1 or begin >= end or is_beyond:
             raise InputError(f"snapshots: box {one} along {axis} is no part of 0 to {n}, every cell of it")
         found.append((begin + pad, end + pad))
     return tuple(found)

@@ -31,7 +31,7 @@ class TapDefinitions:
 
     injections: tuple[Injection, ...] = ()
     samplings: tuple[Sampling, ...] = ()
-    snapshots: SnapshotsEntry | None = None
+    snapshots: tuple[SnapshotsEntry, ...] = ()
     norms: NormsEntry | None = None
 
     @property

@@ -17,11 +17,11 @@ TRACE_BYTES = 32
 
 def demand_of(entries: TapEntries, dtype: str) -> TapDemand:
     """What these taps want on arrays of `dtype`."""
-    item_bytes, kept = np.dtype(dtype).itemsize, entries.snapshots
+    item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources)
     samplings = sum(one.points * one.corners for one in entries.samplings)
     return TapDemand(
-        snapshot_bytes=math.prod(kept.shape) * len(kept.fields) * item_bytes if kept else 0,
+        snapshot_bytes=sum(math.prod(one.shape) * len(one.fields) for one in entries.snapshots) * item_bytes,
         point_bytes=(sources + samplings) * CORNER_BYTES,
         step_bytes=sources * item_bytes + samplings * 8 + sum(one.points for one in entries.samplings) * TRACE_BYTES,
     )

@@ -36,7 +36,8 @@ class SamplingEntry:
 class SnapshotsEntry:
     """Boxes of fields every so many steps, in cells of the arrays that the run stores.
 
-    `initial`: the initial values, too; manifests that do not say so have none of them.
+    `initial`: the initial values, too; manifests that do not say so have none of them. `name`: of the group that they
+    are in, "" for the only one, or the one around the others.
     """
 
     every: int
@@ -44,6 +45,12 @@ class SnapshotsEntry:
     box: Ranges
     time_units: str = ""
     initial: bool = False
+    name: str = ""
+
+    @property
+    def prefix(self) -> str:
+        """What stands before names of fields where all snapshots of a run are together."""
+        return f"{self.name}/" if self.name else ""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -82,7 +89,7 @@ class TapEntries:
 
     sources: tuple[SourceEntry, ...] = ()
     samplings: tuple[SamplingEntry, ...] = ()
-    snapshots: SnapshotsEntry | None = None
+    snapshots: tuple[SnapshotsEntry, ...] = ()
     norms: NormsEntry | None = None
 
     def __bool__(self) -> bool:
@@ -101,15 +108,18 @@ def parse_entries(data: Mapping[str, Any] | None) -> TapEntries:
     """The entries that `dataclasses.asdict` made plain data of. Raises KeyError and TypeError when it is not that."""
     if data is None:
         return NO_ENTRIES
-    snapshots, norms = data["snapshots"], data["norms"]
-    if snapshots is not None:
-        box = tuple((int(begin), int(end)) for begin, end in snapshots["box"])
-        fields = tuple(snapshots["fields"])
-        initial = bool(snapshots.get("initial", False))
-        snapshots = SnapshotsEntry(int(snapshots["every"]), fields, box, str(snapshots["time_units"]), initial)
+    snapshots, norms = data["snapshots"] or (), data["norms"]
+    if isinstance(snapshots, Mapping):  # of runs made when there could be one alone
+        snapshots = (snapshots,)
     return TapEntries(
         tuple(SourceEntry(**one) for one in data["sources"]),
         tuple(SamplingEntry(**one) for one in data["samplings"]),
-        snapshots,
+        tuple(_parse_snapshots(one) for one in snapshots),
         NormsEntry(int(norms["every"]), tuple(norms["fields"]), bool(norms.get("initial", False))) if norms else None,
     )
+
+
+def _parse_snapshots(data: Mapping[str, Any]) -> SnapshotsEntry:
+    box = tuple((int(begin), int(end)) for begin, end in data["box"])
+    initial, name = bool(data.get("initial", False)), str(data.get("name", ""))
+    return SnapshotsEntry(int(data["every"]), tuple(data["fields"]), box, str(data["time_units"]), initial, name)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from outcrop.run.axes import grid_shape
 from outcrop.run.disk.directory import SNAPSHOTS
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.zarr_format import to_text
+from outcrop.run.taps.entries import SnapshotsEntry
 from outcrop.run.taps.pass_taps import Box, SnapshotFile
 from outcrop.run.taps.snapshot_metadata import (
     TIMES_PER_CHUNK,
@@ -39,24 +41,28 @@ DIRECT_BYTES = 1 << 20
 
 
 def create_snapshots(directory: Path, manifest: Manifest) -> None:
-    """Make the group, without a snapshot yet. Raises OSError."""
-    if manifest.taps.snapshots is None:
-        return
-    for name, cells in box_coordinates(manifest).items():
-        _write_chunk(directory / SNAPSHOTS / name / "c" / "0", cells.astype("<f8"))
+    """Make the groups, without a snapshot yet. Raises OSError."""
+    for entry in manifest.taps.snapshots:
+        for name, cells in box_coordinates(manifest, entry).items():
+            _write_chunk(_group(directory, entry) / name / "c" / "0", cells.astype("<f8"))
     update_snapshots(directory, manifest)
 
 
 def update_snapshots(directory: Path, manifest: Manifest) -> None:
     """Say in the metadata how many snapshots there are. Raises OSError."""
-    if manifest.taps.snapshots is None:
-        return
-    group, arrays = directory / SNAPSHOTS, snapshot_metadata(manifest)
-    _write_times(group, manifest)
-    for name, metadata in arrays.items():
-        (group / name).mkdir(parents=True, exist_ok=True)
-        replace_file(group / name / "zarr.json", to_text(metadata))
-    replace_file(group / "zarr.json", to_text(snapshot_group(manifest, arrays)))
+    below: dict[str, dict[str, Any]] = {}
+    for entry in manifest.taps.snapshots:
+        group, arrays = _group(directory, entry), snapshot_metadata(manifest, entry)
+        _write_times(group, manifest, entry)
+        for name, metadata in arrays.items():
+            (group / name).mkdir(parents=True, exist_ok=True)
+            replace_file(group / name / "zarr.json", to_text(metadata))
+            below[entry.prefix + name] = metadata
+        if entry.name:
+            below[entry.name] = snapshot_group(manifest, arrays)
+            replace_file(group / "zarr.json", to_text(below[entry.name]))
+    if below:
+        replace_file(directory / SNAPSHOTS / "zarr.json", to_text(snapshot_group(manifest, below)))
 
 
 def show_snapshots(directory: Path, manifest: Manifest) -> None:
@@ -69,32 +75,33 @@ def show_snapshots(directory: Path, manifest: Manifest) -> None:
 
 def are_current(directory: Path, manifest: Manifest) -> bool:
     """Whether the metadata says what the manifest does."""
-    entry = manifest.taps.snapshots
-    if entry is None:
+    if not manifest.taps.snapshots:
         return True
     try:
         text = json.loads((directory / SNAPSHOTS / "zarr.json").read_text())
-        shape = text["consolidated_metadata"]["metadata"]["step"]["shape"]
+        below = text["consolidated_metadata"]["metadata"]
+        shapes = [below[f"{entry.prefix}step"]["shape"] for entry in manifest.taps.snapshots]
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return bool(shape == [entry.count(manifest.step)])
+    return shapes == [[entry.count(manifest.step)] for entry in manifest.taps.snapshots]
 
 
-def snapshot_path(directory: Path, manifest: Manifest, field: str, number: int) -> Path:
+def snapshot_path(directory: Path, entry: SnapshotsEntry, field: str, number: int) -> Path:
     """The file of snapshot `number`, from 0."""
-    zeros = ["0"] * len(manifest.shape)
-    return directory.joinpath(SNAPSHOTS, field, "c", str(number), *zeros)
+    return _group(directory, entry).joinpath(field, "c", str(number), *["0"] * len(entry.box))
 
 
 def require_space(directory: Path, manifest: Manifest, last_step: int) -> None:
     """Raise InputError unless the snapshots up to a step have room."""
-    entry = manifest.taps.snapshots
-    if entry is None:
+    if not manifest.taps.snapshots:
         return
-    times = entry.count(last_step) - entry.count(manifest.step)
-    each = math.prod(entry.shape) * np.dtype(manifest.dtype).itemsize + len(shard_index(entry.shape, 1))
+    times = needed = 0
+    for entry in manifest.taps.snapshots:
+        more = entry.count(last_step) - entry.count(manifest.step)
+        each = math.prod(entry.shape) * np.dtype(manifest.dtype).itemsize + len(shard_index(entry.shape, 1))
+        times, needed = times + more, needed + more * len(entry.fields) * each
     room = os.statvfs(directory)
-    needed, free = times * len(entry.fields) * each, room.f_bavail * room.f_frsize
+    free = room.f_bavail * room.f_frsize
     if needed > free:
         raise InputError(
             f"no space: {times} snapshots need {format_bytes(needed)} in {directory}, {format_bytes(free)} are free; "
@@ -108,24 +115,33 @@ def make_files(directory: Path, manifest: Manifest, fields: list[str], first: in
 
     Raises OSError and StorageError.
     """
-    entry, found = manifest.taps.snapshots, []
-    if entry is None:
-        return []
-    itemsize = np.dtype(manifest.dtype).itemsize
+    return [
+        file
+        for entry in manifest.taps.snapshots
+        for file in _files(directory, entry, np.dtype(manifest.dtype).itemsize, fields, first, steps)
+    ]
+
+
+def _files(
+    directory: Path, entry: SnapshotsEntry, itemsize: int, fields: list[str], first: int, steps: int
+) -> Iterator[SnapshotFile]:
     size, index = math.prod(entry.shape) * itemsize, shard_index(entry.shape, itemsize)
     for number in range(entry.count(first), entry.count(first + steps)):
         for name in entry.fields:
-            path = snapshot_path(directory, manifest, name, number)
+            path = snapshot_path(directory, entry, name, number)
             path.parent.mkdir(parents=True, exist_ok=True)
             _core.create_file(str(path), size + len(index))
             with open(path, "r+b") as file:
                 file.seek(size)
                 file.write(index)
-            for folder in path.parents[: len(manifest.shape) + 1]:
+            for folder in path.parents[: len(entry.box) + 1]:
                 flush_folder(folder)
             step, box = entry.step_of(number), _grid_box(entry.box)
-            found.append(SnapshotFile(fields.index(name), step, box, str(path), direct=size >= DIRECT_BYTES))
-    return found
+            yield SnapshotFile(fields.index(name), step, box, str(path), direct=size >= DIRECT_BYTES)
+
+
+def _group(directory: Path, entry: SnapshotsEntry) -> Path:
+    return directory / SNAPSHOTS / entry.name
 
 
 def _grid_box(box: tuple[tuple[int, int], ...]) -> Box:
@@ -138,10 +154,8 @@ def _grid_box(box: tuple[tuple[int, int], ...]) -> Box:
     return (z0, z1), (y0, y1), (x0, x1)
 
 
-def _write_times(group: Path, manifest: Manifest) -> None:
+def _write_times(group: Path, manifest: Manifest, entry: SnapshotsEntry) -> None:
     """The chunks of step and time that are not there yet."""
-    entry = manifest.taps.snapshots
-    assert entry is not None
     for chunk in range(-(-entry.count(manifest.step) // TIMES_PER_CHUNK)):
         first = chunk * TIMES_PER_CHUNK
         steps = np.array([entry.step_of(first + i) for i in range(TIMES_PER_CHUNK)], "<i8")

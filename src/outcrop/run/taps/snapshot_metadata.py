@@ -1,8 +1,9 @@
 """The Zarr v3 metadata of a run's snapshots: a group with an array (time, z, y, x) for each field, and coordinates.
 
-snapshots.zarr/zarr.json            group, with the metadata of its arrays inlined
+snapshots.zarr/zarr.json            group, with the metadata of all that is below it inlined
 snapshots.zarr/u/c/T/0/0/0          everything of snapshot T: rows in C order, then the index of its planes
 snapshots.zarr/time, step, z, y, x  coordinates; time where the stencil has a parameter dt
+snapshots.zarr/side/...             those called "side": the same once more, a group of its own
 
 On three axes a file is a shard whose inner chunks are planes; with fewer axes it is a plain chunk.
 """
@@ -19,6 +20,7 @@ from outcrop.run.axes import NAMES
 from outcrop.run.disk.layout import CHECKSUM_BYTES
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.zarr_format import group_metadata, plain_codecs
+from outcrop.run.taps.entries import SnapshotsEntry
 
 TIMES_PER_CHUNK = 1024
 """Entries of time and step in one chunk. Their values follow from its number, so a chunk is written once and whole."""
@@ -27,10 +29,8 @@ RESERVED = {ndim: ("time", "step", *names) for ndim, names in NAMES.items()}
 """Names that fields of snapshots cannot have, by the number of axes."""
 
 
-def snapshot_metadata(manifest: Manifest) -> dict[str, dict[str, Any]]:
-    """Content of zarr.json of every array, by name, as of the manifest's step."""
-    entry = manifest.taps.snapshots
-    assert entry is not None
+def snapshot_metadata(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, dict[str, Any]]:
+    """Content of zarr.json of every array of a group, by name, as of the manifest's step."""
     count, axes = entry.count(manifest.step), NAMES[len(manifest.shape)]
     found = {name: _field(manifest, entry.shape, count) for name in entry.fields}
     found["step"] = _coordinate("time", count, TIMES_PER_CHUNK, "int64", "")
@@ -42,15 +42,14 @@ def snapshot_metadata(manifest: Manifest) -> dict[str, dict[str, Any]]:
     return found
 
 
-def snapshot_group(manifest: Manifest, arrays: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Content of the group's zarr.json."""
-    return group_metadata(arrays, {"stencil": manifest.stencil.get("name", ""), "parameters": manifest.parameters})
+def snapshot_group(manifest: Manifest, nodes: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Content of a group's zarr.json; `nodes` are what is below it."""
+    return group_metadata(nodes, {"stencil": manifest.stencil.get("name", ""), "parameters": manifest.parameters})
 
 
-def box_coordinates(manifest: Manifest) -> dict[str, NDArray[np.float64]]:
+def box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDArray[np.float64]]:
     """Where the cells of the box are along each axis; their numbers in the user's grid where nothing is known."""
-    entry, found = manifest.taps.snapshots, {}
-    assert entry is not None
+    found = {}
     for axis, name in enumerate(NAMES[len(manifest.shape)]):
         begin, end = entry.box[axis]
         cells = np.arange(manifest.shape[axis], dtype=np.float64) - manifest.padding[axis]

@@ -21,8 +21,8 @@ class SnapshotView:
     `view[3]` is the fourth one, mapped from its file; `view[-1, 20]` a plane of the latest, `view[::2, :, 5]` a stack.
     """
 
-    def __init__(self, state: State, field: str) -> None:
-        self._state, self._field = state, field
+    def __init__(self, state: State, entry: SnapshotsEntry, field: str) -> None:
+        self._state, self._entry, self._field = state, entry, field
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -55,9 +55,9 @@ class SnapshotView:
             first, rest = slice(None), [Ellipsis, *rest]
         numbers = range(len(self))[first]
         if isinstance(numbers, int):
-            one: NDArray[Any] = mapped(self._state, self._field, numbers)[tuple(rest)]
+            one: NDArray[Any] = mapped(self._state, self._entry, self._field, numbers)[tuple(rest)]
             return one
-        parts = [mapped(self._state, self._field, number)[tuple(rest)] for number in numbers]
+        parts = [mapped(self._state, self._entry, self._field, number)[tuple(rest)] for number in numbers]
         return np.stack(parts) if parts else np.empty((0, *self._entry.shape), self.dtype)[(slice(None), *rest)]
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
@@ -69,27 +69,24 @@ class SnapshotView:
         return np.asarray(self[:], dtype=dtype)
 
     def __repr__(self) -> str:
-        return f"<snapshots of {self._field!r} {self.shape} {self.dtype}>"
-
-    @property
-    def _entry(self) -> SnapshotsEntry:
-        entry = self._state.manifest.taps.snapshots
-        assert entry is not None
-        return entry
+        return f"<snapshots of {self._entry.prefix + self._field!r} {self.shape} {self.dtype}>"
 
 
 def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-    """Snapshots of steps first < step <= last, all committed: the step, and what was kept of each field."""
-    entry = state.manifest.taps.snapshots
-    if entry is not None:
+    """Snapshots of steps first < step <= last, all committed: the step, and what was kept of each field, by the names
+    of `SnapshotViews`."""
+    found: dict[int, list[tuple[SnapshotsEntry, int]]] = {}
+    for entry in state.manifest.taps.snapshots:
         for number in range(entry.count(first), entry.count(last)):
-            yield entry.step_of(number), {name: mapped(state, name, number) for name in entry.fields}
+            found.setdefault(entry.step_of(number), []).append((entry, number))
+    for step, kept in sorted(found.items()):
+        names = [(entry, number, name) for entry, number in kept for name in entry.fields]
+        yield step, {entry.prefix + name: mapped(state, entry, name, number) for entry, number, name in names}
 
 
-def mapped(state: State, field: str, number: int) -> NDArray[Any]:
+def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDArray[Any]:
     """Snapshot `number` of a field, mapped from its file. Raises StorageError."""
-    entry, path = state.manifest.taps.snapshots, snapshot_path(state.records_path, state.manifest, field, number)
-    assert entry is not None
+    path = snapshot_path(state.records_path, entry, field, number)
     try:
         return np.memmap(path, state.manifest.dtype, "r", 0, entry.shape)
     except (OSError, ValueError) as error:
@@ -97,20 +94,20 @@ def mapped(state: State, field: str, number: int) -> NDArray[Any]:
 
 
 class SnapshotViews(Mapping[str, SnapshotView]):
-    """Those of all fields, by name."""
+    """Those of all fields, by name: "u", or "side/u" of snapshots that are called "side"."""
 
     def __init__(self, state: State | None, manifest: Manifest) -> None:
         self._state = state
-        self._fields = manifest.taps.snapshots.fields if manifest.taps.snapshots else ()
+        entries = manifest.taps.snapshots if state else ()
+        self._places = {entry.prefix + field: (entry, field) for entry in entries for field in entry.fields}
 
     def __getitem__(self, name: str) -> SnapshotView:
-        if name not in self._fields or self._state is None:
-            there = ", ".join(self._fields) if self._state else ""
-            raise KeyError(f"there are no snapshots of {name!r}; there are: {there or 'none'}")
-        return SnapshotView(self._state, name)
+        if name not in self._places or self._state is None:
+            raise KeyError(f"there are no snapshots of {name!r}; there are: {', '.join(self._places) or 'none'}")
+        return SnapshotView(self._state, *self._places[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._fields if self._state else ())
+        return iter(self._places)
 
     def __len__(self) -> int:
-        return len(self._fields) if self._state else 0
+        return len(self._places)
