@@ -1,7 +1,5 @@
 #include "outcrop/aggregate/machine_here.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -9,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "outcrop/aggregate/available_memory.hpp"
 #include "outcrop/aggregate/format.hpp"
 #include "outcrop/aggregate/listing.hpp"
 #include "outcrop/aggregate/machine_file.hpp"
@@ -40,7 +39,7 @@ double measured_bytes_per_second() {
 
 std::string measured_memory() {
   const std::string rate = format_number(measured_bytes_per_second());
-  const auto bytes = static_cast<std::uint64_t>(sysconf(_SC_AVPHYS_PAGES)) * AlignedMemory::page_bytes;
+  const std::uint64_t bytes = std::clamp(available_bytes(), std::uint64_t{1}, std::uint64_t{1} << 60);
   return "[dram]\nkind = \"dram\"\ncapacity = " + std::to_string(bytes) + "\nread = " + rate + "\nwrite = " + rate +
          "\nread_latency = " + format_number(memory_latency_seconds) + "\norigin = \"measured by a copy\"\n";
 }
