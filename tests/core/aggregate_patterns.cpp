@@ -258,6 +258,7 @@ TEST(AggregateAccess, WritesOwnBytesThroughThePageCacheUnlessTheyMustLast) {
     return Access(path, true, Path::automatic, durable, traffic, {}).writes_buffered();
   };
   const bool only_way = Access(path, true, Path::direct, false, {}, {}).writes_buffered();
+  forget_device_rates();  // of tests before this one
   EXPECT_TRUE(writes_buffered(false, {.node_bytes = 1, .own = true}));
   EXPECT_EQ(writes_buffered(true, {.node_bytes = 1, .own = true}), only_way);
 }
