@@ -187,7 +187,8 @@ def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ({"hosts": "nobody:1"}, "room|aggregators"),
         ({"transport": "tcp"}, "argument transport = 'tcp' must be messages or rma"),
         ({"topology": "missing"}, "missing"),
-        ({"own_run_bytes": "much"}, "much"),
+        ({"own_run_bytes": "much"}, "own_run_bytes = 'much' must be a size such as 64MiB"),
+        ({"seconds_most": -1}, "seconds_most = '-1' must be a number of at least 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict[str, Any], line: str) -> None:

@@ -118,7 +118,7 @@ void refuse_overlaps(const Link &link, const std::vector<std::vector<Sender>> &s
                                 : "ranks " + std::to_string(first->first_rank) + " and " +
                                       std::to_string(first->second_rank) + " have both declared it";
   throw InputError("extents overlap at byte " + std::to_string(first->offset) + " of the file: " + ranks +
-                   "; only a plan for reading may do so");
+                   "; only a plan for reading, by the setting reads_only, may do so");
 }
 
 std::vector<Contribution> contributions_of(const Engine &engine, const Decision &decision) {

@@ -20,7 +20,7 @@ from outcrop.aggregate.ranks import Ranks
 from outcrop.aggregate.settings import Settings, read_settings
 from outcrop.aggregate.staging import Forecast, Habits, StageChoice
 from outcrop.errors import InputError
-from outcrop.units import counted, format_bytes, parse_bytes
+from outcrop.units import counted, format_bytes
 
 Variable = Extent | Sequence[Extent]
 Extents = Mapping[str, Variable] | Sequence[Variable]
@@ -46,10 +46,9 @@ class Plan:
         around: AtHand,
         settings: Settings,
         carried: Sequence[str],
-        reads_only: bool,
     ) -> None:
         self._core, self._ranks, self._around, self._carried = core, ranks, around, tuple(carried)
-        self.names, self.reads_only, self.settings = tuple(names), reads_only, settings
+        self.names, self.reads_only, self.settings = tuple(names), settings.reads_only, settings
         self.measured = Measured()
         self._is_closed = False
         self._staging = StageChoice()
@@ -192,6 +191,8 @@ def declare(
     arguments = {
         "count": count, "tier": tier, "persistence": persistence, "buffer": buffer, "buffers": buffers, "hosts": hosts,
         "machine": machine, "target": target, "topology": topology, "transport": transport,
+        "reads_only": "true" if reads_only else None, "seconds_most": seconds_most,
+        "own_run_bytes": None if own_run_bytes is None else str(own_run_bytes),
     }  # fmt: skip
     ranks = Ranks(communicator)
     try:
@@ -201,14 +202,14 @@ def declare(
         settings = _settings_of_first(ranks, _Given((reads_only, runs, arguments, texts), problem), arguments, texts)
         around = _machine_at_hand(ranks, settings, reads_only)
         carried = _carried(ranks, settings)
-        options = _options(settings, around, reads_only, _own_run_bytes(runs, settings))
+        options = _options(settings, around)
         wishes = settings.wishes(around.hosts)
         media = around.media_of(ranks.rank)
         core = _core.AggregatePlan(ranks.address, variables, around.machine, wishes, options, media)
     except InputError:  # on all ranks
         ranks.close()
         raise
-    return Plan(core, ranks, names, around, settings, carried, reads_only)
+    return Plan(core, ranks, names, around, settings, carried)
 
 
 def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
@@ -224,14 +225,6 @@ def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
         names.append(str(name))
         variables.append(several)
     return names, variables, ""
-
-
-def _run_bytes(own_run_bytes: int | str | None, problem: str) -> tuple[int | None, str]:
-    """As a number, None for nothing said, and what is wrong with it, if nothing else is."""
-    try:
-        return (parse_bytes(own_run_bytes) if own_run_bytes else None if own_run_bytes is None else 0), problem
-    except InputError as error:
-        return 0, problem or str(error)
 
 
 def _settings_of_first(
@@ -254,7 +247,7 @@ def _settings_of_first(
     return settings
 
 
-def _machine_at_hand(ranks: Ranks, settings: Settings, reads_only: bool) -> AtHand:
+def _machine_at_hand(ranks: Ranks, settings: Settings) -> AtHand:
     """By what every rank knows; what is wrong at one is raised on all."""
     file = Path(settings.machine) if settings.machine else None
     topology = Path(settings.topology) if settings.topology else None
@@ -295,13 +288,15 @@ def _carried(ranks: Ranks, settings: Settings) -> list[str]:
     return ["between nodes: rma" if not trouble else f"between nodes: messages, for rma does not work: {trouble}"]
 
 
-def _own_run_bytes(given: int | None, settings: Settings) -> int:
+def _own_run_bytes(settings: Settings) -> int:
     """As the core knows it. Who says where buffers are or who has them wants aggregators."""
+    if settings.origins["own_run_bytes"] != "default":
+        return settings.own_run_bytes
     said = any(settings.origins[name] != "default" for name in ("tier", "persistence", "count", "hosts"))
-    return given if given is not None else 0 if said else _core.AggregateOptions.OWN_WHERE_IT_PAYS
+    return 0 if said else int(_core.AggregateOptions.OWN_WHERE_IT_PAYS)
 
 
-def _options(settings: Settings, around: AtHand, reads_only: bool, own_run_bytes: int) -> _core.AggregateOptions:
+def _options(settings: Settings, around: AtHand) -> _core.AggregateOptions:
     """0 for what nobody has set: the core chooses by the bytes there are."""
     options = _core.AggregateOptions()
     if settings.origins["buffer_bytes"] != "default":
@@ -310,6 +305,6 @@ def _options(settings: Settings, around: AtHand, reads_only: bool, own_run_bytes
         options.buffers = settings.buffers
     options.aggregators = settings.count
     options.aggregators_on_node = around.machine.network.cards_on_node
-    options.own_run_bytes = own_run_bytes
-    options.reading_only = reads_only
+    options.own_run_bytes = _own_run_bytes(settings)
+    options.reading_only = settings.reads_only
     return options
