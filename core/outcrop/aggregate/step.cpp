@@ -195,12 +195,23 @@ void Step::wait() {
   failure_.raise();
 }
 
+// Ranks of other nodes may have gone, which only the launcher knows, and nobody can say how long the others may take.
+void Step::end_when_late(Clock::time_point begin) {
+  const double most = engine_.link.seconds_most();
+  if (most == 0 || seconds_since(begin) <= most) return;
+  const std::string reason = who() + "other ranks have not done their parts within " + format_seconds(most) +
+                             ", the most by the setting seconds_most";
+  engine_.break_off(reason);
+  throw CommunicationError(reason);
+}
+
 void Step::settle() {
   Node &node = *engine_.node;
   while (!over_) {
     const std::uint32_t heard = node.bell().listen();
     advance_all();
     if (over_) break;
+    end_when_late(begin);
     if (engine_.sends())
       node.bell().sleep(heard, look_again_microseconds);
     else

@@ -63,6 +63,7 @@ class Step : public std::enable_shared_from_this<Step> {
   bool move_own();
   void copy_round(const Contribution &contribution, std::uint32_t round);
   void advance_all();
+  void end_when_late(Clock::time_point begin);
   std::string who() const { return "rank " + std::to_string(engine_.link.rank()) + " cannot go on: "; }
 
   Engine &engine_;

@@ -161,6 +161,7 @@ def declare(
     buffers: int | None = None,
     hosts: str | None = None,
     transport: str | None = None,
+    seconds_most: float | None = None,
 ) -> Plan:
     """Make a plan of what every rank will write or read in each step. Collective; all but `extents` the same on all.
 
@@ -183,6 +184,7 @@ def declare(
         buffers: of each aggregator, 2 to 8.
         hosts: which may have aggregators, as ROMIO's cb_config_list.
         transport: between nodes: "messages" (two-sided), or "rma" (one-sided) where that works; `explain` says so.
+        seconds_most: a rank that has waited for others for so long gets CommunicationError; never when left out.
 
     What is not given is taken from `hints`, then from OUTCROP_AGG_* of rank 0's environment.
 
@@ -198,9 +200,9 @@ def declare(
     try:
         names, variables, problem = _variables(extents)
         texts = {str(name): str(value) for name, value in hints.items()} if hints is not None else {}
-        runs, problem = _run_bytes(own_run_bytes, problem)
-        settings = _settings_of_first(ranks, _Given((reads_only, runs, arguments, texts), problem), arguments, texts)
-        around = _machine_at_hand(ranks, settings, reads_only)
+        settings = _settings_of_first(ranks, _Given((arguments, texts), problem), arguments, texts)
+        ranks.limit_waiting(settings.seconds_most)
+        around = _machine_at_hand(ranks, settings)
         carried = _carried(ranks, settings)
         options = _options(settings, around)
         wishes = settings.wishes(around.hosts)

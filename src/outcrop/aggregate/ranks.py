@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
+
+import numpy as np
 
 from outcrop.aggregate.communicator import Communicator
 
@@ -25,6 +28,11 @@ class Ranks:
     def address(self) -> int:
         """Of the core's table of functions between ranks; 0 where there are none to be reached."""
         return self._own.address if self._own else 0
+
+    def limit_waiting(self, seconds_most: float) -> None:
+        """Not collective: calls of this rank that wait for others fail after so long; 0 for never."""
+        if self._own:
+            self._own.limit_waiting(seconds_most)
 
     def use_rma(self) -> str:
         """Collective: see `Communicator.use_rma`."""
