@@ -57,6 +57,10 @@ def patterns(folder: Path, seed: int) -> None:
         assert all(np.array_equal(one, other) for one, other in zip(each, arrays, strict=True))
     text = plan.explain()
     assert "3 writes" in text and "3 reads" in text and f"{SIZE} rank" in text
+    nodes = len(set(WORLD.allgather(plan._ranks.node)))
+    assert ("distances by ping-pong (file: " in text) == (nodes > 2), text
+    if RANK == 0 and "send them as one message" in text:
+        print("one message a node", flush=True)
     if os.environ.get("OUTCROP_AGG_TRANSPORT") == "rma":
         assert "between nodes: rma\n" in text, text
     plan.close()

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from outcrop import _core
-from outcrop.aggregate.at_hand import AtHand, Known, at_hand, known_here
+from outcrop.aggregate.at_hand import AtHand, Known, at_hand, known_here, leaders_of
 from outcrop.aggregate.extents import Extent
 from outcrop.aggregate.measured import Measured
 from outcrop.aggregate.ranks import Ranks
@@ -264,7 +264,11 @@ def _machine_at_hand(ranks: Ranks, settings: Settings) -> AtHand:
         if isinstance(one, str):
             raise InputError(f"rank {rank}: {one}")
         known.append(one)
-    around: AtHand = _of_first(ranks, lambda: at_hand(known, file, target, topology, reads_only))
+    given = (known, file, target, topology, settings.reads_only)
+    around: AtHand = _of_first(ranks, lambda: at_hand(*given))
+    if around.wants_ping_pong:
+        seconds = ranks.ping_pong(leaders_of(known))
+        around = _of_first(ranks, lambda: at_hand(*given, seconds))
     return around
 
 

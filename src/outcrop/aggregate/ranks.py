@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from outcrop.aggregate.communicator import Communicator
+from outcrop.aggregate.machine import Floats
+from outcrop.aggregate.ping_pong import measure
 
 Value = TypeVar("Value")
 
@@ -37,6 +39,10 @@ class Ranks:
     def use_rma(self) -> str:
         """Collective: see `Communicator.use_rma`."""
         return "there is one process" if self._own is None else self._own.use_rma()
+
+    def ping_pong(self, leaders: Sequence[int]) -> Floats:
+        """Collective: seconds of a small message between nodes, whose first ranks are `leaders`; a row for each."""
+        return np.zeros((1, 1)) if self._own is None else measure(self._users, leaders)
 
     def gather(self, value: Value) -> list[Value]:
         """Collective: the values of all ranks, in their order."""
