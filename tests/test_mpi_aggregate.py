@@ -36,6 +36,33 @@ def test_files_are_the_same_whatever_carries_bytes_between_nodes(
     ranks_do(ranks, "patterns", tmp_path, 40, 44, **settings)
 
 
+SLOW_NETWORK = """
+[dram]
+kind = "dram"
+capacity = "1GiB"
+read = "90GB/s"
+write = "90GB/s"
+[target]
+read = "1GB/s"
+write = "1GB/s"
+[network]
+latency = 0.01
+cards = 3
+"""
+
+
+@pytest.mark.parametrize("transport", ["messages", "rma"])
+@pytest.mark.parametrize(("ranks", "on_node"), [(4, 2), (8, 3), (9, 4)])
+def test_files_are_the_same_where_ranks_of_a_node_send_as_one(
+    tmp_path: Path, ranks: int, on_node: int, transport: str
+) -> None:
+    """As they do where messages take long."""
+    (tmp_path / "machine").write_text(SLOW_NETWORK)
+    settings = {"OUTCROP_AGG_MACHINE": str(tmp_path / "machine"), "OUTCROP_AGG_TRANSPORT": transport}
+    lines = ranks_do(ranks, "patterns", tmp_path, 50, 56, RANKS_ON_NODE=str(on_node), **settings)
+    assert lines.count("one message a node") > 2, lines
+
+
 def test_overlaps_name_both_ranks(tmp_path: Path) -> None:
     """And the byte; on all ranks."""
     (line,) = ranks_do(4, "overlap", tmp_path)

@@ -21,6 +21,8 @@ namespace {
 constexpr std::size_t copied_bytes = std::size_t{32} << 20;
 constexpr int copies = 3;
 constexpr double memory_latency_seconds = 1e-7;
+// Of ranks that put their bytes together: as outcrop.aggregate.machine.SharedMemory has it.
+constexpr double shared_memory_seconds = 1e-6, shared_memory_bytes_per_second = 10e9;
 
 // Of the fastest of a few copies, each of which is larger than most caches.
 double measured_bytes_per_second() {
@@ -113,7 +115,8 @@ MachineHere find_machine(const Link &link, const Settings &settings) {
                           ? distances_by_node()
                           : distances_by_places(places[0], settings.topology.value, machine.node_of_rank);
   machine.network = joined.network;
-  machine.target = joined.target.write;
+  machine.shared_memory = {shared_memory_seconds, shared_memory_bytes_per_second};
+  machine.target = settings.reads_only.value ? joined.target.read : joined.target.write;
   machine.target_read = joined.target.read;
   machine.tiers = std::move(joined.tiers);
   machine.room_bytes = std::move(joined.room_bytes);
