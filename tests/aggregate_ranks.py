@@ -119,6 +119,17 @@ def full(folder: Path) -> None:
                 say_if_alike(error)
 
 
+def own_error(folder: Path) -> None:
+    """The program of one rank is wrong between steps, while others go on with the next."""
+    plan = agg.declare(WORLD, [agg.contiguous(RANK << 16, 1 << 16)], target=folder)
+    values = np.ones(1 << 16, np.uint8)
+    with agg.create(folder / "file", plan, stage=folder / "stage") as file:
+        file.write([values])
+        if RANK == SIZE - 1:
+            raise ValueError("the program of this rank is wrong")
+        file.write([values])
+
+
 def missing(folder: Path) -> None:
     """A file that is not there."""
     plan = agg.declare(WORLD, [agg.contiguous(RANK, 1)], target=folder)

@@ -87,6 +87,14 @@ def test_a_full_disk_is_told_to_all(tmp_path: Path) -> None:
     assert len(lines) == 2 and all("by rank" in line and "524288" in line and "file" in line for line in lines), lines
 
 
+def test_the_error_of_a_program_is_seen(tmp_path: Path) -> None:
+    """A rank that leaves its file by an exception does not wait there for the others, who wait for it."""
+    program = [sys.executable, "-m", "mpi4py", str(PROGRAM), "own_error", str(tmp_path)]
+    done = mpirun(3, *program, seconds=60)
+    assert done.returncode != 0
+    assert "ValueError: the program of this rank is wrong" in done.stdout + done.stderr
+
+
 def test_a_missing_file_is_told_to_all(tmp_path: Path) -> None:
     """By name."""
     (line,) = ranks_do(3, "missing", tmp_path)
