@@ -118,7 +118,7 @@ def bench(
         Optional[str],  # noqa: UP045
         typer.Option("--ranks", metavar="N,...", help="start so many, by mpirun [default: 4,8,16; under mpirun those]"),
     ] = None,
-    workload: Annotated[str, typer.Option("--workload", help="s3d, hacc-aos, hacc-soa or all")] = "all",
+    workload: Annotated[str, typer.Option("--workload", help="s3d, hacc-aos, hacc-soa, hacc (both) or all")] = "all",
     size: Annotated[str, typer.Option("--size", metavar="SIZE", help="of a rank's data")] = "16MiB",
     turns: Annotated[int, typer.Option("--turns", metavar="N", help="how often each is measured")] = 5,
     ways: Annotated[str, typer.Option("--ways", metavar="NAME,...", help="which to measure")] = "outcrop,mpi-io,posix",
