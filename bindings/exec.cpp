@@ -47,6 +47,7 @@ Grid to_grid(nb::handle python) {
   grid.periodic_y = nb::cast<bool>(python.attr("periodic")[1]);
   grid.skew_z = field(python, "skew_z");
   grid.skew_y = field(python, "skew_y");
+  grid.statics_z = field(python, "statics_z");
   grid.item_bytes = nb::cast<std::size_t>(python.attr("item_bytes"));
   grid.pitch_bytes = nb::cast<std::size_t>(python.attr("pitch_bytes"));
   grid.plane_bytes = nb::cast<std::size_t>(python.attr("plane_bytes"));

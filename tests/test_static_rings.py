@@ -1,6 +1,7 @@
 """Protects the memory of fields that are only read: no more planes than updates need, and never fewer."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from outcrop.language.stencil import Field, Stencil
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.timeline import timeline
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import IllegalPlan, validate, validate_pass
 from outcrop.run.arguments import as_problem
@@ -63,3 +65,19 @@ def test_they_hold_what_updates_and_checksums_need(tmp_path: Path, levels: int, 
     right = advance_fields(stencil, state, {}, problem.steps)
     for name, array in found.items():
         np.testing.assert_array_equal(array, right[name], err_msg=name)
+
+
+@pytest.mark.parametrize(("radius", "beside"), [(1, 0), (2, 0), (2, 2)])
+def test_only_the_first_slab_waits_where_the_device_is_fast_enough(radius: int, beside: int) -> None:
+    """What is read ahead, state first and then what is only read, hides behind updates that take as long as three
+    such reads: the model lets no later update wait, as the executor does not (tests/core/test_executor.cpp)."""
+    problem = problem_of(make_stencil(radius, beside, True), (120, 8, 8))
+    plan = build(problem, SCHEMES["wavefront"], Sizes(6, 12, 2), MACHINE, assumed_rate)
+    one, device = plan.passes[0], MACHINE.device
+    slab_bytes = 12 * 3 * problem.record_bytes
+    slab_cells = 12 * 6 * problem.shape[1] * problem.shape[2]
+    rate = slab_cells / (3 * slab_bytes / (device.mixed_bytes_per_second / 2))
+    spans = [span for span in timeline(problem, one, MACHINE, rate) if span.what == "update"]
+    middle = spans[2 : -(radius * 6 // 12 + 2)]
+    assert len(middle) > 3
+    assert all(later.start == before.end for before, later in pairwise(middle))

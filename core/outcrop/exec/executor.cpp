@@ -169,7 +169,9 @@ void Executor::perform(const CopyAction &action) {
 
 void Executor::perform(const UpdateAction &action) {
   const long reach = grid_.skew_z * action.levels;
-  wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z));
+  // Of fields that are only read no plane more than is needed: the next one comes behind all that is read ahead.
+  wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z),
+                 std::min(grid_.nz, action.zeta1 + grid_.statics_z));
   {
     const Timer timer(counters_.seconds_update);
     traverse_.update(Slab{action.zeta0, action.zeta1, action.levels, action.region}, cancelled_);
@@ -209,12 +211,14 @@ void Executor::perform(const CommitAction &) {
   store_->flush();
 }
 
-void Executor::wait_for_reads(long z0, long z1) {
+void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
   if (store_ == nullptr) return;
   const Timer timer(counters_.seconds_read_wait);
   for (long z = z0; z < z1; ++z)
-    for (std::size_t ring = 0; ring < window_.rings(); ++ring)
+    for (std::size_t ring = 0; ring < window_.rings(); ++ring) {
+      if (z >= z1_statics && ring < fields_.size() && fields_.is_static(ring)) continue;
       if (transfers_.wait_for_read(ring, z) && checks_) checks_->keep(ring, z);
+    }
   check_faces(z0, z1);
 }
 

@@ -88,7 +88,8 @@ class Executor {
   void begin_taps(TapRequests requests);
   void begin_block(const BlockAction &action);
   std::vector<Lane> lanes(Array array, long level) const;
-  void wait_for_reads(long z0, long z1);
+  void wait_for_reads(long z0, long z1) { wait_for_reads(z0, z1, z1); }
+  void wait_for_reads(long z0, long z1, long z1_statics);
   void check_planes(long z0, long z1);
   void check_faces(long z0, long z1);
   std::array<Cut, 2> rims(long z, const Cut &cut) const;

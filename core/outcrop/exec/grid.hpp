@@ -28,6 +28,7 @@ struct Grid {
   long rim_y_low = 0, rim_y_high = 0;  ///< rows
   bool periodic_z = false, periodic_y = false;
   long skew_z = 1, skew_y = 1;  ///< positions a dependency may move per level, at least 1
+  long statics_z = 0;           ///< positions away at which updates read fields that nothing updates
   std::size_t item_bytes = 0;
   std::size_t pitch_bytes = 0;
   std::size_t plane_bytes = 0;

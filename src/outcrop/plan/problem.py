@@ -138,10 +138,11 @@ class Problem:
         return sum(one.is_static for one in self.fields)
 
     @property
-    def reads_statics_beside(self) -> bool:
-        """Whether an update reads a field that nothing updates at neighbours, and not at its own cell alone."""
+    def statics_z(self) -> int:
+        """How many planes away updates read fields that nothing updates: none where it is at their own cell alone."""
         operands = (operand for update in self.updates for operand in update.reads)
-        return any(one.beside and self.fields[one.field].is_static for one in operands)
+        is_beside = any(one.beside and self.fields[one.field].is_static for one in operands)
+        return self.skew_z if is_beside else 0
 
     @property
     def doubles(self) -> int:

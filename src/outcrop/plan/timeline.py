@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outcrop.plan.actions import Block, Commit, Copy, Read, Update, Write
 from outcrop.plan.machine import Device, Machine
@@ -40,15 +40,19 @@ def timeline(
     for action in one.actions:
         match action:
             case Read():
-                transfers.begin_read(action.z0 + shift, action.z1 + shift, transfer_bytes(problem, action))
+                planes = _Planes(action.z0 + shift, action.z1 + shift, action.array == "statics")
+                transfers.begin_read(planes, transfer_bytes(problem, action))
             case Block():
                 shift = action.shift
             case Write():
                 transfers.begin_write(transfer_bytes(problem, action))
             case Copy():
-                yield from transfers.wait_for(action.z1 + shift)
+                yield from transfers.wait_for(action.z1 + shift, action.z1 + shift)
             case Update():
-                yield from transfers.wait_for(min(problem.planes, action.zeta1 + problem.skew_z) + shift)
+                ends = (
+                    min(problem.planes, action.zeta1 + more) + shift for more in (problem.skew_z, problem.statics_z)
+                )
+                yield from transfers.wait_for(*ends)
                 start = transfers.now
                 yield from transfers.go_on(cell_updates(problem, action) / cells_per_second + each_aside)
                 yield Span("update", start, transfers.now)
@@ -59,28 +63,42 @@ def timeline(
                 pass
 
 
+@dataclass(frozen=True, slots=True)
+class _Planes:
+    """Planes from `z0`, a part of one perhaps, to before `z1`, of what is updated or of what is only read."""
+
+    z0: float
+    z1: int
+    are_static: bool
+
+    def share_below(self, z_end: int) -> float:
+        """Of them, those below a plane."""
+        return min(1.0, max(0.0, (z_end - self.z0) / (self.z1 - self.z0)))
+
+
 class _Transfers:
     """What has been asked of the device and is not done yet; `now` is the time of the thread that asks."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._reads: deque[tuple[float, int, float]] = deque()  # (first plane, end, bytes left), in order
+        self._reads: deque[tuple[_Planes, float]] = deque()  # with the bytes left of them, in order
         self._read = self._written = 0.0  # bytes left of each
         self.now = 0.0
 
-    def begin_read(self, z0: int, z1: int, count: int) -> None:
-        self._reads.append((z0, z1, count))
+    def begin_read(self, planes: _Planes, count: int) -> None:
+        self._reads.append((planes, count))
         self._read += count
 
     def begin_write(self, count: int) -> None:
         self._written += count
 
-    def wait_for(self, z_end: int) -> Iterator[Span]:
-        """Until planes below `z_end` have arrived, and with them all that was asked for before."""
+    def wait_for(self, z_end: int, z_end_static: int) -> Iterator[Span]:
+        """Until planes below `z_end`, of what is only read those below `z_end_static`, have arrived, and with them all
+        that was asked for before."""
         needed = before = 0.0
-        for z0, z1, count in self._reads:
-            if z0 < z_end:
-                needed = before + count * min(1.0, (z_end - z0) / (z1 - z0))
+        for planes, count in self._reads:
+            if share := planes.share_below(z_end_static if planes.are_static else z_end):
+                needed = before + count * share
             before += count
         end = self._read - needed
         while self._read - end > 1e-9 * needed:
@@ -126,9 +144,10 @@ class _Transfers:
         self._read = _rest(self._read, read)
         self._written = _rest(self._written, written)
         while self._reads and read > 0:
-            z0, z1, count = self._reads.popleft()
+            planes, count = self._reads.popleft()
             if count > read * (1 + 1e-9):
-                self._reads.appendleft((z1 - (z1 - z0) * (count - read) / count, z1, count - read))
+                rest = (planes.z1 - planes.z0) * (count - read) / count
+                self._reads.appendleft((replace(planes, z0=planes.z1 - rest), count - read))
                 return
             read -= count
 

@@ -81,7 +81,7 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
     """Slots of the rings of first and second copies, and of what is only read, for a pass of `levels` levels in slabs
     of `slab`."""
     skew, reach = problem.skew_z, problem.skew_z * levels
-    beside = _statics_beside(problem)
+    beside = problem.statics_z
     static = 2 * slab + max(reach - skew + 2 * beside, problem.first_plane + beside)
     if blocks > 1 or not problem.is_plain:
         even = odd = _most_ring_planes(problem, levels, slab)
@@ -90,11 +90,6 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
     else:
         even, odd = 2 * slab + reach + skew, slab + max(slab + reach - skew, problem.radius_z)
     return min(even, problem.planes), min(odd, problem.planes), min(static, problem.planes)
-
-
-def _statics_beside(problem: Problem) -> int:
-    """How many planes away updates read what is only read."""
-    return problem.skew_z if problem.reads_statics_beside else 0
 
 
 def _most_ring_planes(problem: Problem, levels: int, slab: int) -> int:
@@ -175,7 +170,7 @@ class _Stream:
     def _read_to(self, zeta: int) -> Iterator[Action]:
         """All that updates below `zeta` need."""
         yield from self._read_state_to(zeta + self.problem.skew_z)
-        z0, z1 = self.statics_read, min(zeta + _statics_beside(self.problem), self.problem.planes)
+        z0, z1 = self.statics_read, min(zeta + self.problem.statics_z, self.problem.planes)
         if z1 > z0:
             self.statics_read = z1
             if self.problem.statics and self.static_rows.cells:
