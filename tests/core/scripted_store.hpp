@@ -1,4 +1,5 @@
-// A store whose every completion the test decides: it may be held back, cut short or made an error. For tests of the pump.
+// A store whose every completion the test decides: it may be held back, cut short or made an error.
+// For tests of the pump and its users.
 #pragma once
 
 #include <algorithm>

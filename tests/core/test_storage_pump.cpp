@@ -87,6 +87,49 @@ TEST(Pump, RepeatsWhatWasOnlyInterrupted) {
   move_at_random(store, {.piece_bytes = 4096, .in_flight_bytes = 1 << 15, .capacity = 16});
 }
 
+TEST(Pump, JoinsShortRequestsThatFollowEachOther) {
+  ScriptedStore store(file_bytes);
+  store.hold();
+  std::vector<std::byte> blocker(512), memory(8 * 1024);
+  const auto short_read = [&](std::size_t offset, std::size_t place, Ticket after = no_ticket) {
+    return Request{false, 0, offset, memory.data() + place, 1024, after};
+  };
+  Pump pump(store, {.piece_bytes = 4096, .in_flight_bytes = 1 << 15, .capacity = 16});
+  const Ticket first = pump.submit(read_of(blocker, 0));
+  store.started(1);  // what comes now is there when the pump looks again
+  for (std::size_t i = 0; i < 5; ++i) pump.submit(short_read(i * 1024, i * 1024));  // four are a piece
+  pump.submit(short_read(5 * 1024 + 512, 5 * 1024));                                // not next in the file
+  pump.submit(short_read(6 * 1024 + 512, 7 * 1024));                                // not next in memory
+  pump.submit(short_read(7 * 1024 + 512, 6 * 1024, first));
+  store.allow();
+  pump.drain();
+  std::vector<std::size_t> lengths;
+  for (const Transfer &transfer : store.started()) lengths.push_back(transfer.length);
+  EXPECT_EQ(lengths, (std::vector<std::size_t>{512, 4096, 1024, 1024, 1024, 1024}));
+  EXPECT_EQ(part(memory, 0, 5 * 1024), part(store.bytes(), 0, 5 * 1024));
+}
+
+TEST(Pump, CompletesJoinedRequestsByTheirOwnBytes) {
+  constexpr std::size_t length = 128, count = file_bytes / length;
+  std::mt19937 random(11);
+  ScriptedStore store(file_bytes, 4, [&](const Transfer &transfer, std::size_t number) -> std::int64_t {
+    if (number % 6 == 1) return -EAGAIN;
+    return static_cast<std::int64_t>(1 + random() % transfer.length);
+  });
+  const std::vector<std::byte> expected = store.bytes();
+  std::vector<std::byte> memory(file_bytes);
+  Pump pump(store, {.piece_bytes = 1000, .in_flight_bytes = 4096, .capacity = count});
+  std::vector<Ticket> tickets;
+  for (std::size_t i = 0; i < count; ++i)
+    tickets.push_back(pump.submit(Request{false, 0, i * length, memory.data() + i * length, length, no_ticket}));
+  for (std::size_t i = 0; i < count; ++i) {
+    pump.wait(tickets[i]);
+    ASSERT_EQ(part(memory, i * length, length), part(expected, i * length, length)) << "request " << i;
+  }
+  pump.drain();
+  EXPECT_EQ(pump.bytes_read(), file_bytes);
+}
+
 TEST(Pump, KeepsToDepthAndBytesInFlight) {
   ScriptedStore store(file_bytes, 5);
   store.hold();

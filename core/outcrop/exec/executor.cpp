@@ -148,9 +148,7 @@ void Executor::perform(const CarryAction &action) {
 }
 
 void Executor::perform(const ReadAction &action) {
-  const std::vector<Lane> every = lanes(action.array, action.level);
-  for (long z = action.z0; z < action.z1; ++z)
-    for (const Lane &lane : every) transfers_.read(lane, z, action.cut);
+  transfers_.read(lanes(action.array, action.level), action.z0, action.z1, action.cut);
 }
 
 void Executor::perform(const CopyAction &action) {
@@ -197,8 +195,7 @@ void Executor::perform(const WriteAction &action) {
         face_sums_[transfers_.face_index(lane.ring, z)] = sum_face(lane.ring, z, action.cut);
       });
   }
-  for (long z = action.z0; z < action.z1; ++z)
-    for (const Lane &lane : every) transfers_.write(lane, z, action.cut);
+  transfers_.write(every, action.z0, action.z1, action.cut);
 }
 
 void Executor::perform(const CommitAction &) {

@@ -7,6 +7,8 @@
 namespace outcrop {
 namespace {
 
+constexpr std::size_t together_bytes = std::size_t{1} << 20;  // of one lane, before the next one's turn
+
 // What a chain of transfers has to wait for: a read for what was written from its slot, either for those before it.
 Ticket last_of(Ticket writing, Ticket reading) { return writing != no_ticket ? writing : reading; }
 
@@ -94,6 +96,13 @@ void Transfers::submit(Slot &entry, Request request) {
   const Ticket ticket = pump_->submit(request);
   if (!request.write) entry.writing = no_ticket;
   (request.write ? entry.writing : entry.reading) = ticket;
+}
+
+void Transfers::transfer(bool write, const std::vector<Lane> &lanes, long z0, long z1, const Cut &cut) {
+  const long together = std::max(1L, static_cast<long>(together_bytes / grid_.record_bytes));
+  for (long first = z0; first < z1; first += together)
+    for (const Lane &lane : lanes)
+      for (long z = first; z < std::min(z1, first + together); ++z) transfer(write, lane, z, cut);
 }
 
 void Transfers::transfer(bool write, const Lane &lane, long z, const Cut &cut) {

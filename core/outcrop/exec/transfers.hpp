@@ -56,8 +56,10 @@ class Transfers {
   /// Where arrays lie from now on.
   void set_files(const PassFiles &files) { files_ = files; }
 
-  void read(const Lane &lane, long z, const Cut &cut) { transfer(false, lane, z, cut); }
-  void write(const Lane &lane, long z, const Cut &cut) { transfer(true, lane, z, cut); }
+  /// Begins to move planes z0 <= z < z1 of all lanes: some of one, the same of the next, and so on, so that short planes
+  /// that follow each other are moved as one and all lanes still come together.
+  void read(const std::vector<Lane> &lanes, long z0, long z1, const Cut &cut) { transfer(false, lanes, z0, z1, cut); }
+  void write(const std::vector<Lane> &lanes, long z0, long z1, const Cut &cut) { transfer(true, lanes, z0, z1, cut); }
 
   /// Waits until what is being read into the slot of plane z has come; true once for each record whose checksum came along.
   bool wait_for_read(std::size_t ring, long z);
@@ -94,6 +96,7 @@ class Transfers {
   const Slot &slot(std::size_t ring, long z) const;
   bool holds(const Slot &entry, std::size_t ring, long z) const { return entry.place == window_.place(ring, z); }
   void submit(Slot &entry, Request request);
+  void transfer(bool write, const std::vector<Lane> &lanes, long z0, long z1, const Cut &cut);
   void transfer(bool write, const Lane &lane, long z, const Cut &cut);
   Request request(const Lane &lane, long z, const Cut &cut) const;
 

@@ -53,8 +53,7 @@ Ticket Pump::submit(const Request &request) {
   entry(ticket) = Entry{request, ticket, 0, request.length * request.rows};
   if (request.length * request.rows > 0) {
     ++unfinished_;
-    Queue &queue = queues_[request.write ? 1 : 0];
-    queue.ring[(queue.first + queue.count++) % queue.ring.size()] = ticket;
+    queues_[request.write ? 1 : 0].push(ticket);
   }
   lock.unlock();
   work_.notify_one();
@@ -109,15 +108,14 @@ void Pump::throw_if_stopped() const {
 // Whether gather() would find something.
 bool Pump::startable() const {
   if (free_pieces_.empty()) return false;
-  return std::ranges::any_of(queues_, [this](const Queue &queue) {
-    return queue.count > 0 && complete(entry(queue.ring[queue.first]).request.after);
-  });
+  return std::ranges::any_of(
+      queues_, [this](const Queue &queue) { return queue.count > 0 && complete(entry(queue.front()).request.after); });
 }
 
 // Cuts the next piece off the first request of a queue. False when there is none that may start.
 bool Pump::gather_from(Queue &queue) {
   if (queue.count == 0) return false;
-  const Ticket ticket = queue.ring[queue.first];
+  const Ticket ticket = queue.front();
   Entry &next = entry(ticket);
   if (!complete(next.request.after)) return false;
   const Request &request = next.request;
@@ -131,15 +129,36 @@ bool Pump::gather_from(Queue &queue) {
   pieces_[number] =
       Piece{ticket, Transfer{request.write, request.file, request.offset + row * request.file_stride + done,
                              request.data + row * request.data_stride + done, length, number}};
-  batch_.push_back(pieces_[number].transfer);
   ++in_flight_;
   in_flight_bytes_ += length;
   next.issued += length;
   if (next.issued == request.length * request.rows) {
-    queue.first = (queue.first + 1) % queue.ring.size();
-    --queue.count;
+    queue.pop();
+    if (length == next.issued) join(queue, pieces_[number]);
   }
+  batch_.push_back(pieces_[number].transfer);
   return true;
+}
+
+// Lets a piece that is a whole request go on with those behind it. What they wait for is complete, so none waits for another
+// one of the piece.
+void Pump::join(Queue &queue, Piece &piece) {
+  Transfer &whole = piece.transfer;
+  for (Ticket last = piece.ticket; queue.count > 0; queue.pop()) {
+    Entry &next = entry(queue.front());
+    const Request &request = next.request;
+    const bool follows = request.rows == 1 && request.file == whole.file &&
+                         request.offset == whole.offset + whole.length && request.data == whole.data + whole.length;
+    const bool fits = whole.length + request.length <= options_.piece_bytes &&
+                      in_flight_bytes_ + request.length <= options_.in_flight_bytes;
+    if (!follows || !fits || !complete(request.after)) return;
+    assert(next.issued == 0);
+    next.issued = request.length;
+    whole.length += request.length;
+    in_flight_bytes_ += request.length;
+    entry(last).joined = next.ticket;
+    last = next.ticket;
+  }
 }
 
 // Fills batch_ with what is to be submitted now.
@@ -182,9 +201,7 @@ void Pump::settle(const Completion &completion) {
   const auto moved = static_cast<std::size_t>(result);
   assert(moved <= piece.transfer.length);
   (piece.transfer.write ? bytes_written_ : bytes_read_) += moved;
-  Entry &whole = entry(piece.ticket);
-  whole.remaining -= moved;
-  if (whole.remaining == 0) --unfinished_;
+  credit(piece, moved);
   if (moved == piece.transfer.length) {
     release(number);
     return;
@@ -194,6 +211,20 @@ void Pump::settle(const Completion &completion) {
   piece.transfer.length -= moved;
   in_flight_bytes_ -= moved;
   retries_.push_back(number);
+}
+
+// Counts bytes of a piece for the requests they belong to, in order.
+void Pump::credit(Piece &piece, std::size_t moved) {
+  while (moved > 0) {
+    Entry &whole = entry(piece.ticket);
+    const std::size_t part = std::min(moved, whole.remaining);
+    assert(part > 0);
+    whole.remaining -= part;
+    moved -= part;
+    if (whole.remaining > 0) continue;
+    --unfinished_;
+    if (whole.joined != no_ticket) piece.ticket = whole.joined;
+  }
 }
 
 void Pump::fail(const Transfer &transfer, int error) {

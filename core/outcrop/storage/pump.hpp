@@ -3,6 +3,9 @@
 //     compute ──submit──► ring of requests ──┬─► reads, in order  ──┐   pieces of 2 MiB,
 //             ◄──wait───                     └─► writes, in order ──┴─► at most 32 MiB in flight ──► Store
 //
+// Long requests are cut. Short ones that follow each other in the queue, in their file and in memory are joined: the system
+// takes its time for every transfer, however short.
+//
 // A request may name another one that must be complete before it starts (the write that frees the slot a read fills);
 // meanwhile requests of the other direction go on. Reads and writes that are ready take turns, piece by piece. Short
 // transfers are continued, EAGAIN and EINTR repeated. The first failure stops the pump: no new transfer starts, those
@@ -84,8 +87,9 @@ class Pump {
     Request request;
     Ticket ticket = no_ticket;
     std::size_t issued = 0, remaining = 0;
+    Ticket joined = no_ticket;  // the one behind it in the same piece
   };
-  // A transfer in flight, or the rest of one that was short.
+  // A transfer in flight, or the rest of one that was short; `ticket` is the first one with bytes in it.
   struct Piece {
     Ticket ticket = no_ticket;
     Transfer transfer;
@@ -94,6 +98,13 @@ class Pump {
   struct Queue {
     std::vector<Ticket> ring;
     std::size_t first = 0, count = 0;
+
+    Ticket front() const { return ring[first]; }
+    void push(Ticket ticket) { ring[(first + count++) % ring.size()] = ticket; }
+    void pop() {
+      first = (first + 1) % ring.size();
+      --count;
+    }
   };
   struct Failure {
     bool happened = false, write = false;
@@ -106,6 +117,8 @@ class Pump {
   void loop();
   void gather();
   bool gather_from(Queue &queue);
+  void join(Queue &queue, Piece &piece);
+  void credit(Piece &piece, std::size_t moved);
   void release(std::size_t number);
   void settle(const Completion &completion);
   void fail(const Transfer &transfer, int error);

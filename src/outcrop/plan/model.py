@@ -24,6 +24,8 @@ MEMORY_BYTES_PER_SECOND = 1e10
 that may fit the last cache and then never leaves it."""
 REQUEST_SECONDS = 1e-5
 """Of a core's time that the system takes for the transfer of a plane, or a part of one; updates wait meanwhile."""
+TOGETHER_BYTES = 1 << 20
+"""Shorter planes of an array go together, so many bytes at a time."""
 
 
 def edge_factor(problem: Problem, sizes: Sizes) -> float:
@@ -87,8 +89,13 @@ def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
     moves = [action for action in one.actions if isinstance(action, Read | Write)]
     moved = sum(transfer_bytes(problem, move) for move in moves)
     missed = moved * min(1.0, machine.last_cache_bytes / one.window.bytes) / MEMORY_BYTES_PER_SECOND
-    requests = (
-        sum((move.z1 - move.z0) * arrays_moved(problem, move) for move in moves) * REQUEST_SECONDS / machine.threads
-    )
+    requests = sum(_requests(problem, move) for move in moves) * REQUEST_SECONDS / machine.threads
     checksums = moved / machine.checksum_bytes_per_second
     return missed + checksums + requests + SLAB_SECONDS * sum(isinstance(action, Update) for action in one.actions)
+
+
+def _requests(problem: Problem, move: Read | Write) -> int:
+    """Requests that the system gets: whole planes that lie behind each other go together (transfers.cpp)."""
+    are_behind = move.cut == problem.whole_plane and move.array != "faces" and not problem.periodic[0]
+    together = max(1, TOGETHER_BYTES // problem.record_bytes) if are_behind else 1
+    return -(-(move.z1 - move.z0) // together) * arrays_moved(problem, move)
