@@ -96,6 +96,9 @@ nb::dict settings(const Texts &arguments, const Texts &hints, const Texts &envir
   values["machine"] = nb::make_tuple(found.machine.value, found.machine.origin);
   values["target"] = nb::make_tuple(found.target.value, found.target.origin);
   values["topology"] = nb::make_tuple(found.topology.value, found.topology.origin);
+  values["reads_only"] = nb::make_tuple(found.reads_only.value, found.reads_only.origin);
+  values["own_run_bytes"] = nb::make_tuple(found.own_run_bytes.value, found.own_run_bytes.origin);
+  values["seconds_most"] = nb::make_tuple(found.seconds_most.value, found.seconds_most.origin);
   return values;
 }
 

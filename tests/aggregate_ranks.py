@@ -57,6 +57,10 @@ def patterns(folder: Path, seed: int) -> None:
         assert all(np.array_equal(one, other) for one, other in zip(each, arrays, strict=True))
     text = plan.explain()
     assert "3 writes" in text and "3 reads" in text and f"{SIZE} rank" in text
+    nodes = len(set(WORLD.allgather(plan._ranks.node)))
+    assert ("distances by ping-pong (file: " in text) == (nodes > 2), text
+    if RANK == 0 and "send them as one message" in text:
+        print("one message a node", flush=True)
     if os.environ.get("OUTCROP_AGG_TRANSPORT") == "rma":
         assert "between nodes: rma\n" in text, text
     plan.close()
@@ -113,6 +117,17 @@ def full(folder: Path) -> None:
                 write([np.ones(nbytes, np.uint8)])
             except StorageError as error:
                 say_if_alike(error)
+
+
+def own_error(folder: Path) -> None:
+    """The program of one rank is wrong between steps, while others go on with the next."""
+    plan = agg.declare(WORLD, [agg.contiguous(RANK << 16, 1 << 16)], target=folder)
+    values = np.ones(1 << 16, np.uint8)
+    with agg.create(folder / "file", plan, stage=folder / "stage") as file:
+        file.write([values])
+        if RANK == SIZE - 1:
+            raise ValueError("the program of this rank is wrong")
+        file.write([values])
 
 
 def missing(folder: Path) -> None:

@@ -187,7 +187,8 @@ def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ({"hosts": "nobody:1"}, "room|aggregators"),
         ({"transport": "tcp"}, "argument transport = 'tcp' must be messages or rma"),
         ({"topology": "missing"}, "missing"),
-        ({"own_run_bytes": "much"}, "much"),
+        ({"own_run_bytes": "much"}, "own_run_bytes = 'much' must be a size such as 64MiB"),
+        ({"seconds_most": -1}, "seconds_most = '-1' must be a number of at least 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict[str, Any], line: str) -> None:
@@ -316,6 +317,30 @@ def test_staged_steps_are_read_back_and_get_to_the_file(tmp_path: Path) -> None:
         assert np.array_equal(steps, values + np.arange(3)[:, None, None])
     with pytest.raises(InputError, match="give either node_files or stage_folder"):
         agg.create(tmp_path / "file", plan, stage=stage, node_files=True)
+
+
+def test_a_file_that_is_left_by_an_exception_is_closed(tmp_path: Path) -> None:
+    """By one process, which nobody else waits for: what it has staged is in the file then."""
+    plan, values = one_array(tmp_path)
+    (tmp_path / "stage").mkdir()
+    with pytest.raises(ValueError, match="mine"), agg.create(tmp_path / "file", plan, stage=tmp_path / "stage") as file:
+        file.write([values])
+        raise ValueError("mine")
+    assert np.array_equal(np.fromfile(tmp_path / "file").reshape(6, 50), values)
+    with pytest.raises(InputError, match="closed"):
+        file.write([values])
+
+
+def test_plans_for_reading_are_made_by_settings_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hint, or a variable; one that is misspelt is refused."""
+    twice = [agg.contiguous(0, 100), agg.contiguous(99, 10)]
+    assert agg.declare(None, twice, target=tmp_path, hints={"outcrop_agg_reads_only": "true"}).reads_only
+    monkeypatch.setenv("OUTCROP_AGG_READS_ONLY", "true")
+    plan = agg.declare(None, twice, target=tmp_path)
+    assert plan.reads_only and "reads_only by OUTCROP_AGG_READS_ONLY" in plan.explain()
+    monkeypatch.setenv("OUTCROP_AGG_READ_ONLY", "true")
+    with pytest.raises(InputError, match="'OUTCROP_AGG_READ_ONLY' of aggregation is unknown; there are"):
+        agg.declare(None, twice, target=tmp_path)
 
 
 def test_files_of_nodes_are_merged(tmp_path: Path) -> None:

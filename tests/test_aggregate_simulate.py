@@ -272,6 +272,31 @@ def test_bad_input_is_one_line(
     assert message in error and error.count("\n") == 1, error
 
 
+def test_the_environment_holds_in_simulations_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no option says something else; what is wrong there is refused by its name, before anything is printed."""
+    tiers = tmp_path / "tiers.toml"
+    tiers.write_text(TIERS)
+    command = ["agg", "simulate", "--topology", "torus", "--nodes", "4", "--ranks-per-node", "2", "--workload", "s3d"]
+    command += ["--tiers", str(tiers)]
+    monkeypatch.setenv("OUTCROP_AGG_COUNT", "3")
+    monkeypatch.setenv("OUTCROP_AGG_TIER", "dram")
+    assert call(command) == 0
+    assert "3 aggregators, at most 1 on a node, buffers of 2 x 16 MiB: 3 in dram" in capsys.readouterr().out
+    assert call([*command, "--aggregators", "2"]) == 0
+    assert "2 aggregators, at most 1 on a node" in capsys.readouterr().out
+    for name, value, message in (
+        ("OUTCROP_AGG_COUNT", "500", "OUTCROP_AGG_COUNT 500 must be from 1 to 8"),
+        ("OUTCROP_AGG_TEIR", "dram", "'OUTCROP_AGG_TEIR' of aggregation is unknown"),
+    ):
+        monkeypatch.setenv(name, value)
+        assert call(command) == 2
+        output = capsys.readouterr()
+        assert message in output.err and output.err.count("\n") == 1 and not output.out
+        monkeypatch.setenv("OUTCROP_AGG_COUNT", "3")
+
+
 def test_as_many_ranks_as_a_large_machine_has() -> None:
     """Protects the promise of 16,384 ranks: that many are placed, and none twice."""
     on = scenario("dragonfly", 512, 32)

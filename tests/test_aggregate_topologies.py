@@ -11,6 +11,7 @@ from outcrop.aggregate.distances import Surroundings, find_distances
 from outcrop.aggregate.factors import near_equal
 from outcrop.aggregate.here import Facts, facts_here, run_command, surroundings_of
 from outcrop.aggregate.hosts import expand_hosts
+from outcrop.aggregate.ping_pong import partners
 from outcrop.aggregate.topologies import make_topology, parse_topology
 from outcrop.errors import InputError
 
@@ -230,8 +231,22 @@ def test_ping_pong_is_asked_before_giving_up() -> None:
     seconds = np.array([[0, 2e-6, 5e-6], [2e-6, 0, 4e-6], [3e-6, 4e-6, 0]])
     around = Surroundings(["a", "b", "c"], [0, 1, 2], ping_pong=lambda: seconds)
     assert np.allclose(rows(around, "ping-pong"), [[0, 1, 2], [1, 0, 2], [2, 2, 0]])
-    nothing = find_distances(Surroundings(["a", "b"], [0, 1], ping_pong=lambda: np.zeros((2, 2))))
+    noisy = seconds * (1 + 0.1 * np.random.default_rng(1).random((3, 3)))
+    assert rows(replace(around, ping_pong=lambda: noisy), "ping-pong") == [[0, 1, 2], [1, 0, 2], [2, 2, 0]]
+    nothing = find_distances(replace(around, ping_pong=lambda: np.zeros((3, 3))))
     assert "ping-pong: it measured nothing" in str(nothing)
+    assert "ping-pong: there are no three nodes" in str(find_distances(Surroundings(["a", "b"], [0, 1])))
+    many = find_distances(Surroundings([str(node) for node in range(65)], range(65)))
+    assert "ping-pong: there are more than 64 nodes" in str(many)
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 13])
+def test_every_node_meets_every_other_in_the_same_round(nodes: int) -> None:
+    """Nobody waits for one that waits for another: pairs of a round are the same seen from both sides."""
+    met = [list(partners(own, nodes)) for own in range(nodes)]
+    for own, others in enumerate(met):
+        assert sorted(one for one in others if one is not None) == [node for node in range(nodes) if node != own]
+        assert all(met[one][number] == own for number, one in enumerate(others) if one is not None)
 
 
 def test_who_answered_is_said() -> None:

@@ -36,6 +36,33 @@ def test_files_are_the_same_whatever_carries_bytes_between_nodes(
     ranks_do(ranks, "patterns", tmp_path, 40, 44, **settings)
 
 
+SLOW_NETWORK = """
+[dram]
+kind = "dram"
+capacity = "1GiB"
+read = "90GB/s"
+write = "90GB/s"
+[target]
+read = "1GB/s"
+write = "1GB/s"
+[network]
+latency = 0.01
+cards = 3
+"""
+
+
+@pytest.mark.parametrize("transport", ["messages", "rma"])
+@pytest.mark.parametrize(("ranks", "on_node"), [(4, 2), (8, 3), (9, 4)])
+def test_files_are_the_same_where_ranks_of_a_node_send_as_one(
+    tmp_path: Path, ranks: int, on_node: int, transport: str
+) -> None:
+    """As they do where messages take long."""
+    (tmp_path / "machine").write_text(SLOW_NETWORK)
+    settings = {"OUTCROP_AGG_MACHINE": str(tmp_path / "machine"), "OUTCROP_AGG_TRANSPORT": transport}
+    lines = ranks_do(ranks, "patterns", tmp_path, 50, 56, RANKS_ON_NODE=str(on_node), **settings)
+    assert lines.count("one message a node") > 2, lines
+
+
 def test_overlaps_name_both_ranks(tmp_path: Path) -> None:
     """And the byte; on all ranks."""
     (line,) = ranks_do(4, "overlap", tmp_path)
@@ -58,6 +85,14 @@ def test_a_full_disk_is_told_to_all(tmp_path: Path) -> None:
     """The rank that aggregates, the file and the offset; nobody hangs."""
     lines = ranks_do(4, "full", tmp_path)
     assert len(lines) == 2 and all("by rank" in line and "524288" in line and "file" in line for line in lines), lines
+
+
+def test_the_error_of_a_program_is_seen(tmp_path: Path) -> None:
+    """A rank that leaves its file by an exception does not wait there for the others, who wait for it."""
+    program = [sys.executable, "-m", "mpi4py", str(PROGRAM), "own_error", str(tmp_path)]
+    done = mpirun(3, *program, seconds=60)
+    assert done.returncode != 0
+    assert "ValueError: the program of this rank is wrong" in done.stdout + done.stderr
 
 
 def test_a_missing_file_is_told_to_all(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from mpi_programs import launcher, mpirun
 from outcrop import _core
 from outcrop.bench import page_cache
-from outcrop.bench.aggregate import ranks_of
+from outcrop.bench.aggregate import Request, ranks_of
 from outcrop.bench.aggregate_figures import cell, of_programs
 from outcrop.bench.aggregate_kernel import KERNELS, Contents, make_kernel
 from outcrop.bench.aggregate_programs import programs_for
@@ -195,6 +195,12 @@ def test_bad_input_is_one_line(
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1, error
     assert not list(tmp_path.iterdir())
+
+
+def test_workloads_have_the_names_of_simulations() -> None:
+    """One kernel, both layouts of HACC-IO, or all."""
+    for name, kernels in (("s3d", ("s3d",)), ("hacc", ("hacc-aos", "hacc-soa")), ("all", tuple(KERNELS))):
+        assert Request(Path(), workload=name).job().workloads == kernels
 
 
 def test_numbers_of_ranks() -> None:

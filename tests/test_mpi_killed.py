@@ -40,16 +40,36 @@ def test_a_killed_rank_ends_all_others(tmp_path: Path, whom: str, on_node: int) 
     first_step_is_whole(tmp_path)
 
 
-@pytest.mark.parametrize("whom", ["aggregator", "other"])
-def test_ranks_notice_by_themselves_who_has_been_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
-) -> None:
-    """With an mpirun that does not end the others (MPICH's can be told so), each of the node is told who has ended."""
+def launcher_that_leaves_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not end the others when a rank is killed: MPICH's can be told so."""
     command = launcher()[:-1]
     shown = subprocess.run([command[0], "--version"], capture_output=True, text=True).stdout
     if "HYDRA" not in shown:
         pytest.skip("this mpirun ends all ranks when one is killed")
     monkeypatch.setenv("OUTCROP_MPIRUN", shlex.join([*command, "-disable-auto-cleanup"]))
+
+
+@pytest.mark.parametrize("whom", ["aggregator", "other"])
+def test_ranks_of_other_nodes_do_not_wait_longer_than_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
+) -> None:
+    """Nobody tells them that a rank has gone; the setting seconds_most ends their waiting."""
+    launcher_that_leaves_ranks(monkeypatch)
+    kill_one(tmp_path, whom, RANKS_ON_NODE="2", OUTCROP_AGG_SECONDS_MOST="3")
+    told = [path.read_text() for path in tmp_path.glob("told-*")]
+    assert all("has ended" in text or "seconds_most" in text for text in told), told
+    first_step_is_whole(tmp_path)
+    if len(told) < RANKS - 1:
+        pytest.skip("this mpirun has ended others all the same, before they could note what they were told")
+    assert any("within 3 s, the most by the setting seconds_most" in text for text in told), told
+
+
+@pytest.mark.parametrize("whom", ["aggregator", "other"])
+def test_ranks_notice_by_themselves_who_has_been_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
+) -> None:
+    """With an mpirun that does not end the others (MPICH's can be told so), each of the node is told who has ended."""
+    launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, whom)
     told = [path.read_text().split(maxsplit=1) for path in tmp_path.glob("told-*")]
     assert all(f"rank {victim} has ended" in text for victim, text in told), told

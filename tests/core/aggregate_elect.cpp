@@ -14,6 +14,7 @@
 
 #include "aggregate_ranks.hpp"
 #include "outcrop/aggregate/elect_by_cost.hpp"
+#include "outcrop/aggregate/link.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
@@ -92,7 +93,8 @@ TEST(AggregateElect, TheCostModelPlacesAPlansDomains) {
     EXPECT_EQ(own->wishes.buffer_bytes, ballot.buffer_bytes);
     EXPECT_EQ(own->placement.choices.size(), 4U);
     EXPECT_GT(own->placement.seconds, 0);
-    EXPECT_FALSE(own->placement.merged);
+    EXPECT_TRUE(own->placement.merged) << "messages take their time, memory of a node none";
+    EXPECT_TRUE(election.merged);
     return election;
   };
   write_and_compare(options, [](const PlanSummary &summary) {
@@ -100,6 +102,64 @@ TEST(AggregateElect, TheCostModelPlacesAPlansDomains) {
     for (const int rank : summary.aggregators) nodes.insert(rank / ranks_on_node);
     EXPECT_EQ(nodes.size(), 4U) << "one card each";
   });
+}
+
+// Messages with bytes of domains, by the transport of all ranks.
+std::atomic<int> sent = 0;
+decltype(outcrop_transport::send) send_as_before = nullptr;
+
+int messages_of_a_step(int aggregators, bool merged, bool reading) {
+  PlanOptions options{.buffer_bytes = mib, .aggregators = static_cast<std::uint32_t>(aggregators)};
+  options.elect = [&](const Ballot &ballot) {
+    Election election = elect_by_bytes(ballot);
+    election.merged = merged;
+    return election;
+  };
+  const Folder folder;
+  ThreadRanks ranks(ranks_in_all, ranks_on_node);
+  send_as_before = ranks.transport(0).send;
+  sent = 0;
+  on_ranks(ranks, ranks_in_all, [&](int rank, outcrop_transport &transport) {
+    const Plan plan = Plan::make(transport, interleaved(rank), options);
+    std::vector<std::byte> memory(2 * mib, std::byte{1});
+    File file = File::create(plan, folder.file("out"), {.size_bytes = 16 * mib});
+    Link(transport).barrier();
+    transport.send = [](void *self, const void *data, size_t bytes, int to, int tag, outcrop_request *request) {
+      if (tag < 16384) ++sent;  // those above are for what all ranks agree on
+      return send_as_before(self, data, bytes, to, tag, request);
+    };
+    if (reading)
+      file.read(std::vector<std::span<std::byte>>{memory});
+    else
+      file.write(std::vector<std::span<const std::byte>>{memory});
+    transport.send = send_as_before;
+    file.close();
+  });
+  return sent;
+}
+
+TEST(AggregateElect, RanksOfANodeSendOneMessageForARoundWhereThatIsElected) {
+  constexpr int rounds = 16, nodes = ranks_in_all / ranks_on_node;
+  for (const bool reading : {false, true}) {
+    EXPECT_EQ(messages_of_a_step(1, false, reading), rounds * (nodes - 1) * ranks_on_node);
+    EXPECT_EQ(messages_of_a_step(1, true, reading), rounds * (nodes - 1));
+    EXPECT_EQ(messages_of_a_step(4, true, reading), rounds * (nodes - 1)) << "rounds of all domains together";
+  }
+}
+
+TEST(AggregateElect, RanksSendForThemselvesWhereThatIsSooner) {
+  const std::shared_ptr<Placed> placed = placed_on(1e9);
+  placed->machine.shared_memory = {1e-3, 1e6};
+  std::vector<Tally> tallies;
+  for (std::uint32_t rank = 0; rank < ranks_in_all; ++rank) tallies.push_back({0, rank, mib / 4});
+  const std::vector<int> nodes = {0, 0, 2, 2, 4, 4, 6, 6};
+  for (const bool exactly : {false, true}) {
+    EXPECT_FALSE(elect_by_cost(placed, exactly)({1, tallies, nodes, mib, 2, true, {}}).merged);
+    placed->machine.shared_memory = {};
+    EXPECT_TRUE(elect_by_cost(placed, exactly)({1, tallies, nodes, mib, 2, true, {}}).merged);
+    EXPECT_FALSE(elect_by_cost(placed, exactly)({1, tallies, nodes, mib, 2, false, {}}).merged) << "not allowed";
+    placed->machine.shared_memory = {1e-3, 1e6};
+  }
 }
 
 TEST(AggregateElect, WhatFindsNoRoomIsRefusedOnAllRanks) {

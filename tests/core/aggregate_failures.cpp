@@ -12,6 +12,7 @@
 
 #include "aggregate_ranks.hpp"
 #include "outcrop/aggregate/failure.hpp"
+#include "outcrop/aggregate/link.hpp"
 #include "outcrop/aggregate/neighbours.hpp"
 #include "outcrop/aggregate/node.hpp"
 #include "outcrop/base/error.hpp"
@@ -221,6 +222,20 @@ TEST_P(AggregateFailures, ALostConnectionEndsTheWaiting) {
         file.write(std::vector<std::span<const std::byte>>{memory});
       });
   EXPECT_EQ(std::ranges::count(texts, ""), 0);
+}
+
+TEST_P(AggregateFailures, RanksThatNeverComeAreNotWaitedForLongerThanIsSaid) {
+  if (GetParam().per_node == 0 || size < 3) GTEST_SKIP() << "ranks of one node see each other";
+  const auto is_lost = [&](int rank) { return rank / GetParam().per_node == (size - 1) / GetParam().per_node; };
+  const std::vector<std::string> texts =
+      told<CommunicationError>(ranks, size, [&](int rank, outcrop_transport &transport) {
+        const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 8192});
+        File file = File::create(plan, folder.file("lost"));
+        transport.seconds_most = 0.2;
+        if (is_lost(rank)) return Link(transport).barrier();  // to which nobody else comes
+        file.write(std::vector<std::span<const std::byte>>{memory});
+      });
+  for (const std::string &text : texts) EXPECT_NE(text.find("seconds_most"), std::string::npos) << text;
 }
 
 // A tmpfs that holds less than the file: the kernel itself says that it is full.

@@ -75,7 +75,7 @@ struct Setting {
   PlanOptions plan;
   FileOptions file;
   std::uint64_t base = 0, steps = 1, stride = 0;
-  bool beside = false, existing = false;
+  bool beside = false, existing = false, merged = false;
 
   Setting(Random &random, std::uint64_t end, const std::string &stage) {
     plan.aggregators = static_cast<std::uint32_t>(below(random, 6));
@@ -93,6 +93,13 @@ struct Setting {
     if (sink == 0) file.stage_folder = stage;
     file.node_files = sink == 1;
     if (file.node_files) existing = false;
+    merged = below(random, 2) == 0;
+    if (merged)
+      plan.elect = [](const Ballot &ballot) {
+        Election election = elect_by_bytes(ballot);
+        election.merged = true;
+        return election;
+      };
   }
   std::string text() const {
     return std::to_string(size) + " ranks, " + std::to_string(per_node) + " per node, " +
@@ -100,7 +107,8 @@ struct Setting {
            std::to_string(plan.buffers) + ", own " + std::to_string(plan.own_run_bytes) + ", path " +
            std::to_string(static_cast<int>(file.path)) + ", base " + std::to_string(base) + ", steps " +
            std::to_string(steps) + (beside ? ", beside" : "") + (existing ? ", existing" : "") +
-           (file.stage_folder.empty() ? "" : ", staged") + (file.node_files ? ", node files" : "");
+           (merged ? ", merged" : "") + (file.stage_folder.empty() ? "" : ", staged") +
+           (file.node_files ? ", node files" : "");
   }
 };
 
@@ -258,6 +266,7 @@ TEST(AggregateAccess, WritesOwnBytesThroughThePageCacheUnlessTheyMustLast) {
     return Access(path, true, Path::automatic, durable, traffic, {}).writes_buffered();
   };
   const bool only_way = Access(path, true, Path::direct, false, {}, {}).writes_buffered();
+  forget_device_rates();  // of tests before this one
   EXPECT_TRUE(writes_buffered(false, {.node_bytes = 1, .own = true}));
   EXPECT_EQ(writes_buffered(true, {.node_bytes = 1, .own = true}), only_way);
 }

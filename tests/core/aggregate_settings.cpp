@@ -56,6 +56,20 @@ TEST(AggregateSettings, TransportsAreMessagesUnlessRmaIsAskedFor) {
             std::string::npos);
 }
 
+TEST(AggregateSettings, WhatPlansAreForMayBeSaidByHints) {
+  const Settings none = read_settings({}, {}, {}),
+                 given = read_settings({}, {{"outcrop_agg_reads_only", "true"}},
+                                       {{"OUTCROP_AGG_OWN_RUN_BYTES", "0"}, {"OUTCROP_AGG_SECONDS_MOST", "1.5"}});
+  EXPECT_FALSE(none.reads_only.value || none.own_run_bytes.is_set() || none.seconds_most.value > 0);
+  EXPECT_TRUE(given.reads_only.value && given.own_run_bytes.is_set());
+  EXPECT_EQ(given.own_run_bytes.value, 0U);
+  EXPECT_EQ(given.seconds_most.value, 1.5);
+  EXPECT_EQ(read_settings({{"own_run_bytes", "64KiB"}}, {}, {}).own_run_bytes.value, 65536U);
+  EXPECT_EQ(refusal({}, {{"outcrop_agg_reads_only", "perhaps"}}, {}),
+            "hint outcrop_agg_reads_only = 'perhaps' must be true or false");
+  EXPECT_NE(alike(none), alike(given));
+}
+
 TEST(AggregateSettings, SizesAreReadAsPeopleWriteThem) {
   const std::vector<std::pair<std::string, std::uint64_t>> sizes = {
       {"1", 1}, {"64MiB", 64 << 20}, {"64M", 64 << 20}, {"1.5 GiB", 3U << 29}, {"2GB", 2000000000}, {"7 b", 7}};
@@ -72,6 +86,10 @@ TEST(AggregateSettings, WrongValuesAreNamedWithTheirOrigin) {
             "argument persistence = 'ever' must be process, reboot, job or permanent");
   EXPECT_NE(refusal({{"stage_bytes", "1G"}}, {}, {}).find("without a stage"), std::string::npos);
   EXPECT_NE(refusal({{"teir", "dram"}}, {}, {}).find("'teir' of aggregation is unknown"), std::string::npos);
+  EXPECT_NE(
+      refusal({}, {}, {{"OUTCROP_AGG_TEIR", "dram"}}).find("variable 'OUTCROP_AGG_TEIR' of aggregation is unknown"),
+      std::string::npos);
+  EXPECT_EQ(refusal({}, {{"outcrop_agg_teir", "dram"}}, {}), "") << "as MPI has it";
   EXPECT_NE(refusal({{"buffers", "1"}}, {}, {}).find("at least 2"), std::string::npos);
   EXPECT_NE(refusal({}, {{"cb_config_list", "a:b:c"}}, {}).find("cb_config_list"), std::string::npos);
 }

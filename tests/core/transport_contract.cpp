@@ -314,6 +314,14 @@ void what_is_abandoned_is_not_written_to(outcrop_transport &transport) {
   require(transport.abandon(transport.self) == 0, "giving up twice does no harm");
 }
 
+void a_limit_to_waiting_is_kept(outcrop_transport &transport) {
+  Rank rank(transport);
+  Bytes never(1000);
+  transport.seconds_most = 0.05;
+  outcrop_request receiving = rank.receive(never, rank.other(1), 3);
+  require_failure(transport, transport.wait(transport.self, &receiving, 1), "seconds_most");
+}
+
 #define OUTCROP_CASE(function) \
   ContractCase { #function, function, false }
 #define OUTCROP_FAILING_CASE(function) \
@@ -334,6 +342,7 @@ constexpr ContractCase cases[] = {
     OUTCROP_FAILING_CASE(shorter_messages_are_refused),
     OUTCROP_FAILING_CASE(what_has_failed_can_be_freed_with_messages_under_way),
     OUTCROP_FAILING_CASE(what_is_abandoned_is_not_written_to),
+    OUTCROP_FAILING_CASE(a_limit_to_waiting_is_kept),
 };
 #undef OUTCROP_CASE
 #undef OUTCROP_FAILING_CASE

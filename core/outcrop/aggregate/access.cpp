@@ -48,17 +48,24 @@ std::uint64_t cached_pages([[maybe_unused]] int descriptor, [[maybe_unused]] std
   return syscall(number, descriptor, range, counts, 0) == 0 ? counts[0] : 0;
 }
 
-// Of the device that a file is on. They stay as long as the process: files come and go.
+// They stay as long as the process: files come and go.
+std::mutex rates_mutex;
+std::map<dev_t, DeviceRates> rates_of_devices;
+
+// Of the device that a file is on.
 DeviceRates &rates_of(const std::string &path) {
-  static std::mutex mutex;
-  static std::map<dev_t, DeviceRates> all;
   struct stat status {};
   const dev_t device = stat(path.c_str(), &status) == 0 ? status.st_dev : 0;
-  const std::lock_guard lock(mutex);
-  return all[device];
+  const std::lock_guard lock(rates_mutex);
+  return rates_of_devices[device];
 }
 
 }  // namespace
+
+void forget_device_rates() {
+  const std::lock_guard lock(rates_mutex);
+  for (auto &[device, rates] : rates_of_devices) rates.direct = rates.buffered = 0;
+}
 
 Access::Access(const std::string &path, bool writable, Path way, bool durable, const Traffic &traffic,
                const Faults &faults)

@@ -31,6 +31,9 @@ struct DeviceRates {
   std::atomic<double> direct{0}, buffered{0};
 };
 
+/// As in a new process: nothing has been measured (tests).
+void forget_device_rates();
+
 /// What a step brings: the bytes that this node moves, and whether each rank moves its own.
 struct Traffic {
   std::uint64_t node_bytes = 0;

@@ -1,11 +1,16 @@
 #include "outcrop/aggregate/available_memory.hpp"
 
+#include <algorithm>
 #include <fstream>
+#include <limits>
 #include <string>
 
-namespace outcrop::aggregate {
+#include "outcrop/aggregate/memory_groups.hpp"
 
-std::uint64_t available_bytes() {
+namespace outcrop::aggregate {
+namespace {
+
+std::uint64_t available_on_machine() {
   std::ifstream file("/proc/meminfo");
   for (std::string word; file >> word;)
     if (word == "MemAvailable:") {
@@ -13,7 +18,11 @@ std::uint64_t available_bytes() {
       file >> kib;
       return kib << 10;
     }
-  return ~std::uint64_t{0};
+  return std::numeric_limits<std::uint64_t>::max();
 }
+
+}  // namespace
+
+std::uint64_t available_bytes() { return std::min(available_on_machine(), group_free_bytes()); }
 
 }  // namespace outcrop::aggregate

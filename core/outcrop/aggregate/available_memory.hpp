@@ -1,4 +1,4 @@
-// How much memory the system could give without taking any from a program.
+// How much memory the system could give without taking any from a program, within the limits of this one's control groups.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 #include "outcrop/aggregate/domain_work.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "outcrop/base/aligned.hpp"
 
@@ -14,22 +15,44 @@ std::uint64_t bytes_in(const Pattern &pattern, std::span<const Piece> pieces) {
 
 DomainWork::DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> senders, const Node &node)
     : domain_(domain), rounds_(std::move(rounds)), senders_(std::move(senders)), local_begins_(1) {
+  find_parties(node);
   std::vector<int> local;
   for (const Sender &sender : senders_) local.push_back(node.local_of(sender.rank));
+  std::vector<std::uint64_t> each(senders_.size());
   for (std::uint32_t round = 0; round < rounds_.count(); ++round) {
     std::uint64_t present = 0, whole = 0;
     for (const Piece &piece : rounds_.of(round)) whole += piece.file.bytes();
     const std::size_t remote_before = remote_parts_.size();
     for (std::uint32_t i = 0; i < senders_.size(); ++i) {
-      const std::uint64_t bytes = bytes_in(senders_[i].pattern, rounds_.of(round));
-      present += bytes;
-      if (bytes > 0 && local[i] >= 0) local_parts_.push_back(static_cast<std::uint32_t>(local[i]));
-      if (bytes > 0 && local[i] < 0) remote_parts_.push_back({round, i, bytes});
+      present += each[i] = bytes_in(senders_[i].pattern, rounds_.of(round));
+      if (each[i] > 0 && local[i] >= 0) local_parts_.push_back(static_cast<std::uint32_t>(local[i]));
+    }
+    for (std::uint32_t party = 0; party < parties_.size(); ++party) {
+      std::uint64_t bytes = 0;
+      for (const std::uint32_t sender : parties_[party].senders) bytes += each[sender];
+      if (bytes > 0) remote_parts_.push_back({round, party, bytes});
     }
     parts_.push_back(
         static_cast<std::uint32_t>(local_parts_.size() - local_begins_.back() + remote_parts_.size() - remote_before));
     local_begins_.push_back(local_parts_.size());
     dense_.push_back(present == whole);  // no byte is there twice: plans that write refuse that
+  }
+}
+
+// Senders are in the order of their ranks, as the ranks of a relay are.
+void DomainWork::find_parties(const Node &node) {
+  std::map<int, std::uint32_t> of_relay;
+  for (std::uint32_t i = 0; i < senders_.size(); ++i) {
+    const int rank = senders_[i].rank;
+    if (node.local_of(rank) >= 0) continue;
+    const Relay *relay = node.relays().find(domain_, node.nodes()[static_cast<std::size_t>(rank)]);
+    if (relay == nullptr) {
+      parties_.push_back({rank, {i}});
+      continue;
+    }
+    const auto [found, is_new] = of_relay.try_emplace(relay->rank, static_cast<std::uint32_t>(parties_.size()));
+    if (is_new) parties_.push_back({relay->rank, {}});
+    parties_[found->second].senders.push_back(i);
   }
 }
 

@@ -11,9 +11,15 @@
 
 namespace outcrop::aggregate {
 
-/// A message of one round: from or to the rank of that sender.
+/// Who sends one message for each round: a rank of another node for itself, or for several of its node (relays.hpp).
+struct Party {
+  int rank = 0;
+  std::vector<std::uint32_t> senders;  ///< whose bytes follow one another in the message
+};
+
+/// A message of one round: from or to that party.
 struct RemotePart {
-  std::uint32_t round = 0, sender = 0;
+  std::uint32_t round = 0, party = 0;
   std::uint64_t bytes = 0;
 };
 
@@ -30,6 +36,7 @@ class DomainWork {
   std::size_t domain() const { return domain_; }
   const Rounds &rounds() const { return rounds_; }
   const Sender &sender(std::uint32_t index) const { return senders_[index]; }
+  const Party &party(std::uint32_t index) const { return parties_[index]; }
   /// In the order of rounds.
   std::span<const RemotePart> remote_parts() const { return remote_parts_; }
   /// Ranks of this node (by index there) with bytes in the round.
@@ -47,11 +54,13 @@ class DomainWork {
   RunTotals totals();
 
  private:
+  void find_parties(const Node &node);
   void find_runs(std::size_t round);
 
   std::size_t domain_;
   Rounds rounds_;
   std::vector<Sender> senders_;
+  std::vector<Party> parties_;  // of other nodes
   std::vector<RemotePart> remote_parts_;
   std::vector<std::uint32_t> local_parts_, parts_;
   std::vector<std::size_t> local_begins_;

@@ -18,6 +18,7 @@ struct Ballot {
   std::span<const int> nodes;      ///< of each rank: the lowest rank there
   std::uint64_t buffer_bytes = 0;  ///< of one buffer
   std::uint32_t buffers = 0;       ///< of each aggregator
+  bool can_merge = false;          ///< ranks of a node may send together
   std::span<const int> owners;     ///< of each domain where ranks have their own: they aggregate; none otherwise
 };
 
@@ -26,6 +27,7 @@ struct Election {
   std::vector<int> aggregators;
   std::uint32_t together = 1;
   std::vector<std::uint32_t> tiers = {};  ///< of each domain's buffers, by PlanOptions::media; none: the first
+  bool merged = false;                    ///< ranks of another node send together (relays.hpp)
 };
 
 /// Computed alike on all ranks; what it throws, it throws on all.

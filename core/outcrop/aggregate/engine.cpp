@@ -47,7 +47,10 @@ void Engine::break_off(const std::string &reason) {
   node->give_up(reason);
   helper.drain();
   // Messages are sent from memory of steps, and received into it. What the transport cannot stop using is never freed.
-  if (!link.abandon()) new std::deque<std::shared_ptr<Step>>(under_way);
+  if (!link.abandon()) {
+    new std::deque<std::shared_ptr<Step>>(under_way);
+    node->keep_memory();
+  }
   under_way.clear();
 }
 

@@ -20,9 +20,26 @@ struct Contribution {
   std::size_t domain = 0;
   int aggregator = 0;
   bool local = false;  ///< the aggregator is on this node
+  const Relay *relay = nullptr;
   Rounds rounds;
-  std::vector<std::uint32_t> mine;   ///< rounds with bytes of this rank
-  std::vector<std::uint64_t> bytes;  ///< in each of those
+  std::vector<std::uint32_t> mine;     ///< rounds with bytes of this rank
+  std::vector<std::uint64_t> bytes;    ///< in each of those
+  std::vector<std::uint64_t> offsets;  ///< of them in the slot of each of those, with a relay
+
+  bool is_sent() const { return !local && relay == nullptr; }  ///< by this rank itself
+};
+
+/// What this rank sends and receives for itself and others of its node, of one domain.
+struct RelayWork {
+  struct Message {
+    std::uint32_t round = 0;
+    std::uint64_t bytes = 0;
+    std::vector<std::uint32_t> parts;  ///< ranks of this node, by index there, with bytes in it
+  };
+  const Relay *relay = nullptr;
+  int aggregator = 0;
+  std::uint64_t rounds = 0;  ///< of the domain
+  std::vector<Message> messages;
 };
 
 class Engine {
@@ -48,6 +65,7 @@ class Engine {
   bool reading_only = false;
   std::unique_ptr<Node> node;
   std::vector<Contribution> contributions;
+  std::vector<RelayWork> relays;                         ///< of this rank
   std::vector<std::unique_ptr<Aggregator>> aggregators;  ///< of this rank
   std::uint32_t writers = 0;                             ///< domains with an aggregator on this node
   bool flushes = false;                                  ///< this rank does for its node

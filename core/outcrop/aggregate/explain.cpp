@@ -12,10 +12,6 @@
 namespace outcrop::aggregate {
 namespace {
 
-std::string counted(std::size_t count, const std::string &what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
 // "1 ms = messages 0.4 ms + ...": terms of nothing are left out.
 std::string sum(const Cost &cost) {
   const std::array<std::pair<const char *, double>, 6> terms = {{{"putting together in nodes", cost.merge},

@@ -34,6 +34,10 @@ std::string format_rate(double bytes_per_second) {
                                  : four_digits(bytes_per_second / 1e6, "MB/s");
 }
 
+std::string counted(std::uint64_t count, const std::string &what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
 std::string format_number(double value) {
   std::array<char, 48> text{};
   std::snprintf(text.data(), text.size(), "%.4g", value);

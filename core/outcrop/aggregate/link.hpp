@@ -18,6 +18,8 @@ class Link {
   int size() const { return table_->size; }
   int node() const { return table_->node; }
   std::string host() const { return table_->host; }
+  /// In which who waits for other ranks gives up; 0: never.
+  double seconds_most() const { return table_->seconds_most; }
 
   // All throw CommunicationError.
   outcrop_request send(std::span<const std::byte> data, int to, int tag) const;

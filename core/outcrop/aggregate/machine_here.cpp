@@ -1,7 +1,5 @@
 #include "outcrop/aggregate/machine_here.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -9,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "outcrop/aggregate/available_memory.hpp"
 #include "outcrop/aggregate/format.hpp"
 #include "outcrop/aggregate/listing.hpp"
 #include "outcrop/aggregate/machine_file.hpp"
@@ -22,6 +21,8 @@ namespace {
 constexpr std::size_t copied_bytes = std::size_t{32} << 20;
 constexpr int copies = 3;
 constexpr double memory_latency_seconds = 1e-7;
+// Of ranks that put their bytes together: as outcrop.aggregate.machine.SharedMemory has it.
+constexpr double shared_memory_seconds = 1e-6, shared_memory_bytes_per_second = 10e9;
 
 // Of the fastest of a few copies, each of which is larger than most caches.
 double measured_bytes_per_second() {
@@ -40,7 +41,7 @@ double measured_bytes_per_second() {
 
 std::string measured_memory() {
   const std::string rate = format_number(measured_bytes_per_second());
-  const auto bytes = static_cast<std::uint64_t>(sysconf(_SC_AVPHYS_PAGES)) * AlignedMemory::page_bytes;
+  const std::uint64_t bytes = std::clamp(available_bytes(), std::uint64_t{1}, std::uint64_t{1} << 60);
   return "[dram]\nkind = \"dram\"\ncapacity = " + std::to_string(bytes) + "\nread = " + rate + "\nwrite = " + rate +
          "\nread_latency = " + format_number(memory_latency_seconds) + "\norigin = \"measured by a copy\"\n";
 }
@@ -114,7 +115,8 @@ MachineHere find_machine(const Link &link, const Settings &settings) {
                           ? distances_by_node()
                           : distances_by_places(places[0], settings.topology.value, machine.node_of_rank);
   machine.network = joined.network;
-  machine.target = joined.target.write;
+  machine.shared_memory = {shared_memory_seconds, shared_memory_bytes_per_second};
+  machine.target = settings.reads_only.value ? joined.target.read : joined.target.write;
   machine.target_read = joined.target.read;
   machine.tiers = std::move(joined.tiers);
   machine.room_bytes = std::move(joined.room_bytes);

@@ -190,6 +190,7 @@ void make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration
   auto plan = std::make_unique<outcrop_agg_plan>();
   plan->transport = open_transport(communicator);
   const Settings settings = agreed_settings(*plan->transport, texts_of(hints), environment_texts());
+  plan->transport->seconds_most = settings.seconds_most.value;
   plan->carried = choose_transport(*plan->transport, settings.transport);
   plan->placed = PlacedPlan::make(*plan->transport, declaration == nullptr ? nothing : declaration->value, settings);
   *made = plan.release();

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -48,11 +49,17 @@ inline std::string mpi_library_name() {
   return text;
 }
 
+/// How the calls of a transport wait for other ranks.
+struct Manner {
+  bool crowded = false;                  ///< the ranks of this node leave no core to others
+  const double *seconds_most = nullptr;  ///< the transport's, which may change: they give up then; 0: never
+};
+
 /// Pauses between questions whether something is over: none, then leaving the core to others, then sleep.
 class Patience {
  public:
-  /// `crowded`: the ranks of this node leave no core to others.
-  explicit Patience(bool crowded) : questions_(crowded ? 8 : 2000) {}
+  explicit Patience(const Manner &manner)
+      : questions_(manner.crowded ? 8 : 2000), seconds_most_(manner.seconds_most ? *manner.seconds_most : 0) {}
 
   void pause() {
     ++asked_;
@@ -63,9 +70,30 @@ class Patience {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 
+  /// The same; throws, with what `doing()` says is being done, when that has taken too long.
+  template <typename Text>
+  void pause(const Text &doing) {
+    pause();
+    if (seconds_most_ == 0 || asked_ <= questions_) return;
+    const Clock::time_point now = Clock::now();
+    if (asked_ == questions_ + 1) begun_ = now;
+    if (std::chrono::duration<double>(now - begun_).count() > seconds_most_) throw std::runtime_error(doing() + late());
+  }
+
  private:
+  using Clock = std::chrono::steady_clock;
+
+  std::string late() const {
+    char text[120];
+    std::snprintf(text, sizeof text, ": other ranks have not come within %.4g s, the most by the setting seconds_most",
+                  seconds_most_);
+    return text;
+  }
+
   int questions_;
+  double seconds_most_;
   int asked_ = 0;
+  Clock::time_point begun_;
 };
 
 }  // namespace outcrop::aggregate

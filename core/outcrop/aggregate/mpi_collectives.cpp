@@ -6,24 +6,24 @@
 
 namespace outcrop::aggregate {
 
-MpiCollectives::MpiCollectives(MPI_Comm communicator, std::size_t chunk_bytes, bool crowded,
+MpiCollectives::MpiCollectives(MPI_Comm communicator, std::size_t chunk_bytes, const Manner &manner,
                                std::function<void()> meanwhile)
     : communicator_(communicator),
       chunk_bytes_(chunk_bytes),
-      crowded_(crowded),
+      manner_(manner),
       meanwhile_(std::move(meanwhile)),
-      rounds_(communicator, chunk_bytes, crowded) {
+      rounds_(communicator, chunk_bytes, manner) {
   check(MPI_Comm_rank(communicator, &rank_), "asking for the rank");
   check(MPI_Comm_size(communicator, &size_), "asking for the number of ranks");
 }
 
 void MpiCollectives::finish(MPI_Request collective, const char *doing) {
-  Patience patience(crowded_);
+  Patience patience(manner_);
   for (int done = 0;;) {
     check(MPI_Test(&collective, &done, MPI_STATUS_IGNORE), doing);
     if (done != 0) return;
     meanwhile_();
-    patience.pause();
+    patience.pause([&] { return std::string(doing); });
   }
 }
 
@@ -67,7 +67,10 @@ void MpiCollectives::gather_by_messages(const std::byte *mine, std::span<const s
     const std::size_t to = (own + k) % ranks, from = (own + ranks - k) % ranks;
     outcrop_request both[2] = {rounds_.receive(all + begins[from], sizes[from], static_cast<int>(from), 0),
                                rounds_.send(mine, sizes[own], static_cast<int>(to), 0)};
-    for (Patience patience(crowded_); !rounds_.advance(both); patience.pause()) meanwhile_();
+    for (Patience patience(manner_); !rounds_.advance(both);) {
+      meanwhile_();
+      patience.pause([&] { return "gathering from rank " + std::to_string(from); });
+    }
   }
 }
 

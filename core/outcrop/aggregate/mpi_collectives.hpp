@@ -17,7 +17,7 @@ class MpiCollectives {
  public:
   /// Uses the communicator, and does not free it. `meanwhile` is called again and again while others are waited for, who
   /// may wait for what it moves.
-  MpiCollectives(MPI_Comm communicator, std::size_t chunk_bytes, bool crowded, std::function<void()> meanwhile);
+  MpiCollectives(MPI_Comm communicator, std::size_t chunk_bytes, const Manner &manner, std::function<void()> meanwhile);
 
   void gather_all(const void *mine, std::size_t bytes, void *all);
   void gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *all);
@@ -33,7 +33,7 @@ class MpiCollectives {
   MPI_Comm communicator_;
   int rank_ = 0, size_ = 0;
   const std::size_t chunk_bytes_;
-  const bool crowded_;
+  const Manner manner_;
   const std::function<void()> meanwhile_;
   MpiMessages rounds_;
 };

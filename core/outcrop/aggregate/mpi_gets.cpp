@@ -177,7 +177,7 @@ bool MpiGets::abandon() noexcept {
     if (request == MPI_REQUEST_NULL) return true;
     if (is_cancelled) MPI_Cancel(&request);
     int done = 0;
-    for (Patience patience(true); MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0;) {
+    for (Patience patience(Manner{true}); MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0;) {
       if (std::chrono::steady_clock::now() > deadline) break;
       patience.pause();
     }

@@ -11,8 +11,8 @@ constexpr int tag_most = 32767;  // what MPI promises at least
 constexpr auto deserted_after = std::chrono::seconds(1);
 }  // namespace
 
-MpiMessages::MpiMessages(MPI_Comm communicator, std::size_t chunk_bytes, bool crowded)
-    : communicator_(communicator), chunk_bytes_(chunk_bytes), crowded_(crowded) {
+MpiMessages::MpiMessages(MPI_Comm communicator, std::size_t chunk_bytes, const Manner &manner)
+    : communicator_(communicator), chunk_bytes_(chunk_bytes), manner_(manner) {
   check(MPI_Comm_size(communicator, &size_), "asking for the number of ranks");
 }
 
@@ -90,7 +90,7 @@ bool MpiMessages::advance(std::span<outcrop_request> requests) {
 void MpiMessages::wait(std::span<outcrop_request> requests) {
   for (outcrop_request &request : requests) {
     if (request == 0) continue;
-    for (Patience patience(crowded_); !over(request);) patience.pause();
+    for (Patience patience(manner_); !over(request);) patience.pause([&] { return text(slots_[request - 1]); });
     request = 0;
   }
 }
@@ -105,7 +105,7 @@ bool MpiMessages::abandon() noexcept {
       if (chunk == MPI_REQUEST_NULL) continue;
       if (!message.sending) MPI_Cancel(&chunk);
       int done = 0;
-      for (Patience patience(true); MPI_Test(&chunk, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0;) {
+      for (Patience patience(Manner{true}); MPI_Test(&chunk, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0;) {
         if (std::chrono::steady_clock::now() > deadline) break;
         patience.pause();
       }

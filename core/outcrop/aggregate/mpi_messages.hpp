@@ -19,7 +19,7 @@ namespace outcrop::aggregate {
 class MpiMessages {
  public:
   /// Uses the communicator, and does not free it.
-  MpiMessages(MPI_Comm communicator, std::size_t chunk_bytes, bool crowded);
+  MpiMessages(MPI_Comm communicator, std::size_t chunk_bytes, const Manner &manner);
 
   outcrop_request send(const std::byte *data, std::size_t bytes, int to, int tag);
   outcrop_request receive(std::byte *data, std::size_t bytes, int from, int tag);
@@ -50,7 +50,7 @@ class MpiMessages {
   MPI_Comm communicator_;
   int size_ = 0;
   std::size_t chunk_bytes_;
-  bool crowded_;
+  const Manner manner_;
   std::vector<Message> slots_;  ///< request r is slot r - 1
   std::vector<std::size_t> unused_;
 };

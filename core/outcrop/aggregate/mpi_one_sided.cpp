@@ -40,7 +40,7 @@ void MpiOneSided::probe(int rank, int size, std::chrono::duration<double> most) 
     std::vector<std::byte> came(bytes);
     outcrop_request sending = gets_->send(sent.data(), bytes, to, 0),
                     receiving = gets_->receive(came.data(), bytes, from, 0);
-    for (Patience patience(true); sending != 0 || receiving != 0; patience.pause()) {
+    for (Patience patience(Manner{true}); sending != 0 || receiving != 0; patience.pause()) {
       gets_->advance();
       if (sending != 0 && gets_->over(sending)) sending = 0;
       if (receiving != 0 && gets_->over(receiving)) receiving = 0;

@@ -75,7 +75,7 @@ class MpiTransport {
 
   Communicator messages_over_, collectives_over_;
   std::size_t chunk_bytes_;
-  bool crowded_ = false;  ///< no core is left for other threads on this node
+  Manner manner_{false, &table.seconds_most};
   std::unique_ptr<MpiMessages> messages_;
   std::unique_ptr<MpiCollectives> collectives_;
   std::unique_ptr<MpiOneSided> one_sided_;  // none: all messages are sent
@@ -96,8 +96,8 @@ MpiTransport::MpiTransport(MPI_Comm users, std::size_t chunk_bytes)
     throw;
   }
   fill_table(table, this);
-  messages_ = std::make_unique<MpiMessages>(messages_over_.value, chunk_bytes_, crowded_);
-  collectives_ = std::make_unique<MpiCollectives>(collectives_over_.value, chunk_bytes_, crowded_, [this] {
+  messages_ = std::make_unique<MpiMessages>(messages_over_.value, chunk_bytes_, manner_);
+  collectives_ = std::make_unique<MpiCollectives>(collectives_over_.value, chunk_bytes_, manner_, [this] {
     if (one_sided_) one_sided_->gets().advance();
   });
 }
@@ -132,7 +132,8 @@ bool MpiTransport::abandon() noexcept {
 
 void MpiTransport::wait(std::span<outcrop_request> requests) {
   if (!one_sided_) return messages_->wait(requests);
-  for (Patience patience(crowded_); !test(requests);) patience.pause();
+  for (Patience patience(manner_); !test(requests);)
+    patience.pause([] { return std::string("fetching or being fetched from"); });
 }
 
 bool MpiTransport::test(std::span<outcrop_request> requests) {
@@ -154,7 +155,7 @@ void MpiTransport::describe_ranks() {
   check(MPI_Comm_split_type(messages_over_.value, MPI_COMM_TYPE_SHARED, table.rank, MPI_INFO_NULL, &node.value),
         "finding the ranks of a node");
   check(MPI_Comm_size(node.value, &ranks), "counting the ranks of a node");
-  crowded_ = static_cast<unsigned>(ranks) >= std::thread::hardware_concurrency();
+  manner_.crowded = static_cast<unsigned>(ranks) >= std::thread::hardware_concurrency();
   table.node = table.rank;
   check(MPI_Bcast(&table.node, 1, MPI_INT, 0, node.value), "finding the first rank of a node");
   std::string host(MPI_MAX_PROCESSOR_NAME, '\0');

@@ -7,7 +7,9 @@
 #include <map>
 
 #include "outcrop/aggregate/format.hpp"
+#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
+#include "outcrop/base/round.hpp"
 
 namespace outcrop::aggregate {
 namespace {
@@ -17,7 +19,7 @@ constexpr std::size_t no_lane = ~std::size_t{0};
 }  // namespace
 
 Node::Node(const Link &link, std::span<const int> aggregators, const BufferLayout &layout)
-    : nodes_(link.gather(link.node())), slot_bytes_(layout.slot_bytes), buffers_(layout.buffers) {
+    : nodes_(link.gather(link.node())), buffers_(layout.buffers) {
   share(link, aggregators, layout);
   place();
   leaders_ = nodes_;
@@ -96,13 +98,37 @@ void Node::lay_out(std::span<const int> aggregators, const BufferLayout &layout)
     const auto [found, is_new] = segment_of_tier.try_emplace(layout.tiers[domain], needs_.size());
     if (is_new) needs_.push_back({layout.media.empty() ? Medium{} : layout.media[layout.tiers[domain]], 0});
     lane_of_domain_[domain] = seats_.size();
-    seats_.push_back({found->second, needs_[found->second].bytes});
-    needs_[found->second].bytes += buffers_ * slot_bytes_;
+    seats_.push_back({found->second, needs_[found->second].bytes, layout.slot_bytes});
+    needs_[found->second].bytes += buffers_ * layout.slot_bytes;
   }
+  relays_ = Relays(layout.relayed, nodes_, aggregators);
+  lay_out_relays(layout);
   bells_at_ = sizeof(NodeEnd);
   outcomes_at_ = bells_at_ + ranks_.size() * sizeof(Bell);
   lanes_at_ = outcomes_at_ + outcome_slots * sizeof(OutcomeSlot);
-  needs_.front().bytes = lanes_at_ + seats_.size() * sizeof(Lane);
+  tables_at_ = lanes_at_ + seats_.size() * sizeof(Lane);
+  needs_.front().bytes = tables_at_;
+  for (const Relay *relay : relays_.on_node(ranks_.front()))
+    needs_.front().bytes += relay->table_words() * sizeof(std::uint64_t);
+}
+
+// Slots hold what the relay's ranks have of a round, which is not more than a buffer, nor than they have in all.
+void Node::lay_out_relays(const BufferLayout &layout) {
+  table_of_domain_.assign(lane_of_domain_.size(), 0);
+  relay_segment_ = 0;
+  std::uint64_t words = 0;
+  for (const Relay *relay : relays_.on_node(ranks_.front())) {
+    if (relay_segment_ == 0) {
+      relay_segment_ = needs_.size();
+      needs_.emplace_back();
+    }
+    const std::uint64_t slot_bytes = round_up(std::min(relay->bytes, layout.slot_bytes), AlignedMemory::page_bytes);
+    lane_of_domain_[relay->domain] = seats_.size();
+    seats_.push_back({relay_segment_, needs_[relay_segment_].bytes, slot_bytes});
+    needs_[relay_segment_].bytes += buffers_ * slot_bytes;
+    table_of_domain_[relay->domain] = words;
+    words += relay->table_words();
+  }
 }
 
 // Zeroed memory holds all of these in their first state: atomics and bells of no rings.
@@ -112,13 +138,21 @@ void Node::place() {
   bells_ = reinterpret_cast<Bell *>(data + bells_at_);
   outcomes_ = reinterpret_cast<OutcomeSlot *>(data + outcomes_at_);
   lanes_ = reinterpret_cast<Lane *>(data + lanes_at_);
+  tables_ = reinterpret_cast<std::uint64_t *>(data + tables_at_);
 }
+
+std::span<std::uint64_t> Node::relay_table(const Relay &relay, std::uint32_t round) const {
+  return {tables_ + table_of_domain_[relay.domain] + round * relay.ranks.size(), relay.ranks.size()};
+}
+
+void Node::keep_memory() const { new std::vector<std::shared_ptr<Segment>>(segments_); }
 
 std::vector<std::string> Node::places() const {
   std::vector<std::string> lines;
   for (std::size_t i = 1; i < needs_.size(); ++i)
-    lines.push_back("buffers of this node in " + needs_[i].medium.tier + ": " + format_bytes(segments_[i]->bytes()) +
-                    ", " + where(needs_[i].medium));
+    lines.push_back((i == relay_segment_ ? "ranks of this node put together what they send: "
+                                         : "buffers of this node in " + needs_[i].medium.tier + ": ") +
+                    format_bytes(segments_[i]->bytes()) + ", " + where(needs_[i].medium));
   return lines;
 }
 
@@ -129,7 +163,7 @@ int Node::local_of(int rank) const {
 
 std::byte *Node::buffer(std::size_t domain, std::uint64_t round) const {
   const Seat &seat = seats_[lane_of_domain_[domain]];
-  return segments_[seat.segment]->data() + seat.begin + round % buffers_ * slot_bytes_;
+  return segments_[seat.segment]->data() + seat.begin + round % buffers_ * seat.slot_bytes;
 }
 
 void Node::ring_all() const {

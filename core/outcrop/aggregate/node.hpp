@@ -1,7 +1,8 @@
 // What the ranks of a node have in common: segments of shared memory, and how they wait there.
 //
-//     ordinary memory   [end][bells of ranks][outcomes][lanes]
+//     ordinary memory   [end][bells of ranks][outcomes][lanes][tables of relays]
 //     each tier in use  [ buffers of a lane ][ buffers of another one ] ...
+//     ordinary memory   [ slots of a relay ][ slots of another one ] ...
 //
 // A lane is what an aggregator and the ranks of its node know about the rounds of its domain. Rounds are numbered through
 // all operations; round s uses buffer s mod k. The aggregator opens rounds one after the other (writing: when the buffer is
@@ -10,6 +11,8 @@
 //
 //     aggregator   pending[s mod k] = parts ; opened = s+1 ; ring the ranks with a part        … pending == 0: the buffer is mine
 //     rank                                   opened > s: copy ; --pending, the last rings the aggregator
+//
+// A domain that ranks of this node reach by a relay (relays.hpp) has a lane, too, whose rounds the relay opens.
 //
 // Outcomes are described in outcome.hpp.
 #pragma once
@@ -27,6 +30,7 @@
 #include "outcrop/aggregate/link.hpp"
 #include "outcrop/aggregate/medium.hpp"
 #include "outcrop/aggregate/neighbours.hpp"
+#include "outcrop/aggregate/relays.hpp"
 #include "outcrop/aggregate/segment.hpp"
 
 namespace outcrop::aggregate {
@@ -58,6 +62,7 @@ struct BufferLayout {
   std::uint32_t buffers = 0;             ///< of each domain
   std::span<const std::uint32_t> tiers;  ///< of each domain
   std::span<const Medium> media;         ///< of each tier, on this node; none: ordinary memory for all
+  RelayWishes relayed = {};
 };
 
 constexpr std::uint64_t under_way_most = 4;
@@ -82,9 +87,18 @@ class Node {
   Bell &bell() const { return bells_[local_]; }
   OutcomeSlot &outcome(std::uint64_t operation) const { return outcomes_[operation % outcome_slots]; }
   Lane &lane(std::size_t domain) const { return lanes_[lane_of_domain_[domain]]; }
+  /// Of a domain that is aggregated here, or the slot of one that is relayed.
   std::byte *buffer(std::size_t domain, std::uint64_t round) const;
   std::uint32_t buffers() const { return buffers_; }
   void ring_all() const;
+
+  const Relays &relays() const { return relays_; }
+  /// By which this node's ranks reach the aggregator of a domain; null where each does for itself.
+  const Relay *relay(std::size_t domain) const { return relays_.find(domain, ranks_.front()); }
+  /// Bytes of each of the relay's ranks in a round; shared by the node, zeros at first.
+  std::span<std::uint64_t> relay_table(const Relay &relay, std::uint32_t round) const;
+  /// Nothing of the shared memory is given back any more: something may use it for ever.
+  void keep_memory() const;
 
   static constexpr std::uint32_t look_after_microseconds = 500000;
 
@@ -105,22 +119,26 @@ class Node {
     Medium medium;
     std::uint64_t bytes = 0;
   };
-  /// The buffers of a domain: in which segment, from which byte on.
+  /// The buffers of a domain: in which segment, from which byte on, of so many bytes each.
   struct Seat {
     std::size_t segment = 0;
-    std::uint64_t begin = 0;
+    std::uint64_t begin = 0, slot_bytes = 0;
   };
 
   void share(const Link &link, std::span<const int> aggregators, const BufferLayout &layout);
   void find_ranks(int rank);
   std::string take_segments(const Link &link);
   void lay_out(std::span<const int> aggregators, const BufferLayout &layout);
+  void lay_out_relays(const BufferLayout &layout);
   void place();
 
   std::vector<int> nodes_, ranks_, leaders_;
   std::size_t local_ = 0;
-  std::uint64_t slot_bytes_ = 0, bells_at_ = 0, outcomes_at_ = 0, lanes_at_ = 0;
+  std::uint64_t bells_at_ = 0, outcomes_at_ = 0, lanes_at_ = 0, tables_at_ = 0;
   std::uint32_t buffers_ = 0;
+  Relays relays_;
+  std::vector<std::uint64_t> table_of_domain_;  // where that of a relayed one begins, in words
+  std::size_t relay_segment_ = 0;               // 0: there is none
   std::vector<std::size_t> lane_of_domain_;
   std::vector<Seat> seats_;  // of each lane
   std::vector<Need> needs_;  // the first is what is not buffers
@@ -129,6 +147,7 @@ class Node {
   Bell *bells_ = nullptr;
   OutcomeSlot *outcomes_ = nullptr;
   Lane *lanes_ = nullptr;
+  std::uint64_t *tables_ = nullptr;
   Neighbours neighbours_;
   mutable std::atomic<std::int64_t> looked_{0};  // nanoseconds of the steady clock
   std::vector<std::string> notes_;

@@ -69,7 +69,7 @@ module outcrop_aggregate
       integer(c_int64_t), intent(out) :: bytes
     end function
 
-    type(c_ptr) function outcrop_agg_transport(plan) bind(c)
+    type(c_ptr) function outcrop_agg_transport_c(plan) bind(c, name='outcrop_agg_transport')
       import :: c_ptr
       type(c_ptr), value :: plan
     end function
@@ -164,6 +164,15 @@ module outcrop_aggregate
     type(c_ptr) function outcrop_agg_error_c() bind(c, name='outcrop_agg_error')
       import :: c_ptr
     end function
+
+    type(c_ptr) function outcrop_agg_version_c() bind(c, name='outcrop_agg_version')
+      import :: c_ptr
+    end function
+
+    integer(c_size_t) function outcrop_agg_length_c(text) bind(c, name='strlen')
+      import :: c_ptr, c_size_t
+      type(c_ptr), value :: text
+    end function
   end interface
 
 contains
@@ -203,24 +212,36 @@ contains
     text = outcrop_agg_text(outcrop_agg_explain_c(plan))
   end function
 
+  ! What carries bytes between nodes: 'messages', 'rma', or why the one and not the other.
+  function outcrop_agg_transport(plan) result(text)
+    type(c_ptr), intent(in) :: plan
+    character(:), allocatable :: text
+    text = outcrop_agg_text(outcrop_agg_transport_c(plan))
+  end function
+
   ! The last failure of this thread, in one line.
   function outcrop_agg_error() result(text)
     character(:), allocatable :: text
     text = outcrop_agg_text(outcrop_agg_error_c())
   end function
 
-  ! What C has at that address, at most 65535 characters.
+  ! '0.1.0'
+  function outcrop_agg_version() result(text)
+    character(:), allocatable :: text
+    text = outcrop_agg_text(outcrop_agg_version_c())
+  end function
+
+  ! What C has at that address, up to its end.
   function outcrop_agg_text(address) result(text)
     type(c_ptr), intent(in) :: address
     character(:), allocatable :: text
     character(kind=c_char), pointer :: characters(:)
-    integer :: length
-    call c_f_pointer(address, characters, [65536])
-    length = 0
-    do while (length < 65535 .and. characters(length + 1) /= c_null_char)
-      length = length + 1
-    end do
+    integer(c_size_t) :: length, i
+    length = outcrop_agg_length_c(address)
+    call c_f_pointer(address, characters, [length])
     allocate (character(length) :: text)
-    text = transfer(characters(1:length), text)
+    do i = 1, length
+      text(i:i) = characters(i)
+    end do
   end function
 end module

@@ -90,10 +90,16 @@ typedef struct outcrop_agg_plan outcrop_agg_plan;
                                                           when they are durable there, and get to the file in the background;
                                                           the room that they may take on a node. "auto": where and if the
                                                           model says so
+       outcrop_agg_reads_only                             "true": ranks may declare the same bytes; such a plan only reads
+       outcrop_agg_own_run_bytes                          each rank writes and reads its own where runs of all are so long
+                                                          in the mean; 0: never
+       outcrop_agg_transport                              "messages", or "rma" where that works
+       outcrop_agg_seconds_most                           a rank that has waited so long for others gets
+                                                          OUTCROP_AGG_COMMUNICATION; never, when left out
        outcrop_agg_seconds_between, outcrop_agg_reads_back, outcrop_agg_stage_persistence   for that: computing between
                                                           steps; how often one is read again; what a stage must survive
 
-   ROMIO's other hints have no effect. Settings must be alike on all ranks, but for a stage's folder and bytes. */
+   ROMIO's other hints have no effect; variables OUTCROP_AGG_... of other names are refused. Settings must be alike on all ranks, but for a stage's folder and bytes. */
 OUTCROP_AGG_API int outcrop_agg_make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration,
                                           MPI_Info hints, outcrop_agg_plan **made);
 /* Bytes that the memory of one of this rank's variables must have. */

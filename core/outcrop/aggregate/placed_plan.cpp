@@ -56,8 +56,11 @@ PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &dec
   if (settings.buffer_bytes.is_set()) options.buffer_bytes = settings.buffer_bytes.value;
   if (settings.buffers.is_set()) options.buffers = settings.buffers.value;
   options.aggregators = settings.count.value;
+  options.reading_only = settings.reads_only.value;
+  options.own_run_bytes = settings.own_run_bytes.value;
   // Who says where buffers are or who has them wants aggregators.
-  if (!settings.tier.is_set() && !settings.persistence.is_set() && !settings.count.is_set() && !settings.hosts.is_set())
+  if (!settings.own_run_bytes.is_set() && !settings.tier.is_set() && !settings.persistence.is_set() &&
+      !settings.count.is_set() && !settings.hosts.is_set())
     options.own_run_bytes = own_where_it_pays;
   options.aggregators_on_node = here.machine.network.cards_on_node;
   options.media = here.media;
@@ -92,6 +95,7 @@ void PlacedPlan::set_stage(FileOptions &options, bool writable) {
 
 std::map<std::string, double> PlacedPlan::predicted() const {
   const Machine &machine = placed_->machine;
+  if (settings_.reads_only.value) return {{"read", placed_->placement.seconds}};
   std::map<std::string, double> seconds{{"write", placed_->placement.seconds},
                                         {"read", seconds_with(machine, placed_->placement, machine.target_read, true)}};
   if (staging_ && staging_->chosen) {
@@ -104,8 +108,8 @@ std::map<std::string, double> PlacedPlan::predicted() const {
 
 std::string PlacedPlan::explain(std::size_t domains_most) const {
   const PlanSummary &summary = plan_->summary();
-  std::string text = std::to_string(placed_->machine.node_of_rank.size()) + " ranks on " +
-                     std::to_string(placed_->machine.nodes()) + " nodes: " + format_bytes(summary.bytes) + " a step\n" +
+  std::string text = counted(placed_->machine.node_of_rank.size(), "rank") + " on " +
+                     counted(placed_->machine.nodes(), "node") + ": " + format_bytes(summary.bytes) + " a step\n" +
                      aggregate::explain(placed_->placement, placed_->machine, placed_->wishes, domains_most);
   if (staging_) text += aggregate::explain(*staging_, placed_->machine);
   const auto add = [&](const std::vector<std::string> &lines) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -118,7 +119,7 @@ void refuse_overlaps(const Link &link, const std::vector<std::vector<Sender>> &s
                                 : "ranks " + std::to_string(first->first_rank) + " and " +
                                       std::to_string(first->second_rank) + " have both declared it";
   throw InputError("extents overlap at byte " + std::to_string(first->offset) + " of the file: " + ranks +
-                   "; only a plan for reading may do so");
+                   "; only a plan for reading, by the setting reads_only, may do so");
 }
 
 std::vector<Contribution> contributions_of(const Engine &engine, const Decision &decision) {
@@ -129,7 +130,9 @@ std::vector<Contribution> contributions_of(const Engine &engine, const Decision 
     Contribution made{tally.domain,
                       aggregator,
                       engine.node->local_of(aggregator) >= 0,
+                      engine.node->relay(tally.domain),
                       cut_rounds(decision.domains[tally.domain], decision.buffer_bytes),
+                      {},
                       {},
                       {}};
     for (std::uint32_t round = 0; round < made.rounds.count(); ++round)
@@ -142,13 +145,50 @@ std::vector<Contribution> contributions_of(const Engine &engine, const Decision 
   return contributions;
 }
 
-void set_up(Engine &engine, const Decision &decision, std::span<const Medium> media,
+// The ranks of a node tell one another how long their parts of each round are, by the tables they share.
+void set_up_relays(Engine &engine) {
+  const Node &node = *engine.node;
+  if (!node.relays().any()) return;
+  const int own = engine.link.rank();
+  for (const Contribution &each : engine.contributions)
+    for (std::size_t i = 0; each.relay != nullptr && i < each.mine.size(); ++i)
+      node.relay_table(*each.relay, each.mine[i])[each.relay->place_of(own)] = each.bytes[i];
+  engine.link.barrier();
+  for (Contribution &each : engine.contributions)
+    for (std::size_t i = 0; each.relay != nullptr && i < each.mine.size(); ++i) {
+      const std::span<const std::uint64_t> before =
+          node.relay_table(*each.relay, each.mine[i]).first(each.relay->place_of(own));
+      each.offsets.push_back(std::accumulate(before.begin(), before.end(), std::uint64_t{0}));
+    }
+  for (const Relay *relay : node.relays().on_node(node.ranks().front())) {
+    if (relay->rank != own) continue;
+    RelayWork &work = engine.relays.emplace_back();
+    work = {relay, engine.summary.aggregators[relay->domain], relay->rounds, {}};
+    for (std::uint32_t round = 0; round < relay->rounds; ++round) {
+      RelayWork::Message message{round, 0, {}};
+      const std::span<const std::uint64_t> bytes = node.relay_table(*relay, round);
+      for (std::size_t place = 0; place < bytes.size(); ++place) {
+        if (bytes[place] == 0) continue;
+        message.bytes += bytes[place];
+        message.parts.push_back(static_cast<std::uint32_t>(node.local_of(relay->ranks[place])));
+      }
+      if (message.bytes > 0) work.messages.push_back(std::move(message));
+    }
+  }
+}
+
+void set_up(Engine &engine, const Decision &decision, std::span<const Medium> media, bool merged,
             std::vector<std::vector<Sender>> senders) {
   const std::vector<int> &aggregators = engine.summary.aggregators;
-  engine.node = std::make_unique<Node>(
-      engine.link, aggregators,
-      BufferLayout{decision.buffer_bytes + AlignedMemory::page_bytes, decision.buffers, engine.summary.tiers, media});
+  std::vector<std::uint32_t> rounds;
+  for (const std::vector<Range> &domain : decision.domains)
+    rounds.push_back(merged ? static_cast<std::uint32_t>(cut_rounds(domain, decision.buffer_bytes).count()) : 0);
+  const RelayWishes relayed = merged ? RelayWishes{engine.summary.tallies, rounds} : RelayWishes{};
+  engine.node = std::make_unique<Node>(engine.link, aggregators,
+                                       BufferLayout{decision.buffer_bytes + AlignedMemory::page_bytes, decision.buffers,
+                                                    engine.summary.tiers, media, relayed});
   engine.contributions = contributions_of(engine, decision);
+  set_up_relays(engine);
   for (std::size_t domain = 0; domain < aggregators.size(); ++domain) {
     if (engine.node->local_of(aggregators[domain]) < 0) continue;
     if (++engine.writers == 1) engine.flushes = aggregators[domain] == engine.link.rank();
@@ -180,8 +220,10 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
   summary.buffers = decision.buffers;
   const std::vector<int> nodes = link.gather(link.node());
   const std::vector<Tally> tallies = tallies_of(parts.all);
+  // Ranks that read the same bytes may have more of a round than a buffer holds.
+  const bool can_merge = decision.owners.empty() && !options.reading_only;
   Election election = options.elect(
-      {decision.domains.size(), tallies, nodes, decision.buffer_bytes, decision.buffers, decision.owners});
+      {decision.domains.size(), tallies, nodes, decision.buffer_bytes, decision.buffers, can_merge, decision.owners});
   summary.aggregators = std::move(election.aggregators);
   summary.tiers = std::move(election.tiers);
   if (election.together > 1) {
@@ -196,7 +238,7 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
 
   std::vector<std::vector<Sender>> senders = exchange_patterns(link, parts.all, parts.own, summary.aggregators);
   if (!options.reading_only) refuse_overlaps(link, senders, decision.overlap);
-  set_up(*engine, decision, options.media, std::move(senders));
+  set_up(*engine, decision, options.media, election.merged && can_merge, std::move(senders));
   return Plan(std::move(engine));
 }
 

@@ -15,9 +15,11 @@ namespace outcrop::aggregate {
 namespace {
 
 constexpr const char *PERSISTENCES[] = {"process", "reboot", "job", "permanent"};
-constexpr const char *ARGUMENTS[] = {"tier",       "persistence", "buffer",      "buffers",           "count",
-                                     "hosts",      "stage",       "stage_bytes", "stage_persistence", "seconds_between",
-                                     "reads_back", "machine",     "target",      "topology",          "transport"};
+constexpr const char *ARGUMENTS[] = {
+    "tier",        "persistence",       "buffer",          "buffers",     "count",   "hosts",  "stage",
+    "stage_bytes", "stage_persistence", "seconds_between", "reads_back",  "machine", "target", "topology",
+    "transport",   "reads_only",        "own_run_bytes",   "seconds_most"};
+constexpr std::string_view VARIABLES = "OUTCROP_AGG_";
 
 struct Found {
   std::string text;
@@ -75,6 +77,11 @@ std::string parse_transport(const Found &found) {
   return found.text;
 }
 
+bool parse_truth(const Found &found) {
+  if (found.text != "true" && found.text != "false") throw InputError(what(found) + " must be true or false");
+  return found.text == "true";
+}
+
 std::vector<std::string> split(const std::string &text, char at) {
   std::vector<std::string> parts;
   std::istringstream stream(text);
@@ -119,22 +126,35 @@ void visit(const Settings &settings, const Visit &each) {
   each("target", settings.target);
   each("topology", settings.topology);
   each("transport", settings.transport);
+  each("reads_only", settings.reads_only);
+  each("own_run_bytes", settings.own_run_bytes);
+  each("seconds_most", settings.seconds_most);
 }
 
 std::string in_words(Persistence persistence) { return PERSISTENCES[static_cast<std::size_t>(persistence)]; }
 const std::string &in_words(const std::string &text) { return text; }
+std::string in_words(bool truth) { return truth ? "true" : "false"; }
 template <typename Number>
 std::string in_words(Number number) {
   return std::to_string(number);
 }
 
-void check_names(const Texts &arguments) {
-  for (const auto &[name, text] : arguments) {
-    if (std::find(std::begin(ARGUMENTS), std::end(ARGUMENTS), name) != std::end(ARGUMENTS)) continue;
-    std::string known;
-    for (const char *argument : ARGUMENTS) known += (known.empty() ? "" : ", ") + std::string(argument);
-    throw InputError("setting '" + name + "' of aggregation is unknown; there are " + known);
-  }
+// What is misspelt must not pass for said.
+void check_names(const Texts &arguments, const Texts &environment) {
+  const auto refuse_unknown = [](const Texts &given, const std::string &what, const auto &as_given) {
+    for (const auto &[name, text] : given) {
+      std::string known;
+      bool found = false;
+      for (const char *argument : ARGUMENTS) {
+        found = found || as_given(argument) == name;
+        known += (known.empty() ? "" : ", ") + as_given(argument);
+      }
+      if (!found) throw InputError(what + " '" + name + "' of aggregation is unknown; there are " + known);
+    }
+  };
+  refuse_unknown(arguments, "setting", [](const std::string &argument) { return argument; });
+  refuse_unknown(environment, "variable",
+                 [](const std::string &argument) { return std::string(VARIABLES) + in_capitals(argument); });
 }
 
 }  // namespace
@@ -160,7 +180,7 @@ std::uint64_t parse_bytes(const std::string &text, const std::string &name) {
 }
 
 Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &environment) {
-  check_names(arguments);
+  check_names(arguments, environment);
   const auto set = [&](const std::string &argument, auto &setting, const auto &parse, const std::string &romio = "") {
     if (const auto found = find(arguments, hints, environment, argument, romio))
       setting = {parse(*found), found->origin};
@@ -186,6 +206,10 @@ Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &
   set("target", settings.target, text);
   set("topology", settings.topology, text);
   set("transport", settings.transport, parse_transport);
+  set("reads_only", settings.reads_only, parse_truth);
+  set("own_run_bytes", settings.own_run_bytes,
+      [&](const Found &found) { return found.text == "0" ? 0 : bytes(found); });
+  set("seconds_most", settings.seconds_most, parse_number);
   if (settings.stage_bytes.value > 0 && settings.stage.value.empty())
     throw InputError(settings.stage_bytes.origin + " is given without a stage");
   return settings;

@@ -16,6 +16,9 @@
 //     target             . : a folder where files will be
 //     topology           none: a file that says where ranks are (rank_places.hpp)
 //     transport          messages: between nodes; or rma, where that works
+//     reads_only         false: ranks may declare the same bytes; such a plan refuses to write
+//     own_run_bytes      where it pays: each rank writes its own where runs of all have that length in the mean; 0: never
+//     seconds_most       0: in which a rank that waits for others gives up; 0: never
 //
 // Hints have the same names after outcrop_agg_, variables after OUTCROP_AGG_ in capitals; buffer, count and hosts are also
 // cb_buffer_size, cb_nodes and cb_config_list.
@@ -24,7 +27,7 @@
 // take less time than writing straight to the file, by seconds_between and reads_back (staging.hpp).
 //
 // The names that begin with cb_ are ROMIO's and mean what they mean there. As MPI has it, a hint that nobody knows is
-// no error; an argument is.
+// no error; an argument is, and so is a variable that begins with OUTCROP_AGG_.
 #pragma once
 
 #include <cstddef>
@@ -62,13 +65,16 @@ struct Settings {
   Setting<std::string> target{"."};
   Setting<std::string> topology{{}};           ///< empty: none
   Setting<std::string> transport{"messages"};  ///< between nodes; or "rma", where that works
+  Setting<bool> reads_only{false};             ///< ranks may declare the same bytes; such a plan refuses to write
+  Setting<std::uint64_t> own_run_bytes{0};     ///< as PlanOptions has it, where it is set
+  Setting<double> seconds_most{0};             ///< in which a rank that waits for others gives up; 0: never
 
   bool chooses_stage() const { return stage.value == "auto"; }
 };
 
 using Texts = std::map<std::string, std::string>;
 
-/// Throws InputError for an argument that is unknown, and for a value that is wrong wherever it is from.
+/// Throws InputError for an argument or a variable that is unknown, and for a value that is wrong wherever it is from.
 Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &environment);
 
 /// How many aggregators each node may have, by a list of "host:number" or "*:number", "*" for any number of them too;

@@ -1,5 +1,6 @@
 #include "outcrop/aggregate/step.hpp"
 
+#include "outcrop/aggregate/format.hpp"
 #include "outcrop/aggregate/pack.hpp"
 #include "outcrop/aggregate/runs.hpp"
 #include "outcrop/base/aligned.hpp"
@@ -85,8 +86,21 @@ void Step::run_local() {
   part_done();
 }
 
-void Step::copy_round(const Contribution &contribution, std::uint32_t round) {
+// To the place behind the ranks before in the message of the relay, or from there.
+void Step::copy_to_slot(const Contribution &contribution, std::size_t index) {
+  const std::uint32_t round = contribution.mine[index];
+  const std::uint64_t number = data_number_ * contribution.rounds.count() + round;
+  std::byte *position = engine_.node->buffer(contribution.domain, number) + contribution.offsets[index];
+  for (const Piece &piece : contribution.rounds.of(round))
+    position += task_.kind == Task::write ? pack(engine_.pattern, piece.file, task_.memory, position)
+                                          : unpack(engine_.pattern, piece.file, task_.memory, position);
+}
+
+// `index` of the rounds with bytes of this rank.
+void Step::copy_round(const Contribution &contribution, std::size_t index) {
   if (task_.memory.empty()) return;
+  if (contribution.relay != nullptr) return copy_to_slot(contribution, index);
+  const std::uint32_t round = contribution.mine[index];
   const std::uint64_t number = data_number_ * contribution.rounds.count() + round;
   std::byte *buffer = engine_.node->buffer(contribution.domain, number) + task_.base % AlignedMemory::page_bytes;
   for (const Piece &piece : contribution.rounds.of(round))
@@ -94,6 +108,15 @@ void Step::copy_round(const Contribution &contribution, std::uint32_t round) {
       fill(engine_.pattern, piece.file, task_.memory, buffer + piece.position);
     else
       empty(engine_.pattern, piece.file, task_.memory, buffer + piece.position);
+}
+
+// All parts of a round are there, or have been taken: who has opened it goes on.
+void Step::tell_last(const Contribution &contribution) {
+  const Node &node = *engine_.node;
+  if (contribution.relay != nullptr)
+    node.bell(static_cast<std::size_t>(node.local_of(contribution.relay->rank))).ring();
+  else
+    node.lane(contribution.domain).bell.ring();
 }
 
 // Takes whatever round is open, so that aggregators do not wait for one another.
@@ -107,7 +130,7 @@ void Step::fill_rounds() {
   Node &node = *engine_.node;
   std::vector<Cursor> cursors;
   for (const Contribution &contribution : engine_.contributions)
-    if (contribution.local && !contribution.mine.empty())
+    if (!contribution.is_sent() && !contribution.mine.empty())
       cursors.push_back({&contribution, &node.lane(contribution.domain)});
   while (!cursors.empty()) {
     const std::uint32_t heard = node.bell().listen();
@@ -119,9 +142,9 @@ void Step::fill_rounds() {
         const std::uint32_t round = contribution.mine[cursor.next];
         if (cursor.lane->opened.load() <= first + round) break;
         const Clock::time_point begin = Clock::now();
-        copy_round(contribution, round);
+        copy_round(contribution, cursor.next);
         seconds_copying_.fetch_add(seconds_since(begin));
-        if (cursor.lane->pending[(first + round) % node.buffers()].fetch_sub(1) == 1) cursor.lane->bell.ring();
+        if (cursor.lane->pending[(first + round) % node.buffers()].fetch_sub(1) == 1) tell_last(contribution);
         ++cursor.next;
         moved = true;
       }
@@ -195,12 +218,24 @@ void Step::wait() {
   failure_.raise();
 }
 
+// Ranks of other nodes may have gone, which only the launcher knows, and nobody can say how long the others may take.
+void Step::end_when_late(Clock::time_point begin) {
+  const double most = engine_.link.seconds_most();
+  if (most == 0 || seconds_since(begin) <= most) return;
+  const std::string reason = who() + "other ranks have not done their parts within " + format_seconds(most) +
+                             ", the most by the setting seconds_most";
+  engine_.break_off(reason);
+  throw CommunicationError(reason);
+}
+
 void Step::settle() {
   Node &node = *engine_.node;
+  const Clock::time_point begin = Clock::now();
   while (!over_) {
     const std::uint32_t heard = node.bell().listen();
     advance_all();
     if (over_) break;
+    end_when_late(begin);
     if (engine_.sends())
       node.bell().sleep(heard, look_again_microseconds);
     else

@@ -61,8 +61,11 @@ class Step : public std::enable_shared_from_this<Step> {
   void part_done();
   void fill_rounds();
   bool move_own();
-  void copy_round(const Contribution &contribution, std::uint32_t round);
+  void copy_round(const Contribution &contribution, std::size_t index);
+  void tell_last(const Contribution &contribution);
+  void copy_to_slot(const Contribution &contribution, std::size_t index);
   void advance_all();
+  void end_when_late(Clock::time_point begin);
   std::string who() const { return "rank " + std::to_string(engine_.link.rank()) + " cannot go on: "; }
 
   Engine &engine_;

@@ -1,5 +1,6 @@
 #include "outcrop/aggregate/thread_transport.hpp"
 
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -53,7 +54,10 @@ class ThreadWorld {
     std::string error;
 
    private:
+    using Clock = std::chrono::steady_clock;
+
     void check(int other) const;
+    void wait_for_change(std::unique_lock<std::mutex> &lock, Clock::time_point begin);
     bool take(outcrop_request &request);
     void forget_taken(const Receive &taken);
   };
@@ -144,16 +148,25 @@ bool Rank::test(std::span<outcrop_request> requests) {
   return all;
 }
 
+void Rank::wait_for_change(std::unique_lock<std::mutex> &lock, Clock::time_point begin) {
+  if (table.seconds_most == 0) return world->changed.wait(lock);
+  const std::chrono::duration<double> left(std::chrono::duration<double>(table.seconds_most) - (Clock::now() - begin));
+  if (left.count() <= 0 || world->changed.wait_for(lock, left) == std::cv_status::timeout)
+    throw std::runtime_error("other ranks have not come in time, which the setting seconds_most gives them");
+}
+
 void Rank::wait(std::span<outcrop_request> requests) {
   std::unique_lock lock(world->mutex);
+  const Clock::time_point begin = Clock::now();
   for (outcrop_request &request : requests)
-    while (!take(request)) world->changed.wait(lock);
+    while (!take(request)) wait_for_change(lock, begin);
 }
 
 void Rank::gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *all) {
   std::unique_lock lock(world->mutex);
+  const Clock::time_point begun = Clock::now();
   const auto wait_until = [&](auto &&ready) {
-    world->changed.wait(lock, [&] { return world->failed || ready(); });
+    while (!world->failed && !ready()) wait_for_change(lock, begun);
     check(0);
   };
   const auto number = static_cast<std::size_t>(table.rank);

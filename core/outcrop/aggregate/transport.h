@@ -54,6 +54,9 @@ struct outcrop_transport {
   const char *(*error)(void *self);
   /* Collective where the transport needs it: gives everything back. Nothing may be under way. */
   void (*free)(void *self);
+
+  /* May be set: calls that wait for other ranks fail after so long; 0, as it begins, is never. */
+  double seconds_most;
 };
 
 #ifdef __cplusplus

@@ -14,8 +14,9 @@ import numpy as np
 from outcrop import _core
 from outcrop.aggregate.distances import find_distances
 from outcrop.aggregate.here import Facts, facts_here, surroundings_of
-from outcrop.aggregate.machine import BufferTier, Machine, Medium, Network, Target
+from outcrop.aggregate.machine import BufferTier, Floats, Machine, Medium, Network, Target
 from outcrop.aggregate.machine_text import name_of, text_of_this_node
+from outcrop.aggregate.ping_pong import NODES_MOST
 from outcrop.tiers.tier import Persistence
 from outcrop.units import format_rate
 
@@ -32,12 +33,14 @@ class Known:
 @dataclass(frozen=True)
 class AtHand:
     """The machine, what each tier is made of on each node, the nodes' hosts, and lines that say where figures are
-    from. `node` is that of this rank."""
+    from. `node` is that of this rank. `wants_ping_pong` where nobody knows how far nodes are from each other, but
+    measuring would tell."""
 
     machine: Machine
     media: tuple[tuple[Medium, ...], ...]
     hosts: tuple[str, ...]
     lines: tuple[str, ...]
+    wants_ping_pong: bool = False
 
     def media_of(self, rank: int) -> tuple[Medium, ...]:
         """Of all tiers, on that rank's node."""
@@ -49,11 +52,25 @@ def known_here(rank: int, node: int, machine: Path | None, target: Path) -> Know
     return Known(node, facts_here(), text_of_this_node(machine, target) if rank == node else "")
 
 
-def at_hand(known: Sequence[Known], machine: Path | None, target: Path, topology: Path | None, reading: bool) -> AtHand:
-    """Of what all ranks know, in their order; files will be at `target`. Raises InputError for a wrong `topology`."""
-    numbers = {lowest: number for number, lowest in enumerate(sorted({one.node for one in known}))}
+def leaders_of(known: Sequence[Known]) -> list[int]:
+    """The first ranks of all nodes, ascending."""
+    return sorted({one.node for one in known})
+
+
+def at_hand(
+    known: Sequence[Known],
+    machine: Path | None,
+    target: Path,
+    topology: Path | None,
+    reading: bool,
+    ping_pong: Floats | None = None,
+) -> AtHand:
+    """Of what all ranks know, in their order; files will be at `target`. `ping_pong` is what has been measured between
+    nodes, if anything has. Raises InputError for a wrong `topology`."""
+    numbers = {lowest: number for number, lowest in enumerate(leaders_of(known))}
     node_of_rank = [numbers[one.node] for one in known]
-    around = surroundings_of([one.facts for one in known], node_of_rank, topology)
+    measured = None if ping_pong is None else lambda: ping_pong
+    around = surroundings_of([one.facts for one in known], node_of_rank, topology, measured)
     found = find_distances(around)
     nodes = _core.aggregate_join_nodes([known[lowest].text for lowest in numbers], name_of(machine))
     write, read = Target(*nodes.target_write), Target(*nodes.target_read)
@@ -76,4 +93,5 @@ def at_hand(known: Sequence[Known], machine: Path | None, target: Path, topology
     if len(numbers) > 1:
         lines.append(str(found))
     media = tuple(tuple(Medium(tier, tuple(numa), folder) for tier, numa, folder in node) for node in nodes.media)
-    return AtHand(made, media, tuple(around.hosts), tuple(lines))
+    wants = found.provider == "node" and ping_pong is None and 2 < len(numbers) <= NODES_MOST
+    return AtHand(made, media, tuple(around.hosts), tuple(lines), wants)

@@ -39,6 +39,7 @@ class _Table(ctypes.Structure):
         ("name", ctypes.c_char * 128),
         ("unread", ctypes.c_void_p * 9),
         ("free", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
+        ("seconds_most", ctypes.c_double),
     )
 
 
@@ -74,6 +75,11 @@ class Communicator:
         """Where the table of functions is (struct outcrop_transport), until `close`."""
         assert self._table is not None, "the communicator has been closed"
         return ctypes.addressof(self._table.contents)
+
+    def limit_waiting(self, seconds_most: float) -> None:
+        """Not collective: calls of this rank that wait for others fail after so long; 0, as it begins, is never."""
+        assert self._table is not None, "the communicator has been closed"
+        self._table.contents.seconds_most = seconds_most
 
     def use_rma(self) -> str:
         """Collective, before anything uses it: longer messages by one-sided communication, where that works.

@@ -21,6 +21,7 @@ import numpy as np
 from outcrop.aggregate.hosts import expand_hosts
 from outcrop.aggregate.machine import Distances, Floats
 from outcrop.aggregate.paths import DRAGONFLY, PathDistances, tree_links
+from outcrop.aggregate.ping_pong import NODES_MOST
 from outcrop.aggregate.topologies import topology_file
 from outcrop.errors import InputError
 
@@ -147,17 +148,20 @@ def by_hosts(around: Surroundings) -> Distances | str:
 
 
 def by_ping_pong(around: Surroundings) -> Distances | str:
-    """Seconds, as multiples of the shortest between two nodes. Both ways are taken as one."""
+    """Seconds, as multiples of the shortest between two nodes. Both ways are taken as one; halves are as much as such
+    a measurement tells apart."""
+    if around.nodes < 3:
+        return "there are no three nodes, so nothing is farther than something else"
+    if around.nodes > NODES_MOST:
+        return f"there are more than {NODES_MOST} nodes, of which every two would have to be asked"
     if around.ping_pong is None:
-        return "it was not asked for"
-    if around.nodes < 2:
-        return "there is one node"
+        return "nobody has measured"
     seconds = np.asarray(around.ping_pong(), np.float64)
     both = (seconds + seconds.T) / 2
     apart = both[~np.eye(around.nodes, dtype=bool)]
     if not (np.isfinite(apart).all() and apart.min() > 0):
         return "it measured nothing"
-    both /= apart.min()
+    both = np.round(2 * both / apart.min()) / 2
     np.fill_diagonal(both, 0)
     return TableDistances(both)
 

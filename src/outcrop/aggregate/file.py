@@ -23,7 +23,7 @@ from outcrop import _core
 from outcrop.aggregate.measured import Timing
 from outcrop.aggregate.plan import Plan
 from outcrop.aggregate.staging import Asked, StageChoice, choose_stage
-from outcrop.errors import InputError
+from outcrop.errors import CommunicationError, InputError, OutcropError
 
 Arrays = Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]]
 BASE_MOST = 2**62
@@ -221,7 +221,9 @@ class File:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        # After an error of this rank's own others may not come to close together with this one; it shall be seen.
+        if kind is None or self._plan.size == 1 or (issubclass(kind, OutcropError) and kind is not CommunicationError):
+            self.close()
 
     def _memory(self, arrays: Arrays, writable: bool) -> tuple[list[NDArray[np.uint8]], str]:
         """The bytes of all arrays; or nothing and what is wrong with one, which all ranks are to be told."""

@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import Any
 
 from outcrop import _core
-from outcrop.aggregate.at_hand import AtHand, Known, at_hand, known_here
+from outcrop.aggregate.at_hand import AtHand, Known, at_hand, known_here, leaders_of
 from outcrop.aggregate.extents import Extent
 from outcrop.aggregate.measured import Measured
 from outcrop.aggregate.ranks import Ranks
 from outcrop.aggregate.settings import Settings, read_settings
 from outcrop.aggregate.staging import Forecast, Habits, StageChoice
 from outcrop.errors import InputError
-from outcrop.units import counted, format_bytes, parse_bytes
+from outcrop.units import counted, format_bytes
 
 Variable = Extent | Sequence[Extent]
 Extents = Mapping[str, Variable] | Sequence[Variable]
@@ -46,10 +46,9 @@ class Plan:
         around: AtHand,
         settings: Settings,
         carried: Sequence[str],
-        reads_only: bool,
     ) -> None:
         self._core, self._ranks, self._around, self._carried = core, ranks, around, tuple(carried)
-        self.names, self.reads_only, self.settings = tuple(names), reads_only, settings
+        self.names, self.reads_only, self.settings = tuple(names), settings.reads_only, settings
         self.measured = Measured()
         self._is_closed = False
         self._staging = StageChoice()
@@ -162,6 +161,7 @@ def declare(
     buffers: int | None = None,
     hosts: str | None = None,
     transport: str | None = None,
+    seconds_most: float | None = None,
 ) -> Plan:
     """Make a plan of what every rank will write or read in each step. Collective; all but `extents` the same on all.
 
@@ -184,6 +184,7 @@ def declare(
         buffers: of each aggregator, 2 to 8.
         hosts: which may have aggregators, as ROMIO's cb_config_list.
         transport: between nodes: "messages" (two-sided), or "rma" (one-sided) where that works; `explain` says so.
+        seconds_most: a rank that has waited for others for so long gets CommunicationError; never when left out.
 
     What is not given is taken from `hints`, then from OUTCROP_AGG_* of rank 0's environment.
 
@@ -192,23 +193,25 @@ def declare(
     arguments = {
         "count": count, "tier": tier, "persistence": persistence, "buffer": buffer, "buffers": buffers, "hosts": hosts,
         "machine": machine, "target": target, "topology": topology, "transport": transport,
+        "reads_only": "true" if reads_only else None, "seconds_most": seconds_most,
+        "own_run_bytes": None if own_run_bytes is None else str(own_run_bytes),
     }  # fmt: skip
     ranks = Ranks(communicator)
     try:
         names, variables, problem = _variables(extents)
         texts = {str(name): str(value) for name, value in hints.items()} if hints is not None else {}
-        runs, problem = _run_bytes(own_run_bytes, problem)
-        settings = _settings_of_first(ranks, _Given((reads_only, runs, arguments, texts), problem), arguments, texts)
-        around = _machine_at_hand(ranks, settings, reads_only)
+        settings = _settings_of_first(ranks, _Given((arguments, texts), problem), arguments, texts)
+        ranks.limit_waiting(settings.seconds_most)
+        around = _machine_at_hand(ranks, settings)
         carried = _carried(ranks, settings)
-        options = _options(settings, around, reads_only, _own_run_bytes(runs, settings))
+        options = _options(settings, around)
         wishes = settings.wishes(around.hosts)
         media = around.media_of(ranks.rank)
         core = _core.AggregatePlan(ranks.address, variables, around.machine, wishes, options, media)
     except InputError:  # on all ranks
         ranks.close()
         raise
-    return Plan(core, ranks, names, around, settings, carried, reads_only)
+    return Plan(core, ranks, names, around, settings, carried)
 
 
 def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
@@ -224,14 +227,6 @@ def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
         names.append(str(name))
         variables.append(several)
     return names, variables, ""
-
-
-def _run_bytes(own_run_bytes: int | str | None, problem: str) -> tuple[int | None, str]:
-    """As a number, None for nothing said, and what is wrong with it, if nothing else is."""
-    try:
-        return (parse_bytes(own_run_bytes) if own_run_bytes else None if own_run_bytes is None else 0), problem
-    except InputError as error:
-        return 0, problem or str(error)
 
 
 def _settings_of_first(
@@ -254,7 +249,7 @@ def _settings_of_first(
     return settings
 
 
-def _machine_at_hand(ranks: Ranks, settings: Settings, reads_only: bool) -> AtHand:
+def _machine_at_hand(ranks: Ranks, settings: Settings) -> AtHand:
     """By what every rank knows; what is wrong at one is raised on all."""
     file = Path(settings.machine) if settings.machine else None
     topology = Path(settings.topology) if settings.topology else None
@@ -269,7 +264,11 @@ def _machine_at_hand(ranks: Ranks, settings: Settings, reads_only: bool) -> AtHa
         if isinstance(one, str):
             raise InputError(f"rank {rank}: {one}")
         known.append(one)
-    around: AtHand = _of_first(ranks, lambda: at_hand(known, file, target, topology, reads_only))
+    given = (known, file, target, topology, settings.reads_only)
+    around: AtHand = _of_first(ranks, lambda: at_hand(*given))
+    if around.wants_ping_pong:
+        seconds = ranks.ping_pong(leaders_of(known))
+        around = _of_first(ranks, lambda: at_hand(*given, seconds))
     return around
 
 
@@ -295,13 +294,15 @@ def _carried(ranks: Ranks, settings: Settings) -> list[str]:
     return ["between nodes: rma" if not trouble else f"between nodes: messages, for rma does not work: {trouble}"]
 
 
-def _own_run_bytes(given: int | None, settings: Settings) -> int:
+def _own_run_bytes(settings: Settings) -> int:
     """As the core knows it. Who says where buffers are or who has them wants aggregators."""
+    if settings.origins["own_run_bytes"] != "default":
+        return settings.own_run_bytes
     said = any(settings.origins[name] != "default" for name in ("tier", "persistence", "count", "hosts"))
-    return given if given is not None else 0 if said else _core.AggregateOptions.OWN_WHERE_IT_PAYS
+    return 0 if said else int(_core.AggregateOptions.OWN_WHERE_IT_PAYS)
 
 
-def _options(settings: Settings, around: AtHand, reads_only: bool, own_run_bytes: int) -> _core.AggregateOptions:
+def _options(settings: Settings, around: AtHand) -> _core.AggregateOptions:
     """0 for what nobody has set: the core chooses by the bytes there are."""
     options = _core.AggregateOptions()
     if settings.origins["buffer_bytes"] != "default":
@@ -310,6 +311,6 @@ def _options(settings: Settings, around: AtHand, reads_only: bool, own_run_bytes
         options.buffers = settings.buffers
     options.aggregators = settings.count
     options.aggregators_on_node = around.machine.network.cards_on_node
-    options.own_run_bytes = own_run_bytes
-    options.reading_only = reads_only
+    options.own_run_bytes = _own_run_bytes(settings)
+    options.reading_only = settings.reads_only
     return options

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+
 from outcrop.aggregate.communicator import Communicator
+from outcrop.aggregate.machine import Floats
+from outcrop.aggregate.ping_pong import measure
 
 Value = TypeVar("Value")
 
@@ -26,9 +31,18 @@ class Ranks:
         """Of the core's table of functions between ranks; 0 where there are none to be reached."""
         return self._own.address if self._own else 0
 
+    def limit_waiting(self, seconds_most: float) -> None:
+        """Not collective: calls of this rank that wait for others fail after so long; 0 for never."""
+        if self._own:
+            self._own.limit_waiting(seconds_most)
+
     def use_rma(self) -> str:
         """Collective: see `Communicator.use_rma`."""
         return "there is one process" if self._own is None else self._own.use_rma()
+
+    def ping_pong(self, leaders: Sequence[int]) -> Floats:
+        """Collective: seconds of a small message between nodes, whose first ranks are `leaders`; a row for each."""
+        return np.zeros((1, 1)) if self._own is None else measure(self._users, leaders)
 
     def gather(self, value: Value) -> list[Value]:
         """Collective: the values of all ranks, in their order."""

@@ -41,6 +41,12 @@ class Settings:
     """A file with the place of each rank; empty for none."""
     transport: str
     """Between nodes: "messages", or "rma" where that works."""
+    reads_only: bool
+    """Ranks may declare the same bytes; such a plan refuses to write."""
+    own_run_bytes: int
+    """Each rank writes its own where runs of all are that long in the mean; 0 for never. Where it is set."""
+    seconds_most: float
+    """In which a rank that waits for others gives up; 0 for never."""
     origins: Mapping[str, str]
 
     def wishes(self, hosts_of_nodes: Sequence[str]) -> Wishes:

@@ -117,16 +117,17 @@ class Simulated:
         }
 
 
-def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None) -> None:
-    """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks."""
+def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None, name: str = "--aggregators") -> None:
+    """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks; `name` is what has
+    asked for so many."""
     ranks = nodes * ranks_per_node
     if ranks > RANKS_MOST:
         raise InputError(f"{nodes} nodes of {ranks_per_node} ranks: there can be {RANKS_MOST} ranks at most")
     if aggregators is not None and not 0 < aggregators <= ranks:
-        raise InputError(f"--aggregators {aggregators} must be from 1 to {ranks}, the number of ranks")
+        raise InputError(f"{name} {aggregators} must be from 1 to {ranks}, the number of ranks")
     if aggregators is not None and aggregators * nodes > COSTS_ASKED_MOST:
         raise InputError(
-            f"--aggregators {aggregators}: of {nodes} nodes at most {COSTS_ASKED_MOST // nodes} can be asked"
+            f"{name} {aggregators}: of {nodes} nodes at most {COSTS_ASKED_MOST // nodes} can be asked"
         )
 
 

@@ -39,6 +39,12 @@ COPIES_IN_MEMORY = 4
 COPIES_ON_DISK = 2
 REMEDY = "give a smaller --size"
 DURABLE = ("both", "yes", "no")
+WORKLOADS = {
+    **{name: (name,) for name in KERNELS},
+    "hacc": tuple(name for name in KERNELS if name.startswith("hacc")),
+    "all": tuple(KERNELS),
+}
+"""Kernels by name, one or several."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +61,8 @@ class Request:
     def __post_init__(self) -> None:
         if not self.directory.is_dir():
             raise InputError(f"-d {self.directory} is not a directory")
-        if self.workload not in (*KERNELS, "all"):
-            known = ", ".join([*KERNELS, "all"])
-            raise InputError(f"--workload {self.workload} is unknown; there are {known}")
+        if self.workload not in WORKLOADS:
+            raise InputError(f"--workload {self.workload} is unknown; there are {', '.join(WORKLOADS)}")
         if self.turns < 1:
             raise InputError(f"--turns {self.turns}: there must be at least 1")
         if self.durable not in DURABLE:
@@ -71,7 +76,7 @@ class Request:
         left_out = {"yes": "write", "no": "write-durable"}.get(self.durable)
         return Job(
             folder="",
-            workloads=tuple(KERNELS) if self.workload == "all" else (self.workload,),
+            workloads=WORKLOADS[self.workload],
             bytes_of_rank=parse_bytes(self.size),
             modes=tuple(mode.name for mode in MODES if mode.name != left_out),
             ways=tuple(dict.fromkeys(self.ways.split(","))),

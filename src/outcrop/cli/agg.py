@@ -86,6 +86,9 @@ def simulate(
 
     options.check_output(json, "--json")
     settings = read_settings({"tier": tier, "persistence": persistence, "buffer": buffer})
+    if aggregators is None and settings.count:
+        aggregators = settings.count
+        check_ranks(nodes, ranks_per_node, aggregators, settings.origins["count"])
     check_ranks(nodes, ranks_per_node, aggregators)
     made = make_topology(topology, nodes, ranks_per_node)
     patterns = make_patterns(workload, nodes * ranks_per_node, parse_bytes(bytes_per_rank) if bytes_per_rank else None)
@@ -99,7 +102,7 @@ def simulate(
         Network(latency, _rate(bandwidth, "--bandwidth"), cards),
         Target(bytes_per_second=_rate(target, "--target")) if target else on_nodes.shared or Target(),
         settings.wishes([str(node) for node in range(nodes)]),
-        aggregators or settings.count or None,
+        aggregators,
     )
     print("\n".join(head(scenario)))
     found = []
@@ -118,7 +121,7 @@ def bench(
         Optional[str],  # noqa: UP045
         typer.Option("--ranks", metavar="N,...", help="start so many, by mpirun [default: 4,8,16; under mpirun those]"),
     ] = None,
-    workload: Annotated[str, typer.Option("--workload", help="s3d, hacc-aos, hacc-soa or all")] = "all",
+    workload: Annotated[str, typer.Option("--workload", help="s3d, hacc-aos, hacc-soa, hacc (both) or all")] = "all",
     size: Annotated[str, typer.Option("--size", metavar="SIZE", help="of a rank's data")] = "16MiB",
     turns: Annotated[int, typer.Option("--turns", metavar="N", help="how often each is measured")] = 5,
     ways: Annotated[str, typer.Option("--ways", metavar="NAME,...", help="which to measure")] = "outcrop,mpi-io,posix",

@@ -143,6 +143,28 @@ static void use_rma(const char *path, uint64_t step_bytes) {
   outcrop_agg_free_plan(&plan);
 }
 
+/* Ranks that only read may have the same bytes: here all have the columns of the first. */
+static void read_shared(const char *path) {
+  MPI_Info hints = MPI_INFO_NULL;
+  MPI_Info_create(&hints);
+  MPI_Info_set(hints, "outcrop_agg_reads_only", "true");
+  outcrop_agg_declaration *declaration = declare(0);
+  outcrop_agg_plan *plan = NULL;
+  outcrop_agg_file *file = NULL;
+  succeed(outcrop_agg_make_plan(MPI_COMM_WORLD, declaration, hints, &plan), "making a plan for reading");
+  MPI_Info_free(&hints);
+  outcrop_agg_free_declaration(&declaration);
+  char header[header_bytes];
+  double values[rows * columns_each];
+  void *memory[] = {header, values};
+  succeed(outcrop_agg_open(plan, path, OUTCROP_AGG_WRITABLE, &file), "opening");
+  succeed(outcrop_agg_read(file, memory, 0), "reading what others read, too");
+  for (int i = 0; i < rows * columns_each; ++i) require(values[i] == i, "all have read the columns of the first");
+  refuses(outcrop_agg_write(file, (const void *const *)memory, 0), OUTCROP_AGG_INPUT, "reading only");
+  succeed(outcrop_agg_close(&file), "closing");
+  outcrop_agg_free_plan(&plan);
+}
+
 static void check_refusals(outcrop_agg_plan *plan, const char *folder) {
   MPI_Info hints = MPI_INFO_NULL;
   outcrop_agg_declaration *declaration = declare(0); /* all have the same columns */
@@ -191,6 +213,8 @@ int main(int count, char **arguments) {
   if (rank == 0) check_file(arguments[1], step_bytes);
   require(!strcmp(outcrop_agg_transport(plan), "messages"), "messages are sent unless something else is asked for");
   use_rma(arguments[1], step_bytes);
+  MPI_Barrier(MPI_COMM_WORLD);
+  read_shared(arguments[1]);
   use_node_files(plan, arguments[2], step_bytes);
   check_refusals(plan, arguments[2]);
   outcrop_agg_free_plan(&plan);

@@ -24,7 +24,9 @@ program fortran_program
   plan = plan_for(rank)
   call succeed(outcrop_agg_create(plan, path, 0_c_int, file))
   call succeed(outcrop_agg_write(file, [c_loc(mine)], 0_c_int64_t))
+  if (outcrop_agg_notes(file) /= '') call end_all('notes of a run before: ' // outcrop_agg_notes(file))
   call succeed(outcrop_agg_close(file))
+  call explained
   call outcrop_agg_free_plan(plan)
 
   plan = plan_for(next)
@@ -54,6 +56,18 @@ contains
     call succeed(outcrop_agg_make_plan(MPI_COMM_WORLD, declaration, MPI_INFO_NULL, made))
     call outcrop_agg_free_declaration(declaration)
   end function
+
+  ! The plan of a step that has been written says all of it, to the last line; without a plan there is nothing to say.
+  subroutine explained
+    character(:), allocatable :: text
+    text = outcrop_agg_explain(plan)
+    if (index(text, 'predicted ') == 0) call end_all('no prediction: ' // text)
+    if (index(text, 'measured at rank ') == 0) call end_all('nothing measured: ' // text)
+    if (text(len(text):) /= new_line('a')) call end_all('a line without an end: ' // text)
+    if (outcrop_agg_explain(c_null_ptr) /= '') call end_all('nothing was explained')
+    if (outcrop_agg_transport(plan) /= 'messages') call end_all('carried by ' // outcrop_agg_transport(plan))
+    if (index(outcrop_agg_version(), '.') == 0) call end_all('no version: ' // outcrop_agg_version())
+  end subroutine
 
   subroutine succeed(outcome)
     integer(c_int), intent(in) :: outcome
