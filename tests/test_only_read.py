@@ -84,7 +84,7 @@ def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
             if found is not None:
                 assert choice.plan.predicted.seconds <= only_read.EQUALLY_FAST * found.plan.predicted.seconds * 1.0001
                 assert any(one.sizes.keeps_statics == keeps for one in choice.considered)
-    assert places == {False, True}, "these budgets show both"
+    assert False in places and (True in places or on is FAST), "these budgets show both, but where a disk is never late"
 
 
 def test_what_costs_nothing_is_the_slowest_place() -> None:
@@ -94,7 +94,10 @@ def test_what_costs_nothing_is_the_slowest_place() -> None:
         small, middle, large, whole = (why(problem, planned(problem, share, on), on) for share in SHARES)
         assert small == "the slowest: memory has no room"
         assert re.fullmatch(r"the slowest: memory makes the run \d\.\d+ s longer", middle), "there were fewer levels"
-        assert re.fullmatch(r"the slowest that costs nothing: disk makes the run \d\.\d+ s longer", large)
+        if on is FAST:
+            assert large == "the slowest, hidden behind the computing"
+        else:
+            assert re.fullmatch(r"the slowest that costs nothing: disk makes the run \d\.\d+ s longer", large)
         assert whole == "all of the grid is in memory"
     once = problem_of("acoustic4_sponge", steps=20)  # in one pass, which reads everything in any case
     assert why(once, planned(once, 0.95, SLOW), SLOW) == "the slowest, hidden behind the computing"
