@@ -2,19 +2,16 @@
 Needs fio, and a machine with nothing else going on.
 
     .venv/bin/python scripts/beside_fio.py DIRECTORY [TURNS]
-
-fio's buffers are asked to be in huge pages, as ours are: on some disks that makes a factor of three.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median
+
+import fio
 
 from outcrop import _core
 from outcrop.bench.io_case import Case
@@ -35,18 +32,12 @@ CASES = [
 def bytes_per_second_of_fio(case: Case, path: Path) -> float:
     """What fio says of the same."""
     engine = "psync" if case.interface == "buffered" else case.interface
-    options = {
-        "name": "case", "filename": path, "size": SPAN_BYTES, "ioengine": engine,
-        "rw": ("rand" if case.random else "") + ("write" if case.write else "read"),
-        "bs": case.request_bytes, "iodepth": case.depth, "direct": int(engine != "psync"), "iomem_align": "2M",
-        "runtime": f"{int(1000 * SECONDS)}ms", "invalidate": int(not case.warm), "output-format": "json",
-        "fadvise_hint": 0,
-    }  # fmt: skip
-    command = ["fio", "--time_based", *(f"--{name}={value}" for name, value in options.items())]
-    huge = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-    said = subprocess.run(command, capture_output=True, text=True, check=True, env=huge).stdout
-    (job,) = json.loads(said[said.index("{") :])["jobs"]
-    return float(job["write" if case.write else "read"]["bw_bytes"])
+    cache = {"direct": int(engine != "psync"), "invalidate": int(not case.warm), "fadvise_hint": 0}
+    pattern = ("rand" if case.random else "") + ("write" if case.write else "read")
+    size, depth = SPAN_BYTES, case.depth
+    return fio.bytes_per_second(
+        path, seconds=SECONDS, size=size, ioengine=engine, rw=pattern, bs=case.request_bytes, iodepth=depth, **cache
+    )
 
 
 def main() -> None:

@@ -9,13 +9,12 @@ disks of virtual machines from minute to minute. fio's buffers are asked to be i
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median
+
+import fio
 
 from outcrop import _core
 from outcrop.tiers import measure_storage as own
@@ -55,17 +54,11 @@ def of_fio(directory: Path) -> dict[str, float]:
 
 
 def run_fio(path: Path, pattern: str, request_bytes: int, depth: int, seconds: float | None) -> float:
-    """Bytes per second; the whole file once where there are no `seconds`."""
-    options = {
-        "name": "case", "filename": path, "size": own.SCRATCH_BYTES, "ioengine": "io_uring", "rw": pattern,
-        "bs": request_bytes, "iodepth": depth, "direct": 1, "iomem_align": "2M", "output-format": "json",
-    }  # fmt: skip
-    timed = [] if seconds is None else ["--time_based", f"--runtime={int(1000 * seconds)}ms"]
-    command = ["fio", *timed, *(f"--{name}={value}" for name, value in options.items())]
-    huge = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-    said = subprocess.run(command, capture_output=True, text=True, check=True, env=huge).stdout
-    (job,) = json.loads(said[said.index("{") :])["jobs"]
-    return float(job["write" if "write" in pattern else "read"]["bw_bytes"])
+    """Bytes per second."""
+    size = own.SCRATCH_BYTES
+    return fio.bytes_per_second(
+        path, seconds=seconds, size=size, ioengine="io_uring", rw=pattern, bs=request_bytes, iodepth=depth, direct=1
+    )
 
 
 def main() -> None:
@@ -73,7 +66,7 @@ def main() -> None:
     directory, turns = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 7
     pairs = [(of_tiers(directory), of_fio(directory)) for _ in range(turns)]
     for name in MEASURED:
-        ratios = [ours[name] / fio[name] for ours, fio in pairs]
+        ratios = [ours[name] / theirs[name] for ours, theirs in pairs]
         one, other = (median(side[name] for side in sides) / 1e6 for sides in zip(*pairs, strict=True))
         every = " ".join(f"{ratio:.2f}" for ratio in ratios)
         print(f"{name:16}: {one:6.0f} fio {other:6.0f} ratio {median(ratios):.2f} of {every}", flush=True)
