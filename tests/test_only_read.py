@@ -33,7 +33,8 @@ def machine(bytes_per_second: float) -> Machine:
     return Machine(2, 1 << 30, 1 << 20, 1 << 24, 1e10, device)
 
 
-SLOW, FAST = machine(2e7), machine(5e9)
+SLOW, LATE, FAST = machine(2e7), machine(5e8), machine(5e9)
+"""FAST is never late."""
 
 
 def problem_of(stencil: str, steps: int = 100) -> Problem:
@@ -67,7 +68,7 @@ def why(problem: Problem, choice: Choice, on: Machine) -> str:
     return text
 
 
-@pytest.mark.parametrize("on", [SLOW, FAST], ids=["slow", "fast"])
+@pytest.mark.parametrize("on", [SLOW, LATE, FAST], ids=["slow", "late", "fast"])
 @pytest.mark.parametrize("stencil", ["acoustic4_sponge", "maxwell"])
 def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
     """Of the plans with these fields in memory and of those without, neither has one that is faster by more than what
@@ -84,21 +85,20 @@ def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
             if found is not None:
                 assert choice.plan.predicted.seconds <= only_read.EQUALLY_FAST * found.plan.predicted.seconds * 1.0001
                 assert any(one.sizes.keeps_statics == keeps for one in choice.considered)
-    assert False in places and (True in places or on is FAST), "these budgets show both, but where a disk is never late"
+    hides_all = on is FAST and stencil == "acoustic4_sponge"  # memory is no better, whatever there is of it
+    assert places == ({False} if hides_all else {False, True}), "these budgets show both"
 
 
 def test_what_costs_nothing_is_the_slowest_place() -> None:
     """A disk that hides behind the updates has them; one that does not has them only while memory has no room."""
     problem = problem_of("acoustic4_sponge")
-    for on in (SLOW, FAST):
+    for on in (SLOW, LATE):
         small, middle, large, whole = (why(problem, planned(problem, share, on), on) for share in SHARES)
         assert small == "the slowest: memory has no room"
         assert re.fullmatch(r"the slowest: memory makes the run \d\.\d+ s longer", middle), "there were fewer levels"
-        if on is FAST:
-            assert large == "the slowest, hidden behind the computing"
-        else:
-            assert re.fullmatch(r"the slowest that costs nothing: disk makes the run \d\.\d+ s longer", large)
+        assert re.fullmatch(r"the slowest that costs nothing: disk makes the run \d\.\d+ s longer", large)
         assert whole == "all of the grid is in memory"
+    assert why(problem, planned(problem, 0.95, FAST), FAST) == "the slowest, hidden behind the computing"
     once = problem_of("acoustic4_sponge", steps=20)  # in one pass, which reads everything in any case
     assert why(once, planned(once, 0.95, SLOW), SLOW) == "the slowest, hidden behind the computing"
 
