@@ -59,8 +59,7 @@ TapRequests to_requests(nb::handle python) {
     result.sums.push_back({get<std::size_t>(one, "field"), get<long>(one, "step")});
   for (nb::handle one : python.attr("snapshots")) result.snapshots.push_back(to_snapshot(one));
   const nb::object staging = python.attr("staging");
-  result.memory = {{get<std::size_t>(staging, "slots"), get<std::size_t>(staging, "slot_bytes")},
-                   get<std::size_t>(staging, "open_pages")};
+  result.staging = {get<std::size_t>(staging, "slots"), get<std::size_t>(staging, "slot_bytes")};
   result.only_own = get<bool>(python, "only_own");
   return result;
 }

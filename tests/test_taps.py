@@ -172,7 +172,7 @@ def expect(
 
 def prepared_for(plan: Plan, stencil: Stencil, signals: dict[str, list[float]], threads: int) -> Prepared:
     """What `prepare` would return, with this plan and little memory for snapshots, so that it has to be used again."""
-    problem, plan = plan.problem, replace(plan, taps=TapMemory(Staging(slots=2, slot_bytes=8192, open_pages=20)))
+    problem, plan = plan.problem, replace(plan, taps=TapMemory(Staging(slots=2, slot_bytes=8192)))
     return Prepared(
         problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (),
         kernel=compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides)),  # type: ignore[arg-type]

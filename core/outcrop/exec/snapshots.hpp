@@ -1,16 +1,13 @@
 // Boxes of fields written to files as they are computed: no plane stays in memory for them.
 //
-// Whoever has updated the last level of a step packs what of his rows lies in the box, and hands it on to be written to its
-// place in the file (staging.hpp), past the page cache:
+// Whoever has updated the last level of a step copies what of his rows lies in the box to where bytes of the file come together
+// (staging.hpp), past the page cache:
 //
 //     file:  | header | box: z, y, x in C order, without padding | index |          offset = header bytes
 //                           ▒▒▒▒ rows of one tile
-//     pages: |        |     --▒▒▒▒▒▒▒▒▒▒▒▒----    |      |      |
-//                           └── kept (open_pages.hpp) until those of the neighbouring tile, block or plane come
 //
-// The page cache takes pages at either end of the box that are not its own alone, pages for which no room is left, and the
-// whole of boxes that are not asked to be written directly or cannot be: bytes of these are written by whoever has computed
-// them. No page is written both ways.
+// The page cache takes pages at either end of the box that are not its own alone, and the whole of boxes that are not asked to be
+// written directly or cannot be.
 #pragma once
 
 #include <atomic>
@@ -26,7 +23,6 @@
 
 #include "outcrop/base/error.hpp"
 #include "outcrop/exec/fields.hpp"
-#include "outcrop/exec/open_pages.hpp"
 #include "outcrop/exec/staging.hpp"
 #include "outcrop/exec/window.hpp"
 #include "outcrop/storage/store.hpp"
@@ -44,23 +40,18 @@ struct Snapshot {
   bool direct = true;
 };
 
-/// The memory that snapshots take on their way to files.
-struct SnapshotMemory {
-  StagingSizes staging;
-  std::size_t open_pages = 1024;
-};
-
 /// The snapshots of a pass. All arguments must outlive this.
 class Snapshots {
  public:
   /// Opens the files, for a backend of that name. Adds the bytes handed on to `bytes`. Throws StorageError.
   Snapshots(const Grid &grid, const Window &window, const Fields &fields, std::vector<Snapshot> snapshots,
-            const std::string &backend, SnapshotMemory memory, std::atomic<std::uint64_t> &bytes);
+            const std::string &backend, StagingSizes sizes, std::atomic<std::uint64_t> &bytes);
 
-  /// Writes the part `cut` of a plane as it is after so many steps. Errors are kept for the next function that throws.
+  /// Writes the part `cut` of a plane, of rows that are updated, as it is after so many steps. Errors are kept for the next
+  /// function that throws.
   void write(long done, long position, const Cut &cut);
 
-  /// Writes cells that no step changes.
+  /// Writes cells that no step changes, where write() does not.
   void write_rim(long position, const Cut &cut);
 
   /// Begins write-back of what went to the page cache, while no other thread writes. Throws the first StorageError.
@@ -73,16 +64,11 @@ class Snapshots {
  private:
   struct Output {
     Snapshot snapshot;
-    std::uint32_t file = 0;  // of the store, and of the open pages
-    bool direct = false;
+    std::uint32_t file = 0;  // of the store
   };
 
-  void add(Snapshot &&snapshot, std::uint32_t file);
   void write(const Output &output, std::size_t ring, long position, const Cut &cut);
   void write_rows(const Output &output, std::size_t ring, long position, const Cut &rows);
-  void write_piece(const Output &output, std::uint64_t begin, std::uint64_t end, Staging::Slot &slot);
-  bool completes(const Output &output, std::uint64_t begin, std::uint64_t end, std::byte *page);
-  void write_to_cache(const Output &output, const std::byte *data, std::size_t length, std::uint64_t offset) const;
   void check() const;
 
   const Grid &grid_;
@@ -92,7 +78,6 @@ class Snapshots {
   std::deque<Output> outputs_;
   std::multimap<long, const Output *> by_step_;
   std::unique_ptr<Store> store_;
-  std::optional<OpenPages> pages_;
   std::optional<Staging> staging_;
   std::atomic<bool> failed_{false};
   std::mutex error_mutex_;

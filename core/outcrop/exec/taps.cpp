@@ -14,7 +14,7 @@ Taps::Taps(const Grid &grid, const Window &window, const Fields &fields, const S
       injections_(grid, window, fields, stages, std::move(requests.injections)),
       samples_(grid, window, fields, std::move(requests.samples)),
       sums_(grid, window, fields, std::move(requests.sums)),
-      snapshots_(grid, window, fields, std::move(requests.snapshots), requests.backend, requests.memory,
+      snapshots_(grid, window, fields, std::move(requests.snapshots), requests.backend, requests.staging,
                  bytes_snapshots) {}
 
 void Taps::before(long z0, long z1, const Cut &cut) { take(0, z0, z1, cut); }

@@ -30,8 +30,8 @@ struct TapRequests {
   std::vector<SumRequest> sums;
   std::vector<Snapshot> snapshots;
   std::string backend = "auto";  ///< that writes snapshots
-  SnapshotMemory memory;
-  bool only_own = false;  ///< blocks update cells that are not their own
+  StagingSizes staging;          ///< memory for snapshots on their way
+  bool only_own = false;         ///< blocks update cells that are not their own
 
   bool empty() const { return injections.empty() && samples.empty() && sums.empty() && snapshots.empty(); }
 };

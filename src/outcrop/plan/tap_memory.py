@@ -1,11 +1,11 @@
 """Memory beside the window for what a pass does besides updating: part of the budget, and of what a plan predicts.
 
-    budget:  | window                       | staging: slots, open pages | points | values of the steps of a pass |
+    budget:  | window                       | staging: slots | points | values of the steps of a pass |
 
-Snapshots wait in slots on their way to files (core/outcrop/exec/staging.hpp), and pages of which only some bytes have
-come stay open (open_pages.hpp). Sources and receivers have values for each point and step of a pass (points.hpp). The
-least of both counts in the smallest budget; of what a budget has beyond that, each gets up to an eighth. More staging
-hides a slower device, and more values allow passes of more steps.
+Snapshots come together in slots, and wait there on their way to files (core/outcrop/exec/staging.hpp). Sources and
+receivers have values for each point and step of a pass (points.hpp). The least of both counts in the smallest budget;
+of what a budget has beyond that, each gets up to an eighth. More staging makes longer writes and hides a slower device,
+and more values allow passes of more steps.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 PAGE_BYTES = 4096
 SLOT_BYTES = 256 << 10
 """Of the largest slots."""
-SLOTS, SLOTS_LEAST = 64, 8
-OPEN_PAGES, OPEN_PAGES_LEAST = 1024, 2
+SLOTS_LEAST, SLOTS, SLOTS_MOST = 8, 64, 128
+"""Below SLOTS, slots stay small; beyond, they grow before there are more."""
 SHARE = 8
 """One part in so many of what there is beyond the smallest budget."""
 
@@ -33,20 +33,19 @@ class TapDemand:
 
 @dataclass(frozen=True)
 class Staging:
-    """`slots` of `slot_bytes`, and pages that may be open."""
+    """`slots` of `slot_bytes`."""
 
     slots: int = 0
     slot_bytes: int = 0
-    open_pages: int = 0
 
     @property
     def bytes(self) -> int:
         """All of it; the core allocates exactly this."""
-        return self.slots * self.slot_bytes + self.open_pages * PAGE_BYTES
+        return self.slots * self.slot_bytes
 
 
-LEAST_STAGING = Staging(SLOTS_LEAST, PAGE_BYTES, OPEN_PAGES_LEAST)
-MOST_STAGING = Staging(SLOTS, SLOT_BYTES, OPEN_PAGES)
+LEAST_STAGING = Staging(SLOTS_LEAST, PAGE_BYTES)
+MOST_STAGING = Staging(SLOTS_MOST, SLOT_BYTES)
 
 
 @dataclass(frozen=True)
@@ -80,12 +79,11 @@ def tap_memory(demand: TapDemand, steps: int, steps_most: int, spare_bytes: int)
 
 
 def _staging(demand: TapDemand, room_bytes: int) -> Staging:
-    """Slots shrink before they become fewer: each tile of a slab fills its own."""
+    """Slots shrink before they become fewer: a slab has many planes, each of which is open somewhere."""
     if not demand.snapshot_bytes:
         return Staging()
-    total = min(MOST_STAGING.bytes, demand.snapshot_bytes, LEAST_STAGING.bytes + room_bytes)
-    total = max(total, LEAST_STAGING.bytes)
-    pages = max(OPEN_PAGES_LEAST, total // 5 // PAGE_BYTES)
-    rest = total - pages * PAGE_BYTES
-    slot_bytes = min(SLOT_BYTES, max(PAGE_BYTES, rest // SLOTS // PAGE_BYTES * PAGE_BYTES))
-    return Staging(min(SLOTS, rest // slot_bytes), slot_bytes, pages)
+    total = max(LEAST_STAGING.bytes, min(MOST_STAGING.bytes, demand.snapshot_bytes, LEAST_STAGING.bytes + room_bytes))
+    slot_bytes = PAGE_BYTES
+    while slot_bytes < SLOT_BYTES and 2 * slot_bytes * SLOTS <= total:
+        slot_bytes *= 2
+    return Staging(min(SLOTS_MOST, total // slot_bytes), slot_bytes)

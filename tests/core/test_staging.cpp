@@ -1,0 +1,188 @@
+// Protects files whose bytes come in parts: all arrive whatever the order and however few slots there are, in long writes where
+// neighbours come in time, none of a page both past the page cache and through it, and a failure ends the waiting.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "outcrop/base/error.hpp"
+#include "outcrop/exec/staging.hpp"
+#include "outcrop/storage/backends.hpp"
+#include "outcrop/storage/faulty.hpp"
+
+namespace outcrop {
+namespace {
+
+constexpr std::size_t page = 4096;
+
+struct Scratch {
+  std::string path = "staging-" + std::to_string(getpid()) + "-" + std::to_string(count++);
+  explicit Scratch(std::uint64_t bytes) { File::create(path, bytes); }
+  ~Scratch() { unlink(path.c_str()); }
+  static inline std::atomic<int> count = 0;
+};
+
+// Notes what is transferred past the page cache.
+class Recorded final : public Store {
+ public:
+  explicit Recorded(std::unique_ptr<Store> inside) : Store({}), inside_(std::move(inside)) {}
+  const char *name() const override { return "recorded"; }
+  std::size_t depth() const override { return inside_->depth(); }
+  void submit(std::span<const Transfer> transfers) override {
+    {
+      const std::lock_guard lock(mutex_);
+      seen_.insert(seen_.end(), transfers.begin(), transfers.end());
+    }
+    inside_->submit(transfers);
+  }
+  std::size_t reap(std::span<Completion> completions, bool wait) override { return inside_->reap(completions, wait); }
+  void flush() override { inside_->flush(); }
+  const std::vector<File> &files() const override { return inside_->files(); }
+  std::vector<Transfer> seen() {
+    const std::lock_guard lock(mutex_);
+    return seen_;
+  }
+
+ private:
+  std::unique_ptr<Store> inside_;
+  std::mutex mutex_;
+  std::vector<Transfer> seen_;
+};
+
+Recorded open(const std::vector<std::string> &paths, bool direct = true, const Faults &faults = {}) {
+  std::vector<FileSpec> files;
+  for (const std::string &path : paths) files.push_back({.path = path, .writable = true, .direct = direct});
+  return Recorded(make_faulty_store(open_store("threads", files), faults));
+}
+
+std::byte value(std::uint32_t file, std::uint64_t at) { return static_cast<std::byte>(at * 31 + at / 509 + file); }
+
+void hand_on(Staging &staging, std::uint32_t file, std::uint64_t begin, std::uint64_t end) {
+  while (begin < end) {
+    const std::uint64_t next = std::min(end, (begin / staging.slot_bytes() + 1) * staging.slot_bytes());
+    std::byte *to = staging.take(file, {begin, next});
+    for (std::uint64_t at = begin; at < next; ++at) to[at - begin] = value(file, at);
+    staging.put(file, {begin, next});
+    begin = next;
+  }
+}
+
+void expect_written(const Store &store, std::uint32_t file, ByteRange range) {
+  std::vector<std::byte> found(range.end);
+  const int descriptor = store.files()[file].buffered_descriptor();
+  ASSERT_EQ(pread(descriptor, found.data(), found.size(), 0), static_cast<ssize_t>(found.size()));
+  for (std::uint64_t at = 0; at < range.end; ++at)
+    ASSERT_EQ(found[at], at < range.begin ? std::byte{0} : value(file, at)) << "byte " << at << " of file " << file;
+}
+
+// Parts of two files in some order, dealt to threads.
+void write_in_parts(unsigned threads, StagingSizes sizes, bool direct, unsigned seed) {
+  const std::vector<ByteRange> ranges{{0, 50 * page}, {100, 37 * page + 13}};
+  const Scratch first(ranges[0].end), second(ranges[1].end);
+  Recorded store = open({first.path, second.path}, direct);
+  std::mt19937 random(seed);
+  std::vector<std::pair<std::uint32_t, ByteRange>> parts;
+  for (std::uint32_t file : {0u, 1u})
+    for (std::uint64_t at = ranges[file].begin; at < ranges[file].end;) {
+      const std::uint64_t end = std::min<std::uint64_t>(ranges[file].end, at + 1 + random() % (3 * page));
+      parts.push_back({file, {at, end}});
+      at = end;
+    }
+  std::shuffle(parts.begin(), parts.end(), random);
+  Staging staging(store, ranges, sizes);
+  std::atomic<std::size_t> next = 0;
+  std::vector<std::thread> team;
+  for (unsigned i = 0; i < threads; ++i)
+    team.emplace_back([&] {
+      for (std::size_t part = next++; part < parts.size(); part = next++)
+        hand_on(staging, parts[part].first, parts[part].second.begin, parts[part].second.end);
+    });
+  for (std::thread &one : team) one.join();
+  staging.flush();
+  store.flush();
+  for (std::uint32_t file : {0u, 1u}) expect_written(store, file, ranges[file]);
+  std::set<std::pair<std::uint32_t, std::uint64_t>> pages;
+  for (const Transfer &one : store.seen()) {
+    EXPECT_EQ(one.offset % page, 0u);
+    EXPECT_EQ(one.length % page, 0u);
+    for (std::uint64_t at = one.offset; at < one.offset + one.length; at += page)
+      EXPECT_TRUE(pages.insert({one.file, at}).second) << "page at " << at << " is written twice";
+  }
+}
+
+TEST(Staging, EveryByteArrivesInWhateverOrderAndHoweverFewSlots) {
+  for (const unsigned threads : {1u, 4u})
+    for (const StagingSizes sizes : {StagingSizes{2, page}, StagingSizes{3, 4 * page}, StagingSizes{64, 2 * page}})
+      for (const bool direct : {true, false})
+        for (unsigned seed = 0; seed < 5; ++seed) write_in_parts(threads, sizes, direct, seed);
+}
+
+TEST(Staging, StripsOfManyPlanesAreWrittenByWholeSlots) {
+  constexpr std::uint64_t planes = 6, plane_bytes = 16 * page, strip = 3000;
+  const Scratch scratch(planes * plane_bytes);
+  Recorded store = open({scratch.path});
+  if (!store.direct()) GTEST_SKIP() << "no direct I/O here";
+  Staging staging(store, {{0, planes * plane_bytes}}, {16, 8 * page});
+  for (std::uint64_t at = 0; at < plane_bytes; at += strip)
+    for (std::uint64_t plane = 0; plane < planes; ++plane)
+      hand_on(staging, 0, plane * plane_bytes + at, plane * plane_bytes + std::min(at + strip, plane_bytes));
+  staging.flush();
+  EXPECT_EQ(store.seen().size(), planes * 2);
+  expect_written(store, 0, {0, planes * plane_bytes});
+}
+
+TEST(Staging, WhereTooManySlotsAreOpenTheLongestUntouchedGoes) {
+  constexpr std::uint64_t slot = 4 * page;
+  const Scratch scratch(8 * slot);
+  Recorded store = open({scratch.path});
+  if (!store.direct()) GTEST_SKIP() << "no direct I/O here";
+  Staging staging(store, {{0, 8 * slot}}, {4, slot});  // three may be open
+  hand_on(staging, 0, 0, 2 * page + 5);
+  hand_on(staging, 0, slot, slot + 5);
+  hand_on(staging, 0, 2 * slot, 2 * slot + 5);
+  hand_on(staging, 0, slot + 5, slot + 6);
+  hand_on(staging, 0, 3 * slot, 3 * slot + 5);  // slot 0 goes: two pages, and the five bytes
+  hand_on(staging, 0, 2 * page + 5, slot);      // slot 2 goes, and the rest of 0 is one page and part of another
+  hand_on(staging, 0, slot + 6, 2 * slot);      // was open all the time
+  hand_on(staging, 0, 2 * slot + 5, 3 * slot);
+  hand_on(staging, 0, 3 * slot + 5, 8 * slot);
+  staging.flush();
+  std::vector<std::pair<std::uint64_t, std::size_t>> found;
+  for (const Transfer &one : store.seen())
+    if (one.offset < 2 * slot) found.emplace_back(one.offset, one.length);
+  std::sort(found.begin(), found.end());
+  const std::vector<std::pair<std::uint64_t, std::size_t>> expected{{0, 2 * page}, {3 * page, page}, {slot, slot}};
+  EXPECT_EQ(found, expected);
+  expect_written(store, 0, {0, 8 * slot});
+}
+
+TEST(Staging, AFailedWriteReachesEveryThread) {
+  constexpr std::uint64_t bytes = 400 * page;
+  const Scratch scratch(bytes);
+  Recorded store = open({scratch.path}, true, {.full_after_bytes = 20 * page});
+  if (!store.direct()) GTEST_SKIP() << "no direct I/O here";
+  Staging staging(store, {{0, bytes}}, {2, page});
+  std::atomic<int> failed = 0;
+  std::vector<std::thread> team;
+  for (std::uint64_t thread = 0; thread < 4; ++thread)
+    team.emplace_back([&, thread] {
+      try {
+        hand_on(staging, 0, thread * bytes / 4, (thread + 1) * bytes / 4);
+      } catch (const StorageError &) {
+        ++failed;
+      }
+    });
+  for (std::thread &one : team) one.join();
+  EXPECT_EQ(failed, 4);
+  EXPECT_THROW(staging.flush(), StorageError);
+}
+
+}  // namespace
+}  // namespace outcrop
