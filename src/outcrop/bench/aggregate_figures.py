@@ -54,20 +54,21 @@ def _of_way(way: str, declared: dict[str, Any], records: Iterable[dict[str, Any]
 
 def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[str, Any]:
     """One mode of a workload, by all ways. `gain` is by how much this library is faster than the fastest other way, by
-    medians: None where it, or all others, were not measured."""
+    medians, and `gain_collective` than the fastest MPI-IO: None where it, or all those others, were not measured."""
     ways = list(dict.fromkeys(sorted(record["way"] for record in records)))
     by_way = {way: [record for record in records if record["way"] == way] for way in ways}
     seconds = {way: spread(record["seconds"] for record in some) for way, some in by_way.items()}
-    others = {way: one["median"] for way, one in seconds.items() if way != OURS}
-    best = min(others, key=others.__getitem__, default=None)
+    medians = {way: one["median"] for way, one in seconds.items()}
+    ours = medians.pop(OURS, None)
+    collective = [seconds_way for way, seconds_way in medians.items() if way.startswith("mpi-io")]
     cached = [record["cached_before"] for record in records if record["cached_before"] is not None]
-    has_both = OURS in seconds and best is not None
     return {
         "mode": mode,
         "file_bytes": file_bytes,
         "seconds": seconds,
-        "best_other": best,
-        "gain": seconds[best]["median"] / seconds[OURS]["median"] if has_both and best else None,
+        "best_other": min(medians, key=medians.__getitem__, default=None),
+        "gain": min(medians.values()) / ours if ours and medians else None,
+        "gain_collective": min(collective) / ours if ours and collective else None,
         "cached_most": max(cached, default=None),
         "cached_least": min(cached, default=None),
         "known": _medians([record["known"] for record in by_way.get(OURS, [])]),
