@@ -226,7 +226,7 @@ class PlainRuns {
     }
     if (memory.size() != needed.size()) throw InputError("there must be an array for each variable");
     const nb::gil_scoped_release release;
-    move_runs(pattern_, memory, 0, act);
+    move_runs(pattern_, memory, 0, 0, act);
   }
 
   outcrop::File file_;

@@ -258,7 +258,7 @@ TEST(AggregateAccess, ReadsThroughThePageCacheWhatHasRoomThere) {
 }
 
 // Ranks that write their own bytes need no buffers where those may wait in the page cache.
-TEST(AggregateAccess, WritesOwnBytesThroughThePageCacheUnlessTheyMustLast) {
+TEST(AggregateAccess, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
   const Folder folder;
   const std::string path = folder.file("file");
   std::ofstream(path) << "x";
@@ -266,9 +266,26 @@ TEST(AggregateAccess, WritesOwnBytesThroughThePageCacheUnlessTheyMustLast) {
     return Access(path, true, Path::automatic, durable, traffic, {}).writes_buffered();
   };
   const bool only_way = Access(path, true, Path::direct, false, {}, {}).writes_buffered();
-  forget_device_rates();  // of tests before this one
   EXPECT_TRUE(writes_buffered(false, {.node_bytes = 1, .own = true}));
-  EXPECT_EQ(writes_buffered(true, {.node_bytes = 1, .own = true}), only_way);
+  EXPECT_TRUE(writes_buffered(true, {.node_bytes = 1, .own = true}));
+  EXPECT_EQ(writes_buffered(true, {.node_bytes = ~std::uint64_t{0}, .own = true}), only_way);
+  EXPECT_EQ(writes_buffered(true, {.node_bytes = 1, .own = false}), only_way);
+}
+
+// What shall last begins to reach the device while more is written, and all of it is in the file.
+TEST(AggregateAccess, WritesOwnBytesBackThatMustLast) {
+  constexpr std::size_t bytes = (std::size_t{5} << 20) + 77;
+  const Folder folder;
+  const std::string path = folder.file("file");
+  std::ofstream(path) << "x";
+  std::vector<std::byte> data(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>(i * 7 + i / 256);
+  Access access(path, true, Path::automatic, true, {.node_bytes = 1, .own = true}, {});
+  access.write(1, data.data(), bytes);
+  access.flush();
+  std::vector<std::byte> found(bytes);
+  Access(path, false, Path::automatic, false, {.node_bytes = 1}, {}).read(1, found.data(), bytes);
+  EXPECT_EQ(found, data);
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 #include "outcrop/aggregate/access.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <mutex>
@@ -24,6 +26,10 @@ constexpr std::uint64_t page = AlignedMemory::page_bytes;
 constexpr double fast_bytes_per_second = 1.5e9;
 // Shorter transfers say more about latency than about which way is faster.
 constexpr std::size_t telling_bytes = std::size_t{1} << 20;
+// What comes through the page cache is copied while the system reads on, and while it is still in a processor's cache.
+constexpr std::uint64_t cached_piece_bytes = 128 << 10;
+// After so many bytes the device begins with what shall be durable; less than the least is not worth a transfer.
+constexpr std::size_t written_back_bytes = std::size_t{2} << 20, written_back_least = std::size_t{64} << 10;
 // Part of the available memory that a step may take in the page cache: systems begin to hold writers back at 15 %.
 constexpr std::uint64_t ample = 8;
 
@@ -62,16 +68,11 @@ DeviceRates &rates_of(const std::string &path) {
 
 }  // namespace
 
-void forget_device_rates() {
-  const std::lock_guard lock(rates_mutex);
-  for (auto &[device, rates] : rates_of_devices) rates.direct = rates.buffered = 0;
-}
-
 Access::Access(const std::string &path, bool writable, Path way, bool durable, const Traffic &traffic,
                const Faults &faults)
     : durable_(durable),
       has_ample_room_(traffic.node_bytes <= available_bytes() / ample),
-      cache_first_(traffic.own && has_ample_room_),
+      writes_cached_(traffic.own && has_ample_room_),
       rates_(rates_of(path)) {
   if (way != Path::buffered) direct_ = open_store(path, writable, true, faults);
   if (way != Path::direct || !direct_) buffered_ = open_store(path, writable, false, faults);
@@ -79,11 +80,11 @@ Access::Access(const std::string &path, bool writable, Path way, bool durable, c
 
 Store *Access::choose_for_writing() const {
   if (!direct_) return buffered_.get();
-  if (!buffered_ || durable_) return direct_.get();
+  if (!buffered_) return direct_.get();
+  if (writes_cached_) return buffered_.get();
   const double direct = rates_.direct.load(), buffered = rates_.buffered.load();
-  const double first = cache_first_ ? buffered : direct, second = cache_first_ ? direct : buffered;
-  const bool is_first = first < 1 / fast_bytes_per_second || first <= second;
-  return is_first == cache_first_ ? buffered_.get() : direct_.get();
+  const bool is_direct = durable_ || direct < 1 / fast_bytes_per_second || direct <= buffered;
+  return is_direct ? direct_.get() : buffered_.get();
 }
 
 Store *Access::choose_for_reading(std::uint64_t offset, std::uint64_t length) const {
@@ -94,14 +95,30 @@ Store *Access::choose_for_reading(std::uint64_t offset, std::uint64_t length) co
   return 2 * cached * page >= length ? buffered_.get() : direct_.get();
 }
 
+// What shall be durable is on its way to the device at once; the flush waits for it, and tells of errors.
+void Access::write_through_cache(std::uint64_t offset, const std::byte *data, std::size_t length) {
+  if (!durable_) return buffered_->write(0, offset, data, length);
+  const int descriptor = buffered_->files().front().buffered_descriptor();
+  for (std::size_t done = 0; done < length; done += written_back_bytes) {
+    const std::size_t part = std::min(written_back_bytes, length - done);
+    buffered_->write(0, offset + done, data + done, part);
+    if (part >= written_back_least)
+      static_cast<void>(sync_file_range(descriptor, static_cast<off_t>(offset + done), static_cast<off_t>(part),
+                                        SYNC_FILE_RANGE_WRITE));
+  }
+}
+
 void Access::write(std::uint64_t offset, const std::byte *data, std::size_t length) {
   const bool aligned = (reinterpret_cast<std::uintptr_t>(data) - offset) % page == 0;
   Store &store = aligned || !buffered_ ? *choose_for_writing() : *buffered_;
+  const bool is_direct = &store == direct_.get();
   const Clock::time_point begin = Clock::now();
   // Apart, so that whole pages in between are taken as such.
   const std::uint64_t end = offset + length;
   std::uint64_t whole_begin = round_up(offset, page), whole_end = round_down(end, page);
-  if (&store != direct_.get() || whole_begin >= whole_end) {
+  if (!is_direct) {
+    write_through_cache(offset, data, length);
+  } else if (whole_begin >= whole_end) {
     store.write(0, offset, data, length);
   } else {
     const auto part = [&](std::uint64_t from, std::uint64_t to) {
@@ -111,8 +128,8 @@ void Access::write(std::uint64_t offset, const std::byte *data, std::size_t leng
     part(whole_begin, whole_end);
     part(whole_end, end);
   }
-  if (length < telling_bytes) return;
-  std::atomic<double> &rate = &store == direct_.get() ? rates_.direct : rates_.buffered;
+  if (length < telling_bytes || writes_cached_) return;
+  std::atomic<double> &rate = is_direct ? rates_.direct : rates_.buffered;
   rate.store(std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(length));
 }
 
@@ -120,7 +137,11 @@ void Access::read(std::uint64_t offset, std::byte *data, std::size_t length) {
   Store &store = *choose_for_reading(offset, length);
   const std::uint64_t end = offset + length;
   const std::uint64_t whole_begin = round_up(offset, page), whole_end = round_down(end, page);
-  if (&store != direct_.get() || whole_begin >= whole_end) return store.read(0, offset, data, length);
+  if (&store != direct_.get() || whole_begin >= whole_end) {
+    for (std::uint64_t at = offset; at < end; at += cached_piece_bytes)
+      store.read(0, at, data + (at - offset), std::min(cached_piece_bytes, end - at));
+    return;
+  }
   if (offset < whole_begin) store.read(0, offset, data, whole_begin - offset);
   store.read(0, whole_begin, data + (whole_begin - offset), whole_end - whole_begin);
   if (whole_end < end) store.read(0, whole_end, data + (whole_end - offset), end - whole_end);

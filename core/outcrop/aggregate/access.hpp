@@ -3,13 +3,15 @@
 // Around it, whole pages go from the buffer to the device without a copy, and a step leaves nothing to flush and no pages
 // behind; what is less than a page always goes through the cache (file.hpp of storage says why).
 //
-//     writing, durable                             around it: what is in the cache has still to be flushed
-//     writing, ranks their own bytes, ample room   through it, straight from their memory: around it they would be copied
+//     writing, ranks their own bytes, ample room   through it, straight from their memory: around it they would be copied.
+//                                                  Durable: the device begins with each part while the next one is copied
+//     writing, durable, else                       around it: what is in the cache has still to be flushed
 //     writing, else                                around it, if the device keeps up with copying
 //     reading                                      through it, where pages are there already or a step has ample room
 //
-// Where what comes first has been measured to be slow, the other way is tried, and whichever was faster last on that device is
-// taken, for the next file, too. Reading through the cache takes about as long as around it, for the system reads ahead,
+// Where a device has been measured to be slow, the cache is tried, and whichever was faster last on that device is taken, for the
+// next file, too. Own bytes go one way only: a file of which ranks write some parts around the cache, others through it, at the
+// same time, makes all of them wait. Reading through the cache takes about as long as around it, for the system reads ahead,
 // and the next one who reads finds the pages. A step that would drive out what else is in memory goes around it.
 #pragma once
 
@@ -30,9 +32,6 @@ namespace outcrop::aggregate {
 struct DeviceRates {
   std::atomic<double> direct{0}, buffered{0};
 };
-
-/// As in a new process: nothing has been measured (tests).
-void forget_device_rates();
 
 /// What a step brings: the bytes that this node moves, and whether each rank moves its own.
 struct Traffic {
@@ -59,11 +58,12 @@ class Access final : public Sink {
  private:
   Store *choose_for_writing() const;
   Store *choose_for_reading(std::uint64_t offset, std::uint64_t length) const;
+  void write_through_cache(std::uint64_t offset, const std::byte *data, std::size_t length);
 
   std::unique_ptr<Store> direct_, buffered_;  // one may be missing
   const bool durable_;
   const bool has_ample_room_;  // in the page cache, for a step
-  const bool cache_first_;     // writing goes through it, unless that is measured to be slower
+  const bool writes_cached_;   // whatever has been measured
   DeviceRates &rates_;
 };
 

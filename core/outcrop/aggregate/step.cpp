@@ -154,7 +154,8 @@ void Step::fill_rounds() {
   }
 }
 
-// Own long runs that go through the page cache need no buffer. False when they do not.
+// Own long runs that go through the page cache need no buffer. False when they do not. Each rank begins to read at another
+// extent: where they lie behind each other in the file, ranks side by side are in each other's way in the page cache.
 bool Step::move_own() {
   if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
   if (engine_.under_way.size() > 1) return false;  // the I/O thread may be at the file
@@ -164,7 +165,7 @@ bool Step::move_own() {
   if (write ? !sink->writes_buffered() : !sink->reads_buffered(task_.base + hull.begin, hull.bytes())) return false;
   const Clock::time_point begin = Clock::now();
   const Failure failure = attempt(write ? Failure::write : Failure::read, engine_.link.rank(), [&] {
-    move_runs(engine_.pattern, task_.memory, task_.base,
+    move_runs(engine_.pattern, task_.memory, task_.base, write ? 0 : engine_.node->local(),
               [&](std::uint64_t offset, std::byte *data, std::size_t length) {
                 if (write)
                   sink->write(offset, data, length);
