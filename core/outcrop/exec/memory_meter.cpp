@@ -119,11 +119,12 @@ double MemoryMeter::bandwidth(const std::string &name, int repeats) {
 }
 
 double MemoryMeter::random_bandwidth(bool write) {
-  const std::size_t lines = count_ / line_doubles, accesses = lines / team_.size();
+  const std::size_t lines = count_ / line_doubles / team_.size();  // of each thread
   const double seconds = best_seconds(1, [&](unsigned member) {
+    double *const own = a_ + member * lines * line_doubles;
     std::uint64_t state = member + 1, sum = 0;
-    for (std::size_t i = 0; i < accesses; ++i) {
-      double *line = a_ + ((next_random(state) >> 32) * lines >> 32) * line_doubles;  // a division would take longer
+    for (std::size_t i = 0; i < lines; ++i) {
+      double *line = own + ((next_random(state) >> 32) * lines >> 32) * line_doubles;  // a division would take longer
       if (write) {
         for (std::size_t k = 0; k < line_doubles; ++k) line[k] = stream_scalar;
       } else {
@@ -134,7 +135,7 @@ double MemoryMeter::random_bandwidth(bool write) {
     }
     use(sum);
   });
-  return static_cast<double>(accesses * team_.size() * line_bytes) / seconds;
+  return static_cast<double>(lines * team_.size() * line_bytes) / seconds;
 }
 
 double MemoryMeter::latency() {
