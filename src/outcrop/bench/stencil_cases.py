@@ -63,9 +63,11 @@ _VELOCITY = {"v": 2000.0}
 CASES = (
     Case("heat2", _WIDE, 96, {"u": 1.0}),
     Case("heat4", _WIDE, 64, {"u": 1.0}),
+    Case("heat6", _LONG, 48, {"u": 1.0}),
     Case("heat8", _LONG, 32, {"u": 1.0}),
     Case("acoustic2", _WIDE, 64, _VELOCITY),
     Case("acoustic4", _LONG, 48, _VELOCITY),
+    Case("acoustic6", _LONG, 40, _VELOCITY),
     Case("acoustic8", _LONG, 32, _VELOCITY),
     Case("acoustic8_sponge", _LONG, 32, {**_VELOCITY, "damp": 10.0}),
     Case("elastic4", _NARROW, 16, {"lam": 5e9, "mu": 5e9, "b": 5e-4}),
