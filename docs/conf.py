@@ -1,7 +1,7 @@
 """Sphinx settings: Markdown pages by MyST, API pages from the docstrings."""
 
 project = "Outcrop"
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 2
 html_theme = "alabaster"
 html_title = "Outcrop"

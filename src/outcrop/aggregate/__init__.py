@@ -1,10 +1,12 @@
 """Aggregation: many ranks, one file. A few ranks gather what all have, and write or read it in large pieces.
 
-import outcrop.aggregate as agg
-plan = agg.declare(comm, [agg.subarray(shape, part, starts, "float64")])     # collective, once
-with agg.create("out.bin", plan) as file:
-    file.write([u], base=step * plan.end)                                    # every step
-print(plan.explain())
+One plan serves all steps::
+
+    import outcrop.aggregate as agg
+    plan = agg.declare(comm, [agg.subarray(shape, part, starts, "float64")])     # collective, once
+    with agg.create("out.bin", plan) as file:
+        file.write([u], base=step * plan.end)                                    # every step
+    print(plan.explain())
 """
 
 from __future__ import annotations
