@@ -10,8 +10,8 @@
 //     reading                                      through it, where pages are there already or a step has ample room
 //
 // Where a device has been measured to be slow, the cache is tried, and whichever was faster last on that device is taken, for the
-// next file, too. Own bytes go one way only: a file of which ranks write some parts around the cache, others through it, at the
-// same time, makes all of them wait. Reading through the cache takes about as long as around it, for the system reads ahead,
+// next file, too. Own bytes go one way only, whatever was measured: ranks that chose each for itself were slower in the median.
+// Reading through the cache takes about as long as around it, for the system reads ahead,
 // and the next one who reads finds the pages. A step that would drive out what else is in memory goes around it.
 #pragma once
 
