@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from mpi4py import MPI
 
 import outcrop.aggregate as agg
 from outcrop.aggregate.communicator import Communicator
+from outcrop.bench.ranks import SECONDS_TO_BE_HEARD
 from outcrop.errors import CommunicationError, InputError, OutcropError, StorageError
 from random_extents import expected, pattern
 
@@ -123,11 +125,16 @@ def own_error(folder: Path) -> None:
     """The program of one rank is wrong between steps, while others go on with the next."""
     plan = agg.declare(WORLD, [agg.contiguous(RANK << 16, 1 << 16)], target=folder)
     values = np.ones(1 << 16, np.uint8)
-    with agg.create(folder / "file", plan, stage=folder / "stage") as file:
-        file.write([values])
-        if RANK == SIZE - 1:
-            raise ValueError("the program of this rank is wrong")
-        file.write([values])
+    try:
+        with agg.create(folder / "file", plan, stage=folder / "stage") as file:
+            file.write([values])
+            if RANK == SIZE - 1:
+                raise ValueError("the program of this rank is wrong")
+            file.write([values])
+    except ValueError as error:
+        print(f"left by {error!r}", flush=True)
+        time.sleep(SECONDS_TO_BE_HEARD)  # mpi4py ends all next, and the launcher may lose what it has not read by then
+        raise
 
 
 def missing(folder: Path) -> None:

@@ -92,7 +92,7 @@ def test_the_error_of_a_program_is_seen(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "mpi4py", str(PROGRAM), "own_error", str(tmp_path)]
     done = mpirun(3, *program, seconds=60)
     assert done.returncode != 0
-    assert "ValueError: the program of this rank is wrong" in done.stdout + done.stderr
+    assert "left by ValueError('the program of this rank is wrong')" in done.stdout + done.stderr
 
 
 def test_a_missing_file_is_told_to_all(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 /* Protects programs in C: columns of an array of doubles from all ranks, and a header from one, written in steps and read
    back; what is wrong has a code and one line on every rank. Started by mpirun with the path of a file that it may make. */
+#include "end_all_ranks.h"
+
 #include <outcrop_aggregate.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +25,7 @@ static void succeed(int code, const char *doing) {
 static void require(int kept, const char *promise) {
   if (kept) return;
   fprintf(stderr, "rank %d: %s\n", rank, promise);
-  MPI_Abort(MPI_COMM_WORLD, 1);
+  end_all_ranks();
 }
 
 /* Variable 0: the header, at the first rank alone. Variable 1: this rank's columns. */

@@ -1,5 +1,7 @@
 /* Protects placement for programs in C: every rank has some records of one file; what the plan says of itself is printed by
    rank 0, and the file is written and read back. Started by mpirun with the path of the file, records and bytes of each. */
+#include "end_all_ranks.h"
+
 #include <outcrop_aggregate.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +10,7 @@
 static void succeed(int code, const char *doing) {
   if (code == OUTCROP_AGG_OK) return;
   fprintf(stderr, "%s: %s\n", doing, outcrop_agg_error());
-  MPI_Abort(MPI_COMM_WORLD, 1);
+  end_all_ranks();
 }
 
 int main(int argc, char **argv) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../transport_contract.hpp"
+#include "end_all_ranks.h"
 #include "mpi_broken_windows.hpp"
 #include "outcrop/aggregate/mpi_calls.hpp"
 #include "outcrop/aggregate/mpi_transport.h"
@@ -21,7 +22,7 @@ constexpr double patient_seconds = 60, short_seconds = 1;
 
 [[noreturn]] void end_all(const std::string &why) {
   std::fprintf(stderr, "%s\n", why.c_str());
-  MPI_Abort(MPI_COMM_WORLD, 1);
+  end_all_ranks();
   std::abort();
 }
 

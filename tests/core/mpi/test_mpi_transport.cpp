@@ -12,6 +12,7 @@
 #include <string>
 
 #include "../transport_contract.hpp"
+#include "end_all_ranks.h"
 #include "outcrop/aggregate/mpi_calls.hpp"
 #include "outcrop/aggregate/mpi_transport.h"
 
@@ -20,7 +21,7 @@ namespace {
 
 [[noreturn]] void end_all(const std::string &why) {
   std::fprintf(stderr, "%s\n", why.c_str());
-  MPI_Abort(MPI_COMM_WORLD, 1);
+  end_all_ranks();
   std::abort();
 }
 
