@@ -8,6 +8,7 @@
 
 #include "aggregate_ranks.hpp"
 #include "outcrop/aggregate/access.hpp"
+#include "outcrop/aggregate/manner.hpp"
 #include "outcrop/aggregate/node_files.hpp"
 #include "outcrop/base/error.hpp"
 
@@ -240,6 +241,24 @@ TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
   }
 }
 
+// One rank without room in the page cache is enough: all go around it. What all were asked for must be the same.
+TEST(AggregateManner, IsThatOfAllRanks) {
+  for (const int unlike : {-1, 0, 2}) {
+    ThreadRanks ranks(3, 2);
+    on_ranks(ranks, 3, [&](int rank, outcrop_transport &transport) {
+      const Link link(transport);
+      const bool alike = rank != unlike;
+      EXPECT_EQ(agree_on_manner(link, {.node_files = true, .ample_room = alike}).ample_room, unlike < 0);
+      EXPECT_TRUE(agree_on_manner(link, {.node_files = true}).node_files);
+      if (unlike < 0) return;
+      EXPECT_THROW(agree_on_manner(link, {.staged = alike}), InputError);
+      EXPECT_THROW(agree_on_manner(link, {.node_files = alike}), InputError);
+    });
+  }
+  EXPECT_TRUE(has_ample_room(1));
+  EXPECT_FALSE(has_ample_room(~std::uint64_t{0}));
+}
+
 // What has ample room in the page cache is read through it, and is there for the next one who reads.
 TEST(AggregateAccess, ReadsThroughThePageCacheWhatHasRoomThere) {
   constexpr std::uint64_t bytes = 1 << 16;
@@ -249,12 +268,12 @@ TEST(AggregateAccess, ReadsThroughThePageCacheWhatHasRoomThere) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   ASSERT_EQ(fsync(file.get()), 0);
   ASSERT_EQ(posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
-  const auto reads_buffered = [&](Path way, std::uint64_t node_bytes) {
-    return Access(path, false, way, false, {.node_bytes = node_bytes}, {}).reads_buffered(0, bytes);
+  const auto reads_buffered = [&](Path way, bool ample_room) {
+    return Access(path, false, way, false, {.ample_room = ample_room}, {}).reads_buffered(0, bytes);
   };
-  EXPECT_TRUE(reads_buffered(Path::automatic, bytes));
+  EXPECT_TRUE(reads_buffered(Path::automatic, true));
   // Where the file system has nothing but its cache, there is no other way.
-  EXPECT_EQ(reads_buffered(Path::automatic, ~std::uint64_t{0}), reads_buffered(Path::direct, bytes));
+  EXPECT_EQ(reads_buffered(Path::automatic, false), reads_buffered(Path::direct, true));
 }
 
 // Ranks that write their own bytes need no buffers where those may wait in the page cache.
@@ -266,10 +285,10 @@ TEST(AggregateAccess, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
     return Access(path, true, Path::automatic, durable, traffic, {}).writes_buffered();
   };
   const bool only_way = Access(path, true, Path::direct, false, {}, {}).writes_buffered();
-  EXPECT_TRUE(writes_buffered(false, {.node_bytes = 1, .own = true}));
-  EXPECT_TRUE(writes_buffered(true, {.node_bytes = 1, .own = true}));
-  EXPECT_EQ(writes_buffered(true, {.node_bytes = ~std::uint64_t{0}, .own = true}), only_way);
-  EXPECT_EQ(writes_buffered(true, {.node_bytes = 1, .own = false}), only_way);
+  EXPECT_TRUE(writes_buffered(false, {.ample_room = true, .own = true}));
+  EXPECT_TRUE(writes_buffered(true, {.ample_room = true, .own = true}));
+  EXPECT_EQ(writes_buffered(true, {.ample_room = false, .own = true}), only_way);
+  EXPECT_EQ(writes_buffered(true, {.ample_room = true, .own = false}), only_way);
 }
 
 // What shall last begins to reach the device while more is written, and all of it is in the file.
@@ -280,11 +299,11 @@ TEST(AggregateAccess, WritesOwnBytesBackThatMustLast) {
   std::ofstream(path) << "x";
   std::vector<std::byte> data(bytes);
   for (std::size_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>(i * 7 + i / 256);
-  Access access(path, true, Path::automatic, true, {.node_bytes = 1, .own = true}, {});
+  Access access(path, true, Path::automatic, true, {.ample_room = true, .own = true}, {});
   access.write(1, data.data(), bytes);
   access.flush();
   std::vector<std::byte> found(bytes);
-  Access(path, false, Path::automatic, false, {.node_bytes = 1}, {}).read(1, found.data(), bytes);
+  Access(path, false, Path::automatic, false, {.ample_room = true}, {}).read(1, found.data(), bytes);
   EXPECT_EQ(found, data);
 }
 

@@ -10,7 +10,6 @@
 #include <map>
 #include <mutex>
 
-#include "outcrop/aggregate/available_memory.hpp"
 #include "outcrop/aggregate/call_store.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/round.hpp"
@@ -30,8 +29,6 @@ constexpr std::size_t telling_bytes = std::size_t{1} << 20;
 constexpr std::uint64_t cached_piece_bytes = 128 << 10;
 // After so many bytes the device begins with what shall be durable; less than the least is not worth a transfer.
 constexpr std::size_t written_back_bytes = std::size_t{2} << 20, written_back_least = std::size_t{64} << 10;
-// Part of the available memory that a step may take in the page cache: systems begin to hold writers back at 15 %.
-constexpr std::uint64_t ample = 8;
 
 std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults) {
   std::vector<outcrop::File> files;
@@ -70,10 +67,7 @@ DeviceRates &rates_of(const std::string &path) {
 
 Access::Access(const std::string &path, bool writable, Path way, bool durable, const Traffic &traffic,
                const Faults &faults)
-    : durable_(durable),
-      has_ample_room_(traffic.node_bytes <= available_bytes() / ample),
-      writes_cached_(traffic.own && has_ample_room_),
-      rates_(rates_of(path)) {
+    : durable_(durable), traffic_(traffic), rates_(rates_of(path)) {
   if (way != Path::buffered) direct_ = open_store(path, writable, true, faults);
   if (way != Path::direct || !direct_) buffered_ = open_store(path, writable, false, faults);
 }
@@ -81,7 +75,7 @@ Access::Access(const std::string &path, bool writable, Path way, bool durable, c
 Store *Access::choose_for_writing() const {
   if (!direct_) return buffered_.get();
   if (!buffered_) return direct_.get();
-  if (writes_cached_) return buffered_.get();
+  if (traffic_.writes_cached()) return buffered_.get();
   const double direct = rates_.direct.load(), buffered = rates_.buffered.load();
   const bool is_direct = durable_ || direct < 1 / fast_bytes_per_second || direct <= buffered;
   return is_direct ? direct_.get() : buffered_.get();
@@ -90,7 +84,7 @@ Store *Access::choose_for_writing() const {
 Store *Access::choose_for_reading(std::uint64_t offset, std::uint64_t length) const {
   if (!direct_) return buffered_.get();
   if (!buffered_) return direct_.get();
-  if (has_ample_room_) return buffered_.get();
+  if (traffic_.ample_room) return buffered_.get();
   const std::uint64_t cached = cached_pages(buffered_->files().front().buffered_descriptor(), offset, length);
   return 2 * cached * page >= length ? buffered_.get() : direct_.get();
 }
@@ -128,7 +122,7 @@ void Access::write(std::uint64_t offset, const std::byte *data, std::size_t leng
     part(whole_begin, whole_end);
     part(whole_end, end);
   }
-  if (length < telling_bytes || writes_cached_) return;
+  if (length < telling_bytes || traffic_.writes_cached()) return;
   std::atomic<double> &rate = is_direct ? rates_.direct : rates_.buffered;
   rate.store(std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(length));
 }

@@ -10,7 +10,8 @@
 //     reading                                      through it, where pages are there already or a step has ample room
 //
 // Where a device has been measured to be slow, the cache is tried, and whichever was faster last on that device is taken, for the
-// next file, too. Own bytes go one way only, whatever was measured: ranks that chose each for itself were slower in the median.
+// next file, too. Own bytes go one way only, whatever was measured, and all ranks agree on whether there is ample room: ranks
+// that chose each for itself were slower in the median.
 // Reading through the cache takes about as long as around it, for the system reads ahead,
 // and the next one who reads finds the pages. A step that would drive out what else is in memory goes around it.
 #pragma once
@@ -33,10 +34,13 @@ struct DeviceRates {
   std::atomic<double> direct{0}, buffered{0};
 };
 
-/// What a step brings: the bytes that this node moves, and whether each rank moves its own.
+/// What a step brings.
 struct Traffic {
-  std::uint64_t node_bytes = 0;
-  bool own = false;
+  bool ample_room = false;  // all nodes have it in their page caches
+  bool own = false;         // each rank moves its own bytes
+
+  /// Whatever has been measured.
+  bool writes_cached() const { return own && ample_room; }
 };
 
 /// One thread at a time.
@@ -62,8 +66,7 @@ class Access final : public Sink {
 
   std::unique_ptr<Store> direct_, buffered_;  // one may be missing
   const bool durable_;
-  const bool has_ample_room_;  // in the page cache, for a step
-  const bool writes_cached_;   // whatever has been measured
+  const Traffic traffic_;
   DeviceRates &rates_;
 };
 

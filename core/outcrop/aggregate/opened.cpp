@@ -11,6 +11,7 @@
 
 #include "outcrop/aggregate/access.hpp"
 #include "outcrop/aggregate/listing.hpp"
+#include "outcrop/aggregate/manner.hpp"
 #include "outcrop/aggregate/node_file.hpp"
 #include "outcrop/aggregate/staged_file.hpp"
 #include "outcrop/aggregate/step.hpp"
@@ -18,21 +19,6 @@
 
 namespace outcrop::aggregate {
 namespace {
-
-// What ranks must not differ in, because it decides what they do together.
-struct Kind {
-  bool staged = false, node_files = false;
-  bool operator==(const Kind &) const = default;
-};
-
-void check_alike(const Link &link, const FileOptions &options) {
-  const Kind mine{!options.stage_folder.empty(), options.node_files};
-  const std::vector<Kind> all = link.gather(mine);
-  for (std::size_t rank = 1; rank < all.size(); ++rank)
-    if (all[rank] != all[0])
-      throw InputError("ranks 0 and " + std::to_string(rank) +
-                       " differ in whether they stage or write node files; give all ranks the same");
-}
 
 void check_options(const Opened &opened, bool create) {
   const FileOptions &options = opened.options;
@@ -145,7 +131,7 @@ std::uint64_t bytes_of_node(const Engine &engine) {
 std::shared_ptr<Sink> make_sink(const Opened &opened, Aggregator &aggregator) {
   const FileOptions &options = opened.options;
   const auto access = [&](const std::string &path) {
-    const Traffic traffic{bytes_of_node(*opened.engine), opened.engine->summary.own};
+    const Traffic traffic{.ample_room = opened.ample_room, .own = opened.engine->summary.own};
     return std::make_unique<Access>(path, opened.writable, options.path, options.durable, traffic, options.faults);
   };
   if (options.node_files) {
@@ -158,7 +144,7 @@ std::shared_ptr<Sink> make_sink(const Opened &opened, Aggregator &aggregator) {
   const std::string target = std::filesystem::absolute(opened.path).string();
   return std::make_shared<StagedFile>(
       StageSpec{stage_of_file(options.stage_folder, opened.path), target, writer, room_of_writer(opened)},
-      aggregator.work().totals(), options.path);
+      aggregator.work().totals(), options.path, opened.ample_room);
 }
 
 }  // namespace
@@ -177,7 +163,8 @@ std::unique_ptr<Opened> open_file(const Plan &plan, const std::string &path, boo
       std::make_unique<Opened>(Opened{.engine = plan.engine(), .path = path, .options = options, .writable = writable});
   Engine &engine = *opened->engine;
   engine.settle_all();
-  check_alike(engine.link, options);
+  const Manner mine{opened->is_staged(), options.node_files, has_ample_room(bytes_of_node(engine))};
+  opened->ample_room = agree_on_manner(engine.link, mine).ample_room;
   settle_stages(*opened, create);
   if (create) create_files(*opened);
   if (options.node_files && create) opened->index = make_index(*opened);

@@ -1,6 +1,6 @@
 // What a rank keeps of a file that is open, and how it is opened: whatever the sinks are (sink.hpp).
 //
-//     all ranks alike? ─► stages of earlier runs settled ─► rank 0 makes the file ─► each aggregator its sink
+//     manner agreed on ─► stages of earlier runs settled ─► rank 0 makes the file ─► each aggregator its sink
 //                         (one rank of each node)           (leaders theirs)
 //
 // After each of these all ranks agree that nothing has failed.
@@ -24,6 +24,7 @@ struct Opened {
   std::string path;
   FileOptions options;
   bool writable = false, closed = false;
+  bool ample_room = false;                     // see Manner
   std::vector<std::shared_ptr<Sink>> sinks{};  // for each domain of this rank
   std::vector<std::string> notes{};
   std::uint64_t steps = 0;           // of writing, begun so far

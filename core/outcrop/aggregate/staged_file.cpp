@@ -18,8 +18,8 @@ std::string name_of(std::uint64_t step, std::uint32_t writer) {
 
 }  // namespace
 
-StagedFile::StagedFile(StageSpec spec, const RunTotals &step, Path way)
-    : step_(step), file_(spec.target, false, way, false, {.node_bytes = step.bytes}, {}), stage_(std::move(spec)) {}
+StagedFile::StagedFile(StageSpec spec, const RunTotals &step, Path way, bool ample_room)
+    : step_(step), file_(spec.target, false, way, false, {.ample_room = ample_room}, {}), stage_(std::move(spec)) {}
 
 void StagedFile::begin_step(std::uint64_t step, [[maybe_unused]] std::uint64_t base) {
   stage_.begin(step, step_.bytes, step_.long_runs);

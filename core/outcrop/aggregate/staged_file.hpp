@@ -19,7 +19,7 @@ namespace outcrop::aggregate {
 class StagedFile final : public Sink {
  public:
   /// `step`: what a step of this domain has. Throws InputError, StorageError as Stage does.
-  StagedFile(StageSpec spec, const RunTotals &step, Path way);
+  StagedFile(StageSpec spec, const RunTotals &step, Path way, bool ample_room);
 
   void begin_step(std::uint64_t step, std::uint64_t base) override;
   void end_step() override { stage_.seal(); }
