@@ -1,6 +1,6 @@
 /* Protects programs in C: columns of an array of doubles from all ranks, and a header from one, written in steps and read
    back; what is wrong has a code and one line on every rank. Started by mpirun with the path of a file that it may make. */
-#include "end_all_ranks.h"
+#include "mpi_end_all_ranks.h"
 
 #include <outcrop_aggregate.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Protects placement for programs in C: every rank has some records of one file; what the plan says of itself is printed by
    rank 0, and the file is written and read back. Started by mpirun with the path of the file, records and bytes of each. */
-#include "end_all_ranks.h"
+#include "mpi_end_all_ranks.h"
 
 #include <outcrop_aggregate.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
    write   steps without end, each number noted once all ranks have been told that the step is staged; the last rank kills
            itself that many microseconds after the first
    read    what the other has left: every step whose number was noted has to be in the file */
-#include "end_all_ranks.h"
+#include "mpi_end_all_ranks.h"
 
 #include <outcrop_aggregate.h>
 #include <signal.h>

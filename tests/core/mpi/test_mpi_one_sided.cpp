@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "../transport_contract.hpp"
-#include "end_all_ranks.h"
 #include "mpi_broken_windows.hpp"
+#include "mpi_end_all_ranks.h"
 #include "outcrop/aggregate/mpi_calls.hpp"
 #include "outcrop/aggregate/mpi_transport.h"
 

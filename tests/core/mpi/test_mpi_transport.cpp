@@ -12,7 +12,7 @@
 #include <string>
 
 #include "../transport_contract.hpp"
-#include "end_all_ranks.h"
+#include "mpi_end_all_ranks.h"
 #include "outcrop/aggregate/mpi_calls.hpp"
 #include "outcrop/aggregate/mpi_transport.h"
 

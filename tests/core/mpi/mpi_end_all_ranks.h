@@ -2,8 +2,8 @@
 
    The launcher passes on what ranks print; told to end all, it ends at once, and what it has not read by then is lost
    (MPICH's: 11 and 13 of 300 lines). So the line is given time to be heard first. */
-#ifndef OUTCROP_TESTS_END_ALL_RANKS_H
-#define OUTCROP_TESTS_END_ALL_RANKS_H
+#ifndef OUTCROP_TESTS_MPI_END_ALL_RANKS_H
+#define OUTCROP_TESTS_MPI_END_ALL_RANKS_H
 
 #include <mpi.h>
 #include <stdio.h>
