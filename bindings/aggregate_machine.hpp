@@ -6,8 +6,8 @@
 
 #include <vector>
 
-#include "outcrop/aggregate/medium.hpp"
-#include "outcrop/aggregate/placement.hpp"
+#include "outcrop/aggregate/node/medium.hpp"
+#include "outcrop/aggregate/placement/placement.hpp"
 
 namespace outcrop {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bind.hpp"
-#include "outcrop/aggregate/machine_file.hpp"
+#include "outcrop/aggregate/placement/machine_file.hpp"
 
 namespace nb = nanobind;
 

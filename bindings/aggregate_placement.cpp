@@ -12,10 +12,10 @@
 
 #include "aggregate_machine.hpp"
 #include "bind.hpp"
-#include "outcrop/aggregate/elect_by_cost.hpp"
-#include "outcrop/aggregate/explain.hpp"
-#include "outcrop/aggregate/placement.hpp"
-#include "outcrop/aggregate/settings.hpp"
+#include "outcrop/aggregate/placement/elect_by_cost.hpp"
+#include "outcrop/aggregate/placement/explain.hpp"
+#include "outcrop/aggregate/placement/placement.hpp"
+#include "outcrop/aggregate/placement/settings.hpp"
 
 namespace nb = nanobind;
 

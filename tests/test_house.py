@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "outcrop"
+AGGREGATE = ROOT / "core" / "outcrop" / "aggregate"
 LINES_MOST = 500
 
 # Folder -> the folders of the package it may import from (its own always). Single modules count as folders.
@@ -37,6 +38,18 @@ CPP_ARROWS = {
     "exec": {"base", "storage", "kernel"},
     "aggregate": {"base", "storage"},
     "bindings": {"base", "storage", "exec", "kernel", "aggregate"},
+}
+# Folders of core/outcrop/aggregate; "" are the classes that others use, on top of them all.
+AGGREGATE_ARROWS = {
+    "transport": set(),
+    "text": set(),
+    "node": {"transport", "text"},
+    "decision": {"transport", "node"},
+    "sinks": {"transport", "text", "node", "decision"},
+    "steps": {"transport", "text", "node", "decision", "sinks"},
+    "placement": {"transport", "text", "node", "decision", "sinks", "steps"},
+    "": {"transport", "text", "node", "decision", "sinks", "steps", "placement"},
+    "mpi": {"transport", "sinks", ""},
 }
 
 
@@ -179,10 +192,18 @@ def test_cpp_folders_include_only_what_they_may(path: Path) -> None:
         assert used == own or used in CPP_ARROWS[own], f"{path.relative_to(ROOT)} must not include {used}"
 
 
+@pytest.mark.parametrize("path", sorted(AGGREGATE.rglob("*.[hc]*pp")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_folders_of_aggregation_include_only_what_they_may(path: Path) -> None:
+    """Protects its layers: what is decided once knows nothing of steps, and what moves bytes nothing of placement."""
+    own = path.relative_to(AGGREGATE).parent.name
+    for used in re.findall(r'#include "outcrop/aggregate/(?:(\w+)/)?\w+\.h', path.read_text()):
+        assert used == own or used in AGGREGATE_ARROWS[own], f"{path.relative_to(ROOT)} must not include {used}"
+
+
 @pytest.mark.parametrize("path", cpp_files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_only_files_named_mpi_include_mpi(path: Path) -> None:
     """Protects the one build that serves every MPI: nothing else depends on the binary interface of one of them."""
-    users = ROOT / "core" / "outcrop" / "aggregate" / "outcrop_aggregate.h"  # what C programs with MPI include
+    users = AGGREGATE / "mpi" / "outcrop_aggregate.h"  # what C programs with MPI include
     if not path.name.startswith("mpi_") and path != users:
         assert not re.search(r"#\s*include\s*[<\"]mpi\.h", path.read_text()), f"{path.relative_to(ROOT)} includes mpi.h"
 

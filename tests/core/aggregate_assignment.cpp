@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "outcrop/aggregate/assignment.hpp"
+#include "outcrop/aggregate/placement/assignment.hpp"
 
 namespace outcrop::aggregate {
 namespace {

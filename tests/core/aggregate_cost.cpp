@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "outcrop/aggregate/cost.hpp"
+#include "outcrop/aggregate/placement/cost.hpp"
 
 namespace outcrop::aggregate {
 namespace {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/elect_by_cost.hpp"
-#include "outcrop/aggregate/link.hpp"
+#include "outcrop/aggregate/placement/elect_by_cost.hpp"
+#include "outcrop/aggregate/transport/link.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

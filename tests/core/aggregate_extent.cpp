@@ -5,10 +5,10 @@
 #include <map>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/declaration.hpp"
-#include "outcrop/aggregate/domains.hpp"
-#include "outcrop/aggregate/overlap.hpp"
-#include "outcrop/aggregate/rounds.hpp"
+#include "outcrop/aggregate/decision/declaration.hpp"
+#include "outcrop/aggregate/decision/domains.hpp"
+#include "outcrop/aggregate/decision/overlap.hpp"
+#include "outcrop/aggregate/decision/rounds.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

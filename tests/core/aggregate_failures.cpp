@@ -11,10 +11,10 @@
 #include <chrono>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/failure.hpp"
-#include "outcrop/aggregate/link.hpp"
-#include "outcrop/aggregate/neighbours.hpp"
-#include "outcrop/aggregate/node.hpp"
+#include "outcrop/aggregate/node/failure.hpp"
+#include "outcrop/aggregate/node/neighbours.hpp"
+#include "outcrop/aggregate/node/node.hpp"
+#include "outcrop/aggregate/transport/link.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <string>
 
-#include "outcrop/aggregate/machine_file.hpp"
-#include "outcrop/aggregate/numa_memory.hpp"
-#include "outcrop/aggregate/rank_places.hpp"
+#include "outcrop/aggregate/node/numa_memory.hpp"
+#include "outcrop/aggregate/placement/machine_file.hpp"
+#include "outcrop/aggregate/placement/rank_places.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

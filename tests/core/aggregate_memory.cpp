@@ -9,9 +9,9 @@
 #include <string>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/available_memory.hpp"
-#include "outcrop/aggregate/memory_groups.hpp"
-#include "outcrop/aggregate/segment.hpp"
+#include "outcrop/aggregate/node/available_memory.hpp"
+#include "outcrop/aggregate/node/memory_groups.hpp"
+#include "outcrop/aggregate/node/segment.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

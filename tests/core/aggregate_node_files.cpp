@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "aggregate_sinks.hpp"
-#include "outcrop/aggregate/listing.hpp"
-#include "outcrop/aggregate/node_files.hpp"
+#include "outcrop/aggregate/sinks/node_files.hpp"
+#include "outcrop/aggregate/text/listing.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

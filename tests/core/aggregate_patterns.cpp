@@ -7,9 +7,9 @@
 #include <map>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/access.hpp"
-#include "outcrop/aggregate/manner.hpp"
-#include "outcrop/aggregate/node_files.hpp"
+#include "outcrop/aggregate/sinks/access.hpp"
+#include "outcrop/aggregate/sinks/manner.hpp"
+#include "outcrop/aggregate/sinks/node_files.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

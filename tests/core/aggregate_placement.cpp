@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "outcrop/aggregate/explain.hpp"
-#include "outcrop/aggregate/placement.hpp"
-#include "outcrop/aggregate/workload.hpp"
+#include "outcrop/aggregate/placement/explain.hpp"
+#include "outcrop/aggregate/placement/placement.hpp"
+#include "outcrop/aggregate/placement/workload.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "outcrop/aggregate/file.hpp"
-#include "outcrop/aggregate/thread_transport.hpp"
+#include "outcrop/aggregate/transport/thread_transport.hpp"
 
 namespace outcrop::aggregate {
 

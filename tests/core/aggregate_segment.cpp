@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "outcrop/aggregate/segment.hpp"
+#include "outcrop/aggregate/node/segment.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "outcrop/aggregate/settings.hpp"
+#include "outcrop/aggregate/placement/settings.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/link.hpp"
+#include "outcrop/aggregate/transport/link.hpp"
 #include "outcrop/storage/file.hpp"
 
 namespace outcrop::aggregate {

@@ -9,8 +9,8 @@
 #include <set>
 
 #include "aggregate_sinks.hpp"
-#include "outcrop/aggregate/drain.hpp"
-#include "outcrop/aggregate/staged_file.hpp"
+#include "outcrop/aggregate/sinks/drain.hpp"
+#include "outcrop/aggregate/sinks/staged_file.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

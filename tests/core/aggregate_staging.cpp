@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "outcrop/aggregate/staging.hpp"
+#include "outcrop/aggregate/placement/staging.hpp"
 
 namespace outcrop::aggregate {
 namespace {

@@ -12,10 +12,10 @@
 #include <sstream>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/numa_memory.hpp"
+#include "outcrop/aggregate/node/numa_memory.hpp"
+#include "outcrop/aggregate/node/segment.hpp"
 #include "outcrop/aggregate/placed_plan.hpp"
-#include "outcrop/aggregate/segment.hpp"
-#include "outcrop/aggregate/staged_file.hpp"
+#include "outcrop/aggregate/sinks/staged_file.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

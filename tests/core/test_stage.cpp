@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "outcrop/aggregate/drain.hpp"
-#include "outcrop/aggregate/stage.hpp"
+#include "outcrop/aggregate/sinks/drain.hpp"
+#include "outcrop/aggregate/sinks/stage.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 

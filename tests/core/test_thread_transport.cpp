@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "outcrop/aggregate/thread_transport.hpp"
+#include "outcrop/aggregate/transport/thread_transport.hpp"
 #include "transport_contract.hpp"
 
 namespace outcrop::aggregate {

@@ -6,7 +6,7 @@
 
 #include <span>
 
-#include "outcrop/aggregate/transport.h"
+#include "outcrop/aggregate/transport/transport.h"
 
 namespace outcrop::aggregate {
 

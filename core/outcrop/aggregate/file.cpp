@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "outcrop/aggregate/opened.hpp"
-#include "outcrop/aggregate/step.hpp"
+#include "outcrop/aggregate/steps/opened.hpp"
+#include "outcrop/aggregate/steps/step.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
@@ -78,11 +78,11 @@ File::~File() {
 }
 
 File File::create(const Plan &plan, const std::string &path, const FileOptions &options) {
-  return File(open_file(plan, path, true, true, options));
+  return File(open_file(plan.engine(), path, true, true, options));
 }
 
 File File::open(const Plan &plan, const std::string &path, bool writable, const FileOptions &options) {
-  return File(open_file(plan, path, writable, false, options));
+  return File(open_file(plan.engine(), path, writable, false, options));
 }
 
 Operation File::begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base,

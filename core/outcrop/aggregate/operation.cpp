@@ -3,7 +3,7 @@
 #include <cassert>
 #include <utility>
 
-#include "outcrop/aggregate/step.hpp"
+#include "outcrop/aggregate/steps/step.hpp"
 
 namespace outcrop::aggregate {
 

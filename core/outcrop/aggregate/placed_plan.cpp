@@ -4,10 +4,10 @@
 #include <string_view>
 #include <utility>
 
-#include "outcrop/aggregate/explain.hpp"
-#include "outcrop/aggregate/format.hpp"
-#include "outcrop/aggregate/link.hpp"
-#include "outcrop/aggregate/machine_here.hpp"
+#include "outcrop/aggregate/placement/explain.hpp"
+#include "outcrop/aggregate/placement/machine_here.hpp"
+#include "outcrop/aggregate/text/format.hpp"
+#include "outcrop/aggregate/transport/link.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

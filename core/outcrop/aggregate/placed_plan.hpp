@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "outcrop/aggregate/elect_by_cost.hpp"
 #include "outcrop/aggregate/file.hpp"
-#include "outcrop/aggregate/measured.hpp"
-#include "outcrop/aggregate/medium.hpp"
+#include "outcrop/aggregate/node/medium.hpp"
+#include "outcrop/aggregate/placement/elect_by_cost.hpp"
+#include "outcrop/aggregate/placement/measured.hpp"
+#include "outcrop/aggregate/placement/settings.hpp"
+#include "outcrop/aggregate/placement/staging.hpp"
 #include "outcrop/aggregate/plan.hpp"
-#include "outcrop/aggregate/settings.hpp"
-#include "outcrop/aggregate/staging.hpp"
 
 namespace outcrop::aggregate {
 

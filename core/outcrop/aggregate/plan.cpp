@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "outcrop/aggregate/decision.hpp"
-#include "outcrop/aggregate/engine.hpp"
+#include "outcrop/aggregate/decision/decision.hpp"
+#include "outcrop/aggregate/steps/engine.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 

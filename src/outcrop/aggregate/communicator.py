@@ -28,7 +28,7 @@ PROBE_SECONDS = 20.0
 
 
 class _Table(ctypes.Structure):
-    """struct outcrop_transport of core/outcrop/aggregate/transport.h, as far as Python reads it."""
+    """struct outcrop_transport of core/outcrop/aggregate/transport/transport.h, as far as Python reads it."""
 
     _fields_ = (
         ("self", ctypes.c_void_p),
@@ -119,7 +119,7 @@ def compile_transport(library: MpiLibrary) -> Path:
     compiler = find_compiler("C++")
     headers = find_headers(library, compiler)
     folder = source_folder()
-    files = sorted((folder / "outcrop" / "aggregate").iterdir())
+    files = sorted((folder / "outcrop" / "aggregate").glob("*/*.*"))
     flags = (*FLAGS, f"-I{folder}", *headers.flags)
     texts = [file.read_text() for file in files]
     content = [compiler_version(compiler), *compiler, *flags, str(library.path), library.text, *texts]

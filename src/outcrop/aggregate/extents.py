@@ -1,4 +1,4 @@
-"""Which bytes of a file a rank has, and where they lie in its memory. As core/outcrop/aggregate/extent.hpp says.
+"""Which bytes of a file a rank has, and where they lie in its memory. As aggregate/decision/extent.hpp in core says.
 
     contiguous   one run of bytes
     strided      blocks of equal size, a stride apart

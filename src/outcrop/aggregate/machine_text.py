@@ -1,4 +1,4 @@
-"""What a node is like, in words that placement reads: a machine file (core/outcrop/aggregate/machine_file.hpp).
+"""What a node is like, in words that placement reads: a machine file (core: aggregate/placement/machine_file.hpp).
 
 a file of the user's ──────────────────────────┐
 tiers of this node, measured or assumed ──► text ──► with what cannot be used here ──► the same for C and for Python

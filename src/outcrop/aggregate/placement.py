@@ -1,4 +1,4 @@
-"""Which rank gathers which domain, in buffers on which tier. As core/outcrop/aggregate/placement.hpp says."""
+"""Which rank gathers which domain, in buffers on which tier. As core/outcrop/aggregate/placement/placement.hpp says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users set: by arguments, MPI info hints, the environment. A table: core/outcrop/aggregate/settings.hpp."""
+"""What users set: by arguments, MPI info hints, the environment. A table: aggregate/placement/settings.hpp in core."""
 
 from __future__ import annotations
 

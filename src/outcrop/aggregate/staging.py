@@ -1,6 +1,6 @@
 """Whether steps of a file are staged on a tier of the nodes: a folder that the user names, or a decision of the model.
 
-The decision, with what it adds up, is in core/outcrop/aggregate/staging.hpp.
+The decision, with what it adds up, is in core/outcrop/aggregate/placement/staging.hpp.
 """
 
 from __future__ import annotations

@@ -1,0 +1,179 @@
+#include "outcrop/aggregate/decision/decision.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "outcrop/aggregate/node/failure.hpp"
+#include "outcrop/aggregate/node/node.hpp"
+#include "outcrop/base/aligned.hpp"
+#include "outcrop/base/error.hpp"
+#include "outcrop/base/round.hpp"
+
+namespace outcrop::aggregate {
+namespace {
+
+constexpr std::uint64_t page = AlignedMemory::page_bytes, mib = std::uint64_t{1} << 20;
+
+// Runs of which a rank with its own domain may have so many.
+constexpr std::size_t own_regions_most = 1024;
+constexpr std::uint64_t own_run_bytes_usual = 64 << 10;
+// Holes below this are not told apart when domains are cut; they are not written either way.
+constexpr std::uint64_t gap_bytes = 64 << 10;
+constexpr std::size_t regions_of_all_most = 262144, regions_of_rank_least = 64;
+// Direct transfers of 8 MiB reach what a device can do, 2 MiB five sixths of it; four of them keep ranks and device busy.
+constexpr std::uint64_t buffer_bytes_most = 8 * mib, buffer_bytes_least = mib;
+constexpr std::uint32_t buffers_usual = 4;
+constexpr std::uint64_t domain_bytes_least = mib;
+constexpr std::uint64_t rounds_most = std::uint64_t{1} << 24;
+constexpr std::uint32_t aggregators_most = 16384;
+
+// What each rank says first.
+struct Opening {
+  std::uint64_t bytes = 0, buffer_bytes = 0, own_run_bytes = 0;
+  std::uint32_t buffers = 0, aggregators = 0, aggregators_on_node = 0;
+  std::int32_t reading_only = 0, node = 0;
+  std::int32_t can_own = 0, wrong = 0;
+  char problem[200] = {};
+
+  bool same_options(const Opening &other) const {
+    return buffer_bytes == other.buffer_bytes && own_run_bytes == other.own_run_bytes && buffers == other.buffers &&
+           aggregators == other.aggregators && aggregators_on_node == other.aggregators_on_node &&
+           reading_only == other.reading_only;
+  }
+};
+
+std::string wrong_options(const PlanOptions &options) {
+  if (options.buffer_bytes % page != 0)
+    return "buffers of " + std::to_string(options.buffer_bytes) + " bytes: choose a multiple of 4096";
+  if (options.buffers == 1 || options.buffers > buffers_most)
+    return std::to_string(options.buffers) + " buffers: choose 2 to " + std::to_string(buffers_most);
+  if (options.aggregators_on_node == 0) return "0 aggregators on a node: choose at least 1";
+  if (options.aggregators > aggregators_most)
+    return std::to_string(options.aggregators) + " aggregators: choose at most " + std::to_string(aggregators_most);
+  return "";
+}
+
+std::uint64_t total_bytes(std::span<const Region> regions) {
+  std::uint64_t bytes = 0;
+  for (const Region &region : regions) bytes += region.range.bytes();
+  return bytes;
+}
+
+void raise_problems(std::span<const Opening> all) {
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].wrong != 0) throw InputError("rank " + std::to_string(rank) + ": " + all[rank].problem);
+    if (!all[rank].same_options(all[0]))
+      throw InputError("ranks 0 and " + std::to_string(rank) + " have given different options for one plan");
+  }
+}
+
+std::optional<Overlap> overlap_of(std::span<const Region> regions, std::span<const std::size_t> begins) {
+  struct Owned {
+    Range range;
+    int rank;
+  };
+  std::vector<Owned> all;
+  for (std::size_t rank = 0; rank + 1 < begins.size(); ++rank)
+    for (std::size_t i = begins[rank]; i < begins[rank + 1]; ++i)
+      all.push_back({regions[i].range, static_cast<int>(rank)});
+  std::ranges::sort(all, {}, [](const Owned &owned) { return owned.range.begin; });
+  for (std::size_t i = 1; i < all.size(); ++i)
+    if (all[i].range.begin < all[i - 1].range.end)
+      return Overlap{all[i].range.begin, std::min(all[i - 1].rank, all[i].rank),
+                     std::max(all[i - 1].rank, all[i].rank)};
+  return std::nullopt;
+}
+
+// Every rank has its own.
+void follow_data(std::span<const Region> regions, std::span<const std::size_t> begins, Decision &decision) {
+  for (std::size_t rank = 0; rank + 1 < begins.size(); ++rank) {
+    if (begins[rank] == begins[rank + 1]) continue;
+    decision.owners.push_back(static_cast<int>(rank));
+    std::vector<Range> &ranges = decision.domains.emplace_back();
+    for (std::size_t i = begins[rank]; i < begins[rank + 1]; ++i) ranges.push_back(regions[i].range);
+  }
+}
+
+void share_out(std::span<const Region> regions, const PlanOptions &options, std::size_t most, Decision &decision) {
+  std::size_t count = options.aggregators;
+  if (count == 0) count = std::clamp<std::size_t>(decision.bytes / domain_bytes_least, 1, most);
+  const std::uint64_t share = decision.bytes / count / 8;
+  const std::uint64_t alignment = std::clamp<std::uint64_t>(std::bit_floor(share), page, buffer_bytes_most);
+  decision.domains = cut_domains(regions, count, alignment);
+}
+
+void choose_buffers(const PlanOptions &options, Decision &decision) {
+  std::uint64_t longest = 0;
+  for (const std::vector<Range> &ranges : decision.domains) {
+    std::uint64_t bytes = 0;
+    for (const Range &range : ranges) bytes += range.bytes();
+    longest = std::max(longest, bytes);
+  }
+  decision.buffers = options.buffers > 0 ? options.buffers : buffers_usual;
+  decision.buffer_bytes = options.buffer_bytes;
+  if (decision.buffer_bytes == 0)
+    decision.buffer_bytes = std::clamp(round_up(longest / 8, mib), buffer_bytes_least, buffer_bytes_most);
+  if (longest / decision.buffer_bytes > rounds_most)
+    throw InputError("the bytes of this plan are spread over " + std::to_string(longest) + " bytes of the file, in " +
+                     "more places than can be told apart; declare fewer or denser extents");
+}
+
+}  // namespace
+
+Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &options, const std::string &problem) {
+  const std::string wrong = problem.empty() ? wrong_options(options) : problem;
+  std::vector<Region> regions = regions_of(pattern, 1, own_regions_most);
+  const bool where_it_pays = options.own_run_bytes == own_where_it_pays;
+  const std::uint64_t run_bytes = where_it_pays ? own_run_bytes_usual : options.own_run_bytes;
+  const bool can_own = run_bytes > 0 && !(where_it_pays && options.aggregators > 0) &&
+                       total_bytes(regions) == pattern.bytes() && pattern.bytes() >= pattern.blocks() * run_bytes;
+  Opening mine{pattern.bytes(),
+               options.buffer_bytes,
+               options.own_run_bytes,
+               options.buffers,
+               options.aggregators,
+               options.aggregators_on_node,
+               options.reading_only,
+               link.node(),
+               can_own,
+               !wrong.empty(),
+               {}};
+  wrong.copy(mine.problem, sizeof mine.problem - 1);
+  const std::vector<Opening> all = link.gather(mine);
+  raise_problems(all);
+
+  Decision decision;
+  std::vector<int> nodes;
+  bool own = true;
+  for (const Opening &each : all) {
+    decision.bytes += each.bytes;
+    own = own && each.can_own != 0;
+    nodes.push_back(each.node);
+  }
+  std::ranges::sort(nodes);
+  const auto count_nodes = static_cast<std::size_t>(std::ranges::unique(nodes).begin() - nodes.begin());
+  own = own && (!where_it_pays || count_nodes == 1);
+  if (!own) regions = regions_of(pattern, gap_bytes, std::max(regions_of_rank_least, regions_of_all_most / all.size()));
+  std::vector<std::size_t> begins;
+  const std::vector<Region> everywhere = link.gather_lists(std::span<const Region>(regions), begins);
+  if (everywhere.empty()) {
+    choose_buffers(options, decision);
+    return decision;
+  }
+  decision.hull = everywhere.front().range;
+  for (const Region &region : everywhere) {
+    decision.hull.begin = std::min(decision.hull.begin, region.range.begin);
+    decision.hull.end = std::max(decision.hull.end, region.range.end);
+  }
+  if (own) {
+    follow_data(everywhere, begins, decision);
+    if (!options.reading_only) decision.overlap = overlap_of(everywhere, begins);
+  } else {
+    share_out(everywhere, options, std::min(count_nodes * options.aggregators_on_node, all.size()), decision);
+  }
+  choose_buffers(options, decision);
+  return decision;
+}
+
+}  // namespace outcrop::aggregate

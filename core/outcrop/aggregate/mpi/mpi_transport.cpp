@@ -1,0 +1,285 @@
+// The transport over an MPI communicator.
+//
+//     messages          ──► one duplicate of the communicator, by MpiMessages
+//     gather, barrier   ──► another, by MpiCollectives
+//     one-sided         ──► two more and a window, by MpiOneSided: only where asked for, and where it has been seen to work
+//
+// After a failure ranks no longer agree on what comes next. Freeing a communicator is collective, and nobody may wait for
+// a rank that has failed: its communicators are left to MPI_Finalize.
+//
+// Errors are returned, whatever the handler of the user's communicator is. One kind never gets here: what goes wrong with a
+// transfer after it has begun, MPICH hands to the handler of MPI_COMM_WORLD. That is the user's; where it is MPI's default,
+// MPI_ERRORS_ARE_FATAL, MPI ends the program with a message of its own. mpi4py sets MPI_ERRORS_RETURN.
+//
+// These files (mpi_*) use transport.h, transport_table.hpp and nothing else of the project: they are compiled wherever an MPI turns up.
+#include "outcrop/aggregate/mpi/mpi_transport.h"
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "outcrop/aggregate/mpi/mpi_collectives.hpp"
+#include "outcrop/aggregate/mpi/mpi_communicator.hpp"
+#include "outcrop/aggregate/mpi/mpi_deadline.hpp"
+#include "outcrop/aggregate/mpi/mpi_messages.hpp"
+#include "outcrop/aggregate/mpi/mpi_one_sided.hpp"
+#include "outcrop/aggregate/transport/transport_table.hpp"
+
+namespace outcrop::aggregate {
+namespace {
+
+constexpr std::size_t chunk_bytes_most = std::size_t{1} << 30;  // counts of MPI are int
+constexpr std::size_t slot_bytes_usual = std::size_t{1} << 20, slot_bytes_most = std::size_t{1} << 27;
+
+void copy_text(const std::string &text, std::span<char> target) {
+  if (!target.empty()) std::snprintf(target.data(), target.size(), "%s", text.c_str());
+}
+
+class MpiTransport {
+ public:
+  MpiTransport(MPI_Comm users, std::size_t chunk_bytes);
+  ~MpiTransport();
+  MpiTransport(const MpiTransport &) = delete;
+  MpiTransport &operator=(const MpiTransport &) = delete;
+
+  outcrop_transport table{};
+
+  outcrop_request send(const std::byte *data, std::size_t bytes, int to, int tag) {
+    return is_fetched(bytes) ? one_sided_->gets().send(data, bytes, to, tag) : messages_->send(data, bytes, to, tag);
+  }
+  outcrop_request receive(std::byte *data, std::size_t bytes, int from, int tag) {
+    return is_fetched(bytes) ? one_sided_->gets().receive(data, bytes, from, tag)
+                             : messages_->receive(data, bytes, from, tag);
+  }
+  void wait(std::span<outcrop_request> requests);
+  bool test(std::span<outcrop_request> requests);
+  void gather_all(const void *mine, std::size_t bytes, void *all) { collectives_->gather_all(mine, bytes, all); }
+  void gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *all) {
+    collectives_->gather_all_sizes(mine, sizes, all);
+  }
+  void barrier() { collectives_->barrier(); }
+
+  /// Collective, with nothing under way. Why not, or nothing: then messages are fetched from windows from now on.
+  std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> most);
+
+  bool abandon() noexcept;
+  void fail(const char *what) noexcept;
+  const char *failure() const { return failure_.c_str(); }
+  void close() { delete this; }
+
+ private:
+  void describe_ranks();
+  void release();
+  bool is_fetched(std::size_t bytes) const { return one_sided_ && one_sided_->takes(bytes); }
+  std::string first_trouble(const std::string &mine);
+
+  Communicator messages_over_, collectives_over_;
+  std::size_t chunk_bytes_;
+  Manner manner_{false, &table.seconds_most};
+  std::unique_ptr<MpiMessages> messages_;
+  std::unique_ptr<MpiCollectives> collectives_;
+  std::unique_ptr<MpiOneSided> one_sided_;  // none: all messages are sent
+  bool failed_ = false;
+  std::string failure_;
+};
+
+MpiTransport::MpiTransport(MPI_Comm users, std::size_t chunk_bytes)
+    : chunk_bytes_(chunk_bytes == 0 ? chunk_bytes_most : std::min(chunk_bytes, chunk_bytes_most)) {
+  check(MPI_Comm_dup(users, &messages_over_.value), "duplicating a communicator");
+  check(MPI_Comm_dup(users, &collectives_over_.value), "duplicating a communicator");
+  check(MPI_Comm_rank(users, &table.rank), "asking for the rank");
+  check(MPI_Comm_size(users, &table.size), "asking for the number of ranks");
+  try {
+    describe_ranks();
+  } catch (const std::exception &) {
+    release();
+    throw;
+  }
+  fill_table(table, this);
+  messages_ = std::make_unique<MpiMessages>(messages_over_.value, chunk_bytes_, manner_);
+  collectives_ = std::make_unique<MpiCollectives>(collectives_over_.value, chunk_bytes_, manner_, [this] {
+    if (one_sided_) one_sided_->gets().advance();
+  });
+}
+
+MpiTransport::~MpiTransport() {
+  int over = 0;
+  MPI_Finalized(&over);
+  if (over == 0 && failed_) abandon();
+  if (over != 0 || failed_) release();
+}
+
+void MpiTransport::release() {
+  if (one_sided_) one_sided_->release();
+  messages_over_.release();
+  collectives_over_.release();
+}
+
+bool MpiTransport::abandon() noexcept {
+  int over = 0;
+  MPI_Finalized(&over);
+  failed_ = true;
+  if (over != 0) return true;
+  bool ended = messages_->abandon();
+  ended = collectives_->abandon() && ended;
+  if (one_sided_) {
+    ended = one_sided_->abandon() && ended;
+    one_sided_->release();
+    static_cast<void>(one_sided_.release());  // it stays, for MPI
+  }
+  return ended;
+}
+
+void MpiTransport::wait(std::span<outcrop_request> requests) {
+  if (!one_sided_) return messages_->wait(requests);
+  for (Patience patience(manner_); !test(requests);)
+    patience.pause([] { return std::string("fetching or being fetched from"); });
+}
+
+bool MpiTransport::test(std::span<outcrop_request> requests) {
+  if (!one_sided_) return messages_->advance(requests);
+  one_sided_->gets().advance();
+  bool all = true;
+  for (outcrop_request &request : requests) {
+    const bool is_over =
+        (request & MpiGets::mark) != 0 ? one_sided_->gets().over(request) : messages_->advance({&request, 1});
+    if (is_over) request = 0;
+    all = all && is_over;
+  }
+  return all;
+}
+
+void MpiTransport::describe_ranks() {
+  Communicator node;
+  int ranks = 0, length = 0;
+  check(MPI_Comm_split_type(messages_over_.value, MPI_COMM_TYPE_SHARED, table.rank, MPI_INFO_NULL, &node.value),
+        "finding the ranks of a node");
+  check(MPI_Comm_size(node.value, &ranks), "counting the ranks of a node");
+  manner_.crowded = static_cast<unsigned>(ranks) >= std::thread::hardware_concurrency();
+  table.node = table.rank;
+  check(MPI_Bcast(&table.node, 1, MPI_INT, 0, node.value), "finding the first rank of a node");
+  std::string host(MPI_MAX_PROCESSOR_NAME, '\0');
+  check(MPI_Get_processor_name(host.data(), &length), "asking for the node's name");
+  copy_text(host, table.host);
+  copy_text(mpi_library_name(), table.name);
+}
+
+std::string MpiTransport::first_trouble(const std::string &mine) {
+  struct Trouble {
+    char text[240];
+  } own{};
+  copy_text(mine, own.text);
+  std::vector<Trouble> all(static_cast<std::size_t>(table.size));
+  gather_all(&own, sizeof own, all.data());
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank].text[0] != 0) return "rank " + std::to_string(rank) + ": " + all[rank].text;
+  return "";
+}
+
+// Every step is tried on all ranks, and the next only where all have said that it worked. Nobody comes back from a call that
+// hangs, hence the deadline. What can be asked about has a limit of its own, and leaves MPI as it was.
+std::string MpiTransport::use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> most) {
+  const Deadline deadline(3 * most, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
+                                        " hangs with one-sided communication, which was asked for by transport = rma; "
+                                        "leave that out");
+  const auto attempt = [this](auto &&act) {
+    std::string trouble;
+    try {
+      act();
+    } catch (const std::exception &error) {
+      trouble = error.what();
+    }
+    return first_trouble(trouble);
+  };
+  std::unique_ptr<MpiOneSided> tried;
+  std::string trouble = attempt([&] { tried = std::make_unique<MpiOneSided>(collectives_over_.value, slot_bytes); });
+  if (trouble.empty()) trouble = attempt([&] { tried->make_window(); });
+  const bool all_have_windows = trouble.empty();
+  if (trouble.empty()) trouble = attempt([&] { tried->open_window(); });
+  if (trouble.empty()) trouble = attempt([&] { tried->probe(table.rank, table.size, most); });
+  if (trouble.empty()) {
+    one_sided_ = std::move(tried);
+  } else if (tried) {
+    // A probe that has not come to its end leaves requests behind, and with them all that they use.
+    const bool is_left = all_have_windows && !tried->is_idle();
+    if (is_left) tried->abandon();
+    if (!first_trouble(all_have_windows && !is_left ? "" : "this cannot be freed by all").empty()) tried->release();
+    if (is_left) static_cast<void>(tried.release());
+  }
+  return trouble;
+}
+
+void MpiTransport::fail(const char *what) noexcept {
+  failed_ = true;
+  try {
+    failure_ = "rank " + std::to_string(table.rank) + " on " + table.host + ": " + what;
+  } catch (const std::exception &) {
+    failure_.clear();  // no memory for words
+  }
+}
+
+/// Errors of a communicator end in our hands as long as this lives, not in those of its owner.
+class ErrorsReturn {
+ public:
+  explicit ErrorsReturn(MPI_Comm communicator) : communicator_(communicator) {
+    check(MPI_Comm_get_errhandler(communicator_, &before_), "asking for the error handler");
+    check(MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN), "setting the error handler");
+  }
+  ~ErrorsReturn() {
+    MPI_Comm_set_errhandler(communicator_, before_);
+    MPI_Errhandler_free(&before_);
+  }
+  ErrorsReturn(const ErrorsReturn &) = delete;
+  ErrorsReturn &operator=(const ErrorsReturn &) = delete;
+
+ private:
+  MPI_Comm communicator_;
+  MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
+};
+
+/// What is wrong is wrong on every rank, so nobody is left behind in a collective call.
+void check_usable(MPI_Comm communicator) {
+  int begun = 0, over = 0, inter = 0;
+  MPI_Initialized(&begun);
+  MPI_Finalized(&over);
+  if (begun == 0) throw std::runtime_error("MPI has not been initialized: call MPI_Init first");
+  if (over != 0) throw std::runtime_error("MPI has been finalized: open files before that, and close them");
+  if (communicator == MPI_COMM_NULL) throw std::runtime_error("the communicator is MPI_COMM_NULL");
+  check(MPI_Comm_test_inter(communicator, &inter), "asking for the kind of communicator");
+  if (inter != 0) throw std::runtime_error("this is an intercommunicator: merge its groups by MPI_Intercomm_merge");
+}
+
+}  // namespace
+}  // namespace outcrop::aggregate
+
+int outcrop_open_mpi_transport(const void *communicator, size_t chunk_bytes, struct outcrop_transport **made,
+                               char *error_text, size_t error_bytes) {
+  using namespace outcrop::aggregate;
+  try {
+    const MPI_Comm users = *static_cast<const MPI_Comm *>(communicator);
+    check_usable(users);
+    const ErrorsReturn errors_return(users);
+    auto transport = std::make_unique<MpiTransport>(users, chunk_bytes);
+    *made = &transport.release()->table;
+    return 0;
+  } catch (const std::exception &failure) {
+    copy_text(failure.what(), {error_text, error_bytes});
+    return 1;
+  }
+}
+
+int outcrop_use_one_sided(struct outcrop_transport *transport, size_t slot_bytes, double seconds_most, char *text,
+                          size_t text_bytes) {
+  using namespace outcrop::aggregate;
+  MpiTransport &own = *static_cast<MpiTransport *>(transport->self);
+  try {
+    const std::size_t slot = slot_bytes == 0 ? slot_bytes_usual : std::min(slot_bytes, slot_bytes_most);
+    const std::string trouble = own.use_one_sided(slot, std::chrono::duration<double>(seconds_most));
+    copy_text(trouble, {text, text_bytes});
+    return trouble.empty() ? 0 : 1;
+  } catch (const std::exception &failure) {
+    own.fail(failure.what());
+    copy_text(own.failure(), {text, text_bytes});
+    return 2;
+  }
+}

@@ -1,0 +1,96 @@
+#include "outcrop/aggregate/node/outcome.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace outcrop::aggregate {
+namespace {
+
+constexpr int tag_up = 32767, tag_down = 32766;
+
+std::span<const std::byte> bytes_of(const Failure &failure) { return std::as_bytes(std::span(&failure, 1)); }
+std::span<std::byte> bytes_of(Failure &failure) { return std::as_writable_bytes(std::span(&failure, 1)); }
+
+}  // namespace
+
+Outcome::Outcome(Node &node, const Link &link, std::uint64_t operation)
+    : node_(node), link_(link), operation_(operation) {
+  const std::vector<int> &leaders = node.leaders();
+  if (!node.leads() || leaders.size() == 1) {
+    stage_ = Stage::over;
+    return;
+  }
+  const auto own = static_cast<std::size_t>(std::ranges::lower_bound(leaders, link.rank()) - leaders.begin());
+  if (own > 0) parent_ = leaders[(own - 1) / 2];
+  for (std::size_t child = 2 * own + 1; child <= 2 * own + 2 && child < leaders.size(); ++child)
+    children_.push_back(leaders[child]);
+}
+
+void Outcome::record(const Failure &failure) {
+  OutcomeSlot &slot = node_.outcome(operation_);
+  if (slot.claimed.exchange(1) == 0) slot.failure = failure;
+}
+
+bool Outcome::wrote(std::uint32_t writers) { return node_.outcome(operation_).written.fetch_add(1) + 1 == writers; }
+
+void Outcome::arrive() {
+  OutcomeSlot &slot = node_.outcome(operation_);
+  if (slot.arrived.fetch_add(1) + 1 < node_.ranks().size()) return;
+  OutcomeSlot &next = node_.outcome(operation_ + under_way_most);
+  next.arrived = next.written = next.claimed = 0;
+  next.failure = {};
+  slot.node_ready = operation_ + 1;
+  if (node_.leaders().size() == 1)
+    settle();
+  else
+    node_.bell(0).ring();
+}
+
+void Outcome::settle() {
+  node_.outcome(operation_).settled = operation_ + 1;
+  node_.ring_all();
+}
+
+void Outcome::post_receives() {
+  for (std::size_t i = 0; i < children_.size(); ++i)
+    requests_.push_back(link_.receive(bytes_of(from_children_[i]), children_[i], tag_up));
+  if (parent_ >= 0) requests_.push_back(link_.receive(bytes_of(final_), parent_, tag_down));
+}
+
+// When this node and all leaders below have something to say.
+bool Outcome::send_up() {
+  const OutcomeSlot &slot = node_.outcome(operation_);
+  if (slot.node_ready.load() != operation_ + 1 || !link_.test(std::span(requests_).first(children_.size())))
+    return false;
+  Failure merged = slot.failure;
+  for (std::size_t i = 0; i < children_.size() && !merged.happened(); ++i) merged = from_children_[i];
+  if (parent_ >= 0) {
+    from_children_[0] = merged;  // stays until it has been sent
+    requests_.push_back(link_.send(bytes_of(std::as_const(from_children_[0])), parent_, tag_up));
+  } else {
+    final_ = merged;
+  }
+  return true;
+}
+
+void Outcome::send_down() {
+  for (const int child : children_) requests_.push_back(link_.send(bytes_of(std::as_const(final_)), child, tag_down));
+  node_.outcome(operation_).failure = final_;
+  settle();
+}
+
+bool Outcome::advance() {
+  if (stage_ == Stage::begin) {
+    post_receives();
+    stage_ = Stage::up;
+  }
+  if (stage_ == Stage::up && send_up()) stage_ = Stage::down;
+  if (stage_ == Stage::down && link_.test(requests_)) {
+    send_down();
+    stage_ = Stage::told;
+  }
+  if (stage_ == Stage::told && link_.test(requests_)) stage_ = Stage::over;
+  return stage_ == Stage::over;
+}
+
+}  // namespace outcrop::aggregate

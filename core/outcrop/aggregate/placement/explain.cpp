@@ -1,0 +1,106 @@
+#include "outcrop/aggregate/placement/explain.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "outcrop/aggregate/text/format.hpp"
+
+namespace outcrop::aggregate {
+namespace {
+
+// "1 ms = messages 0.4 ms + ...": terms of nothing are left out.
+std::string sum(const Cost &cost) {
+  const std::array<std::pair<const char *, double>, 6> terms = {{{"putting together in nodes", cost.merge},
+                                                                 {"messages", cost.messages},
+                                                                 {"transfer", cost.transfer},
+                                                                 {"own copy", cost.copy},
+                                                                 {"reaching the target", cost.target_latency},
+                                                                 {"target", cost.target_transfer}}};
+  std::string text;
+  for (const auto &[name, seconds] : terms)
+    if (seconds > 0) text += (text.empty() ? "" : " + ") + std::string(name) + " " + format_seconds(seconds);
+  if (cost.hidden > 0) text += " - overlapped " + format_seconds(cost.hidden);
+  return format_seconds(cost.total()) + " = " + (text.empty() ? "0 s" : text);
+}
+
+std::string compared(double seconds, double chosen) {
+  const double more = seconds - chosen;
+  if (std::abs(more) <= 1e-9 * chosen) return format_seconds(seconds) + ", the same";
+  return format_seconds(seconds) + ", " + format_seconds(more < 0 ? -more : more) + (more < 0 ? " less" : " more");
+}
+
+std::string reason(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::taken:
+      return ", but other aggregators have all of its room";
+    case Verdict::no_room:
+      return ", but it has no room for the buffers";
+    case Verdict::forgets:
+      return ", but what it holds does not last as long as asked";
+    case Verdict::not_wished:
+      return ", but another tier was asked for";
+    default:
+      return "";
+  }
+}
+
+std::string tiers_taken(const Placement &placement, const Machine &machine) {
+  std::vector<std::size_t> counts(machine.tiers.size());
+  for (const Choice &choice : placement.choices) ++counts[choice.chosen.tier];
+  std::string text;
+  for (std::size_t tier = 0; tier < counts.size(); ++tier)
+    if (counts[tier] > 0)
+      text += (text.empty() ? "" : ", ") + std::to_string(counts[tier]) + " in " + machine.tiers[tier].name;
+  return text;
+}
+
+}  // namespace
+
+std::string explain_choice(const Placement &placement, const Machine &machine, std::size_t domain) {
+  const Choice &choice = placement.choices[domain];
+  const double seconds = choice.chosen.cost.total();
+  const std::string node = std::to_string(choice.chosen.node), rank = std::to_string(choice.rank);
+  std::string text = "domain " + std::to_string(domain) + ", " + format_bytes(choice.bytes) + ": rank " + rank +
+                     " on node " + node + ", " + machine.tiers[choice.chosen.tier].name + "\n";
+  text += "  " + sum(choice.chosen.cost) + "\n";
+  text += "  rank " + rank + " has " + format_bytes(choice.rank_bytes) + " of it, its node " +
+          format_bytes(choice.node_bytes) + "\n";
+  for (std::size_t i = 0; i < choice.verdicts.size(); ++i) {
+    if (choice.verdicts[i] == Verdict::chosen) continue;
+    text += "  " + machine.tiers[choice.tiers[i].tier].name +
+            " there: " + compared(choice.tiers[i].cost.total(), seconds) + reason(choice.verdicts[i]) + "\n";
+  }
+  if (choice.runner_up)
+    text += "  next best: node " + std::to_string(choice.runner_up->node) + ", " +
+            machine.tiers[choice.runner_up->tier].name + ": " + compared(choice.runner_up->cost.total(), seconds) +
+            (choice.runner_up_is_taken ? ", but other aggregators have all places there" : "") + "\n";
+  return text;
+}
+
+std::string explain(const Placement &placement, const Machine &machine, const Wishes &wishes,
+                    std::size_t domains_most) {
+  if (placement.choices.empty()) return "nothing to gather\n";
+  std::string text = counted(placement.choices.size(), "aggregator") + ", at most " +
+                     std::to_string(placement.crowd.on_node) + " on a node, buffers of " +
+                     std::to_string(wishes.buffers) + " x " + format_bytes(wishes.buffer_bytes) + ": " +
+                     tiers_taken(placement, machine) + "\n";
+  text += placement.merged ? "ranks of a node put their bytes together and send them as one message\n"
+                           : "every rank sends its own message\n";
+  text += "predicted " + format_seconds(placement.seconds) + ", when the last domain is done\n";
+  if (!placement.is_least) text += "domains took the best place that was left, one after the other\n";
+  for (const std::string &note : placement.notes) text += note + "\n";
+  std::vector<std::size_t> slowest(placement.choices.size());
+  std::iota(slowest.begin(), slowest.end(), std::size_t{0});
+  std::stable_sort(slowest.begin(), slowest.end(), [&](std::size_t a, std::size_t b) {
+    return placement.choices[a].chosen.cost.total() > placement.choices[b].chosen.cost.total();
+  });
+  slowest.resize(std::min(slowest.size(), domains_most));
+  for (const std::size_t domain : slowest) text += explain_choice(placement, machine, domain);
+  return text;
+}
+
+}  // namespace outcrop::aggregate

@@ -1,0 +1,209 @@
+#include "outcrop/aggregate/steps/opened.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <iterator>
+#include <utility>
+
+#include "outcrop/aggregate/sinks/access.hpp"
+#include "outcrop/aggregate/sinks/manner.hpp"
+#include "outcrop/aggregate/sinks/node_file.hpp"
+#include "outcrop/aggregate/sinks/staged_file.hpp"
+#include "outcrop/aggregate/steps/step.hpp"
+#include "outcrop/aggregate/text/listing.hpp"
+#include "outcrop/base/error.hpp"
+
+namespace outcrop::aggregate {
+namespace {
+
+void check_options(const Opened &opened, bool create) {
+  const FileOptions &options = opened.options;
+  if (options.node_files && opened.is_staged())
+    throw InputError("node files are not staged: give either node_files or stage_folder");
+  if (options.stage_bytes > 0 && !opened.is_staged())
+    throw InputError("stage_bytes " + std::to_string(options.stage_bytes) + " is given without stage_folder");
+  if (options.node_files && opened.writable && !create)
+    throw InputError("node files are opened for reading only, or created anew");
+  if ((options.node_files || opened.is_staged()) && opened.path.find('\n') != std::string::npos)
+    throw InputError("a file that is staged or has node files has a newline in its name");
+}
+
+std::uint64_t room_of_writer(const Opened &opened) {
+  const std::uint64_t bytes = opened.options.stage_bytes;
+  return bytes == 0 ? 0 : std::max<std::uint64_t>(1, bytes / std::max(1U, opened.engine->writers));
+}
+
+// The lines of all ranks, on all ranks.
+std::vector<std::string> gather_lines(const Link &link, const std::vector<std::string> &mine) {
+  std::string text;
+  for (const std::string &line : mine) text += line + '\n';
+  std::vector<std::size_t> begins;
+  const std::vector<char> all = link.gather_lists(std::span<const char>(text), begins);
+  std::vector<std::string> lines;
+  std::string_view rest(all.data(), all.size());
+  while (!rest.empty()) take_rest(rest, lines.emplace_back());
+  return lines;
+}
+
+std::set<std::string> folders_to_settle(const FileOptions &options) {
+  std::set<std::string> folders(options.settle_folders.begin(), options.settle_folders.end());
+  if (!options.stage_folder.empty()) folders.insert(options.stage_folder);
+  return folders;
+}
+
+void settle_stages(Opened &opened, bool create) {
+  Engine &engine = *opened.engine;
+  const Failure failure = attempt(Failure::open, engine.link.rank(), [&] {
+    check_options(opened, create);
+    for (const std::unique_ptr<Aggregator> &each : engine.aggregators)
+      if (opened.is_staged()) check_room(room_of_writer(opened), each->work().totals());
+    if (!engine.node->leads()) return;
+    for (const std::string &folder : folders_to_settle(opened.options)) {
+      const std::vector<std::string> found = settle_stage(stage_of_file(folder, opened.path), create);
+      opened.notes.insert(opened.notes.end(), found.begin(), found.end());
+    }
+  });
+  agree(opened.engine, failure);
+  opened.notes = gather_lines(engine.link, opened.notes);
+}
+
+void create_empty(const std::string &path, std::uint64_t size_bytes) {
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (file.get() < 0) throw StorageError("create", path, 0, 0, errno);
+  if (size_bytes > 0 && ftruncate(file.get(), static_cast<off_t>(size_bytes)) != 0)
+    throw StorageError("set the size of", path, 0, size_bytes, errno);
+}
+
+// An index goes before its files are emptied.
+void remove_index(const std::string &path) {
+  if (::unlink(index_of(path).c_str()) == 0)
+    flush_folder(folder_of(path));
+  else if (errno != ENOENT)
+    throw StorageError("remove", index_of(path), 0, 0, errno);
+}
+
+void create_files(Opened &opened) {
+  Engine &engine = *opened.engine;
+  const int rank = engine.link.rank();
+  const bool nodes = opened.options.node_files;
+  agree(opened.engine, rank != 0 ? Failure{} : attempt(Failure::create, rank, [&] {
+          nodes ? remove_index(opened.path) : create_empty(opened.path, opened.options.size_bytes);
+        }));
+  if (!nodes) return;
+  const bool makes = engine.node->leads() && engine.writers > 0;
+  agree(opened.engine,
+        !makes ? Failure{} : attempt(Failure::create, rank, [&] { create_empty(node_file_of(opened.path, rank), 0); }));
+}
+
+// All ranks: which node's file will have which bytes of a step.
+NodeIndex make_index(const Opened &opened) {
+  Engine &engine = *opened.engine;
+  std::set<int> nodes;  // with an aggregator
+  for (const int rank : engine.summary.aggregators) nodes.insert(engine.summary.nodes[static_cast<std::size_t>(rank)]);
+  const auto own = static_cast<std::uint32_t>(std::distance(nodes.begin(), nodes.find(engine.node->ranks().front())));
+  NodeIndex index;
+  index.size_bytes = opened.options.size_bytes;
+  for (const int node : nodes)
+    index.files.push_back(std::filesystem::path(node_file_of(opened.path, node)).filename().string());
+  std::vector<NodeRange> mine;
+  for (const std::unique_ptr<Aggregator> &each : engine.aggregators)
+    for (std::size_t round = 0; round < each->work().rounds().count(); ++round)
+      for (const Piece &run : each->work().runs(round)) mine.push_back({run.file, own});
+  mine = joined(std::move(mine));
+  std::vector<std::size_t> begins;
+  index.ranges = joined(engine.link.gather_lists(std::span<const NodeRange>(mine), begins));
+  return index;
+}
+
+// What the aggregators of this node move in a step.
+std::uint64_t bytes_of_node(const Engine &engine) {
+  const PlanSummary &summary = engine.summary;
+  std::uint64_t bytes = 0;
+  for (std::size_t domain = 0; domain < summary.aggregators.size(); ++domain)
+    if (engine.node->local_of(summary.aggregators[domain]) >= 0) bytes += summary.domain_bytes[domain];
+  return bytes;
+}
+
+std::shared_ptr<Sink> make_sink(const Opened &opened, Aggregator &aggregator) {
+  const FileOptions &options = opened.options;
+  const auto access = [&](const std::string &path) {
+    const Traffic traffic{.ample_room = opened.ample_room, .own = opened.engine->summary.own};
+    return std::make_unique<Access>(path, opened.writable, options.path, options.durable, traffic, options.faults);
+  };
+  if (options.node_files) {
+    const int node = opened.engine->node->ranks().front();
+    return std::make_shared<NodeFile>(index_of(opened.path), NodeFiles(folder_of(opened.path), opened.index),
+                                      opened.writable ? access(node_file_of(opened.path, node)) : nullptr);
+  }
+  if (!opened.is_staged() || !opened.writable) return access(opened.path);
+  const auto writer = static_cast<std::uint32_t>(aggregator.work().domain());
+  const std::string target = std::filesystem::absolute(opened.path).string();
+  return std::make_shared<StagedFile>(
+      StageSpec{stage_of_file(options.stage_folder, opened.path), target, writer, room_of_writer(opened)},
+      aggregator.work().totals(), options.path, opened.ample_room);
+}
+
+}  // namespace
+
+void agree(const std::shared_ptr<Engine> &engine, const Failure &failure) {
+  Task task;
+  task.failure = failure;
+  const auto step = std::make_shared<Step>(*engine, std::move(task));
+  engine->begin(step, false);
+  step->wait();
+}
+
+std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::string &path, bool writable, bool create,
+                                  const FileOptions &options) {
+  auto opened = std::make_unique<Opened>(
+      Opened{.engine = std::move(of_plan), .path = path, .options = options, .writable = writable});
+  Engine &engine = *opened->engine;
+  engine.settle_all();
+  const Manner mine{opened->is_staged(), options.node_files, has_ample_room(bytes_of_node(engine))};
+  opened->ample_room = agree_on_manner(engine.link, mine).ample_room;
+  settle_stages(*opened, create);
+  if (create) create_files(*opened);
+  if (options.node_files && create) opened->index = make_index(*opened);
+  agree(opened->engine, attempt(Failure::open, engine.link.rank(), [&] {
+          if (options.node_files && !create) opened->index = node_index_of(read_text(index_of(path)), index_of(path));
+          for (const std::unique_ptr<Aggregator> &each : engine.aggregators)
+            opened->sinks.push_back(make_sink(*opened, *each));
+        }));
+  return opened;
+}
+
+void meet_staged(Opened &opened, bool write, std::uint64_t base) {
+  if (!opened.is_staged() || !opened.writable) return;
+  Engine &engine = *opened.engine;
+  const std::uint64_t reach = engine.summary.hull.bytes();
+  const auto first = opened.staged.lower_bound(base < reach ? 0 : base - reach + 1);
+  bool meets = false;
+  for (auto near = first; near != opened.staged.end() && *near < base + reach; ++near) meets = meets || *near != base;
+  if (meets) {
+    engine.settle_all();
+    agree(opened.engine, attempt(Failure::flush, engine.link.rank(), [&] {
+            for (const std::shared_ptr<Sink> &sink : opened.sinks) sink->forget();
+          }));
+    opened.staged.clear();
+  }
+  if (write) opened.staged.insert(base);
+}
+
+void flush_all(Opened &opened) {
+  Engine &engine = *opened.engine;
+  engine.settle_all();
+  agree(opened.engine, attempt(Failure::flush, engine.link.rank(), [&] {
+          for (std::size_t i = 0; i < opened.sinks.size(); ++i)
+            if (!opened.sinks[i]->flushes_for_node() || (i == 0 && engine.flushes)) opened.sinks[i]->flush();
+        }));
+  if (!opened.options.node_files || !opened.writable) return;
+  agree(opened.engine, engine.link.rank() != 0 ? Failure{} : attempt(Failure::flush, 0, [&] {
+          write_durably(index_of(opened.path), to_text(opened.index));
+        }));
+}
+
+}  // namespace outcrop::aggregate

@@ -1,0 +1,251 @@
+#include "outcrop/aggregate/steps/step.hpp"
+
+#include "outcrop/aggregate/steps/pack.hpp"
+#include "outcrop/aggregate/steps/runs.hpp"
+#include "outcrop/aggregate/text/format.hpp"
+#include "outcrop/base/aligned.hpp"
+
+namespace outcrop::aggregate {
+namespace {
+
+// With messages under way there are two things to wait for, and only one can be slept on.
+constexpr std::uint32_t look_again_microseconds = 100;
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+Step::Step(Engine &engine, Task task) : engine_(engine), task_(std::move(task)) {}
+
+void Step::start(bool beside) {
+  begun_ = Clock::now();
+  number_ = engine_.operations++;
+  outcome_.emplace(*engine_.node, engine_.link, number_);
+  if (task_.failure.happened()) outcome_->record(task_.failure);
+  const bool data = task_.kind != Task::none;
+  if (data) {
+    data_number_ = engine_.rounds_begun++;
+    messages_.emplace(engine_, task_.kind == Task::write, task_.base, data_number_, task_.memory);
+  }
+  messages_over_ = !data || !messages_->any();
+  parts_ = 1 + (data ? static_cast<std::uint32_t>(engine_.aggregators.size()) : 0) + (messages_over_ ? 0 : 1);
+  if (!data) return part_done();
+  // Helpers hold the step: it lives until its last part is done.
+  const bool helped = beside || engine_.has_messages();
+  own_moved_ = !helped && move_own();
+  if (!own_moved_) post_jobs();
+  if (helped)
+    engine_.helper.post([self = shared_from_this()] { self->run_local(); });
+  else
+    run_local();
+}
+
+void Step::post_jobs() {
+  for (std::size_t i = 0; i < engine_.aggregators.size(); ++i) {
+    Aggregator &aggregator = *engine_.aggregators[i];
+    Sink &sink = *task_.sinks[i];
+    aggregator.post({task_.kind == Task::write, data_number_ * aggregator.work().rounds().count(), task_.base,
+                     task_.step, &sink,
+                     [self = shared_from_this(), &sink](const Failure &failure, double seconds, std::uint64_t bytes) {
+                       self->job_done(sink, failure, seconds, bytes);
+                     }});
+  }
+}
+
+void Step::job_done(Sink &sink, Failure failure, double seconds, std::uint64_t bytes) {
+  const Clock::time_point begin = Clock::now();
+  // One flush for each node is enough: its ranks write through the same system.
+  if (task_.kind == Task::write && task_.durable && outcome_->wrote(engine_.writers)) {
+    const Failure flushing = attempt(Failure::flush, engine_.link.rank(), [&] { sink.flush(); });
+    if (!failure.happened()) failure = flushing;
+  }
+  if (failure.happened()) outcome_->record(failure);
+  seconds_storage_.fetch_add(seconds + seconds_since(begin));
+  bytes_storage_ += bytes;
+  part_done();
+}
+
+void Step::part_done() {
+  if (parts_.fetch_sub(1) == 1) outcome_->arrive();
+}
+
+void Step::run_local() {
+  const Clock::time_point begin = Clock::now();
+  try {
+    fill_rounds();
+  } catch (const CommunicationError &error) {
+    engine_.node->give_up(error.what());
+    return;
+  } catch (const std::exception &error) {
+    engine_.node->give_up(who() + error.what());
+    return;
+  }
+  seconds_filling_ = seconds_since(begin);
+  part_done();
+}
+
+// To the place behind the ranks before in the message of the relay, or from there.
+void Step::copy_to_slot(const Contribution &contribution, std::size_t index) {
+  const std::uint32_t round = contribution.mine[index];
+  const std::uint64_t number = data_number_ * contribution.rounds.count() + round;
+  std::byte *position = engine_.node->buffer(contribution.domain, number) + contribution.offsets[index];
+  for (const Piece &piece : contribution.rounds.of(round))
+    position += task_.kind == Task::write ? pack(engine_.pattern, piece.file, task_.memory, position)
+                                          : unpack(engine_.pattern, piece.file, task_.memory, position);
+}
+
+// `index` of the rounds with bytes of this rank.
+void Step::copy_round(const Contribution &contribution, std::size_t index) {
+  if (task_.memory.empty()) return;
+  if (contribution.relay != nullptr) return copy_to_slot(contribution, index);
+  const std::uint32_t round = contribution.mine[index];
+  const std::uint64_t number = data_number_ * contribution.rounds.count() + round;
+  std::byte *buffer = engine_.node->buffer(contribution.domain, number) + task_.base % AlignedMemory::page_bytes;
+  for (const Piece &piece : contribution.rounds.of(round))
+    if (task_.kind == Task::write)
+      fill(engine_.pattern, piece.file, task_.memory, buffer + piece.position);
+    else
+      empty(engine_.pattern, piece.file, task_.memory, buffer + piece.position);
+}
+
+// All parts of a round are there, or have been taken: who has opened it goes on.
+void Step::tell_last(const Contribution &contribution) {
+  const Node &node = *engine_.node;
+  if (contribution.relay != nullptr)
+    node.bell(static_cast<std::size_t>(node.local_of(contribution.relay->rank))).ring();
+  else
+    node.lane(contribution.domain).bell.ring();
+}
+
+// Takes whatever round is open, so that aggregators do not wait for one another.
+void Step::fill_rounds() {
+  if (own_moved_) return;
+  struct Cursor {
+    const Contribution *contribution;
+    Lane *lane;
+    std::size_t next = 0;
+  };
+  Node &node = *engine_.node;
+  std::vector<Cursor> cursors;
+  for (const Contribution &contribution : engine_.contributions)
+    if (!contribution.is_sent() && !contribution.mine.empty())
+      cursors.push_back({&contribution, &node.lane(contribution.domain)});
+  while (!cursors.empty()) {
+    const std::uint32_t heard = node.bell().listen();
+    bool moved = false;
+    for (Cursor &cursor : cursors) {
+      const Contribution &contribution = *cursor.contribution;
+      const std::uint64_t first = data_number_ * contribution.rounds.count();
+      while (cursor.next < contribution.mine.size()) {
+        const std::uint32_t round = contribution.mine[cursor.next];
+        if (cursor.lane->opened.load() <= first + round) break;
+        const Clock::time_point begin = Clock::now();
+        copy_round(contribution, cursor.next);
+        seconds_copying_.fetch_add(seconds_since(begin));
+        if (cursor.lane->pending[(first + round) % node.buffers()].fetch_sub(1) == 1) tell_last(contribution);
+        ++cursor.next;
+        moved = true;
+      }
+    }
+    std::erase_if(cursors, [](const Cursor &cursor) { return cursor.next == cursor.contribution->mine.size(); });
+    if (!moved && !cursors.empty()) node.sleep(node.bell(), heard);
+  }
+}
+
+// Own long runs that go through the page cache need no buffer. False when they do not. Each rank begins to read at another
+// extent: where they lie behind each other in the file, ranks side by side are in each other's way in the page cache.
+bool Step::move_own() {
+  if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
+  if (engine_.under_way.size() > 1) return false;  // the I/O thread may be at the file
+  const std::shared_ptr<Sink> &sink = task_.sinks.front();
+  const bool write = task_.kind == Task::write;
+  const Range &hull = engine_.summary.hull;
+  if (write ? !sink->writes_buffered() : !sink->reads_buffered(task_.base + hull.begin, hull.bytes())) return false;
+  const Clock::time_point begin = Clock::now();
+  const Failure failure = attempt(write ? Failure::write : Failure::read, engine_.link.rank(), [&] {
+    move_runs(engine_.pattern, task_.memory, task_.base, write ? 0 : engine_.node->local(),
+              [&](std::uint64_t offset, std::byte *data, std::size_t length) {
+                if (write)
+                  sink->write(offset, data, length);
+                else
+                  sink->read(offset, data, length);
+              });
+  });
+  job_done(*sink, failure, seconds_since(begin), engine_.pattern.bytes());
+  return true;
+}
+
+bool Step::advance() {
+  if (!messages_over_ && messages_->advance()) {
+    messages_over_ = true;
+    seconds_messages_ = seconds_since(begun_);
+    part_done();
+  }
+  if (!messages_over_) return false;
+  return outcome_->advance() && outcome_->settled();
+}
+
+void Step::finish() {
+  failure_ = outcome_->failure();
+  task_.sinks.clear();  // who keeps the step must not keep its file open
+  seconds_ = seconds_since(begun_);
+  over_ = true;
+}
+
+void Step::advance_all() {
+  try {
+    engine_.advance();
+    engine_.node->look_after_neighbours();
+  } catch (const CommunicationError &error) {
+    engine_.break_off(error.what());
+    throw;
+  } catch (const std::exception &error) {  // no memory for a message
+    const std::string reason = who() + error.what();
+    engine_.break_off(reason);
+    throw CommunicationError(reason);
+  }
+}
+
+bool Step::test() {
+  if (!over_) advance_all();
+  if (over_) failure_.raise();
+  return over_;
+}
+
+void Step::wait() {
+  settle();
+  failure_.raise();
+}
+
+// Ranks of other nodes may have gone, which only the launcher knows, and nobody can say how long the others may take.
+void Step::end_when_late(Clock::time_point begin) {
+  const double most = engine_.link.seconds_most();
+  if (most == 0 || seconds_since(begin) <= most) return;
+  const std::string reason = who() + "other ranks have not done their parts within " + format_seconds(most) +
+                             ", the most by the setting seconds_most";
+  engine_.break_off(reason);
+  throw CommunicationError(reason);
+}
+
+void Step::settle() {
+  Node &node = *engine_.node;
+  const Clock::time_point begin = Clock::now();
+  while (!over_) {
+    const std::uint32_t heard = node.bell().listen();
+    advance_all();
+    if (over_) break;
+    end_when_late(begin);
+    if (engine_.sends())
+      node.bell().sleep(heard, look_again_microseconds);
+    else
+      node.bell().sleep(heard, Node::look_after_microseconds);
+  }
+}
+
+Timing Step::timing() const {
+  return {seconds_, seconds_copying_, seconds_filling_, seconds_storage_, seconds_messages_, bytes_storage_};
+}
+
+}  // namespace outcrop::aggregate
