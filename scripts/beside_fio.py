@@ -14,7 +14,7 @@ from statistics import median
 import fio
 
 from outcrop import _core
-from outcrop.bench.io_case import Case
+from outcrop.bench.io.case import Case
 
 SPAN_BYTES, SECONDS, KIB = 1 << 30, 0.3, 1024
 """So short that nobody gets to the end and finds the beginning in the page cache."""

@@ -11,10 +11,11 @@ import pytest
 from matplotlib.figure import Figure
 
 from images import create, make_image, put, take_images_for_devices
-from outcrop.bench import io, raw_device
-from outcrop.bench.io_case import INTERFACES, PAGE_BYTES, Case, find_interface, unavailable
-from outcrop.bench.io_picture import draw
-from outcrop.bench.io_run import measure_limited
+from outcrop.bench.io import bench as io
+from outcrop.bench.io import raw_device
+from outcrop.bench.io.case import INTERFACES, PAGE_BYTES, Case, find_interface, unavailable
+from outcrop.bench.io.picture import draw
+from outcrop.bench.io.run import measure_limited
 from outcrop.cli.main import call
 from outcrop.errors import StorageError
 

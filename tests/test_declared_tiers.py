@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import outcrop as oc
-from outcrop.bench.stream_tier import check_room, find_tier
+from outcrop.bench.stream.tier import check_room, find_tier
 from outcrop.errors import InputError
 from outcrop.tiers.declared_tiers import declared_tiers, parse_tiers
 from outcrop.tiers.tier import Persistence

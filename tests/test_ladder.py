@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcrop import _core
-from outcrop.bench import memory_group, swap_file
-from outcrop.bench.columns import COLUMNS, STEPS_WHERE_HOPELESS, Column, find_column
+from outcrop.bench import memory_group
 from outcrop.bench.core import smooth_planes
-from outcrop.bench.ladder_entry import Entry, same_bits
-from outcrop.bench.ladder_job import COMPONENTS, Job, Limited, Measured
-from outcrop.bench.ladder_run import measure
-from outcrop.bench.ladder_scale import SMALL
+from outcrop.bench.ladder import swap_file
+from outcrop.bench.ladder.columns import COLUMNS, STEPS_WHERE_HOPELESS, Column, find_column
+from outcrop.bench.ladder.entry import Entry, same_bits
+from outcrop.bench.ladder.job import COMPONENTS, Job, Limited, Measured
+from outcrop.bench.ladder.run import measure
+from outcrop.bench.ladder.scale import SMALL
 from outcrop.cli.main import call
 from outcrop.errors import InputError, StorageError
 from outcrop.language.library import find_stencil

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import outcrop
-from outcrop.bench.stencil_cases import CASES
+from outcrop.bench.stencils.cases import CASES
 from outcrop.plan.planner import smallest_budget_bytes
 from outcrop.plan.window import RINGS_IN_STEP
 from outcrop.run.oracle import advance_fields

@@ -13,13 +13,13 @@ import pytest
 from mpi_programs import launcher, mpirun
 from outcrop import _core
 from outcrop.bench import page_cache
-from outcrop.bench.aggregate import Request, ranks_of
-from outcrop.bench.aggregate_figures import cell, of_programs
-from outcrop.bench.aggregate_kernel import KERNELS, Contents, make_kernel
-from outcrop.bench.aggregate_programs import programs_for
-from outcrop.bench.aggregate_schedule import MODES, Baton, schedule
-from outcrop.bench.aggregate_table import not_faster, remarks, summary, table
-from outcrop.bench.aggregate_way import extent_of, implementation_of_open_mpi
+from outcrop.bench.aggregate.bench import Request, ranks_of
+from outcrop.bench.aggregate.figures import cell, of_programs
+from outcrop.bench.aggregate.kernel import KERNELS, Contents, make_kernel
+from outcrop.bench.aggregate.programs import programs_for
+from outcrop.bench.aggregate.schedule import MODES, Baton, schedule
+from outcrop.bench.aggregate.table import not_faster, remarks, summary, table
+from outcrop.bench.aggregate.way import extent_of, implementation_of_open_mpi
 from outcrop.bench.ranks import LAUNCHERS
 from outcrop.cli.main import call
 

@@ -11,10 +11,10 @@ import pytest
 
 from mpi_programs import mpirun
 from outcrop.bench.ranks import LAUNCHERS
-from outcrop.bench.stream_figures import RankFigures, of_mode
-from outcrop.bench.stream_modes import LOOPS, MODES
-from outcrop.bench.stream_rank import Measured, Timed
-from outcrop.bench.stream_tier import find_tier, why_not_flushed
+from outcrop.bench.stream.figures import RankFigures, of_mode
+from outcrop.bench.stream.modes import LOOPS, MODES
+from outcrop.bench.stream.rank import Measured, Timed
+from outcrop.bench.stream.tier import find_tier, why_not_flushed
 from outcrop.cli.main import call
 from outcrop.errors import InputError
 from outcrop.tiers.survey import find_tiers
@@ -92,7 +92,7 @@ def test_arrays_without_room_are_refused_before_they_are_made(
 ) -> None:
     """A tier that is nearly full is named with what is free."""
     full = replace(find_tier(tmp_path, None), free_bytes=1 << 20)
-    monkeypatch.setattr("outcrop.bench.stream.find_tier", lambda directory, name: full)
+    monkeypatch.setattr("outcrop.bench.stream.bench.find_tier", lambda directory, name: full)
     assert call(["bench", "stream", "--small", "-d", str(tmp_path)]) == 2
     assert "3 MiB" in capsys.readouterr().err
 

@@ -132,8 +132,8 @@ def bench(
     """Write and read one file by many ranks, beside MPI-IO and plain system calls, turn about; print the figures."""
     import json as json_format
 
-    from outcrop.bench.aggregate import Request
-    from outcrop.bench.aggregate import bench as run
+    from outcrop.bench.aggregate.bench import Request
+    from outcrop.bench.aggregate.bench import bench as run
 
     options.check_output(json, "--json")
     options.check_output(png, "--png")

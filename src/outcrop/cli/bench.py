@@ -13,17 +13,17 @@ from outcrop.cli import options
 from outcrop.errors import InputError
 
 BENCHMARKS = {
-    "core": "in memory, cache-blocked and out of core",
-    "io": "a device by access size, queue depth and interface",
-    "kernel": "generated loops beside loops written by hand",
-    "ladder": "from plain sweeps over swapped memory to wavefronts over direct I/O",
-    "stencils": "every family of the library, beside Devito",
-    "stream": "bandwidth of DRAM and of arrays on a tier, by all ranks of mpirun",
-    "table2": "blocks and traffic of a published table, planned only",
-    "tuner": "what it chooses against a sweep",
+    "core": ("core", "in memory, cache-blocked and out of core"),
+    "io": ("io.bench", "a device by access size, queue depth and interface"),
+    "kernel": ("kernel.bench", "generated loops beside loops written by hand"),
+    "ladder": ("ladder.bench", "from plain sweeps over swapped memory to wavefronts over direct I/O"),
+    "stencils": ("stencils.bench", "every family of the library, beside Devito"),
+    "stream": ("stream.bench", "bandwidth of DRAM and of arrays on a tier, by all ranks of mpirun"),
+    "table2": ("table2", "blocks and traffic of a published table, planned only"),
+    "tuner": ("tuner", "what it chooses against a sweep"),
 }
-"""Each is a module of `outcrop.bench` with a function `bench(directory, small, ...) -> dict` that prints as it goes. Of
-OPTIONS it takes those that it has parameters for."""
+"""Where in `outcrop.bench` each has its `bench(directory, small, ...) -> dict`, which prints as it goes; what that is.
+Of OPTIONS it takes those that it has parameters for."""
 OPTIONS = {
     "size": "-n",
     "memory": "--memory",
@@ -73,7 +73,7 @@ RawDevice = Annotated[
 def bench(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="; ".join(f"{name}: {text}" for name, text in BENCHMARKS.items())),
+        typer.Argument(metavar="NAME", help="; ".join(f"{name}: {text}" for name, (_, text) in BENCHMARKS.items())),
     ],
     directory: options.BenchDirectory = Path("."),
     json: options.Json = None,
@@ -98,7 +98,7 @@ def bench(
 
     if name not in BENCHMARKS:
         raise InputError(f"benchmark {name!r} is unknown; there are {', '.join(BENCHMARKS)}")
-    run = import_module(f"outcrop.bench.{name}").bench
+    run = import_module(f"outcrop.bench.{BENCHMARKS[name][0]}").bench
     given = {"size": size, "memory": memory, "steps": steps, "png": png, "swap_file": swap_file or None, "only": only,
              "raw_device": raw_device, "write_device": write_device or None, "tier": tier,
              "threads": threads}  # fmt: skip

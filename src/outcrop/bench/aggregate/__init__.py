@@ -1,0 +1,1 @@
+"""`outcrop agg bench`: MPI codes' kernels by several ways."""

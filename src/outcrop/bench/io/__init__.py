@@ -1,0 +1,1 @@
+"""`outcrop bench io`: a device by access size, depth and interface."""

@@ -1,0 +1,1 @@
+"""`outcrop bench kernel`: generated loops beside loops written by hand."""

@@ -1,0 +1,1 @@
+"""`outcrop bench ladder`: from plain sweeps over swapped memory to wavefronts over direct I/O."""

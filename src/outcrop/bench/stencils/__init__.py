@@ -1,0 +1,1 @@
+"""`outcrop bench stencils`: every family of the library, beside Devito."""

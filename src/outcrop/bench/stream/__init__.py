@@ -1,0 +1,1 @@
+"""`outcrop bench stream`: bandwidth of DRAM and of arrays on a tier."""
