@@ -5,6 +5,9 @@
 #ifndef OUTCROP_TESTS_MPI_END_ALL_RANKS_H
 #define OUTCROP_TESTS_MPI_END_ALL_RANKS_H
 
+/* As in mpi_calls.hpp, whichever comes first. */
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 #include <stdio.h>
 #include <unistd.h>
