@@ -1,46 +1,338 @@
-"""Files and names that survive a power cut, and folders that are held against other processes."""
+"""Files and names that survive a power cut, below a directory that other people may have filled.
+
+A `Directory` is held open by its descriptor. Every name below it is opened step by step from there, and no link is
+followed: a name that a stranger has prepared leads nowhere outside, whatever happens to the path meanwhile.
+
+    replace     write beside ──► fsync ──► rename ──► fsync folder      a reader sees the old or the new content
+    create      O_EXCL, all bytes allocated                             nothing that was there is overwritten
+    hold        a lock on the directory itself, which is released when its descriptor is closed
+
+`SYSTEM` has the system calls. Tests replace it by a model that loses what was not flushed.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
+import json
 import os
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from outcrop.errors import InputError
+import msgspec
+
+from outcrop import _core
+from outcrop.errors import CorruptionError, InputError, StorageError
+
+MAX_TEXT_BYTES = 64 << 20
+"""Descriptions of runs and arrays are refused when they are longer."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_INSIDE = os.O_NOFOLLOW | os.O_CLOEXEC
+_ATTEMPTS, _PAUSE_SECONDS = 20, 0.01
+"""A process that only asks whether a directory is held holds it for an instant."""
+
+
+class System:
+    """The system calls of transactions, as `os` has them. Names are relative to a descriptor, `dir_fd`."""
+
+    open = staticmethod(os.open)
+    close = staticmethod(os.close)
+    read = staticmethod(os.pread)
+    write = staticmethod(os.pwrite)
+    allocate = staticmethod(os.posix_fallocate)
+    fsync = staticmethod(os.fsync)
+    rename = staticmethod(os.rename)
+    unlink = staticmethod(os.unlink)
+    rmdir = staticmethod(os.rmdir)
+    mkdir = staticmethod(os.mkdir)
+    symlink = staticmethod(os.symlink)
+    readlink = staticmethod(os.readlink)
+    listdir = staticmethod(os.listdir)
+    stat = staticmethod(os.stat)
+    fstat = staticmethod(os.fstat)
+    flock = staticmethod(fcntl.flock)
+    sleep = staticmethod(time.sleep)
+
+
+SYSTEM = System()
+
+
+class Directory:
+    """A directory held open. `path` is how the user called it, for messages and for finding out whether it moved.
+
+    Names are relative, with "/" between folders. Methods raise OSError with the whole path in it.
+    """
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self.path, self.handle = path, handle
+        self._system = SYSTEM
+
+    @classmethod
+    def open(cls, path: Path) -> Directory:
+        """The directory at `path`, where links are followed: the user has named it. Raises OSError."""
+        return cls(path, SYSTEM.open(path, _FOLDER))
+
+    def close(self) -> None:
+        """Close the descriptor; closing twice does nothing."""
+        handle, self.handle = self.handle, -1
+        if handle >= 0:
+            self._system.close(handle)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self.close()
+
+    def __enter__(self) -> Directory:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def is_here(self) -> bool:
+        """Whether its path still leads to it; not so once it was moved or deleted."""
+        try:
+            there, own = self._system.stat(self.path), self._system.fstat(self.handle)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)
+
+    def status(self, name: str) -> os.stat_result | None:
+        """What is at `name`, a link itself and not where it leads; None when nothing is there."""
+        try:
+            with self._parent(name) as (folder, last):
+                return self._system.stat(last, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def names(self, name: str = "") -> list[str]:
+        """What the folder `name` holds, sorted; the directory itself unless it is named."""
+        with self._folder(name) as folder:
+            return sorted(self._system.listdir(folder))
+
+    def read(self, name: str, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
+        """The content of a regular file. Raises StorageError when it is something else, or longer than `max_bytes`."""
+        with self.opened(name) as handle:
+            size = self._system.fstat(handle).st_size
+            if size > max_bytes:
+                raise StorageError(f"{self.path / name} has {size} bytes; {max_bytes} are the maximum here")
+            return self.read_from(handle, 0, size)
+
+    def read_from(self, handle: int, offset: int, count: int) -> bytes:
+        """Up to `count` bytes of an open file, fewer at its end."""
+        parts = []
+        while count > 0 and (part := self._system.read(handle, min(count, 1 << 30), offset)):
+            parts.append(part)
+            offset, count = offset + len(part), count - len(part)
+        return b"".join(parts)
+
+    def read_link(self, name: str) -> str | None:
+        """Where the link `name` leads; None when there is none of that name."""
+        try:
+            with self._parent(name) as (folder, last):
+                return self._system.readlink(last, dir_fd=folder)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.EINVAL, errno.ENOTDIR):
+                return None
+            raise
+
+    @contextlib.contextmanager
+    def opened(self, name: str, flags: int = os.O_RDONLY) -> Iterator[int]:
+        """Descriptor of an existing regular file. Raises StorageError when it is something else."""
+        with self._parent(name) as (folder, last), self._named(name):
+            # Without O_NONBLOCK a pipe of that name would wait for somebody to write to it.
+            handle = self._system.open(last, flags | _INSIDE | os.O_NONBLOCK, dir_fd=folder)
+        try:
+            if not stat.S_ISREG(self._system.fstat(handle).st_mode):
+                raise StorageError(f"{self.path / name} is not a regular file; remove it, or put back what was there")
+            with self._named(name):
+                yield handle
+        finally:
+            self._system.close(handle)
+
+    def make_folder(self, name: str) -> None:
+        """Make a folder, and those above it, unless they are there."""
+        parts = name.split("/")
+        for count in range(1, len(parts) + 1):
+            with self._parent("/".join(parts[:count])) as (folder, last), contextlib.suppress(FileExistsError):
+                self._system.mkdir(last, dir_fd=folder)
+
+    def create(self, name: str, content: bytes = b"", size: int | None = None, flush: bool = False) -> None:
+        """Make a file of `content`, all of whose `size` bytes are allocated; what is there stays, with
+        FileExistsError. A file that cannot be finished is removed."""
+        with self._parent(name) as (folder, last), self._named(name):
+            handle = self._system.open(last, os.O_RDWR | os.O_CREAT | os.O_EXCL | _INSIDE, 0o666, dir_fd=folder)
+            try:
+                try:
+                    if size:
+                        self._system.allocate(handle, 0, size)
+                    self._write_all(handle, 0, content)
+                    if flush:
+                        self._system.fsync(handle)
+                finally:
+                    self._system.close(handle)
+            except BaseException:
+                self._system.unlink(last, dir_fd=folder)
+                raise
+
+    def write(self, name: str, offset: int, content: bytes) -> None:
+        """Write into an existing file, durably."""
+        with self.opened(name, os.O_RDWR) as handle:
+            self._write_all(handle, offset, content)
+            self._system.fsync(handle)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Make `content` that of the file `name`: a reader sees the old or the new one, also after a power cut."""
+        beside = name + ".tmp"
+        self.remove(beside)  # of a process that was killed, or a stranger's
+        self.create(beside, content, flush=True)
+        try:
+            with self._parent(name) as (folder, last), self._named(name):
+                self._system.rename(last + ".tmp", last, src_dir_fd=folder, dst_dir_fd=folder)
+                self._system.fsync(folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.remove(beside)
+            raise
+
+    def link(self, name: str, target: str) -> None:
+        """Let `name` be a link to `target`, in one step; what it was before is replaced unless it is a folder."""
+        beside = name + ".tmp"
+        self.remove(beside)
+        with self._parent(name) as (folder, last), self._named(name):
+            self._system.symlink(target, last + ".tmp", dir_fd=folder)
+            self._system.rename(last + ".tmp", last, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def remove(self, name: str) -> None:
+        """Remove a file or a link; nothing happens when none is there."""
+        with contextlib.suppress(FileNotFoundError), self._parent(name) as (folder, last), self._named(name):
+            self._system.unlink(last, dir_fd=folder)
+
+    def remove_files(self, names: Iterable[str]) -> None:
+        """Remove these files, and then the folders that held them as far as they are empty."""
+        folders: set[str] = set()
+        for name in names:
+            with contextlib.suppress(NotADirectoryError):
+                self.remove(name)
+            parts = name.split("/")[:-1]
+            folders |= {"/".join(parts[:count]) for count in range(1, len(parts) + 1)}
+        for name in sorted(folders, key=lambda one: -one.count("/")):
+            with contextlib.suppress(OSError), self._parent(name) as (folder, last):
+                self._system.rmdir(last, dir_fd=folder)
+
+    def flush(self, name: str = "") -> None:
+        """Make the names in a folder durable; the directory's own unless one is named."""
+        with self._folder(name) as folder, self._named(name):
+            self._system.fsync(folder)
+
+    def hold(self, shared: bool = False) -> int:
+        """Descriptor that holds the directory until it is closed, alone or with others who share it. Raises InputError
+        when another process is in the way."""
+        handle = self._system.open(".", _FOLDER, dir_fd=self.handle)
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._system.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                return handle
+            except OSError as error:
+                if error.errno != errno.EWOULDBLOCK or attempt == _ATTEMPTS:
+                    self._system.close(handle)
+                    if error.errno != errno.EWOULDBLOCK:
+                        raise
+                    break
+                self._system.sleep(_PAUSE_SECONDS)
+        raise InputError(f"{self.path} is in use by another process; wait for it or stop it")
+
+    def share(self, held: int) -> None:
+        """Let others share what `hold` held alone."""
+        self._system.flock(held, fcntl.LOCK_SH)
+
+    def release(self, held: int) -> None:
+        """Close what `hold` returned."""
+        self._system.close(held)
+
+    def _write_all(self, handle: int, offset: int, content: bytes) -> None:
+        left = memoryview(content)
+        while left:
+            done = self._system.write(handle, left, offset)
+            left, offset = left[done:], offset + done
+
+    @contextlib.contextmanager
+    def _parent(self, name: str) -> Iterator[tuple[int, str]]:
+        """Descriptor of the folder that holds `name`, and the last part of the name."""
+        folder, _, last = name.rpartition("/")
+        assert last not in ("", ".", ".."), name
+        with self._folder(folder) as handle:
+            yield handle, last
+
+    @contextlib.contextmanager
+    def _folder(self, name: str) -> Iterator[int]:
+        """Descriptor of a folder inside."""
+        handle = self.handle
+        try:
+            for part in name.split("/") if name else ():
+                assert part not in ("", ".", ".."), name
+                with self._named(name):
+                    inner = self._system.open(part, _FOLDER | _INSIDE, dir_fd=handle)
+                if handle != self.handle:
+                    self._system.close(handle)
+                handle = inner
+            yield handle
+        finally:
+            if handle != self.handle:
+                self._system.close(handle)
+
+    @contextlib.contextmanager
+    def _named(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            error.filename, error.filename2 = str(self.path / name), None
+            raise
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write beside, flush, rename, flush the folder: a reader sees the old or the new text, also after a power cut."""
-    beside = path.with_name(path.name + ".tmp")
-    with open(beside, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    flush_folder(path.parent)
+    """`Directory.replace` of a file by its path. Raises OSError."""
+    with Directory.open(path.parent) as folder:
+        folder.replace(path.name, text.encode())
 
 
-def flush_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def flush_folder(path: Path) -> None:
+    """Make the names in a folder durable. Raises OSError."""
+    with Directory.open(path) as folder:
+        folder.flush()
 
 
 def lock_folder(path: Path, shared: bool = False) -> int:
-    """Descriptor that holds a folder until it is closed, alone or with others who share it. Raises InputError when
-    another process is in the way."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise InputError(f"{path} is in use by another process; wait for it or stop it") from None
-    return handle
+    """`Directory.hold` of a folder by its path."""
+    with Directory.open(path) as folder:
+        return folder.hold(shared)
 
 
-def share_folder(handle: int) -> None:
+def share_folder(held: int) -> None:
     """Let others share a folder that was held alone."""
-    fcntl.flock(handle, fcntl.LOCK_SH)
+    fcntl.flock(held, fcntl.LOCK_SH)
+
+
+def sealed(content: Mapping[str, Any]) -> bytes:
+    """`content` as JSON that ends with a checksum of itself, "crc32c"."""
+    return (json.dumps({**content, "crc32c": _checksum(content)}, indent=1) + "\n").encode()
+
+
+def unsealed(data: bytes, path: object) -> dict[str, Any]:
+    """What `sealed` made JSON of, without the checksum. Raises CorruptionError when it is anything else."""
+    try:
+        content = msgspec.json.decode(data)
+        expected = content.pop("crc32c")
+    except (ValueError, RecursionError, KeyError, AttributeError, TypeError):
+        raise CorruptionError(f"{path} is damaged or not written by Outcrop") from None
+    if type(expected) is not int or expected != _checksum(content):
+        raise CorruptionError(f"{path} is damaged: checksum mismatch")
+    return content
+
+
+def _checksum(content: Mapping[str, Any]) -> int:
+    return _core.crc32c(json.dumps(content, sort_keys=True).encode())
