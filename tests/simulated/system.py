@@ -96,6 +96,7 @@ class SimulatedSystem:
             if name in ("write", "read") and self._random.random() < 0.5:
                 self._next, self._what = self.calls + 1, ""
                 return  # see _some
+            self.chance.faults = 0.0  # one is enough until rates are set again
             self._look_ahead()
             self.chance.count[what] += 1
             self._note(name, arguments, f"{os.strerror(number)} in ")
