@@ -246,15 +246,17 @@ class Directory:
             self._system.unlink(last, dir_fd=folder)
 
     def remove_files(self, names: Iterable[str]) -> None:
-        """Remove these files, and then the folders that held them as far as they are empty."""
-        folders: set[str] = set()
+        """Remove these files."""
         for name in names:
             with contextlib.suppress(NotADirectoryError):
                 self.remove(name)
-            parts = name.split("/")[:-1]
-            folders |= {"/".join(parts[:count]) for count in range(1, len(parts) + 1)}
-        for name in sorted(folders, key=lambda one: -one.count("/")):
-            with contextlib.suppress(OSError), self._parent(name) as (folder, last):
+
+    def remove_empty(self, name: str, depth: int = 8) -> None:
+        """Remove a folder with the folders in it, as far as they are empty."""
+        with contextlib.suppress(OSError):
+            for inner in self.names(name) if depth else ():
+                self.remove_empty(f"{name}/{inner}", depth - 1)
+            with self._parent(name) as (folder, last):
                 self._system.rmdir(last, dir_fd=folder)
 
     def flush(self, name: str = "") -> None:

@@ -63,6 +63,15 @@ class Prepared(Planned):
 
 
 @dataclass(frozen=True)
+class Seeds:
+    """stub"""
+
+    sources: tuple = ()
+    targets: tuple = ()
+    statics: tuple = ()
+
+
+@dataclass(frozen=True)
 class Sample:
     """Counters of a run so far; seconds are wall-clock seconds of the thread that interprets the plan.
 
@@ -207,7 +216,7 @@ class Engine:
         """Bytes of the window."""
         return self._executor.memory_bytes
 
-    def run_pass(self, index: int, source: int, first_step: int = 0, taps: Taps = NO_TAPS) -> TapResults:
+    def run_pass(self, index: int, source: int, first_step: int = 0, taps: Taps = NO_TAPS, seeds=None) -> TapResults:
         """Run pass `index` of the plan from the arrays of turn `source` (0 or 1) to the others and flush them to their
         devices; `first_step` of the simulation comes first. On the way do what `taps` ask of these steps; snapshots are
         on their devices, too, when this returns.

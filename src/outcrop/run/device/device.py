@@ -25,7 +25,7 @@ from outcrop.run.disk.home import Home, release
 from outcrop.run.disk.layout import RECORD_BYTES, round_up
 from outcrop.run.disk.manifest import Manifest, parse_manifest, read_member
 from outcrop.run.disk.region import Region
-from outcrop.run.taps.records import check_sizes
+from outcrop.run.disk.tap_files import check_sizes
 from outcrop.run.taps.snapshot_files import are_current, outdated, show_snapshots
 
 

@@ -126,12 +126,16 @@ def seal_member(member: Member) -> bytes:
 def clear(directory: Directory, old: Manifest) -> None:
     """Remove the files of the run `old` from its own directory, which this process holds; the manifest stays."""
     directory.remove_files(files_of_run(directory, old)[0])
+    for name in top_names(old):
+        directory.remove_empty(name)
 
 
 def clear_share(directory: Directory) -> None:
     """Remove what a run keeps in one of its further directories; nothing where there is no such thing."""
     if member := read_member(directory):
         directory.remove_files(files_below(directory, member.folders)[0])
+        for name in member.folders:
+            directory.remove_empty(name)
         directory.remove(MEMBER)
 
 

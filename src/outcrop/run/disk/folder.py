@@ -20,8 +20,8 @@ from outcrop.run.disk.home import Home, release
 from outcrop.run.disk.manifest import MANIFEST, Manifest, read_manifest, read_member
 from outcrop.run.disk.region import Inside, ShardFile
 from outcrop.run.disk.scratch import scratch_in
+from outcrop.run.disk.tap_files import check_sizes
 from outcrop.run.disk.zarr_format import index_parts
-from outcrop.run.taps.records import check_sizes
 from outcrop.run.taps.snapshot_files import are_current, outdated, show_snapshots
 
 

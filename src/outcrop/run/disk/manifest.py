@@ -203,7 +203,7 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
     try:
         content = unsealed(data, path)
         manifest = msgspec.convert(content, Manifest)
-        if msgspec.to_builtins(manifest) != content:
+        if msgspec.json.decode(msgspec.json.encode(manifest)) != content:
             raise ValueError("it has keys or values that no manifest has")
         _check_derived(manifest)
     except (ValueError, RecursionError) as error:

@@ -30,6 +30,7 @@ class Planes:
         writable: bool = False,
         io: str = "auto",
         first_file: int = 0,
+        seed: int = 0,
     ) -> None:
         """`files` may be a store, open already; the array's files are those from number `first_file` on."""
         self._layout, self._first_file = layout, first_file

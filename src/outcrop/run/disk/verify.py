@@ -16,8 +16,8 @@ from outcrop.errors import CorruptionError, InputError
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.region import ShardFile, place_of, read_bytes
 from outcrop.run.disk.state import State, open_state
+from outcrop.run.disk.tap_files import checksum_of, damage_of
 from outcrop.run.disk.zarr_format import index_parts
-from outcrop.run.taps.records import checksum_of, damage_of
 from outcrop.run.taps.snapshot_files import damaged_snapshots
 
 

@@ -76,6 +76,7 @@ class SnapshotFile:
     path: Path | str
     offset_bytes: int = 0
     direct: bool = True
+    folder: int = -1
 
 
 @dataclass(frozen=True, eq=False)

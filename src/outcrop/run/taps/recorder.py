@@ -17,9 +17,10 @@ from outcrop.errors import InputError, StorageError
 from outcrop.language.sparse import Cells, Injection, Weights
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
+from outcrop.run.disk.tap_files import check_records, continued, write_rows
 from outcrop.run.taps.definitions import mapped_values, read_definitions
 from outcrop.run.taps.pass_taps import NO_TAPS, FieldSum, PointInjection, PointSamples, SumRequest, TapResults, Taps
-from outcrop.run.taps.records import NORMS, check_records, continued, write_rows
+from outcrop.run.taps.records import NORMS
 from outcrop.run.taps.snapshot_files import make_files
 
 
