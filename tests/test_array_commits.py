@@ -14,7 +14,7 @@ import pytest
 import zarr
 
 import outcrop as oc
-from outcrop.run.disk.manifest import read_manifest
+from outcrop.run.disk.homes import find_home
 from outcrop.run.disk.state import open_state
 from several_arrays import SHAPE, STATE, contents, make_run, same, state_of, write_target
 
@@ -63,15 +63,14 @@ WORK = """
 import sys
 from pathlib import Path
 import numpy as np
-from outcrop.run.disk.planes import Planes
 from outcrop.run.disk.state import open_state
 state = open_state(Path(sys.argv[1]))
 print(flush=True)
 with state.locked():
     while True:
         step = state.manifest.step + 1
-        for files in state.target_files():
-            with Planes(files, state.layout, writable=True) as planes:
+        for entry in state.manifest.state:
+            with state.target_planes(entry.name, 1 - state.manifest.current) as planes:
                 planes.fill(lambda z0, z1: np.full((z1 - z0, 5, 4), step))
                 planes.flush()
         state.commit(step)
@@ -88,7 +87,7 @@ def test_killed_at_any_moment_all_arrays_are_at_the_same_step(tmp_path: Path) ->
         with subprocess.Popen([sys.executable, "-c", WORK, str(where)], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            while read_manifest(where).step == step and process.poll() is None:
+            while find_home(where).read().step == step and process.poll() is None:
                 time.sleep(0.001)
             time.sleep(chance.uniform(0, 0.1))
             process.send_signal(signal.SIGKILL)

@@ -31,7 +31,7 @@ class FakeEngine:
         self.error: Exception | None = None
         self.passes = 0
 
-    def run_pass(self, index: int, source: int, first_step: int = 0, taps: Taps = NO_TAPS) -> TapResults:
+    def run_pass(self, index: int, source: int, first_step: int = 0, taps: Taps = NO_TAPS, **seeds: object) -> TapResults:
         self.passes += 1
         self.begun.set()
         if self.error is not None and index == 1:

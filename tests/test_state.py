@@ -12,12 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from outcrop.durable import SYSTEM, Directory
+from outcrop.durable import SYSTEM
 from outcrop.errors import InputError, StorageError
 from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.creation import created_state
+from outcrop.run.disk.homes import find_home
 from outcrop.run.disk.manifest import FORMAT, MANIFEST, Manifest, Settings
-from outcrop.run.disk.manifest import read_manifest as read_manifest_in
 from outcrop.run.disk.state import State, open_state
 
 
@@ -44,9 +44,8 @@ def create_state(directories: list[Path], manifest: Manifest, force: bool = Fals
         return state
 
 
-def read_manifest(where: Path) -> Manifest:
-    with Directory.open(where) as directory:
-        return read_manifest_in(directory)
+def read_now(where: Path) -> Manifest:
+    return find_home(where).read()
 
 
 def everything_below(folder: Path) -> dict[str, object]:
@@ -66,7 +65,7 @@ def test_commits_alternate_between_the_arrays_and_move_the_link(tmp_path: Path) 
         target = state.target_files()
         state.commit(step)
         assert state.current_files() == target
-        assert read_manifest(where) == state.manifest
+        assert read_now(where) == state.manifest
         assert (state.manifest.generation, state.manifest.step) == (generation, step)
         assert os.readlink(where / "u") == f".u.{generation % 2}"
 
@@ -181,7 +180,7 @@ def test_a_run_is_only_replaced_by_force_and_then_completely(tmp_path: Path) -> 
         create_state([places[0]], make_manifest(places[0], identity="2"))
     state.commit(3)
     create_state([places[0]], make_manifest(places[0], identity="2"), force=True)
-    assert read_manifest(places[0]).identity == "2"
+    assert read_now(places[0]).identity == "2"
     assert (places[0] / "picture.png").exists()
     assert not any(places[1].iterdir()), "the old run's share must go"
     assert before.keys() - everything_below(tmp_path).keys()
@@ -310,4 +309,4 @@ def test_a_manifest_survives_being_written_and_read(tmp_path: Path) -> None:
     where = tmp_path / "run.oc"
     manifest = replace(make_manifest(where), parameters={"c0": 0.1 + 0.2}, target_step=12)
     create_state([where], manifest)
-    assert read_manifest(where) == manifest
+    assert read_now(where) == manifest
