@@ -34,7 +34,8 @@ def test_verify_tests_every_array_and_names_the_damaged_one(tmp_path: Path) -> N
             file.seek(2 * state_of(simulation).layout.record_bytes + 7)
             file.write(b"\xff")
     found = find_damage(where)
-    assert found.checked == 28 and [line.split(" is damaged")[0] for line in found.damage] == ["u.previous: plane 2", "m: plane 2"]
+    assert found.checked == 28
+    assert [line.split(" is damaged")[0] for line in found.damage] == ["u.previous: plane 2", "m: plane 2"]
 
 
 def test_space_is_counted_for_all_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,5 +103,5 @@ def test_an_older_run_is_refused_in_one_line(tmp_path: Path) -> None:
     make_run(where)
     data = json.loads((where / MANIFEST).read_text())
     (where / MANIFEST).write_text(json.dumps({**data, "format": 1}))
-    with pytest.raises(InputError, match="format 1, this version reads format 2; use the version that wrote it"):
+    with pytest.raises(InputError, match="format 1, this version reads format 3; use the version that wrote it"):
         oc.open(where)

@@ -25,7 +25,7 @@ RECORD_BYTES = 4096
 
 CHECKSUM_BYTES = 4
 
-MAX_PLANES = 1 << 26
+MAX_PLANES = 1 << 28
 """Of a grid: tables have an entry for each."""
 
 DTYPES = ("float32", "float64")
