@@ -1,4 +1,4 @@
-"""Protects other files from a stranger's run directory: shards beneath a folder are regular files, reached by no link."""
+"""Protects other files from a stranger's run directory: shards in it are regular files, and no link is followed."""
 
 import os
 from collections.abc import Iterator

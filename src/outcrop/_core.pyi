@@ -12,6 +12,12 @@ _Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
 def crc32c(data: _Buffer, crc: int = 0) -> int:
     """CRC32C of the bytes of `data`; with `crc`, of what that is the checksum of followed by `data`."""
 
+def plane_seal(z: int, crc: int, seed: int) -> int:
+    """What follows the checksum `crc` behind plane z, see storage/seal.hpp."""
+
+def plane_damage(z: int, is_whole: bool, path: str, offset: int, plane_bytes: int) -> str:
+    """What is wrong with a plane: its checksum, or only its seal when it `is_whole`."""
+
 def probe() -> dict[str, str]:
     """Each backend and why it does not work here; an empty reason when it does."""
 
@@ -94,11 +100,13 @@ class Executor:
         faces_rows: int,
         scalars: bytes,
         taps: object | None = None,
-    ) -> list[tuple[bytes, float, bytes, float, float, float]]:
+        seeds: object | None = None,
+    ) -> tuple[list[tuple[bytes, float, bytes, float, float, float]], list[int]]:
         """Runs one pass. `source`, `target` and `statics` are the first files of their arrays; what a pass keeps for
         itself is one file whatever `planes_per_file`. `scalars` are those of each step, or of all. `taps`, a PassTaps
-        of run/taps/pass_taps.py, says what is done on the way; returned are the sums it asks for. Raises StorageError,
-        CorruptionError or InterruptedRun; of no use after that."""
+        of run/taps/pass_taps.py, says what is done on the way; returned are the sums it asks for, and the CRC32C of
+        each of its snapshots. `seeds`, of run/engine.py, are those of the seals of all arrays; none: 0. Raises
+        StorageError, CorruptionError or InterruptedRun; of no use after that."""
 
     def swap_rings(self) -> None:
         """Where planes stay in the window over passes: the last, odd level of one is level 0 of the next."""
