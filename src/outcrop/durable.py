@@ -19,7 +19,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -57,11 +57,15 @@ class System:
     mkdir = staticmethod(os.mkdir)
     symlink = staticmethod(os.symlink)
     readlink = staticmethod(os.readlink)
-    listdir: Callable[[int], list[str]] = staticmethod(os.listdir)
     stat = staticmethod(os.stat)
     fstat = staticmethod(os.fstat)
     flock = staticmethod(fcntl.flock)
     sleep = staticmethod(time.sleep)
+
+    @staticmethod
+    def listdir(folder: int) -> list[str]:
+        """The names in an open folder."""
+        return os.listdir(folder)
 
 
 SYSTEM = System()

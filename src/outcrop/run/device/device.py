@@ -196,6 +196,7 @@ def signature_on(path: Path, handle: int) -> str:
 
 def _records_of(manifest: Manifest, device: Path) -> Directory:
     """The folder of records of the run on `device`. Raises StorageError unless it says that it is that."""
+    assert manifest.records is not None
     what = f"{manifest.records}, records of the run on {device},"
     try:
         directory = Directory.open(Path(manifest.records))

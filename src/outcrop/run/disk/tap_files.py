@@ -46,9 +46,8 @@ def check_records(directory: Directory, manifest: Manifest) -> None:
     """Raise CorruptionError when a file below TAPS is not what was committed, StorageError when it cannot be read."""
     for name in manifest.taps.files:
         if damage := damage_of(directory, manifest, name):
-            raise CorruptionError(
-                f"{damage}; put back a copy, or keep what is there with: outcrop verify --repair {directory.path}"
-            )
+            repair = f", or keep what is there with: outcrop verify --repair {directory.path}"
+            raise CorruptionError(f"{damage}; put back a copy{'' if name in manifest.taps.definitions else repair}")
 
 
 def check_sizes(directory: Directory, manifest: Manifest) -> None:
