@@ -36,6 +36,7 @@ from outcrop.run.taps.records import NORMS
 from outcrop.run.taps.recorder import Recorder
 from outcrop.run.taps.snapshot_files import snapshot_name
 from simulated.chance import Chance, Process
+from simulated.expected import Expected
 from simulated.substitutes import simulated, write_snapshot
 from simulated.system import SimulatedSystem
 
@@ -67,56 +68,6 @@ class Content:
 ABSENT = Content()
 
 
-class Expected:
-    """What may be there: `seen` by a process that looks, `kept` once power has failed."""
-
-    def __init__(self) -> None:
-        self.base: set[Content] = {ABSENT}
-        self.kept: set[Content] = {ABSENT}
-        self.begun: dict[int, list[Content]] = {}
-
-    def begin(self, process: int, content: Content) -> None:
-        """This may be there from now on."""
-        self.begun.setdefault(process, []).append(content)
-        self.kept.add(content)
-
-    def announce(self, process: int, content: Content) -> None:
-        """This is there, and was flushed, until something else is begun."""
-        self.begun[process] = []
-        self.base = {content}
-        self.kept = {content, *(one for others in self.begun.values() for one in others)}
-
-    def withdraw(self, process: int, *contents: Content) -> None:
-        """A process gave up: of what it began only these may still be seen."""
-        self.begun[process] = list(contents)
-
-    @property
-    def seen(self) -> set[Content]:
-        """What a process may see."""
-        return {*self.base, *(one for others in self.begun.values() for one in others)}
-
-    def find(self, manifest: Manifest) -> Content:
-        """The one that a manifest is of."""
-        names = tuple(sorted(manifest.filled))
-        for one in self.seen:
-            if (one.identity, one.phase, one.step, one.generation, tuple(name for name, _ in one.arrays)) == (
-                manifest.identity, manifest.phase, manifest.step, manifest.generation, names,
-            ):  # fmt: skip
-                return one
-        raise AssertionError(f"a process sees {manifest.phase} {manifest.identity} of step {manifest.step}, {names}")
-
-    def settle(self, content: Content, crashed: bool) -> None:
-        """This was found."""
-        allowed = self.kept if crashed else self.seen
-        if content not in allowed:
-            listed = "\n    ".join(map(str, sorted(allowed, key=str)))
-            raise AssertionError(f"there is\n    {content}\nbut not one of\n    {listed}")
-        self.base = {content}
-        self.begun = {}
-        if crashed:
-            self.kept = {content}
-
-
 class History:
     """One history of a run."""
 
@@ -124,8 +75,8 @@ class History:
         self.chance = Chance(seed)
         self.random = Random(seed)
         self.system = SimulatedSystem(self.chance, trace)
-        self.expected = Expected()
-        self.numbers = 0
+        self.expected = Expected(ABSENT)
+        self.numbers = self.faults = 0
         random = self.random
         self.in_place = random.random() < 0.15
         self.directories = [RUN, FURTHER] if random.random() < 0.25 else [RUN]
@@ -182,9 +133,9 @@ class History:
             functions.append(self._read)
         if len(functions) > 1:
             self.chance.switches = random.choice([0.02, 0.1, 0.5])
-        faults = self.chance.count["fault"]
+        self.faults = self.chance.count["fault"]
         processes = self.system.run(*(self._numbered(number, one) for number, one in enumerate(functions)))
-        is_disturbed = self.chance.count["fault"] > faults
+        is_disturbed = self._is_disturbed()
         crashed = self.system.crashed
         died = crashed or any(process.is_dead for process in processes)
         self._check_errors(functions, processes, is_disturbed, starts)
@@ -193,6 +144,10 @@ class History:
         (found,) = self.expected.base
         if not is_disturbed and not died:
             self._check_ends(functions, processes, found, starts)
+
+    def _is_disturbed(self) -> bool:
+        """Whether a call of this part has failed."""
+        return self.chance.count["fault"] > self.faults
 
     def _numbered(self, number: int, one: Callable[[int], None]) -> Callable[[], None]:
         return lambda: one(number)
@@ -205,6 +160,7 @@ class History:
             if error is None:
                 continue
             fine = isinstance(error, InputError) and ("in use" in str(error) or "--force" in str(error))
+            fine = fine or (self.in_place and "the state was lost" in str(error))  # by a process that was killed
             fine = fine or (is_disturbed and isinstance(error, OutcropError | OSError))
             if starts and len(functions) > 1:  # what is started anew disappears under those who look at it
                 fine = fine or isinstance(error, InputError | StorageError)
@@ -291,7 +247,7 @@ class History:
                 self._assign(number, state, self._some_names())
             elif action < 0.85:
                 findings = find_damage(RUN)
-                assert not findings.damage, findings.damage
+                assert not findings.damage or self._is_disturbed(), findings.damage
             elif action < 0.9:
                 repair(RUN)
             else:
@@ -300,7 +256,7 @@ class History:
     def _assign(self, number: int, state: State, names: list[str]) -> None:
         value = self._number()
         with state.locked():
-            now = self.expected.find(state.manifest)
+            now = self._find(state.manifest)
             if now.step:
                 names = [name for name in names if name != "m"]
             state_names = [one.name for one in self.arrays if not one.is_static]
@@ -327,7 +283,7 @@ class History:
         return ways or [now]
 
     def _complete(self, number: int, state: State) -> None:
-        now = self.expected.find(state.manifest)
+        now = self._find(state.manifest)
         missing = [one.name for one in self.arrays if not one.is_static and one.name not in dict(now.arrays)]
         own = dict(now.arrays).get("u", 0) if "u.previous" in missing and "u" not in missing else 0
         then = now.with_arrays([name for name in missing if not name.endswith("previous")], 0)
@@ -345,7 +301,7 @@ class History:
             if "m" in {one.name for one in self.arrays} - set(state.manifest.filled):
                 return
             state.change(target_step=state.manifest.step + 9)
-            now = self.expected.find(state.manifest)
+            now = self._find(state.manifest)
             self.expected.announce(number, now)
             recorder = Recorder(state, ["u", "m"], "sync")
             for _ in range(self.random.choice([1, 1, 2])):
@@ -409,6 +365,16 @@ class History:
             except StorageError:
                 if not self.in_place and not self.expected.begun:
                     raise
+
+    def _find(self, manifest: Manifest) -> Content:
+        """What a manifest is of, of all that may be there."""
+        names = tuple(sorted(manifest.filled))
+        for one in self.expected.seen:
+            if (one.identity, one.phase, one.step, one.generation, tuple(name for name, _ in one.arrays)) == (
+                manifest.identity, manifest.phase, manifest.step, manifest.generation, names,
+            ):  # fmt: skip
+                return one
+        raise AssertionError(f"a process sees {manifest.phase} {manifest.identity} of step {manifest.step}, {names}")
 
     def _number(self) -> int:
         self.numbers += 1

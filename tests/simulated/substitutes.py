@@ -38,7 +38,7 @@ class SimulatedStore:
 
     def read_into(self, file: int, offset: int, target: NDArray[np.uint8]) -> None:
         system, done = durable.SYSTEM, 0
-        with _storage_errors("read", self.paths[file]):
+        with storage_errors("read", self.paths[file]):
             while done < len(target):
                 part = system.read(self._handles[file], len(target) - done, offset + done)
                 if not part:
@@ -47,12 +47,12 @@ class SimulatedStore:
                 done += len(part)
 
     def write_from(self, file: int, offset: int, source: NDArray[np.uint8]) -> None:
-        with _storage_errors("write", self.paths[file]):
-            _write(self._handles[file], offset, source.tobytes())
+        with storage_errors("write", self.paths[file]):
+            write_all(self._handles[file], offset, source.tobytes())
 
     def flush(self) -> None:
         for handle, path in zip(self._handles, self.paths, strict=True):
-            with _storage_errors("flush", path):
+            with storage_errors("flush", path):
                 durable.SYSTEM.fsync(handle)
 
     def close(self) -> None:
@@ -63,10 +63,10 @@ class SimulatedStore:
 
 def write_snapshot(folder: int, name: str, content: bytes) -> int:
     """What the engine does with a snapshot before its pass ends: the checksum."""
-    with _storage_errors("write", name):
+    with storage_errors("write", name):
         handle = _open_beneath(Inside(folder, name, name), os.O_RDWR)
         try:
-            _write(handle, 0, content)
+            write_all(handle, 0, content)
             durable.SYSTEM.fsync(handle)
         finally:
             durable.SYSTEM.close(handle)
@@ -76,7 +76,7 @@ def write_snapshot(folder: int, name: str, content: bytes) -> int:
 def _open_beneath(file: Inside, flags: int) -> int:
     system, folder = durable.SYSTEM, file.folder
     *parts, last = file.name.split("/")
-    with _storage_errors("open", file.label):
+    with storage_errors("open", file.label):
         try:
             for part in parts:
                 inner = system.open(part, _FOLDER, dir_fd=folder)
@@ -89,7 +89,7 @@ def _open_beneath(file: Inside, flags: int) -> int:
                 system.close(folder)
 
 
-def _write(handle: int, offset: int, content: bytes) -> None:
+def write_all(handle: int, offset: int, content: bytes) -> None:
     left = memoryview(content)
     while left:
         done = durable.SYSTEM.write(handle, left, offset)
@@ -97,7 +97,7 @@ def _write(handle: int, offset: int, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _storage_errors(what: str, path: str) -> Iterator[None]:
+def storage_errors(what: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -105,7 +105,7 @@ def _storage_errors(what: str, path: str) -> Iterator[None]:
 
 
 def _read_bytes(file: Inside, offset: int, count: int) -> bytes:
-    with _storage_errors("read", file.label):
+    with storage_errors("read", file.label):
         handle = _open_beneath(file, os.O_RDONLY)
         try:
             parts = []
@@ -120,8 +120,7 @@ def _read_bytes(file: Inside, offset: int, count: int) -> bytes:
 @contextlib.contextmanager
 def simulated(system: SimulatedSystem, random: Random) -> Iterator[None]:
     """Let the protocols of runs make their calls there."""
-    core = SimpleNamespace(Store=SimulatedStore, aligned_array=lambda count: np.zeros(count, np.uint8))
-    core.crc32c = _core.crc32c
+    core = SimpleNamespace(**{**vars(_core), "Store": SimulatedStore})
     system_calls = SimpleNamespace(close=system.close, fstat=system.fstat)
     with contextlib.ExitStack() as stack:
         for owner, name, value in [

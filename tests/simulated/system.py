@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from simulated.chance import CALLS_MOST, Chance, Killed, Process, Turns
 from simulated.files import Change, File, Folder, Inode, Link, lose_power
 
-ROOM_CALLS = {"open", "write", "allocate", "mkdir", "symlink", "rename"}
+ROOM_CALLS = {"open", "write", "allocate", "mkdir", "symlink", "hardlink", "rename"}
 """Calls that may find no space left."""
 
 
@@ -34,7 +34,7 @@ class SimulatedSystem:
     def __init__(self, chance: Chance, trace: list[str] | None = None) -> None:
         self.chance, self.trace = chance, trace
         self.calls = 0
-        self.crashed = False
+        self.crashed = self.died = False
         self._random = chance.random
         self._turns = Turns(self._random)
         self._inodes = self._handles = 0
@@ -44,16 +44,18 @@ class SimulatedSystem:
         self.root.names = 1
         self._next, self._what = 1 << 60, ""
         self._most = 0
+        self._after_rename = ""
 
     # Processes
 
     def run(self, *functions: Callable[[], Any]) -> list[Process]:
         """Let each function be a process, all at once, until all have come to an end, or power fails."""
         processes = [Process(f"process {number}", one, self._end) for number, one in enumerate(functions)]
-        self.crashed = False
+        self.crashed, self._after_rename = False, ""
         self._most = self.calls + CALLS_MOST
         self._look_ahead()
         self._turns.run(processes)
+        self.died = any(process.is_dead for process in processes)
         if self.crashed:
             self.lose_power()
         return processes
@@ -108,6 +110,9 @@ class SimulatedSystem:
         self._look_ahead()
         if not what:
             return
+        if what in ("kill", "crash") and self._random.random() < 0.3 and not self._after_rename:
+            self._after_rename = what  # the moment before names are flushed is worth more attempts than others
+            return
         self.chance.count[what] += 1
         if what == "switch":
             self._turns.hand_over()
@@ -153,7 +158,8 @@ class SimulatedSystem:
         return inode
 
     def _find(self, path: object, dir_fd: int | None, follow: bool) -> tuple[Folder, str, Inode | None]:
-        """The folder that holds what `path` names, its name there, and what it is; links at its end as `follow` says."""
+        """The folder that holds what `path` names, its name there, and what it is; a link at its end only without
+        `follow`."""
         text = os.fspath(path)  # type: ignore[call-overload]
         folder = self._start(text, dir_fd)
         if "/" not in text and text not in (".", ".."):
@@ -171,10 +177,7 @@ class SimulatedSystem:
         name, found = ".", folder
         for place, name in enumerate(parts):
             is_last = place == len(parts) - 1
-            if name in (".", ".."):
-                found = folder if name == "." else folder.parent
-            else:
-                found = folder.entries.get(name)
+            found = {".": folder, "..": folder.parent}.get(name) or folder.entries.get(name)
             if isinstance(found, Link) and (follow or not is_last):
                 if links == 0:
                     _fail(errno.ELOOP, path)
@@ -201,6 +204,8 @@ class SimulatedSystem:
     def open(self, path: object, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         self._enter("open", path, flags, dir_fd)
         is_exclusive = flags & os.O_CREAT and flags & os.O_EXCL
+        if str(path).startswith("/proc/self/fd/"):
+            return self._open(self._get(int(str(path).rpartition("/")[2])).inode, flags)
         folder, name, inode = self._find(path, dir_fd, follow=not (flags & os.O_NOFOLLOW or is_exclusive))
         if inode is None:
             if not flags & os.O_CREAT or folder.is_removed:
@@ -217,6 +222,9 @@ class SimulatedSystem:
             _fail(errno.EISDIR, path)
         elif flags & os.O_TRUNC and isinstance(inode, File):
             inode.cut()
+        return self._open(inode, flags)
+
+    def _open(self, inode: Inode, flags: int) -> int:
         self._handles += 1
         process = self._turns.current
         self._opened[self._handles] = Opened(inode, flags, process)
@@ -302,6 +310,22 @@ class SimulatedSystem:
         Change((old_folder, old_name, None), (folder, name, inode))
         if isinstance(inode, Folder):
             inode.parent = folder
+        if self._after_rename:
+            self._next, self._what = self.calls + 1, self._after_rename
+
+    def hardlink(
+        self, source: object, target: object, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
+    ) -> None:
+        self._enter("hardlink", source, target, src_dir_fd, dst_dir_fd)
+        inode = self._find(source, src_dir_fd, follow=False)[2]
+        folder, name, there = self._find(target, dst_dir_fd, follow=False)
+        if inode is None or folder.is_removed:
+            _fail(errno.ENOENT, source)
+        if there is not None:
+            _fail(errno.EEXIST, target)
+        if isinstance(inode, Folder):
+            _fail(errno.EPERM, source)
+        Change((folder, name, inode))
 
     def unlink(self, path: object, *, dir_fd: int | None = None) -> None:
         self._enter("unlink", path, dir_fd)
