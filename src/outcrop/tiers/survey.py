@@ -7,10 +7,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from outcrop import _core
 from outcrop.errors import InputError, OutcropError
@@ -50,7 +49,7 @@ def find_tiers(
     taken = {tier.name for tier in own}
     memory = memory_of_this_machine()
     found = [tier for tier in [*memory, *storage_tiers(directories)] if tier.name not in taken]
-    known = cache.load(CACHE)
+    known = cache.load(CACHE, Figures)
     tiers = [_with_known(tier, {} if refresh else known) for tier in [*found, *own]]
     if measure:
         memory_tiers_here = sum(tier.is_memory for tier in tiers)
@@ -74,13 +73,13 @@ def memory_of_this_machine() -> list[Tier]:
     return memory_tiers(nodes, whole, free_of)
 
 
-def _with_known(tier: Tier, known: dict[str, dict[str, Any]]) -> Tier:
+def _with_known(tier: Tier, known: Mapping[str, Figures]) -> Tier:
     """With figures that an earlier run has measured, here."""
     if tier.is_memory and not _core.is_this_system():
         return tier
     try:
-        figures = Figures(**known[_key(tier)])
-    except (KeyError, TypeError, OSError):  # not known, of another version, or of a directory that is elsewhere
+        figures = known[_key(tier)]
+    except (KeyError, OSError):  # not known, or of a directory that is elsewhere
         return tier
     return with_figures(tier, replace(figures, origin="cached"))
 
@@ -98,7 +97,7 @@ def _measured(tier: Tier, memory_tiers_here: int, progress: Callable[[str], obje
             figures = measure_storage(Path(tier.where), tier.free_bytes)
     except (OutcropError, OSError) as error:
         return replace(tier, note=str(error))
-    cache.keep(CACHE, _key(tier), vars(figures))
+    cache.keep(CACHE, _key(tier), figures)
     return with_figures(tier, figures)
 
 
