@@ -18,7 +18,13 @@ from outcrop.tiers.declared_tiers import declared_tiers
 from outcrop.tiers.figures import Figures, with_figures
 from outcrop.tiers.measure_memory import measure_memory
 from outcrop.tiers.measure_storage import measure_storage
-from outcrop.tiers.memory_tiers import MemoryNode, memory_nodes, memory_tiers, with_measured_kind
+from outcrop.tiers.memory_tiers import (
+    MemoryNode,
+    believable_nodes,
+    memory_nodes,
+    memory_tiers,
+    with_measured_kind,
+)
 from outcrop.tiers.mounts import cache_key, holds_no_files, is_folder, mount_of
 from outcrop.tiers.storage_tiers import storage_tiers
 from outcrop.tiers.tier import Tier
@@ -63,14 +69,15 @@ def memory_of_this_machine() -> list[Tier]:
     if not _core.is_this_system():
         return memory_tiers(nodes, sum(node.size_bytes for node in nodes), lambda node: node.size_bytes)
     whole, free = discover.memory_bytes(), discover.free_memory_bytes()
-    if len(nodes) == 1:
-        return memory_tiers([replace(nodes[0], size_bytes=nodes[0].size_bytes or whole)], whole, lambda node: free)
+    believed = believable_nodes(nodes, discover.machine_bytes(), discover.memory_nodes_of_machine())
+    is_told = believed == nodes
 
     def free_of(node: MemoryNode) -> int:
-        counted = discover.free_node_bytes(node.number)
+        counted = discover.free_node_bytes(node.number) if is_told else None
         return min(free, node.size_bytes if counted is None else counted)
 
-    return memory_tiers(nodes, whole, free_of)
+    tiers = memory_tiers(believed, whole, free_of)
+    return [replace(tier, free_bytes=min(tier.free_bytes, free)) for tier in tiers]
 
 
 def _with_known(tier: Tier, known: Mapping[str, Figures]) -> Tier:
