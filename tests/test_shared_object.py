@@ -1,4 +1,4 @@
-"""Protects what Outcrop keeps for its user: compiled code that is executed, and figures; whoever wrote or damaged it."""
+"""Protects what Outcrop keeps for its user: compiled code that is executed, and figures, whoever wrote them."""
 
 import ctypes
 import json
@@ -145,9 +145,7 @@ def test_sound_code_of_another_name_is_not_loaded(home: Path, object_file: Calla
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("what", ["file", "kernels", "outcrop"])
-def test_what_belongs_to_another_user_is_not_used(
-    what: str, home: Path, object_file: Callable[[int], Path]
-) -> None:
+def test_what_belongs_to_another_user_is_not_used(what: str, home: Path, object_file: Callable[[int], Path]) -> None:
     """Files of others are replaced; in folders of others nothing is read or written, and the line says what to do."""
     build = Builds(object_file(1))
     path = shared_object("kernels", ["a"], build)
@@ -255,7 +253,7 @@ def test_code_that_the_system_does_not_load_is_one_line(home: Path, tmp_path: Pa
     build = Builds(tmp_path / "text")
     for count in (1, 2):
         path = shared_object("kernels", ["a"], build)
-        with pytest.raises(InputError, match="cannot be loaded.*XDG_CACHE_HOME"):
+        with pytest.raises(InputError, match=r"cannot be loaded.*XDG_CACHE_HOME"):
             load_library(path)
         assert build.count == count
 
@@ -283,9 +281,7 @@ COMPILERS = {
 
 
 @pytest.mark.parametrize(("command", "message"), COMPILERS.values(), ids=COMPILERS.keys())
-def test_a_wrong_compiler_is_one_line(
-    command: str, message: str, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_compiler_is_one_line(command: str, message: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever $CC is."""
     monkeypatch.setenv("CC", command)
     find_compiler.cache_clear()
