@@ -212,7 +212,7 @@ HOMES: dict[str, Callable[[Path, pytest.MonkeyPatch], object]] = {
     "a file within": lambda home, patch: (home.mkdir(), (home / "outcrop").write_text("")),
     "a FIFO within": lambda home, patch: (home.mkdir(), os.mkfifo(home / "outcrop")),
     "a full disk": lambda home, patch: patch.setattr(os, "fsync", full),
-    "a folder in the file's place": lambda home, patch: patch.setattr(os, "rename", full),
+    "a rename that fails": lambda home, patch: patch.setattr(os, "rename", full),
     "no home": lambda home, patch: (patch.delenv("XDG_CACHE_HOME"), patch.setenv("HOME", "somewhere")),
 }
 
@@ -276,7 +276,7 @@ COMPILERS = {
     "writes nothing": ("true", "wrote nothing"),
     "no compiler": ("false", "failed on a generated kernel"),
     "waits for input": ("cat", "failed on a generated kernel"),
-    "not executable code": (sys.executable, "failed on a generated kernel"),
+    "another program": (sys.executable, "failed on a generated kernel"),
 }
 
 
