@@ -1,6 +1,8 @@
 """Protects tiers that users declare: what they may say, what the file system says to that, and errors in one line."""
 
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,16 @@ BAD = {
     "quota": (changed("3MiB", "3MiBs"), "scratch.capacity = '3MiBs'.*128GiB"),
     "bandwidth": (changed("2GB/s", "2GB"), "scratch.read = '2GB'.*GB/s"),
     "latency": (changed("1e-4", "-1"), "scratch.read_latency = -1.*seconds"),
+    "long name": (f"[{'a' * 65}]", "the name 'a{64}' must be a letter"),
+    "control characters": (changed("FOLDER", "/a\\u0000b"), "scratch.directory = '/a.x00b'.*control"),
+    "line break": (changed("FOLDER", "/a\\nb"), "scratch.directory = '/a.nb'.*control"),
+    "a user who is not here": (changed("FOLDER", "~nobody-of-that-name/x"), "scratch.directory.*absolute"),
+    "directory as a number": (changed('"FOLDER"', "3"), "scratch.directory = 3 must be a directory"),
+    "quota beyond words": (changed('"3MiB"', "0x" + "f" * 900), "scratch.capacity = .*at most"),
+    "infinite bandwidth": (changed('"2GB/s"', "inf"), "scratch.read = inf.*from 1 to"),
+    "latency of years": (changed("1e-4", "1e300"), "scratch.read_latency = 1e[+]300.*from 0 to 86400"),
+    "latency that is no number": (changed("1e-4", "nan"), "scratch.read_latency = nan.*seconds"),
+    "deep": ("a = " + "[" * 990, "not TOML as it is meant here"),
     "unknown key": (changed("persistence", "persist"), "scratch.persist is unknown.*persistence"),
 }
 
@@ -100,6 +112,45 @@ def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("OUTCROP_TIERS", str(tmp_path / "gone"))
     with pytest.raises(InputError, match=r"gone cannot be read"):
         declared_tiers()
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_large(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 10 << 30)
+
+
+NO_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a device without end": (lambda path: path.symlink_to("/dev/zero"), "is no regular file"),
+    "a FIFO": (make_fifo, "is no regular file"),
+    "a directory": (lambda path: path.mkdir(), "is no regular file"),
+    "ten gigabytes": (make_large, "is larger than 256 KiB"),
+    "a link to itself": (lambda path: path.symlink_to(path.name), "cannot be read: Too many"),
+    "no text": (lambda path: path.write_bytes(b"\xff\xfe"), "is not text in UTF-8"),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), NO_FILES.values(), ids=NO_FILES.keys())
+def test_what_is_no_file_of_tiers_is_one_line(
+    make: Callable[[Path], object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever names it: an argument, the variable, the user's folder; nothing is read without end."""
+    path = tmp_path / "outcrop" / "tiers.toml"
+    path.parent.mkdir()
+    make(path)
+    monkeypatch.delenv("OUTCROP_TIERS", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(InputError, match=f"tiers.toml {message}"):
+        declared_tiers()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    with pytest.raises(InputError, match=f"tiers.toml {message}"):
+        declared_tiers(path)
+    monkeypatch.setenv("OUTCROP_TIERS", str(path))
+    with pytest.raises(InputError, match=f"tiers.toml {message}"):
+        oc.array(3, tier="x")
 
 
 @pytest.fixture

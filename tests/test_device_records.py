@@ -50,11 +50,11 @@ def test_a_pass_cut_off_is_done_again(owner: type, tmp_path: Path, monkeypatch: 
     name = "after" if owner is Recorder else "tidy"
     sim, original, calls = on_device(tmp_path), getattr(owner, name), []
 
-    def cut_off(*arguments: Any) -> Any:
+    def cut_off(*arguments: Any, **more: Any) -> Any:
         calls.append(0)
         if len(calls) == 4:
             raise StorageError("cut off")
-        return original(*arguments)
+        return original(*arguments, **more)
 
     monkeypatch.setattr(owner, name, cut_off)
     with pytest.raises(StorageError, match="cut off"):

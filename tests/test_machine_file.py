@@ -2,6 +2,7 @@
 this machine enters."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -97,6 +98,26 @@ BAD = {
     "bandwidth beyond numbers": (changed("1.0e9", "9" * 400), "storage.write.*2.4GB/s"),
     "both more than the sum": (changed("1.5 GB/s", "4GB/s"), "storage.both = '4GB/s'.*at most"),
     "negative flush": (changed("both", "flush_seconds = -1\nboth"), "storage.flush_seconds = -1.*at least 0"),
+    "more cores than any machine": (changed("cores = 4", "cores = 10000000"), "cores = 10000000.*at most 1000000"),
+    "cores beyond words": (changed("cores = 4", "cores = 0x" + "f" * 900), "cores = .*at most 1000000"),
+    "cores with too many digits": (changed("cores = 4", "cores = " + "9" * 5000), "line 2 has 5008 characters"),
+    "digits on lines of their own": (changed("cores = 4", "cores = " + "9" * 900), "cores = 9+[.]{3} must be at most"),
+    "memory beyond words": (changed('"8GiB"', "0x" + "f" * 900), "memory.size = .*at most 1.049e[+]06 TiB"),
+    "a byte in years": (changed("1.0e9", "1e-300"), "storage.write = 1e-300 .*from 1 to"),
+    "text that is too fast": (changed('"2GB/s"', '"99999999999TB/s"'), "storage.read.*from 1 to"),
+    "flush in years": (changed("both", "flush_seconds = 1e300\nboth"), "flush_seconds = 1e[+]300.*from 0 to 86400"),
+    "flush that is no number": (changed("both", "flush_seconds = nan\nboth"), "flush_seconds = nan.*seconds"),
+    "key with a line break": (changed("cores = 4", '"a\\nb\\u001b[0m" = 4'), "cores is missing"),
+    "unknown key with a line break": (changed("cores = 4", 'cores = 4\n"a\\nb" = 4'), r"'a.nb' is unknown"),
+    "a long key": (changed("cores = 4", "cores = 4\n" + "a" * 900 + " = 4"), "'a{59}[.]{3} is unknown"),
+    "deep": ("a = " + "[" * 990, "not TOML as it is meant here"),
+    "deep in lines": ("a = " + "[\n" * 50_000, "not TOML as it is meant here"),
+    "a long line": ("a." * 40_000 + "a = 1", "line 1 has 80005 characters; write at most 1000"),
+    "long": ("# nothing\n" * 30_000, "larger than 256 KiB"),
+    "NUL": ("cores = 4\0", "not TOML"),
+    "date": (changed("cores = 4", "cores = 1979-05-27"), "cores = .*whole number"),
+    "tables in a list": ("[[memory]]\nsize = 1\n[caches]", "cores is missing"),
+    "list of memories": (changed("[memory]", "[[memory]]"), "memory = .*a table"),
     "negative rate": (changed("2e9", "-2e9"), "updates.float32 = -2000000000.0.*5e9"),
     "rate in text": (changed("2e9", '"fast"'), "updates.float32 = 'fast'.*5e9"),
 }
@@ -116,6 +137,17 @@ ARGUMENTS = {
     "unknown name": (["--machine", "crest7"], "crest7.*crest6, crest10.*TOML"),
     "no such file": (["--machine", "gone.toml"], "gone.toml.*No such file"),
     "directory": (["--machine", "folder"], "folder is a directory"),
+    "device without end": (["--machine", "/dev/zero"], "/dev/zero is no regular file"),
+    "device": (["--machine", "/dev/null"], "/dev/null is no regular file"),
+    "FIFO": (["--machine", "fifo.toml"], "fifo.toml is no regular file"),
+    "link to itself": (["--machine", "loop.toml"], "loop.toml cannot be read: Too many"),
+    "link to nothing": (["--machine", "lost"], "lost cannot be read: No such file"),
+    "ten gigabytes": (["--machine", "large.toml"], "large.toml is larger than 256 KiB"),
+    "below a file": (["--machine", "mine.toml/x"], "mine.toml/x cannot be read: Not a directory"),
+    "long name": (["--machine", "a" * 5000], "'a{100}' is unknown"),
+    "long path": (["--machine", "/" + "a" * 5000], "cannot be read: File name too long"),
+    "NUL in the name": (["--machine", "a/\0"], "NUL"),
+    "empty name": (["--machine", ""], "machine.*directory"),
     "not text": (["--machine", "picture.toml"], "picture.toml.*UTF-8"),
     "directory as well": (["--machine", "crest10", "-d", "run.oc"], "-d.*--machine crest10"),
     "io as well": (["--machine", "crest10", "--io", "libaio"], "--io.*--machine crest10"),
@@ -142,6 +174,11 @@ def test_arguments_that_cannot_be_are_one_line(
     Path("folder").mkdir()
     Path("picture.toml").write_bytes(b"\xff\xfe\x00")
     Path("mine.toml").write_text(GOOD)
+    os.mkfifo("fifo.toml")
+    Path("loop.toml").symlink_to("loop.toml")
+    Path("lost").symlink_to("nothing")
+    Path("large.toml").touch()
+    os.truncate("large.toml", 10 << 30)
     assert call([*PLAN, *words]) == 2
     output = capsys.readouterr()
     assert output.out == "" and output.err.count("\n") == 1

@@ -1,6 +1,5 @@
 """Protects what NUMA nodes are taken for: HBM, DRAM, CXL and non-volatile memory of machines that nobody here has."""
 
-import json
 import os
 import subprocess
 import sys
@@ -12,8 +11,9 @@ import pytest
 from hwloc_machines import Node, machine
 from outcrop import _core
 from outcrop.errors import InputError
-from outcrop.tiers import discover
-from outcrop.tiers.memory_tiers import memory_nodes, memory_tiers, with_measured_kind
+from outcrop.tiers import cache, cgroup, discover, survey
+from outcrop.tiers.figures import Figures
+from outcrop.tiers.memory_tiers import MemoryNode, memory_nodes, memory_tiers, with_measured_kind
 from outcrop.tiers.tier import Persistence, Tier
 
 GIB = 1 << 30
@@ -103,14 +103,15 @@ def test_what_hwloc_does_not_understand_is_refused() -> None:
 
 
 @needs_hwloc
-def test_memory_of_another_machine_is_only_planned_for(tmp_path: Path) -> None:
+def test_memory_of_another_machine_is_only_planned_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no figures of this one, even if both are called alike; and no array is said to be there."""
     description = tmp_path / "machine.xml"
     description.write_text(machine(Node(64 * GIB, "DRAM"), Node(16 * GIB, "HBM")))
-    cached = {f"{discover.processor_name()} {discover.available_cores()} node {number}": {"origin": "measured"}
-              for number in (0, 1)}  # fmt: skip
-    (tmp_path / "outcrop").mkdir()
-    (tmp_path / "outcrop" / "tiers.json").write_text(json.dumps(cached))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for number in (0, 1):
+        key = f"{discover.processor_name()} {discover.available_cores()} node {number}"
+        cache.keep(survey.CACHE, key, Figures("measured", 1e9))
+    assert len(cache.load(survey.CACHE, Figures)) == 2
     program = (
         "import outcrop as oc\nfrom outcrop.tiers.survey import find_tiers\n"
         "print([tier.origin for tier in find_tiers() if tier.is_memory])\n"
@@ -123,3 +124,90 @@ def test_memory_of_another_machine_is_only_planned_for(tmp_path: Path) -> None:
     origins, planned, refused = done.stdout.splitlines()
     assert origins == "['not measured', 'not measured']" and planned == "24"
     assert refused == "hbm is memory of another machine, by hwloc's variables: it is there for plans only"
+
+
+KIB = 1 << 10
+MEMINFO = "MemTotal: 25165824 kB\nMemFree: 20971520 kB\nMemAvailable: 16777216 kB\n"
+"""24 GiB, 16 of which are available."""
+
+
+def node_file(total_gib: object, free_gib: int) -> str:
+    """What sysfs says of node 0 or 1."""
+    total = total_gib * GIB // KIB if isinstance(total_gib, int) else total_gib
+    return f"Node 0 MemTotal: {total} kB\nNode 0 MemFree: {free_gib * GIB // KIB} kB\nNode 0 Active(file): 0 kB\n"
+
+
+def told(*sizes_gib: float) -> list[MemoryNode]:
+    """Nodes as hwloc has them from sysfs."""
+    return [MemoryNode(number, int(size * GIB), "", 1, 0.0, 0.0, 0.0) for number, size in enumerate(sizes_gib)]
+
+
+MACHINES: dict[str, tuple[list[MemoryNode], str, dict[int, str], str, tuple[float, float]]] = {
+    # what hwloc says, /proc/meminfo, each node's meminfo, has_memory ──► capacity and free bytes of DRAM in GiB
+    "one node that says half": (told(13), MEMINFO, {0: node_file(13, 2)}, "0", (24, 16)),
+    "one node that says more": (told(100), MEMINFO, {0: node_file(100, 90)}, "0", (24, 16)),
+    "one node that says nothing": (told(0), MEMINFO, {}, "", (24, 16)),
+    "one node below zero": (told(-5), MEMINFO, {0: node_file(-5, -3)}, "nonsense", (24, 16)),
+    "one of two that may be used": (told(12), MEMINFO, {0: node_file(12, 5)}, "0-1", (12, 5)),
+    "one of two that says too much": (told(50), MEMINFO, {0: node_file(50, 5)}, "0-1", (24, 16)),
+    "one of two that says nothing": (told(0), MEMINFO, {}, "0-1", (24, 16)),
+    "two nodes": (told(12, 12), MEMINFO, {0: node_file(12, 5), 1: node_file(12, 6)}, "0-1", (24, 11)),
+    "two nodes, the second hidden": (told(12, 11), MEMINFO, {0: node_file(12, 5)}, "0-1", (23, 16)),
+    "two nodes that say half": (told(6, 6), MEMINFO, {0: node_file(6, 1), 1: node_file(6, 1)}, "0-1", (24, 16)),
+    "two nodes that say too much": (told(60, 20), MEMINFO, {0: node_file(60, 50)}, "0-1", (24, 16)),
+    "two nodes that say nothing": (told(0, 0), MEMINFO, {}, "", (24, 16)),
+    "two nodes below zero": (told(-1, 25), MEMINFO, {}, "0-1", (24, 16)),
+    "a node without memory": (told(24, 0), MEMINFO, {0: node_file(24, 9), 1: node_file(0, 0)}, "0", (24, 9)),
+    "words for numbers": (told(12, 12), MEMINFO, {0: node_file("many", 5), 1: "Node 1 MemFree:\n"}, "0-1", (24, 16)),
+}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_memory_is_what_can_be_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc/meminfo of a machine with one node; the nodes of others, unless together they are nonsense."""
+    nodes, meminfo, files, has_memory, expected = MACHINES[name]
+    for path, text in {
+        "proc/meminfo": meminfo, "nodes/has_memory": has_memory,
+        **{f"nodes/node{number}/meminfo": text.replace("Node 0", f"Node {number}") for number, text in files.items()},
+    }.items():  # fmt: skip
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    monkeypatch.setattr(discover, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(discover, "_NODES", tmp_path / "nodes")
+    monkeypatch.setattr(cgroup, "OWN", tmp_path / "none")
+    monkeypatch.setattr(survey, "memory_nodes", lambda: nodes)
+    monkeypatch.setattr(survey._core, "is_this_system", lambda: True)
+    (dram,) = survey.memory_of_this_machine()
+    assert dram.capacity_bytes / GIB == pytest.approx(expected[0])
+    assert dram.free_bytes / GIB == pytest.approx(expected[1])
+
+
+ODD = ("", "\n\n", "nonsense", "MemTotal:", "MemTotal: kB\nMemAvailable: x kB", "MemTotal: -3 kB\nMemAvailable: -3 kB",
+       "MemTotal: 0 kB", "MemTotal: " + "9" * 6000 + " kB", "MemTotal: nan kB", "\xff\xfe: \x00")  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [*ODD, None], ids=lambda text: repr(text)[:20])
+def test_odd_files_of_the_system_are_not_told(
+    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system's other figures stand in; no traceback, wherever such text is."""
+    names = ("meminfo", "cpuinfo", "own", "group/memory.max", "group/memory.stat", "group/memory.current",
+             "cpu0/cache/index0/level", "cpu0/cache/index0/size", "node0/meminfo", "has_memory")  # fmt: skip
+    for name in names if text is not None else ():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(text.encode("latin-1"))  # type: ignore[union-attr]
+    for module, name, path in ((discover, "PROC", tmp_path), (discover, "_CPUS", tmp_path), (cgroup, "ROOT", tmp_path),
+                               (discover, "_NODES", tmp_path), (cgroup, "OWN", tmp_path / "own")):  # fmt: skip
+        monkeypatch.setattr(module, name, path)
+    discover.caches.cache_clear()
+    try:
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        assert discover.memory_bytes() == discover.machine_bytes() == pages
+        assert 0 <= discover.free_memory_bytes() <= pages
+        assert discover.free_node_bytes(0) is None and discover.memory_nodes_of_machine() == 0
+        assert discover.caches() == discover.Caches(1 << 20, 16 << 20) and discover.last_level_bytes() == 16 << 20
+        assert discover.processor_name() == os.uname().machine
+        (tmp_path / "own").write_text("0::/group\n")
+        assert cgroup.limit_bytes() == cgroup.free_bytes() == cgroup.UNLIMITED
+    finally:
+        discover.caches.cache_clear()

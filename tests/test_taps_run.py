@@ -84,11 +84,11 @@ def test_a_pass_cut_off_is_done_again(
     sim, owner = make(tmp_path / "run.oc"), State if moment == "commit" else Recorder
     original, calls = getattr(owner, moment), []
 
-    def cut_off(*arguments: Any) -> Any:
+    def cut_off(*arguments: Any, **more: Any) -> Any:
         calls.append(0)
         if len(calls) == 4:
             raise StorageError("cut off")
-        return original(*arguments)
+        return original(*arguments, **more)
 
     monkeypatch.setattr(owner, moment, cut_off)
     with pytest.raises(StorageError, match="outcrop resume"):

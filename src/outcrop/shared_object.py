@@ -1,14 +1,17 @@
 """Compile once, and keep the shared object by content.
 
-    whatever decides what comes out (source, compiler, flags, ...) ──► key ──► $XDG_CACHE_HOME/outcrop/<kind>/<key>.so
+    everything that decides what comes out ──► key ──► $XDG_CACHE_HOME/outcrop/<kind>/<key>.so ──► checked, loaded
+    (source, compiler, flags, machine, ...)
 
-It is written beside and renamed, so that any number of processes may do this at once.
+The file is sealed (`outcrop.user_cache`): one that is damaged, or not only this user's, is compiled again.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import importlib.util
+import json
 import os
 import shlex
 import shutil
@@ -20,45 +23,84 @@ from functools import lru_cache
 from pathlib import Path
 
 from outcrop.errors import InputError
+from outcrop.user_cache import CacheFolder, open_folder
+
+BYTES_MOST = 64 << 20
+"""A larger file in the cache is not one of ours: kernels have about 50 KB, transports 1 MB."""
 
 
 def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], None]) -> Path:
     """The shared object of this content, kept from before or made by `build`, which gets the file to write.
 
-    Raises InputError when the cache cannot be written, and what `build` raises.
+    Load it with `load_library`. Raises InputError when the cache cannot be used, and what `build` raises.
     """
-    folder = cache_folder(kind)
-    key = hashlib.sha256("\0".join(content).encode()).hexdigest()[:32]
-    path = folder / f"{key}.so"
-    if path.exists():
-        return path
+    key = hashlib.sha256(json.dumps([*content, *_machine()]).encode()).hexdigest()[:32]
+    name = f"{key}.so"
+    with open_folder(kind, make=True) as folder:
+        if folder.read(name, BYTES_MOST) is None:
+            _keep(folder, name, build)
+        return folder.path / name
+
+
+def load_library(path: Path) -> ctypes.CDLL:
+    """Load a file that `shared_object` has returned, to this process or to another one of this user.
+
+    It is checked first, and what is loaded is what was checked. Raises InputError for a file that is damaged, missing
+    or not only this user's, and for one that the system does not load.
+    """
+    with open_folder(path.parent.name, path.parents[2], make=False) as folder:
+        if folder.read(path.name, BYTES_MOST) is None:
+            raise InputError(f"{path} is damaged, or other users may write it: remove it, and try again")
+        held = Path(f"/proc/self/fd/{folder.descriptor}")  # the folder that was checked, whatever its name is now
+        try:
+            return ctypes.CDLL(str((held if held.is_dir() else folder.path) / path.name))
+        except OSError as error:
+            folder.remove(path.name)
+            raise InputError(
+                f"{path} cannot be loaded: {error}; if its file system forbids to execute files, "
+                "set XDG_CACHE_HOME to a folder on another one"
+            ) from None
+
+
+def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None:
+    """Build in a folder of its own, which is removed again, then seal."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        scratch = tempfile.TemporaryDirectory(dir=folder, prefix="build-")
+        with tempfile.TemporaryDirectory(prefix="outcrop-build-") as scratch:
+            os.chmod(scratch, 0o700)
+            beside = Path(scratch, "built.so")
+            build(beside)
+            if not beside.is_file():
+                raise InputError("the compiler said that all is well, and wrote nothing: check CC and CXX")
+            folder.write(name, beside.read_bytes())
     except OSError as error:
-        raise InputError(f"{kind} cannot be kept in {folder}: {error.strerror}; set XDG_CACHE_HOME") from None
-    with scratch as name:
-        beside = Path(name, "built.so")
-        build(beside)
-        beside.replace(path)
-    return path
+        raise InputError(
+            f"compiled code cannot be kept in {folder.path}: {error.strerror}; make room, or set XDG_CACHE_HOME"
+        ) from None
 
 
-def cache_folder(kind: str) -> Path:
-    """Where compiled code of one kind is kept: $XDG_CACHE_HOME/outcrop/<kind>."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outcrop" / kind
+def _machine() -> list[str]:
+    """What decides on compiled code beside the compiler: homes are shared by machines of several kinds."""
+    try:
+        libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):
+        libc = ""
+    return [os.uname().machine, libc]
 
 
 def run_compiler(command: Sequence[str], what: str) -> None:
     """Run a compiler. Raises InputError with the first line that tells what is wrong with `what`."""
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = _run(command)
     if done.returncode != 0:
-        first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
-        raise InputError(f"the compiler {shlex.join(command[:1])} failed on {what}: {first}")
+        first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr)
+        raise InputError(f"the compiler {shlex.join(command[:1])} failed on {what}: {' '.join(first.split())[:200]}")
 
 
 COMPILERS = {"C": ("CC", ("cc", "gcc", "clang"), "cc"), "C++": ("CXX", ("c++", "g++", "clang++"), "c++")}
 """For each language the variable that names its compiler, usual names, and what the `ziglang` package calls it."""
+
+VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
+             "CCC_OVERRIDE_OPTIONS", "LD_RUN_PATH", "NIX_CFLAGS_COMPILE", "NIX_LDFLAGS")  # fmt: skip
+"""What GCC, Clang and their linkers read from the environment. CFLAGS is not among them: only make uses it."""
 
 
 @lru_cache
@@ -68,7 +110,11 @@ def find_compiler(language: str) -> tuple[str, ...]:
     Raises InputError where there is none.
     """
     variable, names, in_zig = COMPILERS[language]
-    for command in (shlex.split(os.environ.get(variable, "")), *([name] for name in names)):
+    try:
+        named = shlex.split(os.environ.get(variable, ""))
+    except ValueError as error:
+        raise InputError(f"{variable}={os.environ[variable]!r} is no command: {error}") from None
+    for command in (named, *([name] for name in names)):
         if command and shutil.which(command[0]):
             return tuple(command)
     if importlib.util.find_spec("ziglang"):
@@ -76,8 +122,28 @@ def find_compiler(language: str) -> tuple[str, ...]:
     raise InputError(f"no {language} compiler found: install {names[1]} or clang, or run: pip install ziglang")
 
 
+def compiler_identity(compiler: tuple[str, ...]) -> list[str]:
+    """What tells a compiler from another one: command, file, version, and variables that it reads."""
+    variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
+    return [*compiler, *_program(compiler), *variables]
+
+
 @lru_cache
-def compiler_version(compiler: tuple[str, ...]) -> str:
-    """The first line of what a compiler says of itself."""
-    done = subprocess.run([*compiler, "--version"], capture_output=True, text=True)
-    return done.stdout.splitlines()[0] if done.stdout else "unknown"
+def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
+    """The file, by its time: a wrapper may add other options tomorrow. And what the compiler says of itself."""
+    found = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
+    try:
+        file = f"{found} {found.stat().st_size} {found.stat().st_mtime_ns}"
+    except OSError:
+        file = str(found)
+    return file, _run([*compiler, "--version"]).stdout
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Without a terminal to wait for, and with files that no other user may change. Raises InputError."""
+    try:
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", umask=0o077
+        )
+    except OSError as error:
+        raise InputError(f"the compiler {shlex.join(command[:1])} cannot be run: {error.strerror}") from None

@@ -20,7 +20,7 @@ from typing import Any
 from outcrop import _core
 from outcrop.aggregate.mpi_library import MpiLibrary, find_headers, loaded_library
 from outcrop.errors import CommunicationError, InputError
-from outcrop.shared_object import compiler_version, find_compiler, run_compiler, shared_object
+from outcrop.shared_object import compiler_identity, find_compiler, load_library, run_compiler, shared_object
 
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-pthread")
 ERROR_BYTES = 1024
@@ -59,7 +59,7 @@ class Communicator:
         mpi = _mpi()
         if not isinstance(communicator, mpi.Intracomm) or communicator == mpi.COMM_NULL:
             raise InputError(f"communicator {communicator!r} is no intracommunicator of mpi4py; give MPI.COMM_WORLD")
-        self._functions = ctypes.CDLL(str(_transport_of_all(mpi, communicator)))
+        self._functions = _functions_of_all(mpi, communicator)
         open_transport = self._functions.outcrop_open_mpi_transport
         made, error = ctypes.POINTER(_Table)(), ctypes.create_string_buffer(ERROR_BYTES)
         users = ctypes.c_void_p(mpi._addressof(communicator))
@@ -122,7 +122,7 @@ def compile_transport(library: MpiLibrary) -> Path:
     files = sorted((folder / "outcrop" / "aggregate").glob("*/*.*"))
     flags = (*FLAGS, f"-I{folder}", *headers.flags)
     texts = [file.read_text() for file in files]
-    content = [compiler_version(compiler), *compiler, *flags, str(library.path), library.text, *texts]
+    content = [*compiler_identity(compiler), *flags, str(library.path), library.text, *texts]
 
     def build(beside: Path) -> None:
         # Linked with the file that is loaded already, so that no other of the same name can take its place.
@@ -147,22 +147,32 @@ def _mpi() -> Any:
     return MPI
 
 
-def _transport_of_all(mpi: Any, communicator: Any) -> Path:
-    """Compile on the first rank of each node, for all of it. What goes wrong on one rank is raised on all."""
+def _functions_of_all(mpi: Any, communicator: Any) -> ctypes.CDLL:
+    """Compile on the first rank of each node, for all of it; load on every rank, each of which checks the file. What
+    goes wrong on one rank is raised on all."""
     node = communicator.Split_type(mpi.COMM_TYPE_SHARED)
     try:
-        outcome = _outcome(mpi) if node.Get_rank() == 0 else None
-        path, trouble = node.bcast(outcome)
+        path, trouble = node.bcast(_compiled(mpi) if node.Get_rank() == 0 else None)
     finally:
         node.Free()
+    functions, trouble = _loaded(Path(path)) if not trouble else (None, trouble)
     troubles = [(rank, each) for rank, each in enumerate(communicator.allgather(trouble)) if each]
     if troubles:
         rank, first = troubles[0]
         raise InputError(first if len(troubles) == communicator.Get_size() else f"rank {rank}: {first}")
-    return Path(path)
+    assert functions is not None
+    return functions
 
 
-def _outcome(mpi: Any) -> tuple[str, str]:
+def _loaded(path: Path) -> tuple[ctypes.CDLL | None, str]:
+    """The compiled transport, or what went wrong."""
+    try:
+        return load_library(path), ""
+    except InputError as error:
+        return None, str(error)
+
+
+def _compiled(mpi: Any) -> tuple[str, str]:
     """The path of the compiled transport, or what went wrong."""
     try:
         return str(compile_transport(loaded_library(mpi))), ""

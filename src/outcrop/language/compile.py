@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,7 +19,7 @@ from outcrop.language.boundary import FIXED, Boundary
 from outcrop.language.generate import ITEM_BYTES, generate, symbol
 from outcrop.language.operands import copies_of
 from outcrop.language.stencil import Stencil
-from outcrop.shared_object import compiler_version, find_compiler, run_compiler, shared_object
+from outcrop.shared_object import compiler_identity, find_compiler, load_library, run_compiler, shared_object
 
 # No contraction and no reassociation: NumPy, which fuses nothing, must get the same bits.
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-fPIC", "-shared")
@@ -25,6 +27,11 @@ FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-e
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "sse2": 16, "plain": 0}
 """Instruction sets by the width of their vectors; `plain` leaves vectors to the compiler."""
 
+PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "cache size",
+             "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
+             "cpu", "revision", "isa", "uarch", "features")  # fmt: skip
+"""What decides on -march=native, of several architectures. The model's name alone does not: virtual machines call
+processors of several generations alike, and may hide some of their instructions."""
 
 Copy: TypeAlias = tuple[int, int]
 Calls: TypeAlias = tuple[tuple[int, tuple[Copy, ...], tuple[Copy, ...]], ...]
@@ -55,7 +62,7 @@ def compile_kernel(stencil: Stencil, dtype: str, isa: str = "auto", boundary: Bo
         raise InputError(f"vectors {chosen!r} are not available here; there are {', '.join(available_isas())}")
     source = generate(stencil, dtype, VECTOR_BYTES[chosen], boundary)
     path = _shared_object(source)
-    library = ctypes.CDLL(str(path))
+    library = load_library(path)
     found = [
         ctypes.cast(getattr(library, symbol(stage)), ctypes.c_void_p).value for stage in range(len(stencil.stages))
     ]
@@ -75,7 +82,7 @@ def available_isas() -> tuple[str, ...]:
         return ("neon", "plain")
     if machine not in ("x86_64", "amd64"):
         return ("plain",)
-    flags = _processor_flags()
+    flags = _processor().get("flags", "").split()
     wide = (("avx512", "avx512f"), ("avx2", "avx2"))
     return (*(name for name, flag in wide if flag in flags), "sse2", "plain")
 
@@ -92,7 +99,7 @@ def c_compiler() -> tuple[str, ...]:
 
 def _shared_object(source: str) -> Path:
     compiler = c_compiler()
-    content = (source, compiler_version(compiler), *compiler, *FLAGS, _processor_model())
+    content = (source, *compiler_identity(compiler), *FLAGS, *_processor().values())
 
     def build(beside: Path) -> None:
         file = beside.with_name("kernel.c")
@@ -103,20 +110,12 @@ def _shared_object(source: str) -> Path:
 
 
 @lru_cache
-def _processor_flags() -> frozenset[str]:
-    return frozenset(_cpuinfo("flags").split())
-
-
-def _processor_model() -> str:
-    return _cpuinfo("model name") or platform.processor()
-
-
-def _cpuinfo(key: str) -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+def _processor() -> dict[str, str]:
+    """What the kernel says of the first processor; its architecture where it says nothing."""
+    found = {}
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+        for line in takewhile(str.strip, lines):
             name, _, value = line.partition(":")
-            if name.strip() == key:
-                return value.strip()
-    except OSError:
-        pass
-    return ""
+            if name.strip() in PROCESSOR:
+                found[name.strip()] = value.strip()
+    return found or {"model": platform.processor()}

@@ -1,33 +1,68 @@
-"""Figures that are kept between runs, so that each is measured once: JSON files in $XDG_CACHE_HOME/outcrop."""
+"""Figures that are kept between runs, so that each is measured once: JSON files in $XDG_CACHE_HOME/outcrop.
+
+They are sealed (`outcrop.user_cache`), and each value is checked. What is damaged, or not only this user's, counts as
+not measured.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
-from typing import Any
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, TypeVar
+
+from outcrop.errors import InputError
+from outcrop.user_cache import open_folder
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    FiguresT = TypeVar("FiguresT", bound=DataclassInstance)
+
+BYTES_MOST = 1 << 20
+ENTRIES_MOST = 500
+"""An entry has about 500 bytes. The oldest are dropped."""
 
 
-def load(name: str) -> dict[str, dict[str, Any]]:
-    """What the file of that name holds; nothing where it cannot be read."""
+def load(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
+    """What the file of that name holds of such figures, by key; nothing where it cannot be used."""
     try:
-        content = json.loads((_folder() / name).read_text())
-    except (OSError, ValueError):
+        with open_folder(make=False) as folder:
+            content = json.loads(folder.read(name, BYTES_MOST) or b"{}")
+    except (InputError, ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) else {}
+    if not isinstance(content, dict):
+        return {}
+    return {key: figures(**values) for key, values in content.items() if _are(figures, values)}
 
 
-def keep(name: str, key: str, value: dict[str, Any]) -> None:
-    """Put a value into the file of that name. A folder that cannot be written is no error: nothing is kept then."""
-    path = _folder() / name
-    beside = path.with_suffix(f".{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps({**load(name), key: value}, indent=1))
-        beside.replace(path)
-    except OSError:
-        pass
+def keep(name: str, key: str, value: DataclassInstance) -> None:
+    """Put figures into the file of that name. If the cache cannot be used, nothing is kept; that is no error."""
+    kept = {known: asdict(one) for known, one in load(name, type(value)).items() if known != key}
+    kept[key] = asdict(value)
+    text = json.dumps(dict(list(kept.items())[-ENTRIES_MOST:]), indent=1)
+    with suppress(InputError, OSError), open_folder(make=True) as folder:
+        folder.write(name, text.encode())
 
 
-def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outcrop"
+def _are(figures: type[DataclassInstance], values: object) -> bool:
+    """Whether values can be such figures: texts, finite numbers, and None where that is what is not known."""
+    if not isinstance(values, Mapping):
+        return False
+    known = {field.name: field for field in fields(figures)}
+    needed = {name for name, field in known.items() if field.default is not None}
+    if not needed <= values.keys() <= known.keys():
+        return False
+    return all(_is_figure(name, value, name not in needed) for name, value in values.items())
+
+
+def _is_figure(name: str, value: object, may_be_unknown: bool) -> bool:
+    if name == "origin":
+        return isinstance(value, str)
+    if value is None:
+        return may_be_unknown
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return 0 < value <= sys.float_info.max or (value == 0 and not name.endswith("per_second"))

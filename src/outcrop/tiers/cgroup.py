@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from outcrop.tiers.system_files import number, numbered, read
+
 UNLIMITED = 1 << 60
 OWN, ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
@@ -20,13 +22,13 @@ class _Group:
     file_cache: tuple[str, str]
 
     def limit_bytes(self) -> int:
-        text = _read(self.folder / self.limit)
-        return UNLIMITED if text in ("", "max") else int(text)
+        return min(UNLIMITED, number(read(self.folder / self.limit)) or UNLIMITED)
 
     def used_bytes(self) -> int:
         """Without cached files, which give way."""
-        counts = dict(line.split() for line in _read(self.folder / "memory.stat").splitlines())
-        return int(_read(self.folder / self.usage) or 0) - sum(int(counts.get(key, 0)) for key in self.file_cache)
+        counts = numbered(read(self.folder / "memory.stat"))
+        used = number(read(self.folder / self.usage)) or 0
+        return max(0, used - sum(counts.get(key, 0) for key in self.file_cache))
 
 
 def limit_bytes() -> int:
@@ -43,8 +45,10 @@ def free_bytes() -> int:
 
 
 def _groups() -> Iterator[_Group]:
-    for line in _read(OWN).splitlines():
-        _, controllers, path = line.split(":", 2)
+    for line in read(OWN).splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if not path:
+            continue
         if controllers == "":
             root, names = ROOT, ("memory.max", "memory.current", ("inactive_file", "active_file"))
         elif "memory" in controllers.split(","):
@@ -57,10 +61,3 @@ def _groups() -> Iterator[_Group]:
             yield _Group(folder, *names)
             if folder == root:
                 break
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +27,8 @@ from outcrop.tiers.toml_table import Table, parse_table, read_text
 VARIABLE = "OUTCROP_TIERS"
 TAKEN = ("auto", *MEMORY_KINDS)
 """Names that mean something else: a directory is no memory."""
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+NAME_MOST = 64
+NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_.-]{{0,{NAME_MOST - 1}}}")
 BANDWIDTHS = {key: f"{key}_bytes_per_second" for key in ("read", "write", "random_read", "random_write")}
 LATENCIES = {f"{key}_latency": f"latency_seconds_{key}" for key in ("read", "write", "flush")}
 
@@ -45,26 +46,30 @@ def parse_tiers(text: str, file: str) -> list[Tier]:
 
 
 def _own_file() -> Path | None:
-    if VARIABLE in os.environ:
+    if os.environ.get(VARIABLE):
         return Path(os.environ[VARIABLE])
-    path = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "outcrop" / "tiers.toml"
-    return path if path.exists() else None
+    named = os.environ.get("XDG_CONFIG_HOME", "")
+    try:
+        folder = Path(named) if os.path.isabs(named) else Path.home() / ".config"
+    except RuntimeError:  # this user has no home directory
+        return None
+    path = folder / "outcrop" / "tiers.toml"
+    return path if os.path.lexists(path) else None
 
 
 def _tier(top: Table, name: str, file: str) -> Tier:
     table = top.table(name)
     if not NAME.fullmatch(name):
-        raise InputError(f"{file}: the name {name!r} must be a letter, then letters, digits and any of _ . -")
+        said = repr(name[:NAME_MOST])
+        raise InputError(f"{file}: the name {said} must be a letter, then up to {NAME_MOST - 1} letters, digits, _ . -")
     if name in TAKEN:
         raise InputError(f"{file}: the name {name!r} means something else; take none of {', '.join(TAKEN)}")
-    folder = Path(table.text("directory", 'a directory such as "/scratch/me"')).expanduser()
+    folder = _directory(table)
     quota = table.size("capacity") if table.has("capacity") else None
     lasts = _persistence(table) if table.has("persistence") else None
     figures = {field: table.bandwidth(key) for key, field in BANDWIDTHS.items() if table.has(key)}
     figures |= {field: table.seconds(key) for key, field in LATENCIES.items() if table.has(key)}
     table.refuse_other_keys()
-    if not folder.is_absolute():
-        raise table.wrong("directory", "an absolute path")
     tier = _mounted(name, folder)
     if lasts is not None and lasts > tier.persistence:
         raise table.wrong("persistence", f"at most {tier.persistence.name.lower()}: it is on {tier.source}")
@@ -77,6 +82,16 @@ def _tier(top: Table, name: str, file: str) -> Tier:
             free_bytes=max(0, min(quota - used, tier.free_bytes)),
         )
     return replace(tier, origin="declared", **figures) if figures else tier  # type: ignore[arg-type]
+
+
+def _directory(table: Table) -> Path:
+    named = table.text("directory", 'a directory such as "/scratch/me"')
+    if not named.isprintable():
+        raise table.wrong("directory", "a path without control characters")
+    folder = Path(os.path.expanduser(named))  # leaves the ~ of a user who is not here
+    if not folder.is_absolute():
+        raise table.wrong("directory", "an absolute path")
+    return folder
 
 
 def _mounted(name: str, folder: Path) -> Tier:
@@ -101,18 +116,15 @@ def _persistence(table: Table) -> Persistence:
 
 def _bytes_in(folder: Path) -> int:
     """What the files in there take on the disk."""
-    return sum(size for size in _sizes(folder))
-
-
-def _sizes(folder: Path) -> Iterator[int]:
-    try:
-        entries = list(os.scandir(folder))
-    except OSError:
-        return
-    for entry in entries:
+    count, left = 0, [os.fspath(folder)]
+    while left:
         try:
-            yield 512 * entry.stat(follow_symlinks=False).st_blocks
-            if entry.is_dir(follow_symlinks=False):
-                yield from _sizes(Path(entry.path))
+            entries = list(os.scandir(left.pop()))
         except OSError:
             continue
+        for entry in entries:
+            with suppress(OSError):
+                count += 512 * entry.stat(follow_symlinks=False).st_blocks
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(entry.path)
+    return count

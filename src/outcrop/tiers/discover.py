@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from outcrop.tiers import cgroup
+from outcrop.tiers.system_files import PROC, SYS, listed, number, numbered, read
 
-_CPU = Path("/sys/devices/system/cpu/cpu0/cache")
+_CPUS = SYS / "devices" / "system" / "cpu"
+_NODES = SYS / "devices" / "system" / "node"
 
 
 @dataclass(frozen=True)
@@ -28,23 +29,28 @@ def available_cores() -> int:
 
 def memory_bytes() -> int:
     """Memory this process may use: the machine's, or the limit of its cgroup where that is lower."""
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min(physical, cgroup.limit_bytes())
+    return min(machine_bytes(), cgroup.limit_bytes())
+
+
+def machine_bytes() -> int:
+    """Memory of the whole machine."""
+    return _meminfo().get("MemTotal", 0) or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def memory_nodes_of_machine() -> int:
+    """NUMA nodes with memory, also those that this process may not use; 0 where the kernel does not tell."""
+    return listed(read(_NODES / "has_memory"))
 
 
 @lru_cache
 def caches() -> Caches:
     """Cache sizes of the first core; 1 MiB and 16 MiB where the kernel does not tell."""
     sizes: dict[int, int] = {}
-    for index in sorted(_CPU.glob("index*")):
-        try:
-            if (index / "type").read_text().strip() == "Instruction":
-                continue
-            level = int((index / "level").read_text())
-            size = (index / "size").read_text().strip()
-        except OSError:
-            continue
-        sizes[level] = int(size.rstrip("KM")) * (1 << 20 if size.endswith("M") else 1 << 10)
+    for index in sorted((_CPUS / "cpu0" / "cache").glob("index*")):
+        level, size = number(read(index / "level")), read(index / "size")
+        count = number(size.rstrip("KM"))
+        if level and count and read(index / "type") != "Instruction":
+            sizes[level] = count * (1 << 20 if size.endswith("M") else 1 << 10)
     second = sizes.get(2, 1 << 20)
     return Caches(second, sizes[max(sizes)] if len(sizes) > 2 else max(second, 16 << 20))
 
@@ -52,10 +58,10 @@ def caches() -> Caches:
 def last_level_bytes() -> int:
     """Bytes of all last-level caches together."""
     shared = set()
-    for cpu in _CPU.parent.parent.glob("cpu[0-9]*/cache"):
+    for cpu in _CPUS.glob("cpu[0-9]*/cache"):
         last = max(cpu.glob("index*"), key=lambda index: index.name, default=None)
-        with suppress(OSError):
-            shared.add((last / "shared_cpu_list").read_text() if last else "")
+        if last is not None and (processors := read(last / "shared_cpu_list")):
+            shared.add(processors)
     return max(1, len(shared)) * caches().last_bytes
 
 
@@ -65,22 +71,19 @@ def free_memory_bytes() -> int:
 
 
 def _available_bytes() -> int:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) << 10
-    except OSError:
-        pass
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    known = _meminfo().get("MemAvailable")
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known is None else known
+
+
+def _meminfo() -> dict[str, int]:
+    return numbered(read(PROC / "meminfo"))
 
 
 def free_node_bytes(node: int) -> int | None:
     """Memory of a NUMA node that is free or only caches files; None where the kernel does not tell."""
-    try:
-        lines = Path(f"/sys/devices/system/node/node{node}/meminfo").read_text().splitlines()
-    except OSError:
+    known = numbered(read(_NODES / f"node{node}" / "meminfo").replace(f"Node {node} ", ""))
+    if "MemFree" not in known:
         return None
-    known = {words[2].rstrip(":"): int(words[3]) << 10 for words in map(str.split, lines)}
     return sum(known.get(key, 0) for key in ("MemFree", "Active(file)", "Inactive(file)"))
 
 
@@ -92,10 +95,7 @@ def free_disk_bytes(folder: Path) -> int:
 
 def processor_name() -> str:
     """The processor's model name, or the architecture where the kernel does not tell."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
+    for line in read(PROC / "cpuinfo").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
     return os.uname().machine

@@ -12,6 +12,7 @@ Sizes are text as in --memory, or whole numbers of bytes; bandwidths text with "
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from outcrop.errors import InputError
@@ -38,10 +39,10 @@ def load_machine(name: str) -> DeclaredMachine:
     path = Path(name)
     if name in shipped_machines():
         path = SHIPPED / f"{name}.toml"
-    elif path.name == name and path.suffix != ".toml" and not path.exists():
+    elif path.name == name and path.suffix != ".toml" and not os.path.lexists(path):
         known = ", ".join(shipped_machines())
-        raise InputError(f"machine {name!r} is unknown; there are {known}, or give the path of a TOML file")
-    if path.is_dir():
+        raise InputError(f"machine {name[:100]!r} is unknown; there are {known}, or give the path of a TOML file")
+    if os.path.isdir(path):
         raise InputError(f"machine {name} is a directory; name a TOML file in it")
     return parse_machine(read_text(path, f"machine {name}"), name)
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from outcrop import _core
@@ -81,9 +81,9 @@ def _source_of(folder: Path) -> str:
 def _one_device(folder: Path, io: str, may_measure: bool) -> Device:
     if not folder.is_dir():
         return ASSUMED  # a raw device has no room for a scratch file, and may hold a run
-    known = cache.load(CACHE).get(_key(folder, io))
+    known = cache.load(CACHE, Device).get(_key(folder, io))
     if known is not None:
-        return replace(Device(**known), origin="cached")
+        return replace(known, origin="cached")
     return measure_afresh(folder, io) if may_measure else ASSUMED
 
 
@@ -91,7 +91,7 @@ def measure_afresh(folder: Path, io: str = "auto") -> Device:
     """Measure the device of `folder`, and let later runs plan with that instead of what was known before."""
     measured = measure_device(folder, io)
     if measured is not ASSUMED:
-        cache.keep(CACHE, _key(folder, io), asdict(measured))
+        cache.keep(CACHE, _key(folder, io), measured)
     return measured
 
 

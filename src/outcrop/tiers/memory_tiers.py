@@ -20,6 +20,8 @@ from outcrop.tiers.tier import Persistence, Tier
 
 FASTER = 1.5
 """So much faster than ordinary memory is HBM; CXL memory is slower than DRAM."""
+FAR = 1.25
+"""The sum of all nodes is within this factor of the memory of the machine, or it is nonsense."""
 KINDS_BY_WORD = {"HBM": "hbm", "MCDRAM": "hbm", "SPM": "hbm", "DRAM": "dram", "NVM": "nvm", "CXL-DRAM": "cxl"}
 """As hwloc and the DAX driver call them; SPM (special purpose memory) is what firmware sets apart for being fast."""
 SOURCES = {"hbm": "high-bandwidth memory", "dram": "main memory", "cxl": "memory without processors of its own",
@@ -54,6 +56,24 @@ def memory_tiers(nodes: Sequence[MemoryNode], limit_bytes: int, free_bytes: Call
             if kinds[node.number] == kind:
                 groups.setdefault(_name(node, kind, groups, nodes), []).append(node)
     return [_tier(name, kinds[group[0].number], group, limit_bytes, free_bytes) for name, group in groups.items()]
+
+
+def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_machine: int) -> list[MemoryNode]:
+    """The nodes with sizes that fit the memory of the machine.
+
+    One node has all of it: its own figure may be far off in virtual machines. Several nodes keep theirs, unless
+    together they are far from the whole, more or less; then the whole is shared in the proportion that they say, or
+    equally. `nodes_of_machine` counts those that this process may not use, too, whose memory is missing here; 0 is
+    unknown.
+    """
+    told = sum(max(0, node.size_bytes) for node in nodes)
+    is_all = len(nodes) >= nodes_of_machine
+    if len(nodes) > 1 or not is_all:
+        most, least = FAR * machine_bytes, machine_bytes / FAR if is_all else 1
+        if least <= told <= most and all(node.size_bytes >= 0 for node in nodes):
+            return list(nodes)
+    shares = [max(0, node.size_bytes) / told if told else 1 / len(nodes) for node in nodes]
+    return [replace(node, size_bytes=int(share * machine_bytes)) for node, share in zip(nodes, shares, strict=True)]
 
 
 def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:

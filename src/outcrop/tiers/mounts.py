@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-PROC, SYS = Path("/proc"), Path("/sys")
+from outcrop.tiers.system_files import PROC, SYS, read
+
 NETWORK = frozenset(
     ("9p", "afs", "beegfs", "ceph", "cifs", "davfs", "dvs", "fuse.ceph", "fuse.ceph-fuse", "fuse.daos", "fuse.gcsfuse",
      "fuse.glusterfs", "fuse.juicefs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "gfs2", "gpfs", "lustre", "nfs",
@@ -51,21 +52,22 @@ class Mount:
 
 def all_mounts() -> list[Mount]:
     """All mounts that can be seen, in the order of the kernel; of those at one place the last, which hides others."""
-    try:
-        return list(_parse_all((PROC / "self" / "mountinfo").read_text()))
-    except OSError:
-        return []
+    return list(_parse_all(read(PROC / "self" / "mountinfo")))
 
 
 @lru_cache(maxsize=1)
 def _parse_all(text: str) -> tuple[Mount, ...]:
     """Once for each text: it is asked for often, and rarely another one."""
-    return tuple({mount.point: mount for mount in map(_parse, text.splitlines())}.values())
+    found = filter(None, map(_parse, text.split("\n")))
+    return tuple({mount.point: mount for mount in found}.values())
 
 
-def _parse(line: str) -> Mount:
+def _parse(line: str) -> Mount | None:
+    """None for a line of another form."""
     words = line.split(" ")  # a source may be an empty word
-    end = words.index("-")
+    end = words.index("-") if "-" in words[6:] else len(words)
+    if len(words) < end + 4:
+        return None
     kind, source, inner = words[end + 1 : end + 4]
     point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), words[4])
     return Mount(words[2], words[3], Path(point), kind, source, frozenset({*words[5].split(","), *inner.split(",")}))
@@ -168,17 +170,14 @@ def _kind_of_disk(number: str) -> str:
     folder = folder.resolve()
     below = sorted((folder / "slaves").glob("*"))
     if below:  # a volume or a RAID is as good as its worst part
-        kinds = {_kind_of_disk((one / "dev").read_text().strip()) for one in below}
+        kinds = {_kind_of_disk(read(one / "dev")) for one in below}
         return next(kind for kind in ("disk", "hdd", "ssd", "nvme") if kind in kinds)
     disk = folder if (folder / "queue").is_dir() else folder.parent
     if VIRTUAL.match(disk.name):
         return "disk"
     if disk.name.startswith("nvme"):
         return "nvme"
-    try:
-        return "hdd" if (disk / "queue" / "rotational").read_text().strip() == "1" else "ssd"
-    except OSError:
-        return "disk"
+    return {"1": "hdd", "0": "ssd"}.get(read(disk / "queue" / "rotational"), "disk")
 
 
 def name_of(mount: Mount) -> str:

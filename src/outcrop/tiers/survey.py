@@ -7,10 +7,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from outcrop import _core
 from outcrop.errors import InputError, OutcropError
@@ -19,7 +18,13 @@ from outcrop.tiers.declared_tiers import declared_tiers
 from outcrop.tiers.figures import Figures, with_figures
 from outcrop.tiers.measure_memory import measure_memory
 from outcrop.tiers.measure_storage import measure_storage
-from outcrop.tiers.memory_tiers import MemoryNode, memory_nodes, memory_tiers, with_measured_kind
+from outcrop.tiers.memory_tiers import (
+    MemoryNode,
+    believable_nodes,
+    memory_nodes,
+    memory_tiers,
+    with_measured_kind,
+)
 from outcrop.tiers.mounts import cache_key, holds_no_files, is_folder, mount_of
 from outcrop.tiers.storage_tiers import storage_tiers
 from outcrop.tiers.tier import Tier
@@ -50,7 +55,7 @@ def find_tiers(
     taken = {tier.name for tier in own}
     memory = memory_of_this_machine()
     found = [tier for tier in [*memory, *storage_tiers(directories)] if tier.name not in taken]
-    known = cache.load(CACHE)
+    known = cache.load(CACHE, Figures)
     tiers = [_with_known(tier, {} if refresh else known) for tier in [*found, *own]]
     if measure:
         memory_tiers_here = sum(tier.is_memory for tier in tiers)
@@ -64,23 +69,24 @@ def memory_of_this_machine() -> list[Tier]:
     if not _core.is_this_system():
         return memory_tiers(nodes, sum(node.size_bytes for node in nodes), lambda node: node.size_bytes)
     whole, free = discover.memory_bytes(), discover.free_memory_bytes()
-    if len(nodes) == 1:
-        return memory_tiers([replace(nodes[0], size_bytes=nodes[0].size_bytes or whole)], whole, lambda node: free)
+    believed = believable_nodes(nodes, discover.machine_bytes(), discover.memory_nodes_of_machine())
+    is_told = believed == nodes
 
     def free_of(node: MemoryNode) -> int:
-        counted = discover.free_node_bytes(node.number)
+        counted = discover.free_node_bytes(node.number) if is_told else None
         return min(free, node.size_bytes if counted is None else counted)
 
-    return memory_tiers(nodes, whole, free_of)
+    tiers = memory_tiers(believed, whole, free_of)
+    return [replace(tier, free_bytes=min(tier.free_bytes, free)) for tier in tiers]
 
 
-def _with_known(tier: Tier, known: dict[str, dict[str, Any]]) -> Tier:
+def _with_known(tier: Tier, known: Mapping[str, Figures]) -> Tier:
     """With figures that an earlier run has measured, here."""
     if tier.is_memory and not _core.is_this_system():
         return tier
     try:
-        figures = Figures(**known[_key(tier)])
-    except (KeyError, TypeError, OSError):  # not known, of another version, or of a directory that is elsewhere
+        figures = known[_key(tier)]
+    except (KeyError, OSError):  # not known, or of a directory that is elsewhere
         return tier
     return with_figures(tier, replace(figures, origin="cached"))
 
@@ -98,7 +104,7 @@ def _measured(tier: Tier, memory_tiers_here: int, progress: Callable[[str], obje
             figures = measure_storage(Path(tier.where), tier.free_bytes)
     except (OutcropError, OSError) as error:
         return replace(tier, note=str(error))
-    cache.keep(CACHE, _key(tier), vars(figures))
+    cache.keep(CACHE, _key(tier), figures)
     return with_figures(tier, figures)
 
 

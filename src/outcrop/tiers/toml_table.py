@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import os
+import re
+import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,22 +18,47 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+TEXT_BYTES_MOST = 256 << 10
+LINE_MOST = 1000
+"""Characters of a line. The time to parse a line grows with its square: 32 KB of "a.a.a." take ten seconds."""
+COUNT_MOST = 10**6
+SIZE_MOST = 1 << 60
+PER_SECOND_MOST = 1e18
+SECONDS_MOST = 86400
+"""Beyond what any machine has, and small enough to calculate with."""
+SHOWN_MOST = 60
 
-def read_text(path: Path, what: str) -> str:
-    """The text of a file that `what` names in messages. Raises InputError."""
+
+def read_text(path: Path, what: str, bytes_most: int = TEXT_BYTES_MOST) -> str:
+    """The text of a file that `what` names in messages. Raises InputError, also for what is no regular file: reading
+    a device or a FIFO may never end."""
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{what} is not text in UTF-8; it must be a TOML file") from None
+        if not stat.S_ISREG(os.stat(path).st_mode):  # before it is opened, which has effects on some devices
+            raise InputError(f"{what} is no regular file; name a TOML file")
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            data = file.read(bytes_most + 1)
     except OSError as error:
         raise InputError(f"{what} cannot be read: {error.strerror}; name a TOML file") from None
+    except ValueError:
+        raise InputError(f"{what} cannot be read: its name has a NUL character; name a TOML file") from None
+    if len(data) > bytes_most:
+        raise InputError(f"{what} is larger than {format_bytes(bytes_most)}; name a TOML file of a few lines")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{what} is not text in UTF-8; it must be a TOML file") from None
 
 
 def parse_table(text: str, name: str) -> Table:
     """The outermost table of a file of that name. Raises InputError for what is no TOML."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > LINE_MOST:
+            raise InputError(f"{name}: line {number} has {len(line)} characters; write at most {LINE_MOST}")
     try:
         return Table(name, "", tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise InputError(f"{name} is not TOML as it is meant here: values lie deep in others") from None
+    except ValueError as error:  # also whole numbers with more digits than Python reads
         raise InputError(f"{name} is not TOML: {error}") from None
 
 
@@ -61,7 +88,7 @@ class Table:
         """A table in this one."""
         if not isinstance(values := self._get(key, "a table"), dict):
             raise self.wrong(key, f"a table: write [{key}]")
-        return Table(self._file, f"{self._place}{key}.", values)
+        return Table(self._file, f"{self._place}{_key(key)}.", values)
 
     def count(self, key: str) -> int:
         """A whole number of at least 1."""
@@ -69,6 +96,8 @@ class Table:
         value = self._get(key, right)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise self.wrong(key, right)
+        if value > COUNT_MOST:
+            raise self.wrong(key, f"at most {COUNT_MOST}")
         return value
 
     def size(self, key: str, at_most: int | None = None) -> int:
@@ -83,6 +112,8 @@ class Table:
             raise self.wrong(key, right) from None
         if at_most is not None and count > at_most:
             raise self.wrong(key, f"at most memory.size, {format_bytes(at_most)}")
+        if count > SIZE_MOST:
+            raise self.wrong(key, f"at most {format_bytes(SIZE_MOST)}")
         return count
 
     def bandwidth(self, key: str) -> float:
@@ -92,12 +123,13 @@ class Table:
         if not isinstance(value, str):
             return self._positive(key, value, right)
         amount, slash, unit = value.rpartition("/")
+        if not slash or unit.strip() != "s":
+            raise self.wrong(key, right)
         try:
-            if slash and unit.strip() == "s":
-                return float(parse_bytes(amount))
+            count = parse_bytes(amount)
         except (InputError, OverflowError):
-            pass
-        raise self.wrong(key, right)
+            raise self.wrong(key, right) from None
+        return self._positive(key, count, right)
 
     def rate(self, key: str) -> float:
         """Something per second."""
@@ -108,18 +140,20 @@ class Table:
         """A time, which may be 0."""
         right = "a number of seconds of at least 0"
         value = self._get(key, right)
-        return 0.0 if type(value) in (int, float) and value == 0 else self._positive(key, value, right)
+        if type(value) in (int, float) and value == 0:
+            return 0.0
+        return self._positive(key, value, right, 0.0, SECONDS_MOST)
 
     def refuse_other_keys(self) -> None:
         """Raise InputError for a key that nothing has asked for."""
         for key in self._values:
             if key not in self._known:
                 known = ", ".join(self._known)
-                raise InputError(f"{self._file}: {self._place}{key} is unknown; there are {known}")
+                raise InputError(f"{self._file}: {self._place}{_key(key)} is unknown; there are {known}")
 
     def wrong(self, key: str, right: str) -> InputError:
         """What to raise for a value that cannot be."""
-        return InputError(f"{self._file}: {self._place}{key} = {self._values[key]!r} must be {right}")
+        return InputError(f"{self._file}: {self._place}{_key(key)} = {_shown(self._values[key])} must be {right}")
 
     def _get(self, key: str, right: str) -> Any:
         self._known.append(key)
@@ -127,9 +161,25 @@ class Table:
             raise InputError(f"{self._file}: {self._place}{key} is missing; it must be {right}")
         return self._values[key]
 
-    def _positive(self, key: str, value: object, right: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+    def _positive(
+        self, key: str, value: object, right: str, least: float = 1.0, most: float = PER_SECOND_MOST
+    ) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
             raise self.wrong(key, right)
-        if not 0 < value < math.inf or value > sys.float_info.max:
-            raise self.wrong(key, right)
+        if not least <= value <= most:
+            raise self.wrong(key, f"{right}, from {least:g} to {most:g}")
         return float(value)
+
+
+def _key(key: str) -> str:
+    """A key in a message: as it is written, quoted where it needs that."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", key) else _shown(key)
+
+
+def _shown(value: object) -> str:
+    """A value in a message, in one short line."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number with more digits than Python writes
+        return "a value too large to be shown"
+    return text if len(text) <= SHOWN_MOST else f"{text[:SHOWN_MOST]}..."

@@ -7,14 +7,14 @@ is bound then.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from outcrop import _core
+from outcrop.tiers.system_files import SYS, listed, read
 
 BINDS = ("auto", "cores", "none")
 """Threads are bound to cores: where there are several nodes; always; never."""
 
-_WITH_PROCESSORS = Path("/sys/devices/system/node/has_cpu")
+_WITH_PROCESSORS = SYS / "devices" / "system" / "node" / "has_cpu"
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,4 @@ def lay_out(threads: int, bind: str) -> ThreadLayout:
 
 def _nodes_with_processors() -> int:
     """What the kernel says, as in "0-1,4"; 1 where it does not tell."""
-    try:
-        ranges = [part.split("-") for part in _WITH_PROCESSORS.read_text().strip().split(",")]
-        return sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges)
-    except (OSError, ValueError):
-        return 1
+    return listed(read(_WITH_PROCESSORS)) or 1

@@ -1,0 +1,160 @@
+"""Files that Outcrop keeps for its user between runs: compiled code and measured figures.
+
+    $XDG_CACHE_HOME/outcrop/<kind>/<name>     content, then a seal: the SHA-256 of kind, name and content
+
+Compiled code in the cache is executed, so no other user may change it. The folders belong to this user, have mode 0700
+and are no links. They are opened step by step, and files are reached through the open folder only, so that nothing can
+be exchanged after the check. A file counts if it belongs to this user, no other user may write it, it is no link, and
+its seal is right; any other file is treated as missing and is made anew.
+
+A file is written beside, flushed and renamed. Any number of processes may do this at once: each writes whole files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from outcrop.errors import InputError
+
+OWN_FOLDER = "outcrop"
+REMEDY = "set XDG_CACHE_HOME to a folder of your own"
+OTHERS, OTHERS_WRITE = 0o077, 0o022
+_SEAL = b"\noutcrop sha256 "
+_SEAL_BYTES = len(_SEAL) + 64 + 1
+_INNER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class CacheFolder:
+    """An open folder of the cache. `path` is its name; files are reached by `descriptor`."""
+
+    path: Path
+    kind: str
+    descriptor: int
+
+    def read(self, name: str, bytes_most: int) -> bytes | None:
+        """The content of a file; None if it is missing, damaged, larger than that, or not only this user's."""
+        try:
+            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.descriptor)
+        except OSError:
+            return None
+        try:
+            info = os.fstat(handle)
+            is_own = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and info.st_nlink == 1
+            if not is_own or info.st_mode & OTHERS_WRITE or info.st_size > bytes_most + _SEAL_BYTES:
+                return None
+            with open(handle, "rb", closefd=False) as file:
+                data = file.read(info.st_size)
+        except OSError:
+            return None
+        finally:
+            os.close(handle)
+        content = data[:-_SEAL_BYTES]
+        return content if data[-_SEAL_BYTES:] == self._seal(name, content) else None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put a sealed file in place, durably. Raises OSError."""
+        beside = f".{name}.{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(beside, flags, 0o600, dir_fd=self.descriptor)
+        try:
+            with open(handle, "wb") as file:
+                os.fchmod(handle, 0o600)
+                file.write(content + self._seal(name, content))
+                file.flush()
+                os.fsync(handle)
+            os.rename(beside, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(beside, dir_fd=self.descriptor)
+            raise
+        with suppress(OSError):  # some network file systems cannot flush folders
+            os.fsync(self.descriptor)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there and can be removed."""
+        with suppress(OSError):
+            os.unlink(name, dir_fd=self.descriptor)
+
+    def _seal(self, name: str, content: bytes) -> bytes:
+        summed = hashlib.sha256(f"{self.kind}/{name}\0".encode())
+        summed.update(content)
+        return _SEAL + summed.hexdigest().encode() + b"\n"
+
+
+def cache_home() -> Path:
+    """$XDG_CACHE_HOME, or ~/.cache if that is unset, empty or relative. Raises InputError if there is no home."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(named):  # the XDG specification says to ignore relative paths
+        return Path(named)
+    try:
+        home = Path.home()
+    except RuntimeError:
+        home = Path()
+    if not home.is_absolute():
+        raise InputError(f"this user has no home directory for a cache; {REMEDY}")
+    return home / ".cache"
+
+
+@contextmanager
+def open_folder(kind: str = "", home: Path | None = None, *, make: bool) -> Iterator[CacheFolder]:
+    """The folder <home>/outcrop/<kind>, checked; `home` is cache_home() unless given. Missing folders are made if
+    `make` says so. Raises InputError for a folder that is missing, cannot be used, or is not only this user's."""
+    path = cache_home() if home is None else home
+    handle = -1
+    try:
+        try:
+            if make and not os.path.isdir(path):
+                _make_folders(path)
+            handle = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            for name in filter(None, (OWN_FOLDER, kind)):
+                path = path / name
+                outer, handle = handle, _open_inner(handle, name, make)
+                os.close(outer)
+                _require_own(handle, path)
+        except OSError as error:
+            why = "it is a link" if os.path.islink(path) else error.strerror
+            raise InputError(f"the cache {path} cannot be used: {why}; {REMEDY}") from None
+        yield CacheFolder(path, kind, handle)
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def _make_folders(path: Path) -> None:
+    for folder in (*reversed(path.parents), path):
+        if not os.path.isdir(folder):
+            with suppress(FileExistsError):  # another process was faster
+                os.mkdir(folder, 0o700)
+                os.chmod(folder, 0o700)  # whatever the umask
+
+
+def _open_inner(outer: int, name: str, make: bool) -> int:
+    try:
+        return os.open(name, _INNER, dir_fd=outer)
+    except FileNotFoundError:
+        if not make:
+            raise
+    with suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=outer)
+        os.chmod(name, 0o700, dir_fd=outer)
+    return os.open(name, _INNER, dir_fd=outer)
+
+
+def _require_own(handle: int, path: Path) -> None:
+    """Take away the rights of others. Raises InputError if the folder is another user's, or others may still write."""
+    info = os.fstat(handle)
+    if info.st_uid != os.geteuid():
+        raise InputError(f"the cache {path} belongs to user {info.st_uid}, you are user {os.geteuid()}; {REMEDY}")
+    if info.st_mode & OTHERS:
+        with suppress(OSError):
+            os.fchmod(handle, 0o700)
+        if os.fstat(handle).st_mode & OTHERS_WRITE:
+            raise InputError(f"other users may write in the cache {path}, and its mode cannot be changed; {REMEDY}")
