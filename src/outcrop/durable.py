@@ -202,6 +202,11 @@ class Directory:
             self.remove(beside)
         self.flush(name.rpartition("/")[0])
 
+    def grow(self, name: str, size: int) -> None:
+        """Allocate all of the first `size` bytes of an existing file; what is in them stays."""
+        with self.opened(name, os.O_RDWR) as handle:
+            self._system.allocate(handle, 0, size)
+
     def write(self, name: str, offset: int, content: bytes) -> None:
         """Write into an existing file, durably."""
         with self.opened(name, os.O_RDWR) as handle:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core
-from outcrop.arrays.folder import BEGUN, RECORDS, TILES, commits, has_commits, no_commit_left, slots_bytes
+from outcrop.arrays.folder import BEGUN, RECORDS, TILES, check_size, commits, has_commits, no_commit_left, slots_bytes
 from outcrop.arrays.keeper import Keeper, transfer_threads
 from outcrop.arrays.opened import named, path_of, storage_errors
 from outcrop.arrays.record import TILE_BYTES, Record
@@ -50,9 +50,10 @@ class Committed(Keeper):
         or holds something else, StorageError, CorruptionError."""
         self.path = path
         self._held = -1
+        check_size(spec)
         self._record = Record(uuid4().hex, spec.shape, spec.dtype, spec.access, spec.persist, 0, 0, b"", b"")
         with ExitStack() as undo:
-            with storage_errors(path, "made"):
+            with storage_errors(path, "used"):
                 made = _make_folders(path.absolute())
                 self._folder = Directory.open(path.absolute())
                 undo.callback(self.close)
@@ -60,7 +61,7 @@ class Committed(Keeper):
                 undo.callback(_remove_folders, made)  # only while the folder is held, and as far as they are empty
                 records, problems = self._look(spec)
                 if not records:
-                    undo.callback(self._folder.remove_files, (TILES, BEGUN))
+                    undo.callback(_remove_files, self._folder)
                     self._begin(slots_bytes(spec), made)
                 self._open_tiles(spec, is_reader)
             self.primitive = BY_NOTHING if tier.kind == "tmpfs" else self._file.primitive
@@ -156,16 +157,15 @@ class Committed(Keeper):
             flush_folder(folder.parent)
 
     def _open_tiles(self, spec: ArraySpec, is_reader: bool) -> None:
+        tiles = self.path / TILES
         with self._folder.opened(TILES, os.O_RDONLY if is_reader else os.O_RDWR) as handle:
             status = os.fstat(handle)
-            if not is_reader:
-                if status.st_nlink != 1:
-                    tiles = self.path / TILES
-                    raise StorageError(f"{tiles} has another name, too (a hard link); copy the folder and use the copy")
-                if status.st_size < slots_bytes(spec):  # of an array that had one slot, because it was only read
-                    os.posix_fallocate(handle, 0, slots_bytes(spec))
+            if not is_reader and status.st_nlink != 1:
+                raise StorageError(f"{tiles} has another name, too (a hard link); copy the folder and use the copy")
+            if not is_reader and status.st_size < slots_bytes(spec):  # one slot, because it was only read
+                self._folder.grow(TILES, slots_bytes(spec))
             self._identity, self._opened = (status.st_dev, status.st_ino), path_of(handle)
-            with named(self._opened, self.path / TILES):
+            with named(self._opened, tiles):
                 self._file = _core.SlotFile(self._opened, spec.nbytes, TILE_BYTES, not is_reader, transfer_threads())
 
     def _check_here(self) -> None:
@@ -210,7 +210,8 @@ class Committed(Keeper):
 def _make_folders(path: Path) -> list[Path]:
     """Make a folder and those above it; the ones that were not there, innermost first."""
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
+    if new:
+        path.mkdir(parents=True, exist_ok=True)
     return new
 
 
@@ -218,6 +219,11 @@ def _remove_folders(made: Sequence[Path]) -> None:
     for folder in made:
         with suppress(OSError):
             folder.rmdir()
+
+
+def _remove_files(folder: Directory) -> None:
+    with suppress(OSError):
+        folder.remove_files((TILES, BEGUN))
 
 
 def _held(folder: Directory, shared: bool) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 
 from outcrop import _core
 from outcrop.arrays.opened import storage_errors
-from outcrop.arrays.record import BYTES_BESIDE, BYTES_PER_TILE, Record, parse_record, tiles_of
+from outcrop.arrays.record import BYTES_BESIDE, BYTES_PER_TILE, TILE_BYTES, Record, parse_record, tiles_of
 from outcrop.arrays.spec import ArraySpec, Persist
 from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, InputError, StorageError
@@ -45,6 +45,17 @@ def stride_bytes(nbytes: int) -> int:
     return int(_core.SlotFile.stride_bytes(nbytes))
 
 
+def check_size(spec: ArraySpec) -> None:
+    """Raises InputError for an array whose record would be too long to be read again."""
+    if _record_bytes(spec.nbytes) > MAX_RECORD_BYTES:
+        most = MAX_RECORD_BYTES // BYTES_PER_TILE * TILE_BYTES >> 40
+        raise InputError(f"{spec.path} cannot be made: a committed array has at most {most} TiB; split it")
+
+
+def _record_bytes(nbytes: int) -> int:
+    return BYTES_BESIDE + BYTES_PER_TILE * tiles_of(nbytes)
+
+
 def holds_array(path: Path) -> bool:
     """Whether a path is such a folder, perhaps without any commit yet."""
     try:
@@ -60,7 +71,8 @@ def has_commits(folder: Directory) -> bool:
     names = folder.names()
     for name in names:
         if name not in NAMES:
-            raise InputError(f"{folder.path} holds something else ({name}); give a new or empty one")
+            shown = name if name.isprintable() else ascii(name)
+            raise InputError(f"{folder.path} holds something else ({shown}); give a new or empty one")
         status = folder.status(name)
         if status is not None and not stat.S_ISREG(status.st_mode):
             raise StorageError(f"{folder.path / name} is not a regular file; remove it, or put back what was there")
@@ -111,7 +123,7 @@ def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) ->
     """None when there is no such file."""
     path = folder.path / name
     # A record of more tiles than the file has room for is damaged, so that it need not be read.
-    most = min(MAX_RECORD_BYTES, BYTES_BESIDE + BYTES_PER_TILE * tiles_of(tiles_bytes))
+    most = min(MAX_RECORD_BYTES, _record_bytes(tiles_bytes))
     try:
         status = folder.status(name)
         if status is None:

@@ -21,15 +21,18 @@ def check_name(path: Path) -> None:
     """Raises InputError for a path that the system cannot follow: names that are too long, links that lead nowhere or
     in a circle, folders that this process may not search."""
     try:
+        names = [os.fsencode(part) for part in path.parts]
         existing = nearest_existing(path)
         if os.path.islink(existing) and not os.path.exists(existing):
             raise InputError(f"{path} cannot be used: the link {existing} leads nowhere; give another path")
         longest = os.pathconf(existing, "PC_NAME_MAX")
         with suppress(FileNotFoundError, NotADirectoryError):
             os.lstat(path)
+    except UnicodeEncodeError:
+        raise InputError(f"path={str(path)!r} is no name that a file can have; give another path") from None
     except OSError as error:
         raise InputError(f"{path} cannot be used: {error.strerror}; give another path") from None
-    if any(len(os.fsencode(part)) > longest for part in path.parts[1:] or path.parts):
+    if max(map(len, names), default=0) > longest:
         raise InputError(f"{path} cannot be used: names have at most {longest} bytes there; give another path")
 
 
