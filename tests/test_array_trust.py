@@ -134,6 +134,17 @@ def test_records_that_are_no_records_are_one_line(tmp_path: Path) -> None:
     assert "is of format 2; this version of Outcrop reads 1" in refusal(ways(path)[1], InputError)
 
 
+def test_a_commit_that_could_not_be_read_again_is_not_made(tmp_path: Path) -> None:
+    """A record may have the greatest number; there is none after it."""
+    path = made(tmp_path / "a")
+    rewrite(path / ODD, steps=2**62)
+    with oc.open_array(path) as array:
+        with pytest.raises(StorageError, match="cannot count to generation 2, step 46116"):
+            array.step()
+        array.abandon()
+    ways(path)[0]().abandon()
+
+
 def replace_by(what: str, path: Path, elsewhere: Path) -> None:
     """Put something else in the place of a file."""
     elsewhere.mkdir(exist_ok=True)

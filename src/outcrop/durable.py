@@ -185,7 +185,7 @@ class Directory:
         """Make a file as `create` does, durably, whose name appears when it is whole; what is there stays, with
         FileExistsError."""
         beside = f"{name.rpartition('/')[0]}/.outcrop-{uuid4().hex}".lstrip("/")  # nobody else's
-        self.create(beside, content, size, flush=True)
+        self.create(beside, content, size=size, flush=True)
         try:
             with self._parent(name) as (folder, last), self._named(name):
                 made = beside.rpartition("/")[2]

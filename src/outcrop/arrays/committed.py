@@ -31,7 +31,7 @@ from outcrop import _core
 from outcrop.arrays.folder import BEGUN, RECORDS, TILES, check_size, commits, has_commits, no_commit_left, slots_bytes
 from outcrop.arrays.keeper import Keeper, transfer_threads
 from outcrop.arrays.opened import named, path_of, storage_errors
-from outcrop.arrays.record import TILE_BYTES, Record
+from outcrop.arrays.record import MAX_NUMBER, TILE_BYTES, Record
 from outcrop.arrays.spec import ArraySpec
 from outcrop.durable import Directory, flush_folder
 from outcrop.errors import InputError, StorageError
@@ -103,6 +103,8 @@ class Committed(Keeper):
         record = replace(
             last, generation=last.generation + 1, steps=steps, slots=self._file.slots, checksums=self._file.checksums
         )
+        if max(record.generation, record.steps) > MAX_NUMBER:
+            raise StorageError(f"{self.path} cannot count to generation {record.generation}, step {record.steps}")
         name = RECORDS[record.generation % 2]
         try:
             self._folder.replace(name, record.to_bytes())

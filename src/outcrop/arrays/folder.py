@@ -105,8 +105,8 @@ def commits(folder: Directory) -> tuple[list[Record], list[str]]:
             problems.append(str(error))
         else:
             records += [record] if record else []
-    if not records and problems:
-        raise no_commit_left(folder.path, problems)
+    if not records:
+        raise no_commit_left(folder.path, problems or ["its records have just been removed"])
     if len(records) == 2 and records[0].is_of_other_array(records[1]):
         raise CorruptionError(
             f"{' and '.join(RECORDS)} in {folder.path} are of different arrays; remove the one that is not of this one"

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.arrays.keeper import Keeper, transfer_threads
 from outcrop.arrays.opened import named, path_of
-from outcrop.arrays.record import MAX_BYTES
+from outcrop.arrays.record import MAX_NUMBER
 from outcrop.arrays.spec import AXES_MOST, ArraySpec
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
@@ -126,7 +126,7 @@ def _header_of(path: Path, folder: Directory, handle: int) -> Header:
         raise InputError(f"{path} holds {what}, which cannot be mapped; arrays on tiers are of numbers or booleans")
     if is_fortran and len(shape) > 1:
         raise InputError(f"{path} holds an array in Fortran order; arrays on tiers are in C order")
-    if len(shape) > AXES_MOST or not all(type(count) is int and 1 <= count <= MAX_BYTES for count in shape):
+    if len(shape) > AXES_MOST or not all(type(count) is int and 1 <= count <= MAX_NUMBER for count in shape):
         raise InputError(f"{path} is of shape {text}; arrays have at most {AXES_MOST} axes, and cells along each")
     size, needed = os.fstat(handle).st_size, begin + math.prod(shape) * dtype.itemsize
     if size < needed:

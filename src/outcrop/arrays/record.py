@@ -21,13 +21,13 @@ from outcrop.errors import CorruptionError, InputError
 FORMAT = 1
 """Version of the folder's format; a reader refuses others."""
 TILE_BYTES = 1 << 20
-MAX_BYTES = 1 << 62
-"""Of an array: byte offsets stay far from the end of 64-bit numbers."""
+MAX_NUMBER = 1 << 62
+"""Bytes of an array, its steps and its generations: sums of them stay far from the end of 64-bit numbers."""
 BYTES_PER_TILE, BYTES_BESIDE = 10, 1 << 14
 """Of a record's text: for each tile its slot and checksum in hexadecimal; and for all other fields, at most."""
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
-_Cells = Annotated[int, msgspec.Meta(ge=1, le=MAX_BYTES)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+_Cells = Annotated[int, msgspec.Meta(ge=1, le=MAX_NUMBER)]
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ def parse_record(data: bytes, path: Path) -> Record:
         slots=bytes.fromhex(found.slots),
         checksums=bytes.fromhex(found.checksums),
     )
-    if record.nbytes > MAX_BYTES:
-        raise CorruptionError(f"{path} is damaged: the shape is of more than {MAX_BYTES} bytes")
+    if record.nbytes > MAX_NUMBER:
+        raise CorruptionError(f"{path} is damaged: the shape is of more than {MAX_NUMBER} bytes")
     tiles = tiles_of(record.nbytes) if record.generation else 0
     if (len(record.slots), len(record.checksums)) != (tiles, 4 * tiles):
         raise CorruptionError(
