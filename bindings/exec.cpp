@@ -196,30 +196,38 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
 // Where the arrays of a pass begin: the first file of each, and of those that a pass keeps for itself.
 using FirstFiles = std::vector<std::uint32_t>;
 
-std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_file) {
+// With the seeds of their seals; none: 0 for all.
+std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_file, nb::handle seeds,
+                                 const char *name) {
+  std::vector<std::uint32_t> values;
+  if (!seeds.is_none()) values = nb::cast<std::vector<std::uint32_t>>(seeds.attr(name));
+  if (values.empty()) values.resize(first_files.size());
+  if (values.size() != first_files.size())
+    throw InputError("there are " + std::to_string(values.size()) + " seeds for " + std::to_string(first_files.size()) +
+                     " " + name);
   std::vector<PlaneFiles> result;
-  for (const std::uint32_t first : first_files) result.push_back({first, planes_per_file});
+  for (std::size_t i = 0; i < values.size(); ++i) result.push_back({first_files[i], planes_per_file, values[i]});
   return result;
 }
 
-nb::list run(Executor &executor, nb::iterable actions, long levels, const FirstFiles &source, const FirstFiles &target,
-             const FirstFiles &statics, std::uint32_t scratch_file, long planes_per_file, long faces_rows,
-             nb::bytes scalars, nb::object taps) {
+nb::tuple run(Executor &executor, nb::iterable actions, long levels, const FirstFiles &source, const FirstFiles &target,
+              const FirstFiles &statics, std::uint32_t scratch_file, long planes_per_file, long faces_rows,
+              nb::bytes scalars, nb::object taps, nb::object seeds) {
   const Actions list = to_actions(actions);
-  const PassFiles files{to_files(source, planes_per_file),
-                        to_files(target, planes_per_file),
-                        to_files(statics, planes_per_file),
+  const PassFiles files{to_files(source, planes_per_file, seeds, "sources"),
+                        to_files(target, planes_per_file, seeds, "targets"),
+                        to_files(statics, planes_per_file, seeds, "statics"),
                         PlaneFiles{scratch_file, std::numeric_limits<long>::max()},
                         scratch_file,
                         faces_rows};
   std::vector<std::byte> values = to_bytes(scalars);
   TapRequests requests = taps.is_none() ? TapRequests{} : to_requests(taps);
-  std::vector<FieldSum> sums;
+  TapResults results;
   {
     nb::gil_scoped_release release;
-    sums = executor.run(list, levels, files, std::move(values), std::move(requests));
+    results = executor.run(list, levels, files, std::move(values), std::move(requests));
   }
-  return from_sums(sums);
+  return nb::make_tuple(from_sums(results.sums), results.snapshot_sums);
 }
 
 nb::dict counters(const Executor &executor) {
@@ -265,7 +273,7 @@ void bind_exec(nb::module_ &module) {
   nb::class_<Executor>(module, "Executor")
       .def("run", &run, nb::arg("actions"), nb::arg("levels"), nb::arg("source"), nb::arg("target"), nb::arg("statics"),
            nb::arg("scratch_file"), nb::arg("planes_per_file"), nb::arg("faces_rows"), nb::arg("scalars"),
-           nb::arg("taps") = nb::none())
+           nb::arg("taps") = nb::none(), nb::arg("seeds") = nb::none())
       .def("swap_rings", &Executor::swap_rings)
       .def("cancel", &Executor::cancel)
       .def("counters", &counters)

@@ -37,6 +37,8 @@ Snapshot to_snapshot(nb::handle one) {
   result.path = get<std::string>(one, "path");
   result.offset = get<std::uint64_t>(one, "offset_bytes");
   result.direct = get<bool>(one, "direct");
+  result.folder = get<int>(one, "folder");
+  result.label = get<std::string>(one, "label");
   return result;
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,15 @@ from outcrop.language.boundary import Boundary
 from outcrop.language.compile import compile_kernel
 from outcrop.language.stencil import Stencil
 from outcrop.language.symbols import PREVIOUS
+from outcrop.plan.given_sizes import FREE
 from outcrop.plan.plan import Plan
+from outcrop.plan.tap_memory import Staging, TapMemory
 from outcrop.run.disk.layout import PlaneLayout, make_layout
+from outcrop.run.engine import Prepared, Seeds
 from outcrop.run.rings import ring_specs
 from outcrop.run.scalars import Scalars
+from outcrop.tiers.topology import lay_out
+from strategies import MACHINE
 
 Cells = NDArray[np.floating]
 SHARD_PLANES = 7
@@ -54,15 +61,18 @@ def execute_fields(
 ) -> tuple[dict[str, Cells], tuple[int, int]]:
     """Run `plan` on files in `folder`; returns the final arrays of the state and the bytes read and written.
 
-    `damage` may change the files of the first array before the run.
+    `damage` may change the files of the first array before the run. Every array and pass has seals of its own.
     """
     problem = plan.problem
     layout = make_layout(problem.shape, problem.dtype, SHARD_PLANES)
     names, statics = array_names(stencil)
-    turns = [[_make(folder, f"{name}-{turn}", layout) for name in names] for turn in range(2)]
-    fixed = [_make(folder, name, layout) for name in statics]
-    for name, files in zip([*names, *statics], [*turns[0], *fixed], strict=True):
-        put(layout, files, state[name])
+    turns = [[make_files(folder, f"{name}-{turn}", layout) for name in names] for turn in range(2)]
+    fixed = [make_files(folder, name, layout) for name in statics]
+    seeds = seeds_of(names, statics, 0)
+    for name, files, seed in zip(
+        [*names, *statics], [*turns[0], *fixed], [*seeds.sources, *seeds.statics], strict=True
+    ):
+        put(layout, files, state[name], seed)
     if damage:
         damage(turns[0][0], layout)
     kernel = compile_kernel(stencil, problem.dtype, isa, boundary=Boundary(*problem.sides))  # type: ignore[arg-type]
@@ -81,47 +91,74 @@ def execute_fields(
     first = list(range(0, len(every) - 1, layout.shards))
     places = first[: len(names)], first[len(names) : 2 * len(names)]
     source = step = 0
-    for one in plan.passes:
+    for number, one in enumerate(plan.passes):
         target, steps = source if problem.in_place else 1 - source, one.levels // problem.stages
         executor.run(
             one.actions, one.levels, places[source], places[target], first[2 * len(names) :], len(every) - 1,
-            layout.shard_planes, plan.faces_rows, scalars.of_steps(step, steps),
+            layout.shard_planes, plan.faces_rows, scalars.of_steps(step, steps), seeds=seeds_of(names, statics, number),
         )  # fmt: skip
         source, step = target, step + steps
     counters: dict[str, Any] = executor.counters()
     del executor
     store.close()
-    result = {name: get(layout, files) for name, files in zip(names, turns[source], strict=True)}
+    last = seeds_of(names, statics, len(plan.passes)).sources
+    arrays = zip(names, turns[source], last, strict=True)
+    result = {name: get(layout, files, seed) for name, files, seed in arrays}
     return result, (counters["bytes_read"], counters["bytes_written"])
 
 
-def _make(folder: Path, name: str, layout: PlaneLayout) -> list[Path]:
+def seeds_of(names: Sequence[str], statics: Sequence[str], number: int) -> Seeds:
+    """Those of pass `number`, all different; it reads what the pass before has written."""
+
+    def of(writing: int) -> tuple[int, ...]:
+        return tuple(2**32 - 1 - 1000 * writing - place for place in range(len(names)))
+
+    return Seeds(of(number), of(number + 1), tuple(range(7, 7 + len(statics))))
+
+
+def prepared_for(plan: Plan, stencil: Stencil, signals: Mapping[str, Sequence[float]], threads: int) -> Prepared:
+    """What `prepare` would return, with this plan and little memory for snapshots, so that it has to be used again."""
+    problem, plan = plan.problem, replace(plan, taps=TapMemory(Staging(slots=2, slot_bytes=8192)))
+    return Prepared(
+        problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (),
+        kernel=compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides)),  # type: ignore[arg-type]
+        scalars=Scalars(stencil, {}, dict(signals), problem.dtype), layout=lay_out(threads, "none"), bind="none",
+    )  # fmt: skip
+
+
+def make_files(folder: Path, name: str, layout: PlaneLayout) -> list[Path]:
     files = [folder / f"{name}.{shard}" for shard in range(layout.shards)]
     for file in files:
         _core.create_file(str(file), layout.shard_planes * layout.record_bytes)
     return files
 
 
-def put(layout: PlaneLayout, files: list[Path], grid: Cells) -> None:
+def put(layout: PlaneLayout, files: list[Path], grid: Cells, seed: int = 0) -> None:
     """Write records by an independent way: NumPy, ordinary file writes, zero padding."""
     for z, plane in enumerate(grid):
         padded = np.zeros((layout.shape[1], layout.pitch_cells), layout.dtype)
         padded[:, : layout.shape[2]] = plane
         record = padded.tobytes()
-        record += _core.crc32c(record).to_bytes(4, "little")
+        record += tail_of(record, z, seed)
         shard, offset = layout.locate(z)
         with files[shard].open("r+b") as file:
             file.seek(offset)
             file.write(record.ljust(layout.record_bytes, b"\0"))
 
 
-def get(layout: PlaneLayout, files: list[Path]) -> Cells:
-    """Read records the same way and check their checksums."""
+def tail_of(plane: bytes, z: int, seed: int) -> bytes:
+    """Checksum and seal."""
+    crc = _core.crc32c(plane)
+    return struct.pack("<II", crc, _core.crc32c(struct.pack("<QI", z, crc), seed))
+
+
+def get(layout: PlaneLayout, files: list[Path], seed: int = 0) -> Cells:
+    """Read records the same way and check their checksums and seals."""
     planes = []
     for z in range(layout.shape[0]):
         shard, offset = layout.locate(z)
         record = files[shard].read_bytes()[offset : offset + layout.record_bytes]
-        plane, crc = record[: layout.plane_bytes], record[layout.plane_bytes : layout.plane_bytes + 4]
-        assert _core.crc32c(plane) == int.from_bytes(crc, "little"), f"plane {z}"
+        plane, tail = record[: layout.plane_bytes], record[layout.plane_bytes :]
+        assert tail == tail_of(plane, z, seed).ljust(len(tail), b"\0"), f"plane {z}"
         planes.append(np.frombuffer(plane, layout.dtype).reshape(layout.shape[1], -1)[:, : layout.shape[2]])
     return np.stack(planes)

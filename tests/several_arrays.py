@@ -6,7 +6,6 @@ import numpy as np
 
 import outcrop as oc
 from outcrop.language.symbols import Signal
-from outcrop.run.disk.planes import Planes
 from outcrop.run.disk.state import State, open_state
 
 SHAPE = (6, 5, 4)
@@ -50,8 +49,8 @@ def same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> bool:
 
 def write_target(state: State, number: float) -> None:
     """What a pass leaves before its commit: all arrays of the state, in the other turn."""
-    for files in state.target_files():
-        with Planes(files, state.layout, writable=True) as planes:
+    for entry in state.manifest.state:
+        with state.target_planes(entry.name, 1 - state.manifest.current) as planes:
             planes.fill(lambda z0, z1: np.full((z1 - z0, *state.layout.shape[1:]), number))
             planes.flush()
 

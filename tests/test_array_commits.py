@@ -14,7 +14,8 @@ import pytest
 import zarr
 
 import outcrop as oc
-from outcrop.run.disk.manifest import read_manifest
+from outcrop.durable import SYSTEM
+from outcrop.run.disk.homes import find_home
 from outcrop.run.disk.state import open_state
 from several_arrays import SHAPE, STATE, contents, make_run, same, state_of, write_target
 
@@ -45,14 +46,15 @@ def test_a_commit_that_is_cut_off_anywhere_is_of_all_arrays_or_of_none(
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", cutting(os.fsync))
-        patch.setattr(Path, "replace", cutting(Path.replace))
-        patch.setattr(Path, "symlink_to", cutting(Path.symlink_to))
+        for name in ("fsync", "rename", "symlink"):
+            patch.setattr(SYSTEM, name, cutting(getattr(SYSTEM, name)), raising=False)
         with pytest.raises(CutOff) if event < COMMIT_EVENTS else nullcontext():
             state.commit(8)
     committed = open_state(where).manifest.step == 8
     assert committed == (event >= 2), "the rename of the manifest is the moment of truth"
     assert same(contents(where), after if committed else start)
+    with open_state(where).locked():  # mends links
+        pass
     links = {os.readlink(where / name)[-1] for name in STATE}
     assert links == {"1" if committed else "0"}
     group = zarr.open_group(str(where), mode="r")
@@ -63,15 +65,14 @@ WORK = """
 import sys
 from pathlib import Path
 import numpy as np
-from outcrop.run.disk.planes import Planes
 from outcrop.run.disk.state import open_state
 state = open_state(Path(sys.argv[1]))
 print(flush=True)
 with state.locked():
     while True:
         step = state.manifest.step + 1
-        for files in state.target_files():
-            with Planes(files, state.layout, writable=True) as planes:
+        for entry in state.manifest.state:
+            with state.target_planes(entry.name, 1 - state.manifest.current) as planes:
                 planes.fill(lambda z0, z1: np.full((z1 - z0, 5, 4), step))
                 planes.flush()
         state.commit(step)
@@ -88,7 +89,7 @@ def test_killed_at_any_moment_all_arrays_are_at_the_same_step(tmp_path: Path) ->
         with subprocess.Popen([sys.executable, "-c", WORK, str(where)], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            while read_manifest(where).step == step and process.poll() is None:
+            while find_home(where).read().step == step and process.poll() is None:
                 time.sleep(0.001)
             time.sleep(chance.uniform(0, 0.1))
             process.send_signal(signal.SIGKILL)

@@ -14,7 +14,7 @@ from outcrop.run.disk.arrays import arrays_of
 from outcrop.run.disk.creation import created_state
 from outcrop.run.disk.directory import array_folders
 from outcrop.run.disk.manifest import MANIFEST
-from outcrop.run.disk.verify import find_damage
+from outcrop.run.disk.verify import Findings, find_damage
 from several_arrays import (
     SHAPE,
     make_run,
@@ -28,13 +28,14 @@ from test_state import everything_below, make_manifest
 def test_verify_tests_every_array_and_names_the_damaged_one(tmp_path: Path) -> None:
     where = tmp_path / "run.oc"
     simulation, _ = make_run(where)
-    assert find_damage(where) == ([], 4 * 7, 0)
+    assert find_damage(where) == Findings([], [], 4 * 7, 0)
     for name in ("m", "u.previous"):
         with open(str(state_of(simulation).current_files_of(name)[0]), "r+b") as file:
             file.seek(2 * state_of(simulation).layout.record_bytes + 7)
             file.write(b"\xff")
-    damage, checked, _ = find_damage(where)
-    assert checked == 28 and [line.split(" is damaged")[0] for line in damage] == ["u.previous: plane 2", "m: plane 2"]
+    found = find_damage(where)
+    assert found.checked == 28
+    assert [line.split(" is damaged")[0] for line in found.damage] == ["u.previous: plane 2", "m: plane 2"]
 
 
 def test_space_is_counted_for_all_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,5 +103,5 @@ def test_an_older_run_is_refused_in_one_line(tmp_path: Path) -> None:
     make_run(where)
     data = json.loads((where / MANIFEST).read_text())
     (where / MANIFEST).write_text(json.dumps({**data, "format": 1}))
-    with pytest.raises(InputError, match="format 1, this version reads format 2; use the version that wrote it"):
+    with pytest.raises(InputError, match="format 1, this version reads format 3; use the version that wrote it"):
         oc.open(where)

@@ -13,7 +13,7 @@ from outcrop.errors import InputError, StorageError
 from outcrop.run.disk.arrays import ArrayEntry, arrays_of
 from outcrop.run.disk.state import open_state
 from outcrop.run.disk.values import complete
-from outcrop.run.disk.verify import find_damage
+from outcrop.run.disk.verify import Findings, find_damage
 from several_arrays import SHAPE, STATE, contents, make_run, make_simulation, same, state_of, take_steps, values, waves
 
 
@@ -72,7 +72,7 @@ def test_arrays_without_values_say_so_and_look_like_zeros_to_zarr(tmp_path: Path
         with pytest.raises(InputError, match=rf"no values of {name} yet; assign sim\['{name}'\]"):
             simulation[name][0]
     assert not zarr.open_group(str(where), mode="r")["v"][...].any()
-    assert find_damage(where) == ([], 7, 0)
+    assert find_damage(where) == Findings([], [], 7, 0)
 
 
 @pytest.mark.parametrize("in_place", [False, True])

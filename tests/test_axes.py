@@ -14,7 +14,7 @@ from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.run.axes import boundary_on_grid, boundary_text, grid_shape
 from outcrop.run.coordinates import Coordinates
-from outcrop.run.disk.manifest import read_manifest
+from outcrop.run.disk.homes import find_home
 from outcrop.run.disk.verify import find_damage
 from outcrop.run.inputs.initial import make_source, parse_source, scan_finite
 
@@ -48,7 +48,7 @@ def test_zarr_xarray_and_outcrop_show_the_stencil_s_own_axes(tmp_path: Path, sha
     array = zarr.open_array(str(where / "u"), mode="r")
     for found in (dataset["u"].values, array[...], simulation["u"][...], np.asarray(oc.open(where)["u"])):
         assert found.dtype == np.float32 and np.array_equal(found, values)
-    assert find_damage(where)[0] == []
+    assert find_damage(where).damage == []
 
 
 @pytest.mark.parametrize("shape", [(40,), (13, 17)])
@@ -187,7 +187,7 @@ def test_sides_that_cannot_be_are_refused(given: object, words: str) -> None:
 
 def test_the_run_keeps_its_sides(tmp_path: Path) -> None:
     make_run(tmp_path / "run.oc", (5, 4, 3), 1, boundary={"x": "periodic", "z": ("fixed", "mirror")})
-    kept = as_boundary(read_manifest(tmp_path / "run.oc").boundary)
+    kept = as_boundary(find_home(tmp_path / "run.oc").read().boundary)
     assert kept == Boundary(z=("fixed", "mirror"), x=("periodic", "periodic"))
     assert oc.open(tmp_path / "run.oc")._problem(1).sides == kept.sides
 

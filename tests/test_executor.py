@@ -141,7 +141,7 @@ def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
             file.seek(offset + 100)
             file.write(b"\x01")
 
-    with pytest.raises(CorruptionError, match=r"plane 5 .*u-0\.0, offset \d+"):
+    with pytest.raises(CorruptionError, match=r"plane 5 is damaged: checksum mismatch in .*u-0\.0 at offset \d+"):
         execute(tmp_path, stencil, plan, initial, 2, "auto", damage)
 
 

@@ -200,16 +200,6 @@ def test_an_open_run_may_be_given_other_sizes(tmp_path: Path, capsys: pytest.Cap
     assert not oc.open(where, scheme="naive").plan(8).given
 
 
-def test_runs_made_before_sizes_could_be_given_still_open(tmp_path: Path) -> None:
-    """A manifest without sizes is that of a run without any."""
-    where = tmp_path / "run.oc"
-    oc.Simulation("heat7", (10, 12, 16), directory=where)["u"] = 1.0
-    manifest = json.loads((where / "manifest.json").read_text())
-    del manifest["settings"]["sizes"]
-    (where / "manifest.json").write_text(json.dumps(manifest))
-    assert not oc.open(where).plan(3).given
-
-
 def test_plan_says_what_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In the explanation and in the JSON, so that nobody takes it for a choice."""
     target = tmp_path / "plan.json"

@@ -88,7 +88,7 @@ def test_zarr_groups_need_one_array_or_its_name(tmp_path: Path) -> None:
 def test_a_run_can_start_from_the_result_of_another(tmp_path: Path) -> None:
     values = np.random.default_rng(0).random(SHAPE, dtype=np.float32)
     state = make_state(tmp_path / "run.oc")
-    with Planes(state.target_files()[0], state.layout, writable=True) as planes:
+    with state.target_planes("u", 0) as planes:
         planes.fill(make_source(values, SHAPE).planes)
         planes.flush()
     state.commit(0)
@@ -227,7 +227,7 @@ def test_a_flipped_bit_anywhere_in_a_plane_is_named(tmp_path: Path, place: int) 
     with Planes(state.files_of("u", 0), layout, writable=True) as planes:
         planes.fill(make_source(1.5, SHAPE).planes)
     shard, offset = layout.locate(6)
-    with open(state.files_of("u", 0)[shard], "r+b") as file:
+    with open(str(state.files_of("u", 0)[shard]), "r+b") as file:
         file.seek(offset + place)
         byte = file.read(1)[0]
         file.seek(offset + place)

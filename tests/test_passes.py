@@ -14,6 +14,7 @@ import pytest
 import outcrop as oc
 from outcrop.errors import CorruptionError, InterruptedRun, StorageError
 from outcrop.run.disk.state import State, open_state
+from outcrop.run.engine import NO_SEEDS, Seeds
 from outcrop.run.passes import PassRunner
 from outcrop.run.progress import Progress, Standing, make_progress
 from outcrop.run.taps.pass_taps import NO_TAPS, TapResults, Taps
@@ -31,7 +32,9 @@ class FakeEngine:
         self.error: Exception | None = None
         self.passes = 0
 
-    def run_pass(self, index: int, source: int, first_step: int = 0, taps: Taps = NO_TAPS) -> TapResults:
+    def run_pass(
+        self, index: int, source: int, first_step: int = 0, taps: Taps = NO_TAPS, seeds: Seeds = NO_SEEDS
+    ) -> TapResults:
         self.passes += 1
         self.begun.set()
         if self.error is not None and index == 1:

@@ -7,7 +7,7 @@ import pytest
 
 import outcrop as oc
 from outcrop.errors import InputError
-from outcrop.run.disk.manifest import read_manifest
+from outcrop.run.disk.homes import find_home
 from outcrop.run.signal_values import decode_signals
 from several_arrays import make_run, make_simulation, take_steps
 from test_state import everything_below
@@ -17,7 +17,7 @@ def test_signals_come_back_bit_for_bit(tmp_path: Path) -> None:
     """Decimal digits in a file would be another wavelet."""
     where, wavelet = tmp_path / "run.oc", np.random.default_rng(1).standard_normal(200) * 1e-30
     make_simulation(where, signals={"w": wavelet.tolist()}).assign({"u": 1})
-    assert decode_signals(read_manifest(where).signals)["w"].tobytes() == wavelet.tobytes()
+    assert decode_signals(find_home(where).read().signals)["w"].tobytes() == wavelet.tobytes()
     longer = oc.open(where, signals={"w": np.arange(300)})
     assert decode_signals(longer._manifest.signals)["w"].tolist() == list(range(300))
 

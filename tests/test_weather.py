@@ -124,7 +124,7 @@ def flip_byte(simulation: oc.Simulation, plane: int) -> None:
     """Change one byte of a plane of the committed array, as a failing medium would."""
     state = open_state(simulation.directory)
     shard, offset = state.layout.locate(plane)
-    with open(state.current_files_of("u")[shard], "r+b") as file:
+    with open(str(state.current_files_of("u")[shard]), "r+b") as file:
         file.seek(offset + state.layout.plane_bytes // 2)
         byte = file.read(1)
         file.seek(-1, 1)

@@ -57,7 +57,7 @@ def test_zarr_reports_a_flipped_bit(tmp_path: Path) -> None:
     """The checksums must be where Zarr looks for them: a reader without this package notices damage."""
     make_run([tmp_path / "run.oc"], (5, 6, 7))
     state = open_state(tmp_path / "run.oc")
-    with open(state.current_files_of("u")[0], "r+b") as file:
+    with open(str(state.current_files_of("u")[0]), "r+b") as file:
         file.seek(3 * state.layout.record_bytes + 50)
         byte = file.read(1)
         file.seek(-1, 1)

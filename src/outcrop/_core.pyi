@@ -12,11 +12,20 @@ _Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
 def crc32c(data: _Buffer, crc: int = 0) -> int:
     """CRC32C of the bytes of `data`; with `crc`, of what that is the checksum of followed by `data`."""
 
+def plane_seal(z: int, crc: int, seed: int) -> int:
+    """What follows the checksum `crc` behind plane z, see storage/seal.hpp."""
+
+def plane_damage(z: int, is_whole: bool, path: str, offset: int, plane_bytes: int) -> str:
+    """What is wrong with a plane: its checksum, or only its seal when it `is_whole`."""
+
 def probe() -> dict[str, str]:
     """Each backend and why it does not work here; an empty reason when it does."""
 
 def create_file(path: str, size: int) -> None:
     """Makes (or replaces) a file of `size` bytes, all of them allocated. Raises StorageError."""
+
+def open_beneath(folder: int, path: str, label: str, writable: bool = False) -> int:
+    """Descriptor of a regular file beneath an open folder, no link followed. Raises StorageError."""
 
 def aligned_array(nbytes: int) -> NDArray[np.uint8]:
     """Zeroed bytes in huge pages where there are any, aligned for direct I/O, resident when first touched."""
@@ -26,7 +35,7 @@ class Store:
 
     def __init__(
         self,
-        files: Sequence[str | tuple[str, int, int]],
+        files: Sequence[str | tuple[str, int, int] | tuple[int, str, str]],
         backend: str = "auto",
         direct: bool = True,
         writable: bool = False,
@@ -34,8 +43,9 @@ class Store:
         depth: int = 64,
         scratch: int = 0,
     ) -> None:
-        """Open existing files, or parts of them as (path, first byte, bytes). The last `scratch` of them are never
-        made durable.
+        """Open existing files, parts of them as (path, first byte, bytes), or regular files beneath a folder as
+        (descriptor of the folder, path in it, label for messages); the descriptor is needed for this call only. The
+        last `scratch` of them are never made durable.
 
         Raises InputError for a backend that does not work here, StorageError for a file.
         `faults` makes the store misbehave, repeatably, for tests. Rates per transfer: error_rate, again_rate,
@@ -73,7 +83,7 @@ class Store:
 
     @property
     def paths(self) -> list[str]:
-        """Paths of the files, by number; with the first byte for parts."""
+        """Paths or labels of the files, by number; with the first byte for parts."""
 
 class Executor:
     """Runs the actions of passes; owns the window, the threads and the thread that transfers planes."""
@@ -90,11 +100,13 @@ class Executor:
         faces_rows: int,
         scalars: bytes,
         taps: object | None = None,
-    ) -> list[tuple[bytes, float, bytes, float, float, float]]:
+        seeds: object | None = None,
+    ) -> tuple[list[tuple[bytes, float, bytes, float, float, float]], list[int]]:
         """Runs one pass. `source`, `target` and `statics` are the first files of their arrays; what a pass keeps for
         itself is one file whatever `planes_per_file`. `scalars` are those of each step, or of all. `taps`, a PassTaps
-        of run/taps/pass_taps.py, says what is done on the way; returned are the sums it asks for. Raises StorageError,
-        CorruptionError or InterruptedRun; of no use after that."""
+        of run/taps/pass_taps.py, says what is done on the way; returned are the sums it asks for, and the CRC32C of
+        each of its snapshots. `seeds`, of run/engine.py, are those of the seals of all arrays; none: 0. Raises
+        StorageError, CorruptionError or InterruptedRun; of no use after that."""
 
     def swap_rings(self) -> None:
         """Where planes stay in the window over passes: the last, odd level of one is level 0 of the next."""

@@ -21,7 +21,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
 import msgspec
@@ -29,7 +29,12 @@ import msgspec
 from outcrop import _core
 from outcrop.errors import CorruptionError, InputError, StorageError
 
-MAX_TEXT_BYTES = 64 << 20
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Buffer: TypeAlias = "bytes | NDArray[Any]"
+
+MAX_TEXT_BYTES = 256 << 20
 """Descriptions of runs and arrays are refused when they are longer."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -54,11 +59,15 @@ class System:
     mkdir = staticmethod(os.mkdir)
     symlink = staticmethod(os.symlink)
     readlink = staticmethod(os.readlink)
-    listdir = staticmethod(os.listdir)
     stat = staticmethod(os.stat)
     fstat = staticmethod(os.fstat)
     flock = staticmethod(fcntl.flock)
     sleep = staticmethod(time.sleep)
+
+    @staticmethod
+    def listdir(folder: int) -> list[str]:
+        """The names in an open folder."""
+        return os.listdir(folder)
 
 
 SYSTEM = System()
@@ -103,6 +112,11 @@ class Directory:
             return False
         return (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)
 
+    def is_same(self, other: Directory) -> bool:
+        """Whether both are one directory, by whatever paths."""
+        own, there = self._system.fstat(self.handle), self._system.fstat(other.handle)
+        return (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino)
+
     def status(self, name: str) -> os.stat_result | None:
         """What is at `name`, a link itself and not where it leads; None when nothing is there."""
         try:
@@ -123,6 +137,11 @@ class Directory:
             if size > max_bytes:
                 raise StorageError(f"{self.path / name} has {size} bytes; {max_bytes} are the maximum here")
             return self.read_from(handle, 0, size)
+
+    def read_file(self, name: str, count: int) -> bytes:
+        """The first `count` bytes of a regular file, fewer when it is shorter."""
+        with self.opened(name) as handle:
+            return self.read_from(handle, 0, count)
 
     def read_from(self, handle: int, offset: int, count: int) -> bytes:
         """Up to `count` bytes of an open file, fewer at its end."""
@@ -163,16 +182,18 @@ class Directory:
             with self._parent("/".join(parts[:count])) as (folder, last), contextlib.suppress(FileExistsError):
                 self._system.mkdir(last, dir_fd=folder)
 
-    def create(self, name: str, content: bytes = b"", size: int | None = None, flush: bool = False) -> None:
-        """Make a file of `content`, all of whose `size` bytes are allocated; what is there stays, with
-        FileExistsError. A file that cannot be finished is removed."""
+    def create(self, name: str, *parts: Buffer, size: int = 0, flush: bool = False) -> None:
+        """Make a file that begins with these parts, and all of whose `size` bytes are allocated. A file that is there
+        stays, with FileExistsError; one that cannot be finished is removed."""
         with self._parent(name) as (folder, last), self._named(name):
             handle = self._system.open(last, os.O_RDWR | os.O_CREAT | os.O_EXCL | _INSIDE, 0o666, dir_fd=folder)
             try:
                 try:
                     if size:
                         self._system.allocate(handle, 0, size)
-                    self._write_all(handle, 0, content)
+                    offset = 0
+                    for part in parts:
+                        offset += self.write_to(handle, offset, part)
                     if flush:
                         self._system.fsync(handle)
                 finally:
@@ -207,11 +228,27 @@ class Directory:
         with self.opened(name, os.O_RDWR) as handle:
             self._system.allocate(handle, 0, size)
 
-    def write(self, name: str, offset: int, content: bytes) -> None:
+    def put(self, name: str, *parts: Buffer) -> None:
+        """Make a file of these parts durably, in folders that are made where they are missing."""
+        folder = name.rpartition("/")[0]
+        if folder:
+            self.make_folder(folder)
+        self.create(name, *parts, flush=True)
+
+    def write(self, name: str, offset: int, content: Buffer) -> None:
         """Write into an existing file, durably."""
         with self.opened(name, os.O_RDWR) as handle:
-            self._write_all(handle, offset, content)
+            self.write_to(handle, offset, content)
             self._system.fsync(handle)
+
+    def write_to(self, handle: int, offset: int, content: Buffer) -> int:
+        """Write into an open file; the number of bytes."""
+        left = memoryview(content if isinstance(content, bytes) else content.reshape(-1).view("uint8").data)
+        count = len(left)
+        while left:
+            done = self._system.write(handle, left, offset)
+            left, offset = left[done:], offset + done
+        return count
 
     def replace(self, name: str, content: bytes) -> None:
         """Make `content` that of the file `name`: a reader sees the old or the new one, also after a power cut."""
@@ -241,21 +278,32 @@ class Directory:
             self._system.unlink(last, dir_fd=folder)
 
     def remove_files(self, names: Iterable[str]) -> None:
-        """Remove these files, and then the folders that held them as far as they are empty."""
-        folders: set[str] = set()
+        """Remove these files."""
         for name in names:
             with contextlib.suppress(NotADirectoryError):
                 self.remove(name)
-            parts = name.split("/")[:-1]
-            folders |= {"/".join(parts[:count]) for count in range(1, len(parts) + 1)}
-        for name in sorted(folders, key=lambda one: -one.count("/")):
-            with contextlib.suppress(OSError), self._parent(name) as (folder, last):
+
+    def remove_empty(self, name: str, depth: int = 8) -> None:
+        """Remove a folder with the folders in it, as far as they are empty."""
+        with contextlib.suppress(OSError):
+            for inner in self.names(name) if depth else ():
+                self.remove_empty(f"{name}/{inner}", depth - 1)
+            with self._parent(name) as (folder, last):
                 self._system.rmdir(last, dir_fd=folder)
 
     def flush(self, name: str = "") -> None:
         """Make the names in a folder durable; the directory's own unless one is named."""
         with self._folder(name) as folder, self._named(name):
             self._system.fsync(folder)
+
+    def flush_all(self, name: str = "") -> None:
+        """Make all names below a folder durable."""
+        for inner in self.names(name):
+            path = f"{name}/{inner}" if name else inner
+            status = self.status(path)
+            if status is not None and stat.S_ISDIR(status.st_mode):
+                self.flush_all(path)
+        self.flush(name)
 
     def hold(self, shared: bool = False) -> int:
         """Descriptor that holds the directory until it is closed, alone or with others who share it. Raises InputError
@@ -281,12 +329,6 @@ class Directory:
     def release(self, held: int) -> None:
         """Close what `hold` returned."""
         self._system.close(held)
-
-    def _write_all(self, handle: int, offset: int, content: bytes) -> None:
-        left = memoryview(content)
-        while left:
-            done = self._system.write(handle, left, offset)
-            left, offset = left[done:], offset + done
 
     @contextlib.contextmanager
     def _parent(self, name: str) -> Iterator[tuple[int, str]]:
@@ -353,7 +395,7 @@ def sealed(content: Mapping[str, Any]) -> bytes:
 def unsealed(data: bytes, path: object) -> dict[str, Any]:
     """What `sealed` made JSON of, without the checksum. Raises CorruptionError when it is anything else."""
     try:
-        content = msgspec.json.decode(data)
+        content: dict[str, Any] = msgspec.json.decode(data)
         expected = content.pop("crc32c")
     except (ValueError, RecursionError, KeyError, AttributeError, TypeError):
         raise CorruptionError(f"{path} is damaged or not written by Outcrop") from None

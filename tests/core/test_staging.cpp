@@ -1,5 +1,6 @@
 // Protects files whose bytes come in parts: all arrive whatever the order and however few slots there are, in long writes where
-// neighbours come in time, none of a page both past the page cache and through it, and a failure ends the waiting.
+// neighbours come in time, none of a page both past the page cache and through it, their checksum is that of the file, and a failure
+// ends the waiting.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,12 +10,14 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "outcrop/base/error.hpp"
 #include "outcrop/exec/staging.hpp"
 #include "outcrop/storage/backends.hpp"
+#include "outcrop/storage/crc32c.hpp"
 #include "outcrop/storage/faulty.hpp"
 
 namespace outcrop {
@@ -74,10 +77,12 @@ void hand_on(Staging &staging, std::uint32_t file, std::uint64_t begin, std::uin
   }
 }
 
-void expect_written(const Store &store, std::uint32_t file, ByteRange range) {
+// And that the sum is that of the bytes as they are there.
+void expect_written(const Store &store, std::uint32_t file, ByteRange range, std::uint32_t sum) {
   std::vector<std::byte> found(range.end);
   const int descriptor = store.files()[file].buffered_descriptor();
   ASSERT_EQ(pread(descriptor, found.data(), found.size(), 0), static_cast<ssize_t>(found.size()));
+  EXPECT_EQ(sum, crc32c(std::span(found).subspan(range.begin)));
   for (std::uint64_t at = 0; at < range.end; ++at)
     ASSERT_EQ(found[at], at < range.begin ? std::byte{0} : value(file, at)) << "byte " << at << " of file " << file;
 }
@@ -107,7 +112,7 @@ void write_in_parts(unsigned threads, StagingSizes sizes, bool direct, unsigned 
   for (std::thread &one : team) one.join();
   staging.flush();
   store.flush();
-  for (std::uint32_t file : {0u, 1u}) expect_written(store, file, ranges[file]);
+  for (std::uint32_t file : {0u, 1u}) expect_written(store, file, ranges[file], staging.sum(file));
   std::set<std::pair<std::uint32_t, std::uint64_t>> pages;
   for (const Transfer &one : store.seen()) {
     EXPECT_EQ(one.offset % page, 0u);
@@ -135,7 +140,7 @@ TEST(Staging, StripsOfManyPlanesAreWrittenByWholeSlots) {
       hand_on(staging, 0, plane * plane_bytes + at, plane * plane_bytes + std::min(at + strip, plane_bytes));
   staging.flush();
   EXPECT_EQ(store.seen().size(), planes * 2);
-  expect_written(store, 0, {0, planes * plane_bytes});
+  expect_written(store, 0, {0, planes * plane_bytes}, staging.sum(0));
 }
 
 TEST(Staging, WhereTooManySlotsAreOpenTheLongestUntouchedGoes) {
@@ -160,7 +165,7 @@ TEST(Staging, WhereTooManySlotsAreOpenTheLongestUntouchedGoes) {
   std::sort(found.begin(), found.end());
   const std::vector<std::pair<std::uint64_t, std::size_t>> expected{{0, 2 * page}, {3 * page, page}, {slot, slot}};
   EXPECT_EQ(found, expected);
-  expect_written(store, 0, {0, 8 * slot});
+  expect_written(store, 0, {0, 8 * slot}, staging.sum(0));
 }
 
 TEST(Staging, AFailedWriteReachesEveryThread) {

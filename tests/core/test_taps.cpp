@@ -6,13 +6,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "outcrop/exec/taps.hpp"
 #include "outcrop/exec/traverse.hpp"
+#include "outcrop/storage/crc32c.hpp"
 
 namespace outcrop {
 namespace {
@@ -131,12 +134,13 @@ void run_case(unsigned threads, const Tiling &tiling, long slab) {
     array = step(array, cells, &added[row]);
     for (std::size_t i = 0; i < cells.size(); ++i) ASSERT_EQ(after[row + i], array[place(cells[i])]) << t << " " << i;
     if (t + 1 == 4) {
-      EXPECT_EQ(taps.sums()[0].minimum, *std::min_element(array.begin(), array.end()));
-      EXPECT_EQ(taps.sums()[0].maximum, *std::max_element(array.begin(), array.end()));
+      EXPECT_EQ(taps.results().sums[0].minimum, *std::min_element(array.begin(), array.end()));
+      EXPECT_EQ(taps.results().sums[0].maximum, *std::max_element(array.begin(), array.end()));
     }
     if (t + 1 == 5) {
       const Array box = scratch.read(16, (nz - 2) * ny * (nx - 3));
       EXPECT_EQ(bytes.load(), box.size() * sizeof(float));
+      EXPECT_EQ(taps.results().snapshot_sums, std::vector<std::uint32_t>{crc32c(std::as_bytes(std::span(box)))});
       for (long z = 2, i = 0; z < nz; ++z)
         for (long y = 0; y < ny; ++y)
           for (long x = 3; x < nx; ++x, ++i) ASSERT_EQ(box[static_cast<std::size_t>(i)], array[place({z, y, x})]);

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 
+#include "outcrop/storage/seal.hpp"
+
 namespace outcrop {
 
 Checks::Checks(const Grid &grid, const Window &window, const Fields &fields)
@@ -9,7 +11,7 @@ Checks::Checks(const Grid &grid, const Window &window, const Fields &fields)
   const auto planes = static_cast<std::size_t>(grid.nz);
   const auto add = [&](std::deque<Sums> &arrays, Array array, std::size_t index, std::size_t ring) {
     arrays.push_back(
-        Sums{Lane{array, index, ring}, PlaneSums(grid), std::vector<std::uint32_t>(planes), std::vector<bool>(planes)});
+        Sums{Lane{array, index, ring}, PlaneSums(grid), std::vector<Tail>(planes), std::vector<bool>(planes)});
   };
   for (std::size_t i = 0; i < fields.state().size(); ++i) {
     add(sources_, Array::source, i, fields.ring(fields.state()[i], 0));
@@ -19,8 +21,9 @@ Checks::Checks(const Grid &grid, const Window &window, const Fields &fields)
     add(sources_, Array::statics, i, fields.ring(fields.statics()[i], 0));
 }
 
-void Checks::begin_pass(long steps, bool reads_statics) {
+void Checks::begin_pass(long steps, bool reads_statics, const PassFiles &files) {
   reading_ = reads_statics ? sources_.size() : fields_.state().size();
+  for (std::size_t i = 0; i < reading_; ++i) sources_[i].seed = files_of(files, sources_[i].lane).seed;
   for (Sums &one : sources_) {
     one.sums.clear();
     one.checked.assign(one.checked.size(), false);
@@ -28,6 +31,7 @@ void Checks::begin_pass(long steps, bool reads_statics) {
   for (Sums &one : targets_) {
     one.sums.clear();
     one.lane.ring = fields_.ring(fields_.state()[one.lane.index], steps);
+    one.seed = files_of(files, one.lane).seed;
   }
 }
 
@@ -43,7 +47,11 @@ std::vector<RingSums> Checks::pointers(std::deque<Sums> &arrays, std::size_t cou
 void Checks::keep(std::size_t ring, long z) {
   for (Sums &one : sources_)
     if (one.lane.ring == ring)
-      std::memcpy(&one.expected[static_cast<std::size_t>(z)], window_.tail(ring, z), sizeof one.expected[0]);
+      std::memcpy(&one.expected[static_cast<std::size_t>(z)], window_.tail(ring, z), sizeof(Tail));
+}
+
+std::uint32_t Checks::seal(const Sums &array, long z) const {
+  return plane_seal(static_cast<std::uint64_t>(grid_.plane(z)), array.sums.value(z), array.seed);
 }
 
 void Checks::add(std::deque<Sums> &arrays, std::size_t count, long z, const Cut &cut) {
@@ -51,25 +59,26 @@ void Checks::add(std::deque<Sums> &arrays, std::size_t count, long z, const Cut 
     arrays[i].sums.add(z, window_.origin(arrays[i].lane.ring, z), window_.pitch_bytes(), cut);
 }
 
-const Lane *Checks::wrong(long z) {
+std::optional<Checks::Wrong> Checks::wrong(long z) {
   const auto place = static_cast<std::size_t>(z);
   for (std::size_t i = 0; i < reading_; ++i) {
     Sums &one = sources_[i];
     if (one.checked[place] || !one.sums.is_whole(z)) continue;
     one.checked[place] = true;
-    if (one.sums.value(z) != one.expected[place]) return &one.lane;
+    if (one.sums.value(z) != one.expected[place].crc) return Wrong{one.lane, false};
+    if (seal(one, z) != one.expected[place].seal) return Wrong{one.lane, true};
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 // A record may be written before its plane is final; its checksum then comes with the last of its cells.
 void Checks::finish_record(const Lane &target, long z) const {
-  const PlaneSums &sums = targets_[target.index].sums;
-  if (!sums.is_whole(z)) return;
-  const std::uint32_t crc = sums.value(z);
+  const Sums &array = targets_[target.index];
+  if (!array.sums.is_whole(z)) return;
+  const Tail known{array.sums.value(z), seal(array, z)};
   std::byte *tail = window_.tail(target.ring, z);
   std::memset(tail, 0, grid_.tail_bytes());
-  std::memcpy(tail, &crc, sizeof crc);
+  std::memcpy(tail, &known, sizeof known);
 }
 
 }  // namespace outcrop

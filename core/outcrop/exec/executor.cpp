@@ -48,19 +48,19 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
   face_sums_.resize(fields_.rings() * static_cast<std::size_t>(grid.nz));
 }
 
-std::vector<FieldSum> Executor::run(const Actions &actions, long levels, const PassFiles &files,
-                                    std::vector<std::byte> scalars, TapRequests requests) {
+TapResults Executor::run(const Actions &actions, long levels, const PassFiles &files, std::vector<std::byte> scalars,
+                         TapRequests requests) {
   const BoundThread bound = team_.bind_caller();
   transfers_.set_files(files);
   stages_.scalars = std::move(scalars);
-  begin_pass(actions, levels);
+  begin_pass(actions, levels, files);
   begin_taps(std::move(requests));
   begin_block(BlockAction{whole_plane(grid_), Own{}, 0});
   for (const Action &action : actions) {
     if (cancelled_) throw Cancelled("the run was cancelled");
     std::visit([this](const auto &one) { perform(one); }, action);
   }
-  return taps_ ? taps_->sums() : std::vector<FieldSum>();
+  return taps_ ? taps_->results() : TapResults();
 }
 
 void Executor::begin_taps(TapRequests requests) {
@@ -72,7 +72,7 @@ void Executor::begin_taps(TapRequests requests) {
   traverse_.set_taps(&*taps_);
 }
 
-void Executor::begin_pass(const Actions &actions, long levels) {
+void Executor::begin_pass(const Actions &actions, long levels, const PassFiles &files) {
   assert(levels % stages_.per_step() == 0);
   steps_ = levels / stages_.per_step();
   if (levels > 0) traverse_.set_levels(levels);
@@ -81,7 +81,7 @@ void Executor::begin_pass(const Actions &actions, long levels) {
     const auto *read = std::get_if<ReadAction>(&action);
     return read != nullptr && read->array == Array::statics;
   });
-  checks_->begin_pass(steps_, reads_statics);
+  checks_->begin_pass(steps_, reads_statics, files);
   traverse_.sum_into(checks_->source_sums(), checks_->target_sums());
 }
 
@@ -238,16 +238,16 @@ void Executor::check_faces(long z0, long z1) {
       bool any = false;
       for (long z = z0; z < z1 && !any; ++z) any = transfers_.has_face(lane.ring, z);
       if (any) team_.for_each(z1 - z0, check);
-      if (bad < z1) report_corruption(lane, bad);
+      if (bad < z1) throw CorruptionError(transfers_.damage(lane, bad, false));
     }
 }
 
-// Compares the checksums of those planes of the sources all of whose cells have been summed up.
+// Compares checksums and seals of those planes of the sources all of whose cells have been summed up.
 void Executor::check_planes(long z0, long z1) {
   if (!checks_) return;
   const Timer timer(counters_.seconds_checksum);
   for (long z = z0; z < z1; ++z)
-    if (const Lane *lane = checks_->wrong(z)) report_corruption(*lane, z);
+    if (const auto wrong = checks_->wrong(z)) throw CorruptionError(transfers_.damage(wrong->lane, z, wrong->is_whole));
 }
 
 // What no update touches of a part of a plane.
@@ -283,12 +283,6 @@ void Executor::carry(std::size_t ring, long z, const Cut &cut) const {
   std::byte *first = window_.cell(ring, z, cut.y0, to.x0);
   const std::size_t back = static_cast<std::size_t>(to.y0 - from.y0) * window_.pitch_bytes();
   std::memmove(first, first + back, static_cast<std::size_t>(cut.rows()) * window_.pitch_bytes());
-}
-
-void Executor::report_corruption(const Lane &lane, long z) const {
-  throw CorruptionError("checksum of " +
-                        std::string(lane.array == Array::faces ? "rows between blocks of plane " : "plane ") +
-                        std::to_string(grid_.plane(z)) + " does not match: " + transfers_.place_of(lane, z));
 }
 
 }  // namespace outcrop

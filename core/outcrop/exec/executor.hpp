@@ -45,7 +45,7 @@ struct ExecutorOptions {
   std::vector<RingSpec> rings;
   long levels_max = 1;
   Tiling tiling;
-  bool checksum = true;         ///< write a CRC32C with every plane and check it on reading
+  bool checksum = true;         ///< write CRC32C and seal with every plane and check them on reading
   std::byte *memory = nullptr;  ///< where the window lies, with what it holds; null: the executor takes memory
   bool lock = false;            ///< keep the window from being swapped out
 };
@@ -57,10 +57,9 @@ class Executor {
   Executor(const Grid &grid, const ExecutorOptions &options, const Fields &fields, Stages stages, Store *store);
 
   /// Runs one pass of `levels` levels. `scalars` are those of its steps, or of every step. What `requests` ask for is found where
-  /// they say, and the sums are returned, in their order. Throws StorageError, CorruptionError or Cancelled, and may not be
-  /// used again after that.
-  std::vector<FieldSum> run(const Actions &actions, long levels, const PassFiles &files, std::vector<std::byte> scalars,
-                            TapRequests requests = {});
+  /// they say or returned. Throws StorageError, CorruptionError or Cancelled, and may not be used again after that.
+  TapResults run(const Actions &actions, long levels, const PassFiles &files, std::vector<std::byte> scalars,
+                 TapRequests requests = {});
 
   /// Where planes stay in the window over passes: the last, odd level of one is level 0 of the next. Between runs only.
   void swap_rings();
@@ -84,7 +83,7 @@ class Executor {
   void perform(const UpdateAction &action);
   void perform(const WriteAction &action);
   void perform(const CommitAction &action);
-  void begin_pass(const Actions &actions, long levels);
+  void begin_pass(const Actions &actions, long levels, const PassFiles &files);
   void begin_taps(TapRequests requests);
   void begin_block(const BlockAction &action);
   std::vector<Lane> lanes(Array array, long level) const;
@@ -97,7 +96,6 @@ class Executor {
   void carry(std::size_t ring, long z, const Cut &cut) const;
   std::uint32_t sum_face(std::size_t ring, long z, const Cut &cut) const;
   bool is_updated(long z) const { return z >= grid_.first_plane() && z < grid_.end_plane(); }
-  [[noreturn]] void report_corruption(const Lane &lane, long z) const;
 
   const Grid grid_;
   const Fields fields_;

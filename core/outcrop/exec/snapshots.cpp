@@ -26,7 +26,8 @@ Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &field
   std::vector<FileSpec> files;
   std::vector<ByteRange> ranges;
   for (const Snapshot &one : snapshots) {
-    files.push_back({.path = one.path, .writable = true, .direct = one.direct});
+    files.push_back(
+        {.path = one.path, .writable = true, .direct = one.direct, .folder = one.folder, .label = one.label});
     ranges.push_back(bytes_of(one, grid.item_bytes));
   }
   store_ = open_store(backend, files);
@@ -95,6 +96,12 @@ void Snapshots::write_rows(const Output &output, std::size_t ring, long position
     bytes_.fetch_add(end - begin, std::memory_order_relaxed);
     begin = end;
   }
+}
+
+std::vector<std::uint32_t> Snapshots::sums() const {
+  std::vector<std::uint32_t> result;
+  for (const Output &output : outputs_) result.push_back(staging_->sum(output.file));
+  return result;
 }
 
 void Snapshots::check() const {

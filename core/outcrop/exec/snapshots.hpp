@@ -38,6 +38,8 @@ struct Snapshot {
   std::string path;
   std::uint64_t offset = 0;
   bool direct = true;
+  int folder = -1;         ///< the path is relative to this open folder, see FileSpec
+  std::string label = "";  ///< names the file in messages instead of the path
 };
 
 /// The snapshots of a pass. All arguments must outlive this.
@@ -60,6 +62,9 @@ class Snapshots {
   /// Waits until everything is on the devices. Throws StorageError.
   void flush();
   bool empty() const { return outputs_.empty(); }
+
+  /// CRC32C of the bytes of each box, in its order in the file; after flush().
+  std::vector<std::uint32_t> sums() const;
 
  private:
   struct Output {

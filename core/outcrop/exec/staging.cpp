@@ -9,6 +9,7 @@
 
 #include "outcrop/base/error.hpp"
 #include "outcrop/base/round.hpp"
+#include "outcrop/storage/crc32c.hpp"
 
 namespace outcrop {
 namespace {
@@ -138,9 +139,12 @@ void Staging::write(Slot &slot) {
   const std::uint32_t file = slot.key.first;
   const std::uint64_t base = slot.key.second * sizes_.slot_bytes;
   const bool direct = store_.files()[file].direct();
+  Target &target = targets_[file];
   for (const auto &[begin, end] : slot.came) {
     const std::uint64_t first = direct ? std::min(round_up(begin, page_bytes), end) : end;
     const std::uint64_t last = std::max(round_down(end, page_bytes), first);
+    const std::uint32_t part = crc32c({slot.data + (begin - base), end - begin});
+    target.sum.fetch_xor(crc32c_join(part, 0, crc32c_factor(target.range.end - end)), std::memory_order_relaxed);
     write_to_cache(file, {begin, first}, slot.data + (begin - base));
     write_to_cache(file, {last, end}, slot.data + (last - base));
     if (first < last)

@@ -13,6 +13,8 @@
 // go early) takes the way through the page cache. Every byte comes once, so the rest of such a page will be such a part, too: no
 // page is written both ways.
 //
+// A slot's bytes are summed up when it is sent: they have just come, and each byte comes once.
+//
 // How much memory the budget allows is decided by planning (plan/tap_memory.py). A quarter of the slots is for what is on its
 // way: some ten milliseconds of writing, about as long as the pump's thread may wait for a processor that updates keep busy.
 #pragma once
@@ -62,6 +64,9 @@ class Staging {
   /// Waits until all that came has been written; that is everything. Throws StorageError.
   void flush();
 
+  /// CRC32C of the bytes of a file, in their order there; after flush().
+  std::uint32_t sum(std::uint32_t file) const { return targets_[file].sum.load(std::memory_order_relaxed); }
+
  private:
   using Key = std::pair<std::uint32_t, std::uint64_t>;  // number of the file and of the slot in it
   struct Slot {
@@ -77,6 +82,7 @@ class Staging {
     ByteRange range;
     std::atomic<bool> is_cached = false;  // some of it is in the page cache only
     std::atomic<std::uint64_t> came = 0;
+    std::atomic<std::uint32_t> sum = 0;  // of what was sent, moved over the bytes that follow it (plane_sums.hpp)
   };
 
   Slot &open(Key key);

@@ -36,6 +36,12 @@ struct TapRequests {
   bool empty() const { return injections.empty() && samples.empty() && sums.empty() && snapshots.empty(); }
 };
 
+/// What comes of it besides samples, each in the order of the requests.
+struct TapResults {
+  std::vector<FieldSum> sums;
+  std::vector<std::uint32_t> snapshot_sums;  ///< CRC32C of the bytes of each snapshot's box
+};
+
 class Taps {
  public:
   /// For a pass of so many steps; adds what snapshots take to `bytes_snapshots`. All but the requests must outlive this.
@@ -61,7 +67,8 @@ class Taps {
   /// To be called before the pass is committed. Throws StorageError.
   void flush() { snapshots_.flush(); }
 
-  const std::vector<FieldSum> &sums() const { return sums_.results(); }
+  /// After flush().
+  TapResults results() const { return {sums_.results(), snapshots_.sums()}; }
 
  private:
   void take(long done, long z0, long z1, const Cut &cut);

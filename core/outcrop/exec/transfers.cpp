@@ -4,6 +4,8 @@
 #include <cassert>
 #include <utility>
 
+#include "outcrop/storage/seal.hpp"
+
 namespace outcrop {
 namespace {
 
@@ -11,6 +13,8 @@ constexpr std::size_t together_bytes = std::size_t{1} << 20;  // of one lane, be
 
 // What a chain of transfers has to wait for: a read for what was written from its slot, either for those before it.
 Ticket last_of(Ticket writing, Ticket reading) { return writing != no_ticket ? writing : reading; }
+
+}  // namespace
 
 const PlaneFiles &files_of(const PassFiles &files, const Lane &lane) {
   switch (lane.array) {
@@ -24,8 +28,6 @@ const PlaneFiles &files_of(const PassFiles &files, const Lane &lane) {
       return files.other;
   }
 }
-
-}  // namespace
 
 Transfers::Transfers(const Grid &grid, const Window &window, const Fields &fields, Store *store)
     : grid_(grid), window_(window), fields_(fields), store_(store) {
@@ -70,11 +72,13 @@ bool Transfers::has_tail(Array array, const Cut &cut) const {
   return has_records && cut.y1 == grid_.ny && cut.x1 == grid_.pitch_cells();
 }
 
-std::string Transfers::place_of(const Lane &lane, long z) const {
+std::string Transfers::damage(const Lane &lane, long z, bool is_whole) const {
   const bool is_face = lane.array == Array::faces;
   const Request whole = request(lane, z, is_face ? Cut{0, 0, 0, grid_.pitch_cells()} : whole_plane(grid_));
-  return store_->path(whole.file) + ", offset " + std::to_string(whole.offset) + ", length " +
-         std::to_string(grid_.plane_bytes);
+  const std::string &path = store_->path(whole.file);
+  if (!is_face) return plane_damage(grid_.plane(z), is_whole, path, whole.offset, grid_.plane_bytes);
+  return "rows between blocks of plane " + std::to_string(grid_.plane(z)) + " are damaged: checksum mismatch in " +
+         path + " at offset " + std::to_string(whole.offset);
 }
 
 void Transfers::drain() { pump_->drain(); }

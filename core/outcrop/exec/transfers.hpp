@@ -26,10 +26,12 @@
 
 namespace outcrop {
 
-/// Where the planes of one array lie: files `first_file`, first_file + 1, ... of the store, `planes_per_file` each.
+/// Where the planes of one array lie: files `first_file`, first_file + 1, ... of the store, `planes_per_file` each. `seed` is that
+/// of their seals (storage/seal.hpp): of a target as it is written, of others as they are expected.
 struct PlaneFiles {
   std::uint32_t first_file = 0;
   long planes_per_file = 1;
+  std::uint32_t seed = 0;
 };
 
 /// The arrays of one pass, in the order of Fields::state() and Fields::statics(). `faces_rows` rows of each ring are kept for
@@ -47,6 +49,9 @@ struct Lane {
   std::size_t index = 0;  ///< among the arrays of its kind; of faces the place of the ring
   std::size_t ring = 0;
 };
+
+/// Where the planes of a lane lie, which is not one of faces.
+const PlaneFiles &files_of(const PassFiles &files, const Lane &lane);
 
 class Transfers {
  public:
@@ -75,8 +80,8 @@ class Transfers {
   /// Whether a part of a plane ends with its record.
   bool has_tail(Array array, const Cut &cut) const;
 
-  /// File, offset and length of a plane, in words.
-  std::string place_of(const Lane &lane, long z) const;
+  /// What is wrong with a plane that has come, in words: its checksum, or only its seal when it `is_whole`.
+  std::string damage(const Lane &lane, long z, bool is_whole) const;
 
   void swap_rings() { slots_[0].swap(slots_[1]); }
   void drain();

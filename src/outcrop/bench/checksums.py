@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from outcrop.run.disk.state import open_state
-from outcrop.run.engine import Engine
+from outcrop.run.engine import Engine, Seeds
 from outcrop.run.simulation import open as open_simulation
 
 
@@ -26,7 +26,7 @@ def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) ->
     def seconds(checksum: bool) -> float:
         with Engine(prepared, *arrays, state.layout, checksum=checksum, scratch=state.scratch) as engine:
             start = time.perf_counter()
-            engine.run_pass(0, state.manifest.current)
+            engine.run_pass(0, state.manifest.current, seeds=Seeds(*state.seeds()))
             return time.perf_counter() - start
 
     return median(seconds(True) / seconds(False) for _ in range(pairs)) - 1

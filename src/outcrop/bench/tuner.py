@@ -24,7 +24,7 @@ from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.schemes.wavefront import thickest_slab
 from outcrop.plan.tuner import SLABS_MOST, build
 from outcrop.run.disk.state import State, open_state
-from outcrop.run.engine import Engine, Prepared
+from outcrop.run.engine import Engine, Prepared, Seeds
 from outcrop.run.simulation import Simulation
 from outcrop.run.simulation import open as open_simulation
 from outcrop.tiers import discover, measure
@@ -183,8 +183,9 @@ def _seconds(prepared: Prepared, state: State, plan: Plan) -> float:
     """Wall-clock seconds of all passes of `plan` from one array of the run to the other and back; never committed."""
     trial = replace(prepared, plan=plan)
     arrays = state.files(0), state.files(1), state.static_files()
+    sources, _, statics = state.seeds()  # what is written has the seals of what was committed, to be read again
     with Engine(trial, *arrays, state.layout, scratch=state.scratch) as engine:
         start = time.perf_counter()
         for index in range(len(plan.passes)):
-            engine.run_pass(index, index % 2)
+            engine.run_pass(index, index % 2, seeds=Seeds(sources, sources, statics))
         return time.perf_counter() - start

@@ -12,15 +12,27 @@ from outcrop.errors import CorruptionError
 
 def verify(
     where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")],
+    mend: Annotated[
+        bool,
+        typer.Option("--repair", help="write links and metadata again, and take damaged traces and norms as they are"),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="print nothing but errors")] = False,
 ) -> None:
-    """Test every checksum of the committed state in WHERE: all planes and the indices of the shards."""
-    from outcrop.run.disk.verify import find_damage
+    """Test every checksum of the committed state in WHERE: planes, indices, traces, norms, points, snapshots.
 
-    damage, checked, step = find_damage(where)
-    for line in damage:
+    Links and metadata for readers of Zarr are compared, too. Changes nothing without --repair.
+    """
+    from outcrop.run.disk.verify import find_damage, repair
+
+    for line in repair(where) if mend else ():
         print(line)
-    if damage:
-        raise CorruptionError(f"{where}: {len(damage)} of {checked} checksums are wrong")
+    found = find_damage(where)
+    for line in (*found.damage, *found.untidy):
+        print(line)
+    if found.damage:
+        raise CorruptionError(f"{where}: {len(found.damage)} of {found.checked} checksums are wrong")
+    if found.untidy:
+        raise CorruptionError(f"{where}: all {found.checked} checksums are right, but {len(found.untidy)} links or "
+                              f"metadata files are not; mend them with: outcrop verify --repair {where}")  # fmt: skip
     if not quiet:
-        print(f"{where}: all {checked} checksums of step {step} are right")
+        print(f"{where}: all {found.checked} checksums of step {found.step} are right")

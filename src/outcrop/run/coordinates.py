@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from outcrop.errors import InputError
 from outcrop.run.axes import NAMES, Shape
+from outcrop.run.disk.schema import Shown
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Coordinates:
 
     spacing: tuple[float, ...]
     origin: tuple[float, ...]
-    units: str = ""
+    units: Shown = ""
 
     def along(self, axis: int, cells: int) -> NDArray[np.float64]:
         """The coordinates of all cells along an axis."""

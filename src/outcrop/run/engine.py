@@ -63,6 +63,21 @@ class Prepared(Planned):
 
 
 @dataclass(frozen=True)
+class Seeds:
+    """The seeds of the seals of a pass (core/outcrop/storage/seal.hpp): which run, array and writing a plane is of.
+
+    One for each array of the state as the pass reads it, one for each as it writes it, and one for each array that is
+    only read, in the order of the arrays of the `Engine`; each is below 2**32. None: 0 for all."""
+
+    sources: tuple[int, ...] = ()
+    targets: tuple[int, ...] = ()
+    statics: tuple[int, ...] = ()
+
+
+NO_SEEDS = Seeds()
+
+
+@dataclass(frozen=True)
 class Sample:
     """Counters of a run so far; seconds are wall-clock seconds of the thread that interprets the plan.
 
@@ -158,8 +173,8 @@ class Engine:
         scratch: ScratchMaker = no_scratch,
         lock: bool = False,
     ) -> None:
-        """`checksum`: write and compare them. `lock`: keep the window from being swapped out; InputError when that is
-        refused."""
+        """`checksum`: write and compare checksums and seals. `lock`: keep the window from being swapped out; InputError
+        when that is refused."""
         plan = prepared.plan
         self._plan, self._scalars = plan, prepared.scalars
         self._planes_per_file = layout.shard_planes
@@ -207,10 +222,12 @@ class Engine:
         """Bytes of the window."""
         return self._executor.memory_bytes
 
-    def run_pass(self, index: int, source: int, first_step: int = 0, taps: Taps = NO_TAPS) -> TapResults:
+    def run_pass(
+        self, index: int, source: int, first_step: int = 0, taps: Taps = NO_TAPS, seeds: Seeds = NO_SEEDS
+    ) -> TapResults:
         """Run pass `index` of the plan from the arrays of turn `source` (0 or 1) to the others and flush them to their
         devices; `first_step` of the simulation comes first. On the way do what `taps` ask of these steps; snapshots are
-        on their devices, too, when this returns.
+        on their devices, too, when this returns. Planes read must have the seals of `seeds`, planes written get them.
 
         Blocks without holding the interpreter; raises StorageError, CorruptionError or InterruptedRun, and InputError
         before anything is changed for sources that lie in the rim.
@@ -218,7 +235,7 @@ class Engine:
         one, problem = self._plan.passes[index], self._plan.problem
         steps = one.levels // problem.stages
         wanted = PassTaps.of(taps, self._plan, first_step, steps)
-        sums = self._executor.run(
+        sums, snapshot_sums = self._executor.run(
             one.actions,
             one.levels,
             self._turns[source],
@@ -229,8 +246,9 @@ class Engine:
             self._plan.faces_rows,
             self._scalars.of_steps(first_step, steps),
             wanted,
+            seeds,
         )
-        return wanted.results(sums)
+        return wanted.results(sums, snapshot_sums)
 
     def sample(self) -> Sample:
         """Counters so far; from any thread."""

@@ -20,7 +20,7 @@ from types import FrameType
 from outcrop.errors import InterruptedRun, OutcropError, StorageError
 from outcrop.plan.plan import Plan
 from outcrop.run.disk.state import State
-from outcrop.run.engine import Engine
+from outcrop.run.engine import Engine, Seeds
 from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing
 from outcrop.run.taps.acquisition import OnSnapshot
 from outcrop.run.taps.recorder import Recorder
@@ -80,10 +80,13 @@ class PassRunner:
                 self._state.begin_writing()
                 manifest, steps = self._state.manifest, one.levels // self._plan.problem.stages
                 taps = self._recorder.before(manifest.step, steps)
-                results = self._engine.run_pass(index, manifest.current, first_step=manifest.step, taps=taps)
+                results = self._engine.run_pass(
+                    index, manifest.current, first_step=manifest.step, taps=taps, seeds=Seeds(*self._state.seeds())
+                )
                 before = time.perf_counter()
-                self._recorder.after(manifest.step, results)
-                self._state.commit(manifest.step + steps)
+                sums = self._recorder.after(manifest.step, results)
+                self._state.check()  # files that were deleted meanwhile hold nothing that could be committed
+                self._state.commit(manifest.step + steps, sums=sums)
                 self.seconds_commit += time.perf_counter() - before
                 self._passes_done += 1
         except BaseException as error:  # handed to the calling thread, which raises it
@@ -114,6 +117,7 @@ class PassRunner:
     def _what_is_left(self) -> str:
         manifest, path = self._state.manifest, self._state.path
         try:
+            self._state.check()
             self._state.require_whole()
         except OutcropError as error:
             return str(error)

@@ -9,6 +9,7 @@ sim["u"][z]        ──► planes of the committed generation, checksums teste
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import uuid
@@ -33,7 +34,7 @@ from outcrop.run.disk.arrays import arrays_of
 from outcrop.run.disk.creation import check_state, created_state
 from outcrop.run.disk.field import FieldView
 from outcrop.run.disk.layout import make_layout, stripe_planes
-from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.manifest import Manifest, require_readable
 from outcrop.run.disk.state import State, open_state
 from outcrop.run.disk.values import PlaneSource, assign, complete, padded, require_fields
 from outcrop.run.engine import Engine, Prepared, prepare
@@ -138,8 +139,9 @@ class Simulation:
             taps=definition.taps.entries,
             rim=definition.padding if any(definition.padding) else (),
             unstable=unstable,
-            records=str(Path(records).absolute()) if records is not None else "",
+            records=str(Path(records).absolute()) if records is not None else None,
         )
+        require_readable(manifest)
         require_other_names(manifest.coordinates, len(manifest.shape), [entry.name for entry in manifest.arrays])
         self._take(definition.stencil, manifest, directories)
         self._taps, self._lowered = definition.taps, definition.lowered
@@ -270,7 +272,8 @@ class Simulation:
         self._ranges = ranges
         if static & planes.keys():
             with self._state.locked():
-                self._state.change(ranges=ranges)
+                finite = {name: ends for name, ends in ranges.items() if all(map(math.isfinite, ends))}
+                self._state.change(ranges=finite)
 
     def plan(self, steps: int) -> Prepared:
         """What `run(steps)` would do and what that should cost. Compiles the kernel; touches no directory."""
@@ -315,7 +318,7 @@ class Simulation:
             require_steps(decode_signals(self._manifest.signals), first_step + steps)
             complete(state, io)
             refuse_unstable_run(self.stencil, state)
-            require_space(state.records_path, state.manifest, first_step + steps)
+            require_space(state.records, state.manifest, first_step + steps)
             state.change(
                 target_step=first_step + steps, settings=self._manifest.settings, signals=self._manifest.signals
             )
@@ -394,7 +397,7 @@ def open(
     )
     simulation = Simulation.__new__(Simulation)
     others = [Path(name) for name in manifest.directories[1:]]
-    stencil = Stencil.from_json(manifest.stencil)
+    stencil = stencil_of(manifest, Path(path))
     if signals:
         texts = encode_signals(stencil, {**decode_signals(manifest.signals), **signals})
         manifest = replace(manifest, signals=texts)
@@ -402,6 +405,26 @@ def open(
     simulation._force = simulation._raw_device = False
     simulation._state = state
     return simulation
+
+
+def stencil_of(manifest: Manifest, path: Path) -> Stencil:
+    """The stencil of a run. Raises InputError when the rest of its manifest is not that of a run of this stencil."""
+    try:
+        stencil = Stencil.from_json(manifest.stencil)
+        sides = as_boundary(manifest.boundary)
+        texts = {name: len(values) for name, values in decode_signals(manifest.signals).items()}
+    except InputError as error:
+        raise InputError(f"{path} is damaged or not written by Outcrop ({error})") from None
+    wrong = {
+        "arrays": arrays_of(stencil) != manifest.arrays,
+        "shape": stencil.ndim != len(manifest.shape),
+        "parameters": list(manifest.parameters) != [one.name for one in stencil.parameters],
+        "signals": list(texts) != list(stencil.signals),
+        "boundary": str(sides) != manifest.boundary,
+    }
+    if found := [name for name, is_wrong in wrong.items() if is_wrong]:
+        raise InputError(f"{path} is damaged or not written by Outcrop ({found[0]}: not those of its stencil)")
+    return stencil
 
 
 def _cells_updated(problem: Problem) -> int:

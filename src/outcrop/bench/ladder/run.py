@@ -111,7 +111,7 @@ def _stored(job: Job, column: Column) -> _Done:
         counters = asdict(engine.sample())
         counters["seconds_commit"] += runner.seconds_commit
         name = engine.io
-    digest = _digest(job, Planes(state.current_files_of(FIELD), state.layout, io=io).read)
+    digest = _digest(job, state.planes_of(FIELD, io).read)
     return _Done(prepared.plan, runner.seconds, counters, name, after - before, digest)
 
 

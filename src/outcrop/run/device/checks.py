@@ -43,7 +43,8 @@ def hold_devices(devices: list[Path], manifest: Manifest, force: bool) -> list[i
 
     Checked: duplicates, users, permission, size, and unless `force` that they hold nothing known.
     """
-    encode_slot(Header(RUN, manifest.identity, manifest.to_text() + " " * SLACK_BYTES))  # raises when there is no room
+    longest = manifest.to_bytes().decode() + " " * SLACK_BYTES
+    encode_slot(Header(RUN, manifest.identity, longest))  # raises when there is no room
     seen: dict[str, Path] = {}
     for device in devices:
         if (identity := device_use.identity_of(device)) in seen:
@@ -111,7 +112,7 @@ def _read(device: Path, handle: int, force: bool) -> Header | None:
 def _check_run(device: Path, header: Header, force: bool) -> None:
     if force:
         return
-    old = parse_manifest(header.text, device)
+    old = parse_manifest(header.text.encode(), device)
     if old.phase != NEW:
         raise InputError(what_is_there(device, old))
 

@@ -35,7 +35,7 @@ from outcrop.run.device.header import (
 from outcrop.run.disk.home import release
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
-from outcrop.run.disk.zarr_format import index_bytes
+from outcrop.run.disk.zarr_format import index_parts
 
 _TAIL_BYTES = 1 << 20
 """Backups of partition tables and the metadata of arrays lie within this of a device's end."""
@@ -67,7 +67,7 @@ def created_on_devices(devices: list[Path], manifest: Manifest, force: bool) -> 
 
 def _header(manifest: Manifest, index: int) -> Header:
     if index == 0:
-        return Header(RUN, manifest.identity, manifest.to_text())
+        return Header(RUN, manifest.identity, manifest.to_bytes().decode())
     return Header(MEMBER, manifest.identity, member_text(manifest, index))
 
 
@@ -102,7 +102,10 @@ def _write_indices(device: Path, manifest: Manifest, index: int) -> None:
     layout = manifest.layout
     with _errors_named(device), opened(device, os.O_RDWR) as handle:
         for (_, _, shard), region in regions(manifest, index, str(device)).items():
-            write_all(handle, index_bytes(layout, shard), region.begin + layout.records(shard) * layout.record_bytes)
+            offset = region.begin + layout.records(shard) * layout.record_bytes
+            for part in index_parts(layout, shard):
+                write_all(handle, part, offset)
+                offset += len(part)
 
 
 def _forget(devices: list[Path], identity: str) -> None:

@@ -14,16 +14,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
 from outcrop.run.device import use as device_use
 from outcrop.run.device.header import HEADER_BYTES, MEMBER, RUN, Header, read_header, write_slot
 from outcrop.run.device.signatures import find_signature
 from outcrop.run.disk.arrays import ArrayEntry
+from outcrop.run.disk.derived import snapshot_files
 from outcrop.run.disk.home import Home, release
 from outcrop.run.disk.layout import RECORD_BYTES, round_up
 from outcrop.run.disk.manifest import Manifest, parse_manifest, read_member
 from outcrop.run.disk.region import Region
-from outcrop.run.taps.snapshot_files import are_current, show_snapshots
+from outcrop.run.disk.tap_files import check_sizes
+from outcrop.run.taps.snapshot_files import are_current, outdated, show_snapshots
 
 
 class Device(Home):
@@ -32,6 +35,7 @@ class Device(Home):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._found: dict[tuple[str, int], Path] = {}
+        self._records: Directory | None = None
 
     def read(self) -> Manifest:
         """See Home."""
@@ -46,7 +50,7 @@ class Device(Home):
                 header = self._header(handle)
                 if header.identity != manifest.identity:
                     raise StorageError(f"cannot commit to {self.path}: it holds another run by now")
-                write_slot(handle, replace(header, text=manifest.to_text(), sequence=header.sequence + 1))
+                write_slot(handle, replace(header, text=manifest.to_bytes().decode(), sequence=header.sequence + 1))
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path}: {error.strerror}") from error
         except InputError as error:
@@ -67,12 +71,16 @@ class Device(Home):
             if size < (needed := needed_bytes(manifest, index)):
                 raise StorageError(f"{path} has {size} bytes, {needed} belong there")
         if manifest.records:
-            member = read_member(Path(manifest.records))
-            if member is None or member.identity != manifest.identity:
-                raise StorageError(f"{manifest.records}, records of the run on {self.path}, are missing; put them back")
+            check_sizes(self.records(manifest), manifest)
 
-    def hold(self) -> list[int]:
-        """See Home. Refused too when someone has made anything else of a device since."""
+    def records(self, manifest: Manifest) -> Directory:
+        """See Home: the folder beside, which says itself that it belongs to this run."""
+        if self._records is None or not self._records.is_here():
+            self._records = _records_of(manifest, self.path)
+        return self._records
+
+    def hold(self, shared: bool = False) -> list[int]:
+        """See Home. Refused too when someone has made anything else of a device since. Nobody shares a device."""
         handles: list[int] = []
         self._found.clear()
         try:
@@ -111,14 +119,22 @@ class Device(Home):
             )
         yield [Region(str(self.path), begin, count)] if count else []
 
-    def is_tidy(self, manifest: Manifest) -> bool:
-        """See Home: whether all snapshots are shown."""
-        return not manifest.records or are_current(Path(manifest.records), manifest)
-
     def tidy(self, manifest: Manifest) -> None:
         """See Home: shows the snapshots up to its step."""
-        if not self.is_tidy(manifest):
-            show_snapshots(Path(manifest.records), manifest)
+        if manifest.records and not are_current(self.records(manifest), manifest):
+            show_snapshots(self.records(manifest), manifest)
+
+    def untidy(self, manifest: Manifest) -> list[str]:
+        """See Home: metadata of snapshots."""
+        if not manifest.records:
+            return []
+        directory = self.records(manifest)
+        wrong = outdated(directory, snapshot_files(manifest))
+        return [f"{directory.path / name} is not what belongs there" for name in wrong]
+
+    def repair(self, manifest: Manifest) -> None:
+        """See Home."""
+        self.tidy(manifest)
 
     def _header(self, handle: int) -> Header:
         header = _read(handle, self.path)
@@ -130,7 +146,7 @@ class Device(Home):
         if header.kind != RUN:
             run = member_of(header).get("run")
             raise InputError(f"{self.path} holds a share of a run; name its first device ({run} when it was made)")
-        return parse_manifest(header.text, self.path)
+        return parse_manifest(header.text.encode(), self.path)
 
     def _others(self, manifest: Manifest) -> list[Path]:
         """The further devices. They are known by their headers: names may change when a machine starts again."""
@@ -176,6 +192,20 @@ def signature_on(path: Path, handle: int) -> str:
         return find_signature(path, handle, device_use.size_of(handle))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _records_of(manifest: Manifest, device: Path) -> Directory:
+    """The folder of records of the run on `device`. Raises StorageError unless it says that it is that."""
+    assert manifest.records is not None
+    what = f"{manifest.records}, records of the run on {device},"
+    try:
+        directory = Directory.open(Path(manifest.records))
+    except OSError as error:
+        raise StorageError(f"{what} cannot be used: {error.strerror}") from None
+    member = read_member(directory)
+    if member is None or member.identity != manifest.identity:
+        raise StorageError(f"{what} are missing; put them back")
+    return directory
 
 
 @contextmanager

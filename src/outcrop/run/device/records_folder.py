@@ -12,21 +12,27 @@ holds it, too.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
-from outcrop.durable import flush_folder, replace_file
+from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
 from outcrop.run.device.device import Device
-from outcrop.run.disk.directory import check_kind, check_permission, make_directories, remove_member, tap_folders
-from outcrop.run.disk.manifest import MANIFEST, MEMBER, NEW, Manifest, Member, read_member
+from outcrop.run.disk.contents import files_below, tap_folders
+from outcrop.run.disk.derived import snapshot_files
+from outcrop.run.disk.directory import (
+    check_kind,
+    check_permission,
+    clear_share,
+    held,
+    opened,
+    remove_made,
+    seal_member,
+)
+from outcrop.run.disk.manifest import MEMBER, NEW, Manifest, Member, read_member
 from outcrop.run.disk.state import State
-from outcrop.run.taps.definitions import TapDefinitions, write_definitions
-from outcrop.run.taps.records import create_records
-from outcrop.run.taps.snapshot_files import create_snapshots
+from outcrop.run.taps.definitions import TapDefinitions, write_tap_files
 
 
 def check_records_folder(devices: list[Path], manifest: Manifest, force: bool) -> None:
@@ -41,48 +47,65 @@ def check_records_folder(devices: list[Path], manifest: Manifest, force: bool) -
         )
     if not manifest.records:
         return
-    folder = Path(manifest.records)
-    check_kind(folder)
-    check_permission(folder)
-    names = set(os.listdir(folder)) if folder.is_dir() else set()
-    member = read_member(folder)
-    if member is None or MANIFEST in names:
+    path = Path(manifest.records)
+    check_kind(path)
+    check_permission(path)
+    if path.is_dir():
+        with opened(path) as folder:
+            _check_content(folder, devices[0], force)
+
+
+def _check_content(folder: Directory, device: Path, force: bool) -> None:
+    names, member, path = folder.names(), read_member(folder), folder.path
+    ours = {MEMBER, *(member.folders if member else ())}
+    if foreign := [name for name in names if name not in ours]:
+        raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty one")
+    if member is None:
         if names:
-            raise InputError(f"directory {folder} holds something else ({min(names)}); give a new or empty one")
-    elif (old := _run_of(member)) is not None and os.path.realpath(member.run) != os.path.realpath(devices[0]):
-        raise InputError(f"directory {folder} belongs to another run, {member.run}; give another one")
+            raise InputError(f"directory {path} holds something else ({names[0]}); give a new or empty one")
+    elif foreign := files_below(folder, member.folders)[1]:
+        raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty one")
+    elif (old := _run_of(member)) is not None and os.path.realpath(member.run) != os.path.realpath(device):
+        raise InputError(f"directory {path} belongs to another run, {member.run}; give another one")
     elif not force and (old is None or old.phase != NEW):
-        raise InputError(f"directory {folder} holds records of {member.run}; replace them with force, or give another")
+        raise InputError(f"directory {path} holds records of {member.run}; replace them with force, or give another")
 
 
 @contextlib.contextmanager
-def created_records_folder(state: State, definitions: TapDefinitions) -> Iterator[None]:
+def created_records_folder(
+    state: State, definitions: TapDefinitions, device: Path, force: bool
+) -> Iterator[None]:
     """Make it, with points and without records, where the run has one; the caller commits the first values inside the
-    `with`. What ends it before that takes the folder away again. Raises StorageError."""
-    manifest, folder = state.manifest, state.records_path
+    `with`. What ends it before that takes the folder away again. Raises InputError, StorageError."""
+    manifest = state.manifest
     if not manifest.records:
         yield
         return
-    made = make_directories([folder])
-    try:
+    with held([Path(manifest.records)]) as (taken, _, made):
+        folder = taken[0]
         try:
-            remove_member(folder)
-            member = Member(manifest.identity, str(state.path.absolute()), tuple(tap_folders(manifest)))
-            replace_file(folder / MEMBER, json.dumps(asdict(member)) + "\n")
-            write_definitions(folder, definitions)
-            create_snapshots(folder, manifest)
-            create_records(folder, manifest)
-            flush_folder(folder)
-        except OSError as error:
-            raise StorageError(f"cannot create {folder}: {error.strerror} ({error.filename})") from error
-        yield
-    except BaseException:
-        if not state.has_values:
-            remove_member(folder)
-            for directory in reversed(made):
-                with contextlib.suppress(OSError):
-                    directory.rmdir()
-        raise
+            _check_content(folder, device, force)
+        except BaseException:
+            remove_made(made)
+            raise
+        try:
+            try:
+                clear_share(folder)
+                member = Member(manifest.identity, str(state.path.absolute()), 0, tuple(tap_folders(manifest)))
+                folder.put(MEMBER, seal_member(member))
+                write_tap_files(folder, manifest, definitions)
+                for name, content in snapshot_files(manifest).items():
+                    folder.put(name, content)
+                folder.flush_all()
+            except OSError as error:
+                raise StorageError(f"cannot create {folder.path}: {error.strerror} ({error.filename})") from error
+            yield
+        except BaseException:
+            if not state.has_values:
+                with contextlib.suppress(OSError, StorageError):
+                    clear_share(folder)
+                remove_made(made)
+            raise
 
 
 def _run_of(member: Member) -> Manifest | None:

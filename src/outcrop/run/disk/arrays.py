@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from outcrop.run.disk.schema import ArrayName
+
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
 
@@ -14,7 +16,7 @@ class ArrayEntry:
     """One array of cells. One that `is_static` is only read by passes; of the others, the state, each pass writes the
     next values."""
 
-    name: str
+    name: ArrayName
     is_static: bool
 
     @property

@@ -1,8 +1,11 @@
 """Make the directories and files of a new run: all of them, or nothing when it cannot be.
 
-Everything is checked before anything is made. The first thing made is a manifest without values: it takes the place of
-an older run's in one step, and whoever finds it after a crash knows that there is nothing to lose. Files are allocated
-to their full size here and never extended later.
+    check ──► make directories ──► hold ──► check again ──► manifest ──► clear the old run ──► files ──► first values
+                                   └──────────────────────── until the caller is done ────────────────────────────┘
+
+The lock comes before anything in a directory is changed, and a process that does not get it removes nothing. The first
+thing made is a manifest without values: it takes the place of an older run's in one step, and a process that finds it
+after a crash knows that there is nothing to lose. Files are allocated to their full size here and never extended later.
 """
 
 from __future__ import annotations
@@ -10,34 +13,30 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from outcrop import _core
-from outcrop.durable import flush_folder, lock_folder, replace_file
+from outcrop.durable import Directory, flush_folder
 from outcrop.errors import InputError, StorageError
-from outcrop.run.coordinates import coordinate_metadata
 from outcrop.run.device.checks import are_devices, check_devices
 from outcrop.run.device.creation import created_on_devices
 from outcrop.run.device.records_folder import check_records_folder, created_records_folder
+from outcrop.run.disk.contents import array_folder, shard_name
+from outcrop.run.disk.derived import derived_files
 from outcrop.run.disk.directory import (
-    GROUP,
-    array_folder,
+    check_contents,
     check_directories,
-    coordinate_folders,
-    make_directories,
-    member_text,
-    remove_member,
-    remove_run,
+    clear,
+    clear_share,
+    held,
+    member_bytes,
+    remove_made,
 )
-from outcrop.run.disk.layout import PlaneLayout
+from outcrop.run.disk.folder import further_directories
 from outcrop.run.disk.manifest import MANIFEST, MEMBER, Manifest, read_manifest
 from outcrop.run.disk.state import State
-from outcrop.run.disk.zarr_format import array_metadata, group_metadata, index_bytes, shard_name, to_text
-from outcrop.run.taps.definitions import NO_TAPS_DEFINED, TapDefinitions, write_definitions
-from outcrop.run.taps.records import create_records
-from outcrop.run.taps.snapshot_files import create_snapshots
-from outcrop.tiers.mounts import nearest_existing
+from outcrop.run.disk.zarr_format import index_parts
+from outcrop.run.taps.definitions import NO_TAPS_DEFINED, TapDefinitions, first_sums, write_tap_files
 
 
 @contextlib.contextmanager
@@ -48,7 +47,8 @@ def created_state(
     raw_device: bool = False,
     definitions: TapDefinitions = NO_TAPS_DEFINED,
 ) -> Iterator[State]:
-    """Make the directories and files of a run without values; the caller commits the first ones inside the `with`.
+    """Make the directories and files of a run without values; the caller commits the first ones inside the `with`,
+    which holds the run.
 
     With `raw_device` the places are block devices. `definitions` are those of the manifest's taps.
 
@@ -56,40 +56,57 @@ def created_state(
     interrupted start leaves nothing behind. With `force` an older run there is replaced. Raises StorageError when the
     system refuses what had seemed possible.
     """
+    manifest = replace(manifest, sums=first_sums(manifest, definitions))
     if are_devices(directories, raw_device):
         check_records_folder(directories, manifest, force)
-        with created_on_devices(directories, manifest, force) as state, created_records_folder(state, definitions):
+        with (
+            created_on_devices(directories, manifest, force) as state,
+            created_records_folder(state, definitions, directories[0], force),
+        ):
             yield state
         return
     check_state(directories, manifest, force)
-    path, made = directories[0], make_directories(directories)
-    state = State(path, manifest)
-    try:
-        with _errors_named(path):
-            lock = lock_folder(path)
-            try:
-                old = read_manifest(path) if (path / MANIFEST).exists() else None
-                replace_file(path / MANIFEST, manifest.to_text())  # from here on the old run is gone, in one step
-                if old is not None:
-                    remove_run(path, old)
-                for directory in directories:
-                    remove_member(directory)
-                _make_files(directories, manifest)
-                write_definitions(path, definitions)
-                create_snapshots(path, manifest)
-                create_records(path, manifest)
-                flush_folder(path)
-            finally:
-                os.close(lock)
+    with created_in(directories, manifest, force, definitions) as state:
         yield state
-    except BaseException:
-        if not state.has_values:
-            remove_run(path, manifest)
-            (path / MANIFEST).unlink(missing_ok=True)
-            for directory in reversed(made):
-                with contextlib.suppress(OSError):
-                    directory.rmdir()
-        raise
+
+
+@contextlib.contextmanager
+def created_in(
+    directories: list[Path], manifest: Manifest, force: bool, definitions: TapDefinitions = NO_TAPS_DEFINED
+) -> Iterator[State]:
+    """`created_state` in directories, of which only what they hold is checked."""
+    with held(directories) as (taken, locks, made):
+        own = taken[0]
+        try:
+            check_contents(dict(enumerate(taken)), manifest, force)
+            with _errors_named(own.path):
+                old = read_manifest(own) if own.status(MANIFEST) else None
+                before = further_directories(own, old, must_be_there=False) if old else []
+        except BaseException:
+            remove_made(made)
+            raise
+        state = State(own.path, manifest)
+        try:
+            with _errors_named(own.path):
+                own.replace(MANIFEST, manifest.to_bytes())  # from here on the old run is gone, in one step
+                if old is not None:
+                    clear(own, old)
+                for directory in (*before, *taken[1:]):
+                    clear_share(directory)
+                _make_files(taken, manifest, definitions)
+                for folder in dict.fromkeys(place.parent for place in made):
+                    flush_folder(folder)
+            with state.locked(locks):
+                yield state
+        except BaseException:
+            if not state.has_values:
+                with contextlib.suppress(OSError, StorageError):
+                    clear(own, manifest)
+                    for directory in taken[1:]:
+                        clear_share(directory)
+                    own.remove(MANIFEST)
+                remove_made(made)
+            raise
 
 
 def check_state(directories: list[Path], manifest: Manifest, force: bool = False, raw_device: bool = False) -> None:
@@ -100,8 +117,9 @@ def check_state(directories: list[Path], manifest: Manifest, force: bool = False
     if manifest.records:
         raise InputError(f"records {manifest.records}: a run in a directory keeps them there; leave it out")
     check_directories(directories, manifest, _needed_bytes(directories, manifest), force)
-    if force and os.path.exists(directories[0] / MANIFEST):
-        os.close(lock_folder(directories[0]))
+    if force and directories[0].is_dir():
+        with Directory.open(directories[0]) as own:
+            own.release(own.hold(shared=True))
 
 
 def _needed_bytes(directories: list[Path], manifest: Manifest) -> list[int]:
@@ -119,55 +137,30 @@ def _errors_named(path: Path) -> Iterator[None]:
         raise StorageError(f"cannot create the run in {path}: {error.strerror} ({error.filename})") from error
 
 
-def _make_files(directories: list[Path], manifest: Manifest) -> None:
-    attributes = {"stencil": manifest.stencil.get("name", ""), "parameters": manifest.parameters}
-    metadata = array_metadata(manifest.layout, len(manifest.shape), attributes)
-    folders: set[Path] = set()
-    for member in directories[1:]:
-        replace_file(member / MEMBER, member_text(directories[0], manifest))
+def _make_files(directories: list[Directory], manifest: Manifest, definitions: TapDefinitions) -> None:
+    own = directories[0]
+    for index, directory in enumerate(directories[1:], start=1):
+        directory.replace(MEMBER, member_bytes(index, own.path, manifest))
     for entry, turn in manifest.copies:
-        name = array_folder(entry, turn)
-        folders |= _make_shards(directories, manifest, name)
-        replace_file(directories[0] / name / "zarr.json", to_text(metadata))
-    arrays = {entry.name: metadata for entry in manifest.arrays}
-    arrays |= _make_coordinates(directories[0], manifest)
-    replace_file(directories[0] / GROUP, to_text(group_metadata(arrays, attributes)))
-    for folder in folders | {nearest_existing(directory).parent for directory in directories}:
-        flush_folder(folder)
+        _make_shards(directories, manifest, array_folder(entry, turn))
+    for name, content in derived_files(manifest).items():
+        own.put(name, content)
+    write_tap_files(own, manifest, definitions)
+    for directory in directories:
+        directory.flush_all()
 
 
-def _make_shards(directories: list[Path], manifest: Manifest, name: str) -> set[Path]:
-    """Make the shards of one copy of an array, and links where they lie elsewhere; the folders that hold them."""
-    layout, folders = manifest.layout, set[Path]()
+def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) -> None:
+    """Make the shards of one copy of an array, and links for readers of Zarr where they lie elsewhere."""
+    layout, own = manifest.layout, directories[0]
     for shard in range(layout.shards):
-        file = shard_name(shard, len(manifest.shape))
-        link, place = directories[0] / name / file, directories[shard % len(directories)] / name / file
-        for path in {link, place}:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            folders.update(path.parents[: len(manifest.shape) + 1])
-        _core.create_file(str(place), layout.shard_bytes(shard))
-        if link != place:
-            link.symlink_to(place.absolute())
-        _write_index(place, layout, shard)
-    return folders
-
-
-def _make_coordinates(directory: Path, manifest: Manifest) -> dict[str, dict[str, Any]]:
-    """Write the coordinates of every axis, where there are any; their metadata by name."""
-    found: dict[str, dict[str, Any]] = {}
-    for axis, name in enumerate(coordinate_folders(manifest)):
-        assert manifest.coordinates is not None
-        found[name] = coordinate_metadata(manifest.coordinates, axis, manifest.shape)
-        folder = directory / name
-        (folder / "c").mkdir(parents=True)
-        cells = manifest.coordinates.along(axis, manifest.shape[axis])
-        (folder / "c" / "0").write_bytes(cells.astype("<f8").tobytes())
-        replace_file(folder / "zarr.json", to_text(found[name]))
-    return found
-
-
-def _write_index(path: Path, layout: PlaneLayout, shard: int) -> None:
-    # Not flushed here: values are flushed together with it before they are committed.
-    with open(path, "r+b") as file:
-        file.seek(layout.records(shard) * layout.record_bytes)
-        file.write(index_bytes(layout, shard))
+        name, place = f"{folder}/{shard_name(shard, len(manifest.shape))}", directories[shard % len(directories)]
+        for directory in dict.fromkeys((own, place)):
+            directory.make_folder(name.rpartition("/")[0])
+        place.create(name, size=layout.shard_bytes(shard))
+        with place.opened(name, os.O_RDWR) as handle:  # not flushed: values are, together with it
+            offset = layout.records(shard) * layout.record_bytes
+            for part in index_parts(layout, shard):
+                offset += place.write_to(handle, offset, part)
+        if place is not own:
+            own.link(name, str(place.path.absolute() / name))

@@ -1,55 +1,32 @@
-"""What must be true of the directories before a run may be created in them; only `remove_run` changes anything.
+"""What must be true of the directories of a new run, and how they are made, held and cleared.
 
-Names that belong to a run are listed here and nowhere else: only these are ever deleted.
+    check     kinds, duplicates, permission, space; what is there           nothing is changed
+    hold      made where they are missing, and locked                       a process without the lock changes nothing
+    clear     files of an older run, as far as they are listed (contents)
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
-import shutil
 import stat
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from outcrop import durable
+from outcrop.durable import Directory, sealed
 from outcrop.errors import InputError
-from outcrop.run.axes import NAMES
 from outcrop.run.device import use as device_use
-from outcrop.run.disk.arrays import ArrayEntry
+from outcrop.run.disk.contents import array_folders, files_below, files_of_run, top_names
 from outcrop.run.disk.manifest import MANIFEST, MEMBER, NEW, Manifest, Member, read_manifest, read_member
 from outcrop.tiers.mounts import nearest_existing
 from outcrop.units import format_bytes
 
-GROUP = "zarr.json"
-
-TAPS = ".taps"
-"""Folder of points, values and records of taps."""
-
-SNAPSHOTS = "snapshots.zarr"
-"""Folder of the group of snapshots."""
-
 _SLACK_BYTES = 1 << 20
 """Room for metadata, beside the arrays."""
 
-
-def array_folder(entry: ArrayEntry, turn: int) -> str:
-    """Folder of an array of the state in one turn, to the current of which its own name links; of a static array."""
-    return entry.name if entry.is_static else f".{entry.name}.{turn}"
-
-
-def array_folders(manifest: Manifest) -> list[str]:
-    """Folders of all arrays, in each directory of the run."""
-    return [array_folder(entry, turn) for entry, turn in manifest.copies]
-
-
-def coordinate_folders(manifest: Manifest) -> list[str]:
-    """Folders of the coordinates, in the run's own directory."""
-    return list(NAMES[len(manifest.shape)]) if manifest.coordinates else []
-
-
-def tap_folders(manifest: Manifest) -> list[str]:
-    """Folders of sources, receivers, norms and snapshots, in the run's own directory."""
-    return ([TAPS] if manifest.taps else []) + ([SNAPSHOTS] if manifest.taps.snapshots else [])
+_ATTEMPTS = 10
+"""Directories that another process removes while it gives up are made once more."""
 
 
 def check_directories(directories: list[Path], manifest: Manifest, needed_bytes: list[int], force: bool) -> None:
@@ -59,110 +36,165 @@ def check_directories(directories: list[Path], manifest: Manifest, needed_bytes:
     """
     seen: dict[Path, Path] = {}
     for directory in directories:
-        if (real := directory.resolve()) in seen:
+        try:
+            real = directory.resolve(strict=False)
+        except (OSError, RuntimeError):
+            raise InputError(f"directory {directory} cannot be used: its links lead in a circle") from None
+        if real in seen:
             raise InputError(f"directory {directory} is given twice (also as {seen[real]}); each must be another")
         seen[real] = directory
     for directory in directories:
         check_kind(directory)
-    old = read_manifest(directories[0]) if os.path.exists(directories[0] / MANIFEST) else None
-    if old is not None and old.phase != NEW and not force:
-        raise InputError(f"directory {what_is_there(directories[0], old)}")
-    for directory in directories:
-        if old is None or directory is not directories[0]:
+    with contextlib.ExitStack() as stack:
+        there = {}
+        for index, path in enumerate(directories):
+            if path.is_dir():
+                there[index] = stack.enter_context(opened(path))
+            check_permission(path)
+        check_contents(there, manifest, force)
+        _check_space(directories, needed_bytes, _freed_bytes(there, manifest))
+
+
+def check_contents(there: dict[int, Directory], manifest: Manifest, force: bool) -> None:
+    """Raise InputError unless the run may take the directories `there`, by their places among those of the run: they
+    are empty, or hold what it may replace."""
+    own = there.get(0)
+    old = read_manifest(own) if own is not None and own.status(MANIFEST) else None
+    if own is not None and old is not None and old.phase != NEW and not force:
+        raise InputError(f"directory {what_is_there(own.path, old)}")
+    for index, directory in there.items():
+        if old is None or index > 0:
             _check_content(directory, force, old.identity if old else "")
-        check_permission(directory)
-    _check_names(directories[0], manifest, old)
-    replaced = {place.resolve() / name for place in directories if (m := read_member(place)) for name in m.folders}
-    if old is not None:
-        places = [directories[0], *map(Path, old.directories[1:])]
-        replaced |= {place.resolve() / name for place in places for name in array_folders(old)}
-    _check_space(directories, needed_bytes, _device_bytes(replaced))
+    if own is None:
+        return
+    if old is not None and (foreign := files_of_run(own, old)[1]):
+        raise InputError(f"directory {own.path} holds something that is not the run's ({foreign[0]}); move it away")
+    for name in sorted(top_names(manifest) - (top_names(old) if old else set())):
+        if own.status(name) is not None:
+            raise InputError(f"directory {own.path} holds something else ({name}); give a new or empty one")
 
 
-def member_text(directory: Path, manifest: Manifest) -> str:
-    """Content of MEMBER in a further directory of the run in `directory`."""
-    member = Member(manifest.identity, str(directory.absolute()), tuple(array_folders(manifest)))
-    return json.dumps(asdict(member)) + "\n"
+@contextlib.contextmanager
+def held(directories: Sequence[Path]) -> Iterator[tuple[list[Directory], list[int], list[Path]]]:
+    """The directories, made where they are missing; descriptors that hold them, closed in the end; and which were made,
+    parents first. Raises InputError when one cannot be made, or is in use by another process."""
+    made: list[Path] = []
+    with contextlib.ExitStack() as stack:
+        taken: list[Directory] = []
+        locks: list[int] = []
+        for path in directories:
+            for _ in range(_ATTEMPTS):
+                made += [one for one in make_directories(path) if one not in made]
+                try:
+                    directory = opened(path)
+                except InputError:  # removed by the process that had made it
+                    continue
+                lock = directory.hold()
+                if directory.is_here():
+                    break
+                directory.release(lock)
+                directory.close()
+            else:
+                raise InputError(f"directory {path} is made and removed by other processes; give another one")
+            stack.callback(directory.release, lock)
+            taken.append(directory)
+            locks.append(lock)
+        yield taken, locks, made
 
 
-def remove_run(directory: Path, manifest: Manifest) -> None:
-    """Delete the arrays of the run that `manifest` describes, in all its directories; the manifest stays."""
-    for name in (*array_folders(manifest), *coordinate_folders(manifest), *tap_folders(manifest)):
-        shutil.rmtree(directory / name, ignore_errors=True)
-    for entry in manifest.state:
-        (directory / entry.name).unlink(missing_ok=True)
-    (directory / GROUP).unlink(missing_ok=True)
-    for place in map(Path, manifest.directories[1:]):
-        if (member := read_member(place)) and member.identity == manifest.identity:
-            remove_member(place)
+def opened(path: Path) -> Directory:
+    """A directory held open. Raises InputError."""
+    try:
+        return Directory.open(path)
+    except OSError as error:
+        raise InputError(f"directory {path} cannot be used: {error.strerror}") from None
 
 
-def remove_member(directory: Path) -> None:
-    """Delete what a run keeps in one of its further directories; nothing where there is no such thing."""
+def member_bytes(index: int, directory: Path, manifest: Manifest) -> bytes:
+    """Content of MEMBER in further directory `index` of the run in `directory`."""
+    member = Member(manifest.identity, str(directory.absolute()), index, tuple(array_folders(manifest)))
+    return seal_member(member)
+
+
+def seal_member(member: Member) -> bytes:
+    """The content of MEMBER."""
+    import msgspec
+
+    return sealed(msgspec.to_builtins(member))
+
+
+def clear(directory: Directory, old: Manifest) -> None:
+    """Remove the files of the run `old` from its own directory, which this process holds; the manifest stays."""
+    directory.remove_files(files_of_run(directory, old)[0])
+    for name in top_names(old):
+        directory.remove_empty(name)
+
+
+def clear_share(directory: Directory) -> None:
+    """Remove what a run keeps in one of its further directories; nothing where there is no such thing."""
     if member := read_member(directory):
+        directory.remove_files(files_below(directory, member.folders)[0])
         for name in member.folders:
-            shutil.rmtree(directory / name, ignore_errors=True)
-        (directory / MEMBER).unlink(missing_ok=True)
+            directory.remove_empty(name)
+        directory.remove(MEMBER)
 
 
-def make_directories(directories: list[Path]) -> list[Path]:
-    """Make the directories, parents too, and list those that were not there, parents first. InputError leaves none."""
-    wanted = dict.fromkeys(place for one in directories for place in (*reversed(one.parents), one))
+def make_directories(directory: Path) -> list[Path]:
+    """Make a directory, parents too, and list those that were not there, parents first. InputError leaves none."""
     made: list[Path] = []
     try:
-        for directory in [place for place in wanted if not os.path.lexists(place)]:
-            directory.mkdir(exist_ok=True)
-            made.append(directory)
+        for place in (*reversed(directory.parents), directory):
+            try:
+                durable.SYSTEM.stat(place)
+            except FileNotFoundError:
+                with contextlib.suppress(FileExistsError):
+                    durable.SYSTEM.mkdir(place)
+                    made.append(place)
     except OSError as error:
-        for directory in reversed(made):
-            directory.rmdir()
+        remove_made(made)
         raise InputError(f"directory {error.filename} cannot be created: {error.strerror}") from None
     return made
+
+
+def remove_made(made: Sequence[Path]) -> None:
+    """Remove directories that this process has made, parents first, as far as they are empty."""
+    for place in reversed(made):
+        with contextlib.suppress(OSError):
+            durable.SYSTEM.rmdir(place)
 
 
 def check_kind(directory: Path) -> None:
     """Raise InputError unless it is a directory, or can be made."""
     try:
         mode = nearest_existing(directory).stat().st_mode
-    except OSError as error:
-        raise InputError(f"directory {directory} cannot be used: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(f"directory {directory} cannot be used: {reason}") from None
     if not stat.S_ISDIR(mode):
         raise InputError(f"directory {directory} cannot be created: {nearest_existing(directory)} is a file")
 
 
-def _check_content(directory: Path, force: bool, replaced: str) -> None:
+def _check_content(directory: Directory, force: bool, replaced: str) -> None:
     """Raise InputError when anything is there but a share of the run `replaced` or, if forced, of one that is gone."""
     try:
-        names = set(os.listdir(directory))
-    except FileNotFoundError:
-        return
+        names = directory.names()
     except OSError as error:
-        raise InputError(f"directory {directory} cannot be read: {error.strerror}") from None
-    member = read_member(directory)
+        raise InputError(f"directory {directory.path} cannot be read: {error.strerror}") from None
+    member, path = read_member(directory), directory.path
     if member and MANIFEST not in names:
+        foreign = files_below(directory, member.folders)[1]
+        foreign += [name for name in names if name != MEMBER and name not in member.folders]
+        if foreign:
+            raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty one")
         if member.identity == replaced:
             return
         if _is_alive(member):
-            raise InputError(f"directory {directory} belongs to another run, {member.run}; give another one")
+            raise InputError(f"directory {path} belongs to another run, {member.run}; give another one")
         if not force:
-            raise InputError(f"directory {directory} holds planes of a run that is gone; replace them with --force")
+            raise InputError(f"directory {path} holds planes of a run that is gone; replace them with --force")
     elif names:
-        what = "another run" if MANIFEST in names else f"something else ({min(names)})"
-        raise InputError(f"directory {directory} holds {what}; give a new or empty one")
-
-
-def _check_names(directory: Path, manifest: Manifest, old: Manifest | None) -> None:
-    """Raise InputError when something of the user's, beside an old run, has a name that the new one needs."""
-    ours = _names(old) if old else set()
-    for name in sorted(_names(manifest) - ours):
-        if os.path.lexists(directory / name):
-            raise InputError(f"directory {directory} holds something else ({name}); give a new or empty one")
-
-
-def _names(manifest: Manifest) -> set[str]:
-    """All names in the run's own directory that arrays, coordinates and taps take."""
-    state = (entry.name for entry in manifest.state)
-    return {*array_folders(manifest), *coordinate_folders(manifest), *tap_folders(manifest), *state}
+        what = "another run" if MANIFEST in names else f"something else ({names[0]})"
+        raise InputError(f"directory {path} holds {what}; give a new or empty one")
 
 
 def _is_alive(member: Member) -> bool:
@@ -170,7 +202,8 @@ def _is_alive(member: Member) -> bool:
     if device_use.is_block_device(Path(member.run)):
         return True
     try:
-        return read_manifest(Path(member.run)).identity == member.identity
+        with opened(Path(member.run)) as directory:
+            return read_manifest(directory).identity == member.identity
     except InputError:
         return False
 
@@ -185,13 +218,17 @@ def what_is_there(place: Path, old: Manifest) -> str:
     return f"{place} holds {what} {place}' or replace it with --force"
 
 
-def _device_bytes(folders: set[Path]) -> dict[int, int]:
-    """Bytes allocated to the shards in these folders of arrays, by device."""
+def _freed_bytes(there: dict[int, Directory], manifest: Manifest) -> dict[int, int]:
+    """Bytes that go when what is there is replaced, by device."""
     total: dict[int, int] = {}
-    for folder in folders:
-        for shard in folder.glob("c/**/0"):
-            if shard.is_file() and not shard.is_symlink():
-                status = shard.stat()
+    for index, directory in there.items():
+        member = read_member(directory)
+        files = files_below(directory, member.folders)[0] if member else []
+        if index == 0 and directory.status(MANIFEST):
+            files += files_of_run(directory, read_manifest(directory))[0]
+        for name in files:
+            status = directory.status(name)
+            if status is not None and stat.S_ISREG(status.st_mode):
                 total[status.st_dev] = total.get(status.st_dev, 0) + status.st_blocks * 512
     return total
 

@@ -11,7 +11,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from outcrop.errors import CorruptionError, InputError
 from outcrop.run.axes import Shape, axes_text
-from outcrop.run.disk.planes import Planes
 from outcrop.run.disk.state import State
 from outcrop.run.inputs.source import Source
 
@@ -113,13 +112,13 @@ class FieldView(PlanesView):
 
     def _read(self, wanted: range) -> Iterator[NDArray[np.floating[Any]]]:
         state = self._state
-        files = state.current_files_of(self.name)
+        state.current_files_of(self.name)  # raises where there are no values
         if not wanted:
             return
         first, *rest = state.manifest.padding
         inside = tuple(slice(pad, pad + n) for pad, n in zip(rest, self.shape[1:], strict=True))
         wanted = range(wanted.start + first, wanted.stop + first, wanted.step)
-        with Planes(files, state.layout) as planes:
+        with state.planes_of(self.name) as planes:
             if self.ndim == 1:  # a single plane has all cells
                 yield planes.read(0, 1)[0, 0, np.arange(wanted.start, wanted.stop, wanted.step)]
                 return

@@ -1,96 +1,234 @@
-"""A run in a directory: its manifest, its lock, its shards, and the links to the current arrays."""
+"""A run in a directory: its manifest, its lock, its shards, and the links to the current arrays.
+
+All names are opened beneath descriptors of the run's directories, and no link is followed: links are for readers of
+Zarr. A further directory is used only when it says itself that it belongs to this run.
+"""
 
 from __future__ import annotations
 
-import os
+import stat
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 
-from outcrop.durable import lock_folder, replace_file
+from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
 from outcrop.run.disk.arrays import ArrayEntry
-from outcrop.run.disk.directory import array_folder
+from outcrop.run.disk.contents import SCRATCH, array_folder, shard_name
+from outcrop.run.disk.derived import derived_files
 from outcrop.run.disk.home import Home, release
-from outcrop.run.disk.manifest import MANIFEST, Manifest, read_manifest
-from outcrop.run.disk.region import ShardFile
-from outcrop.run.disk.scratch import PREFIX, scratch_in
-from outcrop.run.disk.zarr_format import shard_name
-from outcrop.run.taps.snapshot_files import are_current, show_snapshots
+from outcrop.run.disk.manifest import MANIFEST, Manifest, read_manifest, read_member
+from outcrop.run.disk.region import Inside, ShardFile
+from outcrop.run.disk.scratch import scratch_in
+from outcrop.run.disk.tap_files import check_sizes
+from outcrop.run.disk.zarr_format import index_parts
+from outcrop.run.taps.snapshot_files import are_current, outdated, show_snapshots
 
 
 class Folder(Home):
     """See Home. The manifest is a file, replaced by renaming; `u` links to the folder of the current turn of u,
     as soon as that has values; before, readers of Zarr see an array without chunks, that is of zeros."""
 
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._opened: Directory | None = None
+        self._others: list[Directory] | None = None
+
     def read(self) -> Manifest:
         """See Home."""
-        return read_manifest(self.path)
+        return read_manifest(self._directory)
 
     def store(self, manifest: Manifest) -> None:
         """See Home."""
+        self._require_here(manifest)
         try:
-            replace_file(self.path / MANIFEST, manifest.to_text())
+            self._directory.replace(MANIFEST, manifest.to_bytes())
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / MANIFEST}: {error.strerror}") from error
 
-    def files(self, manifest: Manifest, entry: ArrayEntry, turn: int) -> list[str]:
-        """See Home: paths."""
-        folder = self.path / array_folder(entry, turn)
-        return [str(folder / shard_name(shard, len(manifest.shape))) for shard in range(manifest.layout.shards)]
+    def files(self, manifest: Manifest, entry: ArrayEntry, turn: int) -> list[ShardFile]:
+        """See Home: names beneath descriptors."""
+        directories = [self._directory, *self._further(manifest)]
+        return [
+            Inside(place.handle, name, str(place.path / name))
+            for place, name in _places(directories, manifest, entry, turn)
+        ]
+
+    def records(self, manifest: Manifest) -> Directory:
+        """See Home: the run's own."""
+        return self._directory
 
     def check(self, manifest: Manifest) -> None:
         """See Home."""
+        self._require_here(manifest)
+        directories = [self._directory, *self._further(manifest)]
         for entry, turn in manifest.copies:
-            for shard, file in enumerate(self.files(manifest, entry, turn)):
-                expected = manifest.layout.shard_bytes(shard)
+            for shard, (place, name) in enumerate(_places(directories, manifest, entry, turn)):
+                expected, path = manifest.layout.shard_bytes(shard), place.path / name
                 try:
-                    found = os.stat(file).st_size
+                    status = place.status(name)
                 except OSError as error:
-                    raise StorageError(f"{file} cannot be used: {error.strerror}") from None
-                if found != expected:
-                    raise StorageError(f"{file} has {found} bytes, {expected} belong there")
+                    raise StorageError(f"{path} cannot be used: {error.strerror}") from None
+                if status is None:
+                    raise StorageError(f"{path} cannot be used: No such file or directory")
+                if not stat.S_ISREG(status.st_mode):
+                    raise StorageError(f"{path} is not a regular file; put back a copy of what was there")
+                if status.st_size != expected:
+                    raise StorageError(f"{path} has {status.st_size} bytes, {expected} belong there")
+        check_sizes(self._directory, manifest)
 
-    def hold(self) -> list[int]:
+    def hold(self, shared: bool = False) -> list[int]:
         """See Home."""
-        return [lock_folder(self.path)]
+        handles = [self._directory.hold(shared)]
+        if not self._directory.is_here():
+            release(handles)
+            raise InputError(f"{self.path} was moved or deleted; open the run where it is now")
+        return handles
 
     def is_held(self) -> bool:
         """See Home."""
         try:
-            release(self.hold())
+            release(self.hold(shared=True))
         except InputError:
             return True
         return False
 
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
         """See Home: a file without a name."""
-        for left in self.path.glob(PREFIX + "*"):  # of a process that was killed before it had opened it
-            left.unlink(missing_ok=True)
-        return scratch_in(self.path, count)
-
-    def is_tidy(self, manifest: Manifest) -> bool:
-        """Whether the name of every array of the state links to its current turn, and all snapshots are shown."""
-        return all(self._is_linked(manifest, entry) for entry in manifest.state) and are_current(self.path, manifest)
+        for name in self._directory.names():
+            if name.startswith(SCRATCH):  # of a process that was killed before it had opened it
+                self._directory.remove(name)
+        return scratch_in(self._directory, count)
 
     def tidy(self, manifest: Manifest) -> None:
-        """Point the names of the state's arrays at their current turns, and show the snapshots up to its step."""
-        if not are_current(self.path, manifest):
-            show_snapshots(self.path, manifest)
+        """See Home: the links of the state's arrays, and the snapshots up to its step."""
+        if not are_current(self._directory, manifest):
+            show_snapshots(self._directory, manifest)
         for entry in manifest.state:
             if not self._is_linked(manifest, entry):
-                self._link(entry.name, array_folder(entry, manifest.current))
+                try:
+                    self._directory.link(entry.name, array_folder(entry, manifest.current))
+                except OSError as error:
+                    raise StorageError(f"cannot link {self.path / entry.name}: {error.strerror}") from error
+
+    def untidy(self, manifest: Manifest) -> list[str]:
+        """See Home."""
+        files = outdated(self._directory, derived_files(manifest))
+        wrong = [f"{self.path / name} is not what belongs there" for name in files]
+        wrong += [
+            f"{self.path / entry.name} does not lead to {array_folder(entry, manifest.current)}"
+            for entry in manifest.state
+            if not self._is_linked(manifest, entry)
+        ]
+        links = self._shard_links(manifest).items()
+        return wrong + [f"{self.path / name} does not lead to {to}" for name, to in links if self._leads(name) != to]
+
+    def repair(self, manifest: Manifest) -> None:
+        """See Home; the indices of shards, too."""
+        own = self._directory
+        try:
+            for name, content in outdated(own, derived_files(manifest)).items():
+                if folder := name.rpartition("/")[0]:
+                    own.make_folder(folder)
+                own.replace(name, content)
+            for name, target in self._shard_links(manifest).items():
+                if self._leads(name) != target:
+                    own.make_folder(name.rpartition("/")[0])
+                    own.link(name, target)
+            for entry, turn in manifest.copies:
+                for shard, (place, name) in enumerate(
+                    _places([own, *self._further(manifest)], manifest, entry, turn)
+                ):
+                    offset = manifest.layout.records(shard) * manifest.layout.record_bytes
+                    place.write(name, offset, b"".join(index_parts(manifest.layout, shard)))
+        except OSError as error:
+            raise StorageError(f"cannot repair {self.path}: {error.strerror} ({error.filename})") from error
+        self.tidy(manifest)
+
+    @property
+    def _directory(self) -> Directory:
+        """The run's own directory, opened when it is first needed. Raises InputError when there is none."""
+        if self._opened is None:
+            try:
+                self._opened = Directory.open(self.path)
+            except (FileNotFoundError, NotADirectoryError):
+                raise InputError(f"{self.path} holds no Outcrop run ({MANIFEST} is missing)") from None
+            except (OSError, ValueError) as error:
+                reason = error.strerror if isinstance(error, OSError) else error
+                raise InputError(f"{self.path} cannot be read: {reason}") from None
+        return self._opened
+
+    def _further(self, manifest: Manifest) -> list[Directory]:
+        if self._others is None:
+            self._others = further_directories(self._directory, manifest)
+        return self._others
+
+    def _require_here(self, manifest: Manifest) -> None:
+        """Raise StorageError when a directory is not any more where it was opened."""
+        for place in (self._directory, *self._further(manifest)):
+            if not place.is_here():
+                raise StorageError(f"{place.path} was moved or deleted while the run was open; nothing is kept there")
+
+    def _shard_links(self, manifest: Manifest) -> dict[str, str]:
+        """Links to shards in further directories, and where they lead."""
+        directories = [self._directory, *self._further(manifest)]
+        every = [one for entry, turn in manifest.copies for one in _places(directories, manifest, entry, turn)]
+        return {name: str(place.path.absolute() / name) for place, name in every if place is not self._directory}
 
     def _is_linked(self, manifest: Manifest, entry: ArrayEntry) -> bool:
-        link = self.path / entry.name
         if entry.name not in manifest.filled:
             return True  # nothing to show yet
-        return link.is_symlink() and os.readlink(link) == array_folder(entry, manifest.current)
+        return self._leads(entry.name) == array_folder(entry, manifest.current)
 
-    def _link(self, name: str, target: str) -> None:
-        beside = self.path / f".{name}.link"
+    def _leads(self, name: str) -> str | None:
         try:
-            beside.unlink(missing_ok=True)
-            beside.symlink_to(target)
-            beside.replace(self.path / name)
-        except OSError as error:
-            raise StorageError(f"cannot link {self.path / name}: {error.strerror}") from error
+            return self._directory.read_link(name)
+        except OSError:
+            return None
+
+
+def further_directories(own: Directory, manifest: Manifest, must_be_there: bool = True) -> list[Directory]:
+    """The directories of a run but its own, each of which says that it belongs to the run there. Raises StorageError
+    for others, or leaves them out.
+
+    What a manifest says of them may be a stranger's. A member belongs to the run whose directory it names; where that
+    was moved, to the one that has its identity.
+    """
+    found = []
+    for index, name in enumerate(manifest.directories[1:], start=1):
+        try:
+            found.append(_further_directory(own, manifest, index, Path(name)))
+        except StorageError:
+            if must_be_there:
+                raise
+    return found
+
+
+def _further_directory(own: Directory, manifest: Manifest, index: int, path: Path) -> Directory:
+    try:
+        directory = Directory.open(path)
+    except OSError as error:
+        raise StorageError(f"{path}, which holds planes of {own.path}, cannot be used: {error.strerror}") from None
+    member = read_member(directory)
+    if member is None or (member.identity, member.index) != (manifest.identity, index):
+        raise StorageError(f"{path} does not hold planes of the run in {own.path}; put back what was there")
+    try:
+        with Directory.open(Path(member.run)) as there:
+            if not there.is_same(own) and read_manifest(there).identity == manifest.identity:
+                raise StorageError(
+                    f"{path} belongs to the run in {member.run}, of which {own.path} is a copy; go on with that one"
+                )
+    except (OSError, InputError):
+        pass  # there is no run any more: it was moved here
+    return directory
+
+
+def _places(
+    directories: Sequence[Directory], manifest: Manifest, entry: ArrayEntry, turn: int
+) -> list[tuple[Directory, str]]:
+    """Directory and name of each shard of a copy of an array."""
+    folder, ndim = array_folder(entry, turn), len(manifest.shape)
+    return [
+        (directories[shard % len(directories)], f"{folder}/{shard_name(shard, ndim)}")
+        for shard in range(manifest.layout.shards)
+    ]

@@ -2,6 +2,7 @@
 
 read, store     the manifest, replaced as a whole or not at all
 files           where the shards of each array are
+records         where taps keep what they see
 hold            keep other processes from changing the run
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from outcrop.durable import Directory
 from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.region import ShardFile
@@ -37,12 +39,18 @@ class Home(ABC):
         """The shards of an array of `manifest.copies`, in the order of their planes."""
 
     @abstractmethod
-    def check(self, manifest: Manifest) -> None:
-        """Raise StorageError unless all shards are there and whole."""
+    def records(self, manifest: Manifest) -> Directory:
+        """The directory of what taps keep. Raises StorageError when it is not there."""
 
     @abstractmethod
-    def hold(self) -> list[int]:
-        """Descriptors that keep other processes away until they are closed. Raises InputError when one is there."""
+    def check(self, manifest: Manifest) -> None:
+        """Raise StorageError unless all shards and records are there, in their full sizes, where the home was
+        opened."""
+
+    @abstractmethod
+    def hold(self, shared: bool = False) -> list[int]:
+        """Descriptors that keep other processes away until they are closed, except those that share it. Raises
+        InputError when another process is in the way."""
 
     @abstractmethod
     def is_held(self) -> bool:
@@ -53,12 +61,17 @@ class Home(ABC):
         """Room for `count` bytes that need not last: see scratch.py. Raises StorageError when there is none."""
 
     @abstractmethod
-    def is_tidy(self, manifest: Manifest) -> bool:
-        """Whether everything that follows from the manifest is as it says; a crash after a commit may leave it not."""
+    def tidy(self, manifest: Manifest) -> None:
+        """Make links and metadata say what the manifest does: a crash after a commit may have left them as they were
+        before. Raises StorageError."""
 
     @abstractmethod
-    def tidy(self, manifest: Manifest) -> None:
-        """Make it so. Raises StorageError."""
+    def untidy(self, manifest: Manifest) -> list[str]:
+        """Which of the files that follow from the manifest are not as it says, in words."""
+
+    @abstractmethod
+    def repair(self, manifest: Manifest) -> None:
+        """Write all files that follow from the manifest again. Raises StorageError."""
 
 
 def release(handles: Sequence[int]) -> None:

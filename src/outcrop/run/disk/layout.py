@@ -25,6 +25,9 @@ RECORD_BYTES = 4096
 
 CHECKSUM_BYTES = 4
 
+MAX_PLANES = 1 << 28
+"""Of a grid: tables have an entry for each."""
+
 DTYPES = ("float32", "float64")
 """The types a field may have."""
 
@@ -91,7 +94,7 @@ def make_layout(shape: tuple[int, int, int], dtype: str, shard_planes: int | Non
     pitch_bytes = round_up(nx * np.dtype(dtype).itemsize, PITCH_BYTES)
     plane_bytes = ny * pitch_bytes
     record_bytes = round_up(plane_bytes + CHECKSUM_BYTES, RECORD_BYTES)
-    if nz * record_bytes >= 2**62:
+    if nz * record_bytes >= 2**62 or nz > MAX_PLANES:
         raise InputError(f"grid {nz} x {ny} x {nx} (nz, ny, nx) is beyond what files can hold")
     return PlaneLayout((nz, ny, nx), dtype, pitch_bytes, plane_bytes, record_bytes, min(shard_planes or nz, nz))
 

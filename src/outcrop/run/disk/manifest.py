@@ -1,27 +1,41 @@
-"""What manifest.json says: everything about a run except its cells."""
+"""What manifest.json says: everything about a run except its cells.
+
+A manifest may come from a stranger. Its types, ranges and names are checked against the annotations here before
+anything else of the run is looked at, and what follows from the rest is compared with it.
+"""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field, fields, replace
+import secrets
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from outcrop.errors import InputError
+import msgspec
+from msgspec import Meta
+
+from outcrop import _core
+from outcrop.durable import MAX_TEXT_BYTES, Directory, sealed, unsealed
+from outcrop.errors import CorruptionError, InputError, StorageError
+from outcrop.plan.given_sizes import NAMES as SIZES
 from outcrop.plan.given_sizes import GivenSizes
 from outcrop.run.axes import Shape, grid_shape
 from outcrop.run.coordinates import Coordinates
 from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.layout import PlaneLayout, make_layout
-from outcrop.run.taps.entries import NO_ENTRIES, TapEntries, parse_entries
+from outcrop.run.disk.schema import Checksum, Count, FolderName, Identity, Name, Positive, Shown, Text
+from outcrop.run.taps.entries import NO_ENTRIES, TapEntries
 
-FORMAT = 2
-"""Version of the directory's format; a reader refuses others. 1 had one field."""
+FORMAT = 3
+"""Version of the directory's format; a reader refuses others. 1 had one field, 2 no seals."""
 
 MANIFEST = "manifest.json"
 
 MEMBER = "outcrop-member.json"
 """Marks a further directory of a run; it says of which."""
+
+MAX_SHARDS = 4096
+"""Files of one array."""
 
 NEW, READY, IN_FLIGHT = "new", "ready", "in flight"
 """Phases: no initial values yet; committed; an in-place pass has begun to overwrite the only copy."""
@@ -31,12 +45,12 @@ NEW, READY, IN_FLIGHT = "new", "ready", "in flight"
 class Settings:
     """How the run was asked to be done, so that resuming needs no arguments."""
 
-    memory_bytes: int
-    threads: int
-    scheme: str = "auto"
-    io: str = "auto"
-    bind: str = "auto"
-    sizes: dict[str, int] = field(default_factory=dict)  # those given; earlier manifests have none
+    memory_bytes: Positive
+    threads: Annotated[int, Meta(ge=1, le=1 << 20)]
+    scheme: Shown = "auto"
+    io: Shown = "auto"
+    bind: Shown = "auto"
+    sizes: dict[Shown, Positive] = field(default_factory=dict)  # those given
 
     @property
     def given(self) -> GivenSizes:
@@ -46,11 +60,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Member:
-    """What a further directory of a run says: of which run it holds a share, in which folders."""
+    """What a further directory of a run, or the folder of a device's records, says: of which run it holds a share,
+    where that is, which of the directories it is, and in which folders the shards are."""
 
-    identity: str
-    run: str
-    folders: tuple[str, ...]
+    identity: Identity
+    run: Text
+    index: Count
+    folders: Annotated[tuple[FolderName, ...], Meta(max_length=2048)] = ()
 
 
 @dataclass(frozen=True)
@@ -59,9 +75,10 @@ class Manifest:
 
     `arrays` are in the order of `arrays_of`, all of `shape`, which has the stencil's own axes. Those of the state exist
     twice, and take turns. `current` says which turn holds generation number `generation`, which is `step` steps from
-    the initial values; a run is finished when `step` has reached `target_step`. `filled` names the arrays that have
-    values; before the first step others may wait for theirs. `stencil` is the stencil in its JSON form, `boundary` the
-    text of one on the three axes inside, `signals` are as `encode_signals` made them.
+    the initial values; a run is finished when `step` has reached `target_step`. `filled` has the arrays that have
+    values, each with the stamp of the writing that gave it these; before the first step others may wait for theirs.
+    `sums` are checksums of the files that taps keep, as far as their content counts. `stencil` is the stencil in its
+    JSON form, `boundary` the text of one on the three axes inside, `signals` are as `encode_signals` made them.
 
     The user's own grid lies `padding` cells inside the arrays, on both sides of each axis; `rim` is that, or empty
     where there is none. `ranges` are the least and the largest value of fields that are only read, as far as they were
@@ -69,30 +86,31 @@ class Manifest:
     keep where that is not the run's own.
     """
 
-    identity: str
+    identity: Identity
     stencil: dict[str, Any]
-    parameters: dict[str, float]
-    arrays: tuple[ArrayEntry, ...]
-    shape: Shape
-    dtype: str
-    boundary: str
-    directories: tuple[str, ...]
-    shard_planes: int
+    parameters: dict[Name, float]
+    arrays: Annotated[tuple[ArrayEntry, ...], Meta(min_length=1, max_length=1024)]
+    shape: Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=3)]
+    dtype: Annotated[str, Meta(pattern="^float(32|64)$")]
+    boundary: Shown
+    directories: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=1024)]
+    shard_planes: Positive
     in_place: bool
     settings: Settings
-    phase: str = NEW
-    step: int = 0
-    target_step: int = 0
-    generation: int = 0
-    current: int = 1  # so that the first values go to turn 0
-    filled: tuple[str, ...] = ()
-    signals: dict[str, str] = field(default_factory=dict)
+    phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
+    step: Count = 0
+    target_step: Count = 0
+    generation: Count = 0
+    current: Annotated[int, Meta(ge=0, le=1)] = 1  # so that the first values go to turn 0
+    filled: dict[Shown, Checksum] = field(default_factory=dict)
+    signals: dict[Name, str] = field(default_factory=dict)
     coordinates: Coordinates | None = None
     taps: TapEntries = NO_ENTRIES
-    rim: tuple[int, ...] = ()
-    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    rim: Annotated[tuple[Count, ...], Meta(max_length=3)] = ()
+    ranges: dict[Name, tuple[float, float]] = field(default_factory=dict)
     unstable: bool = False
-    records: str = ""
+    records: Text | None = None
+    sums: dict[Shown, Checksum] = field(default_factory=dict)
     format: int = field(default=FORMAT)
 
     @property
@@ -143,58 +161,121 @@ class Manifest:
         there = ", ".join(entry.name for entry in self.arrays)
         raise InputError(f"{self.stencil.get('name', 'this run')} has no field {name!r}; there are: {there}")
 
-    def to_text(self) -> str:
-        """The manifest as JSON."""
-        return json.dumps(asdict(self), indent=2) + "\n"
+    def seed(self, name: str, stamp: int | None = None) -> int:
+        """Where the checksum of a seal begins: it knows the run, the array and the writing that gave it its values,
+        which are those of `filled` unless a stamp is given."""
+        stamp = self.filled.get(name, 0) if stamp is None else stamp
+        return _core.crc32c(f"{self.identity} {name} {stamp}".encode())
+
+    def to_bytes(self) -> bytes:
+        """The manifest as JSON with its checksum. Raises InputError when it would be too long to be read again."""
+        data = sealed(msgspec.to_builtins(self))
+        if len(data) > MAX_TEXT_BYTES:
+            raise InputError(f"the description of the run takes {len(data)} bytes; shorten its signals")
+        return data
 
 
-def parse_manifest(text: str, path: Path) -> Manifest:
-    """The manifest in `text`, read from `path`. Raises InputError when it is damaged, foreign or of a newer format."""
+def require_readable(manifest: Manifest) -> None:
+    """Raise InputError when a run of this manifest could not be opened again: its names or paths are beyond the
+    schema."""
     try:
-        data = json.loads(text)
-        version = data["format"]
-        if version == FORMAT:
-            for name in ("shape", "directories", "filled"):
-                data[name] = tuple(data[name])
-            data["arrays"] = tuple(ArrayEntry(**entry) for entry in data["arrays"])
-            data["settings"] = Settings(**data["settings"])
-            data["coordinates"] = _coordinates(data["coordinates"])
-            data["taps"] = parse_entries(data["taps"])
-            data.setdefault("records", "")  # earlier manifests have none
-            data["rim"] = tuple(data["rim"])
-            data["ranges"] = {name: (low, high) for name, (low, high) in data["ranges"].items()}
-            return Manifest(**{one.name: data[one.name] for one in fields(Manifest)})
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is damaged or not written by Outcrop ({error!r})") from None
-    raise InputError(f"{path} has format {version}, this version reads format {FORMAT}; use the version that wrote it")
+        parse_manifest(replace(manifest, sums=dict.fromkeys(manifest.taps.files, 0)).to_bytes(), Path("this run"))
+    except InputError as error:
+        raise InputError(f"{str(error).removeprefix('this run ')}; a run like that could not be opened again") from None
 
 
-def read_manifest(directory: Path) -> Manifest:
+def new_stamp() -> int:
+    """A number that no earlier writing had, nearly surely."""
+    return secrets.randbits(32)
+
+
+def parse_manifest(data: bytes, path: Path) -> Manifest:
+    """The manifest in `data`, read from `path`. Raises InputError when it is damaged, foreign or of another format."""
+    try:
+        content = msgspec.json.decode(data)
+        version = content["format"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        raise InputError(f"{path} is damaged or not written by Outcrop") from None
+    if version != FORMAT:
+        raise InputError(
+            f"{path} has format {version!r:.20}, this version reads format {FORMAT}; use the version that wrote it"
+        )
+    try:
+        content = unsealed(data, path)
+        manifest = msgspec.convert(content, Manifest)
+        if msgspec.json.decode(msgspec.json.encode(manifest)) != content:
+            raise ValueError("it has keys or values that no manifest has")
+        _check_derived(manifest)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged or not written by Outcrop ({_one_line(error)})") from None
+    except (CorruptionError, InputError) as error:
+        raise InputError(f"{path}: {error}" if str(path) not in str(error) else str(error)) from None
+    return manifest
+
+
+def _check_derived(manifest: Manifest) -> None:
+    """Raise ValueError when parts of a manifest contradict each other, InputError for a grid that cannot be."""
+    names = [entry.name for entry in manifest.arrays]
+    state = {entry.name for entry in manifest.state}
+    ndim, shards = len(manifest.shape), manifest.layout.shards
+    fields = {entry.field for entry in manifest.arrays}
+    taps = manifest.taps
+    boxes = [entry.box for entry in taps.snapshots]
+    wrong = {
+        "stencil": not _is_shown(manifest.stencil.get("name")),
+        "settings": not manifest.settings.sizes.keys() <= set(SIZES),
+        "arrays": len(set(names)) < len(names) or not state,
+        "shard_planes": shards > MAX_SHARDS or (shards == 1 and manifest.shard_planes != manifest.layout.shape[0]),
+        "filled": not manifest.filled.keys() <= set(names),
+        "phase": manifest.phase == READY and not manifest.filled,
+        "step": manifest.phase == NEW and manifest.step > 0,
+        "target_step": manifest.target_step < manifest.step,
+        "rim": bool(manifest.rim) and (len(manifest.rim) != ndim or min(manifest.own_shape) < 1),
+        "coordinates": manifest.coordinates is not None
+        and (len(manifest.coordinates.spacing), len(manifest.coordinates.origin)) != (ndim, ndim),
+        "ranges": not manifest.ranges.keys() <= set(names),
+        "taps: fields": not taps.fields <= fields,
+        "taps: box": any(
+            len(box) != ndim or any(not begin < end <= n for (begin, end), n in zip(box, manifest.shape, strict=True))
+            for box in boxes
+        ),
+        "sums": manifest.sums.keys() != set(taps.files),
+    }
+    if found := [name for name, is_wrong in wrong.items() if is_wrong]:
+        raise ValueError(f"{found[0]} contradicts the rest")
+
+
+def _is_shown(name: object) -> bool:
+    try:
+        return isinstance(msgspec.convert(name, Shown), str)
+    except ValueError:
+        return False
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def read_manifest(directory: Directory) -> Manifest:
     """The manifest of the run in `directory`. Raises InputError when there is none."""
-    path = directory / MANIFEST
+    path = directory.path / MANIFEST
     try:
-        return parse_manifest(path.read_text(), path)
-    except (FileNotFoundError, NotADirectoryError):
+        return parse_manifest(directory.read(MANIFEST), path)
+    except FileNotFoundError:
         if member := read_member(directory):
-            raise InputError(f"{directory} holds a share of the run in {member.run}; name that directory") from None
-        raise InputError(f"{directory} holds no Outcrop run ({MANIFEST} is missing)") from None
+            raise InputError(
+                f"{directory.path} holds a share of the run in {member.run}; name that directory"
+            ) from None
+        raise InputError(f"{directory.path} holds no Outcrop run ({MANIFEST} is missing)") from None
+    except StorageError as error:
+        raise InputError(str(error)) from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is damaged or not written by Outcrop") from None
 
 
-def read_member(directory: Path) -> Member | None:
-    """What MEMBER in the directory says; None where there is none."""
+def read_member(directory: Directory) -> Member | None:
+    """What MEMBER in the directory says; None where there is none, or something else."""
     try:
-        content = json.loads((directory / MEMBER).read_text())
-        member = Member(str(content["identity"]), str(content["run"]), tuple(map(str, content["folders"])))
-    except (OSError, ValueError, KeyError, TypeError):
+        return msgspec.convert(unsealed(directory.read(MEMBER, 1 << 16), MEMBER), Member)
+    except (OSError, ValueError, StorageError):
         return None
-    return member if all(Path(name).name == name for name in member.folders) else None
-
-
-def _coordinates(data: dict[str, Any] | None) -> Coordinates | None:
-    if data is None:
-        return None
-    return Coordinates(tuple(data["spacing"]), tuple(data["origin"]), data["units"])

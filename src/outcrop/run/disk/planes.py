@@ -1,4 +1,6 @@
-"""Planes of one array between its files and NumPy, a few at a time, with their checksums.
+"""Planes of one array between its files and NumPy, a few at a time, with their checksums and seals.
+
+    record:  | plane | CRC32C | seal | zeros |          the seal says which plane this is: core/outcrop/storage/seal.hpp
 
 The engine has its own way to the files; this one is for initial values, for looking at results and for verifying.
 """
@@ -13,7 +15,7 @@ import numpy as np
 
 from outcrop import _core
 from outcrop.errors import CorruptionError
-from outcrop.run.disk.layout import CHECKSUM_BYTES, PlaneLayout
+from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.region import ShardFile
 
 BUFFER_BYTES = 4 << 20
@@ -30,9 +32,11 @@ class Planes:
         writable: bool = False,
         io: str = "auto",
         first_file: int = 0,
+        seed: int = 0,
     ) -> None:
-        """`files` may be a store, open already; the array's files are those from number `first_file` on."""
-        self._layout, self._first_file = layout, first_file
+        """`files` may be a store, open already; the array's files are those from number `first_file` on. `seed` is that
+        of the seals of its planes."""
+        self._layout, self._first_file, self._seed = layout, first_file, seed
         if isinstance(files, _core.Store):
             self._store = files
         else:
@@ -56,13 +60,11 @@ class Planes:
             records = self._buffer[: count * layout.record_bytes]
             self._store.read_into(self._first_file + shard, offset, records)
             for index, record in enumerate(records.reshape(count, layout.record_bytes)):
-                stored = int.from_bytes(record[layout.plane_bytes : layout.plane_bytes + CHECKSUM_BYTES], "little")
-                if _core.crc32c(record[: layout.plane_bytes]) != stored:
-                    path = self._store.paths[self._first_file + shard]
-                    raise CorruptionError(
-                        f"plane {first + index} is damaged: checksum mismatch in {path} at offset "
-                        f"{offset + index * layout.record_bytes}, {layout.plane_bytes} bytes"
-                    )
+                crc, seal = record[layout.plane_bytes :].view("<u4")[:2].tolist()
+                is_whole = _core.crc32c(record[: layout.plane_bytes]) == crc
+                if not is_whole or _core.plane_seal(first + index, crc, self._seed) != seal:
+                    path, place = self._store.paths[self._first_file + shard], offset + index * layout.record_bytes
+                    raise CorruptionError(_core.plane_damage(first + index, is_whole, path, place, layout.plane_bytes))
             yield first, self._cells(records, count)
 
     def fill(self, source: Callable[[int, int], np.ndarray[Any, Any]], z0: int = 0, z1: int | None = None) -> None:
@@ -73,9 +75,10 @@ class Planes:
             shard, offset = layout.locate(first)
             records = self._buffer[: count * layout.record_bytes]
             self._cells(records, count)[...] = source(first, first + count)
-            for record in records.reshape(count, layout.record_bytes):
-                checksum = _core.crc32c(record[: layout.plane_bytes]).to_bytes(CHECKSUM_BYTES, "little")
-                record[layout.plane_bytes : layout.plane_bytes + CHECKSUM_BYTES] = np.frombuffer(checksum, np.uint8)
+            for index, record in enumerate(records.reshape(count, layout.record_bytes)):
+                crc = _core.crc32c(record[: layout.plane_bytes])
+                seal = _core.plane_seal(first + index, crc, self._seed)
+                record[layout.plane_bytes :].view("<u4")[:2] = crc, seal
             self._store.write_from(self._first_file + shard, offset, records)
 
     def flush(self) -> None:

@@ -5,36 +5,35 @@ Such a file has no name once it is open, so it goes with the process however tha
 
 from __future__ import annotations
 
-import os
-import tempfile
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import TypeAlias
 
-from outcrop import _core
-from outcrop.run.disk.region import ShardFile
+from outcrop.durable import Directory
+from outcrop.errors import StorageError
+from outcrop.run.disk.contents import SCRATCH
+from outcrop.run.disk.region import Inside, ShardFile
 
 ScratchMaker: TypeAlias = Callable[[int], AbstractContextManager[Sequence[ShardFile]]]
 """Gives room for so many bytes, as no file or one, for as long as it takes to open it."""
 
-PREFIX = ".scratch-"
-"""How names of scratch files begin while they have one."""
-
 
 @contextmanager
-def scratch_in(folder: Path, count: int) -> Iterator[Sequence[ShardFile]]:
-    """A file of `count` bytes in `folder`; none for no bytes. Raises StorageError when there is no space."""
+def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]]:
+    """A file of `count` bytes in a directory; none for no bytes. Raises StorageError when there is no space."""
     if count == 0:
         yield []
         return
-    handle, name = tempfile.mkstemp(prefix=PREFIX, dir=folder)
-    os.close(handle)
+    name = f"{SCRATCH}{secrets.token_hex(8)}"
     try:
-        _core.create_file(name, count)
-        yield [name]
+        directory.create(name, size=count)
+    except OSError as error:
+        raise StorageError(f"allocate {directory.path / name}: {error.strerror} ({count} bytes)") from None
+    try:
+        yield [Inside(directory.handle, name, str(directory.path / name))]
     finally:
-        Path(name).unlink(missing_ok=True)
+        directory.remove(name)
 
 
 @contextmanager

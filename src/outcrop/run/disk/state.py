@@ -13,39 +13,45 @@ writes generation g+1 into the other:
 
     engine:  read .u.0 ──► update ──► write .u.1 ──► fdatasync .u.1      killed here: still generation g
     commit:  manifest.json.tmp ──► fsync ──► rename ──► fsync folder     the rename is the moment of truth, for all
-             u -> .u.1                                                   killed before this: mended when opened
+             u -> .u.1                                                   killed before this: mended by the next writer
 
 On a block device the protocol is the same: arrays and manifest are regions of it, see `device.py`.
 
-In place there is one turn, so the manifest is marked "in flight" before the first write; a run that dies after that
-has lost its state; opening it says so. Whoever changes a run holds a lock on the place meanwhile; readers need none.
+In place there is one turn, so the manifest is marked "in flight" before the first write; a run that dies after that has
+lost its state; opening it says so. A process that changes a run holds its lock. Readers need none and write nothing.
 
-Arrays that have values are listed in the manifest (`filled`). One that has none may be written where it is, since
-nobody can miss what was there.
+Arrays that have values are listed in the manifest (`filled`), each with a stamp: a random number of the writing that
+gave it these values. The seal of each plane on disk is a checksum over the plane's, its place, the stamp, the array and
+the run (`Manifest.seed`), so a plane that a lost or misplaced write has left is found as a flipped bit is. An array
+that has no values may be written where it is, since there is nothing to lose.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
-from outcrop.run.disk.home import release
+from outcrop.run.disk.home import Home, release
 from outcrop.run.disk.homes import find_home
 from outcrop.run.disk.layout import PlaneLayout
-from outcrop.run.disk.manifest import IN_FLIGHT, NEW, READY, Manifest
+from outcrop.run.disk.manifest import IN_FLIGHT, NEW, READY, Manifest, new_stamp
+from outcrop.run.disk.planes import Planes
 from outcrop.run.disk.region import ShardFile
 
 
 class State:
     """A run in a directory or on a device. `manifest` is what was committed last, as far as this process knows."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, home: Home | None = None) -> None:
         self.path, self.manifest = path, manifest
-        self._home = find_home(path)
+        self._home = home or find_home(path)
         self._lock_depth = 0
+        self.stamp = new_stamp()
+        """That of the writing under way: of the next generation, or of arrays that are filled where they are."""
 
     @property
     def layout(self) -> PlaneLayout:
@@ -53,9 +59,9 @@ class State:
         return self.manifest.layout
 
     @property
-    def records_path(self) -> Path:
-        """The folder of what taps keep: the run's own, or one beside block devices."""
-        return Path(self.manifest.records) if self.manifest.records else self.path
+    def records(self) -> Directory:
+        """The directory of what taps keep: the run's own, or one beside block devices. Raises StorageError."""
+        return self._home.records(self.manifest)
 
     @property
     def has_values(self) -> bool:
@@ -85,6 +91,24 @@ class State:
             raise InputError(f"{self.path} holds no values of {name} yet; assign sim[{name!r}] first")
         return self.files_of(name, self.manifest.current)
 
+    def planes_of(self, name: str, io: str = "auto") -> Planes:
+        """The planes with the committed values of one array, for reading. Raises as `current_files_of` does."""
+        return Planes(self.current_files_of(name), self.layout, io=io, seed=self.manifest.seed(name))
+
+    def target_planes(self, name: str, turn: int, io: str = "auto") -> Planes:
+        """The planes of one array in that turn, for the writing under way."""
+        seed = self.manifest.seed(name, self.stamp)
+        return Planes(self.files_of(name, turn), self.layout, writable=True, io=io, seed=seed)
+
+    def seeds(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Where the seals of a pass begin: of what it reads, of what it writes, and of what never changes."""
+        manifest = self.manifest
+        return (
+            tuple(manifest.seed(entry.name) for entry in manifest.state),
+            tuple(manifest.seed(entry.name, self.stamp) for entry in manifest.state),
+            tuple(manifest.seed(entry.name) for entry in manifest.static),
+        )
+
     def scratch(self, count: int) -> contextlib.AbstractContextManager[Sequence[ShardFile]]:
         """Room for `count` bytes that need not outlive a pass. Raises StorageError when there is none."""
         return self._home.scratch(self.manifest, count)
@@ -102,7 +126,7 @@ class State:
         """Raise StorageError when an interrupted in-place pass has left nothing valid, InputError while one goes on."""
         if self.manifest.phase == IN_FLIGHT:
             if self._lock_depth == 0:
-                release(self._home.hold())  # refused while another process is in the middle of a pass
+                release(self._home.hold(shared=True))  # refused while another process is in the middle of a pass
             raise StorageError(
                 f"{self.path}: the state was lost when a pass in place was interrupted after step "
                 f"{self.manifest.step}; start the run again with --force"
@@ -110,16 +134,25 @@ class State:
 
     def begin_writing(self) -> None:
         """To be called before the first write of a pass."""
+        self.stamp = new_stamp()
         if self.manifest.in_place and self.has_values:
             self._store(replace(self.manifest, phase=IN_FLIGHT))
 
-    def commit(self, step: int, filled: Iterable[str] | None = None) -> None:
+    def commit(
+        self,
+        step: int,
+        written: Iterable[str] | None = None,
+        lost: Iterable[str] = (),
+        sums: Mapping[str, int] | None = None,
+    ) -> None:
         """The target files, already flushed, become the next generation, `step` steps from the initial values.
 
-        `filled` are the arrays that have values from then on: unless given, the whole state and what had some.
+        `written` are the arrays that got values, the whole state unless given; others keep those they have, but for
+        those that are `lost`. `sums` are the checksums of records, where these have grown.
         """
         manifest = self.manifest
-        names = [entry.name for entry in manifest.state] + list(manifest.filled) if filled is None else filled
+        names = [entry.name for entry in manifest.state] if written is None else written
+        kept = {name: stamp for name, stamp in manifest.filled.items() if name not in set(lost)}
         self._store(
             replace(
                 manifest,
@@ -128,20 +161,22 @@ class State:
                 target_step=max(step, manifest.target_step),
                 generation=manifest.generation + (manifest.phase != NEW),
                 current=0 if manifest.in_place else 1 - manifest.current,
-                filled=_in_order(manifest, names),
+                filled=_in_order(manifest, kept | dict.fromkeys(names, self.stamp)),
+                sums=manifest.sums if sums is None else dict(sums),
             )
         )
         self._home.tidy(self.manifest)
 
     def begin_filling(self, names: Sequence[str]) -> None:
         """To be called before the first write to arrays where they are: from here on they have no values."""
-        left = _in_order(self.manifest, set(self.manifest.filled) - set(names))
+        self.stamp = new_stamp()
+        left = {name: stamp for name, stamp in self.manifest.filled.items() if name not in names}
         if left != self.manifest.filled:
             self.change(filled=left)
 
     def end_filling(self, names: Sequence[str]) -> None:
         """The current files of these arrays have values, already flushed."""
-        self.change(filled=_in_order(self.manifest, {*self.manifest.filled, *names}))
+        self.change(filled=_in_order(self.manifest, self.manifest.filled | dict.fromkeys(names, self.stamp)))
         self._home.tidy(self.manifest)
 
     def change(self, **values: object) -> None:
@@ -156,18 +191,20 @@ class State:
         self.manifest = manifest
 
     @contextlib.contextmanager
-    def locked(self, held: Sequence[int] | None = None) -> Iterator[None]:
-        """Hold the run for changing it. Raises InputError when another process does.
+    def locked(self, held: Sequence[int] | None = None, shared: bool = False) -> Iterator[None]:
+        """Hold the run for changing it, or with `shared` to keep others from that. Raises InputError when another
+        process is in the way.
 
-        `held` are the descriptors of a caller who holds it already, and who closes them.
+        `held` are the descriptors of a caller that holds it already, and that closes them.
         """
         if self._lock_depth == 0:
-            self._held = self._home.hold() if held is None else []
+            self._held = self._home.hold(shared) if held is None else []
         self._lock_depth += 1
         try:
             if self._lock_depth == 1:
                 self.refresh()
-                if self.has_values:
+                if self.has_values and not shared:
+                    self._home.check(self.manifest)
                     self._home.tidy(self.manifest)
             yield
         finally:
@@ -175,22 +212,33 @@ class State:
             if self._lock_depth == 0:
                 release(self._held)
 
+    def check(self) -> None:
+        """Raise StorageError when files of the run are missing or cut short, or when its directory has gone."""
+        self._home.check(self.manifest)
+
+    def untidy(self) -> list[str]:
+        """What of the files that follow from the manifest is not as it says, in words."""
+        return self._home.untidy(self.manifest)
+
+    def repair(self, sums: Mapping[str, int]) -> None:
+        """Write the files that follow from the manifest again, and take `sums` for the checksums of records."""
+        if sums != self.manifest.sums:
+            self.change(sums=dict(sums))
+        self._home.repair(self.manifest)
+
     def _store(self, manifest: Manifest) -> None:
         self._home.store(manifest)
         self.manifest = manifest
 
 
-def _in_order(manifest: Manifest, names: Iterable[str]) -> tuple[str, ...]:
-    wanted = set(names)
-    return tuple(entry.name for entry in manifest.arrays if entry.name in wanted)
+def _in_order(manifest: Manifest, filled: Mapping[str, int]) -> dict[str, int]:
+    return {entry.name: filled[entry.name] for entry in manifest.arrays if entry.name in filled}
 
 
 def open_state(path: Path) -> State:
-    """The run in `path`. Raises InputError when there is none, StorageError when files are missing or cut short."""
+    """The run in `path`, of which nothing is changed. Raises InputError when there is none, StorageError when files are
+    missing or cut short."""
     home = find_home(path)
-    state = State(path, home.read())
-    if state.has_values and not home.is_tidy(state.manifest):
-        with contextlib.suppress(InputError, StorageError, OSError), state.locked():
-            pass  # tidies up; a running process or a read-only filesystem needs and allows none of that
+    state = State(path, home.read(), home)
     home.check(state.manifest)
     return state

@@ -19,8 +19,6 @@ import numpy as np
 from outcrop.errors import InputError
 from outcrop.run.axes import PLACES
 from outcrop.run.disk.manifest import NEW, READY, Manifest
-from outcrop.run.disk.planes import Planes
-from outcrop.run.disk.region import ShardFile
 from outcrop.run.disk.state import State
 
 PlaneSource: TypeAlias = Callable[[int, int], np.ndarray[Any, Any]]
@@ -71,7 +69,7 @@ def complete(state: State, io: str = "auto") -> None:
         _fill(state, {entry.name: _zeros(state) for entry in missing if not entry.is_previous}, io)
         for entry in missing:
             if entry.is_previous:
-                with Planes(state.current_files_of(entry.field), state.layout, io=io) as planes:
+                with state.planes_of(entry.field, io) as planes:
                     _fill(state, {entry.name: planes.read}, io)
 
 
@@ -104,8 +102,9 @@ def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str
     state.begin_filling(static)
     state.begin_writing()
     for name, source in values.items():
-        _write(state, state.files_of(name, 1 - manifest.current), source, io)
-    state.commit(manifest.step, {*values, *(entry.name for entry in manifest.static if entry.name in manifest.filled)})
+        _write(state, name, 1 - manifest.current, source, io)
+    lost = [entry.name for entry in manifest.state if entry.name not in values]
+    state.commit(manifest.step, values, lost)
 
 
 def _fill(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
@@ -114,7 +113,7 @@ def _fill(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
         return
     state.begin_filling(list(values))
     for name, source in values.items():
-        _write(state, state.files_of(name, state.manifest.current), source, io)
+        _write(state, name, state.manifest.current, source, io)
     state.end_filling(list(values))
 
 
@@ -122,18 +121,19 @@ def _replace(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
     """Make a next generation, in which the rest of the state is the same."""
     manifest = state.manifest
     state.begin_writing()
+    written = list(values)
     for entry in manifest.state:
-        target = state.files_of(entry.name, 1 - manifest.current)
         if entry.name in values:
-            _write(state, target, values[entry.name], io)
+            _write(state, entry.name, 1 - manifest.current, values[entry.name], io)
         elif entry.name in manifest.filled and not manifest.in_place:
-            with Planes(state.files_of(entry.name, manifest.current), state.layout, io=io) as planes:
-                _write(state, target, planes.read, io)
-    state.commit(manifest.step, manifest.filled)
+            with state.planes_of(entry.name, io) as planes:
+                _write(state, entry.name, 1 - manifest.current, planes.read, io)
+            written.append(entry.name)
+    state.commit(manifest.step, written)
 
 
-def _write(state: State, files: Sequence[ShardFile], source: PlaneSource, io: str) -> None:
-    with Planes(files, state.layout, writable=True, io=io) as planes:
+def _write(state: State, name: str, turn: int, source: PlaneSource, io: str) -> None:
+    with state.target_planes(name, turn, io) as planes:
         planes.fill(source)
         planes.flush()
 

@@ -1,57 +1,111 @@
-"""Test every checksum of a committed state."""
+"""Test everything that is kept of a run: planes, indices, records, snapshots, and the files that follow from the
+manifest.
+
+Nothing is changed unless `repair` is asked for. Damaged planes and snapshots stay as they are: only a copy can replace
+them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, InputError
-from outcrop.run.disk.planes import Planes
+from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.region import ShardFile, place_of, read_bytes
 from outcrop.run.disk.state import State, open_state
-from outcrop.run.disk.zarr_format import index_bytes
+from outcrop.run.disk.tap_files import checksum_of, damage_of
+from outcrop.run.disk.zarr_format import index_parts
+from outcrop.run.taps.snapshot_files import damaged_snapshots
 
 
-def find_damage(path: Path) -> tuple[list[str], int, int]:
-    """Lines that name each damaged plane and index of the run at `path`, how many checksums were tested, and the step.
+@dataclass(frozen=True)
+class Findings:
+    """What `verify` has found: a line for each checksum that is wrong, a line for each file that is not as the manifest
+    says, how many checksums were tested, and the step."""
+
+    damage: list[str]
+    untidy: list[str]
+    checked: int
+    step: int
+
+
+def find_damage(path: Path) -> Findings:
+    """Test the run at `path`.
 
     Raises InputError when there is no run or no state, or while it is being run, StorageError when a file cannot be
     read.
     """
+    state = _opened(path)
+    with state.locked(shared=True):  # or another process could overwrite what is tested here
+        names = list(state.manifest.filled)
+        damage = [line for name in names for line in _damage_of(state, name)]
+        checked = len(names) * (state.layout.shape[0] + state.layout.shards)
+        records, count = _damage_of_taps(state)
+        return Findings(damage + records, state.untidy(), checked + count, state.manifest.step)
+
+
+def repair(path: Path) -> list[str]:
+    """Write the files that follow from the manifest again, and take what damaged records hold for right; what was done,
+    a line each. Raises as `find_damage` does."""
+    state = _opened(path)
+    with state.locked():
+        done = [f"{line}: mended" for line in state.untidy()]
+        manifest, sums = state.manifest, dict(state.manifest.sums)
+        for name in manifest.taps.records(manifest.step):
+            if damage := damage_of(state.records, manifest, name):
+                _, sums[name] = checksum_of(state.records, manifest, name)
+                done.append(f"{damage}: kept as it is")
+        state.repair(sums)
+    return done
+
+
+def _opened(path: Path) -> State:
     state = open_state(path)
     if not state.has_values:
         raise InputError(f"{path} holds no values yet, so there is nothing to verify")
-    with state.locked():  # or another process could overwrite what is tested here
-        damage = [line for name in state.manifest.filled for line in _damage_of(state, name)]
-    checked = len(state.manifest.filled) * (state.layout.shape[0] + state.layout.shards)
-    return damage, checked, state.manifest.step
+    return state
+
+
+def _damage_of_taps(state: State) -> tuple[list[str], int]:
+    """Lines for points, values, traces, norms and snapshots, and how many of these there are."""
+    manifest = state.manifest
+    if not manifest.taps:
+        return [], 0
+    directory: Directory = state.records
+    found = [damage_of(directory, manifest, name) for name in manifest.taps.files]
+    found += [damage for _, damage in damaged_snapshots(directory, manifest)]
+    return [line for line in found if line], len(found)
 
 
 def _damage_of(state: State, name: str) -> list[str]:
-    layout, files = state.layout, state.current_files_of(name)
-    damage = _damaged_indices(state, files)
-    with Planes(files, layout) as planes:
-        for z0 in range(0, layout.shape[0], planes.group_planes):
-            z1 = min(z0 + planes.group_planes, layout.shape[0])
-            if _damage(planes, z0, z1):  # somewhere in this group; say where
-                damage += [line for z in range(z0, z1) for line in _damage(planes, z, z + 1)]
+    files = state.current_files_of(name)
+    damage = _damaged_indices(state.manifest, files)
+    with state.planes_of(name) as planes:
+        for z0 in range(0, state.layout.shape[0], planes.group_planes):
+            z1 = min(z0 + planes.group_planes, state.layout.shape[0])
+            try:
+                for _ in planes.groups(z0, z1):
+                    pass
+            except CorruptionError:  # somewhere in this group; say where
+                for z in range(z0, z1):
+                    try:
+                        for _ in planes.groups(z, z + 1):
+                            pass
+                    except CorruptionError as error:
+                        damage.append(str(error))
     return [f"{name}: {line}" for line in damage] if len(state.manifest.arrays) > 1 else damage
 
 
-def _damage(planes: Planes, z0: int, z1: int) -> list[str]:
-    """What is first found wrong in planes z0 <= z < z1, in a list; an empty one if nothing."""
-    try:
-        for _ in planes.groups(z0, z1):
-            pass
-    except CorruptionError as error:
-        return [str(error)]
-    return []
-
-
-def _damaged_indices(state: State, files: Sequence[ShardFile]) -> list[str]:
-    damage = []
+def _damaged_indices(manifest: Manifest, files: Sequence[ShardFile]) -> list[str]:
+    layout, damage = manifest.layout, []
     for shard, file in enumerate(files):
-        offset = state.layout.records(shard) * state.layout.record_bytes
-        if read_bytes(file, offset, state.layout.index_bytes) != index_bytes(state.layout, shard):
-            damage.append(f"{place_of(file)}: the index at offset {offset} is damaged")
+        begin = offset = layout.records(shard) * layout.record_bytes
+        for part in index_parts(layout, shard):
+            if read_bytes(file, offset, len(part)) != part:
+                damage.append(f"{place_of(file)}: the index at offset {begin} is damaged")
+                break
+            offset += len(part)
     return damage

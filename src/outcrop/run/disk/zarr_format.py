@@ -10,6 +10,7 @@ On two axes a row takes the place of a plane; on one there is a single inner chu
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from outcrop.run.disk.layout import CHECKSUM_BYTES, PlaneLayout
 
 _EMPTY = 2**64 - 1
 """Offset and length of an inner chunk that a shard does not have."""
+
+_PART_PLANES = 1 << 16
+"""Entries of an index that are made at once."""
 
 _BYTES: dict[str, Any] = {"name": "bytes", "configuration": {"endian": "little"}}
 _CHECKSUM: dict[str, Any] = {"name": "crc32c"}
@@ -75,24 +79,23 @@ def group_metadata(arrays: dict[str, dict[str, Any]], attributes: dict[str, Any]
     }
 
 
-def to_text(metadata: dict[str, Any]) -> str:
+def to_json(metadata: dict[str, Any]) -> bytes:
     """JSON as it is written to disk."""
-    return json.dumps(metadata, indent=2) + "\n"
+    return (json.dumps(metadata, indent=2) + "\n").encode()
 
 
-def shard_name(shard: int, ndim: int) -> str:
-    """Path of a shard below the folder of its array of `ndim` axes."""
-    return "/".join(["c", str(shard), *["0"] * (ndim - 1)])
-
-
-def index_bytes(layout: PlaneLayout, shard: int) -> bytes:
-    """The index of a shard: (offset, length) of each plane with its checksum, then the CRC32C of all that."""
-    entries = np.full((layout.shard_planes, 2), _EMPTY, dtype="<u8")
-    count = layout.records(shard)
-    entries[:count, 0] = np.arange(count, dtype="<u8") * np.uint64(layout.record_bytes)
-    entries[:count, 1] = layout.plane_bytes + CHECKSUM_BYTES
-    body = entries.tobytes()
-    return body + _core.crc32c(body).to_bytes(CHECKSUM_BYTES, "little")
+def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
+    """The index of a shard, piece by piece: (offset, length) of each plane, then the CRC32C of all that."""
+    checksum, count = 0, layout.records(shard)
+    for first in range(0, layout.shard_planes, _PART_PLANES):
+        entries = np.full((min(_PART_PLANES, layout.shard_planes - first), 2), _EMPTY, dtype="<u8")
+        here = max(0, min(count - first, len(entries)))
+        entries[:here, 0] = np.arange(first, first + here, dtype="<u8") * np.uint64(layout.record_bytes)
+        entries[:here, 1] = layout.plane_bytes + CHECKSUM_BYTES
+        part = entries.tobytes()
+        checksum = _core.crc32c(part, checksum)
+        yield part
+    yield checksum.to_bytes(CHECKSUM_BYTES, "little")
 
 
 def _own(sizes: tuple[int, int, int], ndim: int) -> list[int]:

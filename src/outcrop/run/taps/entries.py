@@ -2,55 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-Ranges: TypeAlias = tuple[tuple[int, int], ...]
+from msgspec import Meta
+
+from outcrop.run.disk.schema import Count, Name, OptionalName, Positive, Shown
+
+Ranges: TypeAlias = tuple[tuple[Count, Count], ...]
 """Half open ranges of cells along a grid's own axes."""
+Points: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 26)]
+Corners: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 10)]
+Several: TypeAlias = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1024)]
+
+
+NORMS_BYTES, SUM_BYTES = 5 * 8, 4
+"""Of a row of norms, and of a checksum."""
 
 
 @dataclass(frozen=True)
 class SourceEntry:
     """Sources in a field, each of so many `corners`. `scale` is a `sparse.Scale` as plain data."""
 
-    field: str
-    points: int
-    steps: int
+    field: Name
+    points: Points
+    steps: Count
     scale: dict[str, Any] | None = None
-    corners: int = 8
+    corners: Corners = 8
 
 
 @dataclass(frozen=True)
 class SamplingEntry:
     """Receivers of a field; those of one name are added up to one trace."""
 
-    name: str
-    field: str
-    points: int
+    name: Name
+    field: Name
+    points: Points
     before: bool
-    corners: int = 8
+    corners: Corners = 8
 
 
 @dataclass(frozen=True)
 class SnapshotsEntry:
     """Boxes of fields every so many steps, in cells of the arrays that the run stores.
 
-    `initial`: the initial values, too; manifests that do not say so have none of them. `name`: of the group that they
-    are in, "" for the only one, or the one around the others.
+    `initial`: the initial values, too. `name`: of the group that they are in, "" for the only one, or the one around
+    the others.
     """
 
-    every: int
-    fields: tuple[str, ...]
+    every: Positive
+    fields: Several
     box: Ranges
-    time_units: str = ""
+    time_units: Shown = ""
     initial: bool = False
-    name: str = ""
+    name: OptionalName = ""
 
     @property
     def prefix(self) -> str:
         """What stands before names of fields where all snapshots of a run are together."""
         return f"{self.name}/" if self.name else ""
+
+    def record(self, field: str) -> str:
+        """The file with the checksums of the snapshots of a field."""
+        return "-".join(["snapshots", *([self.name] if self.name else []), field])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -70,8 +84,8 @@ class SnapshotsEntry:
 class NormsEntry:
     """Sums of fields every so many steps; `initial`: of the initial values, too, as of snapshots."""
 
-    every: int
-    fields: tuple[str, ...]
+    every: Positive
+    fields: Several
     initial: bool = False
 
     def count(self, step: int) -> int:
@@ -100,26 +114,40 @@ class TapEntries:
         """The number of points of each trace, by name."""
         return {one.name: one.points for one in self.samplings}
 
+    @property
+    def fields(self) -> set[str]:
+        """The fields that any of them is about."""
+        found = {one.field for one in self.sources} | {one.field for one in self.samplings}
+        found |= {name for one in self.snapshots for name in one.fields}
+        return found | set(self.norms.fields if self.norms else ())
+
+    @property
+    def definitions(self) -> dict[str, int]:
+        """Bytes of the files with points and values, by name: they are written once."""
+        found = {f"source-{i}": _points_bytes(one) + 8 * one.steps * one.points for i, one in enumerate(self.sources)}
+        return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
+
+    def records(self, step: int) -> dict[str, tuple[int, int]]:
+        """Of the files that grow with the run, by name, the bytes of a row and how many rows count after `step` steps.
+
+        What snapshots have there is a checksum for each of their files.
+        """
+        found = {f"trace-{name}": (8 * points, step) for name, points in self.traces.items()}
+        if self.norms:
+            found |= {f"norms-{name}": (NORMS_BYTES, self.norms.count(step)) for name in self.norms.fields}
+        for one in self.snapshots:
+            found |= {one.record(field): (SUM_BYTES, one.count(step)) for field in one.fields}
+        return found
+
+    @property
+    def files(self) -> list[str]:
+        """Names of all these files."""
+        return [*self.definitions, *self.records(0)]
+
 
 NO_ENTRIES = TapEntries()
 
 
-def parse_entries(data: Mapping[str, Any] | None) -> TapEntries:
-    """The entries that `dataclasses.asdict` made plain data of. Raises KeyError and TypeError when it is not that."""
-    if data is None:
-        return NO_ENTRIES
-    snapshots, norms = data["snapshots"] or (), data["norms"]
-    if isinstance(snapshots, Mapping):  # of runs made when there could be one alone
-        snapshots = (snapshots,)
-    return TapEntries(
-        tuple(SourceEntry(**one) for one in data["sources"]),
-        tuple(SamplingEntry(**one) for one in data["samplings"]),
-        tuple(_parse_snapshots(one) for one in snapshots),
-        NormsEntry(int(norms["every"]), tuple(norms["fields"]), bool(norms.get("initial", False))) if norms else None,
-    )
-
-
-def _parse_snapshots(data: Mapping[str, Any]) -> SnapshotsEntry:
-    box = tuple((int(begin), int(end)) for begin, end in data["box"])
-    initial, name = bool(data.get("initial", False)), str(data.get("name", ""))
-    return SnapshotsEntry(int(data["every"]), tuple(data["fields"]), box, str(data["time_units"]), initial, name)
+def _points_bytes(one: SourceEntry | SamplingEntry) -> int:
+    """Of cells (three numbers) and weights."""
+    return (3 + 1) * 8 * one.points * one.corners

@@ -68,6 +68,9 @@ class SnapshotFile:
     """A box of a field after `step` steps, in C order from byte `offset_bytes` of a file on that has its full size.
 
     With `direct` it bypasses the page cache where the file system allows it; what lies around it may not.
+
+    With `folder`, a descriptor, `path` is that of a regular file beneath this folder, and no link on it is followed.
+    `label` names the file in messages. The descriptor must be open until the pass has ended.
     """
 
     field: int
@@ -76,6 +79,8 @@ class SnapshotFile:
     path: Path | str
     offset_bytes: int = 0
     direct: bool = True
+    folder: int = -1
+    label: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,10 +123,12 @@ class FieldSum:
 @dataclass(frozen=True, eq=False)
 class TapResults:
     """What a pass has seen: for each PointSamples an array of shape (steps of the pass, points) in float64, for each
-    SumRequest its sums in the order of steps."""
+    SumRequest its sums in the order of steps, and for each SnapshotFile that the pass has written, in the order of
+    `Taps.snapshots`, the CRC32C of the bytes of its box in the file."""
 
     samples: tuple[NDArray[np.float64], ...]
     sums: tuple[tuple[FieldSum, ...], ...]
+    snapshot_sums: tuple[int, ...] = ()
 
 
 def check_injections(taps: Taps, problem: Problem) -> None:
@@ -208,8 +215,8 @@ class PassTaps:
             SCHEMES[plan.scheme].repeats_updates,
         )
 
-    def results(self, sums: Sequence[RawSum]) -> TapResults:
-        """What is left of the core's sums when they are sorted."""
+    def results(self, sums: Sequence[RawSum], snapshot_sums: Sequence[int]) -> TapResults:
+        """The core's results, with sums sorted by request."""
         found = [
             FieldSum(self.first_step + one.step, _exact(*raw[:2]), _exact(*raw[2:4]), raw[4] + 0.0, raw[5] + 0.0)
             for one, raw in zip(self.sums, sums, strict=True)
@@ -217,7 +224,7 @@ class PassTaps:
         in_order = iter(found)
         seen = _steps_seen(self.first_step, self.steps)
         sorted_sums = (tuple(next(in_order) for step in seen if step in one.steps) for one in self.taps.sums)
-        return TapResults(tuple(one.values for one in self.samples), tuple(sorted_sums))
+        return TapResults(tuple(one.values for one in self.samples), tuple(sorted_sums), tuple(snapshot_sums))
 
 
 def _injected(one: PointInjection, problem: Problem, first_step: int, steps: int) -> _Injected:

@@ -1,13 +1,14 @@
 """What a run's passes do besides updating: made ready before each pass, and kept before its commit.
 
 before(first, steps)        files for its snapshots, values of its sources ──► Taps for Engine.run_pass
-after(first, results)       corners of receivers added up ──► rows of traces and norms, flushed
+after(first, results)       corners of receivers added up ──► rows of traces, norms and checksums, flushed
 commit                      from here on these rows count, and the snapshots are shown
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +16,11 @@ from numpy.typing import NDArray
 from outcrop.errors import InputError, StorageError
 from outcrop.language.sparse import Cells, Injection, Weights
 from outcrop.run.disk.manifest import Manifest
-from outcrop.run.disk.planes import Planes
 from outcrop.run.disk.state import State
+from outcrop.run.disk.tap_files import check_records, continued, write_rows
 from outcrop.run.taps.definitions import mapped_values, read_definitions
 from outcrop.run.taps.pass_taps import NO_TAPS, FieldSum, PointInjection, PointSamples, SumRequest, TapResults, Taps
-from outcrop.run.taps.records import NORMS, norms_path, trace_path, write_rows
+from outcrop.run.taps.records import NORMS
 from outcrop.run.taps.snapshot_files import make_files
 
 
@@ -28,8 +29,10 @@ class Recorder:
 
     def __init__(self, state: State, fields: Sequence[str], io: str = "auto") -> None:
         self._state, self._fields = state, list(fields)
-        entries, self._io = state.manifest.taps, io
-        self._definitions = read_definitions(state.records_path, entries)
+        self._io = io
+        self._snapshot_records: list[str] = []  # of the pass under way, file by file
+        check_records(state.records, state.manifest)
+        self._definitions = read_definitions(state.records, state.manifest)
         self._sources = tuple(self._resolved(one) for one in self._definitions.injections)
         self._samples = tuple(
             PointSamples(self._fields.index(one.field), one.cells.reshape(-1, 3), one.before)
@@ -42,26 +45,35 @@ class Recorder:
         if not manifest.taps:
             return NO_TAPS
         try:
-            files = make_files(self._state.records_path, manifest, self._fields, first_step, steps)
+            made = make_files(self._state.records, manifest, self._fields, first_step, steps)
         except OSError as error:
-            raise StorageError(f"cannot make snapshots in {self._state.records_path}: {error.strerror}") from error
+            raise StorageError(f"cannot make snapshots in {self._state.records.path}: {error.strerror}") from error
         sources = tuple(self._injection(number, first_step, steps) for number in range(len(self._sources)))
-        return Taps(sources, self._samples, tuple(files), self._sums(manifest, first_step + steps))
+        self._snapshot_records = [name for name, _ in made]
+        return Taps(sources, self._samples, tuple(file for _, file in made), self._sums(manifest, first_step + steps))
 
-    def after(self, first_step: int, results: TapResults) -> None:
-        """Keep what a pass has seen. Raises StorageError."""
-        manifest, path = self._state.manifest, self._state.records_path
+    def after(self, first_step: int, results: TapResults) -> dict[str, int]:
+        """Keep what a pass has seen; the checksums of the files by name, for the commit. Raises StorageError."""
+        manifest, directory = self._state.manifest, self._state.records
         traces: dict[str, NDArray[np.float64]] = {}
         for one, values in zip(self._definitions.samplings, results.samples, strict=True):
             seen = values.reshape(len(values), *one.weights.shape)
             total = traces.setdefault(one.name, np.zeros(seen.shape[:2]))
             total += _interpolated(seen, one.weights)
-        for name, rows in traces.items():
-            write_rows(trace_path(path, name), first_step, rows)
+        new: dict[str, NDArray[Any]] = {f"trace-{name}": rows for name, rows in traces.items()}
         if manifest.taps.norms:
             for field, sums in zip(manifest.taps.norms.fields, results.sums, strict=True):
-                if sums:
-                    write_rows(norms_path(path, field), manifest.taps.norms.count(first_step), _table(sums))
+                new[f"norms-{field}"] = _table(sums)
+        for name in dict.fromkeys(self._snapshot_records):
+            taken = zip(self._snapshot_records, results.snapshot_sums, strict=True)
+            new[name] = np.array([one for record, one in taken if record == name], "<u4")
+        checksums = dict(manifest.sums)
+        for name, (_, first_row) in manifest.taps.records(first_step).items():
+            rows = new.get(name)
+            if rows is not None and len(rows):
+                write_rows(directory, name, first_row, rows)
+                checksums[name] = continued(checksums[name], rows)
+        return checksums
 
     def _sums(self, manifest: Manifest, last: int) -> tuple[SumRequest, ...]:
         entry = manifest.taps.norms
@@ -83,7 +95,7 @@ class Recorder:
         Their files are mapped anew for each pass, so that what was read does not stay."""
         source = self._sources[number]
         values = np.zeros((steps, source.weights.size), self._state.manifest.dtype)
-        given = mapped_values(self._state.records_path, number)[first_step : first_step + steps]
+        given = mapped_values(self._state.records, self._state.manifest, number)[first_step : first_step + steps]
         for row, of_points in zip(values, given, strict=False):
             row[:] = (of_points[:, None] * source.weights).reshape(-1)
         return PointInjection(self._fields.index(source.field), source.cells.reshape(-1, 3), values, first_step)
@@ -94,7 +106,7 @@ class Recorder:
         if ((cells < 0) | (cells >= np.array(layout.shape))).any():
             raise InputError(f"the scale of a source reads {field} outside the grid; move the source inwards")
         found = np.empty(cells.shape[:-1])
-        with Planes(self._state.current_files_of(field), layout, io=self._io) as planes:
+        with self._state.planes_of(field, self._io) as planes:
             for z in np.unique(cells[..., 0]):
                 here = cells[..., 0] == z
                 found[here] = planes.read(int(z), int(z) + 1)[0][cells[here, 1], cells[here, 2]]

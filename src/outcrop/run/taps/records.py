@@ -1,63 +1,21 @@
-"""Traces of receivers and norms, row by row in files that grow with the run.
-
-    run.oc/.taps/trace-line    after step k its row k - 1: float64 for every point
-    run.oc/.taps/norms-u       after step k its row k / every: step, sum, squares, min, max
-
-Without initial values norms begin with the row of step `every`. The rows of a pass are written and flushed before it is
-committed. Rows beyond the manifest's step do not count, and a pass that is done again writes them again, so nothing is
-ever there twice.
-"""
+"""Traces of receivers and norms, as of the last commit: `sim.traces`, `sim.norms`. Their files are those of
+tap_files."""
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.errors import StorageError
-from outcrop.run.disk.directory import TAPS
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
+from outcrop.run.disk.tap_files import read_rows
 
 NORMS = np.dtype([(name, "<f8") for name in ("step", "sum", "squares", "min", "max")])
 """A row of norms."""
-
-
-def create_records(directory: Path, manifest: Manifest) -> None:
-    """Make the files, without rows. Raises OSError."""
-    norms = manifest.taps.norms.fields if manifest.taps.norms else ()
-    paths = [trace_path(directory, name) for name in manifest.taps.traces]
-    for path in paths + [norms_path(directory, name) for name in norms]:
-        path.touch()
-
-
-def write_rows(path: Path, first_row: int, rows: NDArray[Any]) -> None:
-    """Write rows from number `first_row` on, durably. Raises StorageError."""
-    data = np.ascontiguousarray(rows)
-    row_bytes = data.nbytes // max(1, len(data))
-    try:
-        with open(path, "r+b") as file:
-            file.seek(first_row * row_bytes)
-            file.write(data.tobytes())
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}") from error
-
-
-def trace_path(directory: Path, name: str) -> Path:
-    """The file of a trace."""
-    return directory / TAPS / f"trace-{name}"
-
-
-def norms_path(directory: Path, field: str) -> Path:
-    """The file of a field's norms."""
-    return directory / TAPS / f"norms-{field}"
 
 
 class Records(Mapping[str, NDArray[Any]], ABC):
@@ -110,7 +68,7 @@ class Traces(Records):
 
     def _read(self, state: State, name: str) -> NDArray[Any]:
         points, steps = state.manifest.taps.traces[name], state.manifest.step
-        return _rows(trace_path(state.records_path, name), steps * points, np.dtype("<f8")).reshape(steps, points)
+        return np.frombuffer(read_rows(state.records, state.manifest, f"trace-{name}"), "<f8").reshape(steps, points)
 
 
 class NormRecords(Records):
@@ -124,16 +82,4 @@ class NormRecords(Records):
         return np.zeros(0, NORMS)
 
     def _read(self, state: State, name: str) -> NDArray[Any]:
-        entry = state.manifest.taps.norms
-        assert entry is not None
-        return _rows(norms_path(state.records_path, name), entry.count(state.manifest.step), NORMS)
-
-
-def _rows(path: Path, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    try:
-        found = np.fromfile(path, dtype, count)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror}") from None
-    if len(found) < count:
-        raise StorageError(f"{path} has {len(found)} values, {count} belong there")
-    return found
+        return np.frombuffer(read_rows(state.records, state.manifest, f"norms-{name}"), NORMS)

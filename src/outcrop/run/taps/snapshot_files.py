@@ -1,97 +1,73 @@
 """The files of a run's snapshots: made before the pass that fills them, shown once it is committed.
 
-    before a pass:  files of its snapshots, full size, each with its index         killed here: nobody sees them
-    the pass:       the core fills them and flushes
-    after commit:   metadata says how many there are                              killed before: mended when opened
+    before a pass:  files of its snapshots, full size, each with its index         killed here: no reader sees them
+    the pass:       the core fills them and flushes, and takes their checksums
+    before commit:  the checksums are kept with the records (records.py)
+    after commit:   metadata says how many there are                              killed before: mended by the next run
 
 What lies beyond the manifest's step is not in the metadata, and the pass that is done again fills it again.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from outcrop import _core
-from outcrop.durable import flush_folder, replace_file
+from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
 from outcrop.run.axes import grid_shape
-from outcrop.run.disk.directory import SNAPSHOTS
+from outcrop.run.disk.contents import SNAPSHOTS, TAPS
+from outcrop.run.disk.derived import snapshot_files
 from outcrop.run.disk.manifest import Manifest
-from outcrop.run.disk.zarr_format import to_text
-from outcrop.run.taps.entries import SnapshotsEntry
+from outcrop.run.taps.entries import SUM_BYTES, SnapshotsEntry
 from outcrop.run.taps.pass_taps import Box, SnapshotFile
-from outcrop.run.taps.snapshot_metadata import (
-    TIMES_PER_CHUNK,
-    box_coordinates,
-    shard_index,
-    snapshot_group,
-    snapshot_metadata,
-)
+from outcrop.run.taps.snapshot_metadata import shard_index
 from outcrop.units import format_bytes
 
 DIRECT_BYTES = 1 << 20
 """Snapshots of as many bytes bypass the page cache. Smaller ones cost it nothing, and would make tiny transfers."""
 
-
-def create_snapshots(directory: Path, manifest: Manifest) -> None:
-    """Make the groups, without a snapshot yet. Raises OSError."""
-    for entry in manifest.taps.snapshots:
-        for name, cells in box_coordinates(manifest, entry).items():
-            _write_chunk(_group(directory, entry) / name / "c" / "0", cells.astype("<f8"))
-    update_snapshots(directory, manifest)
+_PART_BYTES = 4 << 20
 
 
-def update_snapshots(directory: Path, manifest: Manifest) -> None:
-    """Say in the metadata how many snapshots there are. Raises OSError."""
-    below: dict[str, dict[str, Any]] = {}
-    for entry in manifest.taps.snapshots:
-        group, arrays = _group(directory, entry), snapshot_metadata(manifest, entry)
-        _write_times(group, manifest, entry)
-        for name, metadata in arrays.items():
-            (group / name).mkdir(parents=True, exist_ok=True)
-            replace_file(group / name / "zarr.json", to_text(metadata))
-            below[entry.prefix + name] = metadata
-        if entry.name:
-            below[entry.name] = snapshot_group(manifest, arrays)
-            replace_file(group / "zarr.json", to_text(below[entry.name]))
-    if below:
-        replace_file(directory / SNAPSHOTS / "zarr.json", to_text(snapshot_group(manifest, below)))
-
-
-def show_snapshots(directory: Path, manifest: Manifest) -> None:
-    """`update_snapshots` after a commit. Raises StorageError."""
+def show_snapshots(directory: Directory, manifest: Manifest) -> None:
+    """Say in the metadata how many snapshots there are, where it does not yet. Raises StorageError."""
     try:
-        update_snapshots(directory, manifest)
+        for name, content in outdated(directory, snapshot_files(manifest)).items():
+            directory.make_folder(name.rpartition("/")[0])
+            directory.replace(name, content)
     except OSError as error:
-        raise StorageError(f"cannot list snapshots of {directory}: {error.strerror}") from error
+        raise StorageError(f"cannot list snapshots of {directory.path}: {error.strerror}") from error
 
 
-def are_current(directory: Path, manifest: Manifest) -> bool:
+def are_current(directory: Directory, manifest: Manifest) -> bool:
     """Whether the metadata says what the manifest does."""
-    if not manifest.taps.snapshots:
-        return True
-    try:
-        text = json.loads((directory / SNAPSHOTS / "zarr.json").read_text())
-        below = text["consolidated_metadata"]["metadata"]
-        shapes = [below[f"{entry.prefix}step"]["shape"] for entry in manifest.taps.snapshots]
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    return shapes == [[entry.count(manifest.step)] for entry in manifest.taps.snapshots]
+    return not manifest.taps.snapshots or not outdated(directory, snapshot_files(manifest))
 
 
-def snapshot_path(directory: Path, entry: SnapshotsEntry, field: str, number: int) -> Path:
-    """The file of snapshot `number`, from 0."""
-    return _group(directory, entry).joinpath(field, "c", str(number), *["0"] * len(entry.box))
+def outdated(directory: Directory, files: dict[str, bytes]) -> dict[str, bytes]:
+    """Of these files those that are missing or have other content."""
+    found = {}
+    for name, content in files.items():
+        try:
+            if directory.read_file(name, len(content) + 1) == content:
+                continue
+        except (OSError, StorageError):
+            pass
+        found[name] = content
+    return found
 
 
-def require_space(directory: Path, manifest: Manifest, last_step: int) -> None:
+def snapshot_name(entry: SnapshotsEntry, field: str, number: int) -> str:
+    """The file of snapshot `number`, from 0, in the run's directory."""
+    return "/".join([SNAPSHOTS, f"{entry.prefix}{field}", "c", str(number), *["0"] * len(entry.box)])
+
+
+def require_space(directory: Directory, manifest: Manifest, last_step: int) -> None:
     """Raise InputError unless the snapshots up to a step have room."""
     if not manifest.taps.snapshots:
         return
@@ -100,48 +76,80 @@ def require_space(directory: Path, manifest: Manifest, last_step: int) -> None:
         more = entry.count(last_step) - entry.count(manifest.step)
         each = math.prod(entry.shape) * np.dtype(manifest.dtype).itemsize + len(shard_index(entry.shape, 1))
         times, needed = times + more, needed + more * len(entry.fields) * each
-    room = os.statvfs(directory)
+    room = os.statvfs(directory.handle)
     free = room.f_bavail * room.f_frsize
     if needed > free:
         raise InputError(
-            f"no space: {times} snapshots need {format_bytes(needed)} in {directory}, {format_bytes(free)} are free; "
-            "make room, or start again with fewer of them or a smaller box"
+            f"no space: {times} snapshots need {format_bytes(needed)} in {directory.path}, {format_bytes(free)} are "
+            "free; make room, or start again with fewer of them or a smaller box"
         )
 
 
-def make_files(directory: Path, manifest: Manifest, fields: list[str], first: int, steps: int) -> list[SnapshotFile]:
-    """Files for the snapshots that the pass of so many steps from step `first` on is to keep; `fields` are those of the
-    stencil, in its order.
-
-    Raises OSError and StorageError.
-    """
+def make_files(
+    directory: Directory, manifest: Manifest, fields: list[str], first: int, steps: int
+) -> list[tuple[str, SnapshotFile]]:
+    """Files for the snapshots that the pass of so many steps from step `first` on is to keep, each with the name of the
+    record of its checksum; `fields` are those of the stencil, in its order. Raises OSError and StorageError."""
+    itemsize = np.dtype(manifest.dtype).itemsize
     return [
-        file
-        for entry in manifest.taps.snapshots
-        for file in _files(directory, entry, np.dtype(manifest.dtype).itemsize, fields, first, steps)
+        file for entry in manifest.taps.snapshots for file in _files(directory, entry, itemsize, fields, first, steps)
     ]
 
 
 def _files(
-    directory: Path, entry: SnapshotsEntry, itemsize: int, fields: list[str], first: int, steps: int
-) -> Iterator[SnapshotFile]:
+    directory: Directory, entry: SnapshotsEntry, itemsize: int, fields: list[str], first: int, steps: int
+) -> Iterator[tuple[str, SnapshotFile]]:
     size, index = math.prod(entry.shape) * itemsize, shard_index(entry.shape, itemsize)
     for number in range(entry.count(first), entry.count(first + steps)):
-        for name in entry.fields:
-            path = snapshot_path(directory, entry, name, number)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _core.create_file(str(path), size + len(index))
-            with open(path, "r+b") as file:
-                file.seek(size)
-                file.write(index)
-            for folder in path.parents[: len(entry.box) + 1]:
-                flush_folder(folder)
+        for field in entry.fields:
+            name = snapshot_name(entry, field, number)
+            folder = name.rpartition("/")[0]
+            directory.make_folder(folder)
+            directory.remove(name)  # of a pass that was killed
+            directory.create(name, size=size + len(index))
+            directory.write(name, size, index)
+            parts = folder.split("/")
+            for count in range(len(parts), len(parts) - len(entry.box) - 2, -1):
+                directory.flush("/".join(parts[:count]))
             step, box = entry.step_of(number), _grid_box(entry.box)
-            yield SnapshotFile(fields.index(name), step, box, str(path), direct=size >= DIRECT_BYTES)
+            direct = size >= DIRECT_BYTES
+            yield (
+                entry.record(field),
+                SnapshotFile(fields.index(field), step, box, name, direct=direct, folder=directory.handle),
+            )
 
 
-def _group(directory: Path, entry: SnapshotsEntry) -> Path:
-    return directory / SNAPSHOTS / entry.name
+def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """For every snapshot that counts its name, and what is wrong with it, in words; "" if nothing.
+
+    The record of its checksum must be whole. Raises StorageError when that cannot be read.
+    """
+    itemsize = np.dtype(manifest.dtype).itemsize
+    for entry in manifest.taps.snapshots:
+        size, index = math.prod(entry.shape) * itemsize, shard_index(entry.shape, itemsize)
+        for field in entry.fields:
+            data = directory.read_file(f"{TAPS}/{entry.record(field)}", SUM_BYTES * entry.count(manifest.step))
+            for number, expected in enumerate(np.frombuffer(data, "<u4").tolist()):
+                name = snapshot_name(entry, field, number)
+                yield name, _damage_of(directory, name, size, index, expected)
+
+
+def _damage_of(directory: Directory, name: str, size: int, index: bytes, expected: int) -> str:
+    path, checksum, done = directory.path / name, 0, 0
+    try:
+        with directory.opened(name) as handle:
+            while part := directory.read_from(handle, done, min(_PART_BYTES, size - done)):
+                checksum, done = _core.crc32c(part, checksum), done + len(part)
+            tail = directory.read_from(handle, size, len(index) + 1)
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}"
+    except StorageError as error:
+        return str(error)
+    if done < size or len(tail) != len(index):
+        return f"{path} has not the {size + len(index)} bytes that belong there"
+    if checksum != expected:
+        return f"{path} is damaged: checksum mismatch"
+    return "" if tail == index else f"{path}: the index at offset {size} is damaged"
 
 
 def _grid_box(box: tuple[tuple[int, int], ...]) -> Box:
@@ -152,24 +160,3 @@ def _grid_box(box: tuple[tuple[int, int], ...]) -> Box:
     if len(box) < 2:
         z0, z1 = 0, 1
     return (z0, z1), (y0, y1), (x0, x1)
-
-
-def _write_times(group: Path, manifest: Manifest, entry: SnapshotsEntry) -> None:
-    """The chunks of step and time that are not there yet."""
-    for chunk in range(-(-entry.count(manifest.step) // TIMES_PER_CHUNK)):
-        first = chunk * TIMES_PER_CHUNK
-        steps = np.array([entry.step_of(first + i) for i in range(TIMES_PER_CHUNK)], "<i8")
-        arrays: dict[str, Any] = {"step": steps}
-        if "dt" in manifest.parameters:
-            arrays["time"] = (steps * manifest.parameters["dt"]).astype("<f8")
-        for name, values in arrays.items():
-            path = group / name / "c" / str(chunk)
-            if not path.exists():
-                _write_chunk(path, values)
-
-
-def _write_chunk(path: Path, values: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".tmp")
-    beside.write_bytes(values.tobytes())
-    beside.replace(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from outcrop.errors import StorageError
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
 from outcrop.run.taps.entries import SnapshotsEntry
-from outcrop.run.taps.snapshot_files import snapshot_path
+from outcrop.run.taps.snapshot_files import snapshot_name
 
 
 class SnapshotView:
@@ -86,11 +87,13 @@ def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, di
 
 def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDArray[Any]:
     """Snapshot `number` of a field, mapped from its file. Raises StorageError."""
-    path = snapshot_path(state.records_path, entry, field, number)
+    name = snapshot_name(entry, field, number)
     try:
-        return np.memmap(path, state.manifest.dtype, "r", 0, entry.shape)
+        with state.records.opened(name) as handle, os.fdopen(os.dup(handle), "rb") as file:
+            return np.memmap(file, state.manifest.dtype, "r", 0, entry.shape)
     except (OSError, ValueError) as error:
-        raise StorageError(f"{path} cannot be read: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise StorageError(f"{state.records.path / name} cannot be read: {reason}") from None
 
 
 class SnapshotViews(Mapping[str, SnapshotView]):

@@ -1,0 +1,105 @@
+"""The files of taps below TAPS: points and values, which are written once, and records, which grow with the run.
+
+    run.oc/.taps/trace-line     after step k its row k - 1: float64 for every point
+    run.oc/.taps/norms-u        after step k its row k / every: step, sum, squares, min, max
+    run.oc/.taps/snapshots-u    a CRC32C of the cells of each snapshot of u, in four bytes
+
+Without initial values norms begin with the row of step `every`. The rows of a pass are written and flushed before it is
+committed. Rows beyond the manifest's step do not count, and a pass that is done again writes them again, so no row is
+there twice. The manifest has the checksum of all rows of a file that count; it begins with the identity of the run and
+the name of the file. So rows that are damaged, lost, misplaced or from elsewhere are found.
+"""
+
+from __future__ import annotations
+
+import stat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop import _core
+from outcrop.durable import Directory
+from outcrop.errors import CorruptionError, StorageError
+from outcrop.run.disk.contents import TAPS
+from outcrop.run.disk.manifest import Manifest
+
+_PART_BYTES = 4 << 20
+
+
+def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[Any]) -> None:
+    """Write rows from number `first_row` on into the file `name` below TAPS, durably. Raises StorageError."""
+    data = np.ascontiguousarray(rows)
+    row_bytes = data.nbytes // max(1, len(data))
+    try:
+        directory.write(f"{TAPS}/{name}", first_row * row_bytes, data.reshape(-1).view(np.uint8))
+    except OSError as error:
+        raise StorageError(f"cannot write {directory.path / TAPS / name}: {error.strerror}") from error
+
+
+def continued(checksum: int, rows: NDArray[Any]) -> int:
+    """The checksum of a file to which rows are added."""
+    return int(_core.crc32c(np.ascontiguousarray(rows).reshape(-1).view(np.uint8), checksum))
+
+
+def check_records(directory: Directory, manifest: Manifest) -> None:
+    """Raise CorruptionError when a file below TAPS is not what was committed, StorageError when it cannot be read."""
+    for name in manifest.taps.files:
+        if damage := damage_of(directory, manifest, name):
+            repair = f", or keep what is there with: outcrop verify --repair {directory.path}"
+            raise CorruptionError(f"{damage}; put back a copy{'' if name in manifest.taps.definitions else repair}")
+
+
+def check_sizes(directory: Directory, manifest: Manifest) -> None:
+    """Raise StorageError when a file below TAPS is missing or too short."""
+    for name, count in _counted(manifest).items():
+        path = directory.path / TAPS / name
+        try:
+            status = directory.status(f"{TAPS}/{name}")
+        except OSError as error:
+            raise StorageError(f"{path} cannot be used: {error.strerror}") from None
+        if status is None or not stat.S_ISREG(status.st_mode):
+            raise StorageError(f"{path} is missing; put back a copy")
+        if status.st_size < count:
+            raise StorageError(f"{path} has {status.st_size} bytes, {count} belong there")
+
+
+def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
+    """What is wrong with a file below TAPS, in words; "" if nothing. Raises StorageError when it cannot be read."""
+    count, path = _counted(manifest)[name], directory.path / TAPS / name
+    found, checksum = checksum_of(directory, manifest, name)
+    if found < count:
+        return f"{path} has {found} bytes, {count} belong there"
+    return "" if checksum == manifest.sums[name] else f"{path} is damaged: checksum mismatch"
+
+
+def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
+    """How many bytes of a file below TAPS count and are there, and their checksum."""
+    count, done, checksum = _counted(manifest)[name], 0, manifest.seed(name, 0)
+    try:
+        with directory.opened(f"{TAPS}/{name}") as handle:
+            while part := directory.read_from(handle, done, min(_PART_BYTES, count - done)):
+                checksum, done = _core.crc32c(part, checksum), done + len(part)
+    except OSError as error:
+        raise StorageError(f"{directory.path / TAPS / name} cannot be read: {error.strerror}") from None
+    return done, checksum
+
+
+def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
+    """The rows of a record that count. Raises StorageError, CorruptionError."""
+    count, path = _counted(manifest)[name], directory.path / TAPS / name
+    try:
+        data = directory.read_file(f"{TAPS}/{name}", count)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) < count:
+        raise StorageError(f"{path} has {len(data)} bytes, {count} belong there")
+    if _core.crc32c(data, manifest.seed(name, 0)) != manifest.sums[name]:
+        raise CorruptionError(f"{path} is damaged: checksum mismatch")
+    return data
+
+
+def _counted(manifest: Manifest) -> dict[str, int]:
+    """Bytes of each file that count at the manifest's step."""
+    rows = manifest.taps.records(manifest.step)
+    return manifest.taps.definitions | {name: row_bytes * count for name, (row_bytes, count) in rows.items()}

@@ -1,0 +1,189 @@
+"""Protects runs from planes that are whole but not what was last written there: swapped, misplaced, or left over."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from execution import SHARD_PLANES, get, make_files, prepared_for, put, random_state, seeds_of
+from outcrop import _core
+from outcrop.errors import CorruptionError, InputError
+from outcrop.language.boundary import Boundary
+from outcrop.language.stencil import Field, Stencil
+from outcrop.plan.plan import Sizes
+from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.tuner import build
+from outcrop.run.arguments import as_problem
+from outcrop.run.disk.layout import make_layout
+from outcrop.run.disk.planes import Planes
+from outcrop.run.disk.scratch import scratch_in
+from outcrop.run.engine import Engine, Seeds
+from outcrop.run.oracle import advance_fields
+from strategies import MACHINE, assumed_rate
+
+LAYOUT = make_layout((20, 40, 50), "float32", SHARD_PLANES)
+NAMES, STATICS = ["u", "u.previous"], ["m"]
+WHOLE = "is damaged: it is whole, but is not what was last written there: .*"
+
+
+def make_wave() -> Stencil:
+    """A field of two levels, and one that is only read."""
+    u, m = Field("u"), Field("m")
+    return Stencil("wave", {u: m[0, 0, 0] * (u[1, 0, 0] + u[-1, 0, 0]) / 2 - u.previous[0, 0, 0] / 2})
+
+
+class Run:
+    """One pass of two steps on files in `folder`, whose planes have the seals that it expects."""
+
+    def __init__(self, folder: Path, block_y: int = 0, periodic: bool = False, checksum: bool = True) -> None:
+        self.stencil, self.seeds = make_wave(), seeds_of(NAMES, STATICS, 3)
+        self.folder, self.checksum = folder, checksum
+        boundary = Boundary(z=("periodic", "periodic")) if periodic else Boundary()
+        problem = as_problem(self.stencil, LAYOUT, 2, boundary, in_place=False)
+        self.plan = build(problem, SCHEMES["wavefront"], Sizes(2, 3, 2, block_y=block_y), MACHINE, assumed_rate)
+        self.state = random_state(self.stencil, LAYOUT.shape, "float32", 1)
+        self.turns = [[make_files(folder, f"{name}-{turn}", LAYOUT) for name in NAMES] for turn in range(2)]
+        self.statics = [make_files(folder, name, LAYOUT) for name in STATICS]
+        self.boundary = boundary
+        for name, files, seed in zip(
+            [*NAMES, *STATICS], self.sources, [*self.seeds.sources, *self.seeds.statics], strict=True
+        ):
+            put(LAYOUT, files, self.state[name], seed)
+
+    @property
+    def sources(self) -> list[list[Path]]:
+        """The files of what the pass reads."""
+        return [*self.turns[0], *self.statics]
+
+    def run(self, seeds: Seeds | None = None) -> None:
+        """Run the pass."""
+        prepared = prepared_for(self.plan, self.stencil, {}, 2)
+        with Engine(
+            prepared, self.turns[0], self.turns[1], self.statics, LAYOUT, checksum=self.checksum,
+            scratch=lambda count: scratch_in(self.folder, count),
+        ) as engine:  # fmt: skip
+            engine.run_pass(0, 0, seeds=self.seeds if seeds is None else seeds)
+
+
+def record(files: list[Path], z: int, content: bytes | None = None) -> bytes:
+    """The record of plane z, replaced by `content` if there is any."""
+    shard, offset = LAYOUT.locate(z)
+    with files[shard].open("r+b") as file:
+        file.seek(offset)
+        found = file.read(LAYOUT.record_bytes)
+        if content is not None:
+            file.seek(offset)
+            file.write(content)
+    return found
+
+
+def test_a_seal_is_what_the_documents_say() -> None:
+    """Other programs must be able to compute it."""
+    expected = _core.crc32c(struct.pack("<QI", 2**40 + 5, 0xDEADBEEF), 0xFFFFFFFE)
+    assert _core.plane_seal(2**40 + 5, 0xDEADBEEF, 0xFFFFFFFE) == expected
+
+
+@pytest.mark.parametrize("block_y", [0, 12])
+@pytest.mark.parametrize("periodic", [False, True])
+def test_planes_get_the_seals_of_their_pass(tmp_path: Path, block_y: int, periodic: bool) -> None:
+    """The number in a seal is that of the plane in its array, whatever its position is where planes are folded."""
+    run = Run(tmp_path, block_y, periodic)
+    run.run()
+    right = advance_fields(run.stencil, run.state, {}, 2, boundary=run.boundary)
+    for name, files, seed in zip(NAMES, run.turns[1], run.seeds.targets, strict=True):
+        assert np.array_equal(get(LAYOUT, files, seed), right[name])
+
+
+def swap_planes(run: Run) -> list[Path]:
+    """Two planes of u change places."""
+    u = run.turns[0][0]
+    record(u, 5, record(u, 9, record(u, 5)))
+    return u
+
+
+def swap_arrays(run: Run) -> list[Path]:
+    """A plane of u lies where that of u.previous should be."""
+    record(run.turns[0][1], 5, record(run.turns[0][0], 5))
+    return run.turns[0][1]
+
+
+def lose_a_write(run: Run) -> list[Path]:
+    """A plane of another writing is where it was."""
+    (files,) = run.statics
+    other = make_files(run.folder, "other", LAYOUT)
+    put(LAYOUT, other, run.state["m"] + 1, run.seeds.statics[0] + 1)
+    record(files, 5, record(other, 5))
+    return files
+
+
+@pytest.mark.parametrize("harm", [swap_planes, swap_arrays, lose_a_write])
+@pytest.mark.parametrize("block_y", [0, 12])
+def test_whole_planes_of_another_place_or_writing_are_found(
+    tmp_path: Path, harm: Callable[[Run], list[Path]], block_y: int
+) -> None:
+    """By passes and by reading; without checksums a pass does not look at them."""
+    run = Run(tmp_path, block_y)
+    files = harm(run)
+    shard, offset = LAYOUT.locate(5)
+    expected = rf"^plane 5 {WHOLE} in {files[shard]} at offset {offset}, {LAYOUT.plane_bytes} bytes"
+    with pytest.raises(CorruptionError, match=expected):
+        run.run()
+    seed = [*run.seeds.sources, *run.seeds.statics][run.sources.index(files)]
+    with Planes([str(file) for file in files], LAYOUT, seed=seed) as planes:
+        planes.read(0, 5)
+        with pytest.raises(CorruptionError, match=expected):
+            planes.read(3, 8)
+    run.checksum = False
+    run.run()
+
+
+@pytest.mark.parametrize("field", ["sources", "statics"])
+def test_every_array_that_is_read_is_compared(tmp_path: Path, field: str) -> None:
+    """One seed that is not right ends the pass, and its array is named; so does the absence of seeds."""
+    run = Run(tmp_path)
+    right: tuple[int, ...] = getattr(run.seeds, field)
+    for place, name in enumerate(NAMES if field == "sources" else STATICS):
+        wrong = replace(run.seeds, **{field: (*right[:place], right[place] ^ 1, *right[place + 1 :])})
+        with pytest.raises(CorruptionError, match=rf"{WHOLE}/{name}[-.]"):
+            run.run(wrong)
+    with pytest.raises(CorruptionError, match=WHOLE):
+        run.run(Seeds())
+    with pytest.raises(InputError, match=r"1 seeds for 2 sources"):
+        run.run(replace(run.seeds, sources=(1,)))
+    run.run()
+
+
+@pytest.mark.parametrize("place", [0, 4])
+def test_a_flipped_bit_of_the_tail_is_named_for_what_it_is(tmp_path: Path, place: int) -> None:
+    """In the checksum it is a mismatch; in the seal, the plane could be another one's."""
+    run = Run(tmp_path)
+    u = run.turns[0][0]
+    content = bytearray(record(u, 7))
+    content[LAYOUT.plane_bytes + place] ^= 4
+    record(u, 7, bytes(content))
+    expected = rf"plane 7 {WHOLE}" if place else "plane 7 is damaged: checksum mismatch in"
+    with pytest.raises(CorruptionError, match=expected):
+        run.run()
+    with (
+        Planes([str(file) for file in u], LAYOUT, seed=run.seeds.sources[0]) as planes,
+        pytest.raises(CorruptionError, match=expected),
+    ):
+        planes.read(0, 20)
+
+
+def test_planes_are_filled_with_the_seals_that_passes_expect(tmp_path: Path) -> None:
+    """In groups across shards and one by one: what one way writes, the other reads."""
+    run = Run(tmp_path)
+    for name, files, seed in zip(NAMES, run.turns[0], run.seeds.sources, strict=True):
+        for file in files:
+            file.write_bytes(bytes(file.stat().st_size))
+        values = run.state[name]
+        with Planes([str(file) for file in files], LAYOUT, writable=True, seed=seed) as planes:
+            planes.fill(lambda z0, z1, values=values: values[z0:z1])  # type: ignore[misc]
+        assert np.array_equal(get(LAYOUT, files, seed), values)
+    run.run()
