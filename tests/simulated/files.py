@@ -143,7 +143,7 @@ class Change:
 
 
 def _enter(entries: object, count: bool = False) -> None:
-    for names, name, inode in entries:  # type: ignore[attr-defined]
+    for names, name, inode in entries:
         old = names.pop(name, None)
         if inode is not None:
             names[name] = inode
@@ -190,7 +190,7 @@ def lose_power(root: Folder, random: Random) -> None:
                 inode.names += 1
 
 
-def _pick(random: Random, versions: list, kept: float):  # type: ignore[no-untyped-def, type-arg]
+def _pick(random: Random, versions: list, kept: float):
     """The newest of some versions, or an earlier one."""
     if random.random() < kept:
         return versions[-1]

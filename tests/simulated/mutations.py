@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,6 +20,7 @@ from outcrop.run.disk.directory import clear
 from outcrop.run.disk.manifest import MANIFEST, read_manifest
 from outcrop.run.disk.planes import Planes
 from outcrop.run.disk.state import State
+from simulated.array_histories import SimulatedSlotFile
 
 
 @contextlib.contextmanager
@@ -111,10 +112,63 @@ def record_before_data() -> Iterator[None]:
         yield
 
 
-MUTATIONS: list[Callable[[], contextlib.AbstractContextManager[None]]] = [
+@contextlib.contextmanager
+def tiles_flushed_by_another_file() -> Iterator[None]:
+    """Tiles are written, and the file of the last commit is flushed, not theirs."""
+    with patch.object(SimulatedSlotFile, "flush", lambda self: None):
+        yield
+
+
+@contextlib.contextmanager
+def array_cleaned_without_the_lock() -> Iterator[None]:
+    """A process that does not get an array takes away what was begun there."""
+    hold = Directory.hold
+
+    def careless(self: Directory, shared: bool = False) -> int:
+        try:
+            return hold(self, shared)
+        except InputError:
+            self.remove_files(["tiles", "commit.0.json.tmp"])
+            raise
+
+    with patch.object(Directory, "hold", careless):
+        yield
+
+
+@contextlib.contextmanager
+def overwrite_of_the_current_slot() -> Iterator[None]:
+    """Tiles are written where those of the last commit are."""
+    with patch.object(SimulatedSlotFile, "free_slot", lambda self, slot: slot if self._last else 1 - slot):
+        yield
+
+
+@contextlib.contextmanager
+def record_before_tiles() -> Iterator[None]:
+    """Tiles are flushed when the record says already that they are there."""
+    flush, accept = SimulatedSlotFile.flush, SimulatedSlotFile.accept
+
+    def accepted(self: SimulatedSlotFile) -> None:
+        flush(self)
+        accept(self)
+
+    with (
+        patch.object(SimulatedSlotFile, "flush", lambda self: None),
+        patch.object(SimulatedSlotFile, "accept", accepted),
+    ):
+        yield
+
+
+OF_RUNS = [
     no_flush_before_rename,
     flush_of_the_wrong_file,
     cleanup_without_the_lock,
     overwrite_of_the_current_turn,
     record_before_data,
+]
+OF_ARRAYS = [
+    no_flush_before_rename,
+    tiles_flushed_by_another_file,
+    array_cleaned_without_the_lock,
+    overwrite_of_the_current_slot,
+    record_before_tiles,
 ]

@@ -32,8 +32,8 @@ from outcrop.run.disk.verify import find_damage, repair
 from outcrop.run.taps.definitions import NO_TAPS_DEFINED, TapDefinitions, first_sums
 from outcrop.run.taps.entries import NormsEntry, SnapshotsEntry
 from outcrop.run.taps.pass_taps import FieldSum, TapResults
-from outcrop.run.taps.records import NORMS
 from outcrop.run.taps.recorder import Recorder
+from outcrop.run.taps.records import NORMS
 from outcrop.run.taps.snapshot_files import snapshot_name
 from simulated.chance import Chance, Process
 from simulated.expected import Expected
@@ -58,7 +58,9 @@ class Content:
 
     def with_arrays(self, names: Iterable[str], number: int, **others: Any) -> Content:
         """The same with other values of some arrays."""
-        return replace(self, arrays=tuple(sorted({**dict(self.arrays), **dict.fromkeys(names, number)}.items())), **others)
+        return replace(
+            self, arrays=tuple(sorted({**dict(self.arrays), **dict.fromkeys(names, number)}.items())), **others
+        )
 
     def without(self, names: Iterable[str]) -> Content:
         """The same without values of some arrays."""
@@ -68,7 +70,7 @@ class Content:
 ABSENT = Content()
 
 
-class History:
+class RunHistory:
     """One history of a run."""
 
     def __init__(self, seed: int, trace: list[str] | None = None) -> None:
@@ -100,13 +102,13 @@ class History:
             norms = NormsEntry(random.choice([1, 2]), ("u",), random.random() < 0.3)
         return TapDefinitions((), tuple(samplings), tuple(snapshots), norms)
 
-    def run(self) -> History:
+    def run(self) -> RunHistory:
         """All of its parts."""
         with simulated(self.system, self.random):
             self.system.mkdir("/simulated")
             handle = self.system.open("/", 0)
             self.system.fsync(handle)
-            for _ in range(self.random.choice([2, 3, 4, 6])):
+            for _ in range(self.random.choice([1, 2, 3, 4])):
                 self._part()
         return self
 
@@ -206,7 +208,7 @@ class History:
                 raise
             self._advance(number, state)
 
-        start.starts, start.forces = True, force  # type: ignore[attr-defined]
+        start.starts, start.forces = True, force
         return start
 
     def _manifest(self) -> Manifest:
@@ -241,7 +243,7 @@ class History:
     def _advance(self, number: int, state: State) -> None:
         for _ in range(self.random.choice([1, 1, 2, 3])):
             action = self.random.random()
-            if action < 0.6:
+            if action < 0.5:
                 self._passes(number, state)
             elif action < 0.75:
                 self._assign(number, state, self._some_names())
@@ -341,7 +343,11 @@ class History:
     def _after(self, now: Content, steps: int, value: int) -> Content:
         entries, last = self.definitions.entries, now.step + steps
         then = now.with_arrays(
-            [name for name, _ in now.arrays if name != "m"], value, step=last, generation=now.generation + 1, phase="ready"
+            [name for name, _ in now.arrays if name != "m"],
+            value,
+            step=last,
+            generation=now.generation + 1,
+            phase="ready",
         )
         new_norms = entries.norms.count(last) - entries.norms.count(now.step) if entries.norms else 0
         new_snapshots = sum(one.count(last) - one.count(now.step) for one in entries.snapshots)

@@ -122,10 +122,10 @@ class SimulatedSystem:
         self._note(name, arguments, "KILLED at " if what == "kill" else "POWER LOST at ")
         if name == "write" and self._random.random() < 0.5:  # in the middle of it
             handle, content, offset = arguments
-            part = bytes(content)[: self._random.randrange(len(content))]  # type: ignore[arg-type, call-overload]
-            opened = self._opened.get(handle)  # type: ignore[call-overload]
+            part = bytes(content)[: self._random.randrange(len(content))]
+            opened = self._opened.get(handle)
             if part and opened is not None and isinstance(opened.inode, File):
-                opened.inode.write(offset, part)  # type: ignore[arg-type]
+                opened.inode.write(offset, part)
         self._kill(process)
         if what == "crash":
             self.crashed = True
@@ -160,7 +160,7 @@ class SimulatedSystem:
     def _find(self, path: object, dir_fd: int | None, follow: bool) -> tuple[Folder, str, Inode | None]:
         """The folder that holds what `path` names, its name there, and what it is; a link at its end only without
         `follow`."""
-        text = os.fspath(path)  # type: ignore[call-overload]
+        text = os.fspath(path)
         folder = self._start(text, dir_fd)
         if "/" not in text and text not in (".", ".."):
             found = folder.entries.get(text)
@@ -364,7 +364,7 @@ class SimulatedSystem:
             _fail(errno.EEXIST, path)
         if folder.is_removed:
             _fail(errno.ENOENT, path)
-        Change((folder, name, Link(self._number(), os.fspath(target))))  # type: ignore[call-overload]
+        Change((folder, name, Link(self._number(), os.fspath(target))))
 
     def readlink(self, path: object, *, dir_fd: int | None = None) -> str:
         self._enter("readlink", path, dir_fd)
