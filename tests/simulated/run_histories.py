@@ -198,13 +198,15 @@ class RunHistory:
             new = Content(manifest.identity, NEW)
             self.expected.begin(number, ABSENT)
             self.expected.begin(number, new)
+            state = None
             try:
                 with created_in(self.directories, manifest, force, self.definitions) as state:
                     self.expected.announce(number, new)
                     self.expected.begin(number, ABSENT)
                     self._assign(number, state, self._some_names())
             except OutcropError:
-                self.expected.withdraw(number, ABSENT)
+                if state is None or not state.has_values:  # else the values are there, and only links are not
+                    self.expected.withdraw(number, ABSENT)
                 raise
             self._advance(number, state)
 

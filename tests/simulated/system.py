@@ -111,7 +111,7 @@ class SimulatedSystem:
         if not what:
             return
         if what in ("kill", "crash") and self._random.random() < 0.3 and not self._after_rename:
-            self._after_rename = what  # the moment before names are flushed is worth more attempts than others
+            self._after_rename = what  # the moments around a flush of names are worth more attempts than others
             return
         self.chance.count[what] += 1
         if what == "switch":
@@ -311,7 +311,7 @@ class SimulatedSystem:
         if isinstance(inode, Folder):
             inode.parent = folder
         if self._after_rename:
-            self._next, self._what = self.calls + 1, self._after_rename
+            self._next, self._what = self.calls + 1 + self._random.randrange(3), self._after_rename
 
     def hardlink(
         self, source: object, target: object, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
