@@ -6,21 +6,31 @@ of 1. Axes count from the first of an offset: (z, y, x), (y, x) or (x).
 
 from __future__ import annotations
 
+import operator
 from functools import cache
 from typing import TypeAlias
 
 import sympy
 
 from outcrop.errors import InputError
+from outcrop.language.schema import shown
 from outcrop.language.symbols import Field, Parameter, PreviousField
 
 Values: TypeAlias = Field | PreviousField
 
 
 def require(stencil: str, what: str, value: object, there_are: range | tuple[object, ...]) -> None:
-    """Raises InputError unless `value` is one of those there are."""
-    if value not in there_are:
-        raise InputError(f"{stencil}({what}={value!r}) is not available; there are {', '.join(map(str, there_are))}")
+    """Raises InputError unless `value` is one of those there are, and of their type: 2.0 and True count nothing."""
+    known = value
+    if not isinstance(value, bool | str):
+        try:
+            known = operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            known = None
+    if not any(type(known) is type(one) and known == one for one in there_are):
+        raise InputError(
+            f"{stencil}({what}={shown(value)}) is not available; there are {', '.join(map(str, there_are))}"
+        )
 
 
 @cache
@@ -50,7 +60,8 @@ def both_sides(u: Values, axis: int, distance: int, ndim: int) -> sympy.Expr:
 
 
 def spacings(ndim: int, equal: bool, default: float) -> tuple[Parameter, ...]:
-    """The spacing along each axis: one parameter h, or dz, dy and dx."""
+    """The spacing along each axis: one parameter h, or dz, dy and dx. Raises InputError unless `equal` is a bool."""
+    require("spacings", "equal_spacing", equal, (True, False))
     if equal:
         return (Parameter("h", default),) * ndim
     return tuple(Parameter(f"d{axis}", default) for axis in "zyx"[3 - ndim :])

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import StorageError
-from outcrop.language.program import Program
 from outcrop.language.sparse import Injection, Sampling, Scale
 from outcrop.run.disk.directory import TAPS
 from outcrop.run.taps.entries import NO_ENTRIES, NormsEntry, SamplingEntry, SnapshotsEntry, SourceEntry, TapEntries
@@ -131,14 +130,8 @@ def _load(path: Path, names: Iterable[str]) -> list[Any]:
 
 
 def _plain(scale: Scale | None) -> dict[str, Any] | None:
-    if scale is None:
-        return None
-    scalars = [value.hex() for value in scale.scalars]
-    return {"program": scale.program.to_json(), "fields": list(scale.fields), "scalars": scalars}
+    return None if scale is None else scale.to_json()
 
 
 def _scale(data: dict[str, Any] | None) -> Scale | None:
-    if data is None:
-        return None
-    scalars = tuple(float.fromhex(value) for value in data["scalars"])
-    return Scale(Program.from_json(data["program"]), tuple(data["fields"]), scalars)
+    return None if data is None else Scale.from_json(data)
