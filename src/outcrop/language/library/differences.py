@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import operator
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 import sympy
+from numpy.typing import DTypeLike
 
 from outcrop.errors import InputError
 from outcrop.language.schema import shown
 from outcrop.language.symbols import Field, Parameter, PreviousField
 
 Values: TypeAlias = Field | PreviousField
+CELLS_MOST = 2**40
+_NUMBERS = {1: "one", 2: "two", 3: "three"}
 
 
 def require(stencil: str, what: str, value: object, there_are: range | tuple[object, ...]) -> None:
@@ -31,6 +35,35 @@ def require(stencil: str, what: str, value: object, there_are: range | tuple[obj
         raise InputError(
             f"{stencil}({what}={shown(value)}) is not available; there are {', '.join(map(str, there_are))}"
         )
+
+
+def as_size(value: object, what: str, least: int = 1) -> int:
+    """A number of cells. Raises InputError for what is none, and for more than any array has."""
+    try:
+        cells = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        cells = -1
+    if not least <= cells <= CELLS_MOST or isinstance(value, bool):
+        raise InputError(f"{what} {shown(value)} must be a whole number of cells, at least {least}")
+    return cells
+
+
+def as_sizes(stencil: str, shape: Any, most: int, least: int = 1) -> tuple[int, ...]:
+    """The sizes of a grid of `least` to `most` axes. Raises InputError for what are none."""
+    if not hasattr(shape, "__len__") or isinstance(shape, str | bytes) or not least <= len(shape) <= most:
+        raise InputError(f"{stencil}: shape {shown(shape)} must have {_NUMBERS[least]} to {_NUMBERS[most]} sizes")
+    return tuple(as_size(one, f"{stencil}: shape {shown(shape)}: size") for one in shape)
+
+
+def as_real_dtype(stencil: str, dtype: DTypeLike) -> np.dtype[Any]:
+    """A dtype of floats. Raises InputError for what is none."""
+    try:
+        found = np.dtype(dtype)
+        if found.kind == "f":
+            return found
+    except (TypeError, ValueError, SyntaxError):
+        pass
+    raise InputError(f"{stencil}: dtype {shown(dtype)} is not available; there are float32 and float64")
 
 
 @cache
