@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from outcrop import _core
 from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.language.library import find_stencil
+from outcrop.language.schema import as_finite
 from outcrop.language.stencil import Stencil
 from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.planner import find_scheme
@@ -89,12 +89,7 @@ def as_parameters(stencil: Stencil, chosen: Mapping[str, float]) -> dict[str, fl
     """The value of every parameter of `stencil`: the chosen ones, else its defaults."""
     values = {}
     for name, value in chosen.items():
-        try:
-            values[name] = float(value)
-        except (TypeError, ValueError):
-            raise InputError(f"parameter {name} = {value!r} must be a number") from None
-        if not math.isfinite(values[name]):
-            raise InputError(f"parameter {name} = {value} must be a finite number")
+        values[name] = as_finite(value, f"parameter {name} =")
     names = [parameter.name for parameter in stencil.parameters]
     return dict(zip(names, stencil.scalars(values), strict=True))
 
