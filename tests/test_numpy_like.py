@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import outcrop as oc
-from outcrop.errors import InputError, StorageError
+from outcrop.errors import InputError
 
 PLACES = ("dram", "tmpfs", "disk", "npy", "committed")
 SHM = Path("/dev/shm")
@@ -188,6 +188,6 @@ def test_files_beside_are_left_alone(tmp_path: Path) -> None:
     mine.write_text("of mine")
     oc.array(3, path=tmp_path / "a.npy").close()
     assert mine.read_text() == "of mine"
-    with pytest.raises(StorageError, match="cannot be made: File name too long"):
+    with pytest.raises(InputError, match="cannot be used: File name too long"):
         oc.array(3, path=tmp_path / ("x" * 300))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy", "a.npy.tmp"]

@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import uuid4
 
 import msgspec
 
@@ -52,6 +53,7 @@ class System:
     allocate = staticmethod(os.posix_fallocate)
     fsync = staticmethod(os.fsync)
     rename = staticmethod(os.rename)
+    hardlink = staticmethod(os.link)
     unlink = staticmethod(os.unlink)
     rmdir = staticmethod(os.rmdir)
     mkdir = staticmethod(os.mkdir)
@@ -199,6 +201,32 @@ class Directory:
             except BaseException:
                 self._system.unlink(last, dir_fd=folder)
                 raise
+
+    def create_whole(self, name: str, content: bytes, size: int) -> None:
+        """Make a file as `create` does, durably, whose name appears when it is whole; what is there stays, with
+        FileExistsError."""
+        beside = f"{name.rpartition('/')[0]}/.outcrop-{uuid4().hex}".lstrip("/")  # nobody else's
+        self.create(beside, content, size=size, flush=True)
+        try:
+            with self._parent(name) as (folder, last), self._named(name):
+                made = beside.rpartition("/")[2]
+                try:
+                    self._system.hardlink(made, last, src_dir_fd=folder, dst_dir_fd=folder)
+                except OSError as error:
+                    if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+                        raise
+                    # The file system has no hard links: as well as can be.
+                    if self.status(name) is not None:
+                        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+                    self._system.rename(made, last, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            self.remove(beside)
+        self.flush(name.rpartition("/")[0])
+
+    def grow(self, name: str, size: int) -> None:
+        """Allocate all of the first `size` bytes of an existing file; what is in them stays."""
+        with self.opened(name, os.O_RDWR) as handle:
+            self._system.allocate(handle, 0, size)
 
     def put(self, name: str, *parts: Buffer) -> None:
         """Make a file of these parts durably, in folders that are made where they are missing."""

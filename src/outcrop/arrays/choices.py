@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from outcrop.arrays.committed import slots_bytes
 from outcrop.arrays.find import possible_tiers
+from outcrop.arrays.folder import slots_bytes
 from outcrop.arrays.npy_file import HEADER_BYTES
 from outcrop.arrays.paths import check_path, stored_bytes
 from outcrop.arrays.spec import ArraySpec

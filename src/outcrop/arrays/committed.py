@@ -1,9 +1,4 @@
-"""An array that is committed: a folder, and the protocol that keeps the last commit whole.
-
-    psi/
-      tiles            two slots for each tile of 1 MiB (one, if the array is only read)
-      commit.0.json    a commit with an even number: which slot each tile is in, and its CRC32C
-      commit.1.json    one with an odd number
+"""An array that is committed: the protocol that keeps the last commit whole, in a folder as folder.py describes it.
 
 The program works on bytes of its own: a file without a name on the same tier, mapped, or DRAM. A commit is a
 transaction:
@@ -15,7 +10,8 @@ The slots of generation g are not written before g + 1 is committed, so g is who
 it was until the next commit begins, and takes over should g + 1 turn out to be damaged. Every byte is compared with its
 checksum when the array is opened.
 
-Whoever changes the array holds the folder alone; readers share it, and see the tiles where they lie.
+A process that changes the array holds the folder alone; readers share it, and see the tiles where they lie. The folder
+is held before anything in it is looked at or made. All names are below its descriptor, and no link is followed.
 """
 
 from __future__ import annotations
@@ -23,27 +19,24 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core
+from outcrop.arrays.folder import BEGUN, RECORDS, TILES, check_size, commits, has_commits, no_commit_left, slots_bytes
 from outcrop.arrays.keeper import Keeper, transfer_threads
-from outcrop.arrays.record import Record, read_record
-from outcrop.arrays.spec import ArraySpec, Persist
-from outcrop.durable import flush_folder, lock_folder, replace_file, share_folder
-from outcrop.errors import CorruptionError, InputError, StorageError
+from outcrop.arrays.opened import named, path_of, storage_errors
+from outcrop.arrays.record import MAX_NUMBER, TILE_BYTES, Record
+from outcrop.arrays.spec import ArraySpec
+from outcrop.durable import Directory, flush_folder
+from outcrop.errors import InputError, StorageError
 from outcrop.tiers.storage_tiers import BY_NOTHING
 from outcrop.tiers.tier import Tier
-
-TILE_BYTES = 1 << 20
-TILES = "tiles"
-RECORDS = ("commit.0.json", "commit.1.json")
-NAMES = frozenset({TILES, *RECORDS, *(f"{name}.tmp" for name in RECORDS)})
-"""All that may be in the folder."""
 
 TakeMemory = Callable[[int], "NDArray[np.uint8]"]
 """Gives so many bytes to work on."""
@@ -53,26 +46,32 @@ class Committed(Keeper):
     """An array in a folder, open: held, with the values of its last commit, or zeros if there is none."""
 
     def __init__(self, path: Path, spec: ArraySpec, tier: Tier, take_memory: TakeMemory) -> None:
-        """The folder must be there, with the tiles of such an array. Raises InputError when it is in use, StorageError,
-        CorruptionError."""
+        """Open the array in the folder, or begin one where there is none. Raises InputError when the folder is in use
+        or holds something else, StorageError, CorruptionError."""
         self.path = path
-        self._record = _new_record(spec)
-        is_reader = spec.access == "read" and any((path / name).exists() for name in RECORDS)
-        self._held = _hold(path, is_reader)
-        try:
-            if not is_reader:
-                _allocate(path / TILES, spec)
-            self._file = _core.SlotFile(str(path / TILES), spec.nbytes, TILE_BYTES, not is_reader, transfer_threads())
+        self._held = -1
+        check_size(spec)
+        self._record = Record(uuid4().hex, spec.shape, spec.dtype, spec.access, spec.persist, 0, 0, b"", b"")
+        with ExitStack() as undo:
+            with storage_errors(path, "used"):
+                made = _make_folders(path.absolute())
+                self._folder = Directory.open(path.absolute())
+                undo.callback(self.close)
+                is_reader = self._hold(spec.access)
+                undo.callback(_remove_folders, made)  # only while the folder is held, and as far as they are empty
+                records, problems = self._look(spec)
+                if not records:
+                    undo.callback(_remove_files, self._folder)
+                    self._begin(slots_bytes(spec), made)
+                self._open_tiles(spec, is_reader)
             self.primitive = BY_NOTHING if tier.kind == "tmpfs" else self._file.primitive
             if is_reader:
-                self._load(lambda record: self._file.verify(record.checksums, record.slots))
+                self._load(records, problems, lambda record: self._file.verify(record.checksums, record.slots))
                 self._show()
             else:
                 memory = self._content = take_memory(spec.nbytes)
-                self._load(lambda record: self._file.load(record.checksums, record.slots, memory))
-        except BaseException:
-            os.close(self._held)
-            raise
+                self._load(records, problems, lambda record: self._file.load(record.checksums, record.slots, memory))
+            undo.pop_all()
         self._record = replace(self._record, access=spec.access, persist=spec.persist)
 
     @property
@@ -91,21 +90,27 @@ class Committed(Keeper):
         return self._record.steps
 
     def flush(self, steps: int) -> int:
-        """Commit, if anything is new: the bytes written. Raises StorageError; the last commit is whole then, too."""
+        """Commit, if anything is new: the bytes written. Raises StorageError; the last commit is whole then, too, as
+        long as the folder is there."""
         last = self._record
         if self.is_sealed:
             return 0
-        written = self._file.write_changed(self._content)
+        self._check_here()
+        with named(self._opened, self.path / TILES):
+            written = self._file.write_changed(self._content)
         if written == 0 and last.generation > 0 and last.steps == steps:
             return 0
         record = replace(
             last, generation=last.generation + 1, steps=steps, slots=self._file.slots, checksums=self._file.checksums
         )
-        path = self.path / RECORDS[record.generation % 2]
+        if max(record.generation, record.steps) > MAX_NUMBER:
+            raise StorageError(f"{self.path} cannot count to generation {record.generation}, step {record.steps}")
+        name = RECORDS[record.generation % 2]
         try:
-            replace_file(path, record.to_text())
+            self._folder.replace(name, record.to_bytes())
         except OSError as error:
-            raise StorageError(f"cannot commit to {path}: {error.strerror}") from error
+            raise StorageError(f"cannot commit to {self.path / name}: {error.strerror}") from error
+        self._check_here()  # again: a commit that nobody can find is none
         self._file.accept()
         self._record = record
         if record.access == "read":
@@ -114,26 +119,83 @@ class Committed(Keeper):
 
     def close(self) -> None:
         """See Keeper. Nothing is committed."""
-        os.close(self._held)
+        held, self._held = self._held, -1
+        if held >= 0:
+            self._folder.release(held)
+        self._folder.close()
+
+    def _hold(self, access: str) -> bool:
+        """Hold the folder, alone or with other readers; whether it is only read."""
+        if access == "read":
+            self._held = _held(self._folder, shared=True)
+            if has_commits(self._folder):
+                return True
+            self._folder.release(self._held)
+            self._held = -1
+        self._held = _held(self._folder, shared=False)
+        if not self._folder.is_here():
+            raise _gone(self.path)
+        if access == "read" and has_commits(self._folder):  # of a process that held it in between
+            self._folder.share(self._held)
+            return True
+        return False
+
+    def _look(self, spec: ArraySpec) -> tuple[list[Record], list[str]]:
+        """See `commits`; nothing where an array can begin."""
+        if not has_commits(self._folder):
+            return [], []
+        records, problems = commits(self._folder)
+        spec.check_same(self.path, records[0].shape, records[0].dtype)
+        return records, problems
+
+    def _begin(self, size: int, made: Sequence[Path]) -> None:
+        """Make the files of a new array in place of one that was begun and never committed."""
+        self._folder.remove(TILES)
+        self._folder.remove(BEGUN)
+        self._folder.create(BEGUN, self._record.to_bytes(), flush=True)
+        self._folder.create(TILES, size=size)
+        self._folder.flush()
+        for folder in made or [self._folder.path]:  # each of them is a name in the one above
+            flush_folder(folder.parent)
+
+    def _open_tiles(self, spec: ArraySpec, is_reader: bool) -> None:
+        tiles = self.path / TILES
+        with self._folder.opened(TILES, os.O_RDONLY if is_reader else os.O_RDWR) as handle:
+            status = os.fstat(handle)
+            if not is_reader and status.st_nlink != 1:
+                raise StorageError(f"{tiles} has another name, too (a hard link); copy the folder and use the copy")
+            if not is_reader and status.st_size < slots_bytes(spec):  # one slot, because it was only read
+                self._folder.grow(TILES, slots_bytes(spec))
+            self._identity, self._opened = (status.st_dev, status.st_ino), path_of(handle)
+            with named(self._opened, tiles):
+                self._file = _core.SlotFile(self._opened, spec.nbytes, TILE_BYTES, not is_reader, transfer_threads())
+
+    def _check_here(self) -> None:
+        """Raises StorageError when the path does not lead to this array any more."""
+        status = self._folder.status(TILES) if self._folder.is_here() else None
+        if status is None or (status.st_dev, status.st_ino) != self._identity:
+            raise _gone(self.path)
 
     def _show(self) -> None:
         """From here on the values are those of the last commit where they lie."""
-        self._content = self._file.map().bytes
+        with named(self._opened, self.path / TILES):
+            self._content = self._file.map().bytes
         self.is_sealed = True
-        share_folder(self._held)
+        self._folder.share(self._held)
 
-    def _load(self, load: Callable[[Record], list[tuple[int, int, int]]]) -> None:
+    def _load(
+        self, records: Sequence[Record], problems: list[str], load: Callable[[Record], list[tuple[int, int, int]]]
+    ) -> None:
         """Take the newest commit that is whole, with a warning when it is not the last one."""
-        records, problems = _records(self.path)
         for record in records:
             damaged = load(record)
             if not damaged:
-                self._record = record
+                self._record = replace(record, array=record.array or self._record.array)
                 break
             problems.append(self._describe(record, damaged))
         else:
             if problems:
-                raise CorruptionError(f"{self.path} has no commit left that is whole: {'; '.join(problems)}")
+                raise no_commit_left(self.path, problems)
             return
         if problems:
             text = f"{'; '.join(problems)}; opened generation {self.generation} of {self.path}, step {self.steps}"
@@ -147,91 +209,33 @@ class Committed(Keeper):
         return f"generation {record.generation} is damaged: {why} in {place} (tile {tile}{others})"
 
 
-def _new_record(spec: ArraySpec) -> Record:
-    return Record(spec.shape, spec.dtype, spec.access, spec.persist, TILE_BYTES, 0, 0, b"", b"")
-
-
-def _records(path: Path) -> tuple[list[Record], list[str]]:
-    """The commits of a folder, newest first, and what is wrong with the others."""
-    records, problems = [], []
-    for name in RECORDS:
-        try:
-            record = read_record(path / name)
-        except CorruptionError as error:
-            problems.append(str(error))
-        else:
-            records += [record] if record else []
-    return sorted(records, key=lambda record: -record.generation), problems
-
-
-def slots_bytes(spec: ArraySpec) -> int:
-    """Bytes of the file of tiles."""
-    return int(_core.SlotFile.stride_bytes(spec.nbytes)) * (1 if spec.access == "read" else 2)
-
-
-def create_folder(path: Path, spec: ArraySpec) -> None:
-    """Make a folder for such an array, or begin anew in one without any commit. Raises StorageError."""
-    path = path.absolute()
+def _make_folders(path: Path) -> list[Path]:
+    """Make a folder and those above it; the ones that were not there, innermost first."""
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
-    try:
+    if new:
         path.mkdir(parents=True, exist_ok=True)
-        held = _hold(path, is_reader=False)
-        try:
-            _core.create_file(str(path / TILES), slots_bytes(spec))
-            flush_folder(path)
-            for folder in new or [path]:  # each of them is a name in the one above
-                flush_folder(folder.parent)
-        finally:
-            os.close(held)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be made: {error.strerror}") from error
+    return new
 
 
-def _hold(path: Path, is_reader: bool) -> int:
-    """See lock_folder; the array in the way may be one of this process, too."""
+def _remove_folders(made: Sequence[Path]) -> None:
+    for folder in made:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _remove_files(folder: Directory) -> None:
+    with suppress(OSError):
+        folder.remove_files((TILES, BEGUN))
+
+
+def _held(folder: Directory, shared: bool) -> int:
+    """See Directory.hold; the array in the way may be one of this process, too."""
     try:
-        return lock_folder(path, shared=is_reader)
+        return folder.hold(shared)
     except InputError:
         who = "in use by another process, or by an array of this one that is not closed"
-        raise InputError(f"{path} is {who}; wait for it, or close it") from None
+        raise InputError(f"{folder.path} is {who}; wait for it, or close it") from None
 
 
-def _allocate(tiles: Path, spec: ArraySpec) -> None:
-    """Room for both slots of an array that has had one, because it was only read."""
-    size = slots_bytes(spec)
-    try:
-        with open(tiles, "r+b") as file:
-            if os.fstat(file.fileno()).st_size < size:
-                os.posix_fallocate(file.fileno(), 0, size)
-    except OSError as error:
-        raise StorageError(f"{tiles} cannot be used: {error.strerror}") from error
-
-
-def holds_array(path: Path) -> bool:
-    """Whether a path is such a folder, perhaps without any commit yet."""
-    try:
-        names = set(os.listdir(path))
-    except OSError:
-        return False
-    return TILES in names and names <= NAMES
-
-
-def last_record(path: Path) -> Record | None:
-    """The newest commit whose record is whole; None when there has been none. Raises CorruptionError when all are
-    damaged."""
-    records, problems = _records(path)
-    if not records and problems:
-        raise CorruptionError(f"{path} has no commit left that is whole: {'; '.join(problems)}")
-    return records[0] if records else None
-
-
-def spec_of(path: Path, access: str | None = None, persist: Persist | None = None) -> ArraySpec:
-    """What the array in a folder is. Raises InputError when it has no commit yet."""
-    record = last_record(path)
-    if record is None:
-        raise InputError(f"{path} holds an array without any commit yet; make it again with oc.array")
-    access = record.access if access is None else access
-    kept: Any = record.persist if persist is None else persist
-    if access == "read" and persist is None:
-        kept = "end"
-    return ArraySpec(record.shape, record.dtype, "auto", access, kept, path)
+def _gone(path: Path) -> StorageError:
+    return StorageError(f"{path} was moved or deleted while it was in use: nothing is committed there any more")

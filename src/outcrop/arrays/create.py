@@ -7,9 +7,10 @@ import os
 from numpy.typing import DTypeLike
 
 from outcrop.arrays.array import Array
-from outcrop.arrays.committed import holds_array, spec_of
 from outcrop.arrays.find import possible_tiers
+from outcrop.arrays.folder import holds_array, spec_of
 from outcrop.arrays.npy_file import read_header
+from outcrop.arrays.paths import check_name
 from outcrop.arrays.placing import place
 from outcrop.arrays.spec import ArraySpec, Persist, parse_path
 from outcrop.errors import InputError
@@ -54,9 +55,10 @@ def open_array(path: str | os.PathLike[str], access: str | None = None, persist:
     there is no array, StorageError, CorruptionError.
     """
     where = parse_path(path)
+    check_name(where)
     if not os.path.lexists(where):
         raise InputError(f"there is no array at {where}; make one with oc.array")
-    if where.is_dir():
+    if os.path.isdir(where):
         if not holds_array(where):
             raise InputError(f"{where} holds no array")
         return _make(spec_of(where, access, persist), 0.0)

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core
+from outcrop.arrays.opened import named, path_of, storage_errors
 from outcrop.arrays.untouched import remember
+from outcrop.durable import Directory
 from outcrop.tiers.memory_tiers import bytes_on
 from outcrop.tiers.tier import Tier
 
@@ -85,6 +87,9 @@ def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
     DRAM comes from the node whose thread is the first to touch it, as any memory does. Raises InputError, StorageError.
     """
     if tier.directory is not None:
-        return _core.MappedFile.scratch(str(tier.directory), nbytes).bytes
+        with storage_errors(tier.directory, "used"), Directory.open(tier.directory) as folder:
+            opened = path_of(folder.handle)
+            with named(opened, tier.directory):
+                return _core.MappedFile.scratch(opened, nbytes).bytes
     taken = _core.aligned_array(nbytes) if tier.kind == "dram" else bytes_on(tier, nbytes)
     return remember(tier, taken)

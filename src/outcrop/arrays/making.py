@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outcrop.arrays.array import Array
-from outcrop.arrays.committed import Committed, create_folder
+from outcrop.arrays.committed import Committed
 from outcrop.arrays.keeper import Keeper, Volatile, take_memory
 from outcrop.arrays.npy_file import NpyFile, create_npy
 from outcrop.arrays.paths import check_path
@@ -22,9 +22,7 @@ def _keeper(spec: ArraySpec, tier: Tier, working: Tier) -> Keeper:
         return Volatile(take_memory(tier, spec.nbytes))
     is_there = check_path(spec.path, spec)
     if spec.is_committed:
-        if not is_there:
-            create_folder(spec.path, spec)
         return Committed(spec.path, spec, tier, lambda nbytes: take_memory(working, nbytes))
     if not is_there:
         create_npy(spec.path, spec.shape, spec.dtype)
-    return NpyFile(spec.path, tier, writable=not is_there or spec.access == "update")
+    return NpyFile(spec.path, spec, tier, writable=not is_there or spec.access == "update")

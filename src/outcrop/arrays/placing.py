@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from outcrop.arrays.array import Array
 from outcrop.arrays.choices import demand_of, is_measured, spec_on
 from outcrop.arrays.find import possible_tiers
 from outcrop.arrays.making import make_array
+from outcrop.arrays.paths import check_name
 from outcrop.arrays.reasons import no_room, why
 from outcrop.arrays.spec import ArraySpec, amount
 from outcrop.arrays.untouched import without_promised
@@ -193,6 +194,8 @@ def _check_arrays(arrays: object) -> None:
             raise InputError(f"{name}: {spec!r} is no oc.ArraySpec; write for example oc.ArraySpec((1000, 2000))")
         if spec.is_committed and spec.path is None and (name in (".", "..") or "/" in name or "\0" in name):
             raise InputError(f"{name!r} is no name of a folder, where a committed array goes; give it a path")
+        if spec.path is not None:
+            check_name(spec.path)
 
 
 def _check_tiers(tiers: object) -> None:
@@ -210,9 +213,9 @@ def _check_capacities(capacities: object, tiers: Sequence[Tier]) -> None:
 
 
 def _check_paths(arrays: Mapping[str, ArraySpec]) -> None:
-    seen: dict[Path, str] = {}
+    seen: dict[str, str] = {}
     for name, spec in arrays.items():
         if spec.path is not None:
-            other = seen.setdefault(spec.path.resolve(), name)
+            other = seen.setdefault(os.path.realpath(spec.path), name)
             if other != name:
                 raise InputError(f"{name}: {spec.path} is the path of {other}, too; each array needs its own")

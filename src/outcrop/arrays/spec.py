@@ -103,6 +103,14 @@ class ArraySpec:
         """Steps from one commit to the next; 0 for none at steps."""
         return commit_every(self.persist)
 
+    def check_same(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """Raises InputError when what is at `path` is of another shape or dtype."""
+        if (shape, dtype) != (self.shape, self.dtype):
+            raise InputError(
+                f"{path} holds an array of shape {shape} and dtype {dtype}, not {self.shape} and {self.dtype}; "
+                "give another path, or what is there"
+            )
+
 
 def commit_every(persist: Persist) -> int:
     """Steps from one commit to the next; 0 for none at steps."""
