@@ -17,7 +17,7 @@ LINES_MOST = 500
 PYTHON_ARROWS = {
     "errors": set(),
     "units": {"errors"},
-    "durable": {"errors"},
+    "durable": {"errors", "_core"},
     "user_cache": {"errors"},
     "shared_object": {"errors", "user_cache"},
     "language": {"errors", "units", "shared_object"},
