@@ -17,16 +17,17 @@ LINES_MOST = 500
 PYTHON_ARROWS = {
     "errors": set(),
     "units": {"errors"},
+    "paths": {"errors"},
     "durable": {"errors"},
     "shared_object": {"errors"},
     "language": {"errors", "units", "shared_object"},
     "plan": {"errors", "units"},
     "tiers": {"errors", "units", "plan", "language", "_core"},
-    "run": {"errors", "units", "language", "plan", "tiers", "durable", "_core"},
-    "arrays": {"errors", "units", "plan", "tiers", "durable", "_core"},
+    "run": {"errors", "units", "paths", "language", "plan", "tiers", "durable", "_core"},
+    "arrays": {"errors", "units", "paths", "plan", "tiers", "durable", "_core"},
     "aggregate": {"errors", "units", "tiers", "durable", "shared_object", "_core"},
     "bench": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "aggregate", "_core", ""},
-    "cli": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "aggregate", "bench", ""},
+    "cli": {"errors", "units", "paths", "language", "plan", "tiers", "run", "arrays", "aggregate", "bench", ""},
     "": {"errors", "units", "language", "plan", "run", "arrays", "aggregate", "_core"},  # the package's own __init__
     "_core": set(),
 }

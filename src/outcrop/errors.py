@@ -4,6 +4,9 @@
 class OutcropError(Exception):
     """Base of everything the world can do to a run; bugs raise `AssertionError` instead."""
 
+    def __str__(self) -> str:
+        return " ".join(line.strip() for line in super().__str__().splitlines())
+
 
 class InputError(OutcropError):
     """What the user asked for cannot be done: the message says which value is wrong and what would be right."""
@@ -27,3 +30,12 @@ class CommunicationError(OutcropError):
 
 class InterruptedRun(OutcropError):
     """A run was stopped by the user; the last committed generation is intact and the message says how to resume."""
+
+
+def shown(value: object, most: int = 120) -> str:
+    """What a user gave, as a message shows it: `repr` on one line, cut in the middle where it is longer than `most`."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # numbers of more than 4300 digits, lists nested too deeply, classes of the user's own
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= most else f"{text[: most - 25]} ... {text[-20:]}"

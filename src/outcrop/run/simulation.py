@@ -22,6 +22,7 @@ from numpy.typing import DTypeLike
 from outcrop.errors import InputError
 from outcrop.language.boundary import as_boundary
 from outcrop.language.stencil import Stencil
+from outcrop.paths import as_path
 from outcrop.plan.planner import require_budget
 from outcrop.plan.problem import Problem
 from outcrop.run import arguments
@@ -37,6 +38,7 @@ from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State, open_state
 from outcrop.run.disk.values import PlaneSource, assign, complete, padded, require_fields
 from outcrop.run.engine import Engine, Prepared, prepare
+from outcrop.run.given import require_flags, require_mapping
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source
 from outcrop.run.passes import PassRunner
 from outcrop.run.progress import KINDS, make_progress
@@ -116,6 +118,7 @@ class Simulation:
         unstable: bool = False,
         records: str | os.PathLike[str] | None = None,
     ) -> None:
+        require_flags(in_place=in_place, force=force, raw_device=raw_device, unstable=unstable)
         wanted = Wanted(sources, receivers, snapshots, norms)
         coordinates = (spacing, origin, units)
         definition = definition_of(stencil, shape, dtype, boundary, params, signals, dt, coordinates, wanted)
@@ -138,7 +141,7 @@ class Simulation:
             taps=definition.taps.entries,
             rim=definition.padding if any(definition.padding) else (),
             unstable=unstable,
-            records=str(Path(records).absolute()) if records is not None else "",
+            records=str(as_path(records, "records").absolute()) if records is not None else "",
         )
         require_other_names(manifest.coordinates, len(manifest.shape), [entry.name for entry in manifest.arrays])
         self._take(definition.stencil, manifest, directories)
@@ -238,6 +241,7 @@ class Simulation:
 
         Values of other fields stay as they are. A field that is only read can be assigned anew until the first step.
         """
+        require_mapping(values, "values", "u")
         for name in values:
             self._manifest.entry(name)
         cache_bytes = cache_within(self.memory_bytes) // max(1, len(values))
@@ -347,7 +351,7 @@ class Simulation:
         return replace(problem, taps=demand_of(manifest.taps, manifest.dtype))
 
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
-        steps = arguments.as_whole_number(steps, "steps")
+        steps = arguments.as_steps(steps)
         settings, signals = self._manifest.settings, decode_signals(self._manifest.signals)
         require_steps(signals, self.step + steps)
         require_room(self._lowered, self.step + steps)
@@ -382,7 +386,8 @@ def open(
 
     Raises InputError when there is no run, StorageError when files of it are missing.
     """
-    state = open_state(Path(path))
+    place = as_path(path, "path")
+    state = open_state(place)
     manifest, old = state.manifest, state.manifest.settings
     settings = arguments.as_settings(
         old.memory_bytes if memory is None else memory,
@@ -398,7 +403,7 @@ def open(
     if signals:
         texts = encode_signals(stencil, {**decode_signals(manifest.signals), **signals})
         manifest = replace(manifest, signals=texts)
-    simulation._take(stencil, replace(manifest, settings=settings), [Path(path), *others])
+    simulation._take(stencil, replace(manifest, settings=settings), [place, *others])
     simulation._force = simulation._raw_device = False
     simulation._state = state
     return simulation
