@@ -1,11 +1,15 @@
 """The few exceptions Outcrop raises. Each message names the value, the place and the remedy in one line."""
 
+MESSAGE_MOST = 2000
+"""Characters of a message. Only values that were given make it longer, such as whole arrays."""
+
 
 class OutcropError(Exception):
     """Base of everything the world can do to a run; bugs raise `AssertionError` instead."""
 
     def __str__(self) -> str:
-        return " ".join(line.strip() for line in super().__str__().splitlines())
+        text = " ".join(line.strip() for line in super().__str__().splitlines())
+        return text if len(text) <= MESSAGE_MOST else f"{text[: MESSAGE_MOST // 2]} ... {text[-MESSAGE_MOST // 4 :]}"
 
 
 class InputError(OutcropError):

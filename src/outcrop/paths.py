@@ -38,6 +38,13 @@ def as_path(given: object, name: str) -> Path:
     return Path(text)
 
 
+def as_place(given: object, name: str) -> Path:
+    """The path `given` of what is there, or may be made there. Raises InputError where neither can be."""
+    path = as_path(given, name)
+    is_there(path)
+    return path
+
+
 def is_there(path: str | os.PathLike[str]) -> bool:
     """Whether a path leads to anything. Raises InputError when that cannot be found out: loops of links, names that are
     too long, folders that may not be searched."""

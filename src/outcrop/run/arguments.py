@@ -14,7 +14,7 @@ from outcrop.errors import InputError, shown
 from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.language.library import find_stencil
 from outcrop.language.stencil import Stencil
-from outcrop.paths import as_path
+from outcrop.paths import as_place
 from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.planner import find_scheme
 from outcrop.plan.problem import Problem
@@ -84,11 +84,12 @@ def as_directories(directory: object) -> list[Path]:
     several = directory if isinstance(directory, Sequence) and not isinstance(directory, str) else [directory]
     if not several:
         raise InputError("a run needs a directory to live in")
-    return [as_path(place, "directory") for place in several]
+    return [as_place(place, "directory") for place in several]
 
 
 def as_parameters(stencil: Stencil, chosen: Mapping[str, float]) -> dict[str, float]:
     """The value of every parameter of `stencil`: the chosen ones, else its defaults."""
+    require_mapping(chosen, "params", "dt")
     values = {}
     for name, value in chosen.items():
         if not isinstance(name, str):

@@ -87,9 +87,9 @@ def _are_equations(given: object) -> bool:
 
 def _with_dt(params: Mapping[str, float], dt: float | None) -> Mapping[str, float]:
     """Parameters with the time step that was given beside them. Raises InputError for what are none."""
-    require_mapping(params, "params", "dt")
     if dt is None:
         return params
+    require_mapping(params, "params", "dt")
     if "dt" in params:
         raise InputError(f"dt={dt} and params['dt']={params['dt']} are the same; give one of them")
     return {**params, "dt": dt}

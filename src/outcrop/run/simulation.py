@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike
 from outcrop.errors import InputError
 from outcrop.language.boundary import as_boundary
 from outcrop.language.stencil import Stencil
-from outcrop.paths import as_path
+from outcrop.paths import as_path, as_place
 from outcrop.plan.planner import require_budget
 from outcrop.plan.problem import Problem
 from outcrop.run import arguments
@@ -141,7 +141,7 @@ class Simulation:
             taps=definition.taps.entries,
             rim=definition.padding if any(definition.padding) else (),
             unstable=unstable,
-            records=str(as_path(records, "records").absolute()) if records is not None else "",
+            records=str(as_place(records, "records").absolute()) if records is not None else "",
         )
         require_other_names(manifest.coordinates, len(manifest.shape), [entry.name for entry in manifest.arrays])
         self._take(definition.stencil, manifest, directories)
@@ -400,7 +400,8 @@ def open(
     simulation = Simulation.__new__(Simulation)
     others = [Path(name) for name in manifest.directories[1:]]
     stencil = Stencil.from_json(manifest.stencil)
-    if signals:
+    if signals is not None:
+        require_mapping(signals, "signals", "src")
         texts = encode_signals(stencil, {**decode_signals(manifest.signals), **signals})
         manifest = replace(manifest, signals=texts)
     simulation._take(stencil, replace(manifest, settings=settings), [place, *others])

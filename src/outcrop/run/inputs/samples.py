@@ -22,7 +22,7 @@ def open_values(values: object, axes: str, cache_bytes: int) -> Source:
     it has itself, else "zyx", "zx" or "x". Raises InputError for what has no samples, and for axes that do not fit.
     """
     source = open_as_stored(values, cache_bytes)
-    return arrange(source, axes or source.axes, cache_bytes)
+    return arrange(source, source.axes if isinstance(axes, str) and not axes else axes, cache_bytes)
 
 
 def open_as_stored(values: object, cache_bytes: int) -> Source:
