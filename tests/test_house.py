@@ -25,7 +25,7 @@ PYTHON_ARROWS = {
     "tiers": {"errors", "units", "plan", "language", "_core"},
     "run": {"errors", "units", "paths", "language", "plan", "tiers", "durable", "_core"},
     "arrays": {"errors", "units", "paths", "plan", "tiers", "durable", "_core"},
-    "aggregate": {"errors", "units", "tiers", "durable", "shared_object", "_core"},
+    "aggregate": {"errors", "units", "paths", "tiers", "durable", "shared_object", "_core"},
     "bench": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "aggregate", "_core", ""},
     "cli": {"errors", "units", "paths", "language", "plan", "tiers", "run", "arrays", "aggregate", "bench", ""},
     "": {"errors", "units", "language", "plan", "run", "arrays", "aggregate", "_core"},  # the package's own __init__

@@ -90,7 +90,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "dtype": (NoText(), "f4,f4", "(", NAME, 5, "float16", object),
     "stencil": ("heat" + "9" * 5000 + "x", NAME, 5, None, NoText()),
     **dict.fromkeys(("scheme", "io", "bind"), (5, None, [], {}, NAME, np.zeros(2), NoText())),
-    "norms": (5, "u", *(oc.Norms(one) for one in NO_COUNTS), oc.Norms(1, initial=1), oc.Norms(1, [np.zeros(2)])),
+    "norms": (5, "u", "", *(oc.Norms(one) for one in NO_COUNTS), oc.Norms(1, initial=1), oc.Norms(1, [np.zeros(2)])),
     "snapshots": (
         5,
         *(oc.Snapshots(one) for one in (*NO_COUNTS, 10**30)),
@@ -109,6 +109,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     ),
     "sources": (
         5,
+        "",
         *(oc.Source(one, [2, 3, 4], [1.0]) for one in (NAME, 5, None, np.zeros(3))),
         *(oc.Source("u", [2, 3, 4], one) for one in ("a", [HUGE], [float("nan")], [[1, 2]], NoText(), [1j], None)),
         *(oc.Source("u", [2, 3, 4], [1.0], one) for one in ("a", [1], sympy.nan, sympy.oo, sympy.I, True, NoText())),

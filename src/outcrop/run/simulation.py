@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import DTypeLike
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.boundary import as_boundary
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path, as_place
@@ -294,10 +294,10 @@ class Simulation:
         arrays by name, mapped from their files. Traces of Devito's receivers are put into their `.data` at the end.
         Raises InterruptedRun after Ctrl-C and StorageError when storage fails; the last committed pass is intact then.
         """
-        if progress not in KINDS:
-            raise InputError(f"progress {progress!r} is unknown; there are {', '.join(KINDS)}")
+        if not isinstance(progress, str) or progress not in KINDS:
+            raise InputError(f"progress {shown(progress)} is unknown; there are {', '.join(KINDS)}")
         if on_snapshot is not None and not callable(on_snapshot):
-            raise InputError(f"on_snapshot {on_snapshot!r} must be a function (step, fields)")
+            raise InputError(f"on_snapshot {shown(on_snapshot)} must be a function (step, fields)")
         if on_snapshot is not None and not self._manifest.taps.snapshots:
             raise InputError("on_snapshot would never be called: this run keeps no snapshots; give it snapshots=")
         require_unchanged(self._lowered)

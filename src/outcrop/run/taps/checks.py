@@ -83,7 +83,7 @@ def define(
 
 
 def _list(given: Any) -> list[Any]:
-    return list(given) if isinstance(given, Sequence) else [given]
+    return list(given) if isinstance(given, Sequence) and not isinstance(given, (str, bytes)) else [given]
 
 
 def _injection(grid: Grid, number: int, source: Any) -> Injection:
