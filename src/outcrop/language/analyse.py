@@ -9,9 +9,8 @@ from typing import Any
 import sympy
 from sympy.core.function import AppliedUndef
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.lower import lower
-from outcrop.language.schema import shown
 from outcrop.language.stage import Stage
 from outcrop.language.symbols import PREVIOUS, Field, Parameter, ParameterValue, Signal
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from outcrop.errors import InputError
-from outcrop.language.schema import shown
+from outcrop.errors import InputError, shown
 
 Side: TypeAlias = Literal["fixed", "mirror", "periodic"]
 SIDES: tuple[Side, ...] = ("fixed", "mirror", "periodic")

@@ -6,8 +6,8 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from outcrop.errors import InputError
-from outcrop.language.schema import OFFSET_MOST, require_name, shown
+from outcrop.errors import InputError, shown
+from outcrop.language.schema import OFFSET_MOST, require_name
 
 if TYPE_CHECKING:
     import sympy

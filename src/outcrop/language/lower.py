@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import sympy
 from sympy.core.function import AppliedUndef
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.program import Apply, Constant, Load, Operation, Program, Scalar
-from outcrop.language.schema import shown
 from outcrop.language.symbols import PREVIOUS
 
 _LARGEST_POWER = 16

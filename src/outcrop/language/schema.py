@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-import reprlib
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 
 NAME_PATTERN = r"(?!_[_A-Z])[A-Za-z_][A-Za-z0-9_]{0,63}"
 """All of the name of a field, parameter or signal: an identifier of C that C has not reserved, and a name that Zarr
@@ -45,21 +44,8 @@ NAME_MOST, TEXT_MOST = 200, 65536
 """Characters of the name of a stencil, and of its equation."""
 
 _NAME = re.compile(NAME_PATTERN)
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 60
 
 Offset: TypeAlias = tuple[int, int, int]
-
-
-def shown(value: object) -> str:
-    """Any value in a message: on one line and not too long, even if it is a number of a million digits."""
-    if isinstance(value, int) and value.bit_length() > 200:
-        return f"a whole number of {value.bit_length()} bits"
-    try:
-        text = " ".join(_SHORT.repr(value).split())
-    except Exception:  # whatever an object's own __repr__ raises
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def require_name(name: object, what: str) -> None:

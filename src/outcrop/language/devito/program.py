@@ -13,7 +13,7 @@ from devito.symbolics import retrieve_functions
 from devito.types import Eq
 from numpy.typing import NDArray
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.boundary import FIXED, Boundary, as_boundary
 from outcrop.language.devito.equation import Access, Update, updates_of
 from outcrop.language.devito.expression import Scalars, convert
@@ -23,7 +23,7 @@ from outcrop.language.devito.points import Points
 from outcrop.language.devito.stages import age, assign, merge
 from outcrop.language.devito.taken import Taken, taken_from
 from outcrop.language.library.differences import as_size
-from outcrop.language.schema import as_finite, as_number, shown
+from outcrop.language.schema import as_finite, as_number
 from outcrop.language.sparse import AXES, Injection, Sampling, spread
 from outcrop.language.stencil import Stencil
 from outcrop.language.symbols import Field, Signal

@@ -14,8 +14,7 @@ import numpy as np
 import sympy
 from numpy.typing import DTypeLike
 
-from outcrop.errors import InputError
-from outcrop.language.schema import shown
+from outcrop.errors import InputError, shown
 from outcrop.language.symbols import Field, Parameter, PreviousField
 
 Values: TypeAlias = Field | PreviousField

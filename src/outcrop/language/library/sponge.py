@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.library.differences import as_real_dtype, as_size, as_sizes
-from outcrop.language.schema import as_finite, shown
+from outcrop.language.schema import as_finite
 
 SIDES = ("z0", "z1", "y0", "y1", "x0", "x1")
 """The first and the last cells along each axis."""

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.library.differences import as_real_dtype, as_size, as_sizes, both_sides
-from outcrop.language.schema import as_finite, shown
+from outcrop.language.schema import as_finite
 from outcrop.language.stencil import Stencil
 from outcrop.language.symbols import Field
 

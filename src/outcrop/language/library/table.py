@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.library.acoustic import acoustic
 from outcrop.language.library.advection import advection
 from outcrop.language.library.elastic import elastic, squared_speed
@@ -22,7 +22,6 @@ from outcrop.language.library.lattice_boltzmann import lattice_boltzmann, lattic
 from outcrop.language.library.maxwell import maxwell
 from outcrop.language.library.sharpen import sharpen
 from outcrop.language.library.stream_function import stream_function
-from outcrop.language.schema import shown
 from outcrop.language.stability import Limit, Measure
 from outcrop.language.stencil import Stencil
 
