@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from outcrop.errors import shown
 from outcrop.language.schema import (
     FIELDS_MOST,
     OPERATIONS_MOST,
@@ -19,7 +20,6 @@ from outcrop.language.schema import (
     read_members,
     read_offset,
     read_whole,
-    shown,
 )
 
 OPERATORS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "sqrt": 1, "abs": 1, "min": 2, "max": 2}

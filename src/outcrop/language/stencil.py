@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.field import Field, ParameterValue
 from outcrop.language.schema import (
     FIELDS_MOST,
@@ -37,7 +37,6 @@ from outcrop.language.schema import (
     read_whole,
     require_name,
     require_text,
-    shown,
 )
 from outcrop.language.sound import require_sound
 from outcrop.language.stage import Stage, Storage, storage_of

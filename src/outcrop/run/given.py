@@ -12,7 +12,7 @@ from outcrop.errors import InputError, shown
 from outcrop.units import ADDRESSABLE_BYTES
 
 WHOLE_MOST = ADDRESSABLE_BYTES - 1
-NAME_BYTES_MOST = 150
+NAME_BYTES_MOST = 64
 """Names become those of files, of which file systems take 255 bytes; some are made longer."""
 
 _NO_NUMBERS = (str, bytes, bytearray, bool, np.bool_, np.ndarray)
