@@ -1,0 +1,65 @@
+"""Many histories, one after the other, and how to repeat the one that fails."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from simulated.array_histories import ArrayHistory
+from simulated.run_histories import RunHistory
+
+HISTORIES: dict[str, Callable[..., Any]] = {"runs": RunHistory, "arrays": ArrayHistory}
+
+
+def search(kind: str, seeds: Iterable[int]) -> str:
+    """Go through histories, and say how many there were, of how many calls. Raises AssertionError at the first that
+    breaks a promise."""
+    count: Counter[str] = Counter()
+    for seed in seeds:
+        history = HISTORIES[kind](seed)
+        try:
+            history.run()
+        except Exception as error:
+            raise AssertionError(
+                f"history {seed} of {kind}: {error!s:.2000}\n"
+                f"repeat it with its calls, in the folder tests: python -m simulated {kind} {seed}"
+            ) from error
+        count.update({"histories": 1, "operations": history.system.calls, **history.chance.count})
+    return f"{kind}: " + ", ".join(f"{number} {what}" for what, number in count.items())
+
+
+def first_failure(kind: str, seeds: Iterable[int]) -> int | None:
+    """The first seed whose history breaks a promise."""
+    for seed in seeds:
+        try:
+            HISTORIES[kind](seed).run()
+        except Exception:
+            return seed
+    return None
+
+
+def repeat(kind: str, seed: int) -> None:
+    """Print the calls of one history, and what is wrong with it."""
+    trace: list[str] = []
+    history = HISTORIES[kind](seed, trace)
+    try:
+        history.run()
+    except Exception:
+        print(*trace, traceback.format_exc(), sep="\n")
+    else:
+        print(*trace, "nothing is wrong with it", sep="\n")
+
+
+def digest(kind: str, seeds: Iterable[int]) -> str:
+    """A checksum of all calls of these histories."""
+    found = hashlib.sha256()
+    for seed in seeds:
+        trace: list[str] = []
+        with contextlib.suppress(Exception):
+            HISTORIES[kind](seed, trace).run()
+        found.update("\n".join(trace).encode())
+    return found.hexdigest()
