@@ -1,0 +1,125 @@
+"""Change one thing in a JSON file: a value's type, range or text, its keys, its nesting, or its spelling."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from . import values
+from .seal import KEY, resealed
+
+DEEP = 100_000
+
+
+def mutate_json(rng: random.Random, file: Path, world: Path) -> str:
+    """Change `file` in one or two places, and seal it as the program would, or wrongly; says what was done."""
+    original = json.loads(file.read_text())
+    content = copy.deepcopy(original)
+    told = [_change(rng, content, world) for _ in range(1 if rng.random() < 0.8 else 2)]
+    if rng.random() < 0.05:
+        content = values.json_value(rng, world)
+        told = [f"all of it = {_short(content)}"]
+    seal = "right"
+    if isinstance(original, dict) and KEY in original:
+        seal = rng.choice(["right"] * 6 + ["stale", "wrong"])
+    if seal == "right":
+        content = resealed(content)
+    elif seal == "wrong" and isinstance(content, dict):
+        content[KEY] = values.json_value(rng, world)
+    text = json.dumps(content, indent=rng.choice([None, 1, 2]))
+    if rng.random() < 0.15:
+        text, how = _spell(rng, text, content)
+        told.append(how)
+    file.write_bytes(text.encode("utf-8", "surrogatepass"))
+    return f"{', '.join(told)} (seal {seal})"
+
+
+def _places(content: Any) -> list[tuple[Any, Any]]:
+    """Containers and keys of everything in there."""
+    if isinstance(content, dict):
+        return [(content, key) for key in content]
+    return [(content, index) for index in range(len(content))]
+
+
+def _change(rng: random.Random, content: Any, world: Path) -> str:
+    """At a random place: each level is chosen evenly, so that long lists do not get everything."""
+    if not isinstance(content, (dict, list)) or not content:
+        return "nothing"
+    trail: list[Any] = []
+    container: Any = content
+    while True:
+        parent, key = rng.choice(_places(container))
+        trail.append(key)
+        below = parent[key]
+        if not isinstance(below, (dict, list)) or not below or rng.random() < 0.15:
+            break
+        container = below
+    name = ".".join(map(str, trail))
+    kind = rng.randrange(14)
+    if kind < 8:
+        parent[key] = _other(rng, below, world)
+        return f"{name} = {_short(parent[key])}"
+    if kind == 8:
+        del parent[key]
+        return f"without {name}"
+    if kind == 9 and isinstance(parent, dict):
+        added = rng.choice(["", "x", "__class__", "format ", "crc32c", "name", "path", "identity"])
+        parent[added] = values.json_value(rng, world)
+        return f"more in {name}: {added!r} = {_short(parent[added])}"
+    if kind == 10 and isinstance(parent, list):
+        parent.insert(key, copy.deepcopy(below))
+        return f"{name} twice"
+    if kind == 11:
+        other, other_key = rng.choice(_places(container))
+        parent[key], other[other_key] = other[other_key], parent[key]
+        return f"{name} swapped with {other_key}"
+    if kind == 12 and isinstance(below, (dict, list)):
+        below.clear()
+        return f"{name} emptied"
+    parent[key] = [below] if kind == 13 else {"x": below}
+    return f"{name} one level deeper"
+
+
+def _other(rng: random.Random, value: Any, world: Path) -> Any:
+    """Of the same type but beyond what makes sense, mostly; otherwise of any."""
+    if rng.random() < 0.3:
+        return values.json_value(rng, world)
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return rng.choice([values.number(rng), value + 1, value - 1, -value, value * 2, float(value), str(value), value * 1000])
+    if isinstance(value, float):
+        return rng.choice([values.number(rng), values.number(rng), -value, value * 1e30, int(value) if abs(value) < 1e9 else 0])
+    if isinstance(value, str):
+        return rng.choice([values.path(rng, world), values.path(rng, world), values.text(rng), value + "x", value * 2, value[:-1]])
+    return values.json_value(rng, world)
+
+
+def _spell(rng: random.Random, text: str, content: Any) -> tuple[str, str]:
+    """The text otherwise, often no JSON any more."""
+    if isinstance(content, dict) and content and rng.random() < 0.3:
+        key = rng.choice(list(content))
+        again = json.dumps({key: rng.choice([content[key], 0, None, ".."])})[1:-1]
+        return "{" + again + "," + text[1:], f"{key!r} twice"
+    kind = rng.randrange(7)
+    if kind == 0:
+        return "[" * DEEP + text + "]" * DEEP, "nested deeply"
+    if kind == 1:
+        return '{"x":' * DEEP + text + "}" * DEEP, "nested deeply in objects"
+    if kind == 2:
+        return text.replace('"', "'"), "other quotes"
+    if kind == 3:
+        return "\ufeff" + text, "a byte order mark"
+    if kind == 4:
+        return text + text, "twice"
+    if kind == 5:
+        return text.replace("0", "9" * 5000, 1), "a number of 5000 digits"
+    return text[: rng.randrange(len(text) + 1)], "cut short"
+
+
+def _short(value: Any) -> str:
+    text = ascii(value) if not isinstance(value, int) or abs(value) < 10**30 else "10**400"
+    return text if len(text) < 60 else text[:57] + "..."
