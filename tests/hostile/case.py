@@ -17,7 +17,8 @@ class Case:
     """`words` of a command line, or a Python function. `text` says in one line what it is.
 
     `may_change` are paths from the world's folder; of a case that `reads` they may not change either, but for
-    `outputs`. `must_fail` says why nothing but a refusal is right, if that is so.
+    `outputs`. `must_fail` says why nothing but a refusal is right, if that is so; `refusals` are exceptions of Python's
+    that a call may raise besides Outcrop's.
     """
 
     text: str
@@ -30,6 +31,7 @@ class Case:
     stdout: str = "file"
     seconds: float = 20.0
     environment: dict[str, str] = field(default_factory=dict)
+    refusals: tuple[type[Exception], ...] = ()
 
     def act(self) -> int:
         """Run it in this process; the exit code."""
@@ -39,7 +41,7 @@ class Case:
 
             main(self.words)
         assert self.call is not None
-        return as_command(self.call)
+        return as_command(self.call, self.refusals)
 
     def become(self) -> int:
         """Replace this process by a real one."""
@@ -49,14 +51,14 @@ class Case:
         os.execv(sys.executable, [sys.executable, "-c", program, *self.words])
 
 
-def as_command(call: Callable[[], Any]) -> int:
+def as_command(call: Callable[[], Any], refusals: tuple[type[Exception], ...]) -> int:
     """The exit code of a function that raises what public calls may raise, with the message where commands have it."""
     from outcrop.errors import OutcropError
 
     warnings.simplefilter("ignore", RuntimeWarning)
     try:
         call()
-    except OutcropError as error:
+    except (OutcropError, *refusals) as error:
         print(f"outcrop: {error}", file=sys.stderr)
         return REFUSED
     return DONE

@@ -84,6 +84,9 @@ def mutate_bytes(rng: random.Random, path: Path, found: list[Path]) -> tuple[str
         path.write_bytes(data[half:] + data[:half])
         return "halves swapped", data[half:] + data[:half] != data
     others = [other for other in found if other.is_file() and not other.is_symlink() and other != path]
+    if not others:
+        os.truncate(path, size // 2)
+        return f"cut from {size} to {size // 2} bytes", False
     alike = [other for other in others if other.stat().st_size == size] or others
     other = rng.choice(alike)
     content, mine = other.read_bytes(), bytes(data)

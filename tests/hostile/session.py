@@ -24,12 +24,13 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
 
-from . import directories, options
+from . import aggregated, caches, calls, directories, inputs, options
 from .case import Case
 from .jail import confine
 from .judge import faults_of
 from .process import Ended, apart, run_case
 from .snapshot import differences, tree_of
+from .world import TEMPLATES as world_templates
 from .world import World
 
 Make = Callable[[random.Random, World], Case]
@@ -38,9 +39,20 @@ GENERATORS: dict[str, Make] = {
     "directories": directories.make,
     "arrays": directories.make_arrays,
     "options": options.make,
+    "calls": calls.make,
+    "inputs": inputs.make,
+    "aggregated": aggregated.make,
+    "caches": caches.make,
 }
-SHARES = {"directories": 10, "options": 10}
-"""Of the cases; 3 unless said."""
+SHARES = {"directories": 20, "options": 16, "calls": 16, "inputs": 8, "caches": 2}
+"""Of the cases; 4 unless said."""
+
+TEMPLATES = {
+    **world_templates,
+    "inputs": inputs.make_template,
+    "aggregated": aggregated.make_template,
+    "caches": caches.make_template,
+}
 
 REAL_SHARE = 0.05
 """Of command lines that are tried as processes of their own, too."""
@@ -108,7 +120,7 @@ class Session:
 
     def many(self, generators: Sequence[str], number: int, seed: int) -> Iterator[Result]:
         """Of all these generators, in turn."""
-        shares = {name: SHARES.get(name, 3) for name in generators}
+        shares = {name: SHARES.get(name, 4) for name in generators}
         total = sum(shares.values())
         counts = {name: -(-number * share // total) for name, share in shares.items()}
         cases = [(index / counts[name], name, index) for name in generators for index in range(counts[name])]
@@ -139,7 +151,8 @@ def load_everything() -> None:
     """Import all of the program once, and let commands be looked up once, so that forks need not."""
     import outcrop
 
-    for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "zarr", "sympy", "numpy.lib.format"):
+    for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "zarr", "sympy", "numpy.lib.format",
+                 "xarray", "h5netcdf", "segyio", "lzma", "gzip"):
         try:
             importlib.import_module(name)
         except ImportError:
@@ -176,7 +189,7 @@ def _be_worker(
         if not confined and os.geteuid() == 0:
             raise RuntimeError("hostile cases run as root only where Landlock keeps them in; be another user")
         folder.mkdir()
-        world = World(folder)
+        world = World(folder, TEMPLATES)
         world.build(apart)
         for generator, seed, number in cases:
             results.send(try_case(world, folder, generator, seed, number, real))

@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,8 @@ SMALL = {"memory": "8MiB", "threads": 1}
 class World:
     """One worker's. `build` makes it; `reset` makes it as new for a case."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, templates: Mapping[str, Callable[[Path], object]] | None = None) -> None:
+        self._makers = templates or TEMPLATES
         self.root, self.templates = folder / "world", folder / "templates"
         self.case, self.here = self.root / "case", self.root / "case" / "here"
 
@@ -36,9 +38,9 @@ class World:
         """Make the templates and what belongs to others; `apart` runs a function in a process of its own."""
         self.templates.mkdir(parents=True)
         self.root.mkdir()
-        for name, make in TEMPLATES.items():
+        for name, make in self._makers.items():
             self.case.mkdir()
-            apart(lambda make=make: make(self.case))
+            apart(partial(make, self.case))
             self.case.rename(self.templates / name)
         self._make_others(apart)
         self.case.mkdir()
