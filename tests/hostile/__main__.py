@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=0, help="processes at once [one for each core]")
     parser.add_argument("--folder", type=Path, help="for all files [a temporary one]")
     parser.add_argument("--keep", action="store_true", help="leave the files")
-    parser.add_argument("--findings", type=Path, help="write what was found as JSON lines")
+    parser.add_argument("--findings", type=Path, help="add what is found to this file, as JSON lines")
     options = parser.parse_args()
     with Session(options.folder, options.keep, options.workers if not options.case else 1) as session:
         if options.case:

@@ -66,6 +66,7 @@ def make_template(case: Path) -> None:
     """One file of each kind; `texts.json` says how each is named on the command line."""
     sys.path.insert(0, str(Path(__file__).parent.parent))
     import pytest
+
     from saves import SAVES
 
     values = np.random.default_rng(4).random(SHAPE).astype("float32")
@@ -126,7 +127,7 @@ def _resample(rng: random.Random, text: str) -> Case:
     return Case(f"oc.resample({os.path.basename(text)})", call=call, may_change=("case/new.oc",))
 
 
-SIMULATE = "agg simulate --nodes 4 --ranks-per-node 2 --workload s3d --bytes-per-rank 1MiB".split()
+SIMULATE = ["agg", "simulate", "--nodes", "4", "--ranks-per-node", "2", "--workload", "s3d", "--bytes-per-rank", "1MiB"]
 
 
 def _declare() -> None:

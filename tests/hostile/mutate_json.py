@@ -48,6 +48,8 @@ def _change(rng: random.Random, content: Any, world: Path) -> str:
     """At a random place: each level is chosen evenly, so that long lists do not get everything."""
     if not isinstance(content, (dict, list)) or not content:
         return "nothing"
+    if rng.random() < 0.35:
+        return _attack(rng, content, world)
     trail: list[Any] = []
     container: Any = content
     while True:
@@ -81,6 +83,51 @@ def _change(rng: random.Random, content: Any, world: Path) -> str:
         return f"{name} emptied"
     parent[key] = [below] if kind == 13 else {"x": below}
     return f"{name} one level deeper"
+
+
+def _attack(rng: random.Random, content: Any, world: Path) -> str:
+    """A path where there is a text, or in one more entry of a list: what somebody would try who knows the format."""
+    texts, lists = _texts_and_lists(content)
+    if lists and rng.random() < 0.4:
+        name, found = rng.choice(lists)
+        added = copy.deepcopy(rng.choice(found)) if found else values.path(rng, world)
+        inner = _texts_and_lists(added)[0]
+        if isinstance(added, str):
+            added = values.path(rng, world)
+        elif inner:
+            _, parent, key = rng.choice(inner)
+            parent[key] = values.path(rng, world)
+            for flag in [key for key, value in parent.items() if isinstance(value, bool)] if isinstance(parent, dict) else []:
+                parent[flag] = rng.random() < 0.5
+        else:
+            added = values.json_value(rng, world)
+        found.insert(rng.randrange(len(found) + 1), added)
+        return f"more in {name}: {_short(added)}"
+    if not texts:
+        return "nothing"
+    name, parent, key = rng.choice(texts)
+    parent[key] = values.path(rng, world)
+    return f"{name} = {_short(parent[key])}"
+
+
+def _texts_and_lists(content: Any) -> tuple[list[tuple[str, Any, Any]], list[tuple[str, list[Any]]]]:
+    """Every text, with the container and the key that it has, and every list; the many operations of a stencil apart."""
+    texts: list[tuple[str, Any, Any]] = []
+    lists: list[tuple[str, list[Any]]] = []
+
+    def look(container: Any, name: str) -> None:
+        if isinstance(container, list) and name:
+            lists.append((name, container))
+        for parent, key in _places(container):
+            below, inner = parent[key], f"{name}.{key}" if name else str(key)
+            if isinstance(below, str):
+                texts.append((inner, parent, key))
+            elif isinstance(below, (dict, list)) and key not in ("operations", "consolidated_metadata"):
+                look(below, inner)
+
+    if isinstance(content, (dict, list)):
+        look(content, "")
+    return texts, lists
 
 
 def _other(rng: random.Random, value: Any, world: Path) -> Any:

@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -58,10 +59,8 @@ def run_case(act: Callable[[], int], here: Path, folder: Path, stdout: str, seco
     if child == 0:
         _be_the_case(act, here, texts, stdout, seconds)
     status, peak, hung, heeds = _wait(child, seconds)
-    try:
+    with suppress(OSError):
         os.killpg(child, signal.SIGKILL)  # whatever it has left behind
-    except OSError:
-        pass
     out, err = (text.read_bytes()[:200_000].decode(errors="replace") for text in texts)
     code = None if hung else os.waitstatus_to_exitcode(status)
     return Ended(code, heeds, peak, out, err, time.monotonic() - begin)

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing.connection import Connection, wait
@@ -153,10 +153,8 @@ def load_everything() -> None:
 
     for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "zarr", "sympy", "numpy.lib.format",
                  "xarray", "h5netcdf", "segyio", "lzma", "gzip"):
-        try:
+        with suppress(ImportError):
             importlib.import_module(name)
-        except ImportError:
-            pass
     for module in pkgutil.walk_packages(outcrop.__path__, "outcrop."):
         if "devito" not in module.name:
             importlib.import_module(module.name)

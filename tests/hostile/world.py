@@ -15,6 +15,7 @@ import os
 import shutil
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -146,10 +147,8 @@ def make_unfinished(case: Path) -> None:
 
     sim = make_waves(case, steps=0)
     sim["u"] = np.random.default_rng(3).random(SHAPE, dtype="float32")
-    try:
+    with suppress(oc.errors.InterruptedRun, KeyboardInterrupt):
         sim.run(12, progress="none", on_snapshot=interrupt)
-    except (oc.errors.InterruptedRun, KeyboardInterrupt):
-        pass
 
 
 def make_two_axes(case: Path) -> None:
