@@ -1,1 +1,1 @@
-"""Hostile tests: generated nonsense for everything that Outcrop reads, watched from outside. `python -m tests.hostile`."""
+"""Hostile tests: generated nonsense for all that Outcrop reads, watched from outside."""

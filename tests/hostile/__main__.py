@@ -19,7 +19,8 @@ SHARES_TEXT = ", ".join(GENERATORS)
 
 def main() -> int:
     """0 when nothing was found."""
-    parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__,
+    formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--number", type=int, default=5200, help="of cases, shared out to the generators [5200]")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", action="append", choices=sorted(GENERATORS), help="a generator; may be repeated")
@@ -34,7 +35,8 @@ def main() -> int:
         if options.case:
             generator, seed, number = options.case.split(":")
             return print_case(session.one(generator, int(seed), int(number), options.real))
-        return print_report(session.many(options.only or sorted(GENERATORS), options.number, options.seed), options.findings)
+        return print_report(session.many(options.only or sorted(GENERATORS), options.number, options.seed),
+        options.findings)
 
 
 if __name__ == "__main__":

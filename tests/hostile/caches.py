@@ -61,7 +61,8 @@ def make(rng: random.Random, world: World) -> Case:
     else:
         told = mutate_entry(rng, path, found, world.root)
     case = Case(
-        f"cache: {path.relative_to(cache)}: {told}", [*RUN, "-d", "../new.oc"], may_change=("case/new.oc", "case/cache"),
+        f"cache: {path.relative_to(cache)}: {told}", [*RUN, "-d", "../new.oc"], may_change=("case/new.oc",
+        "case/cache"),
         environment={"XDG_CACHE_HOME": str(cache)}, seconds=60.0,
     )  # fmt: skip
     if mask == 0:

@@ -1,7 +1,7 @@
 """Public Python functions, classes and methods, with arguments that make no sense.
 
-Parameters are those of the signatures, so that a new one is tested the day it is there. CALLS says for each callable what
-would be right; one to three of its arguments are replaced.
+Parameters are those of the signatures, so that a new one is tested the day it is there. CALLS says for each callable
+what would be right; one to three of its arguments are replaced.
 """
 
 from __future__ import annotations
@@ -52,15 +52,23 @@ def junk(rng: random.Random, world: World) -> Any:
 
 JUNK: list[Callable[[], Any]] = [
     *(lambda: None, lambda: True, lambda: False, list, dict, tuple, set, object, lambda: b"bytes", lambda: 1 + 2j, Odd),
-    *(lambda: [[[]]], lambda: [None], lambda: [2**60] * 3, lambda: (0, 0, 0), lambda: (-1, 5, 4), lambda: (6.0, 5.0, 4.0)),
+    *(lambda: [[[]]], lambda: [None], lambda: [2**60] * 3, lambda: (0, 0, 0), lambda: (-1, 5, 4), lambda: (6.0, 5.0,
+    4.0)),
     *(lambda: ("6", "5", "4"), lambda: (6, 5), lambda: (6, 5, 4, 3), lambda: (2**32, 2**32), lambda: (2**31, 1, 1)),
-    *(lambda: np.zeros(SHAPE), lambda: np.zeros((0, 5, 4)), lambda: np.full(SHAPE, np.nan), lambda: np.zeros(SHAPE, "complex64")),
-    *(lambda: np.array(["a", "b"]), lambda: np.array([object()], dtype=object), lambda: np.float64(np.nan), lambda: np.int64(-1)),
-    *(lambda: np.array(3), lambda: np.datetime64("2020-01-01"), lambda: np.zeros(SHAPE, "datetime64[s]"), lambda: np.ma.masked),
-    *(lambda: np.broadcast_to(np.float32(0), (2**20, 2**20, 2**20)), lambda: np.zeros(SHAPE)[::-1, :, ::2], lambda: int),
-    *(lambda: {"u": 1}, lambda: {"c0": 10**400}, lambda: {"c0": float("nan")}, lambda: {1: 2}, lambda: {"x": "periodic"}),
-    *(lambda: {"": ""}, lambda: lambda *arguments: None, lambda: print, lambda: range(2**60), lambda: slice(None), lambda: ...),
-    *(lambda: iter(()), lambda: (n for n in [1, 2]), lambda: "u" * 10**6, lambda: bytearray(8), lambda: memoryview(b"x")),
+    *(lambda: np.zeros(SHAPE), lambda: np.zeros((0, 5, 4)), lambda: np.full(SHAPE, np.nan), lambda: np.zeros(SHAPE,
+    "complex64")),
+    *(lambda: np.array(["a", "b"]), lambda: np.array([object()], dtype=object), lambda: np.float64(np.nan),
+    lambda: np.int64(-1)),
+    *(lambda: np.array(3), lambda: np.datetime64("2020-01-01"), lambda: np.zeros(SHAPE, "datetime64[s]"),
+    lambda: np.ma.masked),
+    *(lambda: np.broadcast_to(np.float32(0), (2**20, 2**20, 2**20)), lambda: np.zeros(SHAPE)[::-1, :, ::2],
+    lambda: int),
+    *(lambda: {"u": 1}, lambda: {"c0": 10**400}, lambda: {"c0": float("nan")}, lambda: {1: 2},
+    lambda: {"x": "periodic"}),
+    *(lambda: {"": ""}, lambda: lambda *arguments: None, lambda: print, lambda: range(2**60), lambda: slice(None),
+    lambda: ...),
+    *(lambda: iter(()), lambda: (n for n in [1, 2]), lambda: "u" * 10**6, lambda: bytearray(8),
+    lambda: memoryview(b"x")),
     *(lambda: oc.Field("u"), lambda: oc.Parameter("c0", 1.0), lambda: oc.Signal("s"), lambda: oc.stencils.heat(ndim=2)),
     *(lambda: oc.Snapshots(2), lambda: oc.Norms(1), lambda: [oc.Source("u", (1, 1, 1), [1.0])], lambda: recursive()),
 ]  # fmt: skip
@@ -173,7 +181,8 @@ CALLS: dict[str, tuple[Callable[[World], Callable[..., Any]], Any, Callable[[Wor
                lambda w: {"field": "u", "points": points(), "values": [1.0, 2.0]}),
     "Receivers": (lambda w: lambda **a: with_tap("receivers", oc.Receivers, w, **a), oc.Receivers,
                   lambda w: {"name": "line", "field": "u", "points": points()}),
-    "Snapshots": (lambda w: lambda **a: with_tap("snapshots", oc.Snapshots, w, **a), oc.Snapshots, lambda w: {"every": 1}),
+    "Snapshots": (lambda w: lambda **a: with_tap("snapshots", oc.Snapshots, w, **a), oc.Snapshots,
+    lambda w: {"every": 1}),
     "Norms": (lambda w: lambda **a: with_tap("norms", oc.Norms, w, **a), oc.Norms, lambda w: {"every": 1}),
     "Boundary": (lambda w: lambda **a: made_simulation(w, boundary=oc.Boundary(**a)), oc.Boundary, lambda w: {}),
     "Field": (lambda w: oc.Field, oc.Field, lambda w: {"name": "u"}),
@@ -181,7 +190,8 @@ CALLS: dict[str, tuple[Callable[[World], Callable[..., Any]], Any, Callable[[Wor
     "Signal": (lambda w: oc.Signal, oc.Signal, lambda w: {"name": "s"}),
     "Field[...]": (lambda w: oc.Field("u").__getitem__, None, lambda w: {"index": (0, 0, 1)}),
     "Stencil": (lambda w: oc.Stencil, oc.Stencil, lambda w: {"name": "mean", "updates": mean()}),
-    "Sweep": (lambda w: sweep, oc.Sweep, lambda w: {"stencil": oc.stencils.stream_function(), "arrays": stream_arrays()}),
+    "Sweep": (lambda w: sweep, oc.Sweep, lambda w: {"stencil": oc.stencils.stream_function(),
+    "arrays": stream_arrays()}),
     "stencils.heat": (lambda w: oc.stencils.heat, oc.stencils.heat, lambda w: {}),
     "stencils.acoustic": (lambda w: oc.stencils.acoustic, oc.stencils.acoustic, lambda w: {}),
     "stencils.elastic": (lambda w: oc.stencils.elastic, oc.stencils.elastic, lambda w: {}),
@@ -209,30 +219,41 @@ def stream_arrays() -> Any:
     return {"psi": (np.zeros((10, 16)), np.zeros((10, 16)))}
 
 
-BOOLEANS = ("in_place", "force", "raw_device", "unstable", "before", "initial", "durable", "writable", "node_files", "reads_only",
+BOOLEANS = ("in_place", "force", "raw_device", "unstable", "before", "initial", "durable", "writable", "node_files",
+    "reads_only",
             "equal_spacing", "sponge")  # fmt: skip
 PATHS = ("directory", "path", "records", "stage", "machine", "topology", "target", "index")
 WORDS = {
     "progress": ["auto", "lines", "None", ""], "memory": ["101%", "0%", "-1", "nan%", -1, 0, 2**70, 1.5, 10**400, True],
-    "threads": [0, -1, 2**31, 2**63, 1.5, True, "2"], "steps": [0, -1, 2**31 - 1, 2**31, 2**63, 10**400, 1.5, True, "2"],
+    "threads": [0, -1, 2**31, 2**63, 1.5, True, "2"], "steps": [0, -1, 2**31 - 1, 2**31, 2**63, 10**400, 1.5, True,
+    "2"],
     "shape": [10**20, (10**20,) * 3, [6, 5, 4], "654", (6, 5, True), (10**9, 10, 16), (2**31, 4, 4)],
-    "spacing": [-10.0, 0, float("nan"), 1e-320, 1e308, (1, 2), "10", 10**400], "new_spacing": [-1.0, 0, 1e-300, 10**400],
-    "origin": [float("nan"), 1e308, (1,), 10**400, "0"], "dt": [0, -1.0, float("nan"), 10**400], "units": ["m" * 10**5, "\0", "a\nb"],
+    "spacing": [-10.0, 0, float("nan"), 1e-320, 1e308, (1, 2), "10", 10**400], "new_spacing": [-1.0, 0, 1e-300,
+    10**400],
+    "origin": [float("nan"), 1e308, (1,), 10**400, "0"], "dt": [0, -1.0, float("nan"), 10**400], "units": ["m" * 10**5,
+    "\0", "a\nb"],
     "every": [0, -1, 10**30, 2**31, 2**63, 1.5, True], "fields": ["u", "", ["no"], ["u", "u"], [1]],
     "box": [(slice(0, 0),) * 3, (slice(-5, 99),) * 3, (slice(0, 6, 2),) * 3, [slice(None)] * 2, [slice("a")] * 3],
-    "points": [[(2**60, 0, 0)], [(-1, 0, 0)], [], [[]], [(np.nan, 1, 1)], [(1, 1)], (2, 2, 1), [(1e308, 0, 0)], np.zeros((10**6, 3))],
+    "points": [[(2**60, 0, 0)], [(-1, 0, 0)], [], [[]], [(np.nan, 1, 1)], [(1, 1)], (2, 2, 1), [(1e308, 0, 0)],
+    np.zeros((10**6, 3))],
     "params": [{"c0": 10**400}, {"c0": "1"}, {"no": 1}, {"c0": float("nan")}, {"c0": True}, {"c0": [1]}],
     "arrays": [{}, {"psi": np.zeros((10, 16))}, {"psi": (np.zeros((10, 16)),) * 3}, {"no": np.zeros((10, 16))}, "same"],
     "name": ["", "a/b", "..", "x" * 300, "\0", "u\nv", "time", "x", "1", "__class__", "é", "u.previous", " "],
-    "index": [(0, 0, 0, 0), 2**63, -(2**63), 10**400, slice(0, 2**70), slice(None, None, 0), slice(None, None, -1), (), ..., "u"],
-    "cache_bytes": [0, -1, 2**80], "count": [0, -1, 10**20, 2**31], "order": [0, 1, 3, -2, 18, 10**30, 2.0], "ndim": [0, 4, -1, 2.0],
-    "axes": ["", "zz", "abc", "zyxw", "XYZ"], "axis": ["", "w", "zy"], "dtype": ["float16", "int32", "O", "", "<f4", ">f8", "f4,f8", "S"],
-    "persist": ["never", "end", "step", 0, -1, 2**70, True, "always"], "access": ["", "write"], "tier": ["", "no", "dram"],
+    "index": [(0, 0, 0, 0), 2**63, -(2**63), 10**400, slice(0, 2**70), slice(None, None, 0), slice(None, None, -1), (),
+    ..., "u"],
+    "cache_bytes": [0, -1, 2**80], "count": [0, -1, 10**20, 2**31], "order": [0, 1, 3, -2, 18, 10**30, 2.0],
+    "ndim": [0, 4, -1, 2.0],
+    "axes": ["", "zz", "abc", "zyxw", "XYZ"], "axis": ["", "w", "zy"], "dtype": ["float16", "int32", "O", "", "<f4",
+    ">f8", "f4,f8", "S"],
+    "persist": ["never", "end", "step", 0, -1, 2**70, True, "always"], "access": ["", "write"], "tier": ["", "no",
+    "dram"],
     "stage": ["auto", ""], "stage_bytes": [-1, 0, "1PB", 10**30], "seconds_most": [-1.0, float("nan"), 10**400],
     "sizes": [{"bt": 0}, {"bt": 2**31}, {"bt": "2"}, {"no": 1}, {"bt": True}, {1: 1}, {"slab": 10**30}],
-    "values": ["zeros", "random:-1", "fifo", "/dev/zero", "raw:/dev/zero:<f4:6,5,4", "socket", "u", {"u": "fifo"}, {"no": 0}, {"u": 10**400}],
+    "values": ["zeros", "random:-1", "fifo", "/dev/zero", "raw:/dev/zero:<f4:6,5,4", "socket", "u", {"u": "fifo"},
+    {"no": 0}, {"u": 10**400}],
     "boundary": ["", "x=", "mirror:fixed", {"x": "no"}, {"w": "fixed"}, {"x": ("fixed",) * 3}, {"x": 1}],
-    "machine": ["/dev/zero", "fifo", "loop"], "tiers": [[], [None], "dram"], "capacities": [{"dram": -1}, {"no": 1}, {"dram": "x"}],
+    "machine": ["/dev/zero", "fifo", "loop"], "tiers": [[], [None], "dram"], "capacities": [{"dram": -1}, {"no": 1},
+    {"dram": "x"}],
 }  # fmt: skip
 """Values that are nonsense for parameters of these names in particular, or near to it."""
 
@@ -252,7 +273,7 @@ def make(rng: random.Random, world: World) -> Case:
         replaced[parameter] = nonsense(rng, parameter, world)
     arguments = {**right, **replaced}
     must_fail = why_wrong(arguments, set(replaced))
-    if arguments.get("arrays") == "same":
+    if isinstance(arguments.get("arrays"), str) and arguments["arrays"] == "same":
         one = np.zeros((10, 16))
         arguments["arrays"], must_fail = {"psi": (one, one)}, "one array for both turns" if name == "Sweep" else ""
     positional = signature_of is None or name.endswith(("=", "]"))
@@ -266,7 +287,8 @@ def make(rng: random.Random, world: World) -> Case:
     for key in PATHS:
         if key in replaced:
             runs += writable(replaced[key], world)
-    return Case(f"{name}({text})", call=call, may_change=tuple(runs), must_fail=must_fail, refusals=INDEXING if "[" in name else ())
+    return Case(f"{name}({text})", call=call, may_change=tuple(runs), must_fail=must_fail,
+    refusals=INDEXING if "[" in name else ())
 
 
 def nonsense(rng: random.Random, parameter: str, world: World) -> Any:
@@ -289,9 +311,9 @@ def why_wrong(arguments: Arguments, replaced: set[str]) -> str:
             return f"{key}={value!r}"
         if key == "spacing" and isinstance(value, (int, float)) and not isinstance(value, bool) and not value > 0:
             return f"{key}={shown(value)}"
-        if key in PATHS and "\0" in str(value):
+        if key in PATHS and isinstance(value, (str, Path)) and "\0" in str(value):
             return "NUL in a path"
-        if key == "directory" and value == "":
+        if key == "directory" and isinstance(value, str) and not value:
             return "directory=''"
     return ""
 

@@ -101,7 +101,8 @@ def start_anew(where: str) -> None:
 def _python(function: Callable[[str], Any], reads: bool) -> Callable[..., tuple[str, Case]]:
     def make_call(rng: random.Random, world: World) -> tuple[str, Case]:
         return "python", Case(
-            f"{function.__name__}()", call=lambda: function("../run.oc"), reads=reads, may_change=("case/run.oc", "case/run2.oc")
+            f"{function.__name__}()", call=lambda: function("../run.oc"), reads=reads, may_change=("case/run.oc",
+            "case/run2.oc")
         )
 
     return make_call
@@ -113,7 +114,8 @@ COMMANDS: list[Callable[..., tuple[str, Case]]] = [
     _command("verify", "../run.oc", reads=True),
     _command("verify", "--repair", "../run.oc"),
     _command("plot", "../run.oc", "-o", "p.png", reads=True, outputs=("case/here/p.png",)),
-    _command("plot", "../run.oc", "-o", "p.png", "--field", "u", "--slice", "x=1", reads=True, outputs=("case/here/p.png",)),
+    _command("plot", "../run.oc", "-o", "p.png", "--field", "u", "--slice", "x=1", reads=True,
+    outputs=("case/here/p.png",)),
     _command("resume", "../run.oc"),
     _command("resume", "../run.oc", "-t", "2"),
     _command("resume", "../run.oc", "-t", "3", "--memory", "9MiB", "--threads", "2"),

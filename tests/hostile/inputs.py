@@ -138,7 +138,8 @@ def _declare() -> None:
 def _of_tables(rng: random.Random, world: World) -> Case:
     cases = {
         "machine.toml": ["plan", "heat7", "-n", "64", "64", "64", "-t", "4", "--machine", "../machine.toml"],
-        "tiers.toml": rng.choice([["tiers", "--tiers", "../tiers.toml"], ["agg", "machine", "made.toml", "--tiers", "../tiers.toml"]]),
+        "tiers.toml": rng.choice([["tiers", "--tiers", "../tiers.toml"], ["agg", "machine", "made.toml", "--tiers",
+        "../tiers.toml"]]),
         "nodes.toml": [*SIMULATE, "--topology", "torus", "--tiers", "../nodes.toml"],
         "topology": [*SIMULATE, "--topology", "../topology", "--tiers", "../nodes.toml"],
         "node.toml": None,

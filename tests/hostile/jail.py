@@ -1,7 +1,7 @@
-"""Limits of a process that runs hostile input: memory, file sizes, seconds, and with Landlock the folders it may change.
+"""Limits of a process that runs hostile input: memory, file sizes, seconds, and the folders it may change.
 
-What hostile input makes a broken program do is found out by comparing a world of its own, before and after. The jail only
-keeps a bug that is found from reaching the files of whoever runs the tests, which matters most for root.
+The tests compare a world of files before and after each case. The jail is for safety: it uses Landlock to keep a bug
+that is found from reaching other files of the user who runs the tests, which matters most for root.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _NO_NEW_PRIVILEGES = 38
 
 
 def confine(folder: Path) -> bool:
-    """Let this process and its children change nothing outside `folder` but devices that keep nothing. Whether it could.
+    """Let this process and its children change nothing outside `folder` but devices that keep nothing.
 
-    It cannot on kernels before 6.2 and other processors than the usual ones.
+    Returns whether that was possible. It is not on kernels before 6.2 and other processors than the usual ones.
     """
     if platform.machine() not in ("x86_64", "aarch64"):
         return False

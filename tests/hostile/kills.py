@@ -1,9 +1,9 @@
-"""`python -m tests.hostile.kills`: kill whole programs at random instants, resume them, and compare with undisturbed ones.
+"""Kill whole programs at random instants, resume them, and compare with undisturbed ones.
 
     python -m tests.hostile.kills --kills 1000 --seed 1
 
-SIGKILL mostly, SIGTERM and SIGINT now and then. Beside these, tests/test_kill.py, test_array_kill.py, test_mpi_killed.py and
-core/test_stage_killed.cpp kill in other ways; `make soak` runs them all.
+Most kills are SIGKILL, some are SIGTERM and SIGINT. tests/test_kill.py, test_array_kill.py, test_mpi_killed.py and
+core/test_stage_killed.cpp kill in other ways; `make soak` runs them, too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,8 @@ class Command(Program):
     name = "commands"
     expected: Any = None
     reached = 0
-    words = ("run", "heat13", "-n", "50", "61", "72", "-t", "64", "--memory", "1MiB", "--init", "random:7", "--quiet", "--force")
+    words = ("run", "heat13", "-n", "50", "61", "72", "-t", "64", "--memory", "1MiB", "--init", "random:7", "--quiet",
+    "--force")
 
     def start(self) -> int:
         from outcrop.cli.main import main
@@ -206,12 +208,15 @@ class Staging(Program):
         if not count:
             return ""
         with agg.declare(None, [agg.contiguous(0, self.nbytes)]) as plan:
-            with agg.open(self.folder / "file", plan, writable=True, stage=self.folder / "stage") as file:
-                found = np.zeros(self.nbytes, "u1")
-                for step in range(count):
-                    file.read([found], base=step * self.nbytes)
-                    if not (found == self.values(step)).all():
-                        return f"step {step} of {count} is not what was written"
+            return self._compare(count, plan)
+
+    def _compare(self, count: int, plan: agg.Plan) -> str:
+        found = np.zeros(self.nbytes, "u1")
+        with agg.open(self.folder / "file", plan, writable=True, stage=self.folder / "stage") as file:
+            for step in range(count):
+                file.read([found], base=step * self.nbytes)
+                if not (found == self.values(step)).all():
+                    return f"step {step} of {count} is not what was written"
         return ""
 
     def is_over(self) -> bool:
@@ -237,7 +242,8 @@ class Ranks(Program):
         count = told.stat().st_size if told.exists() else 0
         if not count:
             return ""
-        found = np.fromfile(self.folder / "file", np.uint8, count * self.ranks * NBYTES).reshape(count, self.ranks, NBYTES)
+        found = np.fromfile(self.folder / "file", np.uint8, count * self.ranks * NBYTES).reshape(count, self.ranks,
+        NBYTES)
         for step in range(count):
             for rank in range(self.ranks):
                 if not (found[step, rank] == value(step, rank)).all():
@@ -314,8 +320,10 @@ def checked(program: Program, act: Callable[[], int]) -> None:
 
 
 def kill_all(program: Program, kills: int, chance: random.Random, counts: Counter[str]) -> None:
-    """Kill the program that often, at any instant of its life, and let it end in between. AssertionError is a failure."""
-    told = program.folder.parent / "told"
+    """Kill the program that often, at any instant of its life, and let it end in between.
+
+    Raises AssertionError when something is lost, wrong or hangs."""
+    told, answer = program.folder.parent / "told", program.folder.parent / "answer"
     lives = []
     for _ in range(2):  # the first one compiles
         program.clear()
@@ -337,15 +345,16 @@ def kill_all(program: Program, kills: int, chance: random.Random, counts: Counte
                 os.kill(chance.choice(victims) if victims and chance.random() < 0.7 else process, number)
                 code = ended(process, SECONDS_MOST)
                 assert code is not None, f"{program.name}: hangs after signal {number}"
-                os.killpg(process, signal.SIGKILL) if with_ranks and victims else None
+                if victims:
+                    with suppress(OSError):
+                        os.killpg(process, signal.SIGKILL)
                 counts[f"{program.name}, {signal.Signals(number).name}"] += 1
                 done += 1
             fine = code in (0, 130, -number) or with_ranks
             assert fine, f"{program.name}: ended with {code} after signal {number}: {told.read_text()[-1500:]}"
             assert "Traceback" not in told.read_text() or with_ranks, f"{program.name}: {told.read_text()[-1500:]}"
+            wait_for_group(process)
         attempts += 1
-        wait_for_group(process if attempts else 0)
-        answer = program.folder.parent / "answer"
 
         def look() -> int:
             wrong = program.check()
@@ -400,7 +409,8 @@ def main() -> int:
             kill_all(kind(folder / kind.__name__), max(1, round(options.kills * share)), chance, counts)
         except AssertionError as error:
             failures.append(f"{kind.name}: {error}")
-        print(*(f"{what}: {count}" for what, count in counts.items() if what.startswith(kind.name)), sep="\n", flush=True)
+        print(*(f"{what}: {count}" for what, count in counts.items() if what.startswith(kind.name)), sep="\n",
+        flush=True)
     kills = sum(count for what, count in counts.items() if "SIG" in what)
     print(f"{kills} kills; the same bits, traces and snapshots each time" if not failures else "\n".join(failures))
     if not failures:

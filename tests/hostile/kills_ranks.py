@@ -1,4 +1,4 @@
-"""The program of tests/hostile/kills.py that several ranks run: durable steps of one file, each told when it is there."""
+"""The program of several ranks that kills.py kills: durable steps of one file, each told when it is there."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ def main(folder: Path) -> None:
     world = MPI.COMM_WORLD
     (folder / f"rank-{os.getpid()}").touch()
     extents = [agg.contiguous(world.rank * NBYTES, NBYTES)]
-    with agg.declare(world, extents, target=folder, count=2, seconds_most=20.0) as plan:
-        with agg.create(folder / "file", plan, durable=True) as file, open(folder / "told", "ab", buffering=0) as told:
-            for step in range(STEPS):
-                file.write([np.full(NBYTES, value(step, world.rank), np.uint8)], base=step * world.size * NBYTES)
-                if world.rank == 0:
-                    told.write(b".")
+    with (
+        agg.declare(world, extents, target=folder, count=2, seconds_most=20.0) as plan,
+        agg.create(folder / "file", plan, durable=True) as file,
+        open(folder / "told", "ab", buffering=0) as told,
+    ):
+        for step in range(STEPS):
+            file.write([np.full(NBYTES, value(step, world.rank), np.uint8)], base=step * world.size * NBYTES)
+            if world.rank == 0:
+                told.write(b".")
 
 
 if __name__ == "__main__":

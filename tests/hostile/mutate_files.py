@@ -31,7 +31,8 @@ def choose(rng: random.Random, found: list[Path]) -> Path:
     """Small special files more often than the many that are alike."""
     kind = rng.randrange(10)
     if kind < 4:
-        chosen = [path for path in found if path.name in ("manifest.json", "outcrop-member.json") or "commit." in path.name]
+        chosen = [path for path in found if path.name in ("manifest.json",
+        "outcrop-member.json") or "commit." in path.name]
     elif kind < 6:
         chosen = [path for path in found if ".taps" in path.parts[-2:]]
     elif kind < 7:
@@ -111,7 +112,8 @@ def mutate_entry(rng: random.Random, path: Path, found: list[Path], world: Path)
         path = path.with_name("1")
     elif rng.random() < 0.1:
         path = path.parent / rng.choice(
-            [".taps", "snapshots.zarr", "manifest.json", "zarr.json", "u", ".u.0", ".u.1", "manifest.json.tmp", "lock", "x"]
+            [".taps", "snapshots.zarr", "manifest.json", "zarr.json", "u", ".u.0", ".u.1", "manifest.json.tmp", "lock",
+            "x"]
         )
     what = rng.randrange(16)
     if path.parent.name == "case":  # a link that the user names may be followed
@@ -136,7 +138,8 @@ def mutate_entry(rng: random.Random, path: Path, found: list[Path], world: Path)
         remove(path)
     if what == 15:
         return f"{path.name} removed"
-    places = [home / "keep", home / "notes.txt", home, home / "photos", world / "other.oc", world / "other.oc/manifest.json",
+    places = [home / "keep", home / "notes.txt", home, home / "photos", world / "other.oc",
+    world / "other.oc/manifest.json",
               world / "further", world / "empty", home / "not-there", Path("/dev/zero"), Path("/dev/full")]  # fmt: skip
     if what < 6:
         place = rng.choice(places)
@@ -171,7 +174,8 @@ def mutate_npy(rng: random.Random, path: Path, world: Path) -> str:
         with open(path, "wb") as file:
             np.save(file, other, allow_pickle=True)
         return told
-    shape = rng.choice(["(2**60,)", "(-1, 2)", "(9999999999, 9999999999)", "()", "('x',)", "(60, 2, 1)", "(" * 300, "(60,)"])
+    shape = rng.choice(["(2**60,)", "(-1, 2)", "(9999999999, 9999999999)", "()", "('x',)", "(60, 2, 1)", "(" * 300,
+    "(60,)"])
     descr = rng.choice(["'<f8'", "'<f8'", "'|O'", "'<U9999999'", "[('a', '<f8')]", "'xx'", "None", "'|V2147483647'"])
     text = f"{{'descr': {descr}, 'fortran_order': {rng.choice(['False', 'True', '3'])}, 'shape': {shape}, }}"
     length = rng.choice([len(text), len(text), 65535, 3])

@@ -97,7 +97,8 @@ def _attack(rng: random.Random, content: Any, world: Path) -> str:
         elif inner:
             _, parent, key = rng.choice(inner)
             parent[key] = values.path(rng, world)
-            for flag in [key for key, value in parent.items() if isinstance(value, bool)] if isinstance(parent, dict) else []:
+            for flag in [key for key, value in parent.items() if isinstance(value, bool)] if isinstance(parent,
+            dict) else []:
                 parent[flag] = rng.random() < 0.5
         else:
             added = values.json_value(rng, world)
@@ -111,7 +112,7 @@ def _attack(rng: random.Random, content: Any, world: Path) -> str:
 
 
 def _texts_and_lists(content: Any) -> tuple[list[tuple[str, Any, Any]], list[tuple[str, list[Any]]]]:
-    """Every text, with the container and the key that it has, and every list; the many operations of a stencil apart."""
+    """Every text, with its container and its key, and every list, except for the many operations of a stencil."""
     texts: list[tuple[str, Any, Any]] = []
     lists: list[tuple[str, list[Any]]] = []
 
@@ -137,11 +138,14 @@ def _other(rng: random.Random, value: Any, world: Path) -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
-        return rng.choice([values.number(rng), value + 1, value - 1, -value, value * 2, float(value), str(value), value * 1000])
+        return rng.choice([values.number(rng), value + 1, value - 1, -value, value * 2, float(value), str(value),
+        value * 1000])
     if isinstance(value, float):
-        return rng.choice([values.number(rng), values.number(rng), -value, value * 1e30, int(value) if abs(value) < 1e9 else 0])
+        return rng.choice([values.number(rng), values.number(rng), -value, value * 1e30,
+        int(value) if abs(value) < 1e9 else 0])
     if isinstance(value, str):
-        return rng.choice([values.path(rng, world), values.path(rng, world), values.text(rng), value + "x", value * 2, value[:-1]])
+        return rng.choice([values.path(rng, world), values.path(rng, world), values.text(rng), value + "x", value * 2,
+        value[:-1]])
     return values.json_value(rng, world)
 
 

@@ -50,5 +50,6 @@ def _changed(rng: random.Random, text: str, world: Path) -> tuple[str, str]:
         return "".join(lines[: at + 1] + lines[at:]), f"line {at} twice"
     if kind == 8:
         return "".join(rng.sample(lines, len(lines))), "lines in another order"
-    more = rng.choice(["[" * 10_000, "a = " + "[" * 10_000, "a = " + "9" * 5000, "\0", "\ufeff", "x = 1\n" * 3, "[x]\n", "x.y.z = {}\n", "\ud800"])
+    more = rng.choice(["[" * 10_000, "a = " + "[" * 10_000, "a = " + "9" * 5000, "\0", "\ufeff", "x = 1\n" * 3,
+    "[x]\n", "x.y.z = {}\n", "\ud800"])
     return more + text if rng.random() < 0.5 else text + more, f"with {more[:20]!a}"

@@ -38,23 +38,34 @@ READING = {("info",), ("verify",), ("plot",), ("plan",), ("tiers",), ("agg", "si
 OUTPUTS = ("--json", "--png", "-o", "--output")
 
 WORDS = {
-    "--memory": ["101%", "0%", "-5%", "1e400%", "nan%", "0", "-1", "1", "8MiBs", "8 MiB", "1e9GiB", "9" * 400, "8EiB", "1ZiB"],
+    "--memory": ["101%", "0%", "-5%", "1e400%", "nan%", "0", "-1", "1", "8MiBs", "8 MiB", "1e9GiB", "9" * 400, "8EiB",
+    "1ZiB"],
     "--threads": ["0", "-1", "65", "100000", str(2**31), str(2**63), str(2**64), "1.5"],
     "-t": ["0", "-1", str(2**31 - 1), str(2**31), str(2**31 + 1), str(2**63), str(2**64), "9" * 5000, "1e3", "1.0"],
-    "-n": ["0", "-1", "1", "2", "3", "65536", str(2**31), str(2**32), str(2**62), "9" * 5000, "6x5x4", "6,5,4", "6 5 4 4", "4.0"],
-    "--init": ["zeros", "random:-1", "random:" + "9" * 5000, "random:x", "random:1.5", "gaussian", "nan", "inf", "1e400", "u=",
-               "=1", "u=u=1", "raw:fifo:<f4:6,5,4", "raw:/dev/zero:<f4:6,5,4", "fifo", "u=fifo", "loop", "/dev/zero", "/dev/full",
-               "socket", "@resample", "fifo@resample", "no.npy@resample", "x" * 5000, "u.previous=1", "../run.oc", "../run.oc/u",
+    "-n": ["0", "-1", "1", "2", "3", "65536", str(2**31), str(2**32), str(2**62), "9" * 5000, "6x5x4", "6,5,4",
+    "6 5 4 4", "4.0"],
+    "--init": ["zeros", "random:-1", "random:" + "9" * 5000, "random:x", "random:1.5", "gaussian", "nan", "inf",
+    "1e400", "u=",
+               "=1", "u=u=1", "raw:fifo:<f4:6,5,4", "raw:/dev/zero:<f4:6,5,4", "fifo", "u=fifo", "loop", "/dev/zero",
+               "/dev/full",
+               "socket", "@resample", "fifo@resample", "no.npy@resample", "x" * 5000, "u.previous=1", "../run.oc",
+               "../run.oc/u",
                "../run.oc/.u.0/c/0/0/0", "unreadable", "link-to-home", "link-to-file"],
-    "--param": ["c0=nan", "c0=inf", "c0=1e400", "c0=" + "9" * 400, "c0=" + "9" * 5000, "c0=", "=1", "c0", "c0=0x1", "dt=-1",
+    "--param": ["c0=nan", "c0=inf", "c0=1e400", "c0=" + "9" * 400, "c0=" + "9" * 5000, "c0=", "=1", "c0", "c0=0x1",
+    "dt=-1",
                 "kappa=1e300", "é=1", "c0=1", "c0=-1e308"],
-    "--boundary": ["", ",", "x", "x=", "=x", "x=periodic,x=fixed", "periodic", "w=periodic", "x=periodic:", "x=fixed:mirror:fixed",
+    "--boundary": ["", ",", "x", "x=", "=x", "x=periodic,x=fixed", "periodic", "w=periodic", "x=periodic:",
+    "x=fixed:mirror:fixed",
                    "mirror", "x=" + "fixed:" * 5000],
     "--slice": ["z=-1", "z=6", "w=0", "z", "=1", "z=" + "9" * 5000, "z=1e3", "z=\u0661", "z=" + str(2**63)],
-    "STENCIL": ["heat", "heat0", "heat1", "heat3", "heat18", "heat99", "heat" + "9" * 5000, "heat2_9d", "heat-2", "HEAT7", "acoustic2",
-                "maxwell", "gray_scott_2d", "heat٢", "heat2_sponge", "d3q19", "stream_function", "heat7\n", "../heat7", "heat2 "],
-    "--topology": ["torus:0x0x0", "torus:-1x4x1", "torus:4x4x8", "torus:" + "9" * 5000, "torus:" + "x".join(["2"] * 70), "dragonfly:0",
-                   "fat-tree:x", "fifo", "/dev/zero", "loop", "unreadable", "link-to-home", "torus:2x2", "torus:" + str(2**40)],
+    "STENCIL": ["heat", "heat0", "heat1", "heat3", "heat18", "heat99", "heat" + "9" * 5000, "heat2_9d", "heat-2",
+    "HEAT7", "acoustic2",
+                "maxwell", "gray_scott_2d", "heat٢", "heat2_sponge", "d3q19", "stream_function", "heat7\n", "../heat7",
+                "heat2 "],
+    "--topology": ["torus:0x0x0", "torus:-1x4x1", "torus:4x4x8", "torus:" + "9" * 5000,
+    "torus:" + "x".join(["2"] * 70), "dragonfly:0",
+                   "fat-tree:x", "fifo", "/dev/zero", "loop", "unreadable", "link-to-home", "torus:2x2",
+                   "torus:" + str(2**40)],
     "--nodes": ["0", "-1", str(2**31), str(2**63), "9" * 5000, "100000", "1"],
     "--ranks-per-node": ["0", "-1", str(2**31), str(2**63), "9" * 5000, "100000", "1"],
     "--aggregators": ["0", "-1", str(2**31), "9" * 5000, "3"],
@@ -67,16 +78,23 @@ WORDS = {
     "--turns": ["0", "-1", str(2**63), "9" * 400],
     "--colors": ["", "no", "gray", "viridis", "__class__", "x" * 5000],
     "--field": ["", "v", "u.previous", "no", "../u", "x" * 5000],
-    "--bt": ["0", "-1", "1", "3", str(2**31), str(2**63), "9" * 5000], "--slab": ["0", "-1", "1", "6", "7", str(2**31), str(2**63)],
-    "--machine": ["crest6", "crest7", "../crest6", "fifo", "/dev/zero", "loop", "unreadable", "link-to-home", "x" * 300],
+    "--bt": ["0", "-1", "1", "3", str(2**31), str(2**63), "9" * 5000], "--slab": ["0", "-1", "1", "6", "7", str(2**31),
+    str(2**63)],
+    "--machine": ["crest6", "crest7", "../crest6", "fifo", "/dev/zero", "loop", "unreadable", "link-to-home",
+    "x" * 300],
 }  # fmt: skip
 """Values that are nonsense for one option in particular, or near to it."""
 
-PLACES = ["", ".", "..", "/", "../new.oc", "../run.oc", "../run2.oc", "fifo", "socket", "loop", "link-to-home", "link-to-file",
-          "dangling", "unreadable", "x" * 255, "x" * 300, "a/b/c/d", "x/" * 3000, "../../home", "../../home/keep", "../../other.oc",
-          "../../further", "../../empty", "/dev/zero", "/dev/full", "/dev/null", "/dev/stdin", "/dev/fd/99", "/proc/self/mem", "/proc/x",
-          "fifo/x", "link-to-file/x", "../run.oc/manifest.json", "../run.oc/u", "../run.oc/.taps", "new\nline", "-", "--", "*", "~", "~/x",
-          "with space", "\x1b[31mred", "é", "\udcff\udcfe", "a\udc80b", "file://x", "s3://x/y", ".hidden", "x.img", "x.oc\t"]  # fmt: skip
+PLACES = ["", ".", "..", "/", "../new.oc", "../run.oc", "../run2.oc", "fifo", "socket", "loop", "link-to-home",
+    "link-to-file",
+          "dangling", "unreadable", "x" * 255, "x" * 300, "a/b/c/d", "x/" * 3000, "../../home", "../../home/keep",
+          "../../other.oc",
+          "../../further", "../../empty", "/dev/zero", "/dev/full", "/dev/null", "/dev/stdin", "/dev/fd/99",
+          "/proc/self/mem", "/proc/x",
+          "fifo/x", "link-to-file/x", "../run.oc/manifest.json", "../run.oc/u", "../run.oc/.taps", "new\nline", "-",
+          "--", "*", "~", "~/x",
+          "with space", "\x1b[31mred", "é", "\udcff\udcfe", "a\udc80b", "file://x", "s3://x/y", ".hidden", "x.img",
+          "x.oc\t"]  # fmt: skip
 
 
 NAMES_OF_PLACES = ("WHERE", "FILE", "DIR", "PNG", "INDEX")
@@ -128,23 +146,28 @@ def make(rng: random.Random, world: World) -> Case:
     line = [clean(word) for word in line]
     allowed, outputs = changes(words, line, world)
     stdout = rng.choices(["file", "full", "closed", "broken"], [20, 1, 1, 1])[0]
-    shown = " ".join(ascii(word) if not word.isprintable() or " " in word or not word else word for word in [*words, *line])
+    shown = " ".join(ascii(word) if not word.isprintable() or " " in word or not word else word for word in [*words,
+    *line])
     text.append(shown if len(shown) < 400 else shown[:397] + "...")
     return Case(
-        f"{', '.join(text)}; stdout {stdout}", [*words, *line], reads=words in READING, may_change=allowed, outputs=outputs,
+        f"{', '.join(text)}; stdout {stdout}", [*words, *line], reads=words in READING, may_change=allowed,
+        outputs=outputs,
         must_fail=why_wrong(words, line), stdout=stdout, environment=environment,
         seconds=60.0 if words in SLOW else 30.0 if words[0] == "agg" else 20.0,
     )  # fmt: skip
 
 
-ENVIRONMENT = ("OUTCROP_TIERS", "OUTCROP_AGG_MACHINE", "OUTCROP_AGG_BUFFER", "OUTCROP_AGG_TIER", "OUTCROP_AGG_STAGE", "CC",
-               "OUTCROP_AGG_SECONDS_MOST", "OUTCROP_AGG_COUNT", "OUTCROP_AGG_NONE", "HOME", "XDG_CONFIG_HOME", "OUTCROP_MPIRUN",
+ENVIRONMENT = ("OUTCROP_TIERS", "OUTCROP_AGG_MACHINE", "OUTCROP_AGG_BUFFER", "OUTCROP_AGG_TIER", "OUTCROP_AGG_STAGE",
+    "CC",
+               "OUTCROP_AGG_SECONDS_MOST", "OUTCROP_AGG_COUNT", "OUTCROP_AGG_NONE", "HOME", "XDG_CONFIG_HOME",
+               "OUTCROP_MPIRUN",
                "TERM", "COLUMNS", "OMP_NUM_THREADS", "LANG")  # fmt: skip
 
 
 def clean(word: str) -> str:
     """What the kernel takes as an argument: no NUL, and bytes."""
-    return word.replace("\0", "0").encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape") if is_bytes(word) else "?"
+    return word.replace("\0", "0").encode("utf-8", "surrogateescape").decode("utf-8",
+    "surrogateescape") if is_bytes(word) else "?"
 
 
 def is_bytes(word: str) -> bool:
@@ -237,7 +260,7 @@ def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tupl
     # Folders that are made on the way to a new one.
     for path in list(runs):
         parent = os.path.dirname(path)
-        while parent and not (world.root / parent).exists():
+        while parent and not os.path.exists(world.root / parent):
             runs.append(parent)
             parent = os.path.dirname(parent)
     return tuple(runs), tuple(outputs)

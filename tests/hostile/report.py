@@ -43,7 +43,7 @@ def print_report(results: Iterator[Result], findings: Path | None) -> int:
 
 
 def groups(found: list[Result]) -> Iterator[str]:
-    """Faults that have one cause, as far as the place in the code and the message tell, with a few commands for each."""
+    """Faults by cause, as far as the place in the code and the message tell, with a few commands for each."""
     alike: dict[tuple[str, str], list[Result]] = {}
     for result in found:
         for fault, detail in result.faults.items():
@@ -97,7 +97,8 @@ def table(counts: dict[str, Counter[str]]) -> Iterator[str]:
     rows.append(("all", *(str(sum(count[head] for count in counts.values())) for head in heads)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        yield "  ".join(cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        yield "  ".join(cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(zip(row,
+        widths, strict=True)))
 
 
 def print_case(result: Result) -> int:

@@ -94,7 +94,8 @@ class Session:
         warm_up(self.folder / "nobody")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+    where: TracebackType | None) -> None:
         if not self._keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 

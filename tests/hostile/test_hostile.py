@@ -18,7 +18,7 @@ from .jail import confine
 from .seal import resealed
 
 ROOT = Path(__file__).parent.parent.parent
-CASES = int(os.environ.get("OUTCROP_HOSTILE", "700"))
+CASES = int(os.environ.get("OUTCROP_HOSTILE", "500"))
 
 
 def can_be_confined() -> bool:

@@ -23,7 +23,8 @@ PROCESSES = 3
 SHAPE, STEPS = (40, 36, 50), 8
 
 SPAWN = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["numpy", "outcrop.cli.app", "outcrop.run.simulation", "outcrop.language.library", __name__])
+SPAWN.set_forkserver_preload(["numpy", "outcrop.cli.app", "outcrop.run.simulation", "outcrop.language.library",
+    __name__])
 
 
 def start_command(where: Path) -> int:
@@ -31,7 +32,8 @@ def start_command(where: Path) -> int:
     from outcrop.cli.main import call
 
     size = [str(n) for n in reversed(SHAPE)]
-    return call(["run", "heat7", "-n", *size, "-t", str(STEPS), "-d", str(where), "--memory", "512KiB", "--threads", "1",
+    return call(["run", "heat7", "-n", *size, "-t", str(STEPS), "-d", str(where), "--memory", "512KiB", "--threads",
+    "1",
                  "--init", "random:3", "--quiet"])  # fmt: skip
 
 

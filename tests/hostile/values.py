@@ -7,15 +7,20 @@ from pathlib import Path
 from typing import Any
 
 INTEGERS = (
-    *(0, -1, 1, 2, 3, 7, 255, 256, 65536, 2**31 - 1, 2**31, 2**32, 2**32 + 1, 2**60, 2**63 - 1, 2**63, 2**64, 2**64 + 1),
+    *(0, -1, 1, 2, 3, 7, 255, 256, 65536, 2**31 - 1, 2**31, 2**32, 2**32 + 1, 2**60, 2**63 - 1, 2**63, 2**64,
+    2**64 + 1),
     *(-(2**31), -(2**63), -(2**63) - 1, -(2**60), 10**20, 10**400),
 )
 FLOATS = (float("nan"), float("inf"), float("-inf"), -0.0, 0.5, -1.5, 1e-320, 1e308, -1e308, 2.0**53, 1e19)
 TEXTS = (
-    *("", " ", "x", "-", "--", "=", ":", ",", "@", "%", "0x10", "1e3", "1_000", "١٢", "²", "+5", "None", "null", "true"),
-    *("nan", "inf", "-inf", "1e999", "u", "u.0", "u/previous", ".u.0", "x" * 300, "y" * 5000, "\n", "a\nb", "a\tb", "\r"),
-    *("\x1b[31m", "a\x00b", "\x00", "{}", "{0}", "%s%n", "'", '"', "`touch x`", "$(touch x)", "; touch x", "é", "𝔘", "\u202e"),
-    *("\ud800", "9" * 5000, "-9" + "9" * 5000, "1" + "0" * 400, "1" + "0" * 400 + ".5", "__class__", "manifest.json", "con"),
+    *("", " ", "x", "-", "--", "=", ":", ",", "@", "%", "0x10", "1e3", "1_000", "١٢", "²", "+5", "None", "null",
+    "true"),
+    *("nan", "inf", "-inf", "1e999", "u", "u.0", "u/previous", ".u.0", "x" * 300, "y" * 5000, "\n", "a\nb", "a\tb",
+    "\r"),
+    *("\x1b[31m", "a\x00b", "\x00", "{}", "{0}", "%s%n", "'", '"', "`touch x`", "$(touch x)", "; touch x", "é", "𝔘",
+    "\u202e"),
+    *("\ud800", "9" * 5000, "-9" + "9" * 5000, "1" + "0" * 400, "1" + "0" * 400 + ".5", "__class__", "manifest.json",
+    "con"),
 )
 NAMES = ("..", ".", "/", "//", "./x", "../x", "../../x", "a/b", "a//b", "a/../..", "x" * 256, "x" * 300, "x/" * 3000)
 
@@ -69,4 +74,5 @@ def json_value(rng: random.Random, world: Path) -> Any:
 
 def bytes_name(rng: random.Random) -> bytes:
     """A file name that is not UTF-8, or has every awkward character that a file system takes."""
-    return rng.choice([b"\xff\xfe", b"a\xc3", b"\x80" * 20, b"new\nline", b"tab\tand space", b"-d", b"--json", b"*", b"x" * 255])
+    return rng.choice([b"\xff\xfe", b"a\xc3", b"\x80" * 20, b"new\nline", b"tab\tand space", b"-d", b"--json", b"*",
+    b"x" * 255])
