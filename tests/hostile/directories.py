@@ -14,7 +14,7 @@ import outcrop as oc
 
 from .case import Case
 from .mutate_files import choose, files_of, mutate
-from .world import RUNS, SHAPE, World
+from .world import RUNS, SHAPE, World, remove
 
 
 def make(rng: random.Random, world: World) -> Case:
@@ -66,6 +66,8 @@ def _elsewhere(rng: random.Random, world: World) -> tuple[str, Case]:
     """The further directory alone, for a run that is somewhere else."""
     words = ["run", "heat7", "-n", "6", "5", "4", "-t", "2", "--memory", "8MiB", "--threads", "1"]
     words += rng.choice([["-d", "../run2.oc"], ["-d", "../new.oc", "-d", "../run2.oc"]])
+    if rng.random() < 0.7:  # the run that it is of is gone
+        remove(world.case / "run.oc")
     words += ["--force"] if rng.random() < 0.8 else []
     return "run", Case(" ".join(words), words, may_change=("case/run2.oc", "case/new.oc"))
 

@@ -8,13 +8,17 @@ from .process import Ended
 
 BAD = (
     *("traceback", "hang", "crash", "memory", "changed outside", "changed by reading", "several lines", "exit code"),
-    *("accepted though wrong", "not as a process"),
+    *("accepted though wrong", "left behind", "not as a process"),
 )
 """All that there is to find, in the order in which it is told."""
 
 
-def faults_of(case: Case, ended: Ended, outside: list[str], inside: list[str]) -> dict[str, str]:
-    """Those of BAD that apply, with details; `outside` and `inside` is what has changed where."""
+def faults_of(
+    case: Case, ended: Ended, outside: list[str], inside: list[str], left: list[str]
+) -> dict[str, str]:
+    """Those of BAD that apply, with details.
+
+    `outside` and `inside` are what has changed where; `left` is what a command has made that failed."""
     faults = {}
     if ended.code is None:
         faults["hang"] = f"{ended.seconds:.0f} s{'' if ended.heeds_sigterm else ', and ignores SIGTERM'}"
@@ -36,6 +40,8 @@ def faults_of(case: Case, ended: Ended, outside: list[str], inside: list[str]) -
             faults["several lines"] = repr(ended.err[-300:])
     if ended.code is not None and ended.code > 0 and ended.code not in _allowed(case) and "traceback" not in faults:
         faults["exit code"] = f"{ended.code}: {last_line(ended.err)}"
+    if ended.code == REFUSED and left:
+        faults["left behind"] = "; ".join(left)
     if ended.code == DONE and case.must_fail:
         faults["accepted though wrong"] = case.must_fail
     return faults

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,13 @@ def _change(rng: random.Random, content: Any, world: Path) -> str:
     """At a random place: each level is chosen evenly, so that long lists do not get everything."""
     if not isinstance(content, (dict, list)) or not content:
         return "nothing"
-    if rng.random() < 0.35:
+    kind = rng.randrange(10)
+    if kind < 3:
         return _attack(rng, content, world)
+    if kind < 5:
+        return _number(rng, content)
+    if kind < 7:
+        return _structure(rng, content, world)
     trail: list[Any] = []
     container: Any = content
     while True:
@@ -87,33 +93,82 @@ def _change(rng: random.Random, content: Any, world: Path) -> str:
 
 def _attack(rng: random.Random, content: Any, world: Path) -> str:
     """A path where there is a text, or in one more entry of a list: what somebody would try who knows the format."""
-    texts, lists = _texts_and_lists(content)
+    leaves, lists = _leaves_and_lists(content)
+    texts = [leaf for leaf in leaves if isinstance(leaf[1][leaf[2]], str)]
     if lists and rng.random() < 0.4:
-        name, found = rng.choice(lists)
+        name, found = _one_by_kind(rng, lists)
         added = copy.deepcopy(rng.choice(found)) if found else values.path(rng, world)
-        inner = _texts_and_lists(added)[0]
+        inner = [leaf for leaf in _leaves_and_lists(added)[0] if isinstance(leaf[1][leaf[2]], str)]
         if isinstance(added, str):
             added = values.path(rng, world)
         elif inner:
             _, parent, key = rng.choice(inner)
             parent[key] = values.path(rng, world)
-            for flag in [key for key, value in parent.items() if isinstance(value, bool)] if isinstance(parent,
-            dict) else []:
-                parent[flag] = rng.random() < 0.5
+            for _, owner, flag in _leaves_and_lists(added)[0]:
+                if isinstance(owner[flag], bool):
+                    owner[flag] = rng.random() < 0.5
         else:
             added = values.json_value(rng, world)
         found.insert(rng.randrange(len(found) + 1), added)
         return f"more in {name}: {_short(added)}"
     if not texts:
         return "nothing"
-    name, parent, key = rng.choice(texts)
+    name, parent, key = _one_by_kind(rng, texts)
     parent[key] = values.path(rng, world)
     return f"{name} = {_short(parent[key])}"
 
 
-def _texts_and_lists(content: Any) -> tuple[list[tuple[str, Any, Any]], list[tuple[str, list[Any]]]]:
-    """Every text, with its container and its key, and every list, except for the many operations of a stencil."""
-    texts: list[tuple[str, Any, Any]] = []
+def _number(rng: random.Random, content: Any) -> str:
+    """Another number in the place of one, or of one and all beside it."""
+    leaves, _ = _leaves_and_lists(content)
+    numbers = [leaf for leaf in leaves if isinstance(leaf[1][leaf[2]], (int, float))]
+    if not numbers:
+        return "nothing"
+    name, parent, key = _one_by_kind(rng, numbers)
+    parent[key] = rng.choice([values.number(rng), values.number(rng), 10**9, 1, 2, -parent[key], parent[key] + 1])
+    return f"{name} = {_short(parent[key])}"
+
+
+def _structure(rng: random.Random, content: Any, world: Path) -> str:
+    """Something at the top, or one level below it, is gone, empty, shorter, longer, or of another type."""
+    container, name = content, ""
+    while True:
+        parent, key = rng.choice(_places(container))
+        name = f"{name}.{key}" if name else str(key)
+        below = parent[key]
+        if not isinstance(below, (dict, list)) or not below or rng.random() < 0.6:
+            break
+        container = below
+    kind = rng.randrange(6)
+    if kind == 0:
+        del parent[key]
+        return f"without {name}"
+    if kind == 1 or not isinstance(below, (dict, list)) or not below:
+        parent[key] = rng.choice([None, [], {}, "", 0, [[]], {"": {}}])
+    elif kind == 2:
+        below.clear()
+    elif kind == 3:
+        del below[rng.choice(_places(below))[1]]
+    elif kind == 4 and isinstance(below, list):
+        below += copy.deepcopy(below) * rng.choice([1, 3, 1000])
+    else:
+        parent[key] = values.json_value(rng, world)
+    return f"{name} becomes {_short(parent[key])}"
+
+
+def _one_by_kind(rng: random.Random, found: list[Any]) -> Any:
+    """One of those that are found, each kind of place as likely as the others, whose names differ in numbers only."""
+    kinds: dict[str, list[Any]] = {}
+    for one in found:
+        kinds.setdefault(re.sub(r"\d+", "N", one[0]), []).append(one)
+    outside = [name for name in kinds if not name.startswith("stencil.")]
+    names = outside if outside and rng.random() < 0.9 else list(kinds)
+    return rng.choice(kinds[rng.choice(names)])
+
+
+def _leaves_and_lists(content: Any) -> tuple[list[tuple[str, Any, Any]], list[tuple[str, list[Any]]]]:
+    """Every leaf, with its container and its key, and every list, except for copies of metadata."""
+    leaves: list[tuple[str, Any, Any]] = []
     lists: list[tuple[str, list[Any]]] = []
 
     def look(container: Any, name: str) -> None:
@@ -121,14 +176,15 @@ def _texts_and_lists(content: Any) -> tuple[list[tuple[str, Any, Any]], list[tup
             lists.append((name, container))
         for parent, key in _places(container):
             below, inner = parent[key], f"{name}.{key}" if name else str(key)
-            if isinstance(below, str):
-                texts.append((inner, parent, key))
-            elif isinstance(below, (dict, list)) and key not in ("operations", "consolidated_metadata"):
-                look(below, inner)
+            if isinstance(below, (dict, list)):
+                if key != "consolidated_metadata":
+                    look(below, inner)
+            elif below is not None:
+                leaves.append((inner, parent, key))
 
     if isinstance(content, (dict, list)):
         look(content, "")
-    return texts, lists
+    return leaves, lists
 
 
 def _other(rng: random.Random, value: Any, world: Path) -> Any:

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
 
-from . import aggregated, caches, calls, directories, inputs, options
+from . import aggregated, caches, calls, directories, inputs, meanwhile, options
 from .case import Case
 from .jail import confine
 from .judge import faults_of
@@ -43,8 +43,9 @@ GENERATORS: dict[str, Make] = {
     "inputs": inputs.make,
     "aggregated": aggregated.make,
     "caches": caches.make,
+    "meanwhile": meanwhile.make,
 }
-SHARES = {"directories": 20, "options": 16, "calls": 16, "inputs": 8, "caches": 2}
+SHARES = {"directories": 20, "options": 16, "calls": 16, "inputs": 8, "caches": 2, "meanwhile": 2}
 """Of the cases; 4 unless said."""
 
 TEMPLATES = {
@@ -226,13 +227,20 @@ def _tried(world: World, folder: Path, result: Result, rng: random.Random, real:
     case = GENERATORS[result.generator](rng, world)
     others = tree_of(world.root, without=(*case.may_change, *case.outputs))
     mine = tree_of(world.root, without=case.outputs) if case.reads else {}
+    new = [name for name in case.may_change if not os.path.lexists(world.root / name)]
     ended = run_case(case.become if real and case.words else case.act, world.here, folder, case.stdout, case.seconds)
     outside = differences(others, tree_of(world.root, without=(*case.may_change, *case.outputs)))
     inside = differences(mine, tree_of(world.root, without=case.outputs)) if case.reads else []
-    faults = faults_of(case, ended, outside, [text for text in inside if text not in outside])
+    left = [name for name in new if os.path.lexists(world.root / name) and not holds_run(world.root / name)]
+    faults = faults_of(case, ended, outside, [text for text in inside if text not in outside], left)
     if outside:
         world.rebuild_others(apart)
     return _filled(result, case, ended, faults)
+
+
+def holds_run(place: Path) -> bool:
+    """Whether a command that failed has left something of use: a run that can be resumed, or replaced."""
+    return place.is_dir() and (place / "manifest.json").is_file()
 
 
 def _filled(result: Result, case: Case, ended: Ended, faults: dict[str, str]) -> Result:

@@ -42,7 +42,7 @@ def path(rng: random.Random, world: Path) -> str:
     witness = rng.choice(
         ["home/keep", "home/notes.txt", "other.oc", "other.oc/manifest.json", "further", "further/v", "home", "empty"]
     )
-    kind = rng.randrange(6)
+    kind = rng.choice([0, 0, 0, 1, 1, 2, 3, 4, 5, 5])
     if kind == 0:
         return str(world / witness)
     if kind == 1:
