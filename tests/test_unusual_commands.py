@@ -19,6 +19,7 @@ import pytest
 
 import outcrop as oc
 from outcrop.cli.main import call
+from outcrop.run.progress import Standing, make_progress
 
 RUN = ["run", "heat7", "-n", "12", "10", "8", "-t", "4", "-d", "run.oc", "--memory", "8MiB", "--threads", "1"]
 COMMAND = [sys.executable, "-m", "outcrop.cli.main"]
@@ -163,6 +164,27 @@ def test_a_run_on_a_terminal_that_goes_away_is_complete() -> None:
         os.close(outer)
         assert process.wait(timeout=120) == 2  # standard output could not be written, and the run says so, to nobody
     assert oc.open("run.oc").step == 400
+
+
+class Full(io.StringIO):
+    """A log on a disk that is full."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_lines_of_progress_are_dropped_when_they_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run must not end because of them; and a program may have no standard error at all."""
+    monkeypatch.setattr("outcrop.run.progress.LINE_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stderr", Full())
+    with make_progress("lines", 1, 0, 4, 100) as display:
+        for cells in (1, 50, 100):
+            display.show(Standing(0, 0, cells, 0, 0))
+    monkeypatch.setattr(sys, "stderr", None)
+    simulation = oc.Simulation("heat7", (8, 10, 12), directory="run.oc", memory="8MiB", threads=1)
+    for kind in ("lines", "auto", "none"):
+        simulation.run(2, kind)
+    assert simulation.step == 6
 
 
 def test_a_full_disk_is_said_once_the_run_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:

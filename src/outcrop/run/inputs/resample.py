@@ -99,7 +99,8 @@ def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_byt
         raise InputError(f"axis {shown(axis)} is unknown; a section is extruded along z, y or x")
     others = LETTERS.replace(axis, "")
     if not isinstance(axes, str) or (axes and set(axes) != set(others)):
-        raise InputError(f"axes {shown(axes)}: a section extruded along {axis} has axes {others[0]} and {others[1]}")
+        names = f"the axes {others[0]} and {others[1]}"
+        raise InputError(f"axes {shown(axes)}: a section extruded along {axis} has {names}")
     source = open_as_stored(section, as_whole_number(cache_bytes, "cache_bytes", least=0))
     if len(source.shape) == 2:
         own = source.axes if set(source.axes) == set(others) else ""
@@ -156,7 +157,7 @@ def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> list
     # The decimal number, not its binary neighbour, so that 10 * 0.1 is a sample of a grid with spacing 1.
     exact = [Fraction(repr(as_number(length, f"{name} {shown(given)}:"))) for length in several]
     if len(exact) != ndim:
-        raise InputError(f"{name} {shown(given)} has another number of values; the grid has {axes_text(ndim)}")
+        raise InputError(f"{name} {shown(given)} has {len(exact)} numbers; the grid has {axes_text(ndim)}")
     if not signed and min(exact) <= 0:
         raise InputError(f"{name} {shown(given)} must be positive")
     inside = [Fraction(1)] * 3
