@@ -8,7 +8,8 @@
 #   make lint       ruff, mypy, clang-format
 #   make docs       HTML pages in docs/_build
 #   make sanitize   C++ tests under the address, undefined-behaviour and thread sanitizers
-#   make soak       the random tests, with many more examples
+#   make hostile    generated nonsense on everything that is read: report of counts; number=5200 seed=1
+#   make soak       the random tests, with many more examples, and 1000 kills of whole programs
 #   make clean      remove everything that was built
 
 PYTHON ?= python3
@@ -25,7 +26,7 @@ RUN_PROBLEM := heat7 -n 1024 1024 512 -t $(RUN_STEPS) -d $(RUN_DIRECTORY) --memo
 cpp_files := $(shell find core bindings tests/core -name '*.?pp' -o -name '*.h' 2>/dev/null)
 built_from := CMakeLists.txt pyproject.toml $(filter-out tests/%,$(cpp_files))
 
-.PHONY: install run test test-core test-python test-mpi bench lint format docs sanitize soak clean
+.PHONY: install run test test-core test-python test-mpi bench lint format docs sanitize hostile soak clean
 .DELETE_ON_ERROR:
 
 install: $(VENV)/.built
@@ -90,8 +91,15 @@ sanitize: $(VENV)/.packages
 	  build/$$kind/outcrop_core_tests --gtest_brief=1 || exit 1; \
 	done
 
+number ?= 5200
+seed ?= 1
+hostile: install
+	$(BIN)/python -m tests.hostile --number $(number) --seed $(seed)
+
+kills ?= 1000
 soak: install
-	OUTCROP_SOAK=20 OUTCROP_KILLS=500 $(BIN)/python -m pytest -q tests
+	$(BIN)/python -m tests.hostile.kills --kills $(kills) --seed $(seed)
+	OUTCROP_SOAK=20 OUTCROP_KILLS=500 OUTCROP_TRIALS=500 $(BIN)/python -m pytest -q tests
 
 clean:
 	rm -rf build docs/_build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

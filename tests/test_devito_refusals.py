@@ -51,11 +51,32 @@ def step(s: SimpleNamespace) -> Any:
     return dv.Eq(s.u.forward, 2 * s.u - s.u.backward + 0.1 * s.u.laplace)
 
 
+def endless() -> list[Any]:
+    """A list in itself."""
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+def over(*extent: float, **options: Any) -> Any:
+    """An equation on a grid of this extent."""
+    u = dv.TimeFunction(name="u", grid=dv.Grid(shape=(10, 12), extent=extent, **options), space_order=2)
+    return dv.Eq(u.forward, 0.1 * u)
+
+
 REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
     (r"for u\(t \+ dt, x, y\): sin\(.*\) cannot be computed; there are", lambda s: dv.Eq(s.u.forward, dv.sin(s.u))),
     (r"cos\(m\[x, y\]\) cannot be computed; .*; its values can be kept in a Function",
      lambda s: dv.Eq(s.u.forward, s.u * dv.cos(s.m))),
     (r"there is nothing among what was given", lambda s: []),
+    (r"nested in more than 20 lists", lambda s: endless()),
+    (r"field name 'double' is a word of C",
+     lambda s: dv.Eq(dv.TimeFunction(name="double", grid=s.grid).forward, s.m)),
+    (r"Constant broken holds .*x.*, which is no number",
+     lambda s: dv.Eq(s.u.forward, s.u * dv.Constant(name="broken", value="x"))),
+    (r"the grid's spacing .*nan.* must be a finite number", lambda s: over(float("nan"), 11.0)),
+    (r"the grid's spacing .* must be above 0", lambda s: over(-9.0, 11.0)),
+    (r"the grid's origin .*nan.* must be a finite number", lambda s: over(9.0, 11.0, origin=(float("nan"), 0.0))),
     (r"free has no value; make it a Constant", lambda s: dv.Eq(s.u.forward, s.u * s.free)),
     (r": x is a position in the grid", lambda s: dv.Eq(s.u.forward, s.u * s.grid.dimensions[0])),
     (r": time is a position in the grid", lambda s: dv.Eq(s.u.forward, s.u * s.grid.time_dim)),

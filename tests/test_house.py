@@ -17,17 +17,18 @@ LINES_MOST = 500
 PYTHON_ARROWS = {
     "errors": set(),
     "units": {"errors"},
-    "durable": {"errors"},
+    "durable": {"errors", "_core"},
+    "paths": {"errors"},
     "user_cache": {"errors"},
     "shared_object": {"errors", "user_cache"},
     "language": {"errors", "units", "shared_object"},
     "plan": {"errors", "units"},
     "tiers": {"errors", "units", "user_cache", "plan", "language", "_core"},
-    "run": {"errors", "units", "language", "plan", "tiers", "durable", "_core"},
-    "arrays": {"errors", "units", "plan", "tiers", "durable", "_core"},
-    "aggregate": {"errors", "units", "tiers", "durable", "shared_object", "_core"},
+    "run": {"errors", "units", "paths", "language", "plan", "tiers", "durable", "_core"},
+    "arrays": {"errors", "units", "paths", "plan", "tiers", "durable", "_core"},
+    "aggregate": {"errors", "units", "paths", "tiers", "durable", "shared_object", "_core"},
     "bench": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "aggregate", "_core", ""},
-    "cli": {"errors", "units", "language", "plan", "tiers", "run", "arrays", "aggregate", "bench", ""},
+    "cli": {"errors", "units", "paths", "language", "plan", "tiers", "run", "arrays", "aggregate", "bench", ""},
     "": {"errors", "units", "language", "plan", "run", "arrays", "aggregate", "_core"},  # the package's own __init__
     "_core": set(),
 }

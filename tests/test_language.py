@@ -17,9 +17,10 @@ import sympy
 
 from outcrop.errors import InputError
 from outcrop.language import compile as compiling
-from outcrop.language.library import STENCILS, find_stencil, heat, stability
+from outcrop.language.boundary import Boundary
+from outcrop.language.library import STENCILS, find_stencil, heat, sponge, stability
 from outcrop.language.program import Apply
-from outcrop.language.stencil import Field, Parameter, Stencil
+from outcrop.language.stencil import Field, Parameter, Signal, Stencil
 from outcrop.run.oracle import advance
 from outcrop.shared_object import find_compiler
 
@@ -74,6 +75,22 @@ def test_a_program_that_is_none_is_refused(row: list[Any]) -> None:
         Stencil.from_json(data)
 
 
+def doubled(times: int) -> sympy.Expr:
+    """A small expression that is huge when it is written out."""
+    term = CENTRE
+    for _ in range(times):
+        term = (term + 1) * (term + 2)
+    return term
+
+
+def nested(depth: int) -> sympy.Expr:
+    """An expression in an expression."""
+    term = CENTRE
+    for _ in range(depth):
+        term = sympy.Add(1, sympy.Mul(2, term, evaluate=False), evaluate=False)
+    return term
+
+
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no update": (lambda: Stencil("s", {}), "updates no fields"),
     "no updates": (lambda: Stencil("s", [{U: CENTRE}, {}]), "updates no fields"),
@@ -112,6 +129,24 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "bad name": (lambda: Field("two words"), "not an identifier"),
     "unknown stencil": (lambda: find_stencil("heat9"), "there are: heat7, heat13, box27"),
     "heat in 5 dimensions": (lambda: heat(ndim=5), "not available"),
+    "a word of C": (lambda: Field("int"), "is a word of C"),
+    "300 letters": (lambda: Field("u" * 300), "is not an identifier"),
+    "a name of two lines": (lambda: Signal("w\n"), "is not an identifier"),
+    "huge default": (lambda: Parameter("a", 10**5000), "<int> must be a finite number"),
+    "huge parameter": (lambda: find_stencil("heat7").scalars({"c0": 10**5000}), "must be a finite number"),
+    "huge number": (lambda: Stencil("s", {U: CENTRE * 10**5000}), "is not a finite number"),
+    "far away": (lambda: U[0, 0, 65], "at most 64 cells"),
+    "control characters": (lambda: Stencil("\x1b[31m", {U: CENTRE}), "must be text on one line"),
+    "an order of 5000 digits": (lambda: find_stencil("heat" + "9" * 5000), "there are: heat7"),
+    "an order of other digits": (lambda: find_stencil("heat\u0664"), "there are: heat7"),
+    "half an order": (lambda: heat(2, 4.0), "not available"),  # type: ignore[arg-type]
+    "yes": (lambda: heat(2, equal_spacing="no"), "there are True, False"),  # type: ignore[arg-type]
+    "wide sponge": (lambda: sponge((9, 9), 10**5000, velocity=1.0, spacing=1.0), "whole number of cells"),
+    "endless shape": (lambda: sponge(range(10**12), 1, velocity=1.0, spacing=1.0), "one to three sizes"),
+    "growing": (lambda: Stencil("s", {U: doubled(60)}), "terms, written out, at most 100000"),
+    "deep": (lambda: Stencil("s", {U: nested(250)}), "nested too deeply"),
+    "three axes of 5": (lambda: Stencil("s", {U: CENTRE}, ndim=np.zeros(3)), "there are 1, 2 and 3"),  # type: ignore[arg-type]
+    "unknown side": (lambda: Boundary(z=("open", "open")), "'open' is not available"),  # type: ignore[arg-type]
     "unknown parameter": (lambda: find_stencil("heat7").scalars({"c9": 1.0}), "there are: c0, c1"),
 }
 

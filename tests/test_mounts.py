@@ -10,8 +10,22 @@ from outcrop.tiers.holding import tiers_holding
 from outcrop.tiers.storage_tiers import storage_tiers
 
 Machine = Callable[[str], list[mounts.Mount]]
-PARTS = ("", "home", "scratch", "dev/shm", "run/user/1000", "run/lock", "proc", "sys", "boot", "etc", "net here", "pm",
-         "dev/x", "development")
+PARTS = (
+    "",
+    "home",
+    "scratch",
+    "dev/shm",
+    "run/user/1000",
+    "run/lock",
+    "proc",
+    "sys",
+    "boot",
+    "etc",
+    "net here",
+    "pm",
+    "dev/x",
+    "development",
+)
 
 
 @pytest.fixture

@@ -233,7 +233,7 @@ def test_a_file_is_fitted_by_its_name_alone(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         ({"shape": (3, 1, 5)}, "has 4 samples along y, the grid one"),
-        ({"shape": (3, 4.5, 5)}, "whole numbers"),
+        ({"shape": (3, 4.5, 5)}, "must be a whole number"),
         ({"shape": 7}, "whole numbers"),
         ({"shape": (4, 5)}, r"shape \(3, 4, 5\), the grid two axes \(ny, nx\); take a slice"),
         ({"values": np.ones((4, 5)), "shape": (1, 5)}, "has 4 samples along y, the grid one"),

@@ -45,7 +45,7 @@ def test_a_callback_that_would_never_be_called_is_refused(tmp_path: Path) -> Non
     assert sim.step == 0
 
 
-def test_snapshots_committed_but_not_shown_yet_are_shown_when_the_run_is_opened(tmp_path: Path) -> None:
+def test_snapshots_committed_but_not_shown_yet_are_shown_by_repair(tmp_path: Path) -> None:
     """A power cut right after the manifest was renamed leaves the metadata of an earlier step."""
     sim, group = make(tmp_path / "run.oc"), tmp_path / "run.oc" / "snapshots.zarr"
     files = [group / name for name in ("zarr.json", "u/zarr.json", "step/zarr.json", "time/zarr.json")]
@@ -56,6 +56,9 @@ def test_snapshots_committed_but_not_shown_yet_are_shown_when_the_run_is_opened(
     for file, text in zip(files, early, strict=True):
         file.write_text(text)
     oc.open(tmp_path / "run.oc")
+    assert [file.read_text() for file in files] == early, "opening changes nothing"
+    assert call(["verify", str(tmp_path / "run.oc")]) == 2
+    assert call(["verify", "--repair", str(tmp_path / "run.oc")]) == 0
     assert [file.read_text() for file in files] == late
 
 

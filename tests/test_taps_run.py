@@ -231,10 +231,11 @@ def test_ctrl_c_leaves_what_is_committed(tmp_path: Path, monkeypatch: pytest.Mon
     sim = make(tmp_path / "run.oc")
     original = Recorder.after
 
-    def then_interrupt(self: Recorder, first_step: int, results: Any) -> None:
-        original(self, first_step, results)
+    def then_interrupt(self: Recorder, first_step: int, results: Any) -> Any:
+        sums = original(self, first_step, results)
         if first_step > 20:
             raise InterruptedRun
+        return sums
 
     monkeypatch.setattr(Recorder, "after", then_interrupt)
     with pytest.raises(InterruptedRun, match="outcrop resume"):

@@ -250,6 +250,10 @@ class Directory:
             left, offset = left[done:], offset + done
         return count
 
+    def flush_file(self, handle: int) -> None:
+        """Make an open file durable."""
+        self._system.fsync(handle)
+
     def replace(self, name: str, content: bytes) -> None:
         """Make `content` that of the file `name`: a reader sees the old or the new one, also after a power cut."""
         beside = name + ".tmp"

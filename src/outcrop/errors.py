@@ -1,8 +1,15 @@
 """The few exceptions Outcrop raises. Each message names the value, the place and the remedy in one line."""
 
+MESSAGE_MOST = 2000
+"""Characters of a message. Only values that were given make it longer, such as whole arrays."""
+
 
 class OutcropError(Exception):
     """Base of everything the world can do to a run; bugs raise `AssertionError` instead."""
+
+    def __str__(self) -> str:
+        text = " ".join(line.strip() for line in super().__str__().splitlines())
+        return text if len(text) <= MESSAGE_MOST else f"{text[: MESSAGE_MOST // 2]} ... {text[-MESSAGE_MOST // 4 :]}"
 
 
 class InputError(OutcropError):
@@ -27,3 +34,12 @@ class CommunicationError(OutcropError):
 
 class InterruptedRun(OutcropError):
     """A run was stopped by the user; the last committed generation is intact and the message says how to resume."""
+
+
+def shown(value: object, most: int = 120) -> str:
+    """What a user gave, as a message shows it: `repr` on one line, cut in the middle where it is longer than `most`."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # numbers of more than 4300 digits, lists nested too deeply, classes of the user's own
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= most else f"{text[: most - 25]} ... {text[-20:]}"

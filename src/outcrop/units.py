@@ -2,36 +2,51 @@
 
 from __future__ import annotations
 
+import operator
 import re
+from fractions import Fraction
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt]?)(i?b)?|(%))\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt]?)(i?b)?|(%))\s*", re.IGNORECASE)
+_DIGITS_MOST = 40
+
+ADDRESSABLE_BYTES = 1 << 63
+"""No file offset and no size of memory reaches this: the system counts bytes in signed numbers of 64 bits."""
 
 
 def parse_bytes(text: str | int, whole_bytes: int | None = None) -> int:
     """Bytes of `text`: "512MiB", "1.5 GiB", "64k" (binary), "2GB" (decimal), "25%" of `whole_bytes`, or a plain number.
 
-    Raises InputError for anything else, and for sizes that are not positive.
+    Raises InputError for anything else, and for sizes that are not positive or larger than any machine can address.
     """
     remedy = "write for example 512MiB, 1.5GiB or 25%"
-    if isinstance(text, int):
-        count = text
-    else:
+    if isinstance(text, str):
         match = _SIZE.fullmatch(text)
         if not match:
-            raise InputError(f"size {text!r} is not understood; {remedy}")
+            raise InputError(f"size {shown(text)} is not understood; {remedy}")
         number, prefix, suffix, percent = match.groups()
+        if len(number) > _DIGITS_MOST:
+            raise InputError(f"size {shown(text)} has too many digits; {remedy}")
         if percent:
             if whole_bytes is None:
                 raise InputError(f"size {text!r}: a percentage has no meaning here; {remedy}")
-            count = int(float(number) / 100 * whole_bytes)
+            if Fraction(number) > 100:
+                raise InputError(f"size {text!r} is more than there is; give at most 100%")
+            count = int(Fraction(number) / 100 * whole_bytes)
         else:
             base = 1000 if prefix and (suffix or "").lower() == "b" else 1024
-            count = int(float(number) * base ** _POWERS[(prefix or "").lower()])
-    if count <= 0:
-        raise InputError(f"size {text!r} must be positive; {remedy}")
+            count = int(Fraction(number) * base ** _POWERS[(prefix or "").lower()])
+    else:
+        try:
+            count = operator.index(text)
+        except TypeError:
+            raise InputError(f"size {shown(text)} is not understood; {remedy}") from None
+    if count <= 0 or isinstance(text, bool):
+        raise InputError(f"size {shown(text)} must be positive; {remedy}")
+    if count >= ADDRESSABLE_BYTES:
+        raise InputError(f"size {shown(text)} is more than 8 EiB, which no machine can address; {remedy}")
     return count
 
 

@@ -24,6 +24,7 @@ from outcrop.aggregate.factors import near_equal
 from outcrop.aggregate.machine import Distances, Floats
 from outcrop.aggregate.paths import DRAGONFLY, PathDistances, tree_links
 from outcrop.errors import InputError
+from outcrop.paths import require_regular
 
 GATEWAY_NODES = 128
 """Nodes of a torus that share a gateway."""
@@ -112,6 +113,8 @@ TOPOLOGIES: dict[str, Callable[[int, tuple[int, ...]], Topology]] = {
 def topology_file(path: Path) -> Topology:
     """From lines `rank: group switch port`; ranks of one port share a node. Raises InputError."""
     try:
+        if path.exists():
+            require_regular(path)
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not text"

@@ -17,7 +17,7 @@ from outcrop.arrays.paths import check_name
 from outcrop.arrays.reasons import no_room, why
 from outcrop.arrays.spec import ArraySpec, amount
 from outcrop.arrays.untouched import without_promised
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.plan.placement import Choice, Demand, assign
 from outcrop.plan.placement_words import Placed, table
 from outcrop.tiers.holding import IN_MEMORY, SharedRoom, shared_rooms
@@ -176,7 +176,8 @@ def _limited(tier: Tier, capacities: Mapping[str, str | int]) -> Tier:
     given = capacities[tier.name]
     given = int(given) if isinstance(given, np.integer) else given
     if isinstance(given, bool) or not isinstance(given, (str, int)):
-        raise InputError(f"capacities: {given!r} of {tier.name} must be a size such as '2GiB', or bytes; 0 for nothing")
+        size = f"{shown(given)} of {tier.name}"
+        raise InputError(f"capacities: {size} must be a size such as '2GiB', or bytes; 0 for nothing")
     try:
         most = 0 if given in (0, "0") else parse_bytes(given, tier.capacity_bytes)
     except InputError as error:
@@ -186,12 +187,12 @@ def _limited(tier: Tier, capacities: Mapping[str, str | int]) -> Tier:
 
 def _check_arrays(arrays: object) -> None:
     if not isinstance(arrays, Mapping):
-        raise InputError(f"oc.place takes arrays by name, {{'psi': oc.ArraySpec((1000, 2000))}}, not {arrays!r}")
+        raise InputError(f"oc.place takes arrays by name, {{'psi': oc.ArraySpec((1000, 2000))}}, not {shown(arrays)}")
     for name, spec in arrays.items():
         if not isinstance(name, str) or not name:
-            raise InputError(f"the name {name!r} of an array must be text, such as 'psi'")
+            raise InputError(f"the name {shown(name)} of an array must be text, such as 'psi'")
         if not isinstance(spec, ArraySpec):
-            raise InputError(f"{name}: {spec!r} is no oc.ArraySpec; write for example oc.ArraySpec((1000, 2000))")
+            raise InputError(f"{name}: {shown(spec)} is no oc.ArraySpec; write for example oc.ArraySpec((1000, 2000))")
         if spec.is_committed and spec.path is None and (name in (".", "..") or "/" in name or "\0" in name):
             raise InputError(f"{name!r} is no name of a folder, where a committed array goes; give it a path")
         if spec.path is not None:
@@ -200,16 +201,17 @@ def _check_arrays(arrays: object) -> None:
 
 def _check_tiers(tiers: object) -> None:
     if tiers is not None and (not isinstance(tiers, Sequence) or not all(isinstance(one, Tier) for one in tiers)):
-        raise InputError(f"tiers must be a list of tiers, as find_tiers gives, not {tiers!r}")
+        raise InputError(f"tiers must be a list of tiers, as find_tiers gives, not {shown(tiers)}")
 
 
 def _check_capacities(capacities: object, tiers: Sequence[Tier]) -> None:
     if not isinstance(capacities, Mapping):
-        raise InputError(f"capacities must be sizes by name of a tier, such as {{'dram': '2GiB'}}, not {capacities!r}")
+        given = shown(capacities)
+        raise InputError(f"capacities must be sizes by name of a tier, such as {{'dram': '2GiB'}}, not {given}")
     names = [tier.name for tier in tiers]
     for name in capacities:
         if name not in names:
-            raise InputError(f"capacities: there is no tier {name!r}; there are {', '.join(names)}")
+            raise InputError(f"capacities: there is no tier {shown(name)}; there are {', '.join(names)}")
 
 
 def _check_paths(arrays: Mapping[str, ArraySpec]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import operator
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,7 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
+from outcrop.paths import as_path
+from outcrop.units import ADDRESSABLE_BYTES
 
 ACCESSES = ("read", "update")
 PLACES_TO_WORK = ("tier", "dram")
@@ -65,7 +69,7 @@ class ArraySpec:
         cells = parse_shape(shape)
         kind = parse_dtype(dtype)
         size = math.prod(cells) * kind.itemsize
-        written = 0.0 if access == "read" else float(size)
+        written = 0.0 if isinstance(access, str) and access == "read" else float(size)
         values = {
             "shape": cells,
             "dtype": kind,
@@ -119,28 +123,39 @@ def commit_every(persist: Persist) -> int:
 
 def parse_shape(shape: object) -> tuple[int, ...]:
     """Cells along each axis, each at least 1. Raises InputError."""
-    try:
-        cells = (operator.index(shape),)  # type: ignore[arg-type]
-    except TypeError:
-        try:
-            cells = tuple(operator.index(n) for n in shape)  # type: ignore[attr-defined,assignment]
-        except TypeError:
-            raise InputError(f"shape {shape!r} must be whole numbers, such as (1000, 2000)") from None
-    if min(cells, default=1) < 1:
-        raise InputError(f"shape {cells} must have at least one cell along each axis")
+    sizes = islice(shape, AXES_MOST + 1) if isinstance(shape, Iterable) else [shape]
+    cells = tuple(_whole(n, shape) for n in sizes)
     if len(cells) > AXES_MOST:
-        raise InputError(f"a shape of {len(cells)} axes is more than NumPy takes; give at most {AXES_MOST}")
+        raise InputError(f"shape {shown(shape)} has more axes than NumPy takes; give at most {AXES_MOST}")
+    if min(cells, default=1) < 1:
+        raise InputError(f"shape {shown(cells)} must have at least one cell along each axis")
+    if math.prod(cells) >= ADDRESSABLE_BYTES // CELL_BYTES_MOST:
+        raise InputError(f"shape {shown(cells)} has more cells than any machine can address")
     return cells
+
+
+CELL_BYTES_MOST = 32
+"""Of any dtype of plain numbers."""
+
+
+def _whole(size: object, shape: object) -> int:
+    try:
+        found = operator.index(size)  # type: ignore[arg-type]
+    except Exception:  # no whole number, or what users' own classes raise
+        found = None
+    if found is None or isinstance(size, (bool, np.bool_)):
+        raise InputError(f"shape {shown(shape)} must be whole numbers, such as (1000, 2000)")
+    return found
 
 
 def parse_dtype(dtype: Any) -> np.dtype[Any]:
     """A dtype of plain numbers. Raises InputError."""
     try:
         kind: np.dtype[Any] = np.dtype(dtype)
-    except TypeError:
-        raise InputError(f"dtype {dtype!r} is not known to NumPy; give for example 'float32'") from None
+    except Exception:  # NumPy raises many kinds for what is none
+        raise InputError(f"dtype {shown(dtype)} is not known to NumPy; give for example 'float32'") from None
     if kind.kind not in "biufc":
-        raise InputError(f"dtype {kind} cannot be kept as plain bytes; give numbers or booleans")
+        raise InputError(f"dtype {shown(kind)} cannot be kept as plain bytes; give numbers or booleans")
     return kind
 
 
@@ -148,35 +163,37 @@ def parse_persist(persist: object) -> Persist:
     """ "never", "end", "step" or a positive number. Raises InputError."""
     if isinstance(persist, str) and persist in ("never", "end", "step"):
         return persist
-    if isinstance(persist, int | np.integer) and not isinstance(persist, bool) and persist >= 1:
+    if isinstance(persist, int | np.integer) and not isinstance(persist, bool) and 1 <= persist < ADDRESSABLE_BYTES:
         return int(persist)
-    raise InputError(f"persist={persist!r} must be 'never', 'end', 'step' or a number of steps, at least 1")
+    raise InputError(f"persist={shown(persist)} must be 'never', 'end', 'step' or a number of steps, at least 1")
 
 
 def parse_path(path: object) -> Path:
     """Where values are to be found. Raises InputError for what names no place."""
-    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "\0" in str(path):
-        raise InputError(f"path={path!r} must be the name of a file or folder, such as 'results/psi'")
-    return Path(path)
+    return as_path(path, "path")
 
 
 def parse_tier(tier: object) -> str:
     """The name or kind of a tier, or "auto". Raises InputError for what is no text."""
     if not isinstance(tier, str) or not tier:
-        raise InputError(f"tier={tier!r} must be 'auto', or the name or kind of a tier as outcrop tiers shows them")
+        raise InputError(f"tier={shown(tier)} must be 'auto', or a name or kind of a tier as outcrop tiers shows them")
     return tier
 
 
 def amount(name: str, value: object) -> float:
     """A number of at least 0. Raises InputError."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
-        raise InputError(f"{name}={value!r} must be a number of at least 0")
-    return float(value)
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not 0 <= number < math.inf:
+        raise InputError(f"{name}={shown(value)} must be a finite number of at least 0")
+    return number
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise InputError(f"{name}={value!r} must be one of {', '.join(map(repr, known))}")
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"{name}={shown(value)} must be one of {', '.join(map(repr, known))}")
     return value
 
 

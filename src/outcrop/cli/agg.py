@@ -73,8 +73,6 @@ def simulate(
 
     Tiers of its nodes are those of a file (docs/aggregation.md), or this machine's. Touches nothing but --json.
     """
-    import json as json_format
-
     from outcrop.aggregate.machine import Network, Target
     from outcrop.aggregate.node_tiers import node_tiers
     from outcrop.aggregate.settings import read_settings
@@ -109,9 +107,8 @@ def simulate(
     for simulated in run(scenario, patterns):
         print("\n".join(table(simulated)))
         found.append(simulated.to_json())
-    if json is not None:
-        what = {"topology": made.text, "nodes": nodes, "ranks_per_node": ranks_per_node, "simulated": found}
-        json.write_text(json_format.dumps(what, indent=2) + "\n")
+    what = {"topology": made.text, "nodes": nodes, "ranks_per_node": ranks_per_node, "simulated": found}
+    options.write_json(json, "--json", what)
 
 
 @agg.command()
@@ -130,16 +127,14 @@ def bench(
     png: options.Png = None,
 ) -> None:  # fmt: skip
     """Write and read one file by many ranks, beside MPI-IO and plain system calls, turn about; print the figures."""
-    import json as json_format
-
     from outcrop.bench.aggregate.bench import Request
     from outcrop.bench.aggregate.bench import bench as run
 
     options.check_output(json, "--json")
     options.check_output(png, "--png")
     figures = run(Request(directory, workload, size, turns, ways, durable), ranks, png)
-    if json is not None and figures:  # of several ranks one has them
-        json.write_text(json_format.dumps(figures, indent=2) + "\n")
+    if figures:  # of several ranks one has them
+        options.write_json(json, "--json", figures)
 
 
 @agg.command()

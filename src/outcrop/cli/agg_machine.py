@@ -29,7 +29,7 @@ def machine(
     options.check_output(file, "FILE")
     folders = [target] if target.is_dir() else []
     found = find_tiers(folders, tiers, measure=True, refresh=refresh, progress=_say)
-    file.write_text(machine_text(found, target))
+    options.write_file(file, "FILE", machine_text(found, target).encode())
     print(f"{file}: {', '.join(tier.name for tier in found)}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import typer
 from typer.main import get_command
 
@@ -35,11 +37,17 @@ def invoke(arguments: list[str]) -> int:
 
     Raises UsageProblem for arguments that make no sense, and what commands raise.
     """
+    output, errors = sys.stdout, sys.stderr
     words = join_sizes(arguments) if arguments[:1] and arguments[0] in SIZED else arguments
     try:
         result = get_command(app).main(words or ["--help"], prog_name="outcrop", standalone_mode=False)
     except typer.Exit as end:
         result = end.exit_code
+    except SystemExit as end:  # what Typer makes of a closed pipe, after it has wrapped standard output
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        sys.stdout, sys.stderr = output, errors
+        raise end.__context__ from None
     except typer.Abort:  # what Typer makes of Ctrl-C in its older versions; later ones end with this code
         result = INTERRUPTED
     if result == INTERRUPTED:

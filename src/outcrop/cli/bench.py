@@ -94,8 +94,6 @@ def bench(
     threads: Threads = None,
 ) -> None:
     """Run a benchmark, print its figures, and write them as JSON."""
-    import json as json_format
-
     if name not in BENCHMARKS:
         raise InputError(f"benchmark {name!r} is unknown; there are {', '.join(BENCHMARKS)}")
     run = import_module(f"outcrop.bench.{BENCHMARKS[name][0]}").bench
@@ -108,8 +106,8 @@ def bench(
     if not directory.is_dir():
         raise InputError(f"-d {directory} is not a directory")
     figures = run(directory, small, **chosen)
-    if json is not None and figures:  # of several ranks one has them
-        json.write_text(json_format.dumps(figures, indent=2) + "\n")
+    if figures:  # of several ranks one has them
+        options.write_json(json, "--json", figures)
 
 
 def _chosen(name: str, accepted: set[str], given: dict[str, Any]) -> dict[str, Any]:

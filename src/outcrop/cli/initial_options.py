@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outcrop.cli.sizes import parse_size
 from outcrop.errors import InputError
+from outcrop.paths import is_there
 
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
@@ -41,7 +41,7 @@ def by_name(texts: Sequence[str], stencil: Stencil) -> dict[str, str]:
     for text in texts or [f"{names[0]}=zeros"]:
         name, equals, value = text.partition("=")
         name = name.strip()
-        if not equals or (name not in names and Path(text).exists()):
+        if not equals or (name not in names and is_there(text)):
             if len(stencil.fields) > 1:
                 raise InputError(
                     f"--init {text}: {stencil.name} has several fields; write --init NAME={text}, NAME being one of "

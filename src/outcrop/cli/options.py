@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import json as json_format
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,8 @@ import typer
 
 from outcrop.cli import heap
 from outcrop.cli.initial_options import initial_values
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
+from outcrop.paths import require_output
 
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
@@ -175,9 +177,18 @@ def make_simulation(request: Request) -> tuple[Simulation, dict[str, Source]]:
 
 def grid_and_values(request: Request, stencil: Stencil, cache_bytes: int) -> tuple[Shape, dict[str, Source]]:
     """The shape of the grid, and where values come from. Raises InputError for wrong steps too."""
-    if request.steps < 1:
-        raise InputError(f"-t {request.steps}: the number of steps must be at least 1")
+    require_steps(request.steps)
     return initial_values(request.initial, request.size, stencil, cache_bytes)
+
+
+def require_steps(steps: int) -> None:
+    """Raise InputError for a number of steps that cannot be."""
+    from outcrop.run.arguments import STEPS_MOST
+
+    if steps < 1:
+        raise InputError(f"-t {shown(steps)}: the number of steps must be at least 1")
+    if steps > STEPS_MOST:
+        raise InputError(f"-t {shown(steps)}: at most {STEPS_MOST} steps at a time; go on with outcrop resume -t")
 
 
 def given_sizes(**sizes: int | None) -> dict[str, int]:
@@ -199,17 +210,26 @@ def parse_parameters(texts: Sequence[str]) -> dict[str, float]:
             values[name] = float(value)
         except ValueError:
             raise InputError(f"--param {text!r}: {value!r} is not a number") from None
+        if not math.isfinite(values[name]):
+            raise InputError(f"--param {text!r}: {value!r} is no finite number")
     return values
 
 
 def check_output(path: Path | None, option: str) -> None:
-    """Raise InputError when a file that is to be written at the end cannot be; touches nothing."""
-    if path is None:
-        return
-    folder = path.absolute().parent
-    if path.is_dir():
-        raise InputError(f"{option} {path} is a directory; name a file")
-    if not folder.is_dir():
-        raise InputError(f"{option} {path}: directory {folder} does not exist")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise InputError(f"{option} {path}: no permission to write it")
+    """Raise InputError when a file that is to be written at the end cannot be; creates and changes nothing."""
+    if path is not None:
+        require_output(path, option)
+
+
+def write_json(path: Path | None, option: str, data: object) -> None:
+    """Write `data` for an option that names a file. Raises InputError when it cannot be written."""
+    if path is not None:
+        write_file(path, option, (json_format.dumps(data, indent=2) + "\n").encode())
+
+
+def write_file(path: Path, name: str, content: bytes) -> None:
+    """Write a file that the user has named. Raises InputError when it cannot be written."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise InputError(f"{name} {path} cannot be written: {error.strerror}") from None

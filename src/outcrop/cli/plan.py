@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -78,11 +77,11 @@ def plan(
             "considered": [asdict(one) for one in planned.considered],
             "only_read": [asdict(one) for one in only_read(planned)],
         }
-        json.write_text(json_format.dumps(data, indent=2) + "\n")
+        options.write_json(json, "--json", data)
     if draw is not None:
         from outcrop.cli import plan_picture  # matplotlib takes a second to load
 
-        plan_picture.draw(planned, draw)
+        options.write_file(draw, "--draw", plan_picture.draw(planned))
     if not quiet:
         print(describe(planned))
     if explain:

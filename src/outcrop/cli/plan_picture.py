@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from outcrop.plan.draw import Patch, drawn_zeta, slab_patches, tile_patches, time_line
@@ -22,8 +22,8 @@ TILES_SHOWN = 6
 """Tiles are alike: a few beside each other and a few on top of each other say it all."""
 
 
-def draw(planned: Planned, output: Path) -> None:
-    """Write the picture of the plan's first pass to `output` as PNG."""
+def draw(planned: Planned) -> bytes:
+    """The picture of the plan's first pass as PNG."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -55,7 +55,9 @@ def draw(planned: Planned, output: Path) -> None:
     line.set(xlabel="seconds", title=f"one pass; the whole run takes about {format_seconds(plan.predicted.seconds)}")
     head = f"{problem.stencil} {' x '.join(map(str, problem.own_shape[::-1]))} {problem.dtype}, {problem.steps} steps"
     figure.suptitle(head)
-    figure.savefig(output, dpi=120, format="png")
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=120, format="png")
+    return drawn.getvalue()
 
 
 def _label_rows(axes: Axes, problem: Problem, sizes: Sizes, _: int) -> None:

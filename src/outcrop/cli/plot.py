@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from outcrop.cli.options import check_output
-from outcrop.errors import InputError
+from outcrop.cli.options import check_output, write_file
+from outcrop.errors import InputError, shown
+from outcrop.paths import is_there
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +55,9 @@ def plot(
     axes = [_axis(name, axis, values.shape[axis], coordinates) for name, axis in zip(names, places, strict=True)]
     draw = _draw_line if len(axes) == 1 else _draw_image
     draw(figure, picture, axes, colors, title, label)
-    figure.savefig(output, dpi=150, format="png")
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=150, format="png")
+    write_file(output, "-o", drawn.getvalue())
     print(f"{output}: {title}")
 
 
@@ -105,7 +109,7 @@ def _open(where: Path, field: str | None) -> tuple[FieldView | SourceView, str, 
     from outcrop.run.inputs.initial import parse_source
     from outcrop.run.simulation import open as open_simulation
 
-    if where.exists() and not may_hold_run(where):
+    if is_there(where) and not may_hold_run(where):
         if field is not None:
             raise InputError(f"--field {field}: {where} is no run, and has no fields; leave it out")
         return SourceView(parse_source(str(where.absolute()), None)), where.name, "value", None
@@ -138,7 +142,7 @@ def parse_slice(text: str | None, shape: tuple[int, int, int]) -> tuple[str, int
     except ValueError:
         equals = ""
     if not equals or axis not in ("x", "y", "z"):
-        raise InputError(f"--slice {text!r} is not understood; write z=256, y=0 or x=10")
+        raise InputError(f"--slice {shown(text)} is not understood; write z=256, y=0 or x=10")
     size = shape["zyx".index(axis)]
     if not 0 <= place < size:
         raise InputError(f"--slice {text}: {axis} goes from 0 to {size - 1}")

@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from outcrop.cli import options
-from outcrop.errors import InputError
+from outcrop.cli.output import RunOutput
 
 Where = Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")]
 More = Annotated[
@@ -48,19 +48,15 @@ def resume(
     from outcrop.run.simulation import open as open_simulation
 
     options.check_output(json, "--json")
-    if steps is not None and steps < 1:
-        raise InputError(f"-t {steps}: the number of steps must be at least 1")
+    output = RunOutput(quiet)
+    if steps is not None:
+        options.require_steps(steps)
     simulation = open_simulation(where, memory=memory, threads=threads, io=io, bind=bind)
     left = simulation.remaining_steps if steps is None else steps
     if left == 0:
-        if not quiet:
-            print(f"{where} is finished at step {simulation.step}; take it further with -t STEPS")
+        output.print(f"{where} is finished at step {simulation.step}; take it further with -t STEPS")
         return
     progress = "none" if quiet else "lines"
     with stage("compiling the kernel and measuring this machine", progress):
         simulation.prepare(left)
-    report = simulation.run(left, progress)
-    if json is not None:
-        report.save(json)
-    if not quiet:
-        print(report)
+    output.finish(simulation.run(left, progress), json)

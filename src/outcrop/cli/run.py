@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outcrop.cli import options
+from outcrop.cli.output import RunOutput
 from outcrop.cli.plan import describe
 
 
@@ -39,6 +40,7 @@ def run(
     from outcrop.run.progress import stage
 
     options.check_output(json, "--json")
+    output = RunOutput(quiet)
     simulation, sources = options.make_simulation(
         options.Request(
             stencil, size, steps, directory, memory, dtype, threads, scheme, io, parameters or [], initial or [],
@@ -55,12 +57,7 @@ def run(
         with stage(f"checking {names}", progress):
             for source in sources.values():
                 scan_finite(source, dtype)
-    if not quiet:
-        print(describe(prepared), flush=True)
+    output.print(describe(prepared))
     with stage(f"writing initial values ({names})", progress):
         simulation.assign(sources)
-    report = simulation.run(steps, progress)
-    if json is not None:
-        report.save(json)
-    if not quiet:
-        print(report)
+    output.finish(simulation.run(steps, progress), json)

@@ -8,14 +8,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
     from outcrop.run.axes import Shape
 
 OPTION = "-n"
-_NUMBER = re.compile(r"[+-]?\d+")
+_NUMBER = re.compile(r"[+-]?[0-9]+")
+_DIGITS_MOST = 19
 
 
 def join_sizes(words: list[str]) -> list[str]:
@@ -45,6 +46,8 @@ def parse_size(text: str, stencil: Stencil) -> Shape:
     if len(words) != stencil.ndim:
         axes = axes_text(stencil.ndim)
         raise InputError(f"-n {text}: {stencil.name} is for grids of {axes}; write {option_text(stencil.ndim)}")
+    if max(map(len, words)) > _DIGITS_MOST:
+        raise InputError(f"-n {shown(text)}: the grid is beyond what files can hold")
     sizes = [int(word) for word in words]
     if min(sizes) < 1:
         raise InputError(f"-n {text}: all sizes must be at least 1")

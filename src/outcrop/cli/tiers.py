@@ -43,8 +43,6 @@ def tiers(
     What has not been measured before is measured, within a second for memory and ten for a file system. Scratch files
     of at most 1 GiB are made for that and removed; nothing else is written.
     """
-    import json as json_format
-
     from outcrop.tiers.mounts import is_folder
     from outcrop.tiers.survey import find_tiers
 
@@ -54,8 +52,7 @@ def tiers(
             raise InputError(f"-d {folder} cannot be written by this user; name a directory that can")
     found = find_tiers(directory or (), declared, measure=True, refresh=refresh, progress=_say)
     print("\n".join(table(found)))
-    if json is not None:
-        json.write_text(json_format.dumps({"tiers": [tier.to_json() for tier in found]}, indent=2) + "\n")
+    options.write_json(json, "--json", {"tiers": [tier.to_json() for tier in found]})
 
 
 def _say(text: str) -> None:

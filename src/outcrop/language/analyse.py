@@ -9,29 +9,50 @@ from typing import Any
 import sympy
 from sympy.core.function import AppliedUndef
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.lower import lower
 from outcrop.language.stage import Stage
 from outcrop.language.symbols import PREVIOUS, Field, Parameter, ParameterValue, Signal
 
+TREE_MOST = 100_000
+"""Terms of all expressions, written out. SymPy visits each of them several times; the largest built-in stencil has
+23,166."""
+
+_SHOWN_MOST, _TEXT_MOST = 5_000, 1_000  # terms of expressions that are made text, and characters that are kept of it
+
 
 @dataclass(frozen=True)
 class Analysis:
-    """The parts of a Stencil."""
+    """The parts of a Stencil; `text` is how its equations look."""
 
     fields: tuple[Field, ...]
     parameters: tuple[ParameterValue, ...]
     signals: tuple[str, ...]
     stages: tuple[Stage, ...]
     ndim: int
+    text: str
 
 
 def analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) -> Analysis:
     """The parts of stencil `name`. Raises InputError naming what cannot be."""
+    try:
+        return _analyse(name, stages, ndim)
+    except RecursionError:
+        raise InputError(f"stencil {name!r}: an expression is nested too deeply; split it into stages") from None
+
+
+def _analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) -> Analysis:
     if not stages or not all(stages):
         raise InputError(f"stencil {name!r} updates no fields")
+    if ndim is not None and (type(ndim) is not int or not 1 <= ndim <= 3):
+        raise InputError(f"stencil {name!r} has ndim={shown(ndim)}; there are 1, 2 and 3")
     expressions = [{field: _expression(name, field, value) for field, value in stage.items()} for stage in stages]
     every = [expression for stage in expressions for expression in stage.values()]
+    terms = _terms(every)
+    if terms > TREE_MOST:
+        raise InputError(
+            f"stencil {name!r} has {terms} terms, written out, at most {TREE_MOST} are possible; split it into stages"
+        )
     loads = sorted({load for expression in every for load in expression.atoms(AppliedUndef)}, key=str)
     fields = _fields(expressions, loads)
     parameters, signals = _scalars(name, every)
@@ -44,16 +65,41 @@ def analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) 
         Stage(tuple(names.index(field.name) for field in stage), lower(where, list(stage.values()), names, scalars))
         for stage in expressions
     )
-    return Analysis(fields, parameters, signals, lowered, _ndim(name, loads, ndim))
+    text = _text(expressions) if terms <= _SHOWN_MOST else ""
+    return Analysis(fields, parameters, signals, lowered, _ndim(name, loads, ndim), text)
+
+
+def _terms(expressions: Sequence[sympy.Expr]) -> int:
+    """The number of terms of expressions when they are written out. Shared ones are visited once: written out, they may
+    be more than can ever be visited."""
+    known: dict[sympy.Basic, int] = {}
+    waiting: list[sympy.Basic] = list(expressions)
+    while waiting:
+        node = waiting[-1]
+        if missing := [one for one in node.args if one not in known]:
+            waiting += missing
+        else:
+            known[node] = 1 + sum(known[one] for one in node.args)
+            waiting.pop()
+    return sum(known[one] for one in expressions)
+
+
+def _text(stages: Sequence[Mapping[Field, sympy.Expr]]) -> str:
+    """Equations as SymPy writes them, for people to read, and no longer than that makes sense."""
+    text = "; ".join(f"{target.name}' = {result}" for stage in stages for target, result in stage.items())
+    return text if len(text) <= _TEXT_MOST else text[: _TEXT_MOST - 3] + "..."
 
 
 def _expression(name: str, field: object, value: Any) -> sympy.Expr:
     if not isinstance(field, Field):
-        raise InputError(f"stencil {name!r}: {field!r} is updated but is no Field")
+        raise InputError(f"stencil {name!r}: {shown(field)} is updated but is no Field")
     try:
-        return sympy.sympify(value, strict=True)  # strict: text would be evaluated as a program
-    except sympy.SympifyError:
-        raise InputError(f"stencil {name!r}: {value!r} is not an expression of fields and parameters") from None
+        expression = sympy.sympify(value, strict=True)  # strict: text would be evaluated as a program
+    except (sympy.SympifyError, TypeError, ValueError, OverflowError):
+        expression = None
+    if not isinstance(expression, sympy.Expr):
+        raise InputError(f"stencil {name!r}: {shown(value)} is not an expression of fields and parameters")
+    return expression
 
 
 def _fields(stages: Sequence[Mapping[Field, sympy.Expr]], loads: Sequence[sympy.Expr]) -> tuple[Field, ...]:

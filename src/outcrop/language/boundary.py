@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 
 Side: TypeAlias = Literal["fixed", "mirror", "periodic"]
 SIDES: tuple[Side, ...] = ("fixed", "mirror", "periodic")
 AXES = ("z", "y", "x")
+_TEXT_MOST = 200  # characters
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,10 @@ class Boundary:
 
     def __post_init__(self) -> None:
         for axis, sides in zip(AXES, self.sides, strict=True):
+            if not isinstance(sides, tuple) or len(sides) != 2:
+                raise InputError(f"boundary: axis {axis} has {shown(sides)}; it needs a tuple of two sides")
+            for side in sides:
+                _side(side)
             if sides.count("periodic") == 1:
                 raise InputError(f"boundary: axis {axis} must be periodic on both sides, or on none")
 
@@ -54,24 +59,23 @@ class Boundary:
         )
 
 
-FIXED = Boundary()
-
-
 def as_boundary(value: object) -> Boundary:
     """A Boundary of one word, of text such as "x=periodic,z=fixed:mirror", or of {"x": "periodic", "z": ("fixed",
     "mirror")}. Axes that are not named are fixed. Raises InputError with what there is."""
     if isinstance(value, Boundary):
         return value
+    if isinstance(value, str) and len(value) > _TEXT_MOST:
+        raise InputError(f"boundary {shown(value)} is longer than any; there are {', '.join(SIDES)}")
     if isinstance(value, str) and "=" not in value:
         side = _side(value)
         return Boundary((side, side), (side, side), (side, side))
     if isinstance(value, str):
         value = _by_axis(value)
     if not isinstance(value, Mapping):
-        raise InputError(f"boundary {value!r} is neither a word nor sides by axis; there are {', '.join(SIDES)}")
+        raise InputError(f"boundary {shown(value)} is neither a word nor sides by axis; there are {', '.join(SIDES)}")
     for axis in value:
         if axis not in AXES:
-            raise InputError(f"boundary: axis {axis!r} is unknown; there are {', '.join(AXES)}")
+            raise InputError(f"boundary: axis {shown(axis)} is unknown; there are {', '.join(AXES)}")
     return Boundary(**{axis: _pair(axis, sides) for axis, sides in value.items()})
 
 
@@ -80,7 +84,8 @@ def _by_axis(text: str) -> dict[str, tuple[str, ...]]:
     for part in text.split(","):
         axis, _, sides = part.partition("=")
         if (axis := axis.strip()) in found:
-            raise InputError(f"boundary {text!r}: axis {axis} is there twice; two sides are written {axis}=LOW:HIGH")
+            what = f"boundary {shown(text)}: axis {axis} is there twice"
+            raise InputError(f"{what}; two sides are written {axis}=LOW:HIGH")
         found[axis] = tuple(side.strip() for side in sides.split(":"))
     return found
 
@@ -88,14 +93,16 @@ def _by_axis(text: str) -> dict[str, tuple[str, ...]]:
 def _pair(axis: str, sides: Any) -> tuple[Side, Side]:
     if isinstance(sides, str) or not isinstance(sides, Sequence):
         sides = (sides,)
-    words = [_side(word) for word in sides]
-    if len(words) not in (1, 2):
-        raise InputError(f"boundary: axis {axis} has {len(words)} sides; give one word for both, or two")
-    return words[0], words[-1]
+    if len(sides) not in (1, 2):
+        raise InputError(f"boundary: axis {axis} has {len(sides)} sides; give one word for both, or two")
+    return _side(sides[0]), _side(sides[-1])
 
 
 def _side(word: object) -> Side:
     for side in SIDES:
-        if word == side:
+        if isinstance(word, str) and word == side:
             return side
-    raise InputError(f"boundary {word!r} is not available; there are {', '.join(SIDES)}")
+    raise InputError(f"boundary {shown(word)} is not available; there are {', '.join(SIDES)}")
+
+
+FIXED = Boundary()

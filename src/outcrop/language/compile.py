@@ -1,6 +1,6 @@
 """Compile a generated kernel once with the machine's C compiler, and keep it by content.
 
-    stencil, dtype, vectors ──► C ──► key = hash(C, compiler, flags, processor) ──► <cache>/kernels/<key>.so ──► address
+stencil, dtype, vectors ──► C ──► key = hash(C, compiler, flags, processor) ──► <cache>/kernels/<key>.so ──► address
 """
 
 from __future__ import annotations

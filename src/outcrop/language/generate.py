@@ -58,10 +58,12 @@ def symbol(stage: int) -> str:
 
 def generate(stencil: Stencil, dtype: str, vector_bytes: int, boundary: Boundary = FIXED) -> str:
     """C source of the updates of `stencil` in `dtype` ("float32" or "float64") with vectors of `vector_bytes`
-    (0: none)."""
+    (0: none).
+
+    It is made of numbers and operators alone: no name or text of a stencil, which may be a stranger's, is in it.
+    """
     lanes = max(1, vector_bytes // ITEM_BYTES[dtype])
-    title = " ".join(f"{stencil.name}: {stencil.equation}".split())
-    lines = [f"/* {title.replace('*/', '* /')} */", _HEAD]
+    lines = [_HEAD]
     for number, stage in enumerate(stencil.stages):
         writer = _StageWriter(stencil, number, Lanes(stage.program, C_TYPES[dtype], ITEM_BYTES[dtype], lanes), boundary)
         lines += [] if number else writer.lanes.type_definitions()
@@ -77,7 +79,8 @@ class _StageWriter:
         self.stage: Stage = stencil.stages[number]
         self.operands = operands_of(stencil, number)
         self.in_place = [updates_in_place(stencil, number, target) for target in self.stage.targets]
-        self.reads_target = any(self.stage.loads(target, 1) for target in self.stage.targets) or any(self.in_place)
+        reads_older = any((target, 1) in self.stage.reaches for target in self.stage.targets)
+        self.reads_target = reads_older or any(self.in_place)
         self.radius_x = stencil.radii[2]
         self.type = lanes.c_type
 

@@ -9,13 +9,14 @@ products inside others, which SymPy makes with `evaluate=False` only, are comput
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sympy
 from sympy.core.function import AppliedUndef
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.program import Apply, Constant, Load, Operation, Program, Scalar
 from outcrop.language.symbols import PREVIOUS
 
@@ -47,8 +48,11 @@ class _Builder:
 
     def _visit(self, node: sympy.Expr) -> int:
         if node.is_Number:
-            value = float(node)
-            if value != value or value in (float("inf"), float("-inf")):
+            try:
+                value = float(node)
+            except OverflowError:
+                value = math.inf
+            if not math.isfinite(value):
                 raise self._refuse(node, "is not a finite number")
             return self._append(Constant(value))
         if isinstance(node, AppliedUndef):
@@ -160,7 +164,7 @@ class _Builder:
         return result
 
     def _refuse(self, node: sympy.Expr, why: str) -> InputError:
-        return InputError(f"{self.where}: {node} {why}")
+        return InputError(f"{self.where}: {shown(node)} {why}")
 
 
 def _spread(steps: Sequence[int]) -> tuple[int, int, int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outcrop.language.stage import storage_of
 from outcrop.language.stencil import Stencil
 
 
@@ -21,7 +20,7 @@ def operands_of(stencil: Stencil, stage: int) -> tuple[tuple[int, int], ...]:
 def updates_in_place(stencil: Stencil, stage: int, field: int) -> bool:
     """Whether a stage overwrites the value that it replaces."""
     assert field in stencil.stages[stage].targets
-    return not storage_of(stencil.stages, field).is_double
+    return not stencil.storage[field].is_double
 
 
 @dataclass(frozen=True)

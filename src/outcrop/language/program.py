@@ -7,7 +7,20 @@ operation, every operation rounds once to the field's dtype, and nothing is cont
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
+
+from outcrop.errors import shown
+from outcrop.language.schema import (
+    FIELDS_MOST,
+    OPERATIONS_MOST,
+    SCALARS_MOST,
+    read_hexadecimal,
+    read_list,
+    read_members,
+    read_offset,
+    read_whole,
+)
 
 OPERATORS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "sqrt": 1, "abs": 1, "min": 2, "max": 2}
 """Operators and how many operands they take. min and max are `a < b ? a : b` and `a > b ? a : b`."""
@@ -55,12 +68,12 @@ class Program:
     operations: tuple[Operation, ...]
     results: tuple[int, ...]
 
-    @property
+    @cached_property
     def loads(self) -> tuple[Load, ...]:
         """All loads, in order."""
         return tuple(operation for operation in self.operations if isinstance(operation, Load))
 
-    @property
+    @cached_property
     def uniform(self) -> tuple[bool, ...]:
         """For each operation, whether its value is the same for every cell."""
         found: list[bool] = []
@@ -90,24 +103,32 @@ class Program:
         return {"operations": rows, "results": list(self.results)}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Program:
-        """The program that `to_json` described; ValueError when it is not one."""
-        operations: list[Operation] = []
-        for row in data["operations"]:
-            match row:
-                case ["load", int(field), int(dz), int(dy), int(dx), int(age)] if age in (0, 1):
-                    operations.append(Load(field, (dz, dy, dx), age))
-                case ["scalar", int(index)]:
-                    operations.append(Scalar(index))
-                case ["constant", str(text)]:
-                    operations.append(Constant(float.fromhex(text)))
-                case [str(operator), *operands] if OPERATORS.get(operator) == len(operands):
-                    if not all(isinstance(i, int) and 0 <= i < len(operations) for i in operands):
-                        raise ValueError(f"operation {row} uses one that is not before it")
-                    operations.append(Apply(operator, tuple(operands)))
-                case _:
-                    raise ValueError(f"unknown operation {row}")
-        results = tuple(data["results"])
-        if not results or not all(isinstance(i, int) and 0 <= i < len(operations) for i in results):
-            raise ValueError(f"results {list(results)} are not operations of the program")
-        return cls(tuple(operations), results)
+    def from_json(cls, data: object) -> Program:
+        """The program that `to_json` described; ValueError when it is not one. Whether its fields and scalars exist,
+        the caller knows."""
+        members = read_members(data, "a program", "operations", "results")
+        rows = read_list(members["operations"], "operations", OPERATIONS_MOST, least=1)
+        operations = tuple(_read_operation(row, place) for place, row in enumerate(rows))
+        results = read_list(members["results"], "results", FIELDS_MOST, least=1)
+        return cls(operations, tuple(read_whole(place, "the place of a result", len(operations)) for place in results))
+
+
+def _read_operation(row: object, place: int) -> Operation:
+    """The operation that a row of `to_json` describes, which is number `place`."""
+    match row:
+        case ["load", field, dz, dy, dx, age]:
+            return Load(
+                read_whole(field, "the number of a field", FIELDS_MOST),
+                read_offset([dz, dy, dx]),
+                read_whole(age, "the age of a value", 2),
+            )
+        case ["scalar", index]:
+            return Scalar(read_whole(index, "the number of a scalar", SCALARS_MOST))
+        case ["constant", text]:
+            return Constant(read_hexadecimal(text, "a constant"))
+        case [str(operator), *operands] if OPERATORS.get(operator) == len(operands):
+            earlier = tuple(i for i in operands if type(i) is int and 0 <= i < place)
+            if len(earlier) == len(operands):
+                return Apply(operator, earlier)
+            raise ValueError(f"operation {place}, {shown(row)}, uses one that is not before it")
+    raise ValueError(f"operation {place}, {shown(row)}, is unknown")

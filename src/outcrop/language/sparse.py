@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,15 @@ from numpy.typing import NDArray
 from outcrop.errors import InputError
 from outcrop.language.evaluate import evaluate
 from outcrop.language.program import Load, Program
+from outcrop.language.schema import (
+    FIELDS_MOST,
+    SCALARS_MOST,
+    read_hexadecimal,
+    read_list,
+    read_members,
+    require_name,
+)
+from outcrop.language.sound import require_program
 
 Cells: TypeAlias = NDArray[np.int64]
 """Shape (points, corners, 3): z, y and x of each corner, counted in the arrays that a run stores."""
@@ -44,6 +53,16 @@ class Scale:
     fields: tuple[str, ...]
     scalars: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        for name in self.fields:
+            require_name(name, "field")
+        try:
+            require_program(self.program, len(self.fields), len(self.scalars))
+            if len(self.program.results) != 1 or any(load.age for load in self.program.loads):
+                raise ValueError("it has one result, and reads newest values alone")
+        except ValueError as error:
+            raise InputError(f"the factor of a source: {error}") from None
+
     def at(self, cells: Cells, read: ReadCells) -> Weights:
         """Its values at cells, in float64."""
 
@@ -52,6 +71,24 @@ class Scale:
 
         (result,) = evaluate(self.program, load, self.scalars, np.float64)
         return np.broadcast_to(np.asarray(result, np.float64), cells.shape[:-1])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data from which `from_json` makes an equal one."""
+        scalars = [value.hex() for value in self.scalars]
+        return {"program": self.program.to_json(), "fields": list(self.fields), "scalars": scalars}
+
+    @classmethod
+    def from_json(cls, data: object) -> Scale:
+        """The factor that `to_json` described. Raises InputError when the data is not that. Whether a run has its
+        fields, and the cells that it reads, the caller knows."""
+        try:
+            members = read_members(data, "it", "program", "fields", "scalars")
+            fields = tuple(read_list(members["fields"], "fields", FIELDS_MOST))
+            texts = read_list(members["scalars"], "scalars", SCALARS_MOST)
+            scalars = tuple(read_hexadecimal(text, "a scalar") for text in texts)
+            return cls(Program.from_json(members["program"]), fields, scalars)
+        except ValueError as error:
+            raise InputError(f"the factor of a source: {error}") from None
 
 
 @dataclass(frozen=True, eq=False)

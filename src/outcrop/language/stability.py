@@ -35,6 +35,7 @@ about the square root of e; Devito writes them with nine digits. A step that exc
 grow by about the root of d, too, so the limit itself is as sharp as before.
 """
 
+_UNKNOWNS_MOST = 64  # of a cell: of so many fields, or half as many with previous values
 _PHASES_ALONE, _PHASES = 32, 8  # parts of a turn: for one unknown, where no eigenvalues are needed, and for several
 
 
@@ -60,7 +61,7 @@ def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = 
 
     `state` holds the values of fields as if they were uniform. None where that cannot be said: a field that is only
     read has no value in `state`, a coefficient is a signal, or the update is not linear and a value is missing.
-    Infinite where it divides by zero.
+    Infinite where it divides by zero. None, too, with more than 64 values for each cell: it would take minutes.
     """
     known = state or {}
     uniform = [float(known.get(one.name, math.nan)) for one in stencil.fields]
@@ -72,7 +73,10 @@ def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = 
         return math.inf
     if not all(map(math.isfinite, slopes)):
         return None
-    return float(np.abs(_eigenvalues(_Amplification(stencil, stages).matrices())).max(initial=0.0))
+    step = _Amplification(stencil, stages)
+    if len(step.unknowns) > _UNKNOWNS_MOST:
+        return None
+    return float(np.abs(_eigenvalues(step.matrices())).max(initial=0.0))
 
 
 def growth_most(stencil: Stencil) -> float:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from outcrop.language.program import Load, Program
-
-OPERANDS_MOST = 64
-"""Values of fields that the core hands to one kernel (core/outcrop/exec/traverse.cpp)."""
+from outcrop.language.program import Program
+from outcrop.language.schema import FIELDS_MOST, read_list, read_members, read_whole
 
 
 @dataclass(frozen=True)
@@ -22,33 +21,48 @@ class Stage:
     targets: tuple[int, ...]
     program: Program
 
-    @property
+    @cached_property
     def radii(self) -> tuple[int, int, int]:
         """The largest offset along z, y and x."""
         offsets = [load.offset for load in self.program.loads]
         return tuple(max((abs(offset[axis]) for offset in offsets), default=0) for axis in range(3))  # type: ignore[return-value]
 
-    @property
+    @cached_property
     def operands(self) -> tuple[tuple[int, int], ...]:
         """Pairs (field, age) that its kernel takes: the newest values of its targets, then what it loads."""
         targets = [(field, 0) for field in self.targets]
         return tuple(dict.fromkeys([*targets, *((load.field, load.age) for load in self.program.loads)]))
 
-    def loads(self, field: int, age: int) -> list[Load]:
-        """What it reads of a field."""
-        return [load for load in self.program.loads if (load.field, load.age) == (field, age)]
+    @cached_property
+    def reaches(self) -> dict[tuple[int, int], bool]:
+        """For each pair (field, age) that it reads, whether it does so at neighbours."""
+        found: dict[tuple[int, int], bool] = {}
+        for load in self.program.loads:
+            key = load.field, load.age
+            found[key] = found.get(key, False) or load.offset != (0, 0, 0)
+        return found
+
+    @property
+    def span(self) -> int:
+        """The cells of all rows that it reads to update one cell, from the first to the last in each row."""
+        rows: dict[tuple[int, int, int, int], list[int]] = {}
+        for load in self.program.loads:
+            dz, dy, dx = load.offset
+            rows.setdefault((load.field, load.age, dz, dy), [0]).append(dx)
+        return sum(max(row) - min(row) + 1 for row in rows.values())
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {"targets": list(self.targets), "program": self.program.to_json()}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Stage:
-        """The stage that `to_json` described; ValueError when it is not one."""
-        stage = cls(tuple(int(field) for field in data["targets"]), Program.from_json(data["program"]))
-        if len(stage.targets) != len(stage.program.results) or len(set(stage.targets)) != len(stage.targets):
-            raise ValueError("a stage needs one result for each of its targets")
-        return stage
+    def from_json(cls, data: object) -> Stage:
+        """The stage that `to_json` described; ValueError when it is not one. Whether its fields exist, its stencil
+        knows."""
+        members = read_members(data, "a stage", "targets", "program")
+        targets = read_list(members["targets"], "targets of a stage", FIELDS_MOST, least=1)
+        numbers = tuple(read_whole(field, "the number of a field", FIELDS_MOST) for field in targets)
+        return cls(numbers, Program.from_json(members["program"]))
 
 
 @dataclass(frozen=True)
@@ -65,17 +79,17 @@ class Storage:
     history: int
 
 
-def storage_of(stages: tuple[Stage, ...], field: int) -> Storage:
+def storage_of(stages: Sequence[Stage], field: int) -> Storage:
     """What the stages demand of a field."""
     is_double, history, is_updated = False, 1, False
     for stage in stages:
         updates = field in stage.targets
-        if older := stage.loads(field, 1):
+        if (field, 1) in stage.reaches:
             is_double = True
-            if updates and any(load.offset != (0, 0, 0) for load in older):
+            if updates and stage.reaches[field, 1]:
                 raise ValueError("reads its previous value at neighbours in its own update")
             history = history if is_updated else 2
-        if updates and any(load.offset != (0, 0, 0) for load in stage.loads(field, 0)):
+        if updates and stage.reaches.get((field, 0)):
             is_double = True
         is_updated = is_updated or updates
     if not is_updated and is_double:

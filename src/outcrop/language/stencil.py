@@ -10,7 +10,7 @@ a stage reads the newest values there are, `u.previous[...]` those before a fiel
     yee = Stencil("yee", [{h: h[0] - k * (e[1] - e[0])}, {e: e[0] - k * (h[0] - h[-1])}])
 
 A Stencil holds no SymPy: it is lowered at once to Programs, which are plain data, go into the run's manifest and come
-back from it without the user's script.
+back from it without the user's script. What comes back may be a stranger's: see `from_json`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,30 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from outcrop.errors import InputError
-from outcrop.language.program import Scalar
-from outcrop.language.stage import OPERANDS_MOST, Stage, Storage, storage_of
-from outcrop.language.symbols import Field, Parameter, ParameterValue, Signal
+from outcrop.errors import InputError, shown
+from outcrop.language.field import Field, ParameterValue
+from outcrop.language.schema import (
+    FIELDS_MOST,
+    NAME_MOST,
+    SCALARS_MOST,
+    STAGES_MOST,
+    TEXT_MOST,
+    as_number,
+    read_list,
+    read_members,
+    read_number,
+    read_whole,
+    require_name,
+    require_text,
+)
+from outcrop.language.sound import require_sound
+from outcrop.language.stage import Stage, Storage, storage_of
+
+if TYPE_CHECKING:
+    from outcrop.language.symbols import Parameter, Signal
 
 __all__ = ["Field", "Parameter", "ParameterValue", "Signal", "Stencil"]
 
@@ -54,33 +72,32 @@ class Stencil:
         from outcrop.language.analyse import analyse  # SymPy's walk is only needed for new stencils
 
         if not isinstance(name, str) or not name:
-            raise InputError(f"the name {name!r} of a stencil must be text")
-        stages = [updates] if isinstance(updates, Mapping) else list(updates) if isinstance(updates, Sequence) else []
+            raise InputError(f"the name {shown(name)} of a stencil must be text")
+        require_text(name, "the name of a stencil", NAME_MOST)
+        stages = [updates] if isinstance(updates, Mapping) else updates if isinstance(updates, Sequence) else []
+        if len(stages) > STAGES_MOST:
+            raise InputError(f"stencil {name!r} has {len(stages)} stages, at most {STAGES_MOST} are possible")
         if not all(isinstance(stage, Mapping) for stage in stages):
             raise InputError(f"stencil {name!r}: updates are a mapping from fields to expressions, or a list of such")
         found = analyse(name, stages, ndim)
-        text = equation or "; ".join(
-            f"{target.name}' = {result}" for stage in stages for target, result in stage.items()
-        )
-        self._set(name, found.fields, found.parameters, found.signals, found.stages, text, found.ndim)
+        if isinstance(equation, str):
+            equation = " ".join(equation.split())
+        require_text(equation, f"stencil {name!r}: equation", TEXT_MOST)
+        text = equation or found.text
+        try:
+            self._set(name, found.fields, found.parameters, found.signals, found.stages, text, found.ndim)
+        except ValueError as error:
+            raise InputError(f"stencil {name!r}: {error}") from None
 
     def _set(self, *values: Any) -> None:
+        """Takes the members in their order, once they are known to be a stencil's. Raises ValueError for what no kernel
+        can compute."""
         names = ("name", "fields", "parameters", "signals", "stages", "equation", "ndim")
         for key, value in zip(names, values, strict=True):
             object.__setattr__(self, key, value)
-        for stage in self.stages:
-            if len(stage.operands) > OPERANDS_MOST:
-                raise InputError(
-                    f"stencil {self.name!r}: a stage reads and updates {len(stage.operands)} values of fields, at most "
-                    f"{OPERANDS_MOST} are possible; split it into several stages"
-                )
-        for number, field in enumerate(self.fields):
-            try:
-                storage_of(self.stages, number)
-            except ValueError as error:
-                raise InputError(f"stencil {self.name!r}: field {field.name!r} {error}") from None
+        require_sound(self)
 
-    @property
+    @cached_property
     def radii(self) -> tuple[int, int, int]:
         """The largest offset of any stage along z, y and x: the thickness of a fixed rim."""
         every = [stage.radii for stage in self.stages]
@@ -91,7 +108,7 @@ class Stencil:
         """The largest offset along any axis."""
         return max(self.radii)
 
-    @property
+    @cached_property
     def storage(self) -> tuple[Storage, ...]:
         """How each field is kept."""
         return tuple(storage_of(self.stages, number) for number in range(len(self.fields)))
@@ -103,8 +120,11 @@ class Stencil:
         for name in values:
             if name not in known:
                 there = ", ".join(sorted(known)) or "none"
-                raise InputError(f"stencil {self.name!r} has no parameter {name!r}; there are: {there}")
-        return tuple(float(values.get(parameter.name, parameter.default)) for parameter in self.parameters)
+                raise InputError(f"stencil {self.name!r} has no parameter {shown(name)}; there are: {there}")
+        return tuple(
+            as_number(values.get(parameter.name, parameter.default), f"parameter {parameter.name} =")
+            for parameter in self.parameters
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data from which `from_json` makes an equal stencil."""
@@ -119,19 +139,16 @@ class Stencil:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Stencil:
-        """The stencil that `to_json` described. Raises InputError when the data is not that."""
+    def from_json(cls, data: object) -> Stencil:
+        """The stencil that `to_json` described. Raises InputError when the data is not that.
+
+        Nothing in the data is believed: types, names, ranges and counts are those of `schema`, everything else is
+        derived anew, and the whole has to be a stencil that `Stencil(...)` could have made. Needs no SymPy.
+        """
         stencil = cls.__new__(cls)
         try:
-            fields = tuple(Field(str(name)) for name in data["fields"])
-            parameters = tuple(ParameterValue(str(name), float(default)) for name, default in data["parameters"])
-            signals = tuple(str(name) for name in data["signals"])
-            stages = tuple(Stage.from_json(stage) for stage in data["stages"])
-            for stage in stages:
-                _check_references(stage, len(fields), len(parameters) + len(signals))
-            text, ndim = str(data["equation"]), int(data["ndim"])
-            stencil._set(str(data["name"]), fields, parameters, signals, stages, text, ndim)
-        except (KeyError, TypeError, ValueError) as error:
+            stencil._set(*_read(data))
+        except (ValueError, InputError) as error:
             raise InputError(f"not the description of a stencil: {error}") from None
         return stencil
 
@@ -141,10 +158,28 @@ class Stencil:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
-def _check_references(stage: Stage, fields: int, scalars: int) -> None:
-    used = [load.field for load in stage.program.loads] + list(stage.targets)
-    if not all(0 <= field < fields for field in used):
-        raise ValueError(f"fields {sorted(set(used))} of {fields}")
-    for operation in stage.program.operations:
-        if isinstance(operation, Scalar) and not 0 <= operation.index < scalars:
-            raise ValueError(f"no scalar {operation.index}")
+def _read(data: object) -> tuple[Any, ...]:
+    """The members of a Stencil; InputError or ValueError where one of them is not what it has to be."""
+    members = read_members(data, "a stencil", "name", "fields", "parameters", "signals", "stages", "equation", "ndim")
+    if not members["name"]:
+        raise ValueError("a stencil without name")
+    require_text(members["name"], "the name", NAME_MOST)
+    require_text(members["equation"], "the equation", TEXT_MOST)
+    fields = tuple(map(Field, read_list(members["fields"], "fields", FIELDS_MOST, least=1)))
+    pairs = read_list(members["parameters"], "parameters", SCALARS_MOST)
+    parts = [read_list(pair, "the parts of a parameter", 2, 2) for pair in pairs]
+    parameters = tuple(ParameterValue(name, read_number(default, "a default")) for name, default in parts)
+    signals = tuple(read_list(members["signals"], "signals", SCALARS_MOST))
+    for name in (*(one.name for one in parameters), *signals):
+        require_name(name, "parameter or signal")
+    stages = tuple(map(Stage.from_json, read_list(members["stages"], "stages", STAGES_MOST, least=1)))
+    ndim = read_whole(members["ndim"], "ndim", 4)
+    return members["name"], fields, parameters, signals, stages, members["equation"], ndim
+
+
+def __getattr__(name: str) -> object:
+    if name not in ("Parameter", "Signal"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from outcrop.language import symbols  # with SymPy, which a stencil that is read back does not need
+
+    return getattr(symbols, name)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 from outcrop.language.program import Apply, Constant, Load, Program, Scalar
@@ -46,7 +47,7 @@ class Lanes:
     item_bytes: int
     lanes: int
 
-    @property
+    @cached_property
     def rows(self) -> dict[Row, list[int]]:
         """The rows that are read, in the order of their numbers."""
         return rows_of(self.program)

@@ -16,6 +16,9 @@ from dataclasses import dataclass, fields
 from outcrop.errors import InputError
 from outcrop.plan.problem import Problem
 
+STEPS_OF_PASS_MOST = 10_000
+"""More steps in a pass save nothing that could be measured, while the list of its actions grows with them."""
+
 
 @dataclass(frozen=True)
 class GivenSizes:
@@ -65,6 +68,8 @@ def require_possible(problem: Problem, given: GivenSizes) -> None:
     ):
         if is_periodic and size not in (None, extent):
             raise InputError(f"{name} {size}: {name[1]} is periodic and cannot be cut into blocks; leave {name} out")
+    if given.bt is not None and given.bt > STEPS_OF_PASS_MOST:
+        raise InputError(f"bt {given.bt}: a pass has at most {STEPS_OF_PASS_MOST} steps; give fewer")
     if given.slab is not None and given.slab > nz:
         raise InputError(f"slab {given.slab} is more than the {nz} planes of the grid; give at most {nz}")
     widest = max(1, ny // problem.skew_y)

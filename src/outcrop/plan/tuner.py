@@ -12,6 +12,7 @@ from itertools import islice
 
 from outcrop.plan.actions import Read
 from outcrop.plan.candidate import Candidate
+from outcrop.plan.given_sizes import STEPS_OF_PASS_MOST
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.model import REQUEST_SECONDS, SLAB_SECONDS, edge_factor, predict
 from outcrop.plan.only_read import place_of, taken
@@ -57,7 +58,8 @@ def tune(
 ) -> Choice | None:
     """The cheapest plan, and what else was costed; None when nothing fits the budget, which is the window's. `taps` are
     beside it, and may limit the steps of a pass."""
-    fitting = replace(problem, steps=min(problem.steps, taps.steps_most)) if taps.step_bytes else problem
+    steps_most = min(taps.steps_most, STEPS_OF_PASS_MOST) if taps.step_bytes else STEPS_OF_PASS_MOST
+    fitting = replace(problem, steps=min(problem.steps, steps_most))
     every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(fitting, budget_bytes)]
     if not every:
         return None

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
-import operator
-import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from outcrop import _core
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.language.library import find_stencil
 from outcrop.language.stencil import Stencil
+from outcrop.paths import as_place
 from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.planner import find_scheme
 from outcrop.plan.problem import Problem
@@ -23,6 +22,7 @@ from outcrop.run.axes import Shape, axes_text, boundary_on_grid
 from outcrop.run.dependencies import field_plans, stage_plans
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import Settings
+from outcrop.run.given import as_number, as_whole_number, require_mapping, require_short_name
 from outcrop.tiers import discover
 from outcrop.tiers.topology import BINDS, lay_out
 from outcrop.units import parse_bytes
@@ -30,41 +30,48 @@ from outcrop.units import parse_bytes
 FOR_TESTS = "memory"
 """A storage backend that has no files: nothing a run could live on."""
 
+STEPS_MOST = 10_000_000
+"""Of one run. A plan lists the passes, so it must not be endless; `resume -t` and another `run` go on from there."""
+
+PLANES_MOST = 1 << 27
+"""A pass lists what is done slab by slab. This many planes of a single cell each would take half a terabyte."""
+
+THREADS_MOST = 4096
+
 
 def as_stencil(stencil: object) -> Stencil:
     """A Stencil, also from the name of a built-in one."""
     if isinstance(stencil, str):
         return find_stencil(stencil)
     if not isinstance(stencil, Stencil):
-        raise InputError(f"stencil {stencil!r} is neither a Stencil nor the name of a built-in one")
+        raise InputError(f"stencil {shown(stencil)} is neither a Stencil nor the name of a built-in one")
+    for field in stencil.fields:
+        require_short_name("field", field.name)
     return stencil
 
 
-def as_whole_number(value: object, name: str) -> int:
-    """An int of any whole number, of NumPy's kinds too, that is at least 1."""
-    try:
-        count = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise InputError(f"{name} {value!r} must be a whole number") from None
-    if count < 1:
-        raise InputError(f"{name} {count} must be at least 1")
-    return count
+def as_steps(value: object) -> int:
+    """The number of steps of a run."""
+    return as_whole_number(value, "steps", STEPS_MOST)
 
 
 def as_shape(shape: object, stencil: Stencil) -> Shape:
     """As many whole numbers as the stencil has axes: (nz, ny, nx), (ny, nx) or (nx,)."""
-    sizes = list(shape) if isinstance(shape, Iterable) else [shape]
+    sizes = list(islice(shape, 4)) if isinstance(shape, Iterable) else [shape]
     if len(sizes) != stencil.ndim:
-        raise InputError(f"shape {shape!r}: {stencil.name} is for grids of {axes_text(stencil.ndim)}")
-    return tuple(as_whole_number(size, f"shape {tuple(sizes)!r}: size") for size in sizes)
+        raise InputError(f"shape {shown(shape)}: {stencil.name} is for grids of {axes_text(stencil.ndim)}")
+    cells = tuple(as_whole_number(size, f"shape {shown(shape)}: size") for size in sizes)
+    if len(cells) > 1 and cells[0] > PLANES_MOST:
+        raise InputError(f"shape {shown(cells)}: the slowest axis has more than {PLANES_MOST} cells; make it another")
+    return cells
 
 
 def as_dtype_name(dtype: DTypeLike) -> str:
     """The name of a dtype, for the layout to judge."""
     try:
         return np.dtype(dtype).name
-    except TypeError:
-        return str(dtype)
+    except Exception:  # NumPy raises many kinds for what is none
+        return shown(dtype)
 
 
 def as_grid_boundary(boundary: object, stencil: Stencil) -> Boundary:
@@ -77,34 +84,42 @@ def as_directories(directory: object) -> list[Path]:
     several = directory if isinstance(directory, Sequence) and not isinstance(directory, str) else [directory]
     if not several:
         raise InputError("a run needs a directory to live in")
-    paths = []
-    for place in several:
-        if not isinstance(place, (str, os.PathLike)) or not os.fspath(place):
-            raise InputError(f"directory {place!r} is not a path")
-        paths.append(Path(place))
-    return paths
+    return [as_place(place, "directory") for place in several]
 
 
 def as_parameters(stencil: Stencil, chosen: Mapping[str, float]) -> dict[str, float]:
     """The value of every parameter of `stencil`: the chosen ones, else its defaults."""
+    require_mapping(chosen, "params", "dt")
     values = {}
     for name, value in chosen.items():
-        try:
-            values[name] = float(value)
-        except (TypeError, ValueError):
-            raise InputError(f"parameter {name} = {value!r} must be a number") from None
-        if not math.isfinite(values[name]):
-            raise InputError(f"parameter {name} = {value} must be a finite number")
+        if not isinstance(name, str):
+            raise InputError(f"params: {shown(name)} is no name of a parameter")
+        values[name] = as_number(value, f"parameter {shown(name)} =")
     names = [parameter.name for parameter in stencil.parameters]
     return dict(zip(names, stencil.scalars(values), strict=True))
 
 
 def as_sizes(sizes: Mapping[str, int] | None) -> GivenSizes:
     """Sizes by name, each at least 1; whether a scheme has them, planning knows."""
-    for name in sizes or {}:
+    given = {} if sizes is None else sizes
+    require_mapping(given, "sizes", "bt")
+    for name in given:
         if name not in NAMES:
-            raise InputError(f"size {name!r} is unknown; there are {', '.join(NAMES)}")
-    return GivenSizes(**{name: as_whole_number(size, name) for name, size in (sizes or {}).items()})
+            raise InputError(f"size {shown(name)} is unknown; there are {', '.join(NAMES)}")
+    return GivenSizes(**{name: as_whole_number(size, name) for name, size in given.items()})
+
+
+def as_threads(threads: object) -> int:
+    """The number of threads."""
+    return as_whole_number(threads, "threads", THREADS_MOST)
+
+
+def parse_memory(memory: str | int, whole_bytes: int) -> int:
+    """Bytes of a budget, which may be a share of `whole_bytes`."""
+    try:
+        return parse_bytes(memory, whole_bytes)
+    except InputError as error:
+        raise InputError(f"memory: {error}") from None
 
 
 def as_settings(
@@ -112,7 +127,10 @@ def as_settings(
 ) -> Settings:
     """Budget in bytes, number of threads, a scheme and a storage backend that exist and work here, how to bind,
     and the sizes that are given."""
-    count = discover.available_cores() if threads is None else as_whole_number(threads, "threads")
+    count = discover.available_cores() if threads is None else as_threads(threads)
+    for name, word in (("scheme", scheme), ("io", io), ("bind", bind)):
+        if not isinstance(word, str):
+            raise InputError(f"{name} {shown(word)} must be text, such as 'auto'")
     if scheme != "auto":
         find_scheme(scheme)
     reasons = {name: reason for name, reason in _core.probe().items() if name != FOR_TESTS}
@@ -123,9 +141,7 @@ def as_settings(
     if bind not in BINDS:
         raise InputError(f"bind {bind!r} is unknown; there are {', '.join(BINDS)}")
     lay_out(count, bind)
-    if not isinstance(memory, (str, int)):
-        raise InputError(f"memory {memory!r} must be a whole number of bytes, or text such as 512MiB")
-    budget_bytes = parse_bytes(memory, discover.memory_bytes())
+    budget_bytes = parse_memory(memory, discover.memory_bytes())
     return Settings(budget_bytes, count, scheme, io, bind, as_sizes(sizes).to_dict())
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.run.axes import NAMES, Shape
 from outcrop.run.disk.schema import Shown
+from outcrop.run.given import as_number
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,10 @@ def as_coordinates(spacing: Numbers, origin: Numbers, units: str | None, ndim: i
     if spacing is None and origin is None and units is None:
         return None
     if units is not None and not isinstance(units, str):
-        raise InputError(f"units {units!r} must be text, such as 'm'")
+        raise InputError(f"units {shown(units)} must be text, such as 'm'")
     steps = _numbers("spacing", 1.0 if spacing is None else spacing, ndim)
-    if 0.0 in steps:
-        raise InputError(f"spacing {spacing!r} must not be 0")
+    if min(steps) <= 0:
+        raise InputError(f"spacing {shown(spacing)} must be positive")
     return Coordinates(steps, _numbers("origin", 0.0 if origin is None else origin, ndim), units or "")
 
 
@@ -63,12 +64,11 @@ def coordinate_metadata(coordinates: Coordinates, axis: int, shape: Shape) -> di
 
 
 def _numbers(what: str, given: Any, ndim: int) -> tuple[float, ...]:
-    try:
-        numbers = tuple(float(one) for one in (given if isinstance(given, (Sequence, np.ndarray)) else [given] * ndim))
-    except (TypeError, ValueError):
-        raise InputError(f"{what} {given!r} must be a number, or one for each axis") from None
-    if len(numbers) != ndim or not all(map(math.isfinite, numbers)):
-        raise InputError(f"{what} {given!r} must be a finite number, or {ndim} of them: {', '.join(NAMES[ndim])}")
+    are_several = isinstance(given, (Sequence, np.ndarray)) and not isinstance(given, (str, bytes))
+    several = islice(given, 4) if are_several else [given] * ndim
+    numbers = tuple(as_number(one, f"{what} {shown(given)}:") for one in several)
+    if len(numbers) != ndim:
+        raise InputError(f"{what} {shown(given)} must be a finite number, or {ndim} of them: {', '.join(NAMES[ndim])}")
     return numbers
 
 

@@ -15,6 +15,7 @@ from outcrop.language.stencil import Stencil
 from outcrop.run import arguments
 from outcrop.run.axes import NAMES, PLACES, Shape
 from outcrop.run.coordinates import Coordinates, Numbers, as_coordinates
+from outcrop.run.given import require_mapping
 from outcrop.run.signal_values import encode_signals
 from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source
 from outcrop.run.taps.checks import Grid, define
@@ -66,10 +67,10 @@ def definition_of(
     """What a Simulation is to compute; all as users gave it. Raises InputError for what cannot be."""
     spacing, origin, units = coordinates
     if not _are_equations(stencil):
-        given = _with_dt(params or {}, dt)
+        given = _with_dt({} if params is None else params, dt)
         sides = "fixed" if boundary is None else boundary
         cells = "float32" if dtype is None else dtype
-        return _of_stencil(stencil, shape, cells, sides, given, signals or {}, coordinates, wanted)
+        return _of_stencil(stencil, shape, cells, sides, given, {} if signals is None else signals, coordinates, wanted)
     others = {"shape": shape, "params": params, "signals": signals, "spacing": spacing, "origin": origin}
     for name, value in others.items():
         if value is not None:
@@ -86,10 +87,9 @@ def _are_equations(given: object) -> bool:
 
 def _with_dt(params: Mapping[str, float], dt: float | None) -> Mapping[str, float]:
     """Parameters with the time step that was given beside them. Raises InputError for what are none."""
-    if not isinstance(params, Mapping):
-        raise InputError(f"params {params!r} must be values by name, such as {{'dt': 0.001}}")
     if dt is None:
         return params
+    require_mapping(params, "params", "dt")
     if "dt" in params:
         raise InputError(f"dt={dt} and params['dt']={params['dt']} are the same; give one of them")
     return {**params, "dt": dt}

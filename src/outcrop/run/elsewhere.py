@@ -12,6 +12,7 @@ from outcrop.plan.planner import choose
 from outcrop.run import arguments
 from outcrop.run.axes import Shape, grid_shape
 from outcrop.run.disk.layout import make_layout
+from outcrop.run.given import require_flags
 from outcrop.units import format_bytes, parse_bytes
 
 USUAL_MEMORY = "1GiB"
@@ -38,13 +39,14 @@ def plan_elsewhere(
     all of them unless given. Raises InputError for what cannot be, BudgetError with the smallest budget that works.
     """
     stencil = arguments.as_stencil(stencil)
+    require_flags(in_place=in_place)
     arguments.as_parameters(stencil, params or {})
-    count = declared.cores if threads is None else arguments.as_whole_number(threads, "threads")
+    count = declared.cores if threads is None else arguments.as_threads(threads)
     if count > declared.cores:
         raise InputError(f"threads {count}: machine {declared.name} has {declared.cores} cores; give at most as many")
     budget_bytes = budget_within(declared, memory)
     layout = make_layout(grid_shape(arguments.as_shape(shape, stencil)), arguments.as_dtype_name(dtype))
-    steps = arguments.as_whole_number(steps, "steps")
+    steps = arguments.as_steps(steps)
     sides = arguments.as_grid_boundary(boundary, stencil)
     problem = arguments.as_problem(stencil, layout, steps, sides, in_place)
     machine, rate, given = declared.machine(count), declared.update_rate(problem, count), arguments.as_sizes(sizes)
@@ -56,7 +58,7 @@ def budget_within(declared: DeclaredMachine, memory: str | int | None) -> int:
     """Bytes that a plan may take. Raises InputError for more than the machine has."""
     if memory is None:
         return declared.usable_bytes or min(parse_bytes(USUAL_MEMORY), declared.memory_bytes)
-    budget_bytes = parse_bytes(memory, declared.memory_bytes)
+    budget_bytes = arguments.parse_memory(memory, declared.memory_bytes)
     if budget_bytes > declared.memory_bytes:
         most = format_bytes(declared.memory_bytes)
         raise InputError(f"memory {memory} is more than machine {declared.name} has; give at most {most}")

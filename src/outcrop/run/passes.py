@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from outcrop.errors import InterruptedRun, OutcropError, StorageError
@@ -105,7 +105,8 @@ class PassRunner:
     def _interrupt(self) -> None:
         if self._state.manifest.in_place and not self._stop_after_pass:
             self._stop_after_pass = True
-            print("finishing this pass, or an in-place run is lost; Ctrl-C again stops at once", file=sys.stderr)
+            with suppress(OSError):  # nobody reads it, which must not end the pass
+                print("finishing this pass, or an in-place run is lost; Ctrl-C again stops at once", file=sys.stderr)
         else:
             self._engine.cancel()
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
@@ -120,14 +120,40 @@ class BarProgress(Progress):
         self._bar.stop()
 
 
+class _Dispensable(Progress):
+    """Another display until it fails: a run must not end because nobody looks at it any more."""
+
+    def __init__(self, display: Progress) -> None:
+        self._display: Progress | None = display
+
+    def show(self, standing: Standing) -> None:
+        """Show the counters while that works."""
+        self._attempt(lambda display: display.show(standing))
+
+    def __enter__(self) -> Progress:
+        self._attempt(lambda display: display.__enter__())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._attempt(lambda display: display.__exit__(*error))
+
+    def _attempt(self, action: Callable[[Progress], object]) -> None:
+        if self._display is None:
+            return
+        try:
+            action(self._display)
+        except (OSError, ValueError, SystemExit):  # a closed pipe, a closed file; Rich would end the process
+            self._display = None
+
+
 def make_progress(kind: str, passes: int, first_step: int, last_step: int, cells_in_all: int) -> Progress:
     """A progress display of one of KINDS for a run from `first_step` to `last_step` in `passes` passes."""
     assert kind in KINDS
     run = (passes, first_step, last_step, cells_in_all)
     if kind != "none" and (_can_draw() or _in_notebook()):
-        return BarProgress(*run, _make_bar())
-    as_lines = kind == "lines" or (kind == "auto" and sys.stderr.isatty())
-    return LineProgress(*run, sys.stderr) if as_lines else Progress(*run)
+        return _Dispensable(BarProgress(*run, _make_bar()))
+    as_lines = kind == "lines" or (kind == "auto" and _is_terminal())
+    return _Dispensable(LineProgress(*run, sys.stderr)) if as_lines else Progress(*run)
 
 
 @contextmanager
@@ -135,17 +161,27 @@ def stage(text: str, kind: str) -> Iterator[None]:
     """Say in a terminal what takes its time before the first pass; the line is gone afterwards."""
     shown = kind != "none" and _can_draw()
     if shown:
-        print(f"{text} ...", end="", file=sys.stderr, flush=True)
+        _write(f"{text} ...")
     try:
         yield
     finally:
         if shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            _write("\r\x1b[K")
+
+
+def _write(text: str) -> None:
+    with suppress(OSError, ValueError):  # nobody looks at it any more
+        print(text, end="", file=sys.stderr, flush=True)
+
+
+def _is_terminal() -> bool:
+    """Whether standard error is a terminal; a process may be started without one."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _can_draw() -> bool:
     """Whether there is a terminal that can go back in a line."""
-    return sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+    return _is_terminal() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 def _in_notebook() -> bool:

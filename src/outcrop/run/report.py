@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outcrop.errors import InputError
+from outcrop.paths import as_path
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -76,12 +77,18 @@ class Report:
         """The report as plain data."""
         return asdict(self)
 
+    @property
+    def standing(self) -> str:
+        """What is certain whatever becomes of the report: how far the run is."""
+        return f"the run itself is complete, at step {self.step}"
+
     def save(self, path: str | Path) -> None:
         """Write the report as JSON. Raises InputError when `path` cannot be written."""
+        target = as_path(path, "report")
         try:
-            Path(path).write_text(json.dumps(self.to_json(), indent=2) + "\n")
+            target.write_text(json.dumps(self.to_json(), indent=2) + "\n")
         except OSError as error:
-            raise InputError(f"report {path} cannot be written: {error.strerror}") from None
+            raise InputError(f"report {path} cannot be written: {error.strerror}; {self.standing}") from None
 
     def __str__(self) -> str:
         size = " x ".join(map(str, reversed(self.shape)))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
+from outcrop.run.given import require_mapping
 
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
@@ -23,10 +24,11 @@ def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, st
     `signals` has a sequence of finite numbers for each, one for every step from the first one of the run on. Raises
     InputError for names that are missing or unknown, and for values that cannot be.
     """
+    require_mapping(signals, "signals", "src")
     there = ", ".join(stencil.signals) or "none"
     for name in signals:
         if name not in stencil.signals:
-            raise InputError(f"stencil {stencil.name!r} has no signal {name!r}; there are: {there}")
+            raise InputError(f"stencil {stencil.name!r} has no signal {shown(name)}; there are: {there}")
     for name in stencil.signals:
         if name not in signals:
             raise InputError(f"signal {name!r} of {stencil.name} has no values; give signals={{{name!r}: values}}")
@@ -55,11 +57,12 @@ def _doubles(name: str, values: Any) -> NDArray[np.float64]:
     try:
         found = np.asarray(values)
         real = found.dtype.kind in "buif"
-    except ValueError:  # lists of different lengths
+    except Exception:  # lists of different lengths, and what users' own classes raise
         real = False
     if not real or found.ndim != 1:
         raise InputError(f"signal {name!r} must be one sequence of real numbers, one for each step")
-    doubles = found.astype(_STORED)
+    with np.errstate(over="ignore"):
+        doubles = found.astype(_STORED)
     if len(wrong := np.flatnonzero(~np.isfinite(doubles))):
         raise InputError(f"signal {name!r} is {doubles[wrong[0]]} in step {wrong[0]}; its values must be finite")
     return doubles

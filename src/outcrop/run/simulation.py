@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import DTypeLike
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.boundary import as_boundary
 from outcrop.language.stencil import Stencil
+from outcrop.paths import as_path, as_place
 from outcrop.plan.planner import require_budget
 from outcrop.plan.problem import Problem
 from outcrop.run import arguments
@@ -38,6 +39,7 @@ from outcrop.run.disk.manifest import Manifest, require_readable
 from outcrop.run.disk.state import State, open_state
 from outcrop.run.disk.values import PlaneSource, assign, complete, padded, require_fields
 from outcrop.run.engine import Engine, Prepared, prepare
+from outcrop.run.given import require_flags, require_mapping
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source
 from outcrop.run.passes import PassRunner
 from outcrop.run.progress import KINDS, make_progress
@@ -117,6 +119,7 @@ class Simulation:
         unstable: bool = False,
         records: str | os.PathLike[str] | None = None,
     ) -> None:
+        require_flags(in_place=in_place, force=force, raw_device=raw_device, unstable=unstable)
         wanted = Wanted(sources, receivers, snapshots, norms)
         coordinates = (spacing, origin, units)
         definition = definition_of(stencil, shape, dtype, boundary, params, signals, dt, coordinates, wanted)
@@ -139,7 +142,7 @@ class Simulation:
             taps=definition.taps.entries,
             rim=definition.padding if any(definition.padding) else (),
             unstable=unstable,
-            records=str(Path(records).absolute()) if records is not None else None,
+            records=str(as_place(records, "records").absolute()) if records is not None else None,
         )
         require_readable(manifest)
         require_other_names(manifest.coordinates, len(manifest.shape), [entry.name for entry in manifest.arrays])
@@ -240,6 +243,7 @@ class Simulation:
 
         Values of other fields stay as they are. A field that is only read can be assigned anew until the first step.
         """
+        require_mapping(values, "values", "u")
         for name in values:
             self._manifest.entry(name)
         cache_bytes = cache_within(self.memory_bytes) // max(1, len(values))
@@ -293,10 +297,10 @@ class Simulation:
         arrays by name, mapped from their files. Traces of Devito's receivers are put into their `.data` at the end.
         Raises InterruptedRun after Ctrl-C and StorageError when storage fails; the last committed pass is intact then.
         """
-        if progress not in KINDS:
-            raise InputError(f"progress {progress!r} is unknown; there are {', '.join(KINDS)}")
+        if not isinstance(progress, str) or progress not in KINDS:
+            raise InputError(f"progress {shown(progress)} is unknown; there are {', '.join(KINDS)}")
         if on_snapshot is not None and not callable(on_snapshot):
-            raise InputError(f"on_snapshot {on_snapshot!r} must be a function (step, fields)")
+            raise InputError(f"on_snapshot {shown(on_snapshot)} must be a function (step, fields)")
         if on_snapshot is not None and not self._manifest.taps.snapshots:
             raise InputError("on_snapshot would never be called: this run keeps no snapshots; give it snapshots=")
         require_unchanged(self._lowered)
@@ -350,7 +354,7 @@ class Simulation:
         return replace(problem, taps=demand_of(manifest.taps, manifest.dtype))
 
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
-        steps = arguments.as_whole_number(steps, "steps")
+        steps = arguments.as_steps(steps)
         settings, signals = self._manifest.settings, decode_signals(self._manifest.signals)
         require_steps(signals, self.step + steps)
         require_room(self._lowered, self.step + steps)
@@ -385,7 +389,8 @@ def open(
 
     Raises InputError when there is no run, StorageError when files of it are missing.
     """
-    state = open_state(Path(path))
+    place = as_path(path, "path")
+    state = open_state(place)
     manifest, old = state.manifest, state.manifest.settings
     settings = arguments.as_settings(
         old.memory_bytes if memory is None else memory,
@@ -397,11 +402,12 @@ def open(
     )
     simulation = Simulation.__new__(Simulation)
     others = [Path(name) for name in manifest.directories[1:]]
-    stencil = stencil_of(manifest, Path(path))
-    if signals:
+    stencil = stencil_of(manifest, place)
+    if signals is not None:
+        require_mapping(signals, "signals", "src")
         texts = encode_signals(stencil, {**decode_signals(manifest.signals), **signals})
         manifest = replace(manifest, signals=texts)
-    simulation._take(stencil, replace(manifest, settings=settings), [Path(path), *others])
+    simulation._take(stencil, replace(manifest, settings=settings), [place, *others])
     simulation._force = simulation._raw_device = False
     simulation._state = state
     return simulation

@@ -15,18 +15,21 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import combinations
 from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.compile import Copy, compile_kernel
 from outcrop.language.generate import ITEM_BYTES
 from outcrop.language.operands import newest_copies
 from outcrop.language.stencil import Stencil
+from outcrop.run.arguments import as_parameters, as_stencil, as_threads
 from outcrop.run.engine import pack_scalars
+from outcrop.run.given import require_mapping
 from outcrop.tiers.discover import available_cores
 from outcrop.units import counted
 
@@ -78,26 +81,33 @@ class Sweep:
 
     def __init__(
         self,
-        stencil: Stencil,
+        stencil: Stencil | str,
         arrays: Arrays,
         *,
         parameters: Mapping[str, float] | None = None,
         threads: int | None = None,
     ) -> None:
+        stencil = as_stencil(stencil)
         if stencil.ndim != 2 or stencil.signals:
             raise InputError(f"{stencil.name}: sweeps are for stencils of two axes without signals")
+        require_mapping(arrays, "arrays", stencil.fields[0].name)
+        for name in arrays:
+            if name not in [field.name for field in stencil.fields]:
+                raise InputError(f"arrays: {stencil.name} has no field {shown(name)}")
+        count = available_cores() if threads is None else as_threads(threads)
+        values = as_parameters(stencil, {} if parameters is None else parameters)
         self._copies = {copy: array for number, field in enumerate(stencil.fields)
                         for copy, array in _copies(stencil, number, field.name, arrays)}  # fmt: skip
         _check(stencil, self._copies)
         self._stencil, self._done = stencil, 0
         dtype = str(next(iter(self._copies.values())).dtype)
-        self._scalars = pack_scalars(stencil, parameters or {}, dtype)
+        self._scalars = pack_scalars(stencil, values, dtype)
         # Where rows are: what kernels are given instead of planes, because grids of two axes are streamed by rows.
         self._rows = {copy: _rows(array) for copy, array in self._copies.items()}
         calls = compile_kernel(stencil, dtype).calls
         radii = [stage.radii[0] for stage in stencil.stages] * 2
         self._stages = [self._calls(*call, radius) for call, radius in zip(calls, radii, strict=True)]
-        self._pool = ThreadPoolExecutor(threads or available_cores())
+        self._pool = ThreadPoolExecutor(count)
 
     def step(self) -> None:
         """One step, by all threads."""
@@ -108,7 +118,10 @@ class Sweep:
 
     def newest(self, field: str) -> NDArray[Any]:
         """The array with the newest values of a field, spare rows and all."""
-        number = [one.name for one in self._stencil.fields].index(field)
+        names = [one.name for one in self._stencil.fields]
+        if not isinstance(field, str) or field not in names:
+            raise InputError(f"{self._stencil.name} has no field {shown(field)}; there are: {', '.join(names)}")
+        number = names.index(field)
         return self._copies[number, newest_copies(self._stencil, self._done)[number]]
 
     def close(self) -> None:
@@ -145,10 +158,18 @@ def _copies(stencil: Stencil, number: int, name: str, arrays: Arrays) -> list[tu
     count = 2 if stencil.storage[number].is_double else 1
     if name not in arrays:
         raise InputError(f"{stencil.name} has a field {name!r}; give it {'two arrays' if count == 2 else 'an array'}")
-    given = arrays[name] if isinstance(arrays[name], tuple) else (arrays[name],)
+    given = tuple(arrays[name]) if isinstance(arrays[name], (tuple, list)) else (arrays[name],)
     if len(given) != count:
         raise InputError(f"{name} of {stencil.name} takes {counted(count, 'array')}, not {len(given)}")
-    return [((number, copy), np.asarray(array)) for copy, array in enumerate(given)]
+    return [((number, copy), _as_array(name, array)) for copy, array in enumerate(given)]
+
+
+def _as_array(name: str, given: Any) -> NDArray[Any]:
+    """The array itself, or that of an `oc.Array`: never a copy, in which updates would be lost."""
+    array = getattr(given, "values", given)
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{name}: {shown(given)} is no array; give one of NumPy or of oc.array")
+    return np.asarray(array)
 
 
 def _check(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
@@ -169,6 +190,17 @@ def _check(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
             raise InputError(f"{name} is updated, but its array is for reading only")
         if array.shape[0] < SPARE_ROWS + 1 or array.strides[0] < LINE_BYTES * stencil.radii[2]:
             raise InputError(f"{name} of shape {array.shape} is too small for {stencil.name} and two spare rows")
+    _check_apart(stencil, copies)
+
+
+def _check_apart(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
+    """Raise InputError when two arrays share memory: a step would read what it has just written."""
+    updated = {number for stage in stencil.stages for number in stage.targets}
+    for (one, first), (other, second) in combinations(copies.items(), 2):
+        if updated.isdisjoint((one[0], other[0])) or not np.may_share_memory(first, second):
+            continue
+        names = dict.fromkeys(stencil.fields[number].name for number, _ in (one, other))
+        raise InputError(f"two arrays of {' and '.join(names)} share memory; each needs its own")
 
 
 def _rows(array: NDArray[Any]) -> NDArray[np.uint64]:

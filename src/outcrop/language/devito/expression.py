@@ -35,8 +35,16 @@ class Scalars:
             return number(sympy.Float(float(spacings[symbol])))
         if getattr(symbol, "is_Constant", False):
             self.constants[str(symbol.name)] = symbol
-            return Parameter(str(symbol.name), float(symbol.data))
+            return Parameter(str(symbol.name), _value_of(symbol))
         return None
+
+
+def _value_of(constant: Any) -> float:
+    """The number in a Constant, which Devito converts when it is asked for and not before."""
+    try:
+        return float(constant.data)
+    except (TypeError, ValueError, OverflowError, MemoryError):
+        raise InputError(f"Constant {constant.name} holds {shown(constant._value)}, which is no number") from None
 
 
 def number(value: Any) -> sympy.Expr:

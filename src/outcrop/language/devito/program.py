@@ -13,7 +13,7 @@ from devito.symbolics import retrieve_functions
 from devito.types import Eq
 from numpy.typing import NDArray
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.boundary import FIXED, Boundary, as_boundary
 from outcrop.language.devito.equation import Access, Update, updates_of
 from outcrop.language.devito.expression import Scalars, convert
@@ -22,10 +22,14 @@ from outcrop.language.devito.order import Placed, check_order
 from outcrop.language.devito.points import Points
 from outcrop.language.devito.stages import age, assign, merge
 from outcrop.language.devito.taken import Taken, taken_from
+from outcrop.language.library.differences import as_size
+from outcrop.language.schema import as_finite, as_number
 from outcrop.language.sparse import AXES, Injection, Sampling, spread
 from outcrop.language.stencil import Stencil
 from outcrop.language.symbols import Field, Signal
 
+_DEPTH_MOST = 20
+_TIME_MOST = 2**40
 LONGEST_TEXT = 1000
 """Characters of the equations that a stencil keeps, for people to read."""
 
@@ -46,8 +50,10 @@ def from_devito(
     if not operations:
         raise InputError("there is nothing among what was given; a run needs at least one Eq for u.forward")
     grid = _grid(operations)
-    if not (isinstance(dt, (int, float, np.number)) and np.isfinite(dt) and dt > 0):
-        raise InputError(f"dt={dt!r} is no time step; give a positive number")
+    if not isinstance(dt, int | float | np.number) or as_number(dt, "dt =") <= 0 or not np.isfinite(float(dt)):
+        raise InputError(f"dt={shown(dt)} is no time step; give a positive number")
+    if first_time is not None and (type(first_time) is not int or not 0 <= first_time <= _TIME_MOST):
+        raise InputError(f"first_time {shown(first_time)} must be a whole number of at least 0")
     scalars = Scalars(grid, float(dt))
     updates = [
         update
@@ -74,16 +80,18 @@ def from_devito(
     return _lowered(grid, stencil, padding, sides or FIXED, injections, samplings, functions, receivers, start, taken)
 
 
-def _flatten(equations: Any) -> list[Any]:
+def _flatten(equations: Any, depth: int = 0) -> list[Any]:
+    if depth > _DEPTH_MOST:
+        raise InputError(f"equations are nested in more than {_DEPTH_MOST} lists; give them in one")
     found: list[Any] = []
-    for one in equations if isinstance(equations, Sequence) else (equations,):
-        if isinstance(one, Sequence) and not isinstance(one, str):
-            found += _flatten(one)
+    for one in equations if isinstance(equations, list | tuple) else (equations,):
+        if isinstance(one, list | tuple):
+            found += _flatten(one, depth + 1)
         elif isinstance(one, Eq | Inject | Interpolation):
             found.append(one)
         else:
             what = "sparse operation" if isinstance(one, UnevaluatedSparseOperation) else type(one).__name__
-            raise InputError(f"{one} is a {what}; there are Eq, Inc, inject and interpolate")
+            raise InputError(f"{shown(one)} is a {what}; there are Eq, Inc, inject and interpolate")
     return found
 
 
@@ -105,6 +113,12 @@ def _grid(operations: Sequence[Any]) -> Any:
         raise InputError(f"the grid has {grid.dim} dimensions; there are 1, 2 and 3")
     if grid.dtype not in (np.float32, np.float64):
         raise InputError(f"the grid's dtype is {grid.dtype.__name__}; there are float32 and float64")
+    for extent in grid.shape:
+        as_size(extent, f"the grid's shape {shown(grid.shape)}: size")
+    for h, o in zip(grid.spacing, grid.origin, strict=True):
+        if as_finite(h, "the grid's spacing") <= 0:
+            raise InputError(f"the grid's spacing {shown(h)} must be above 0")
+        as_finite(o, "the grid's origin")
     if grid.distributor.nprocs > 1:
         raise InputError(f"the grid is distributed over {grid.distributor.nprocs} MPI processes; use one")
     return grid

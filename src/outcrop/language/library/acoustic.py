@@ -22,6 +22,7 @@ def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spaci
     """
     require("acoustic", "ndim", ndim, (1, 2, 3))
     require("acoustic", "order", order, range(2, 17, 2))
+    require("acoustic", "sponge", sponge, (False, True))
     u, v, damp = Field("u"), Field("v"), Field("damp")
     dt, h, here = Parameter("dt", 0.001), spacings(ndim, equal_spacing, 10.0), (0,) * ndim
     force = dt**2 * over_square(h) * v[here] ** 2 * laplacian(u, order, h)

@@ -6,21 +6,63 @@ of 1. Axes count from the first of an offset: (z, y, x), (y, x) or (x).
 
 from __future__ import annotations
 
+import operator
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 import sympy
+from numpy.typing import DTypeLike
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.symbols import Field, Parameter, PreviousField
 
 Values: TypeAlias = Field | PreviousField
+CELLS_MOST = 2**40
+_NUMBERS = {1: "one", 2: "two", 3: "three"}
 
 
 def require(stencil: str, what: str, value: object, there_are: range | tuple[object, ...]) -> None:
-    """Raises InputError unless `value` is one of those there are."""
-    if value not in there_are:
-        raise InputError(f"{stencil}({what}={value!r}) is not available; there are {', '.join(map(str, there_are))}")
+    """Raises InputError unless `value` is one of those there are, and of their type: 2.0 and True count nothing."""
+    known = value
+    if not isinstance(value, bool | str):
+        try:
+            known = operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            known = None
+    if not any(type(known) is type(one) and known == one for one in there_are):
+        raise InputError(
+            f"{stencil}({what}={shown(value)}) is not available; there are {', '.join(map(str, there_are))}"
+        )
+
+
+def as_size(value: object, what: str, least: int = 1) -> int:
+    """A number of cells. Raises InputError for what is none, and for more than any array has."""
+    try:
+        cells = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        cells = -1
+    if not least <= cells <= CELLS_MOST or isinstance(value, bool):
+        raise InputError(f"{what} {shown(value)} must be a whole number of cells, at least {least}")
+    return cells
+
+
+def as_sizes(stencil: str, shape: Any, most: int, least: int = 1) -> tuple[int, ...]:
+    """The sizes of a grid of `least` to `most` axes. Raises InputError for what are none."""
+    if not hasattr(shape, "__len__") or isinstance(shape, str | bytes) or not least <= len(shape) <= most:
+        raise InputError(f"{stencil}: shape {shown(shape)} must have {_NUMBERS[least]} to {_NUMBERS[most]} sizes")
+    return tuple(as_size(one, f"{stencil}: shape {shown(shape)}: size") for one in shape)
+
+
+def as_real_dtype(stencil: str, dtype: DTypeLike) -> np.dtype[Any]:
+    """A dtype of floats. Raises InputError for what is none."""
+    try:
+        found = np.dtype(dtype)
+        if found.kind == "f":
+            return found
+    except (TypeError, ValueError, SyntaxError):
+        pass
+    raise InputError(f"{stencil}: dtype {shown(dtype)} is not available; there are float32 and float64")
 
 
 @cache
@@ -50,7 +92,8 @@ def both_sides(u: Values, axis: int, distance: int, ndim: int) -> sympy.Expr:
 
 
 def spacings(ndim: int, equal: bool, default: float) -> tuple[Parameter, ...]:
-    """The spacing along each axis: one parameter h, or dz, dy and dx."""
+    """The spacing along each axis: one parameter h, or dz, dy and dx. Raises InputError unless `equal` is a bool."""
+    require("spacings", "equal_spacing", equal, (True, False))
     if equal:
         return (Parameter("h", default),) * ndim
     return tuple(Parameter(f"d{axis}", default) for axis in "zyx"[3 - ndim :])

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
+from outcrop.language.library.differences import as_real_dtype, as_size, as_sizes
+from outcrop.language.schema import as_finite
 
 SIDES = ("z0", "z1", "y0", "y1", "x0", "x1")
 """The first and the last cells along each axis."""
@@ -46,6 +48,10 @@ def sponge(
     Source: quadratic profile as in F. Collino and C. Tsogka, Geophysics 66, 294, 2001, applied to the damping term of
     J. Sochacki et al., Geophysics 52, 60, 1987.
     """
+    shape, width = as_sizes("sponge", shape, 3), as_size(width, "sponge: width")
+    velocity, spacing = as_finite(velocity, "sponge: velocity"), as_finite(spacing, "sponge: spacing")
+    reflection = as_finite(reflection, "sponge: reflection")
+    kind = as_real_dtype("sponge", dtype)
     absorbing = _absorbing(shape, sides)
     _check(shape, width, velocity, spacing, reflection, absorbing)
     largest = 3 * velocity * math.log(1 / reflection) / (width * spacing)
@@ -53,20 +59,22 @@ def sponge(
 
     def planes(z0: int, z1: int) -> NDArray[Any]:
         along = [profiles[0][z0:z1], *profiles[1:]]
-        return reduce(np.maximum, np.ix_(*along)).astype(dtype)
+        return reduce(np.maximum, np.ix_(*along)).astype(kind)
 
     return planes
 
 
 def _absorbing(shape: Sequence[int], sides: Collection[str]) -> list[tuple[bool, bool]]:
     """Which ends of each axis absorb. Raises InputError for sides that the shape does not have."""
-    if not 1 <= len(shape) <= 3:
-        raise InputError(f"sponge: shape {tuple(shape)} must have one to three sizes")
+    if not isinstance(sides, Collection) or len(sides) > len(SIDES) or not all(isinstance(one, str) for one in sides):
+        raise InputError(f"sponge: sides {shown(sides)} must be some of {', '.join(SIDES)}")
     names = {1: ("x",), 2: ("zy", "x"), 3: ("z", "y", "x")}[len(shape)]
     there = [side for side in SIDES if any(side[0] in name for name in names)]
     for side in () if tuple(sides) == SIDES else sides:
         if side not in there:
-            raise InputError(f"sponge: side {side!r} is unknown for shape {tuple(shape)}; there are {', '.join(there)}")
+            raise InputError(
+                f"sponge: side {shown(side)} is unknown for shape {tuple(shape)}; there are {', '.join(there)}"
+            )
 
     def absorbs(extent: int, name: str, end: str) -> bool:
         return extent > 1 and any(letter + end in sides for letter in name)
@@ -94,7 +102,7 @@ def _check(
     reflection: float,
     absorbing: Sequence[tuple[bool, bool]],
 ) -> None:
-    for name, value in (("width", width), ("velocity", velocity), ("spacing", spacing)):
+    for name, value in (("velocity", velocity), ("spacing", spacing)):
         if not value > 0:
             raise InputError(f"sponge: {name} {value} must be above 0")
     if not 0 < reflection < 1:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outcrop.errors import InputError
-from outcrop.language.library.differences import both_sides
+from outcrop.errors import InputError, shown
+from outcrop.language.library.differences import as_real_dtype, as_size, as_sizes, both_sides
+from outcrop.language.schema import as_finite
 from outcrop.language.stencil import Stencil
 from outcrop.language.symbols import Field
 
@@ -43,7 +44,9 @@ def inlet_outlet(
     `outlet` along z. psi is constant along walls, changes linearly over an opening, and is 0 inside. Raises InputError
     for openings that are empty or leave the side.
     """
-    nz, nx = shape
+    nz, nx = as_sizes("inlet_outlet", shape, 2, least=2)
+    flux, kind = as_finite(flux, "inlet_outlet: flux"), as_real_dtype("inlet_outlet", dtype)
+    inlet, outlet = _as_opening("inlet", inlet), _as_opening("outlet", outlet)
     for name, (first, last), extent in (("inlet", inlet, nx), ("outlet", outlet, nz)):
         if not 0 <= first < last <= extent - 1:
             raise InputError(f"inlet_outlet: {name} {(first, last)} must ascend and lie within 0 and {extent - 1}")
@@ -56,6 +59,13 @@ def inlet_outlet(
         rows[:, -1] = right[z0:z1]
         if z0 == 0 and z1 > 0:
             rows[0] = top
-        return rows.astype(dtype)
+        return rows.astype(kind)
 
     return planes
+
+
+def _as_opening(name: str, ends: Sequence[int]) -> tuple[int, int]:
+    """The first and the last cell of an opening."""
+    if not isinstance(ends, Sequence) or isinstance(ends, str) or len(ends) != 2:
+        raise InputError(f"inlet_outlet: {name} {shown(ends)} must be two cells, the first and the last")
+    return as_size(ends[0], f"inlet_outlet: {name}", least=0), as_size(ends[1], f"inlet_outlet: {name}", least=0)

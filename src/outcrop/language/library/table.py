@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.library.acoustic import acoustic
 from outcrop.language.library.advection import advection
 from outcrop.language.library.elastic import elastic, squared_speed
@@ -69,9 +69,9 @@ STENCILS: dict[str, Callable[[], Stencil]] = {name: family.make for name, family
 
 def find_stencil(name: str) -> Stencil:
     """The built-in stencil of that name; InputError lists those there are."""
-    found = split_name(name)
+    found = split_name(name) if isinstance(name, str) else None
     if found is None:
-        raise InputError(f"stencil {name!r} is unknown; there are: {', '.join(map(_described, FAMILIES))}")
+        raise InputError(f"stencil {shown(name)} is unknown; there are: {', '.join(map(_described, FAMILIES))}")
     family, options = found
     return family.make(**options)
 
@@ -82,7 +82,7 @@ def split_name(name: str) -> tuple[Family, dict[str, Any]] | None:
     if name in FAMILIES:
         return FAMILIES[name], {}
     for known, family in FAMILIES.items():
-        match = re.fullmatch(rf"{known}(\d*)(?:_(\d)d)?(?:_([a-z]+))?", name)
+        match = re.fullmatch(rf"{known}([1-9][0-9]?)?(?:_([1-9])d)?(?:_([a-z]+))?", name)
         if match is None:
             continue
         order, ndim, option = match.groups()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from outcrop.language.field import PREVIOUS
 from outcrop.run.disk.schema import ArrayName
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ class ArrayEntry:
 def arrays_of(stencil: Stencil) -> tuple[ArrayEntry, ...]:
     """The state, field by field in the stencil's order, each followed by its previous values where a step needs both;
     then the fields that are only read."""
-    from outcrop.language.symbols import PREVIOUS  # with SymPy, which looking at a run does not need
-
     state, static = [], []
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
         if storage.is_static:

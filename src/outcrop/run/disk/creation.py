@@ -158,9 +158,10 @@ def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) 
         for directory in dict.fromkeys((own, place)):
             directory.make_folder(name.rpartition("/")[0])
         place.create(name, size=layout.shard_bytes(shard))
-        with place.opened(name, os.O_RDWR) as handle:  # not flushed: values are, together with it
+        with place.opened(name, os.O_RDWR) as handle:
             offset = layout.records(shard) * layout.record_bytes
             for part in index_parts(layout, shard):
                 offset += place.write_to(handle, offset, part)
+            place.flush_file(handle)  # an array may be without values for long, and its size counts
         if place is not own:
             own.link(name, str(place.path.absolute() / name))

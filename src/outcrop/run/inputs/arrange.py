@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.run.inputs.source import Array, Source, chunked_source, plane_groups
 
 LETTERS = "zyx"
@@ -20,10 +20,10 @@ def arrange(source: Source, axes: str, cache_bytes: int) -> Source:
     Where planes lie across those of `source`, it is read about size / `cache_bytes` times.
     Raises InputError for letters that are no axes, and unless there is one for each axis.
     """
-    if not axes:
+    if isinstance(axes, str) and not axes:
         return source
     if not isinstance(axes, str) or not set(axes) <= set(LETTERS) or len(set(axes)) != len(axes):
-        raise InputError(f"axes {axes!r} of {source.name} are not understood; write different letters of z, y and x")
+        raise InputError(f"axes {shown(axes)} of {source.name} are not known; write different letters of z, y and x")
     if len(axes) != len(source.shape):
         raise InputError(f"axes {axes!r} of {source.name}: it has shape {source.shape}, give a letter for each axis")
     letters = "".join(letter for letter in LETTERS if letter in axes)

@@ -13,7 +13,8 @@ from functools import reduce
 
 import numpy as np
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
+from outcrop.paths import as_path, is_there
 from outcrop.run.axes import NAMES, ORDERS, Shape, axes_text, grid_shape, size_text
 from outcrop.run.inputs.formats import FORMS
 from outcrop.run.inputs.lift import can_lift
@@ -24,7 +25,8 @@ from outcrop.run.inputs.source import CACHE_BYTES, Array, Source, plane_groups, 
 NAMED = ("zeros", "gaussian", "random")
 """Values that need no file."""
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_SEED = re.compile("[0-9]{1,20}")
 _RESAMPLE = re.compile(r"(?P<file>.+)@resample(?::(?P<axes>[A-Za-z]+))?")
 
 
@@ -53,16 +55,17 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
     if shape is not None and is_named(text):
         name, _, rest = text.partition(":")
         if name == "random":
-            if rest and not rest.isdecimal():
-                raise InputError(f"--init {text}: the seed must be a whole number of at least 0, as in random:42")
+            if rest and not _SEED.fullmatch(rest):
+                raise InputError(f"--init {shown(text)}: the seed must be a whole number, as in random:42")
             return random_source(shape, int(rest or 0))
         if _NUMBER.fullmatch(text):
             return constant_source(shape, float(text))
         return zeros_source(shape) if name == "zeros" else gaussian_source(shape)
     match = _RESAMPLE.fullmatch(text)
-    if not set("./@") & set(text) and not os.path.exists(text):
+    if not set("./@") & set(text) and not is_there(text):
         raise InputError(
-            f"--init {text}: neither a file nor a known name; there are zeros, gaussian, random:SEED, a number, {FORMS}"
+            f"--init {shown(text)}: neither a file nor a known name; there are zeros, gaussian, random:SEED, a number, "
+            f"{FORMS}"
         )
     if match is None or shape is None:
         return require_shape(open_values(text, "", cache_bytes), shape)
@@ -76,7 +79,7 @@ def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) ->
     Raises InputError for other things and for the wrong shape.
     """
     if isinstance(values, (str, os.PathLike)):
-        return parse_source(os.fspath(values), shape, cache_bytes)
+        return parse_source(str(as_path(values, "values")), shape, cache_bytes)
     if callable(values) and not hasattr(values, "shape"):
         return Source("a function", shape, values)
     if np.isscalar(values) or (isinstance(values, np.ndarray) and values.ndim == 0):
@@ -146,6 +149,8 @@ def constant_source(shape: Shape, value: object) -> Source:
     """One number everywhere."""
     number = np.asarray(value)
     require_real("the value", number.dtype)
+    if not np.isfinite(number):
+        raise InputError(f"the value {shown(value)} must be a finite number")
     return Source("a constant", shape, lambda z0, z1: np.broadcast_to(number, (z1 - z0, *shape[1:])))
 
 

@@ -15,6 +15,9 @@ from outcrop.run.inputs.source import Array, Source, require_real
 BLOCK_BYTES = 1 << 20
 """Rows are interpolated in blocks of about this size, so that what lies between input and result stays in the cache."""
 
+_EXACT = 1 << 53
+"""Whole numbers below this are exact in double precision, so NumPy divides them as Python does."""
+
 Index: TypeAlias = np.ndarray[Any, np.dtype[np.intp]]
 Weight: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -56,9 +59,13 @@ def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap
     denominator = math.lcm(origin.denominator, step.denominator)
     start, stride = int(origin * denominator), int(step * denominator)
     most = (size - 1) * denominator
-    places = [divmod(min(max(start + i * stride, 0), most), denominator) for i in range(count)]
-    low = np.array([place for place, _ in places], np.intp)
-    weight = np.array([rest / denominator for _, rest in places], np.float64)
+    if max(abs(start), abs(start + count * stride), most, denominator) < _EXACT:
+        low, rest = np.divmod(np.clip(start + np.arange(count, dtype=np.intp) * stride, 0, most), denominator)
+        weight = rest / np.float64(denominator)
+    else:
+        places = [divmod(min(max(start + i * stride, 0), most), denominator) for i in range(count)]
+        low = np.array([place for place, _ in places], np.intp)
+        weight = np.array([rest / denominator for _, rest in places], np.float64)
     return AxisMap(size, low, low + (weight > 0), weight)
 
 

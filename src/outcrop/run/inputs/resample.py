@@ -8,14 +8,15 @@ range of the samples they lie between.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
 from typing import TypeAlias
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.run.axes import NAMES, PLACES, Shape, axes_text, grid_shape
+from outcrop.run.given import as_number, as_whole_number
 from outcrop.run.inputs.arrange import LETTERS, arrange
 from outcrop.run.inputs.interpolate import AxisMap, Interpolator, axis_map
 from outcrop.run.inputs.lift import lift
@@ -25,6 +26,9 @@ from outcrop.run.inputs.source import CACHE_BYTES, Array, Source, require_solid
 Lengths: TypeAlias = float | Sequence[float]
 
 OUTSIDE = ("refuse", "nearest")
+
+SAMPLES_MOST = 1 << 27
+"""Along an axis of the result, each of whose samples has its place in the input listed."""
 
 
 def resample(
@@ -55,12 +59,13 @@ def resample(
     Raises InputError for what cannot be opened, wrong letters, and samples outside.
     """
     target = require_shape_of_grid(shape)
+    cache_bytes = as_whole_number(cache_bytes, "cache_bytes", least=0)
     source = lift(open_values(values, axes, cache_bytes), len(target))
-    if outside not in OUTSIDE:
-        raise InputError(f"outside {outside!r} is unknown; there are {', '.join(OUTSIDE)}")
+    if not isinstance(outside, str) or outside not in OUTSIDE:
+        raise InputError(f"outside {shown(outside)} is unknown; there are {', '.join(OUTSIDE)}")
     if spacing is None and new_spacing is None:
-        if origin != 0.0:
-            raise InputError(f"origin {origin!r} needs spacing and new_spacing")
+        if isinstance(origin, Iterable) or origin != 0.0:
+            raise InputError(f"origin {shown(origin)} needs spacing and new_spacing")
         maps = [_between_ends(source, place, target) for place in range(3)]
     elif spacing is None or new_spacing is None:
         raise InputError("resample needs both spacing and new_spacing, or neither")
@@ -90,12 +95,13 @@ def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_byt
     `extrude(model, "y", 512, axes="xz")` for a model of shape (nx, nz) gives the shape (nz, 512, nx).
     Takes what `resample` takes. Raises InputError for other letters, and for what is no section.
     """
-    if axis not in tuple(LETTERS):
-        raise InputError(f"axis {axis!r} is unknown; a section is extruded along z, y or x")
+    if not isinstance(axis, str) or axis not in tuple(LETTERS):
+        raise InputError(f"axis {shown(axis)} is unknown; a section is extruded along z, y or x")
     others = LETTERS.replace(axis, "")
-    if axes and set(axes) != set(others):
-        raise InputError(f"axes {axes!r}: a section extruded along {axis} has the axes {others[0]} and {others[1]}")
-    source = open_as_stored(section, cache_bytes)
+    if not isinstance(axes, str) or (axes and set(axes) != set(others)):
+        names = f"the axes {others[0]} and {others[1]}"
+        raise InputError(f"axes {shown(axes)}: a section extruded along {axis} has {names}")
+    source = open_as_stored(section, as_whole_number(cache_bytes, "cache_bytes", least=0))
     if len(source.shape) == 2:
         own = source.axes if set(source.axes) == set(others) else ""
         flat = arrange(source, axes or own or others, cache_bytes)
@@ -110,10 +116,9 @@ def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_byt
 
 def require_shape_of_grid(shape: Sequence[int]) -> Shape:
     """The shape itself; InputError unless it is one to three whole numbers of at least 1."""
-    try:
-        sizes = tuple(operator.index(size) for size in shape)
-    except TypeError:
-        raise InputError(f"shape {shape!r} must be one to three whole numbers, such as (nz, ny, nx)") from None
+    if not isinstance(shape, Iterable) or isinstance(shape, str):
+        raise InputError(f"shape {shown(shape)} must be one to three whole numbers, such as (nz, ny, nx)")
+    sizes = tuple(as_whole_number(size, f"shape {shown(shape)}: size", SAMPLES_MOST) for size in islice(shape, 4))
     return require_solid("the grid", sizes)
 
 
@@ -148,16 +153,13 @@ def _letter(place: int, target: Shape) -> str:
 
 def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> list[Fraction]:
     """A length for each of the three axes inside, exactly as it was written in decimal; 1 where there is none."""
-    several = list(given) if isinstance(given, Iterable) else [given] * ndim
-    try:
-        # The decimal number, not its binary neighbour, so that 10 * 0.1 is a sample of a grid with spacing 1.
-        exact = [Fraction(repr(float(length))) for length in several]
-    except (TypeError, ValueError):
-        raise InputError(f"{name} {given!r} must be a finite number, or one for each axis") from None
+    several = list(islice(given, 4)) if isinstance(given, Iterable) else [given] * ndim
+    # The decimal number, not its binary neighbour, so that 10 * 0.1 is a sample of a grid with spacing 1.
+    exact = [Fraction(repr(as_number(length, f"{name} {shown(given)}:"))) for length in several]
     if len(exact) != ndim:
-        raise InputError(f"{name} {given!r} has {len(exact)} numbers; the grid has {axes_text(ndim)}")
+        raise InputError(f"{name} {shown(given)} has {len(exact)} numbers; the grid has {axes_text(ndim)}")
     if not signed and min(exact) <= 0:
-        raise InputError(f"{name} {given!r} must be positive")
+        raise InputError(f"{name} {shown(given)} must be positive")
     inside = [Fraction(1)] * 3
     for place, length in zip(PLACES[ndim], exact, strict=True):
         inside[place] = length

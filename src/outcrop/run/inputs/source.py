@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.run.axes import Shape
+from outcrop.units import ADDRESSABLE_BYTES
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -46,10 +47,14 @@ def array_source(name: str, array: Array) -> Source:
 
 def chunked_source(name: str, array: Any, cache_bytes: int, axes: str = "") -> Source:
     """Planes of a chunked array; a group of planes is decoded together and kept while its planes are asked for."""
-    require_real(name, np.dtype(array.dtype))
+    try:
+        dtype = np.dtype(array.dtype)
+    except TypeError:
+        raise InputError(f"{name} has dtype {shown(array.dtype)}, which NumPy does not know") from None
+    require_real(name, dtype)
     shape = require_solid(name, array.shape)
     chunk_planes = min(_chunk_planes(array), shape[0])
-    chunk_bytes = chunk_planes * math.prod(shape[1:]) * np.dtype(array.dtype).itemsize
+    chunk_bytes = chunk_planes * math.prod(shape[1:]) * dtype.itemsize
     depth = max(1, -(-chunk_planes // -(-chunk_bytes // max(1, cache_bytes))))
     cached: dict[int, Array] = {}
 
@@ -59,8 +64,10 @@ def chunked_source(name: str, array: Any, cache_bytes: int, axes: str = "") -> S
             try:
                 with _one_chunk_at_a_time():
                     cached[first] = np.asarray(array[first : min(first + depth, shape[0])])
-            except (ValueError, OSError, RuntimeError) as error:
-                reason = " ".join(str(error).split())
+            except MemoryError:
+                raise
+            except Exception as error:  # libraries raise many kinds for what is damaged
+                reason = str(error) or type(error).__name__
                 raise InputError(f"{name} cannot be read at plane {first}: {reason}") from error
         return cached[first]
 
@@ -92,10 +99,13 @@ def _one_chunk_at_a_time() -> Iterator[None]:
         yield
 
 
-def require_solid(name: str, shape: tuple[int, ...]) -> Shape:
-    """The shape itself; InputError unless it has one to three axes of at least 1."""
+def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
+    """The sizes as a shape; InputError unless they are one to three of at least 1, and not beyond all disks."""
+    shape = tuple(sizes)
     if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # Dask has sizes NaN
-        raise InputError(f"{name} has shape {tuple(shape)}; one to three axes (nz, ny, nx) of at least 1 are needed")
+        raise InputError(f"{name} has shape {shown(shape)}; one to three axes (nz, ny, nx) of at least 1 are needed")
+    if math.prod(shape) >= ADDRESSABLE_BYTES // 16:
+        raise InputError(f"{name} has shape {shown(shape)}, which is more than any disk can hold")
     return tuple(int(size) for size in shape)
 
 

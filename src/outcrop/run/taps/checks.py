@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.language.boundary import Boundary
 from outcrop.language.sparse import Injection, Sampling, Scale, linear, spread
 from outcrop.language.stencil import Stencil
-from outcrop.run.arguments import as_whole_number
 from outcrop.run.axes import NAMES, PLACES, Shape, grid_shape
 from outcrop.run.coordinates import Coordinates
+from outcrop.run.given import as_flag, as_whole_number, require_short_name
 from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source
 from outcrop.run.taps.definitions import TapDefinitions
 from outcrop.run.taps.entries import NormsEntry, SnapshotsEntry
@@ -41,10 +42,7 @@ class Grid:
     def corners(self, what: str, points: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Cells of the arrays and weights of points between them. Raises InputError for points outside the grid."""
         ndim = len(self.shape)
-        try:
-            places = np.asarray(points, np.float64)
-        except (TypeError, ValueError):
-            raise InputError(f"{what}: points must be numbers of shape (points, {ndim})") from None
+        places = _numbers(points, f"{what}: points must be numbers of shape (points, {ndim})")
         if places.ndim == 1 and len(places) == ndim:
             places = places[None]
         where = self.coordinates or Coordinates((1.0,) * ndim, tuple(-float(pad) for pad in self.padding))
@@ -85,20 +83,17 @@ def define(
 
 
 def _list(given: Any) -> list[Any]:
-    return list(given) if isinstance(given, Sequence) else [given]
+    return list(given) if isinstance(given, Sequence) and not isinstance(given, (str, bytes)) else [given]
 
 
 def _injection(grid: Grid, number: int, source: Any) -> Injection:
     if not isinstance(source, Source):
-        raise InputError(f"sources: {source!r} is no oc.Source")
-    what = f"source {number} in {source.field!r}"
-    if source.field not in grid.updated:
+        raise InputError(f"sources: {shown(source)} is no oc.Source")
+    what = f"source {number} in {shown(source.field)}"
+    if not isinstance(source.field, str) or source.field not in grid.updated:
         raise InputError(f"{what}: sources need a field that is updated; there are: {', '.join(grid.updated)}")
     cells, weights = grid.corners(what, source.points)
-    try:
-        values = np.asarray(source.values, np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{what}: values must be numbers of shape (steps,) or (steps, points)") from None
+    values = _numbers(source.values, f"{what}: values must be numbers of shape (steps,) or (steps, points)")
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2 or values.shape[1] != len(cells):
@@ -108,6 +103,17 @@ def _injection(grid: Grid, number: int, source: Any) -> Injection:
         raise InputError(f"{what}: the value of point {point} in step {step} is {values[step, point]}")
     scale = _scale(grid, what, source.scale)
     return Injection(source.field, cells, weights, np.ascontiguousarray(values), scale)
+
+
+def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
+    """An array of real numbers. Raises InputError with the text `refusal` for anything else."""
+    try:
+        found = np.asarray(given)
+        if found.dtype.kind in "uif":
+            return found.astype(np.float64, copy=False)
+    except Exception:  # lists of different lengths, and what users' own classes raise
+        pass
+    raise InputError(refusal)
 
 
 def _scale(grid: Grid, what: str, given: Any) -> Scale | None:
@@ -120,8 +126,12 @@ def _scale(grid: Grid, what: str, given: Any) -> Scale | None:
 
     try:
         expression = sympy.sympify(given, strict=True)
-    except sympy.SympifyError:
-        raise InputError(f"{what}: scale {given!r} is neither a number nor an expression") from None
+    except Exception:  # SympifyError, and what users' own classes raise
+        expression = None
+    if not isinstance(expression, sympy.Expr) or isinstance(given, np.ndarray):
+        raise InputError(f"{what}: scale {shown(given)} is neither a number nor an expression")
+    if expression.has(sympy.nan, sympy.oo, sympy.zoo, sympy.I, -sympy.oo):
+        raise InputError(f"{what}: scale {shown(given)} must be real and finite")
     names = [one.name for one in grid.stencil.fields]
     static = [one for one in names if one not in grid.updated]
     parameters = [one.name for one in grid.stencil.parameters]
@@ -140,17 +150,18 @@ def _scale(grid: Grid, what: str, given: Any) -> Scale | None:
 
 def _sampling(grid: Grid, one: Any, taken: set[str]) -> Sampling:
     if not isinstance(one, Receivers):
-        raise InputError(f"receivers: {one!r} is no oc.Receivers")
-    what = f"receivers {one.name!r}"
-    if not isinstance(one.name, str) or not one.name.isidentifier():
+        raise InputError(f"receivers: {shown(one)} is no oc.Receivers")
+    what = f"receivers {shown(one.name)}"
+    if not isinstance(one.name, str) or not (one.name.isascii() and one.name.isidentifier()):
         raise InputError(f"{what}: a name is letters, digits and _, such as 'line'")
+    require_short_name("receivers", one.name)
     if one.name in taken:
         raise InputError(f"{what} are there twice; each name must be another")
     names = [field.name for field in grid.stencil.fields]
-    if one.field not in names:
-        raise InputError(f"{what}: there is no field {one.field!r}; there are: {', '.join(names)}")
+    if not isinstance(one.field, str) or one.field not in names:
+        raise InputError(f"{what}: there is no field {shown(one.field)}; there are: {', '.join(names)}")
     cells, weights = grid.corners(what, one.points)
-    return Sampling(one.name, one.field, cells, weights, _true_or_false(what, "before", one.before))
+    return Sampling(one.name, one.field, cells, weights, as_flag(one.before, f"{what}: before"))
 
 
 def _check_rim(grid: Grid, number: int, source: Injection) -> None:
@@ -189,40 +200,35 @@ def _all_snapshots(grid: Grid, given: Sequence[Any]) -> tuple[SnapshotsEntry, ..
 
 def _snapshots(grid: Grid, given: Any) -> SnapshotsEntry:
     if not isinstance(given, Snapshots):
-        raise InputError(f"snapshots: {given!r} is no oc.Snapshots")
-    if not isinstance(given.name, str) or (given.name and not given.name.isidentifier()):
-        raise InputError(f"snapshots: name {given.name!r} must be letters, digits and _, such as 'side'")
+        raise InputError(f"snapshots: {shown(given)} is no oc.Snapshots")
+    if not isinstance(given.name, str) or (given.name and not (given.name.isascii() and given.name.isidentifier())):
+        raise InputError(f"snapshots: name {shown(given.name)} must be letters, digits and _, such as 'side'")
+    require_short_name("snapshots", given.name)
     fields = _fields(grid, "snapshots", given.fields)
     for name in fields:
         if name in RESERVED[len(grid.shape)]:
             raise InputError(f"snapshots: field {name!r} has the name of a coordinate; leave it out")
     if not isinstance(given.time_units, str):
-        raise InputError(f"snapshots: time_units {given.time_units!r} must be text, such as 's'")
-    initial = _true_or_false("snapshots", "initial", given.initial)
+        raise InputError(f"snapshots: time_units {shown(given.time_units)} must be text, such as 's'")
+    initial = as_flag(given.initial, "snapshots: initial")
     every, box = as_whole_number(given.every, "snapshots: every"), _box(grid, given.box)
     return SnapshotsEntry(every, fields, box, given.time_units, initial, given.name)
 
 
 def _norms(grid: Grid, given: Any) -> NormsEntry:
     if not isinstance(given, Norms):
-        raise InputError(f"norms: {given!r} is no oc.Norms")
+        raise InputError(f"norms: {shown(given)} is no oc.Norms")
     every, fields = as_whole_number(given.every, "norms: every"), _fields(grid, "norms", given.fields)
-    return NormsEntry(every, fields, _true_or_false("norms", "initial", given.initial))
-
-
-def _true_or_false(what: str, name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise InputError(f"{what}: {name} {value!r} must be True or False")
-    return value
+    return NormsEntry(every, fields, as_flag(given.initial, "norms: initial"))
 
 
 def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
     if not isinstance(names, Iterable):
-        raise InputError(f"{what}: fields {names!r} must be names; there are: {', '.join(grid.updated)}")
-    wanted = (names,) if isinstance(names, str) else tuple(names)
+        raise InputError(f"{what}: fields {shown(names)} must be names; there are: {', '.join(grid.updated)}")
+    wanted: tuple[Any, ...] = (names,) if isinstance(names, str) else tuple(islice(names, len(grid.updated) + 1))
     for name in wanted:
-        if name not in grid.updated:
-            raise InputError(f"{what}: {name!r} is no field that is updated; there are: {', '.join(grid.updated)}")
+        if not isinstance(name, str) or name not in grid.updated:
+            raise InputError(f"{what}: {shown(name)} is no field that is updated; there are: {', '.join(grid.updated)}")
     if len(set(wanted)) < len(wanted):
         raise InputError(f"{what}: fields {', '.join(wanted)} name one twice")
     return wanted or tuple(grid.updated)
@@ -230,17 +236,19 @@ def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
 
 def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
     """The ranges of a box in the arrays."""
-    slices = [slice(None)] * len(grid.shape) if box is None else list(box) if isinstance(box, Sequence) else [box]
+    given = box if isinstance(box, Sequence) else [box]
+    slices = [slice(None)] * len(grid.shape) if box is None else list(islice(given, 4))
     if len(slices) != len(grid.shape) or not all(isinstance(one, slice) for one in slices):
-        raise InputError(f"snapshots: box {box!r} must be a slice for each axis: {', '.join(NAMES[len(grid.shape)])}")
+        axes = ", ".join(NAMES[len(grid.shape)])
+        raise InputError(f"snapshots: box {shown(box)} must be a slice for each axis: {axes}")
     found = []
     for axis, one, n, pad in zip(NAMES[len(grid.shape)], slices, grid.shape, grid.padding, strict=True):
         try:
             begin, end, step = one.indices(n)
         except TypeError:
-            raise InputError(f"snapshots: box {one} along {axis} must have whole numbers") from None
+            raise InputError(f"snapshots: box {shown(one)} along {axis} must have whole numbers") from None
         is_beyond = any(place is not None and not -n <= place <= n for place in (one.start, one.stop))
         if step != 1 or begin >= end or is_beyond:
-            raise InputError(f"snapshots: box {one} along {axis} is no part of 0 to {n}, every cell of it")
+            raise InputError(f"snapshots: box {shown(one)} along {axis} is no part of 0 to {n}, every cell of it")
         found.append((begin + pad, end + pad))
     return tuple(found)

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, StorageError
-from outcrop.language.program import Program
 from outcrop.language.sparse import Injection, Sampling, Scale
 from outcrop.run.disk.contents import TAPS
 from outcrop.run.disk.manifest import Manifest
@@ -142,14 +141,8 @@ def _opened(directory: Directory, manifest: Manifest, name: str) -> Iterator[int
 
 
 def _plain(scale: Scale | None) -> dict[str, Any] | None:
-    if scale is None:
-        return None
-    scalars = [value.hex() for value in scale.scalars]
-    return {"program": scale.program.to_json(), "fields": list(scale.fields), "scalars": scalars}
+    return None if scale is None else scale.to_json()
 
 
 def _scale(data: dict[str, Any] | None) -> Scale | None:
-    if data is None:
-        return None
-    scalars = tuple(float.fromhex(value) for value in data["scalars"])
-    return Scale(Program.from_json(data["program"]), tuple(data["fields"]), scalars)
+    return None if data is None else Scale.from_json(data)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from outcrop.errors import InputError
+from outcrop.paths import is_there
 from outcrop.run.inputs.formats import netcdf, npy, raw, segy, zarr_arrays
 from outcrop.run.inputs.source import Source
 
@@ -51,7 +52,7 @@ def open_file(text: str, cache_bytes: int) -> Source:
     if text.startswith(raw.PREFIX):
         return raw.raw_source(text, cache_bytes)
     path, variable = _split_variable(text)
-    if not path.exists():
+    if not is_there(path):
         raise InputError(f"{text}: no such file; there are {FORMS}")
     kind = ZARR if path.is_dir() else next((kind for kind in FORMATS if _ends_in(path, kind)), None)
     if kind is None:
@@ -64,7 +65,7 @@ def open_file(text: str, cache_bytes: int) -> Source:
 def _split_variable(text: str) -> tuple[Path, str]:
     """The path, and what follows its last colon when it is no path with the colon."""
     match = re.fullmatch(r"(.+?\.\w+):([^:]+)", text)
-    if match is None or Path(text).exists():
+    if match is None or is_there(text):
         return Path(text), ""
     return Path(match[1]), match[2]
 

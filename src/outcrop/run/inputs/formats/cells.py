@@ -6,6 +6,7 @@ import gzip
 import lzma
 import math
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -15,11 +16,17 @@ from typing import Any, BinaryIO, Protocol, cast
 import numpy as np
 
 from outcrop.errors import InputError
+from outcrop.paths import open_regular, require_regular
 from outcrop.run.axes import Shape
 from outcrop.run.inputs.source import Array, Source, chunked_source, require_real, require_solid
 
 PIECE_BYTES = 4 << 20
 """Files are read in pieces of about this size."""
+
+DAMAGE = (OSError, EOFError, ValueError, KeyError, RuntimeError, struct.error, lzma.LZMAError, zlib.error,
+           zipfile.BadZipFile)  # fmt: skip
+"""What Python's modules raise for damaged archives; RuntimeError, and NotImplementedError, for ones with a password or
+by a method they do not know."""
 
 
 class Cells(Protocol):
@@ -38,7 +45,7 @@ class PlainCells:
     def read(self, offset: int, dtype: np.dtype[Any], count: int) -> Array:
         """`count` numbers from byte `offset` on."""
         try:
-            with open(self._path, "rb") as file:
+            with open_regular(self._path) as file:
                 file.seek(offset)
                 cells = np.fromfile(file, dtype, count)
                 os.posix_fadvise(file.fileno(), offset, count * dtype.itemsize, os.POSIX_FADV_DONTNEED)
@@ -72,6 +79,8 @@ class PackedCells:
                 self._stream = self._unpack()
             except OSError as error:
                 raise InputError(f"{self.name} cannot be read: {error.strerror or error}") from None
+            except DAMAGE as error:
+                raise InputError(f"{self.name} cannot be unpacked: {error}") from None
         return self._stream
 
     def read(self, offset: int, dtype: np.dtype[Any], count: int) -> Array:
@@ -89,7 +98,7 @@ class PackedCells:
         except EOFError:
             self.close()
             raise InputError(f"{self.name} is cut short: it ends before byte {offset + len(wanted)} unpacked") from None
-        except (OSError, lzma.LZMAError, zlib.error, zipfile.BadZipFile) as error:
+        except DAMAGE as error:
             self.close()
             raise InputError(f"{self.name} is damaged near byte {offset + done} unpacked: {error}") from None
         return wanted.view(dtype)
@@ -97,8 +106,13 @@ class PackedCells:
 
 def open_packed(path: Path) -> PackedCells:
     """A file of one of the suffixes .xz and .gz."""
-    unpack: Any = {".xz": lzma.open, ".gz": gzip.open}[path.suffix.lower()]
-    return PackedCells(str(path), lambda: cast(BinaryIO, unpack(path, "rb")))
+    open_packed_file: Any = {".xz": lzma.open, ".gz": gzip.open}[path.suffix.lower()]
+
+    def unpack() -> BinaryIO:
+        require_regular(path)
+        return cast(BinaryIO, open_packed_file(path, "rb"))
+
+    return PackedCells(str(path), unpack)
 
 
 def cells_source(

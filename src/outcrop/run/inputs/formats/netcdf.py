@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from outcrop.errors import InputError
+from outcrop.paths import open_regular
 from outcrop.run.inputs.formats.xarrays import choose_data_array, xarray_source
 from outcrop.run.inputs.source import Source
 
@@ -33,7 +34,9 @@ def netcdf_source(path: Path, variable: str, cache_bytes: int) -> Source:
         dataset = xarray.open_dataset(path, engine=engine, group=group or None, decode_times=False, cache=False)
     except ImportError as error:  # h5netcdf without h5py
         raise InputError(f"{path}: {' '.join(str(error).split())}; reading NetCDF needs it: {_INSTALL}") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # the engines raise many kinds for what is damaged
         what = f"group {group!r} of it" if group else "it"
         raise InputError(f"{path}: {what} cannot be opened as NetCDF: {' '.join(str(error).split())}") from None
     chosen = choose_data_array(str(path), dataset, wanted, f"name one as {path}:NAME")
@@ -42,11 +45,8 @@ def netcdf_source(path: Path, variable: str, cache_bytes: int) -> Source:
 
 def _find_engine(path: Path) -> str:
     """The name of xarray's engine that reads the file here."""
-    try:
-        with open(path, "rb") as file:
-            begin = file.read(4)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    with open_regular(path) as file:
+        begin = file.read(4)
     for magic, packages in _ENGINES.items():
         if begin.startswith(magic):
             found = [package for package in packages if find_spec(package)]

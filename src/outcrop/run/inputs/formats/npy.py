@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import lzma
+import math
+import os
 import zipfile
-import zlib
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 
 from outcrop.errors import InputError
-from outcrop.run.inputs.formats.cells import PackedCells, PlainCells, cells_source, open_packed
-from outcrop.run.inputs.source import Source, require_real
+from outcrop.paths import open_regular, require_regular
+from outcrop.run.inputs.formats.cells import DAMAGE, PackedCells, PlainCells, cells_source, open_packed
+from outcrop.run.inputs.source import Source, require_real, require_solid
 
 
 def npy_source(path: Path, variable: str, cache_bytes: int) -> Source:
     """A .npy file of a real dtype, in C or Fortran order, read in pieces and not left in the page cache."""
     try:
-        with open(path, "rb") as file:
-            shape, fortran, dtype = _read_header(str(path), file)
-            start = file.tell()
-        size = path.stat().st_size
+        with open_regular(path) as file:
+            shape, fortran, dtype, start = _read_header(str(path), file)
+            size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     require_real(str(path), dtype)
-    if size < start + dtype.itemsize * int(np.prod(shape)):
+    require_solid(str(path), shape)
+    if size < start + dtype.itemsize * math.prod(shape):
         raise InputError(f"{path} is cut short: {size} bytes for shape {shape} of {dtype}")
     return cells_source(str(path), PlainCells(path), start, shape, dtype, fortran, cache_bytes)
 
@@ -38,15 +40,14 @@ def packed_npy_source(path: Path, variable: str, cache_bytes: int) -> Source:
 def npz_source(path: Path, variable: str, cache_bytes: int) -> Source:
     """The array `variable` of an .npz archive, or its only one."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = sorted(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except zipfile.BadZipFile:
-        raise InputError(f"{path} is not an .npz archive, or is cut short") from None
+    except DAMAGE as error:
+        raise InputError(f"{path} is not an .npz archive, or is cut short: {error}") from None
     name = choose_variable(path, variable, names)
 
     def unpack() -> BinaryIO:
+        require_regular(path)
         with zipfile.ZipFile(path) as archive:
             return cast(BinaryIO, archive.open(f"{name}.npy"))
 
@@ -66,19 +67,24 @@ def choose_variable(path: Path, variable: str, names: list[str]) -> str:
 def _packed_source(cells: PackedCells, cache_bytes: int) -> Source:
     try:
         stream = cells.stream()
-        shape, fortran, dtype = _read_header(cells.name, stream)
-        start = stream.tell()
-    except (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile) as error:
+        shape, fortran, dtype, start = _read_header(cells.name, stream)
+    except DAMAGE as error:
         raise InputError(f"{cells.name} cannot be unpacked: {error}") from None
     finally:
         cells.close()
     return cells_source(cells.name, cells, start, shape, dtype, fortran, cache_bytes)
 
 
-def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether the order is Fortran's, and dtype; the file is then at the first cell."""
+def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Shape, whether the order is Fortran's, dtype, and where the first cell is."""
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    begin = BytesIO(file.read(HEADER_BYTES_MOST))
     try:
-        return headers[np.lib.format.read_magic(file)](file)
-    except (ValueError, KeyError):
+        shape, fortran, dtype = headers[np.lib.format.read_magic(begin)](begin)
+    except Exception:  # NumPy evaluates the header as Python, which has many ways to fail
         raise InputError(f"{name} is not a .npy file") from None
+    return shape, fortran, dtype, begin.tell()
+
+
+HEADER_BYTES_MOST = 1 << 16
+"""Longer than any header of plain numbers, and short enough to be read whatever its length is said to be."""

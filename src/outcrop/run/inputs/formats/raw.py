@@ -8,17 +8,21 @@ name; "<" and ">" before a short one choose the order of bytes. OFFSET is the nu
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from pathlib import Path
 
 import numpy as np
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
+from outcrop.paths import open_regular
 from outcrop.run.inputs.formats.cells import PlainCells, cells_source
 from outcrop.run.inputs.source import Source, require_real, require_solid
 
 PREFIX = "raw:"
-_FORM = re.compile(r"raw:(?P<path>.+):(?P<dtype>[^:,\d][^:,]*):(?P<sizes>\d+(?:,\d+){0,2})(?::(?P<offset>\d+))?")
+_FORM = re.compile(r"raw:(?P<path>.+):(?P<dtype>[^:,\d][^:,]*):(?P<sizes>[0-9]{1,19}(?:,[0-9]{1,19}){0,2})"
+                   r"(?::(?P<offset>[0-9]{1,19}))?")  # fmt: skip
 
 
 def raw_source(text: str, cache_bytes: int) -> Source:
@@ -26,23 +30,22 @@ def raw_source(text: str, cache_bytes: int) -> Source:
     match = _FORM.fullmatch(text)
     if not match:
         raise InputError(
-            f"{text} is not understood; write raw:FILE:DTYPE:NX,NY,NZ[:OFFSET], as in raw:vp.bin:float32:401,1601"
+            f"{shown(text)} is not understood; write raw:FILE:DTYPE:NX,NY,NZ[:OFFSET], as in "
+            "raw:vp.bin:float32:401,1601"
         )
     path, offset = Path(match["path"]), int(match["offset"] or 0)
     shape = tuple(int(size) for size in reversed(match["sizes"].split(",")))
     try:
         dtype = np.dtype(match["dtype"])
-    except TypeError:
+    except Exception:  # NumPy raises many kinds for what is none
         raise InputError(
             f"{text}: dtype {match['dtype']!r} is unknown; write for example float32, >f4 or int16"
         ) from None
     require_real(str(path), dtype)
     require_solid(text, shape)
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise InputError(f"{text}: {path} cannot be read: {error.strerror}") from None
-    needed = offset + dtype.itemsize * int(np.prod(shape, dtype=object))
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+    needed = offset + dtype.itemsize * math.prod(shape)
     if size < needed:
         raise InputError(f"{text}: {path} is cut short, or the sizes are wrong: it has {size} bytes, not {needed}")
     if size > needed:

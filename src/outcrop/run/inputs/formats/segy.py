@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from outcrop.errors import InputError
+from outcrop.paths import require_regular
 from outcrop.run.inputs.formats.cells import PIECE_BYTES
 from outcrop.run.inputs.source import Array, Source, chunked_source
 
@@ -27,11 +28,14 @@ def segy_source(path: Path, variable: str, cache_bytes: int) -> Source:
         import segyio
     except ImportError:
         raise InputError(f"{path}: reading SEG-Y needs segyio: pip install 'outcrop[segy]'") from None
+    require_regular(path)
     try:
         file = segyio.open(str(path), "r", strict=False)
-    except (OSError, RuntimeError, ValueError) as error:
+        traces = _Traces(file)
+    except MemoryError:
+        raise
+    except Exception as error:  # headers are believed, so wrong ones fail in many ways
         raise InputError(f"{path} cannot be read as SEG-Y, or is cut short: {error}") from None
-    traces = _Traces(file)
     if not file.unstructured and len(file.offsets) > 1:
         raise InputError(f"{path} has {len(file.offsets)} offsets at each place; only stacked traces are a model")
     return chunked_source(str(path), traces, cache_bytes)

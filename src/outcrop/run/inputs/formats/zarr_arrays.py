@@ -6,7 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from outcrop.errors import InputError
+from outcrop.paths import is_there, require_regular
 from outcrop.run.inputs.source import Source, chunked_source, named_axes
+
+METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
+"""What is read when an array or a group is opened, in versions 3 and 2."""
 
 
 def zarr_source(path: Path, variable: str, cache_bytes: int) -> Source:
@@ -17,6 +21,9 @@ def zarr_source(path: Path, variable: str, cache_bytes: int) -> Source:
         raise InputError(f"{path}: reading Zarr needs zarr (Python 3.11 or later): pip install zarr") from None
     if variable:
         path = path / variable
+    for name in METADATA:
+        if is_there(path / name):
+            require_regular(path / name)
     try:
         node = zarr.open(str(path), mode="r")
         if isinstance(node, zarr.Group):

@@ -1,0 +1,136 @@
+"""Paths that users give, checked before anything is opened or made.
+
+A file that is to be read must be a regular file: opening a FIFO would wait for ever, and a device has no end. Each
+refusal is an InputError of one line.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from outcrop.errors import InputError, shown
+
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def as_path(given: object, name: str) -> Path:
+    """The path `given` as text or as an os.PathLike. Raises InputError for text that can be no path of a run: empty,
+    with a NUL, or not UTF-8, which neither the manifest nor the storage backends can hold."""
+    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else given
+    if not isinstance(text, str) or not text:
+        raise InputError(f"{name} {shown(given)} is not a path")
+    if "\0" in text:
+        raise InputError(f"{name} {shown(text)} has a NUL in it, which no path can have")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name} {shown(text)} is not UTF-8; rename it") from None
+    return Path(text)
+
+
+def as_place(given: object, name: str) -> Path:
+    """The path `given` of what is there, or may be made there. Raises InputError where neither can be."""
+    path = as_path(given, name)
+    is_there(path)
+    return path
+
+
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Whether a path leads to anything. Raises InputError when that cannot be found out: loops of links, names that are
+    too long, folders that may not be searched."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    return True
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """A regular file, open for reading. Raises InputError for anything else, without waiting for it."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    kind = stat.S_IFMT(os.fstat(handle).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(handle)
+        raise InputError(f"{path} is {_KINDS.get(kind, 'no file')}; a regular file is needed")
+    return os.fdopen(handle, "rb")
+
+
+def require_regular(path: str | os.PathLike[str]) -> None:
+    """Raise InputError unless `path` is a regular file that can be read."""
+    open_regular(path).close()
+
+
+def require_output(path: Path, name: str) -> None:
+    """Raise InputError unless a file can be written at `path` later; creates and changes nothing.
+
+    That may be a regular file, a new one in a folder that is there, /dev/null, a terminal, or a pipe that this process
+    holds already: /dev/stdout, and what a shell makes of >(command). Other pipes might have no reader, and devices
+    may be anything.
+    """
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        folder = os.path.dirname(os.path.realpath(path))
+        if not os.path.isdir(folder):
+            raise InputError(f"{name} {path}: directory {folder} does not exist") from None
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise InputError(f"{name} {path}: no permission to write it") from None
+        return
+    except (OSError, ValueError) as error:
+        raise InputError(f"{name} {path} cannot be written: {_reason(error)}") from None
+    kind = stat.S_IFMT(found.st_mode)
+    if kind == stat.S_IFDIR:
+        raise InputError(f"{name} {path} is a directory; name a file")
+    if kind in (stat.S_IFIFO, stat.S_IFSOCK) and _is_held(found):
+        return
+    is_null = kind == stat.S_IFCHR and found.st_rdev == os.stat(os.devnull).st_rdev
+    if kind != stat.S_IFREG and not is_null and not (kind == stat.S_IFCHR and _is_terminal(path)):
+        raise InputError(f"{name} {path} is {_KINDS.get(kind, 'no file')}; name a regular file")
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        reason = "no permission to write it" if isinstance(error, PermissionError) else _reason(error)
+        raise InputError(f"{name} {path}: {reason}") from None
+
+
+def _is_held(found: os.stat_result) -> bool:
+    """Whether this process has a pipe or a socket open, and may write to it."""
+    for handle in map(int, os.listdir("/proc/self/fd")):
+        try:
+            mode = fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE
+            if mode != os.O_RDONLY and os.path.samestat(os.fstat(handle), found):
+                return True
+        except OSError:  # the descriptor that listed the folder is closed by now
+            continue
+    return False
+
+
+def _is_terminal(path: Path) -> bool:
+    handle = os.open(path, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.isatty(handle)
+    finally:
+        os.close(handle)
+
+
+def _unreadable(path: object, error: Exception) -> InputError:
+    return InputError(f"{shown(str(path))} cannot be read: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

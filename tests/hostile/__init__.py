@@ -1,0 +1,1 @@
+"""Hostile tests: generated nonsense for all that Outcrop reads, watched from outside."""

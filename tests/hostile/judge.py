@@ -1,0 +1,57 @@
+"""Say what was wrong with how a case ended."""
+
+from __future__ import annotations
+
+from .case import DONE, REFUSED, Case
+from .jail import PEAK_BYTES
+from .process import Ended
+
+BAD = (
+    *("traceback", "hang", "crash", "memory", "changed outside", "changed by reading", "several lines", "exit code"),
+    *("accepted though wrong", "left behind", "not as a process"),
+)
+"""All that there is to find, in the order in which it is told."""
+
+
+def faults_of(
+    case: Case, ended: Ended, outside: list[str], inside: list[str], left: list[str]
+) -> dict[str, str]:
+    """Those of BAD that apply, with details.
+
+    `outside` and `inside` are what has changed where; `left` is what a command has made that failed."""
+    faults = {}
+    if ended.code is None:
+        faults["hang"] = f"{ended.seconds:.0f} s{'' if ended.heeds_sigterm else ', and ignores SIGTERM'}"
+    elif ended.code < 0 and not (case.stdout == "broken" and ended.code == -13):
+        faults["crash"] = f"signal {-ended.code}"
+    for word in ("Traceback (most recent call last)", "Exception ignored in", "terminate called"):
+        if word in ended.err:
+            faults["traceback"] = last_line(ended.err)
+    if ended.peak_bytes > PEAK_BYTES:
+        faults["memory"] = f"{ended.peak_bytes >> 20} MiB"
+    if outside:
+        faults["changed outside"] = "; ".join(outside[:6])
+    if case.reads and inside:
+        faults["changed by reading"] = "; ".join(inside[:6])
+    lines = [line for line in ended.err.splitlines() if line.strip()]
+    if ended.code == REFUSED and "traceback" not in faults:
+        told = [line for line in lines if line.startswith("outcrop:")]
+        if len(told) != 1 or lines[-1] != told[0]:
+            faults["several lines"] = repr(ended.err[-300:])
+    if ended.code is not None and ended.code > 0 and ended.code not in _allowed(case) and "traceback" not in faults:
+        faults["exit code"] = f"{ended.code}: {last_line(ended.err)}"
+    if ended.code == REFUSED and left:
+        faults["left behind"] = "; ".join(left)
+    if ended.code == DONE and case.must_fail:
+        faults["accepted though wrong"] = case.must_fail
+    return faults
+
+
+def _allowed(case: Case) -> tuple[int, ...]:
+    return (REFUSED, 141) if case.stdout == "broken" else (REFUSED,)
+
+
+def last_line(text: str) -> str:
+    """The last one that says something, shortened."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""

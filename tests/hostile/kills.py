@@ -1,0 +1,436 @@
+"""Kill whole programs at random instants, resume them, and compare with undisturbed ones.
+
+    python -m tests.hostile.kills --kills 1000 --seed 1
+
+Most kills are SIGKILL, some are SIGTERM and SIGINT. tests/test_kill.py, test_array_kill.py, test_mpi_killed.py and
+core/test_stage_killed.cpp kill in other ways; `make soak` runs them, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import outcrop as oc
+import outcrop.aggregate as agg
+from outcrop.errors import OutcropError
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+import shots
+
+SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+SECONDS_MOST = 300.0
+
+
+class Program(ABC):
+    """What is killed. `start` goes on until it is over; `check` says what is wrong with what is there."""
+
+    name: str
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @abstractmethod
+    def start(self) -> int:
+        """In a child: from the beginning, or from what there is; the exit code."""
+
+    @abstractmethod
+    def check(self) -> str:
+        """After a kill: what is wrong, or nothing."""
+
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether all is done, and right; raises AssertionError where it is wrong."""
+
+    def clear(self) -> None:
+        """Begin anew."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+
+
+class Waves(Program):
+    """A run with sources, receivers, snapshots and norms, by Python."""
+
+    name = "runs with everything"
+    expected: dict[str, Any] | None = None
+    reached = 0
+
+    def start(self) -> int:
+        where = self.folder / "run.oc"
+        if step_of(where) is None:
+            sim = shots.make(where, force=True)
+            sim.prepare(shots.STEPS)
+            sim["u"] = np.linspace(0, 1, int(np.prod(shots.SHAPE)), dtype="float32").reshape(shots.SHAPE)
+            sim.run(shots.STEPS, progress="none")
+        else:
+            sim = oc.open(where)
+            if sim.remaining_steps:
+                sim.run(sim.remaining_steps, progress="none")
+        return 0
+
+    def check(self) -> str:
+        step = step_of(self.folder / "run.oc")
+        lost = f"step {self.reached} was committed, now it is {step}" if (step or 0) < self.reached else ""
+        self.reached = step or 0
+        return lost
+
+    def is_over(self) -> bool:
+        if step_of(self.folder / "run.oc") != shots.STEPS:
+            return False
+        found = shots.everything(self.folder / "run.oc")
+        if Waves.expected is None:
+            Waves.expected = found
+        shots.assert_same(found, Waves.expected)
+        return True
+
+    def clear(self) -> None:
+        super().clear()
+        self.reached = 0
+
+
+class Command(Program):
+    """`outcrop run` and `outcrop resume`, over two directories."""
+
+    name = "commands"
+    expected: Any = None
+    reached = 0
+    words = ("run", "heat13", "-n", "50", "61", "72", "-t", "64", "--memory", "1MiB", "--init", "random:7", "--quiet",
+    "--force")
+
+    def start(self) -> int:
+        from outcrop.cli.main import main
+
+        where = self.folder / "run.oc"
+        if step_of(where) is None:
+            main([*self.words, "-d", str(where), "-d", str(self.folder / "more.oc")])
+        main(["resume", str(where), "--quiet"])
+
+    def check(self) -> str:
+        step = step_of(self.folder / "run.oc")
+        lost = f"step {self.reached} was committed, now it is {step}" if (step or 0) < self.reached else ""
+        self.reached = step or 0
+        return lost
+
+    def is_over(self) -> bool:
+        if step_of(self.folder / "run.oc") != 64:
+            return False
+        found = oc.open(self.folder / "run.oc")["u"][...]
+        if Command.expected is None:
+            Command.expected = found
+        np.testing.assert_array_equal(found, Command.expected)
+        return True
+
+    def clear(self) -> None:
+        super().clear()
+        self.reached = 0
+
+
+class Steps(Program):
+    """An array that is committed at every step; a row tells the step that it is of."""
+
+    name = "arrays"
+    last = 60
+    reached = 0
+
+    def start(self) -> int:
+        with oc.array((6, 1 << 16), "int32", persist="step", path=self.folder / "array") as array:
+            while array.steps < self.last:
+                step = array.steps + 1
+                for row in range(6):
+                    if row == 0 or step % (row + 1) == 0:
+                        array[row] = step
+                array.step()
+        return 0
+
+    def check(self) -> str:
+        if not (self.folder / "array" / "commit.1.json").exists():
+            return f"step {self.reached} was committed, and is gone" if self.reached else ""
+        with oc.open_array(self.folder / "array", access="read") as array:
+            step, values = array.steps, np.asarray(array[...])
+        right = [step if row == 0 else step // (row + 1) * (row + 1) for row in range(6)]
+        wrong = "" if (values == np.array(right)[:, None]).all() else f"a mixture of steps at {step}"
+        lost = f"step {self.reached} was committed, now it is {step}" if step < self.reached else ""
+        self.reached = step
+        return wrong or lost
+
+    def is_over(self) -> bool:
+        return self.reached == self.last
+
+    def clear(self) -> None:
+        super().clear()
+        self.reached = 0
+
+
+class Staging(Program):
+    """A file of one process, whose steps are staged; those of which the program knew that they are durable."""
+
+    name = "staging"
+    last, nbytes = 40, 200_000
+
+    def start(self) -> int:
+        begin = self.told()
+        with agg.declare(None, [agg.contiguous(0, self.nbytes)]) as plan:
+            path, stage = self.folder / "file", self.folder / "stage"
+            stage.mkdir(exist_ok=True)
+            options: dict[str, Any] = {"stage": stage, "durable": True}
+            made = agg.open(path, plan, writable=True, **options) if begin else agg.create(path, plan, **options)
+            with made as file, open(self.folder / "told", "ab", buffering=0) as told:
+                for step in range(begin, self.last):
+                    file.write([self.values(step)], base=step * self.nbytes)
+                    told.write(b".")
+        return 0
+
+    def values(self, step: int) -> np.ndarray:
+        return np.random.default_rng(step).integers(0, 256, self.nbytes, "u1")
+
+    def told(self) -> int:
+        path = self.folder / "told"
+        return path.stat().st_size if path.exists() else 0
+
+    def check(self) -> str:
+        count = self.told()
+        if not count:
+            return ""
+        with agg.declare(None, [agg.contiguous(0, self.nbytes)]) as plan:
+            return self._compare(count, plan)
+
+    def _compare(self, count: int, plan: agg.Plan) -> str:
+        found = np.zeros(self.nbytes, "u1")
+        with agg.open(self.folder / "file", plan, writable=True, stage=self.folder / "stage") as file:
+            for step in range(count):
+                file.read([found], base=step * self.nbytes)
+                if not (found == self.values(step)).all():
+                    return f"step {step} of {count} is not what was written"
+        return ""
+
+    def is_over(self) -> bool:
+        return self.told() == self.last
+
+
+class Ranks(Program):
+    """Several ranks that write one file, by mpirun; durable steps are whole, whichever rank is killed."""
+
+    name = "aggregation with ranks"
+    ranks = 3
+
+    def start(self) -> int:
+        from mpi_programs import launcher
+
+        program = [sys.executable, str(Path(__file__).parent / "kills_ranks.py"), str(self.folder)]
+        os.execvp(launcher()[0], [*launcher(), str(self.ranks), *program])
+
+    def check(self) -> str:
+        from .kills_ranks import NBYTES, value
+
+        told = self.folder / "told"
+        count = told.stat().st_size if told.exists() else 0
+        if not count:
+            return ""
+        found = np.fromfile(self.folder / "file", np.uint8, count * self.ranks * NBYTES).reshape(count, self.ranks,
+        NBYTES)
+        for step in range(count):
+            for rank in range(self.ranks):
+                if not (found[step, rank] == value(step, rank)).all():
+                    return f"step {step} of {count} is not what rank {rank} wrote"
+        return ""
+
+    def is_over(self) -> bool:
+        return True
+
+    def victims(self) -> list[int]:
+        """The processes of the ranks, as they have told."""
+        return [int(path.name.partition("-")[2]) for path in self.folder.glob("rank-*")]
+
+
+def step_of(where: Path) -> int | None:
+    """How far a run is; None when a field has no values yet. Whatever is committed must be whole."""
+    from outcrop.run.disk.state import open_state
+
+    try:
+        manifest = open_state(where).manifest
+    except OutcropError:
+        return None
+    if {entry.name for entry in manifest.arrays if not entry.is_previous} - set(manifest.filled):
+        return None
+    sim = oc.open(where)
+    for field in sim.stencil.fields:
+        _ = sim[field.name][...]
+    return sim.step
+
+
+def child(act: Callable[[], int], told: Path) -> int:
+    """A process at work; its number."""
+    process = os.fork()
+    if process:
+        return process
+    code = 1
+    try:
+        os.setsid()
+        handle = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = act()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except KeyboardInterrupt:
+        code = 130
+    except oc.errors.InterruptedRun:
+        code = 130
+    except BaseException:
+        traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def ended(process: int, seconds: float) -> int | None:
+    """The exit code, negative for a signal; None when it is still there after so long."""
+    end = time.monotonic() + seconds
+    while True:
+        found, status = os.waitpid(process, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > end:
+            return None
+        time.sleep(0.0005)
+
+
+def checked(program: Program, act: Callable[[], int]) -> None:
+    """Act in a process of its own, so that this one, which forks, has no threads; AssertionError with what it said."""
+    told = program.folder.parent / "checked"
+    code = ended(child(act, told), SECONDS_MOST)
+    if code != 0:
+        raise AssertionError(f"{program.name}: {told.read_text().strip()[-1500:] or code}")
+
+
+def kill_all(program: Program, kills: int, chance: random.Random, counts: Counter[str]) -> None:
+    """Kill the program that often, at any instant of its life, and let it end in between.
+
+    Raises AssertionError when something is lost, wrong or hangs."""
+    told, answer = program.folder.parent / "told", program.folder.parent / "answer"
+    lives = []
+    for _ in range(2):  # the first one compiles
+        program.clear()
+        begin = time.monotonic()
+        assert ended(child(program.start, told), SECONDS_MOST) == 0, f"{program.name}: {told.read_text()[-1500:]}"
+        lives.append(time.monotonic() - begin)
+    with_ranks = isinstance(program, Ranks)
+    done = attempts = 0
+    program.clear()
+    while done < kills:
+        if attempts >= 12:  # so that some come to their end
+            assert ended(child(program.start, told), SECONDS_MOST) == 0, f"{program.name}: {told.read_text()[-1500:]}"
+        else:
+            number = chance.choice(SIGNALS)
+            process = child(program.start, told)
+            code = ended(process, chance.uniform(0, 1.02) * min(lives))
+            if code is None:
+                victims = program.victims() if with_ranks else []
+                os.kill(chance.choice(victims) if victims and chance.random() < 0.7 else process, number)
+                code = ended(process, SECONDS_MOST)
+                assert code is not None, f"{program.name}: hangs after signal {number}"
+                if victims:
+                    with suppress(OSError):
+                        os.killpg(process, signal.SIGKILL)
+                counts[f"{program.name}, {signal.Signals(number).name}"] += 1
+                done += 1
+            fine = code in (0, 130, -number) or with_ranks
+            assert fine, f"{program.name}: ended with {code} after signal {number}: {told.read_text()[-1500:]}"
+            assert "Traceback" not in told.read_text() or with_ranks, f"{program.name}: {told.read_text()[-1500:]}"
+            wait_for_group(process)
+        attempts += 1
+
+        def look() -> int:
+            wrong = program.check()
+            assert not wrong, wrong
+            answer.write_text(f"{int(program.is_over())} {getattr(program, 'reached', 0)}")
+            return 0
+
+        checked(program, look)
+        over, reached = answer.read_text().split()
+        if hasattr(program, "reached"):
+            program.reached = int(reached)
+        if over == "1":
+            counts[f"{program.name}, ended and compared"] += 1
+            program.clear()
+            attempts = 0
+    program.clear()
+
+
+def wait_for_group(process: int) -> None:
+    """Until none of the processes that it has started is left."""
+    end = time.monotonic() + 30
+    while process and time.monotonic() < end:
+        try:
+            os.killpg(process, 0)
+        except OSError:
+            return
+        time.sleep(0.01)
+
+
+SHARES: dict[type[Program], float] = {Waves: 0.35, Command: 0.25, Steps: 0.2, Staging: 0.15, Ranks: 0.05}
+
+
+def main() -> int:
+    """0 when everything came back as it was."""
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile.kills", description=__doc__)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", action="append", choices=[one.__name__.lower() for one in SHARES])
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="kills-"))
+    os.environ |= {"XDG_CACHE_HOME": str(folder / "cache"), "OPENBLAS_NUM_THREADS": "1"}
+    counts: Counter[str] = Counter()
+    failures = []
+    for kind, share in SHARES.items():
+        if options.only and kind.__name__.lower() not in options.only:
+            continue
+        if kind is Ranks and not has_ranks():
+            print("no mpiexec: no ranks are killed")
+            continue
+        try:
+            chance = random.Random(f"{options.seed}:{kind.__name__}")
+            kill_all(kind(folder / kind.__name__), max(1, round(options.kills * share)), chance, counts)
+        except AssertionError as error:
+            failures.append(f"{kind.name}: {error}")
+        print(*(f"{what}: {count}" for what, count in counts.items() if what.startswith(kind.name)), sep="\n",
+        flush=True)
+    kills = sum(count for what, count in counts.items() if "SIG" in what)
+    print(f"{kills} kills; the same bits, traces and snapshots each time" if not failures else "\n".join(failures))
+    if not failures:
+        shutil.rmtree(folder)
+    else:
+        print(f"files are left in {folder}")
+    return 1 if failures else 0
+
+
+def has_ranks() -> bool:
+    """Whether programs of several ranks can be started here."""
+    import pytest
+
+    from mpi_programs import launcher
+
+    try:
+        return subprocess.run([launcher()[0], "--version"], capture_output=True).returncode == 0
+    except pytest.skip.Exception:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,309 @@
+"""Command lines: every option and argument of every command with every kind of nonsense, alone and in pairs.
+
+Commands and options are those of the program itself, so that a new one is tested the day it is there.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from . import values
+from .case import Case
+from .world import World
+
+BASES = {
+    ("run",): "heat7 -n 6 5 4 -t 2 -d ../new.oc --memory 8MiB --threads 1",
+    ("plan",): "heat7 -n 6 5 4 -t 2 -d ../new.oc --memory 8MiB --threads 1",
+    ("resume",): "../run.oc -t 2",
+    ("info",): "../run.oc",
+    ("verify",): "../run.oc",
+    ("plot",): "../run.oc -o p.png",
+    ("tiers",): "",
+    ("bench",): "table2 --small",
+    ("agg", "simulate"): "--topology torus --nodes 4 --ranks-per-node 2 --workload s3d",
+    ("agg", "machine"): "machine.toml",
+    ("agg", "merge"): "no.index merged",
+    ("agg", "bench"): "--ranks 1 --size 4KiB --turns 1 --ways posix --workload s3d --durable no",
+}
+"""What each command needs to be right."""
+
+SLOW = {("bench",): 0.1, ("agg", "bench"): 0.05, ("tiers",): 0.3, ("agg", "machine"): 0.3}
+"""Commands that measure something when they are understood are tried less often."""
+
+READING = {("info",), ("verify",), ("plot",), ("plan",), ("tiers",), ("agg", "simulate")}
+OUTPUTS = ("--json", "--png", "-o", "--output")
+
+WORDS = {
+    "--memory": ["101%", "0%", "-5%", "1e400%", "nan%", "0", "-1", "1", "8MiBs", "8 MiB", "1e9GiB", "9" * 400, "8EiB",
+    "1ZiB"],
+    "--threads": ["0", "-1", "65", "100000", str(2**31), str(2**63), str(2**64), "1.5"],
+    "-t": ["0", "-1", str(2**31 - 1), str(2**31), str(2**31 + 1), str(2**63), str(2**64), "9" * 5000, "1e3", "1.0"],
+    "-n": ["0", "-1", "1", "2", "3", "65536", str(2**31), str(2**32), str(2**62), "9" * 5000, "6x5x4", "6,5,4",
+    "6 5 4 4", "4.0"],
+    "--init": ["zeros", "random:-1", "random:" + "9" * 5000, "random:x", "random:1.5", "gaussian", "nan", "inf",
+    "1e400", "u=",
+               "=1", "u=u=1", "raw:fifo:<f4:6,5,4", "raw:/dev/zero:<f4:6,5,4", "fifo", "u=fifo", "loop", "/dev/zero",
+               "/dev/full",
+               "socket", "@resample", "fifo@resample", "no.npy@resample", "x" * 5000, "u.previous=1", "../run.oc",
+               "../run.oc/u",
+               "../run.oc/.u.0/c/0/0/0", "unreadable", "link-to-home", "link-to-file"],
+    "--param": ["c0=nan", "c0=inf", "c0=1e400", "c0=" + "9" * 400, "c0=" + "9" * 5000, "c0=", "=1", "c0", "c0=0x1",
+    "dt=-1",
+                "kappa=1e300", "é=1", "c0=1", "c0=-1e308"],
+    "--boundary": ["", ",", "x", "x=", "=x", "x=periodic,x=fixed", "periodic", "w=periodic", "x=periodic:",
+    "x=fixed:mirror:fixed",
+                   "mirror", "x=" + "fixed:" * 5000],
+    "--slice": ["z=-1", "z=6", "w=0", "z", "=1", "z=" + "9" * 5000, "z=1e3", "z=\u0661", "z=" + str(2**63)],
+    "STENCIL": ["heat", "heat0", "heat1", "heat3", "heat18", "heat99", "heat" + "9" * 5000, "heat2_9d", "heat-2",
+    "HEAT7", "acoustic2",
+                "maxwell", "gray_scott_2d", "heat٢", "heat2_sponge", "d3q19", "stream_function", "heat7\n", "../heat7",
+                "heat2 "],
+    "--topology": ["torus:0x0x0", "torus:-1x4x1", "torus:4x4x8", "torus:" + "9" * 5000,
+    "torus:" + "x".join(["2"] * 70), "dragonfly:0",
+                   "fat-tree:x", "fifo", "/dev/zero", "loop", "unreadable", "link-to-home", "torus:2x2",
+                   "torus:" + str(2**40)],
+    "--nodes": ["0", "-1", str(2**31), str(2**63), "9" * 5000, "100000", "1"],
+    "--ranks-per-node": ["0", "-1", str(2**31), str(2**63), "9" * 5000, "100000", "1"],
+    "--aggregators": ["0", "-1", str(2**31), "9" * 5000, "3"],
+    "--bandwidth": ["0B/s", "-1GB/s", "1GB", "GB/s", "nanGB/s", "1e400GB/s", "infGB/s", "/s", "1/s/s"],
+    "--latency": ["nan", "inf", "-1", "1e400", "0", "1e-320", "1e308"],
+    "--cards": ["0", "-1", "9" * 400, str(2**64)],
+    "--only": ["", ",", "nothing", "heat2,,"],
+    "NAME": ["", "x", "core", "CORE", "../core", "table2", "stream", "io\n"],
+    "--ranks": ["0", "-1", "1,0", ",", "x", "9" * 400, str(2**31), "1," * 3000],
+    "--turns": ["0", "-1", str(2**63), "9" * 400],
+    "--colors": ["", "no", "gray", "viridis", "__class__", "x" * 5000],
+    "--field": ["", "v", "u.previous", "no", "../u", "x" * 5000],
+    "--bt": ["0", "-1", "1", "3", str(2**31), str(2**63), "9" * 5000], "--slab": ["0", "-1", "1", "6", "7", str(2**31),
+    str(2**63)],
+    "--machine": ["crest6", "crest7", "../crest6", "fifo", "/dev/zero", "loop", "unreadable", "link-to-home",
+    "x" * 300],
+}  # fmt: skip
+"""Values that are nonsense for one option in particular, or near to it."""
+
+PLACES = ["", ".", "..", "/", "../new.oc", "../run.oc", "../run2.oc", "fifo", "socket", "loop", "link-to-home",
+    "link-to-file",
+          "dangling", "unreadable", "x" * 255, "x" * 300, "a/b/c/d", "x/" * 3000, "../../home", "../../home/keep",
+          "../../other.oc",
+          "../../further", "../../empty", "/dev/zero", "/dev/full", "/dev/null", "/dev/stdin", "/dev/fd/99",
+          "/proc/self/mem", "/proc/x",
+          "fifo/x", "link-to-file/x", "../run.oc/manifest.json", "../run.oc/u", "../run.oc/.taps", "new\nline", "-",
+          "--", "*", "~", "~/x",
+          "with space", "\x1b[31mred", "é", "\udcff\udcfe", "a\udc80b", "file://x", "s3://x/y", ".hidden", "x.img",
+          "x.oc\t"]  # fmt: skip
+
+
+NAMES_OF_PLACES = ("WHERE", "FILE", "DIR", "PNG", "INDEX")
+"""Metavariables of paths."""
+
+
+@cache
+def commands() -> dict[tuple[str, ...], Any]:
+    """Every command by its words, as the program has them."""
+    from typer.main import get_command
+
+    from outcrop.cli.app import app
+
+    found: dict[tuple[str, ...], Any] = {}
+
+    def collect(command: Any, words: tuple[str, ...]) -> None:
+        if hasattr(command, "commands"):
+            for name, inner in command.commands.items():
+                collect(inner, (*words, name))
+        else:
+            found[words] = command
+
+    collect(get_command(app), ())
+    return found
+
+
+def make(rng: random.Random, world: World) -> Case:
+    """A case of one command with one or two options that make no sense, or options that do not go together."""
+    names = sorted(commands())
+    words = rng.choices(names, [SLOW.get(name, 1.0) * (2.5 if name == ("run",) else 1.0) for name in names])[0]
+    command = commands()[words]
+    world.reset(rng.choice(["waves", "heat"]), odd_things=rng.random() < 0.8)
+    line = BASES.get(words, "").split()
+    text = []
+    environment: dict[str, str] = {}
+    for _ in range(rng.choice([1, 1, 2, 2, 3])):
+        kind = rng.randrange(20)
+        if kind == 0:
+            line.insert(rng.randrange(len(line) + 1), any_text(rng))
+        elif kind == 1 and line:
+            text.append(f"without {line.pop(rng.randrange(len(line)))!a}")
+        elif kind == 2:
+            name = rng.choice(ENVIRONMENT)
+            environment[name] = any_text(rng) if rng.random() < 0.5 else any_place(rng)
+            environment[name] = environment[name].replace("\0", "0")
+            text.append(f"{name}={environment[name][:60]!a}")
+        else:
+            line = with_nonsense(rng, line, rng.choice(command.params))
+    line = [clean(word) for word in line]
+    allowed, outputs = changes(words, line, world)
+    stdout = rng.choices(["file", "full", "closed", "broken"], [20, 1, 1, 1])[0]
+    shown = " ".join(ascii(word) if not word.isprintable() or " " in word or not word else word for word in [*words,
+    *line])
+    text.append(shown if len(shown) < 400 else shown[:397] + "...")
+    return Case(
+        f"{', '.join(text)}; stdout {stdout}", [*words, *line], reads=words in READING, may_change=allowed,
+        outputs=outputs,
+        must_fail=why_wrong(words, line), stdout=stdout, environment=environment,
+        seconds=60.0 if words in SLOW else 30.0 if words[0] == "agg" else 20.0,
+    )  # fmt: skip
+
+
+ENVIRONMENT = ("OUTCROP_TIERS", "OUTCROP_AGG_MACHINE", "OUTCROP_AGG_BUFFER", "OUTCROP_AGG_TIER", "OUTCROP_AGG_STAGE",
+    "CC",
+               "OUTCROP_AGG_SECONDS_MOST", "OUTCROP_AGG_COUNT", "OUTCROP_AGG_NONE", "HOME", "XDG_CONFIG_HOME",
+               "OUTCROP_MPIRUN",
+               "TERM", "COLUMNS", "OMP_NUM_THREADS", "LANG")  # fmt: skip
+
+
+def clean(word: str) -> str:
+    """What the kernel takes as an argument: no NUL, and bytes."""
+    return word.replace("\0", "0").encode("utf-8", "surrogateescape").decode("utf-8",
+    "surrogateescape") if is_bytes(word) else "?"
+
+
+def is_bytes(word: str) -> bool:
+    """Whether there are bytes for it."""
+    try:
+        os.fsencode(word)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def any_text(rng: random.Random) -> str:
+    """A word that may be anything but fits no more than by chance."""
+    return values.text(rng) if rng.random() < 0.7 else any_place(rng)
+
+
+def any_place(rng: random.Random) -> str:
+    """A path, mostly one that cannot be used."""
+    return rng.choice(PLACES) if rng.random() < 0.9 else os.fsdecode(values.bytes_name(rng))
+
+
+def with_nonsense(rng: random.Random, line: list[str], option: Any) -> list[str]:
+    """The line with this option, instead of what the line says of it, or beside that."""
+    is_argument = option.param_type_name == "argument"
+    names = [str(option.metavar or option.name)] if is_argument else [*option.opts, *option.secondary_opts]
+    name = rng.choice(names)
+    special = next((WORDS[one] for one in names if one in WORDS), None)
+    if getattr(option, "is_flag", False):
+        return [*line, name] if rng.random() < 0.8 else [*line, f"{name}={any_text(rng)}"]
+    if special and rng.random() < 0.7:
+        value = rng.choice(special)
+    elif option.metavar in NAMES_OF_PLACES:
+        value = any_place(rng)
+    elif rng.random() < 0.6:
+        value = str(values.number(rng))
+    else:
+        value = any_text(rng)
+    if is_argument:
+        return [value, *(line[1:] if line and not line[0].startswith("-") else line)]
+    values_given = [value]
+    if "-n" in names:
+        values_given = [rng.choice([value, "4", "5", *WORDS["-n"]]) for _ in range(rng.choice([1, 2, 3, 3, 3, 4]))]
+    if rng.random() < 0.75:
+        line = without(line, names)
+    if rng.random() < 0.15 and name.startswith("--"):
+        return [*line, f"{name}={values_given[0]}"]
+    return [*line, name, *values_given]
+
+
+def without(line: list[str], names: list[str]) -> list[str]:
+    """The line without an option and its values."""
+    kept, skipping = [], False
+    for word in line:
+        if word in names:
+            skipping = True
+        elif skipping and word.startswith("-"):
+            skipping = False
+        if not skipping:
+            kept.append(word)
+    return kept
+
+
+def given(line: list[str], *names: str) -> list[str]:
+    """What the options of these names are given."""
+    found = [line[at + 1] for at, word in enumerate(line[:-1]) if word in names]
+    return found + [word.partition("=")[2] for word in line if word.partition("=")[0] in names and "=" in word]
+
+
+def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Paths from the world's folder that the command has been told to write: those of runs, and files."""
+    runs: list[str] = []
+    if words == ("resume",):
+        runs = ["case/run.oc", "case/run2.oc"]
+        if any("other.oc" in word or "further" in word for word in line):
+            runs += ["other.oc", "further"]
+    if words == ("run",):
+        force = "--force" in line
+        for place in given(line, "-d", "--directory"):
+            path = inside(place, world)
+            if path is not None and place and (force or is_free(world.root / path)):
+                runs.append(path)
+        if force:  # a run that is replaced goes from all its directories
+            for first, second in (("case/run.oc", "case/run2.oc"), ("other.oc", "further")):
+                runs += [second] if first in runs else []
+    if words in ((("bench",)), ("agg", "bench")):
+        runs += [path for place in given(line, "-d", "--directory") or ["."] if (path := inside(place, world))]
+    outputs = [path for place in given(line, *OUTPUTS) if (path := inside(place, world)) and place]
+    if words in (("agg", "machine"), ("agg", "merge")):
+        outputs += [path for word in line if not word.startswith("-") and (path := inside(word, world))]
+    # Folders that are made on the way to a new one.
+    for path in list(runs):
+        parent = os.path.dirname(path)
+        while parent and not os.path.exists(world.root / parent):
+            runs.append(parent)
+            parent = os.path.dirname(parent)
+    return tuple(runs), tuple(outputs)
+
+
+def inside(place: str, world: World) -> str | None:
+    """A path from the command's folder as one from the world's; None if it is elsewhere."""
+    try:
+        real = os.path.realpath(os.path.join(world.here, place))
+    except (OSError, ValueError):
+        return None
+    relative = os.path.relpath(real, os.path.realpath(world.root))
+    return None if relative.startswith("..") or relative == "." else relative
+
+
+def is_free(path: Path) -> bool:
+    """Whether a run may be made there without asking."""
+    try:
+        return not os.path.lexists(path) or (path.is_dir() and not os.listdir(path))
+    except OSError:
+        return False
+
+
+def why_wrong(words: tuple[str, ...], line: list[str]) -> str:
+    """Why nothing but a refusal is right, as far as that is simple to say."""
+    if "--help" in line or "-h" in line:
+        return ""
+    for option, names in (("--memory", ["--memory"]), ("-t", ["-t", "--steps"]), ("--threads", ["--threads"])):
+        for value in given(line, *names)[-1:]:
+            if words[0] in ("run", "plan", "resume") and is_wrong(option, value):
+                return f"{option} {value[:40]}"
+    if words == ("run",) and "" in given(line, "-d", "--directory"):
+        return "-d ''"
+    return ""
+
+
+def is_wrong(option: str, value: str) -> bool:
+    """Numbers out of any range."""
+    number = value.rstrip("%")
+    try:
+        amount = float(number)
+    except ValueError:
+        return False
+    if option == "--memory":
+        return value.endswith("%") and not 0 < amount <= 100
+    return not amount >= 1 or (option == "--threads" and amount > 1e6)

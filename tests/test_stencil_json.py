@@ -1,0 +1,259 @@
+"""Protects who opens a directory that somebody else made: its manifest holds a stencil, or is refused in one line."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outcrop.errors import InputError
+from outcrop.language.boundary import FIXED, as_boundary
+from outcrop.language.generate import generate
+from outcrop.language.library import STENCILS, acoustic, advection, elastic
+from outcrop.language.schema import C_WORDS, FIELDS_MOST, OFFSET_MOST, OPERATIONS_MOST, SCALARS_MOST
+from outcrop.language.sparse import Scale
+from outcrop.language.stencil import Field, Parameter, Signal, Stencil
+from strategies import examples
+
+U, V, W = Field("u"), Field("v"), Signal("w")
+MIXED = Stencil(
+    "mixed",
+    [
+        {U: 2 * U[0, 0, 0] - U.previous[0, 0, 0] + V[0, 1, -1] * Parameter("k", 0.25) * (U[0, 0, 1] - U[1, 0, 0])},
+        {Field("a"): Field("a")[0, 0, 0] / 2 + abs(U[0, -1, 0]) * W},
+    ],
+)
+SEEDS = [MIXED, STENCILS["heat7"](), acoustic(2, 4, sponge=True), advection(1, 2), elastic(2, 2)]
+
+NONSENSE: list[Any] = [
+    None, True, False, -1, 0, 1, 2, 3, 5, 64, 65, 1 << 31, -(1 << 60), 1 << 64, 10**400, 0.5, -0.0, 1e308,
+    math.nan, math.inf,
+    "", "u", "v", "k", "int", "u\n", "u v", "ü", "../u", "/tmp/u", "u.previous", "__u", "_U", "x" * 65, "u\0", "\ud800",
+    "*/ int x; /*", "\\\n#include </etc/passwd>", "0]; system(\"id\"); s[0", "load", "scalar", "constant", "add",
+    "sqrt", "0x1.8p+1", "0x1.8000000000000p+1", "0x1.0p+99999", "nan", "inf", "1.0", "-0x0.0p+0", "0x" + "1" * 10**5,
+    [], [[]], [0], [0, 0], [1, 0], [[0]], {}, {"a": 1}, ["load", 0, 0, 0, 0, 0], ["load", 0, 0, 0, 1 << 60, 0],
+    ["scalar", 0], ["constant", "0x1.0000000000000p+0"], ["neg", 0], ["add", 0, 10**6], ["add", True, 0], [0] * 5000,
+]  # fmt: skip
+"""What a node of a stencil's JSON is replaced by."""
+
+
+def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all nodes."""
+    yield path
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in items:
+        yield from places(value, (*path, key))
+
+
+def mutated(data: Any, rng: random.Random, times: int = 1) -> Any:
+    """A copy in which so many nodes are replaced, removed, doubled, moved or nudged."""
+    data = copy.deepcopy(data)
+    for _ in range(times):
+        *way, last = rng.choice(list(places(data))[1:])
+        inside = data
+        for key in way:
+            inside = inside[key]
+        match rng.randrange(6):
+            case 0:
+                del inside[last]
+            case 1 if isinstance(inside, list):
+                inside.insert(last, copy.deepcopy(inside[last]))
+            case 2 if isinstance(inside, list):
+                other = rng.randrange(len(inside))
+                inside[last], inside[other] = inside[other], inside[last]
+            case 3 if isinstance(inside[last], int):
+                inside[last] += rng.choice([-1, 1, 64])
+            case 4 if isinstance(inside, dict):
+                inside["more"] = inside[last]
+            case _:
+                inside[last] = rng.choice(NONSENSE)
+    return data
+
+
+def refused(data: Any) -> Stencil | None:
+    """The stencil of the data; None where it is refused as it has to be. Any other exception fails the test."""
+    try:
+        return Stencil.from_json(data)
+    except InputError as error:
+        assert "\n" not in str(error) and len(str(error)) < 400, str(error)[:400]
+        return None
+
+
+def accepted(count: int, seed: int) -> list[Stencil]:
+    """What is left of so many mutations."""
+    rng = random.Random(seed)
+    found = []
+    for number in range(count):
+        data = mutated(SEEDS[number % len(SEEDS)].to_json(), rng, rng.choice([1, 1, 1, 2, 4]))
+        if (stencil := refused(data)) is not None:
+            found.append(stencil)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_a_manifest_says_is_a_stencil_or_refused(seed: int) -> None:
+    """Every mutation ends in one line, or in a stencil that comes back equal and of which C can be written."""
+    kept = accepted(examples(500), seed)
+    assert len(kept) > 25, "some mutations are harmless"
+    for stencil in kept:
+        assert Stencil.from_json(json.loads(json.dumps(stencil.to_json()))) == stencil
+        assert generate(stencil, "float32", 32).count("row_0") == 2
+
+
+def test_every_node_replaced_by_every_nonsense() -> None:
+    """No type at no place ends in anything but InputError or a stencil."""
+    data = Stencil("small", {U: 2 * U[0, 0, 0] + Parameter("k", 0.5) * V[0, 1, 0] + W}).to_json()
+    for path in places(data):
+        for value in NONSENSE:
+            changed = copy.deepcopy(data)
+            inside = changed
+            for key in path[:-1]:
+                inside = inside[key]
+            if path:
+                inside[path[-1]] = value
+            refused(changed if path else value)
+
+
+RUN_KEPT = """
+import json, sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+from guarded import check
+for number, line in enumerate(sys.stdin):
+    check(json.loads(line), number)
+    print(number, flush=True)
+"""
+
+
+def test_what_is_accepted_computes_what_the_oracle_does_and_stays_inside() -> None:
+    """A sample of what is left of mutations, compiled and run in another process, with pages around all planes that
+    cannot be touched."""
+    different = {stencil.digest(): stencil for stencil in accepted(400, 10)}
+    chosen = list(different.values())[: examples(24)]
+    lines = "\n".join(json.dumps(stencil.to_json()) for stencil in chosen)
+    command = [sys.executable, "-c", RUN_KEPT, str(Path(__file__).parent)]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.split()[-1] == str(len(chosen) - 1), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("boundary", ["fixed", "mirror", "periodic"])
+def test_c_does_not_know_what_things_are_called(boundary: str) -> None:
+    """Two stencils that differ in names and texts alone are the same C, so no name can be a piece of it."""
+    data = MIXED.to_json()
+    renamed = {**data, "name": "*/ #error", "equation": "\\", "fields": ["x", "s", "b"], "parameters": [["q0", 1.0]]}
+    renamed["signals"] = ["outcrop_block"]
+    texts = {generate(Stencil.from_json(one), "float32", 32, as_boundary(boundary)) for one in (data, renamed)}
+    assert len(texts) == 1
+
+
+def test_reading_a_stencil_needs_neither_sympy_nor_numpy() -> None:
+    """Protects `outcrop info`, which checks manifests and is to be quick."""
+    script = (
+        "import json, sys; from outcrop.language.stencil import Stencil;"
+        "Stencil.from_json(json.load(sys.stdin)).storage;"
+        "assert not {'sympy', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], input=json.dumps(MIXED.to_json()), text=True, check=True)
+
+
+names = st.from_regex(r"\A[a-z][a-z0-9_]{0,20}\Z").filter(lambda name: name not in C_WORDS)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(data=st.data(), given=st.lists(names, min_size=5, max_size=5, unique=True), ndim=st.integers(1, 3))
+def test_what_users_make_comes_back_from_json(data: st.DataObject, given: list[str], ndim: int) -> None:
+    """Round trip of stencils with fields, previous values, signals and stages of any names, offsets and numbers."""
+    u, v = Field(given[0]), Field(given[1])
+    k = Parameter(given[2], data.draw(st.floats(allow_nan=False, allow_infinity=False)))
+    offsets = st.tuples(*[st.integers(-OFFSET_MOST, OFFSET_MOST)] * ndim)
+    number = data.draw(st.floats(allow_nan=False, allow_infinity=False, width=32))
+    here = (0,) * ndim
+    first = k * u[data.draw(offsets)] + number * v[data.draw(offsets)] + u.previous[here] + Signal(given[3])
+    second = v[here] + Field(given[4])[data.draw(offsets)] * u[here]
+    stencil = Stencil(data.draw(st.sampled_from(["a name", "λ", "x" * 200])), [{u: first}, {v: second}])
+    assert Stencil.from_json(json.loads(json.dumps(stencil.to_json()))) == stencil
+
+
+def many(count: int) -> dict[str, Any]:
+    """A program of one load and so many operations in all."""
+    rows: list[list[Any]] = [["load", 0, 0, 0, 0, 0], *(["add", i, i] for i in range(count - 1))]
+    return {"operations": rows, "results": [count - 1]}
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "message"),
+    [
+        ("fields", [f"u{i}" for i in range(FIELDS_MOST + 1)], "fields must be 1 to 256, not 257"),
+        ("signals", [f"w{i}" for i in range(SCALARS_MOST)], "257 parameters and signals, at most 256"),
+        ("stages", [{"targets": [0], "program": many(OPERATIONS_MOST // 2 + 1)}] * 2, "4098 operations, at most 4096"),
+        ("fields", ["u", "u", "a"], "have the name 'u'"),
+        ("fields", ["u", "v", "k"], "have the name 'k'"),
+        ("fields", ["double", "v", "a"], "is a word of C"),
+        ("ndim", 1, "offsets along z and y with ndim=1"),
+        ("name", "\x1b[31m", "must be text on one line"),
+        ("equation", "u" * 10**6, "must be text on one line"),
+    ],
+)  # fmt: skip
+def test_bounds_are_named(member: str, value: Any, message: str) -> None:
+    """A line says which bound it is."""
+    with pytest.raises(InputError, match=message):
+        Stencil.from_json({**MIXED.to_json(), member: value})
+
+
+def test_the_largest_offset_stays_within_the_guards_of_the_window() -> None:
+    """Kernels read whole 64-byte lines beyond a plane, one for each cell of the radius along x."""
+    from outcrop.plan.window import GUARD_BYTES
+
+    assert OFFSET_MOST * 64 <= GUARD_BYTES
+
+
+def test_the_factor_of_a_source_is_one_or_refused() -> None:
+    """The same for what multiplies sources, which is evaluated in the reader's process."""
+    program = Stencil("f", {U: Parameter("dt", 0.5) ** 2 / V[0, 0, 0]}).stages[0].program
+    scale = Scale(program, ("u", "v"), (0.5,))
+    data = json.loads(json.dumps(scale.to_json()))
+    assert Scale.from_json(data) == scale
+    rng, kept = random.Random(1), 0
+    for _ in range(examples(1500)):
+        try:
+            kept += Scale.from_json(mutated(data, rng)).to_json() != data
+        except InputError as error:
+            assert "\n" not in str(error) and len(str(error)) < 400
+    assert kept > 10
+
+
+TEXTS = [
+    "",
+    "=",
+    "x",
+    "x=",
+    "x=fixed",
+    "x=a:b",
+    "x=periodic:fixed",
+    "x=fixed,x=fixed",
+    "y" * 10**6,
+    "x=mirror\n",
+    "\0",
+    "q=1",
+]
+
+
+@pytest.mark.parametrize("value", [*TEXTS, *NONSENSE, {"x": range(10**12)}, {"x": [[]]}, {5: "fixed"}, {"x": None}])
+def test_a_boundary_is_one_or_refused(value: Any) -> None:
+    """What is accepted is written as it is read."""
+    try:
+        boundary = as_boundary(value)
+    except InputError as error:
+        assert "\n" not in str(error) and len(str(error)) < 400
+        return
+    assert as_boundary(str(boundary)) == boundary != FIXED or value == "x=fixed" or value == {}
