@@ -38,10 +38,10 @@ def test_a_commit_that_is_cut_off_anywhere_is_of_all_arrays_or_of_none(
         pass
 
     def cutting(action):  # type: ignore[no-untyped-def]
-        def call(*arguments: object) -> object:
+        def call(*arguments: object, **folders: object) -> object:
             if next(left) == event:
                 raise CutOff
-            return action(*arguments)
+            return action(*arguments, **folders)
 
         return call
 
