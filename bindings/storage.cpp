@@ -8,6 +8,8 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <fcntl.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,6 +23,7 @@
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/backends.hpp"
+#include "outcrop/storage/beneath.hpp"
 #include "outcrop/storage/crc32c.hpp"
 
 namespace nb = nanobind;
@@ -73,15 +76,21 @@ Faults to_faults(const std::map<std::string, double> &values) {
   return faults;
 }
 
-// A whole file, or (path, first byte, bytes) of a part of one.
+// A whole file, (path, first byte, bytes) of a part of one, or (descriptor of a folder, path in it, label).
 using Part = std::tuple<std::string, std::uint64_t, std::uint64_t>;
-using FileName = std::variant<std::string, Part>;
+using Inside = std::tuple<int, std::string, std::string>;
+using FileName = std::variant<std::string, Part, Inside>;
 
 FileSpec to_spec(const FileName &name, bool writable) {
-  if (const auto *path = std::get_if<std::string>(&name)) return {*path, writable};
+  if (const auto *path = std::get_if<std::string>(&name)) return {.path = *path, .writable = writable};
+  if (const auto *inside = std::get_if<Inside>(&name)) {
+    const auto &[folder, path, label] = *inside;
+    if (folder < 0) throw InputError(label + " needs the descriptor of its folder, not " + std::to_string(folder));
+    return {.path = path, .writable = writable, .folder = folder, .label = label};
+  }
   const auto &[path, begin, size] = std::get<Part>(name);
   if (size == 0) throw InputError("a part of " + path + " must have at least one byte");
-  return {path, writable, begin, size};
+  return {.path = path, .writable = writable, .begin = begin, .size = size};
 }
 
 std::unique_ptr<Store> make_store(const std::vector<FileName> &names, const std::string &backend, bool direct,
@@ -132,6 +141,13 @@ void bind_storage(nb::module_ &module) {
   module.def("probe", &probe, "Each backend and why it does not work here; an empty reason when it does.");
   module.def("create_file", &File::create, nb::arg("path"), nb::arg("size"), unlocked,
              "Makes (or replaces) a file of `size` bytes, all of them allocated. Raises StorageError.");
+  module.def(
+      "open_beneath",
+      [](int folder, const std::string &path, const std::string &label, bool writable) {
+        return open_beneath(folder, path, writable ? O_RDWR : O_RDONLY, label).release();
+      },
+      nb::arg("folder"), nb::arg("path"), nb::arg("label"), nb::arg("writable") = false, unlocked,
+      "Descriptor of a regular file beneath an open folder, no link followed. Raises StorageError.");
   module.def("aligned_array", &aligned_array, nb::arg("nbytes"),
              "Zeroed bytes in huge pages where there are any, aligned for direct I/O, resident when first touched.");
   nb::class_<Store>(module, "Store", "Open files and the way bytes move between them and memory.")
@@ -148,7 +164,7 @@ void bind_storage(nb::module_ &module) {
       .def_prop_ro("direct", &Store::direct, "Whether all files bypass the page cache.")
       .def_prop_ro("alignment", &Store::alignment, "Bytes to which direct transfers are aligned; 1 if there are none.")
       .def_prop_ro("note", &Store::note, "What could not be had as preferred, and why; empty if nothing.")
-      .def_prop_ro("paths", &paths, "Paths of the files, by number; with the first byte for parts.");
+      .def_prop_ro("paths", &paths, "Paths or labels of the files, by number; with the first byte for parts.");
 }
 
 }  // namespace outcrop

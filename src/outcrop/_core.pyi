@@ -18,6 +18,9 @@ def probe() -> dict[str, str]:
 def create_file(path: str, size: int) -> None:
     """Makes (or replaces) a file of `size` bytes, all of them allocated. Raises StorageError."""
 
+def open_beneath(folder: int, path: str, label: str, writable: bool = False) -> int:
+    """Descriptor of a regular file beneath an open folder, no link followed. Raises StorageError."""
+
 def aligned_array(nbytes: int) -> NDArray[np.uint8]:
     """Zeroed bytes in huge pages where there are any, aligned for direct I/O, resident when first touched."""
 
@@ -26,7 +29,7 @@ class Store:
 
     def __init__(
         self,
-        files: Sequence[str | tuple[str, int, int]],
+        files: Sequence[str | tuple[str, int, int] | tuple[int, str, str]],
         backend: str = "auto",
         direct: bool = True,
         writable: bool = False,
@@ -34,8 +37,9 @@ class Store:
         depth: int = 64,
         scratch: int = 0,
     ) -> None:
-        """Open existing files, or parts of them as (path, first byte, bytes). The last `scratch` of them are never
-        made durable.
+        """Open existing files, parts of them as (path, first byte, bytes), or regular files beneath a folder as
+        (descriptor of the folder, path in it, label for messages); the descriptor is needed for this call only. The
+        last `scratch` of them are never made durable.
 
         Raises InputError for a backend that does not work here, StorageError for a file.
         `faults` makes the store misbehave, repeatably, for tests. Rates per transfer: error_rate, again_rate,
@@ -73,7 +77,7 @@ class Store:
 
     @property
     def paths(self) -> list[str]:
-        """Paths of the files, by number; with the first byte for parts."""
+        """Paths or labels of the files, by number; with the first byte for parts."""
 
 class Executor:
     """Runs the actions of passes; owns the window, the threads and the thread that transfers planes."""

@@ -22,4 +22,11 @@ StorageError::StorageError(const std::string &doing, const std::string &path_, s
       length(length_),
       error(error_) {}
 
+StorageError::StorageError(const std::string &doing, const std::string &path_, const std::string &reason, int error_)
+    : std::runtime_error(doing + " failed: " + path_ + ": " + reason),
+      path(path_),
+      offset(0),
+      length(0),
+      error(error_) {}
+
 }  // namespace outcrop

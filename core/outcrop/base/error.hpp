@@ -16,6 +16,8 @@ struct InputError : std::runtime_error {
 struct StorageError : std::runtime_error {
   StorageError(const std::string &doing, const std::string &path_, std::uint64_t offset_, std::uint64_t length_,
                int error);
+  /// What the system was asked to open or do is refused; `reason` says why.
+  StorageError(const std::string &doing, const std::string &path_, const std::string &reason, int error);
   std::string path;
   std::uint64_t offset;
   std::uint64_t length;

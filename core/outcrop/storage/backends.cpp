@@ -44,7 +44,7 @@ std::string reason_against(const Backend &backend) {
 std::uint64_t size_of(const FileSpec &spec) {
   if (spec.size > 0) return spec.size;
   try {
-    return File::open(spec.path, false, false).size();
+    return File::open(spec.path, false, false, spec.folder, spec.label).size();
   } catch (const StorageError &) {  // it stands for no file: it grows as it is written
     return 0;
   }
@@ -55,11 +55,12 @@ std::unique_ptr<Store> open_with(const Backend &backend, const std::vector<FileS
   std::vector<File> files;
   for (const FileSpec &spec : specs) {
     if (backend.on_disk) {
-      files.push_back(File::open(spec.path, spec.writable, options.direct && backend.direct && spec.direct));
+      const bool direct = options.direct && backend.direct && spec.direct;
+      files.push_back(File::open(spec.path, spec.writable, direct, spec.folder, spec.label));
       if (spec.size > 0) files.back().narrow(spec.begin, spec.size);
       files.back().set_scratch(spec.scratch);
     } else {
-      files.push_back(File::anonymous(spec.path, size_of(spec), spec.writable));
+      files.push_back(File::anonymous(spec.label.empty() ? spec.path : spec.label, size_of(spec), spec.writable));
     }
   }
   std::unique_ptr<Store> store = backend.make(std::move(files), options.depth);

@@ -15,6 +15,7 @@
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/base/round.hpp"
+#include "outcrop/storage/beneath.hpp"
 
 namespace outcrop {
 namespace {
@@ -65,16 +66,25 @@ void Descriptor::reset() {
   number_ = -1;
 }
 
-File File::open(const std::string &path, bool writable, bool direct) {
+File File::open(const std::string &path, bool writable, bool direct, int folder, const std::string &label) {
   const int flags = (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC;
   File file;
-  file.path_ = file.whole_path_ = path;
+  file.path_ = file.whole_path_ = label.empty() ? path : label;
   file.writable_ = writable;
-  file.buffered_ = Descriptor(::open(path.c_str(), flags));
-  if (file.buffered_.get() < 0) throw StorageError("open", path, 0, 0, errno);
+  const auto open_with = [&](int more) {
+    if (folder >= 0) return open_beneath(folder, path, flags | more, file.path_);
+    Descriptor opened(::open(path.c_str(), flags | more));
+    if (opened.get() < 0) throw StorageError("open", file.path_, 0, 0, errno);
+    return opened;
+  };
+  file.buffered_ = open_with(0);
   if (!direct) return file;
-  Descriptor found(::open(path.c_str(), flags | O_DIRECT));
-  if (found.get() < 0) return file;
+  Descriptor found;
+  try {
+    found = open_with(O_DIRECT);
+  } catch (const StorageError &) {  // the file system knows no such transfers
+    return file;
+  }
   file.alignment_ = direct_alignment(found.get());
   if (file.alignment_ == 0 || !direct_reads_work(found.get(), usual_alignment)) return file;
   file.memory_alignment_ = direct_reads_work(found.get(), least_alignment) ? least_alignment : file.alignment_;

@@ -33,8 +33,10 @@ class Descriptor {
 
 class File {
  public:
-  /// Opens an existing file. Throws StorageError.
-  static File open(const std::string &path, bool writable, bool direct);
+  /// Opens an existing file. With `folder`, a descriptor that is needed for this call only, the path is relative to that folder,
+  /// and the file must be a regular one beneath it (beneath.hpp). Messages name it by `label` if there is one. Throws
+  /// StorageError.
+  static File open(const std::string &path, bool writable, bool direct, int folder = -1, const std::string &label = "");
 
   /// Makes a file of `size` bytes, all of them allocated, and closes it. An existing one is replaced. On failure
   /// (no space, no permission) throws StorageError and leaves no file behind.
@@ -49,7 +51,7 @@ class File {
   /// Makes this the `size` bytes from byte `begin` on: offsets count from there, and nothing beside them is reached.
   void narrow(std::uint64_t begin, std::uint64_t size);
 
-  /// The path; with the first byte when this is a part.
+  /// The path or the label; with the first byte when this is a part.
   const std::string &path() const { return path_; }
   /// A file whose content nobody will look for later is not flushed with the others.
   void set_scratch(bool scratch) { scratch_ = scratch; }

@@ -27,6 +27,8 @@ struct FileSpec {
   std::uint64_t size = 0;  ///< 0: the whole file
   bool scratch = false;    ///< not to be made durable: nobody will look for its content later
   bool direct = true;      ///< may bypass the page cache
+  int folder = -1;  ///< the path is relative to this open folder, which it must not leave; needed while opening only
+  std::string label = "";  ///< names the file in messages instead of the path
 };
 
 /// `length` bytes between memory at `data` and file number `file` at `offset`. `tag` comes back with the completion.

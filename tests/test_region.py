@@ -1,0 +1,72 @@
+"""Protects other files from a stranger's run directory: shards beneath a folder are regular files, reached by no link."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outcrop import _core
+from outcrop.errors import StorageError
+from outcrop.run.disk.region import Inside, Region, ShardFile, place_of, read_bytes
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[int]:
+    """A descriptor of tmp_path/run, which has u/0; a file `outside` lies beside it."""
+    (tmp_path / "run" / "u").mkdir(parents=True)
+    (tmp_path / "run" / "u" / "0").write_bytes(bytes(range(200)))
+    (tmp_path / "outside").write_bytes(b"not yours")
+    descriptor = os.open(tmp_path / "run", os.O_RDONLY | os.O_DIRECTORY)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_each_kind_of_shard_gives_its_bytes(tmp_path: Path, folder: int) -> None:
+    """Offsets count from the beginning of a region; at the end there are fewer bytes."""
+    path = str(tmp_path / "run" / "u" / "0")
+    (tmp_path / "link").symlink_to(path)
+    kinds: list[ShardFile] = [path, Region(path, 100, 50), Inside(folder, "u/0", "run.oc/u/0")]
+    assert [read_bytes(file, 3, 2) for file in kinds] == [b"\3\4", b"\x67\x68", b"\3\4"]
+    assert len(read_bytes(kinds[2], 190, 100)) == 10
+    assert place_of(str(tmp_path / "link")) == path
+    assert [place_of(file) for file in kinds] == [path, f"{path} (from byte 100)", "run.oc/u/0"]
+
+
+@pytest.mark.parametrize("name", ["link", "linked/0", "../outside", "pipe", "u", ""])
+def test_what_leads_outside_or_is_no_file_is_refused(tmp_path: Path, folder: int, name: str) -> None:
+    """By reading and by stores, and at once: a pipe keeps no one waiting."""
+    (tmp_path / "run" / "link").symlink_to(tmp_path / "outside")
+    (tmp_path / "run" / "linked").symlink_to("u")
+    os.mkfifo(tmp_path / "run" / "pipe")
+    shard = Inside(folder, name, "run.oc/shard")
+    with pytest.raises(StorageError, match=r"^open failed: run.oc/shard: "):
+        read_bytes(shard, 0, 1)
+    for writable in (False, True):
+        with pytest.raises(StorageError, match=r"^open failed: run.oc/shard: "):
+            _core.Store([shard], backend="threads", writable=writable)
+    assert (tmp_path / "outside").read_bytes() == b"not yours"
+
+
+def test_a_path_that_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    """The index of a shard may be asked of a path, too."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        with pytest.raises(StorageError, match="not a regular file"):
+            read_bytes(str(path), 0, 1)
+
+
+def test_a_store_shows_labels_and_needs_no_descriptor_later(tmp_path: Path, folder: int) -> None:
+    """The run directory may be closed once its files are open."""
+    again = os.dup(folder)
+    store = _core.Store([Inside(again, "u/0", "run.oc/u/0"), str(tmp_path / "outside")], writable=True)
+    os.close(again)
+    assert store.paths == ["run.oc/u/0", str(tmp_path / "outside")]
+    found = np.empty(5, np.uint8)
+    store.write_from(0, 10, np.full(5, 7, np.uint8))
+    store.read_into(0, 10, found)
+    assert (found == 7).all()
+    with pytest.raises(StorageError, match=r"run\.oc/u/0"):
+        store.read_into(0, 1000, found)
+    store.close()
