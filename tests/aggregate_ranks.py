@@ -197,7 +197,7 @@ def killed(folder: Path, whom: str) -> None:
 
 
 def stuck(folder: Path, whom: str, how: str) -> None:
-    """In the middle of a step a rank stops, or sleeps, and does not end. The others note what they are told, and end."""
+    """A rank stops, or sleeps, and does not end. The others note what they are told, and end."""
     nbytes, pieces = 4096, 256
     extents = [agg.strided(RANK * nbytes, pieces, nbytes, SIZE * nbytes)]
     plan = agg.declare(WORLD, extents, target=folder, count=2, buffer="64KiB")

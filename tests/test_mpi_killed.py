@@ -1,4 +1,4 @@
-"""Protects ranks from one that is killed, or stuck, in the middle of a step: the others end, and what was durable stays."""
+"""Protects ranks from one that is killed or stuck in a step: the others end, and what was durable stays."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <string_view>
 
 #include "outcrop/aggregate/text/listing.hpp"
@@ -23,10 +24,11 @@ struct Record {
 };
 
 std::string text_of(const Record &record) {
-  std::string text = std::to_string(record.generation) + " " + std::to_string(record.attempt);
+  std::ostringstream text;
+  text << record.generation << ' ' << record.attempt;
   for (std::size_t i = 0; i < record.tiles.slots.size(); ++i)
-    text += " " + std::to_string(record.tiles.slots[i]) + " " + std::to_string(record.tiles.checksums[i]);
-  return aggregate::with_checksum(text + "\n");
+    text << ' ' << unsigned{record.tiles.slots[i]} << ' ' << record.tiles.checksums[i];
+  return aggregate::with_checksum(text.str() + "\n");
 }
 
 Record record_of(const std::string &text, std::size_t tiles) {

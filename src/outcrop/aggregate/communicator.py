@@ -92,8 +92,10 @@ class Communicator:
         self._table.contents.seconds_most = seconds_most
 
     def gather(self, content: bytes) -> list[bytes]:
-        """Collective: the bytes of every rank, in their order. Raises CommunicationError, also where one does not come in
-        the time that `limit_waiting` has set."""
+        """Collective: the bytes of every rank, in their order.
+
+        Raises CommunicationError, also where a rank does not come in the time that `limit_waiting` has set.
+        """
         assert self._table is not None, "the communicator has been closed"
         table = self._table.contents
         sizes = (ctypes.c_uint64 * self.size)()

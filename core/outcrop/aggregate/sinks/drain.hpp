@@ -16,10 +16,10 @@ namespace outcrop::aggregate {
 
 /// Copies every run to `target`, tests its checksum first, makes the target durable, and notes in `folder` that the step is
 /// done. Throws InputError where the list is of another file, CorruptionError, StorageError; it may be called again then.
-void drain_step(Files &files, Folder &folder, const StageList &list, const std::string &target);
+void drain_step(Files &files, outcrop::Folder &folder, const StageList &list, const std::string &target);
 
 /// The list of that name in `folder`. Throws CorruptionError, StorageError.
-StageList read_list(Folder &folder, const StageName &name);
+StageList read_list(outcrop::Folder &folder, const StageName &name);
 
 inline constexpr double wait_for_ever = std::numeric_limits<double>::infinity();
 
@@ -46,10 +46,10 @@ std::span<const std::byte> read_run(const OpenFile &data, const StagedRun &run, 
 std::byte *place_of(const StagedRun &run, const AlignedMemory &memory);
 
 /// Removes the files of a step that is done, the data first: a `done` without data is harmless.
-void remove_step(Folder &folder, std::uint64_t step, std::uint32_t writer);
+void remove_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writer);
 
 /// Removes the files of a step that shall not be drained, the list first, for good: from then on it is not staged.
-void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer);
+void drop_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writer);
 
 /// Removes what dead writers have left in `folder`, for a target that is made anew: what has been staged is in `lost`.
 Recovery discard_stage(const std::string &folder, double seconds = wait_for_ever, Files &files = Files::system());

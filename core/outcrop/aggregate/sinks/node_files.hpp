@@ -16,7 +16,7 @@ namespace outcrop::aggregate {
 /// One thread at a time. Files are opened when they are first needed.
 class NodeFiles {
  public:
-  NodeFiles(std::unique_ptr<Folder> folder, NodeIndex index);
+  NodeFiles(std::unique_ptr<outcrop::Folder> folder, NodeIndex index);
 
   /// Bytes of the whole; those that nobody has written are zeros. Whether any was. Throws StorageError.
   bool read(std::uint64_t offset, std::span<std::byte> bytes);
@@ -34,7 +34,7 @@ class NodeFiles {
   void read_step(std::uint64_t base, const Range &wanted, std::uint64_t offset, std::span<std::byte> bytes,
                  std::vector<Range> &missing);
 
-  std::unique_ptr<Folder> folder_;
+  std::unique_ptr<outcrop::Folder> folder_;
   NodeIndex index_;
   std::vector<std::unique_ptr<OpenFile>> files_;
 };

@@ -94,7 +94,7 @@ class Stage {
   std::string name(std::uint64_t step, StageFile kind) const;
 
   const StageSpec spec_;
-  std::unique_ptr<Folder> folder_;
+  std::unique_ptr<outcrop::Folder> folder_;
   std::unique_ptr<Held> held_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -113,6 +113,6 @@ class Stage {
 std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs);
 
 /// Holds `folder` as `writer`. Throws InputError when another process does.
-std::unique_ptr<Held> hold_stage(Folder &folder, std::uint32_t writer);
+std::unique_ptr<Held> hold_stage(outcrop::Folder &folder, std::uint32_t writer);
 
 }  // namespace outcrop::aggregate

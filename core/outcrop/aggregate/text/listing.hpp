@@ -24,11 +24,11 @@ std::string_view checked_lines(std::string_view text, const std::string &path);
 /// All of a file that the user has named, or of one in a folder. Throws StorageError, and CorruptionError where it is longer
 /// than any listing.
 std::string read_text(const std::string &path);
-std::string read_text(Folder &folder, const std::string &name);
+std::string read_text(outcrop::Folder &folder, const std::string &name);
 
 /// The text beside, durable, then renamed, then the folder durable: whoever looks sees all of it or what was there before,
 /// after a power cut too. Throws StorageError; then the name may stand for either until the folder is flushed.
-void write_durably(Folder &folder, const std::string &name, const std::string &text);
+void write_durably(outcrop::Folder &folder, const std::string &name, const std::string &text);
 
 /// Takes `word` off the front of `text`; whether it was there.
 inline bool take(std::string_view &text, std::string_view word) {
