@@ -61,7 +61,8 @@ class Committed(Keeper):
         self._held = _hold(path, is_reader)
         try:
             if not is_reader:
-                flush_folder(path)  # a commit of who was killed then: its names last before slots are written over
+                if any((path / name).exists() for name in RECORDS):
+                    flush_folder(path)  # what was committed and then killed must last before slots are written over
                 _allocate(path / TILES, spec)
             self._file = _core.SlotFile(str(path / TILES), spec.nbytes, TILE_BYTES, not is_reader, transfer_threads())
             self.primitive = BY_NOTHING if tier.kind == "tmpfs" else self._file.primitive
