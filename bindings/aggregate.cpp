@@ -333,7 +333,9 @@ void bind_file(nb::module_ &module) {
       .def("read", &read, nb::arg("arrays"), nb::arg("base"), nb::arg("problem"))
       .def("flush", &AggregateFile::flush, unlocked)
       .def("close", &AggregateFile::close, unlocked);
-  module.def("aggregate_merge", &merge, nb::arg("index"), nb::arg("target"), unlocked);
+  module.def(
+      "aggregate_merge", [](const std::string &index, const std::string &target) { return merge(index, target); },
+      nb::arg("index"), nb::arg("target"), unlocked);
 }
 
 }  // namespace

@@ -196,6 +196,30 @@ def killed(folder: Path, whom: str) -> None:
     os._exit(3)  # MPI cannot be ended where a rank is gone
 
 
+def stuck(folder: Path, whom: str, how: str) -> None:
+    """A rank stops, or sleeps, and does not end. The others note what they are told, and end."""
+    nbytes, pieces = 4096, 256
+    extents = [agg.strided(RANK * nbytes, pieces, nbytes, SIZE * nbytes)]
+    plan = agg.declare(WORLD, extents, target=folder, count=2, buffer="64KiB")
+    victim = max(set(range(SIZE)) - set(plan.aggregators)) if whom == "other" else plan.aggregators[-1]
+    values = np.full(nbytes * pieces, RANK + 1, np.uint8)
+    file = agg.create(folder / "file", plan)
+    file.write([values])
+    WORLD.Barrier()
+    if victim == RANK:
+        if how == "stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(600)
+    try:
+        for step in range(1, 1000):
+            file.write([values], base=step * plan.end)
+    except CommunicationError as error:
+        (folder / f"told-{RANK}").write_text(str(error))
+    while len(list(folder.glob("told-*"))) < SIZE - 1:  # before mpirun ends the others
+        time.sleep(0.05)
+    os._exit(3)  # MPI cannot be ended where a rank is stuck
+
+
 if __name__ == "__main__":
     what, folder = sys.argv[1], Path(sys.argv[2])
     if os.environ.get("RANKS_ON_NODE"):
@@ -205,5 +229,7 @@ if __name__ == "__main__":
             patterns(folder, number)
     elif what == "killed":
         killed(folder, sys.argv[3])
+    elif what == "stuck":
+        stuck(folder, *sys.argv[3:])
     else:
         globals()[what](folder)

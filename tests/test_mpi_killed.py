@@ -1,4 +1,4 @@
-"""Protects ranks from one that is killed in the middle of a step: the others end, and what was durable stays."""
+"""Protects ranks from one that is killed or stuck in a step: the others end, and what was durable stays."""
 
 from __future__ import annotations
 
@@ -76,3 +76,19 @@ def test_ranks_notice_by_themselves_who_has_been_killed(
     first_step_is_whole(tmp_path)
     if len(told) < RANKS - 1:  # that of 4.0.2 does for some ranks, in programs without a line of ours, too
         pytest.skip("this mpirun has ended others all the same, before they could note what they were told")
+
+
+@pytest.mark.parametrize("on_node", [RANKS, 2])
+@pytest.mark.parametrize("how", ["stopped", "asleep"])
+@pytest.mark.parametrize("whom", ["aggregator", "other"])
+def test_a_stuck_rank_does_not_keep_the_others(tmp_path: Path, whom: str, how: str, on_node: int) -> None:
+    """It lives, so that nobody but the setting seconds_most can tell them."""
+    environment = {"RANKS_ON_NODE": str(on_node), "OUTCROP_AGG_SECONDS_MOST": "2"}
+    done = mpirun(
+        RANKS, sys.executable, str(PROGRAM), "stuck", str(tmp_path), whom, how, environment=environment,
+        seconds=SECONDS_MOST,
+    )  # fmt: skip
+    assert done.returncode != 0, "a rank was stuck"
+    told = [path.read_text() for path in tmp_path.glob("told-*")]
+    assert len(told) == RANKS - 1, done.stderr
+    assert all("the most by the setting seconds_most" in text for text in told), told

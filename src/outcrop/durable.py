@@ -380,6 +380,14 @@ def flush_folder(path: Path) -> None:
         folder.flush()
 
 
+def flush_parents(path: Path) -> None:
+    """Make the names on the way to a directory durable, whoever has made them; as far as this user may read the
+    folders."""
+    for folder in path.absolute().parents:
+        with contextlib.suppress(OSError):
+            flush_folder(folder)
+
+
 def lock_folder(path: Path, shared: bool = False) -> int:
     """`Directory.hold` of a folder by its path."""
     with Directory.open(path) as folder:

@@ -145,7 +145,7 @@ TEST_F(AggregateStaged, AFullDiskOfTheFileIsToldToAllAndNothingIsLost) {
   const std::string where = stage_of_file(stage(), path());
   std::filesystem::remove(path());
   outcrop::File::create(path(), 0);
-  EXPECT_EQ(recover_stage(where).drained.size(), 3u);
+  EXPECT_EQ(recover_stage(where, path()).drained.size(), 3u);
   const std::vector<std::byte> found = whole_file(path());
   ASSERT_EQ(found.size(), bytes_of_step(size));
   for (std::uint64_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], value(1, i)) << i;

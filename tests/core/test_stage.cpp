@@ -211,7 +211,7 @@ TEST_F(StageTest, KilledAtAnyMomentEveryStepIsRecoveredOrNamed) {
     ::close(told[0]);
     moments.insert(sealed);
 
-    const Recovery recovery = recover_stage(stage());
+    const Recovery recovery = recover_stage(stage(), target());
     EXPECT_TRUE(recovery.failed.empty());
     EXPECT_LE(recovery.lost.size(), 1u);
     for (const StageName &lost : recovery.lost) EXPECT_GT(lost.step, sealed) << "a sealed step was given up";
@@ -222,7 +222,7 @@ TEST_F(StageTest, KilledAtAnyMomentEveryStepIsRecoveredOrNamed) {
     const bool is_last = found == expected;
     put_step(as_child, sealed + 1, expected);
     EXPECT_TRUE(is_last || found == expected) << "after step " << sealed;
-    EXPECT_TRUE(recover_stage(stage()).drained.empty()) << "nothing is left to do";
+    EXPECT_TRUE(recover_stage(stage(), target()).drained.empty()) << "nothing is left to do";
   }
   EXPECT_GE(moments.size(), 7u) << "the kills must hit different moments";
 }
@@ -232,7 +232,7 @@ TEST_F(StageTest, AListThatWasNotWrittenToItsEndIsNone) {
   std::filesystem::create_directories(stage());
   File::create(file("step-7.writer-0.data"), 5000);
   File::create(file("step-7.writer-0.list.tmp"), 10);
-  const Recovery recovery = recover_stage(stage());
+  const Recovery recovery = recover_stage(stage(), target());
   ASSERT_EQ(recovery.lost.size(), 1u);
   EXPECT_EQ(recovery.lost[0].step, 7u);
   EXPECT_FALSE(std::filesystem::exists(file("step-7.writer-0.list.tmp")));
@@ -246,7 +246,7 @@ TEST_F(StageTest, ADrainThatWasInterruptedIsDoneAgain) {
   std::fill_n(torn.begin() + 1000, 100'000, std::byte{0});
   File::open(target(), true, false).write(0, torn.data(), torn.size());
   EXPECT_THROW(Stage{spec()}, InputError) << "a new writer must not go on over what an earlier one has left";
-  EXPECT_EQ(recover_stage(stage()).drained.size(), 1u);
+  EXPECT_EQ(recover_stage(stage(), target()).drained.size(), 1u);
   EXPECT_EQ(content(target()), expected);
 }
 
@@ -259,7 +259,7 @@ TEST_F(StageTest, AStepThatIsDoneIsNotDrainedAgain) {
     std::filesystem::copy(file("step-7.writer-0.done"), folder_ + "/list");
   }
   std::filesystem::rename(folder_ + "/list", file("step-7.writer-0.done"));  // its data are gone already
-  const Recovery recovery = recover_stage(stage());
+  const Recovery recovery = recover_stage(stage(), target());
   EXPECT_TRUE(recovery.drained.empty() && recovery.lost.empty() && recovery.failed.empty());
 }
 
@@ -267,7 +267,7 @@ TEST_F(StageTest, DamagedBytesDoNotReachTheTarget) {
   Bytes expected(target_bytes);
   leave_staged(expected, 0);
   File::create(target(), target_bytes);
-  const Recovery recovery = recover_stage(stage());
+  const Recovery recovery = recover_stage(stage(), target());
   ASSERT_EQ(recovery.failed.size(), 1u);
   EXPECT_NE(recovery.failed[0].find("checksum mismatch"), std::string::npos);
   EXPECT_EQ(content(target())[left_.runs[0].target], std::byte{0});
@@ -289,7 +289,7 @@ TEST_F(StageTest, ATargetThatFailsIsToldAndTheStepStays) {
 TEST_F(StageTest, AWriterThatLivesIsLeftAlone) {
   Stage staged(spec(3));
   staged.begin(0, 1000, 1);
-  const Recovery recovery = recover_stage(stage());
+  const Recovery recovery = recover_stage(stage(), target());
   EXPECT_EQ(recovery.busy, std::vector<std::uint32_t>{3});
   EXPECT_TRUE(recovery.lost.empty());
   EXPECT_THROW(Stage(spec(3)), InputError);

@@ -99,7 +99,7 @@ TEST_F(StageKilled, AtAnyCallOfStagingTheStepIsInTheFileOrLostAndNamed) {
     if (end == End::untraceable) GTEST_SKIP() << "no process may be traced";
     ASSERT_TRUE(stops < calls_most && end != End::failed) << stops;
     const bool was_staged = has("list") || has("done"), had_begun = has("data");
-    const Recovery recovery = std::filesystem::exists(stage()) ? recover_stage(stage()) : Recovery{};
+    const Recovery recovery = std::filesystem::exists(stage()) ? recover_stage(stage(), target()) : Recovery{};
     EXPECT_TRUE(recovery.failed.empty() && recovery.busy.empty()) << stops;
     EXPECT_TRUE(is_empty()) << stops;
     EXPECT_EQ(recovery.lost.size(), had_begun && !was_staged ? 1U : 0U) << stops;
@@ -126,11 +126,11 @@ TEST_F(StageKilled, AtAnyCallOfADrainTheNextOneEndsIt) {
   for (int stops = 1; end == End::killed; ++stops) {
     start_anew();
     std::filesystem::copy(kept(), stage());
-    end = killed_at(stops, [&] { recover_stage(stage()); });
+    end = killed_at(stops, [&] { recover_stage(stage(), target()); });
     if (end == End::untraceable) GTEST_SKIP() << "no process may be traced";
     ASSERT_TRUE(stops < calls_most && end != End::failed) << stops;
     killed_before_done += has("list") ? 1 : 0;
-    const Recovery recovery = recover_stage(stage());
+    const Recovery recovery = recover_stage(stage(), target());
     EXPECT_TRUE(recovery.failed.empty() && recovery.lost.empty() && recovery.busy.empty()) << stops;
     EXPECT_TRUE(is_empty()) << stops;
     ASSERT_TRUE(target_is_whole()) << stops;

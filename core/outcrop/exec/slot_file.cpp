@@ -19,9 +19,9 @@
 namespace outcrop {
 namespace {
 
-std::optional<Mapping> mapping_for(const File &file, SlotFile::Way way) {
-  if (!file.writable()) return std::nullopt;
-  Mapping mapping(file, true);
+std::optional<Mapping> mapping_for(const File *file, SlotFile::Way way) {
+  if (file == nullptr || !file->writable()) return std::nullopt;
+  Mapping mapping(*file, true);
   if (way == SlotFile::Way::mapping || mapping.is_synchronous()) return mapping;
   return std::nullopt;
 }
@@ -29,16 +29,16 @@ std::optional<Mapping> mapping_for(const File &file, SlotFile::Way way) {
 }  // namespace
 
 SlotFile::SlotFile(const std::string &path, std::uint64_t array_bytes, std::size_t tile_bytes, bool writable,
-                   unsigned threads, Way way)
+                   unsigned threads, Way way, Files &files)
     : array_bytes_(array_bytes),
       stride_(stride_bytes(array_bytes)),
       tile_bytes_(tile_bytes),
       tiles_(round_up(array_bytes, tile_bytes) / tile_bytes),
       threads_(static_cast<unsigned>(std::min<std::size_t>(threads, std::max<std::size_t>(1, tiles_)))),
-      file_(File::open(path, writable, true)),
-      mapping_(mapping_for(file_, way)) {
+      file_(files.folder(folder_of(path))->open(name_in_folder(path), writable, true)),
+      mapping_(mapping_for(file_->file(), way)) {
   assert(tile_bytes % AlignedMemory::page_bytes == 0);
-  if (file_.size() < stride_) throw StorageError("open", path, 0, stride_, 0);
+  if (file_->size() < stride_) throw StorageError("open", path, 0, stride_, 0);
 }
 
 std::uint64_t SlotFile::stride_bytes(std::uint64_t array_bytes) {
@@ -75,13 +75,13 @@ std::vector<DamagedTile> SlotFile::load(const CommittedTiles &commit, std::byte 
 }
 
 Mapping SlotFile::map() const {
-  assert(last_);
+  assert(last_ && file_->file() != nullptr);
   const std::vector<std::uint8_t> &slots = last_->tiles.slots;
   Mapping mapping = Mapping::reserve(array_bytes_);
   for (std::size_t first = 0, end; first < tiles_; first = end) {  // neighbours in the file are one piece
     for (end = first + 1; end < tiles_ && slots[end] == slots[first];) ++end;
     const std::uint64_t bytes = std::min<std::uint64_t>(array_bytes_, end * tile_bytes_) - first * tile_bytes_;
-    mapping.place(first * tile_bytes_, file_, offset(first, slots[first]), bytes);
+    mapping.place(first * tile_bytes_, *file_->file(), offset(first, slots[first]), bytes);
   }
   return mapping;
 }
@@ -110,7 +110,7 @@ std::uint64_t SlotFile::write_changed(const std::byte *memory) {
     });
   });
   failure.rethrow();
-  if (!mapping_ && written > 0) file_.flush();
+  if (!mapping_ && written > 0) file_->flush();
   return written;
 }
 
@@ -120,12 +120,12 @@ void SlotFile::write(const std::byte *data, std::uint64_t offset, std::size_t le
     mapping_->flush(offset, length);
     return;
   }
-  file_.write(offset, data, length);
+  file_->write(offset, data, length);
 }
 
 int SlotFile::read(std::byte *data, std::uint64_t offset, std::size_t length) const {
   try {
-    file_.read(offset, data, length);
+    file_->read(offset, data, length);
   } catch (const StorageError &failed) {
     return failed.error != 0 ? failed.error : EIO;
   }
@@ -134,7 +134,8 @@ int SlotFile::read(std::byte *data, std::uint64_t offset, std::size_t length) co
 
 const char *SlotFile::primitive() const {
   if (mapping_) return mapping_->is_synchronous() ? "MAP_SYNC + cache-line write-back" : "msync";
-  return file_.direct() ? "direct writes + fdatasync" : "buffered writes + fdatasync";
+  return file_->file() != nullptr && file_->file()->direct() ? "direct writes + fdatasync"
+                                                             : "buffered writes + fdatasync";
 }
 
 }  // namespace outcrop

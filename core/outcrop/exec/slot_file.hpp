@@ -14,11 +14,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "outcrop/storage/file.hpp"
+#include "outcrop/storage/files.hpp"
 #include "outcrop/storage/mapping.hpp"
 
 namespace outcrop {
@@ -41,9 +42,9 @@ class SlotFile {
   /// How bytes get there: by whatever is best, or by a mapping even where that is not persistent memory (for tests).
   enum class Way { best, mapping };
 
-  /// A file that exists already and has room for the slots 0, or for both.  Throws StorageError.
+  /// A file that exists already, no link, and has room for the slots 0, or for both.  Throws StorageError.
   SlotFile(const std::string &path, std::uint64_t array_bytes, std::size_t tile_bytes, bool writable, unsigned threads,
-           Way way = Way::best);
+           Way way = Way::best, Files &files = Files::system());
 
   /// Bytes from the slots 0 to the slots 1.
   static std::uint64_t stride_bytes(std::uint64_t array_bytes);
@@ -81,7 +82,7 @@ class SlotFile {
   const std::uint64_t array_bytes_, stride_;
   const std::size_t tile_bytes_, tiles_;
   const unsigned threads_;
-  File file_;
+  const std::unique_ptr<OpenFile> file_;
   std::optional<Mapping> mapping_;  // where bytes get there by it
   std::optional<Known> last_;
   Known next_;

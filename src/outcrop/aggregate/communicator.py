@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,6 +27,11 @@ FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-pthread")
 ERROR_BYTES = 1024
 PROBE_SECONDS = 20.0
 
+_GATHER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p)
+_GATHER_SIZES = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_void_p
+)
+
 
 class _Table(ctypes.Structure):
     """struct outcrop_transport of core/outcrop/aggregate/transport/transport.h, as far as Python reads it."""
@@ -37,7 +43,11 @@ class _Table(ctypes.Structure):
         ("node", ctypes.c_int),
         ("host", ctypes.c_char * 256),
         ("name", ctypes.c_char * 128),
-        ("unread", ctypes.c_void_p * 9),
+        ("unread", ctypes.c_void_p * 4),
+        ("gather_all", _GATHER),
+        ("gather_all_sizes", _GATHER_SIZES),
+        ("unread_either", ctypes.c_void_p * 2),
+        ("error", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)),
         ("free", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
         ("seconds_most", ctypes.c_double),
     )
@@ -80,6 +90,27 @@ class Communicator:
         """Not collective: calls of this rank that wait for others fail after so long; 0, as it begins, is never."""
         assert self._table is not None, "the communicator has been closed"
         self._table.contents.seconds_most = seconds_most
+
+    def gather(self, content: bytes) -> list[bytes]:
+        """Collective: the bytes of every rank, in their order.
+
+        Raises CommunicationError, also where a rank does not come in the time that `limit_waiting` has set.
+        """
+        assert self._table is not None, "the communicator has been closed"
+        table = self._table.contents
+        sizes = (ctypes.c_uint64 * self.size)()
+        mine = ctypes.c_uint64(len(content))
+        self._check(table.gather_all(table.self, bytes(mine), ctypes.sizeof(mine), ctypes.addressof(sizes)))
+        every = ctypes.create_string_buffer(max(1, sum(sizes)))
+        self._check(table.gather_all_sizes(table.self, content, sizes, ctypes.addressof(every)))
+        ends = list(accumulate(sizes))
+        return [every.raw[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+    def _check(self, outcome: int) -> None:
+        if outcome != 0:
+            assert self._table is not None
+            table = self._table.contents
+            raise CommunicationError(table.error(table.self).decode(errors="replace"))
 
     def use_rma(self) -> str:
         """Collective, before anything uses it: longer messages by one-sided communication, where that works.

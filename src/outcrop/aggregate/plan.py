@@ -200,6 +200,7 @@ def declare(
     try:
         names, variables, problem = _variables(extents)
         texts = {str(name): str(value) for name, value in hints.items()} if hints is not None else {}
+        ranks.limit_waiting(_limit_here(arguments, texts))
         settings = _settings_of_first(ranks, _Given((arguments, texts), problem), arguments, texts)
         ranks.limit_waiting(settings.seconds_most)
         around = _machine_at_hand(ranks, settings)
@@ -227,6 +228,14 @@ def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
         names.append(str(name))
         variables.append(several)
     return names, variables, ""
+
+
+def _limit_here(arguments: Mapping[str, object], hints: Mapping[str, str]) -> float:
+    """For how long this rank waits until it knows the settings of all: by what it was given itself."""
+    try:
+        return read_settings(arguments, hints).seconds_most
+    except InputError:  # told to all in a moment
+        return 0.0
 
 
 def _settings_of_first(

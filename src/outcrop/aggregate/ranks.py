@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -45,8 +46,10 @@ class Ranks:
         return np.zeros((1, 1)) if self._own is None else measure(self._users, leaders)
 
     def gather(self, value: Value) -> list[Value]:
-        """Collective: the values of all ranks, in their order."""
-        return [value] if self._own is None else list(self._users.allgather(value))
+        """Collective: the values of all ranks, in their order. Raises CommunicationError."""
+        if self._own is None:
+            return [value]
+        return [pickle.loads(each) for each in self._own.gather(pickle.dumps(value))]
 
     def close(self) -> None:
         """Give back what was made."""

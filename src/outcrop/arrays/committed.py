@@ -33,7 +33,7 @@ from outcrop.arrays.keeper import Keeper, transfer_threads
 from outcrop.arrays.opened import named, path_of, storage_errors
 from outcrop.arrays.record import MAX_NUMBER, TILE_BYTES, Record
 from outcrop.arrays.spec import ArraySpec
-from outcrop.durable import Directory, flush_folder
+from outcrop.durable import Directory, flush_parents
 from outcrop.errors import InputError, StorageError
 from outcrop.tiers.storage_tiers import BY_NOTHING
 from outcrop.tiers.tier import Tier
@@ -60,9 +60,11 @@ class Committed(Keeper):
                 is_reader = self._hold(spec.access)
                 undo.callback(_remove_folders, made)  # only while the folder is held, and as far as they are empty
                 records, problems = self._look(spec)
+                if not is_reader:
+                    self._folder.flush()  # a killed process may have renamed its record and not made that durable
                 if not records:
                     undo.callback(_remove_files, self._folder)
-                    self._begin(slots_bytes(spec), made)
+                    self._begin(slots_bytes(spec))
                 self._open_tiles(spec, is_reader)
             self.primitive = BY_NOTHING if tier.kind == "tmpfs" else self._file.primitive
             if is_reader:
@@ -95,7 +97,8 @@ class Committed(Keeper):
         last = self._record
         if self.is_sealed:
             return 0
-        self._check_here()
+        with storage_errors(self.path, "used"):
+            self._check_here()
         with named(self._opened, self.path / TILES):
             written = self._file.write_changed(self._content)
         if written == 0 and last.generation > 0 and last.steps == steps:
@@ -110,7 +113,8 @@ class Committed(Keeper):
             self._folder.replace(name, record.to_bytes())
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / name}: {error.strerror}") from error
-        self._check_here()  # again: a commit that nobody can find is none
+        with storage_errors(self.path, "used"):
+            self._check_here()  # again: a commit that no reader can find is none
         self._file.accept()
         self._record = record
         if record.access == "read":
@@ -148,15 +152,15 @@ class Committed(Keeper):
         spec.check_same(self.path, records[0].shape, records[0].dtype)
         return records, problems
 
-    def _begin(self, size: int, made: Sequence[Path]) -> None:
+    def _begin(self, size: int) -> None:
         """Make the files of a new array in place of one that was begun and never committed."""
         self._folder.remove(TILES)
+        self._folder.flush()  # without BEGUN, tiles are somebody's
         self._folder.remove(BEGUN)
         self._folder.create(BEGUN, self._record.to_bytes(), flush=True)
         self._folder.create(TILES, size=size)
         self._folder.flush()
-        for folder in made or [self._folder.path]:  # each of them is a name in the one above
-            flush_folder(folder.parent)
+        flush_parents(self._folder.path)
 
     def _open_tiles(self, spec: ArraySpec, is_reader: bool) -> None:
         tiles = self.path / TILES
@@ -166,7 +170,8 @@ class Committed(Keeper):
                 raise StorageError(f"{tiles} has another name, too (a hard link); copy the folder and use the copy")
             if not is_reader and status.st_size < slots_bytes(spec):  # one slot, because it was only read
                 self._folder.grow(TILES, slots_bytes(spec))
-            self._identity, self._opened = (status.st_dev, status.st_ino), path_of(handle)
+            # The core opens the name again, beneath the same descriptor and without following a link.
+            self._identity, self._opened = (status.st_dev, status.st_ino), f"{path_of(self._folder.handle)}/{TILES}"
             with named(self._opened, tiles):
                 self._file = _core.SlotFile(self._opened, spec.nbytes, TILE_BYTES, not is_reader, transfer_threads())
 

@@ -69,6 +69,7 @@ class MpiTransport {
 
  private:
   void describe_ranks();
+  void meet_before_freeing() noexcept;
   void release();
   bool is_fetched(std::size_t bytes) const { return one_sided_ && one_sided_->takes(bytes); }
   std::string first_trouble(const std::string &mine);
@@ -105,8 +106,18 @@ MpiTransport::MpiTransport(MPI_Comm users, std::size_t chunk_bytes)
 MpiTransport::~MpiTransport() {
   int over = 0;
   MPI_Finalized(&over);
+  if (over == 0 && !failed_ && one_sided_) meet_before_freeing();
   if (over == 0 && failed_) abandon();
   if (over != 0 || failed_) release();
+}
+
+// Freeing a window waits for all ranks, without a limit: so they meet before, which has one.
+void MpiTransport::meet_before_freeing() noexcept {
+  try {
+    barrier();
+  } catch (const std::exception &error) {
+    fail(error.what());
+  }
 }
 
 void MpiTransport::release() {

@@ -170,13 +170,13 @@ void Node::ring_all() const {
   for (std::size_t i = 0; i < ranks_.size(); ++i) bells_[i].ring();
 }
 
-void Node::sleep(Bell &bell, std::uint32_t heard) const {
-  if (end_->told.load() == 0) bell.sleep(heard, look_after_microseconds);
+void Node::sleep(Bell &bell, std::uint32_t heard, std::uint32_t microseconds_most) const {
+  if (!has_given_up()) bell.sleep(heard, std::min(microseconds_most, look_after_microseconds));
   look_after_neighbours();
 }
 
 void Node::look_after_neighbours() const {
-  if (end_->told.load() != 0) throw CommunicationError(end_->reason);
+  if (has_given_up()) throw CommunicationError(end_->told.load() != 0 ? end_->reason : reason_here_);
   const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
   std::int64_t before = looked_.load();
   if (now - before < std::int64_t{look_after_microseconds} * 1000 || !looked_.compare_exchange_strong(before, now))
@@ -190,6 +190,10 @@ void Node::give_up(const std::string &reason) {
   if (end_->claimed.exchange(1) == 0) {
     reason.copy(end_->reason, sizeof end_->reason - 1);
     end_->told = 1;
+  }
+  if (claimed_here_.exchange(1) == 0) {
+    reason_here_ = reason;
+    told_here_ = 1;
   }
   ring_all();
   for (const std::size_t lane : lane_of_domain_)

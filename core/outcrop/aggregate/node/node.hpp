@@ -102,11 +102,12 @@ class Node {
 
   static constexpr std::uint32_t look_after_microseconds = 500000;
 
-  /// Sleeps until the bell rings. Throws CommunicationError when a process of this node has gone, or after give_up().
-  void sleep(Bell &bell, std::uint32_t heard) const;
+  /// Sleeps until the bell rings, or so long. Throws CommunicationError when a process of this node has gone, or after
+  /// give_up().
+  void sleep(Bell &bell, std::uint32_t heard, std::uint32_t microseconds_most = look_after_microseconds) const;
   /// Throws as sleep() does; looks at the processes only now and then.
   void look_after_neighbours() const;
-  /// Ends the waiting of all ranks of this node for good, for this reason; the first counts.
+  /// Ends the waiting of all ranks of this node for good, for this reason; the first counts. That of this rank ends in any case.
   void give_up(const std::string &reason);
 
   const std::vector<std::string> &notes() const { return notes_; }
@@ -131,6 +132,7 @@ class Node {
   void lay_out(std::span<const int> aggregators, const BufferLayout &layout);
   void lay_out_relays(const BufferLayout &layout);
   void place();
+  bool has_given_up() const { return end_->told.load() != 0 || told_here_.load() != 0; }
 
   std::vector<int> nodes_, ranks_, leaders_;
   std::size_t local_ = 0;
@@ -150,6 +152,9 @@ class Node {
   std::uint64_t *tables_ = nullptr;
   Neighbours neighbours_;
   mutable std::atomic<std::int64_t> looked_{0};  // nanoseconds of the steady clock
+  // Who is the first to give up may stop before it has said why; then each of the others has its own reason.
+  std::atomic<std::uint32_t> claimed_here_{0}, told_here_{0};
+  std::string reason_here_;
   std::vector<std::string> notes_;
 };
 

@@ -13,6 +13,7 @@
 #include "outcrop/aggregate/sinks/call_store.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/round.hpp"
+#include "outcrop/storage/files.hpp"
 
 namespace outcrop::aggregate {
 namespace {
@@ -30,9 +31,10 @@ constexpr std::uint64_t cached_piece_bytes = 128 << 10;
 // After so many bytes the device begins with what shall be durable; less than the least is not worth a transfer.
 constexpr std::size_t written_back_bytes = std::size_t{2} << 20, written_back_least = std::size_t{64} << 10;
 
-std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults) {
+std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults,
+                                  bool follows_links) {
   std::vector<outcrop::File> files;
-  files.push_back(outcrop::File::open(path, writable, direct));
+  files.push_back(follows_links ? open_named(path, writable, direct) : open_without_links(path, writable, direct));
   if (direct && !files.front().direct()) return nullptr;
   std::unique_ptr<Store> store = make_call_store(std::move(files));
   return faults.any() ? make_faulty_store(std::move(store), faults) : std::move(store);
@@ -66,10 +68,10 @@ DeviceRates &rates_of(const std::string &path) {
 }  // namespace
 
 Access::Access(const std::string &path, bool writable, Path way, bool durable, const Traffic &traffic,
-               const Faults &faults)
+               const Faults &faults, bool follows_links)
     : durable_(durable), traffic_(traffic), rates_(rates_of(path)) {
-  if (way != Path::buffered) direct_ = open_store(path, writable, true, faults);
-  if (way != Path::direct || !direct_) buffered_ = open_store(path, writable, false, faults);
+  if (way != Path::buffered) direct_ = open_store(path, writable, true, faults, follows_links);
+  if (way != Path::direct || !direct_) buffered_ = open_store(path, writable, false, faults, follows_links);
 }
 
 Store *Access::choose_for_writing() const {

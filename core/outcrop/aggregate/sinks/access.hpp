@@ -46,7 +46,9 @@ struct Traffic {
 /// One thread at a time.
 class Access final : public Sink {
  public:
-  Access(const std::string &path, bool writable, Path way, bool durable, const Traffic &traffic, const Faults &faults);
+  /// `follows_links`: the user has named the file; else what it is called follows from another name.
+  Access(const std::string &path, bool writable, Path way, bool durable, const Traffic &traffic, const Faults &faults,
+         bool follows_links = true);
 
   /// `data` lies as far beyond a page as `offset`, if it is to go around the cache. Both throw StorageError.
   void write(std::uint64_t offset, const std::byte *data, std::size_t length) override;

@@ -1,14 +1,9 @@
 #include "outcrop/aggregate/sinks/drain.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <system_error>
@@ -19,89 +14,150 @@
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/crc32c.hpp"
-#include "outcrop/storage/file.hpp"
 
 namespace outcrop::aggregate {
 namespace {
 
-std::string path_of(const std::string &folder, std::uint64_t step, std::uint32_t writer, StageFile kind) {
-  return folder + "/" + StageName{step, writer, kind}.text();
+// Longer runs are read twice, for no list makes this program take more memory.
+constexpr std::uint64_t piece_bytes = std::uint64_t{16} << 20;
+constexpr std::uint64_t target_end_most = std::uint64_t{1} << 62;
+
+using Kinds = std::set<StageFile>;
+using Found = std::map<std::pair<std::uint32_t, std::uint64_t>, Kinds>;  // by writer and step
+
+std::string name_of(std::uint64_t step, std::uint32_t writer, StageFile kind) {
+  return StageName{step, writer, kind}.text();
 }
 
-// The kinds of a stage's files, by writer and step.
-std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<StageFile>> files_in(const std::string &folder) {
-  std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<StageFile>> found;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    if (const auto name = StageName::of(entry->path().filename().string()))
-      found[{name->writer, name->step}].push_back(name->kind);
-  if (error) throw StorageError("read", folder, 0, 0, error.value());
+Found files_in(Folder &folder) {
+  Found found;
+  for (const std::string &each : folder.names())
+    if (const auto name = StageName::of(each)) found[{name->writer, name->step}].insert(name->kind);
   return found;
 }
 
-bool has(const std::vector<StageFile> &kinds, StageFile kind) { return std::ranges::find(kinds, kind) != kinds.end(); }
+// However it is written, by way of links too.
+bool is_same_file(const std::string &one, const std::string &other) {
+  std::error_code failed;
+  const auto plain = [&](const std::string &path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, failed), failed);
+  };
+  return one == other || (plain(one) == plain(other) && !failed);
+}
+
+// What a list says must be possible before any of it is done: it may come from anywhere.
+void check_list(const StageList &list, const OpenFile &data, const std::string &target) {
+  if (!is_same_file(list.target, target))
+    throw InputError(data.path() + " is staged for " + list.target + ", not for " + target);
+  const std::uint64_t size = data.size();
+  std::vector<StagedRun> runs = list.runs;
+  const auto refuse = [&](const StagedRun &run, const std::string &why) {
+    throw CorruptionError(data.path() + " has no run of " + std::to_string(run.length) + " bytes at offset " +
+                          std::to_string(run.data) + " for offset " + std::to_string(run.target) + ": " + why);
+  };
+  for (const StagedRun &run : runs) {
+    if (run.length > size || run.data > size - run.length)
+      refuse(run, "the file has " + std::to_string(size) + " bytes");
+    if (run.length > target_end_most || run.target > target_end_most - run.length)
+      refuse(run, "it ends beyond 2^62 bytes");
+  }
+  const auto overlaps = [&](auto begin, const char *where) {
+    std::ranges::sort(runs, {}, begin);
+    for (std::size_t i = 1; i < runs.size(); ++i)
+      if (runs[i].*begin < runs[i - 1].*begin + runs[i - 1].length)
+        refuse(runs[i], std::string("another overlaps it in the ") + where);
+  };
+  overlaps(&StagedRun::data, "stage");
+  overlaps(&StagedRun::target, "target");
+}
+
+// Piece by piece: visit(offset in the run, bytes).
+template <typename Visit>
+void read_pieces(const OpenFile &data, const StagedRun &run, const AlignedMemory &memory, Visit &&visit) {
+  for (std::uint64_t at = 0; at < run.length; at += piece_bytes) {
+    const StagedRun piece{run.target + at, std::min(piece_bytes, run.length - at), run.data + at, 0};
+    std::byte *bytes = place_of(piece, memory);
+    data.read(piece.data, bytes, piece.length);
+    visit(at, std::span<const std::byte>(bytes, piece.length));
+  }
+}
+
+void check_sum(const OpenFile &data, const StagedRun &run, std::uint32_t checksum) {
+  if (checksum != run.checksum)
+    throw CorruptionError(data.path() + " is damaged at offset " + std::to_string(run.data) + ", length " +
+                          std::to_string(run.length) + ": checksum mismatch");
+}
+
+void copy_run(const OpenFile &data, const StagedRun &run, OpenFile &target, const AlignedMemory &memory) {
+  if (run.length <= piece_bytes) {
+    target.write(run.target, read_run(data, run, place_of(run, memory)).data(), run.length);
+    return;
+  }
+  std::uint32_t checksum = 0;
+  read_pieces(data, run, memory,
+              [&](std::uint64_t, std::span<const std::byte> bytes) { checksum = crc32c(bytes, checksum); });
+  check_sum(data, run, checksum);
+  read_pieces(data, run, memory, [&](std::uint64_t at, std::span<const std::byte> bytes) {
+    target.write(run.target + at, bytes.data(), bytes.size());
+  });
+}
 
 }  // namespace
 
-void drain_step(const std::string &folder, const StageList &list) {
-  const std::string data_path = path_of(folder, list.step, list.writer, StageFile::data);
-  const outcrop::File data = outcrop::File::open(data_path, false, true);
-  const outcrop::File target = outcrop::File::open(list.target, true, true);
+void drain_step(Files &files, Folder &folder, const StageList &list, const std::string &target_path) {
+  const std::unique_ptr<OpenFile> data = folder.open(name_of(list.step, list.writer, StageFile::data), false, true);
+  check_list(list, *data, target_path);
+  const std::unique_ptr<OpenFile> target = files.open(target_path, true, true);
   std::uint64_t longest = 0;
-  for (const StagedRun &run : list.runs) longest = std::max(longest, run.length);
+  for (const StagedRun &run : list.runs) longest = std::max(longest, std::min(run.length, piece_bytes));
   const AlignedMemory memory(longest + AlignedMemory::page_bytes);
-  for (const StagedRun &run : list.runs)
-    target.write(run.target, read_run(data, run, place_of(run, memory)).data(), run.length);
-  target.flush();
-  const std::string done = path_of(folder, list.step, list.writer, StageFile::done);
-  const std::string staged = path_of(folder, list.step, list.writer, StageFile::list);
-  if (std::rename(staged.c_str(), done.c_str()) != 0) throw StorageError("rename", staged, 0, 0, errno);
+  for (const StagedRun &run : list.runs) copy_run(*data, run, *target, memory);
+  target->flush();
+  folder.rename(name_of(list.step, list.writer, StageFile::list), name_of(list.step, list.writer, StageFile::done));
 }
 
 std::byte *place_of(const StagedRun &run, const AlignedMemory &memory) {
   return memory.data() + run.data % AlignedMemory::page_bytes;
 }
 
-std::span<const std::byte> read_run(const outcrop::File &data, const StagedRun &run, std::byte *bytes) {
+std::span<const std::byte> read_run(const OpenFile &data, const StagedRun &run, std::byte *bytes) {
   data.read(run.data, bytes, run.length);
-  if (crc32c({bytes, run.length}) != run.checksum)
-    throw CorruptionError(data.path() + " is damaged at offset " + std::to_string(run.data) + ", length " +
-                          std::to_string(run.length) + ": checksum mismatch");
+  check_sum(data, run, crc32c({bytes, run.length}));
   return {bytes, run.length};
 }
 
-StageList read_list(const std::string &folder, const StageName &name) {
-  const std::string path = folder + "/" + name.text();
-  StageList list = stage_list_of(read_text(path), path);
+StageList read_list(Folder &folder, const StageName &name) {
+  const std::string path = folder.path() + "/" + name.text();
+  StageList list = stage_list_of(read_text(folder, name.text()), path);
   if (list.step != name.step || list.writer != name.writer)
     throw CorruptionError(path + " is the list of another step or writer");
   return list;
 }
 
-void remove_step(const std::string &folder, std::uint64_t step, std::uint32_t writer) {
+void remove_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
   for (const StageFile kind : {StageFile::data, StageFile::list, StageFile::done})
-    ::unlink(path_of(folder, step, writer, kind).c_str());
-  ::unlink((path_of(folder, step, writer, StageFile::list) + unfinished).c_str());
+    folder.remove(name_of(step, writer, kind));
+  folder.remove(name_of(step, writer, StageFile::list) + unfinished);
 }
 
-void drop_step(const std::string &folder, std::uint64_t step, std::uint32_t writer) {
-  ::unlink(path_of(folder, step, writer, StageFile::list).c_str());
+// A list that came back after a power cut would find other data.
+void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
+  if (folder.remove(name_of(step, writer, StageFile::list))) folder.flush();
   remove_step(folder, step, writer);
 }
 
 namespace {
 
-// Until the descriptor is closed no other caller recovers, so that whom this one finds busy lives.
-Descriptor hold_recovery(const std::string &folder) {
-  const std::string path = folder + "/recovery.lock";
-  Descriptor held(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (held.get() < 0 || flock(held.get(), LOCK_EX) != 0) throw StorageError("lock", path, 0, 0, errno);
+// Until it goes no other caller recovers, so that whom this one finds busy lives.
+std::unique_ptr<Held> hold_recovery(Folder &folder, double seconds) {
+  std::unique_ptr<Held> held = folder.hold("recovery.lock", seconds);
+  if (!held) throw InputError(folder.path() + " is being recovered by another process; wait for it or stop it");
   return held;
 }
 
 // Writers that are dead, and stay so while the result lives; the others are noted.
-std::map<std::uint32_t, Descriptor> hold_dead(const std::string &folder, std::vector<std::uint32_t> &busy) {
-  std::map<std::uint32_t, Descriptor> held;
+std::map<std::uint32_t, std::unique_ptr<Held>> hold_dead(Folder &folder, std::vector<std::uint32_t> &busy) {
+  std::map<std::uint32_t, std::unique_ptr<Held>> held;
   for (const auto &[key, kinds] : files_in(folder)) {
     const std::uint32_t writer = key.first;
     if (held.contains(writer) || std::ranges::find(busy, writer) != busy.end()) continue;
@@ -114,45 +170,71 @@ std::map<std::uint32_t, Descriptor> hold_dead(const std::string &folder, std::ve
   return held;
 }
 
-}  // namespace
-
-Recovery recover_stage(const std::string &folder) {
-  Recovery recovery;
-  const Descriptor alone = hold_recovery(folder);
-  const std::map<std::uint32_t, Descriptor> held = hold_dead(folder, recovery.busy);
-  std::set<std::uint32_t> stuck;
+// Steps become done in their order, but a power cut may keep of two names the later one only. What has been drained after a step
+// that will be drained once more is drained once more, too.
+void undo_after_lists(Folder &folder, const std::map<std::uint32_t, std::unique_ptr<Held>> &held) {
+  std::set<std::uint32_t> writers;                     // with a list, so far
   for (const auto &[key, kinds] : files_in(folder)) {  // by writer, then by step
     const auto &[writer, step] = key;
+    if (!held.contains(writer)) continue;
+    if (kinds.contains(StageFile::list)) {
+      writers.insert(writer);
+    } else if (writers.contains(writer) && kinds.contains(StageFile::done) && kinds.contains(StageFile::data)) {
+      folder.rename(name_of(step, writer, StageFile::done), name_of(step, writer, StageFile::list));
+    }
+  }
+}
+
+}  // namespace
+
+Recovery recover_stage(const std::string &path, const std::string &target, double seconds, Files &files) {
+  Recovery recovery;
+  const std::unique_ptr<Folder> folder = files.own_folder(path, false);
+  if (!folder) return recovery;
+  const std::unique_ptr<Held> alone = hold_recovery(*folder, seconds);
+  const std::map<std::uint32_t, std::unique_ptr<Held>> held = hold_dead(*folder, recovery.busy);
+  undo_after_lists(*folder, held);
+  // Who was killed may not have made a list durable. Draining by one that a power cut takes back would leave a part of its step.
+  folder->flush();
+  std::set<std::uint32_t> stuck;
+  for (const auto &[key, kinds] : files_in(*folder)) {  // by writer, then by step
+    const auto &[writer, step] = key;
     if (!held.contains(writer) || stuck.contains(writer)) continue;
-    if (has(kinds, StageFile::list)) {
+    // The names of both were durable before the step counted as staged, and its data go after its list.
+    const bool is_staged = kinds.contains(StageFile::list) && kinds.contains(StageFile::data);
+    if (is_staged) {
       try {
-        StageList list = read_list(folder, {step, writer, StageFile::list});
-        drain_step(folder, list);
+        StageList list = read_list(*folder, {step, writer, StageFile::list});
+        drain_step(files, *folder, list, target);
         recovery.drained.push_back(std::move(list));
       } catch (const std::runtime_error &error) {
         recovery.failed.push_back(error.what());
         stuck.insert(writer);
         continue;
       }
-    } else if (!has(kinds, StageFile::done)) {
+    } else if (!kinds.contains(StageFile::done)) {
       recovery.lost.push_back({step, writer, StageFile::data});
     }
-    flush_folder(folder);
-    remove_step(folder, step, writer);
+    folder->flush();
+    remove_step(*folder, step, writer);
   }
+  folder->flush();  // what has gone must not come back beside a new step of that number
   return recovery;
 }
 
-Recovery discard_stage(const std::string &folder) {
+Recovery discard_stage(const std::string &path, double seconds, Files &files) {
   Recovery recovery;
-  const Descriptor alone = hold_recovery(folder);
-  const std::map<std::uint32_t, Descriptor> held = hold_dead(folder, recovery.busy);
-  for (const auto &[key, kinds] : files_in(folder)) {
+  const std::unique_ptr<Folder> folder = files.own_folder(path, false);
+  if (!folder) return recovery;
+  const std::unique_ptr<Held> alone = hold_recovery(*folder, seconds);
+  const std::map<std::uint32_t, std::unique_ptr<Held>> held = hold_dead(*folder, recovery.busy);
+  for (const auto &[key, kinds] : files_in(*folder)) {
     const auto &[writer, step] = key;
     if (!held.contains(writer)) continue;
-    if (!has(kinds, StageFile::done)) recovery.lost.push_back({step, writer, StageFile::data});
-    drop_step(folder, step, writer);
+    if (!kinds.contains(StageFile::done)) recovery.lost.push_back({step, writer, StageFile::data});
+    drop_step(*folder, step, writer);
   }
+  folder->flush();
   return recovery;
 }
 

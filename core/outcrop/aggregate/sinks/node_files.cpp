@@ -1,11 +1,6 @@
 #include "outcrop/aggregate/sinks/node_files.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -13,15 +8,16 @@
 #include "outcrop/aggregate/text/listing.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
+#include "outcrop/base/round.hpp"
 #include "outcrop/storage/crc32c.hpp"
 
 namespace outcrop::aggregate {
 
-NodeFiles::NodeFiles(std::string folder, NodeIndex index)
+NodeFiles::NodeFiles(std::unique_ptr<Folder> folder, NodeIndex index)
     : folder_(std::move(folder)), index_(std::move(index)), files_(index_.files.size()) {}
 
-const outcrop::File &NodeFiles::file(std::uint32_t number) {
-  if (!files_[number]) files_[number] = outcrop::File::open(folder_ + "/" + index_.files[number], false, false);
+const OpenFile &NodeFiles::file(std::uint32_t number) {
+  if (!files_[number]) files_[number] = folder_->open(index_.files[number], false, false);
   return *files_[number];
 }
 
@@ -55,6 +51,16 @@ bool NodeFiles::read(std::uint64_t offset, std::span<std::byte> bytes) {
   return zeros < bytes.size();
 }
 
+std::uint64_t NodeFiles::next_written(std::uint64_t offset) const {
+  std::uint64_t found = index_.end();
+  for (const std::uint64_t base : index_.bases) {
+    const auto next = std::ranges::partition_point(
+        index_.ranges, [&](const NodeRange &each) { return base + each.range.end <= offset; });
+    if (next != index_.ranges.end()) found = std::min(found, std::max(offset, base + next->range.begin));
+  }
+  return std::max(found, offset);
+}
+
 void NodeFiles::check_sizes() {
   if (index_.bases.empty()) return;
   const std::uint64_t last = *std::ranges::max_element(index_.bases);
@@ -78,34 +84,37 @@ struct Chunk {
 // A file that goes again unless it gets its name.
 class Beside {
  public:
-  Beside(const std::string &target, std::uint64_t size) : target_(target), path_(target + unfinished) {
-    const Descriptor made(::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    if (made.get() < 0) throw StorageError("create", path_, 0, 0, errno);
-    if (ftruncate(made.get(), static_cast<off_t>(size)) == 0) return;
-    const int error = errno;
-    ::unlink(path_.c_str());
-    throw StorageError("set the size of", path_, 0, size, error);
+  Beside(Folder &folder, const std::string &name, std::uint64_t size)
+      : folder_(folder), name_(name), beside_(name + unfinished) {
+    folder_.remove(beside_);  // of a merge that was killed
+    folder_.create(beside_, size, Room::as_written);
   }
   Beside(const Beside &) = delete;
   Beside &operator=(const Beside &) = delete;
   ~Beside() {
-    if (!is_named_) ::unlink(path_.c_str());
+    try {
+      if (!is_named_) folder_.remove(beside_);
+    } catch (...) {
+      is_named_ = false;  // it stays, and the next one removes it
+    }
   }
   void name() {
-    if (std::rename(path_.c_str(), target_.c_str()) != 0) throw StorageError("rename", path_, 0, 0, errno);
+    folder_.rename(beside_, name_);
     is_named_ = true;
-    flush_folder(folder_of(target_));
+    folder_.flush();
   }
-  const std::string &path() const { return path_; }
+  std::unique_ptr<OpenFile> open() { return folder_.open(beside_, true, true); }
 
  private:
-  const std::string target_, path_;
+  Folder &folder_;
+  const std::string name_, beside_;
   bool is_named_ = false;
 };
 
-std::vector<Chunk> copy(NodeFiles &files, const outcrop::File &to, std::uint64_t size, std::span<std::byte> memory) {
+std::vector<Chunk> copy(NodeFiles &files, OpenFile &to, std::uint64_t size, std::span<std::byte> memory) {
   std::vector<Chunk> chunks;
-  for (std::uint64_t at = 0; at < size; at += chunk_bytes) {
+  const auto next = [&](std::uint64_t from) { return round_down(files.next_written(from), chunk_bytes); };
+  for (std::uint64_t at = next(0); at < size; at = next(at + chunk_bytes)) {
     const std::span<std::byte> part = memory.first(std::min(chunk_bytes, size - at));
     if (!files.read(at, part)) continue;  // a hole stays one
     to.write(at, part.data(), part.size());
@@ -117,23 +126,28 @@ std::vector<Chunk> copy(NodeFiles &files, const outcrop::File &to, std::uint64_t
 
 }  // namespace
 
-std::uint64_t merge(const std::string &index, const std::string &target) {
-  NodeFiles files(folder_of(index), node_index_of(read_text(index), index));
-  const std::string folder = folder_of(index);
+std::uint64_t merge(const std::string &index, const std::string &target, Files &system) {
+  std::unique_ptr<Folder> folder = system.folder(folder_of(index));
+  NodeFiles files(nullptr, {});
+  {
+    NodeIndex content = node_index_of(read_text(*folder, name_in_folder(index)), index);
+    files = NodeFiles(std::move(folder), std::move(content));
+  }
   for (const std::string &name : files.index().files)
-    if (std::error_code none; std::filesystem::equivalent(folder + "/" + name, target, none))
+    if (std::error_code none; std::filesystem::equivalent(folder_of(index) + "/" + name, target, none))
       throw InputError(target + " is one of the files that it is to be made of");
   files.check_sizes();
   const std::uint64_t size = files.index().end();
-  Beside beside(target, size);
+  const std::unique_ptr<Folder> around = system.folder(folder_of(target));
+  Beside beside(*around, name_in_folder(target), size);
   const AlignedMemory memory(chunk_bytes);
   const std::span<std::byte> bytes(memory.data(), chunk_bytes);
-  const outcrop::File to = outcrop::File::open(beside.path(), true, true);
-  for (const Chunk &chunk : copy(files, to, size, bytes)) {
+  const std::unique_ptr<OpenFile> to = beside.open();
+  for (const Chunk &chunk : copy(files, *to, size, bytes)) {
     const std::span<std::byte> part = bytes.first(std::min(chunk_bytes, size - chunk.offset));
-    to.read(chunk.offset, part.data(), part.size());
+    to->read(chunk.offset, part.data(), part.size());
     if (crc32c(part) != chunk.checksum)
-      throw CorruptionError(beside.path() + " does not hold what was written to it at offset " +
+      throw CorruptionError(to->path() + " does not hold what was written to it at offset " +
                             std::to_string(chunk.offset));
   }
   beside.name();

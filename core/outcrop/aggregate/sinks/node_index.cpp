@@ -17,6 +17,29 @@ bool take_range(std::string_view &text, NodeRange &range) {
          take(text, " ") && take_number(text, range.file) && take(text, "\n");
 }
 
+constexpr std::uint64_t end_most = std::uint64_t{1} << 62;
+
+// A name of a file in the index's folder, and no way out of it.
+bool is_plain(const std::string &name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
+// What everything that reads node files relies on.
+bool is_sound(const NodeIndex &index) {
+  std::uint64_t end = 0;
+  for (const NodeRange &each : index.ranges) {
+    if (each.range.begin < end || each.range.end <= each.range.begin || each.range.end > end_most) return false;
+    if (each.file >= index.files.size()) return false;
+    end = each.range.end;
+  }
+  const auto fits = [&](std::uint64_t base) { return base <= end_most - end; };
+  std::vector<std::uint64_t> bases = index.bases;
+  std::ranges::sort(bases);
+  return index.size_bytes <= end_most && std::ranges::all_of(index.files, is_plain) &&
+         std::ranges::all_of(bases, fits) && std::ranges::adjacent_find(bases) == bases.end();
+}
+
 // Lines in the order in which to_text writes them.
 bool take_index(std::string_view text, NodeIndex &index) {
   if (!take(text, head) || !take(text, "size ") || !take_number(text, index.size_bytes) || !take(text, "\n"))
@@ -24,10 +47,10 @@ bool take_index(std::string_view text, NodeIndex &index) {
   while (take(text, "file "))
     if (!take_rest(text, index.files.emplace_back())) return false;
   while (take(text, "range "))
-    if (!take_range(text, index.ranges.emplace_back()) || index.ranges.back().file >= index.files.size()) return false;
+    if (!take_range(text, index.ranges.emplace_back())) return false;
   while (take(text, "step "))
     if (!take_number(text, index.bases.emplace_back()) || !take(text, "\n")) return false;
-  return text.empty();
+  return text.empty() && is_sound(index);
 }
 
 }  // namespace

@@ -1,16 +1,9 @@
 #include "outcrop/aggregate/sinks/stage.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "outcrop/aggregate/sinks/drain.hpp"
@@ -22,13 +15,6 @@
 
 namespace outcrop::aggregate {
 namespace {
-
-void make_folder(const std::string &folder) {
-  std::error_code error;
-  const bool is_new = std::filesystem::create_directories(folder, error);
-  if (error) throw StorageError("create", folder, 0, 0, error.value());
-  if (is_new) flush_folder(std::filesystem::absolute(folder).parent_path().string());
-}
 
 // The runs of a sealed step, which are sorted and do not overlap, with any of the bytes from `begin` to `end`.
 std::span<const StagedRun> runs_in(const std::vector<StagedRun> &runs, std::uint64_t begin, std::uint64_t end) {
@@ -49,7 +35,7 @@ std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std:
 }
 
 // Runs are read whole, because only so their checksums say something.
-void copy_from(const outcrop::File &data, const StagedRun &run, std::uint64_t begin, std::span<std::byte> bytes) {
+void copy_from(const OpenFile &data, const StagedRun &run, std::uint64_t begin, std::span<std::byte> bytes) {
   const std::uint64_t end = begin + bytes.size();
   const std::uint64_t first = std::max(begin, run.target), last = std::min(end, run.target + run.length);
   if (first >= last) return;
@@ -68,12 +54,10 @@ std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs) {
   return bytes + (2 * runs + 1) * AlignedMemory::page_bytes;
 }
 
-Descriptor hold_stage(const std::string &folder, std::uint32_t writer) {
-  const std::string path = folder + "/writer-" + std::to_string(writer) + ".lock";
-  Descriptor held(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (held.get() < 0) throw StorageError("open", path, 0, 0, errno);
-  if (flock(held.get(), LOCK_EX | LOCK_NB) != 0)
-    throw InputError(folder + " is in use by another process that is writer " + std::to_string(writer) +
+std::unique_ptr<Held> hold_stage(Folder &folder, std::uint32_t writer) {
+  std::unique_ptr<Held> held = folder.hold("writer-" + std::to_string(writer) + ".lock", 0);
+  if (!held)
+    throw InputError(folder.path() + " is in use by another process that is writer " + std::to_string(writer) +
                      "; wait for it or stop it");
   return held;
 }
@@ -81,47 +65,57 @@ Descriptor hold_stage(const std::string &folder, std::uint32_t writer) {
 Stage::Stage(StageSpec spec) : spec_(std::move(spec)) {
   if (spec_.target.find('\n') != std::string::npos)
     throw InputError("a file that is staged for has a newline in its name");
-  const outcrop::File target = outcrop::File::open(spec_.target, true, false);  // it is there, and may be written
-  make_folder(spec_.folder);
-  held_ = hold_stage(spec_.folder, spec_.writer);
-  for (const auto &entry : std::filesystem::directory_iterator(spec_.folder)) {
-    const auto name = StageName::of(entry.path().filename().string());
-    if (name && name->writer == spec_.writer)
-      throw InputError(spec_.folder + " holds " + name->text() + " of an earlier run; recover it first");
-  }
-  drainer_ = std::thread([this] { drain(); });
+  spec_.files.open(spec_.target, true, false);  // it is there, and may be written
+  folder_ = spec_.files.own_folder(spec_.folder, true);
+  held_ = hold_stage(*folder_, spec_.writer);
+  for (const std::string &each : folder_->names())
+    if (const auto found = StageName::of(each); found && found->writer == spec_.writer)
+      throw InputError(spec_.folder + " holds " + each + " of an earlier run; recover it first");
+  if (spec_.drains_beside) drainer_ = std::thread([this] { drain(); });
 }
 
 Stage::~Stage() {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     is_ending_ = true;
+    if (!spec_.drains_beside)
+      while (drain_next(lock)) continue;
   }
   changed_.notify_all();
-  drainer_.join();
+  if (drainer_.joinable()) drainer_.join();
   drop();
-  for (const Step &step : steps_)
-    if (step.is_drained) remove_step(spec_.folder, step.list.step, spec_.writer);
+  remove_drained();
+}
+
+// That steps are done must be known before their data go. What cannot be removed now the next one removes who recovers.
+void Stage::remove_drained() noexcept {
+  try {
+    if (!steps_.empty()) folder_->flush();
+    for (const Step &step : steps_)
+      if (step.is_drained) remove_step(*folder_, step.list.step, spec_.writer);
+  } catch (...) {
+    read_last_.reset();
+  }
 }
 
 void Stage::begin(std::uint64_t step, std::uint64_t bytes, std::size_t runs) {
   assert(!file_);
   const std::uint64_t file_bytes = room_of_step(bytes, runs);
-  const std::string data = path(step, StageFile::data);
+  const std::string data = name(step, StageFile::data);
   std::unique_lock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
   assert(steps_.empty() || step > steps_.back().list.step);
   while (spec_.room_bytes > 0 && used_bytes_ + file_bytes > spec_.room_bytes) evict(lock, file_bytes);
   for (;;) {
     try {
-      outcrop::File::create(data, file_bytes);
+      folder_->create(data, file_bytes);
       break;
     } catch (const StorageError &full) {  // others use the same file system
       if (full.error != ENOSPC || steps_.empty()) throw;
     }
     evict(lock, file_bytes);
   }
-  file_ = outcrop::File::open(data, true, true);
+  file_ = folder_->open(data, true, true);
   begun_ = {{spec_.target, step, spec_.writer, {}}, file_bytes, false};
   used_bytes_ += file_bytes;
 }
@@ -143,7 +137,7 @@ void Stage::seal() {
   assert(file_);
   file_->flush();
   std::ranges::sort(begun_.list.runs, {}, &StagedRun::target);
-  write_durably(path(begun_.list.step, StageFile::list), to_text(begun_.list));
+  write_durably(*folder_, name(begun_.list.step, StageFile::list), to_text(begun_.list));
   file_.reset();
   {
     const std::lock_guard lock(mutex_);
@@ -153,12 +147,19 @@ void Stage::seal() {
   changed_.notify_all();
 }
 
+// A list that cannot be removed for good may come back after a power cut, and must not find newer steps in the target.
 void Stage::drop() {
   if (!file_) return;
   file_.reset();
-  drop_step(spec_.folder, begun_.list.step, spec_.writer);
+  std::exception_ptr failure;
+  try {
+    drop_step(*folder_, begun_.list.step, spec_.writer);
+  } catch (...) {
+    failure = std::current_exception();
+  }
   const std::lock_guard lock(mutex_);
   used_bytes_ -= begun_.file_bytes;
+  if (failure && !failure_) failure_ = failure;
 }
 
 bool Stage::read(std::uint64_t target, std::span<std::byte> bytes) {
@@ -169,8 +170,9 @@ bool Stage::read(std::uint64_t target, std::span<std::byte> bytes) {
     const std::uint64_t here = covered(runs, target, end);
     if (here == 0) continue;
     if (here < bytes.size()) return false;  // newer bytes here, others elsewhere
-    const std::string data = path(step->list.step, StageFile::data);
-    if (!read_last_ || read_last_->path() != data) read_last_ = outcrop::File::open(data, false, true);
+    if (!read_last_ || read_last_step_ != step->list.step)
+      read_last_ = folder_->open(name(step->list.step, StageFile::data), false, true);
+    read_last_step_ = step->list.step;
     for (const StagedRun &run : runs) copy_from(*read_last_, run, target, bytes);
     return true;
   }
@@ -179,7 +181,7 @@ bool Stage::read(std::uint64_t target, std::span<std::byte> bytes) {
 
 void Stage::finish() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return failure_ || steps_.empty() || steps_.back().is_drained; });
+  wait_for_drain(lock, [this] { return steps_.empty() || steps_.back().is_drained; });
   if (failure_) std::rethrow_exception(failure_);
 }
 
@@ -199,50 +201,65 @@ std::uint64_t Stage::drained_bytes() const {
   return drained_bytes_;
 }
 
-// The drainer's whole life. A step that fails stays, and so do those after it, which may hold newer bytes of its places.
+// Until the condition holds, or draining has failed.
+template <typename Condition>
+void Stage::wait_for_drain(std::unique_lock<std::mutex> &lock, Condition &&condition) {
+  if (spec_.drains_beside)
+    changed_.wait(lock, [&] { return failure_ || condition(); });
+  else
+    while (!condition() && drain_next(lock)) continue;
+}
+
+// The drainer's whole life.
 void Stage::drain() {
   std::unique_lock lock(mutex_);
-  for (;;) {
-    const auto next = std::ranges::find(steps_, false, &Step::is_drained);
-    if (next == steps_.end()) {
-      if (is_ending_) return;
-      changed_.wait(lock);
-      continue;
-    }
-    const StageList list = next->list;
-    lock.unlock();
-    std::exception_ptr failure;
-    try {
-      drain_step(spec_.folder, list);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    lock.lock();
-    if (failure) {
-      failure_ = failure;
-    } else {
-      std::ranges::find(steps_, list.step, [](const Step &step) { return step.list.step; })->is_drained = true;
-      for (const StagedRun &run : list.runs) drained_bytes_ += run.length;
-    }
-    changed_.notify_all();
-    if (failure) return;
+  while (!failure_) {
+    if (drain_next(lock)) continue;
+    if (is_ending_) return;
+    changed_.wait(lock);
   }
+}
+
+bool Stage::drain_next() {
+  std::unique_lock lock(mutex_);
+  return drain_next(lock);
+}
+
+// A step that fails stays, and so do those after it, which may hold newer bytes of its places.
+bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
+  const auto next = std::ranges::find(steps_, false, &Step::is_drained);
+  if (failure_ || next == steps_.end()) return false;
+  const StageList list = next->list;
+  lock.unlock();
+  std::exception_ptr failure;
+  try {
+    drain_step(spec_.files, *folder_, list, spec_.target);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  lock.lock();
+  if (failure) {
+    failure_ = failure;
+  } else {
+    std::ranges::find(steps_, list.step, [](const Step &step) { return step.list.step; })->is_drained = true;
+    for (const StagedRun &run : list.runs) drained_bytes_ += run.length;
+  }
+  changed_.notify_all();
+  return !failure;
 }
 
 // The oldest step goes, once it is drained. `bytes` are what room is needed for.
 void Stage::evict(std::unique_lock<std::mutex> &lock, std::uint64_t bytes) {
   if (steps_.empty()) throw StorageError("stage", spec_.folder, 0, bytes, ENOSPC);
-  changed_.wait(lock, [this] { return steps_.front().is_drained || failure_; });
+  wait_for_drain(lock, [this] { return steps_.front().is_drained; });
   if (failure_) std::rethrow_exception(failure_);
-  flush_folder(spec_.folder);  // that it is done must be known before its data go
-  remove_step(spec_.folder, steps_.front().list.step, spec_.writer);
+  folder_->flush();  // that it is done must be known before its data go
+  remove_step(*folder_, steps_.front().list.step, spec_.writer);
   read_last_.reset();  // of this step maybe, whose room would not be given back
   used_bytes_ -= steps_.front().file_bytes;
   steps_.pop_front();
 }
 
-std::string Stage::path(std::uint64_t step, StageFile kind) const {
-  return spec_.folder + "/" + StageName{step, spec_.writer, kind}.text();
-}
+std::string Stage::name(std::uint64_t step, StageFile kind) const { return StageName{step, spec_.writer, kind}.text(); }
 
 }  // namespace outcrop::aggregate

@@ -5,10 +5,11 @@
 //
 //     seal    the data durable, then the list beside, durable, renamed, the folder durable: the step is staged
 //     drain   each run is read, its checksum tested, written to the target; the target durable; list becomes done
-//     evict   the data go, then their list
+//     evict   the folder durable, then the data go, then their list
 //
 // Whoever is killed at any moment leaves either no list, and the step's bytes are lost and can be named, or a list, and
-// draining begins again at that step. Draining twice writes the same bytes, because steps are drained in their order.
+// draining begins again at that step. Draining twice writes the same bytes, because steps are drained in their order. Where a
+// power cut has kept that a later step is done and not that an earlier one is, recovery drains the later one again.
 // A lock on a file of the folder says whether a writer lives; what a dead one has left is for recover_stage (drain.hpp).
 #pragma once
 
@@ -17,23 +18,25 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "outcrop/aggregate/sinks/stage_list.hpp"
-#include "outcrop/storage/file.hpp"
+#include "outcrop/storage/files.hpp"
 
 namespace outcrop::aggregate {
 
 struct StageSpec {
   std::string folder;            ///< on the tier; made when it is not there
-  std::string target;            ///< the file that the bytes belong to; must exist
+  std::string target;            ///< the file that the bytes belong to; must exist, durable
   std::uint32_t writer = 0;      ///< a number that no other writer to this folder has
   std::uint64_t room_bytes = 0;  ///< that data may take here; 0: what the file system has
+  bool drains_beside = true;     ///< by a thread; else by whoever waits, and drain_next()
+  Files &files = Files::system();
 };
 
 class Stage {
@@ -66,7 +69,10 @@ class Stage {
   /// Waits until all that is sealed is in the target, durable. Rethrows what has failed; the steps stay staged then.
   void finish();
 
-  /// Does that, and keeps nothing for read(): from now on others may write to the target.
+  /// Drains the oldest step that is not; false when there is none, or draining has failed. Without a thread that does.
+  bool drain_next();
+
+  /// As finish(), and keeps nothing for read(): from now on others may write to the target.
   void forget();
 
   std::uint64_t sealed_bytes() const;
@@ -80,27 +86,33 @@ class Stage {
   };
 
   void drain();
+  bool drain_next(std::unique_lock<std::mutex> &lock);
+  template <typename Condition>
+  void wait_for_drain(std::unique_lock<std::mutex> &lock, Condition &&condition);
   void evict(std::unique_lock<std::mutex> &lock, std::uint64_t bytes);
-  std::string path(std::uint64_t step, StageFile kind) const;
+  void remove_drained() noexcept;
+  std::string name(std::uint64_t step, StageFile kind) const;
 
   const StageSpec spec_;
-  Descriptor held_;
+  std::unique_ptr<outcrop::Folder> folder_;
+  std::unique_ptr<Held> held_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Step> steps_;  // sealed ones, oldest first
   std::uint64_t used_bytes_ = 0, sealed_bytes_ = 0, drained_bytes_ = 0;
   std::exception_ptr failure_;
   bool is_ending_ = false;
-  std::optional<outcrop::File> file_;  // of the step that has begun
+  std::unique_ptr<OpenFile> file_;  // of the step that has begun
   Step begun_;
-  std::optional<outcrop::File> read_last_;
+  std::unique_ptr<OpenFile> read_last_;
+  std::uint64_t read_last_step_ = 0;
   std::thread drainer_;
 };
 
 /// What a step takes of the room.
 std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs);
 
-/// Holds `folder` as `writer` until the descriptor is closed. Throws InputError when another process does.
-Descriptor hold_stage(const std::string &folder, std::uint32_t writer);
+/// Holds `folder` as `writer`. Throws InputError when another process does.
+std::unique_ptr<Held> hold_stage(outcrop::Folder &folder, std::uint32_t writer);
 
 }  // namespace outcrop::aggregate

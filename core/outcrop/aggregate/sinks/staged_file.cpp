@@ -42,10 +42,10 @@ std::string stage_of_file(const std::string &stage_folder, const std::string &fi
   return stage_folder + "/" + std::filesystem::path(whole).filename().string() + "-" + std::string(digits.begin(), end);
 }
 
-std::vector<std::string> settle_stage(const std::string &folder, bool discard) {
+std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard,
+                                      double seconds) {
   std::vector<std::string> notes;
-  if (!std::filesystem::exists(folder)) return notes;
-  const Recovery found = discard ? discard_stage(folder) : recover_stage(folder);
+  const Recovery found = discard ? discard_stage(folder, seconds) : recover_stage(folder, file, seconds);
   if (!found.busy.empty())
     throw InputError(folder + " is in use by another process as aggregator " + std::to_string(found.busy.front()) +
                      "; wait for it or stop it");

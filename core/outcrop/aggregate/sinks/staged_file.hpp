@@ -40,9 +40,9 @@ class StagedFile final : public Sink {
 /// Where steps of `file` are staged in `stage_folder`.
 std::string stage_of_file(const std::string &stage_folder, const std::string &file);
 
-/// Drains what an earlier run has staged in `folder`, or discards it. What was there, one line each. Throws InputError where
-/// it cannot be drained or a writer lives, StorageError.
-std::vector<std::string> settle_stage(const std::string &folder, bool discard);
+/// Drains what an earlier run has staged in `folder` into `file`, or discards it. What was there, one line each. Throws
+/// InputError where it cannot be drained, a writer lives, or another rank has not recovered it within `seconds`; StorageError.
+std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard, double seconds);
 
 /// Throws InputError when `room_bytes`, of this writer, are too few for one step; 0 are enough.
 void check_room(std::uint64_t room_bytes, const RunTotals &step);

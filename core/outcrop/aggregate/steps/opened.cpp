@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "outcrop/aggregate/sinks/access.hpp"
+#include "outcrop/aggregate/sinks/drain.hpp"
 #include "outcrop/aggregate/sinks/manner.hpp"
 #include "outcrop/aggregate/sinks/node_file.hpp"
 #include "outcrop/aggregate/sinks/staged_file.hpp"
@@ -49,6 +50,8 @@ std::vector<std::string> gather_lines(const Link &link, const std::vector<std::s
   return lines;
 }
 
+double seconds_for_others(const Link &link) { return link.seconds_most() > 0 ? link.seconds_most() : wait_for_ever; }
+
 std::set<std::string> folders_to_settle(const FileOptions &options) {
   std::set<std::string> folders(options.settle_folders.begin(), options.settle_folders.end());
   if (!options.stage_folder.empty()) folders.insert(options.stage_folder);
@@ -63,7 +66,8 @@ void settle_stages(Opened &opened, bool create) {
       if (opened.is_staged()) check_room(room_of_writer(opened), each->work().totals());
     if (!engine.node->leads()) return;
     for (const std::string &folder : folders_to_settle(opened.options)) {
-      const std::vector<std::string> found = settle_stage(stage_of_file(folder, opened.path), create);
+      const std::vector<std::string> found =
+          settle_stage(stage_of_file(folder, opened.path), opened.path, create, seconds_for_others(engine.link));
       opened.notes.insert(opened.notes.end(), found.begin(), found.end());
     }
   });
@@ -71,19 +75,28 @@ void settle_stages(Opened &opened, bool create) {
   opened.notes = gather_lines(engine.link, opened.notes);
 }
 
-void create_empty(const std::string &path, std::uint64_t size_bytes) {
-  const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+// A file that the user has named. Steps that are durable need its name to be so, too.
+void create_empty(const std::string &path, std::uint64_t size_bytes, bool durable) {
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
   if (file.get() < 0) throw StorageError("create", path, 0, 0, errno);
   if (size_bytes > 0 && ftruncate(file.get(), static_cast<off_t>(size_bytes)) != 0)
     throw StorageError("set the size of", path, 0, size_bytes, errno);
+  if (!durable) return;
+  if (fsync(file.get()) != 0 && errno != EINVAL) throw StorageError("flush", path, 0, 0, errno);
+  Files::system().folder(folder_of(path))->flush();
+}
+
+// One whose name follows from that of another, so that what is there may be anything.
+void create_anew(const std::string &path) {
+  const std::unique_ptr<Folder> folder = Files::system().folder(folder_of(path));
+  folder->remove(name_in_folder(path));
+  folder->create(name_in_folder(path), 0);
 }
 
 // An index goes before its files are emptied.
 void remove_index(const std::string &path) {
-  if (::unlink(index_of(path).c_str()) == 0)
-    flush_folder(folder_of(path));
-  else if (errno != ENOENT)
-    throw StorageError("remove", index_of(path), 0, 0, errno);
+  const std::unique_ptr<Folder> folder = Files::system().folder(folder_of(path));
+  if (folder->remove(name_in_folder(index_of(path)))) folder->flush();
 }
 
 void create_files(Opened &opened) {
@@ -91,12 +104,14 @@ void create_files(Opened &opened) {
   const int rank = engine.link.rank();
   const bool nodes = opened.options.node_files;
   agree(opened.engine, rank != 0 ? Failure{} : attempt(Failure::create, rank, [&] {
-          nodes ? remove_index(opened.path) : create_empty(opened.path, opened.options.size_bytes);
+          const FileOptions &options = opened.options;
+          nodes ? remove_index(opened.path)
+                : create_empty(opened.path, options.size_bytes, options.durable || opened.is_staged());
         }));
   if (!nodes) return;
   const bool makes = engine.node->leads() && engine.writers > 0;
   agree(opened.engine,
-        !makes ? Failure{} : attempt(Failure::create, rank, [&] { create_empty(node_file_of(opened.path, rank), 0); }));
+        !makes ? Failure{} : attempt(Failure::create, rank, [&] { create_anew(node_file_of(opened.path, rank)); }));
 }
 
 // All ranks: which node's file will have which bytes of a step.
@@ -119,6 +134,11 @@ NodeIndex make_index(const Opened &opened) {
   return index;
 }
 
+NodeIndex read_index(const std::string &path) {
+  const std::string index = index_of(path);
+  return node_index_of(read_text(*Files::system().folder(folder_of(index)), name_in_folder(index)), index);
+}
+
 // What the aggregators of this node move in a step.
 std::uint64_t bytes_of_node(const Engine &engine) {
   const PlanSummary &summary = engine.summary;
@@ -130,16 +150,18 @@ std::uint64_t bytes_of_node(const Engine &engine) {
 
 std::shared_ptr<Sink> make_sink(const Opened &opened, Aggregator &aggregator) {
   const FileOptions &options = opened.options;
-  const auto access = [&](const std::string &path) {
+  const auto access = [&](const std::string &path, bool follows_links) {
     const Traffic traffic{.ample_room = opened.ample_room, .own = opened.engine->summary.own};
-    return std::make_unique<Access>(path, opened.writable, options.path, options.durable, traffic, options.faults);
+    return std::make_unique<Access>(path, opened.writable, options.path, options.durable, traffic, options.faults,
+                                    follows_links);
   };
   if (options.node_files) {
     const int node = opened.engine->node->ranks().front();
-    return std::make_shared<NodeFile>(index_of(opened.path), NodeFiles(folder_of(opened.path), opened.index),
-                                      opened.writable ? access(node_file_of(opened.path, node)) : nullptr);
+    return std::make_shared<NodeFile>(index_of(opened.path),
+                                      NodeFiles(Files::system().folder(folder_of(opened.path)), opened.index),
+                                      opened.writable ? access(node_file_of(opened.path, node), false) : nullptr);
   }
-  if (!opened.is_staged() || !opened.writable) return access(opened.path);
+  if (!opened.is_staged() || !opened.writable) return access(opened.path, true);
   const auto writer = static_cast<std::uint32_t>(aggregator.work().domain());
   const std::string target = std::filesystem::absolute(opened.path).string();
   return std::make_shared<StagedFile>(
@@ -169,7 +191,7 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
   if (create) create_files(*opened);
   if (options.node_files && create) opened->index = make_index(*opened);
   agree(opened->engine, attempt(Failure::open, engine.link.rank(), [&] {
-          if (options.node_files && !create) opened->index = node_index_of(read_text(index_of(path)), index_of(path));
+          if (options.node_files && !create) opened->index = read_index(path);
           for (const std::unique_ptr<Aggregator> &each : engine.aggregators)
             opened->sinks.push_back(make_sink(*opened, *each));
         }));
@@ -202,7 +224,8 @@ void flush_all(Opened &opened) {
         }));
   if (!opened.options.node_files || !opened.writable) return;
   agree(opened.engine, engine.link.rank() != 0 ? Failure{} : attempt(Failure::flush, 0, [&] {
-          write_durably(index_of(opened.path), to_text(opened.index));
+          const std::string index = index_of(opened.path);
+          write_durably(*Files::system().folder(folder_of(index)), name_in_folder(index), to_text(opened.index));
         }));
 }
 

@@ -1,5 +1,7 @@
 #include "outcrop/aggregate/steps/step.hpp"
 
+#include <algorithm>
+
 #include "outcrop/aggregate/steps/pack.hpp"
 #include "outcrop/aggregate/steps/runs.hpp"
 #include "outcrop/aggregate/text/format.hpp"
@@ -33,10 +35,10 @@ void Step::start(bool beside) {
   parts_ = 1 + (data ? static_cast<std::uint32_t>(engine_.aggregators.size()) : 0) + (messages_over_ ? 0 : 1);
   if (!data) return part_done();
   // Helpers hold the step: it lives until its last part is done.
-  const bool helped = beside || engine_.has_messages();
-  own_moved_ = !helped && move_own();
+  is_helped_ = beside || engine_.has_messages();
+  own_moved_ = !is_helped_ && move_own();
   if (!own_moved_) post_jobs();
-  if (helped)
+  if (is_helped_)
     engine_.helper.post([self = shared_from_this()] { self->run_local(); });
   else
     run_local();
@@ -132,6 +134,7 @@ void Step::fill_rounds() {
   for (const Contribution &contribution : engine_.contributions)
     if (!contribution.is_sent() && !contribution.mine.empty())
       cursors.push_back({&contribution, &node.lane(contribution.domain)});
+  Clock::time_point moved_last = Clock::now();
   while (!cursors.empty()) {
     const std::uint32_t heard = node.bell().listen();
     bool moved = false;
@@ -150,7 +153,10 @@ void Step::fill_rounds() {
       }
     }
     std::erase_if(cursors, [](const Cursor &cursor) { return cursor.next == cursor.contribution->mine.size(); });
-    if (!moved && !cursors.empty()) node.sleep(node.bell(), heard);
+    if (moved)
+      moved_last = Clock::now();
+    else if (!cursors.empty())
+      node.sleep(node.bell(), heard, is_helped_ ? Node::look_after_microseconds : microseconds_left(moved_last));
   }
 }
 
@@ -194,10 +200,11 @@ void Step::finish() {
   over_ = true;
 }
 
-void Step::advance_all() {
+// `act` is a part of waiting: what it throws ends everything at this rank.
+template <typename Act>
+auto Step::or_break_off(Act &&act) {
   try {
-    engine_.advance();
-    engine_.node->look_after_neighbours();
+    return act();
   } catch (const CommunicationError &error) {
     engine_.break_off(error.what());
     throw;
@@ -206,6 +213,13 @@ void Step::advance_all() {
     engine_.break_off(reason);
     throw CommunicationError(reason);
   }
+}
+
+void Step::advance_all() {
+  or_break_off([this] {
+    engine_.advance();
+    engine_.node->look_after_neighbours();
+  });
 }
 
 bool Step::test() {
@@ -219,14 +233,16 @@ void Step::wait() {
   failure_.raise();
 }
 
-// Ranks of other nodes may have gone, which only the launcher knows, and nobody can say how long the others may take.
-void Step::end_when_late(Clock::time_point begin) {
+// For how long who has waited since `begin` may sleep. Throws when that was too long: ranks of other nodes may have gone, which
+// only the launcher knows, others may hang, and nobody but the user can say how long they may take.
+std::uint32_t Step::microseconds_left(Clock::time_point begin) const {
   const double most = engine_.link.seconds_most();
-  if (most == 0 || seconds_since(begin) <= most) return;
-  const std::string reason = who() + "other ranks have not done their parts within " + format_seconds(most) +
-                             ", the most by the setting seconds_most";
-  engine_.break_off(reason);
-  throw CommunicationError(reason);
+  if (most == 0) return Node::look_after_microseconds;
+  const double left = most - seconds_since(begin);
+  if (left <= 0)
+    throw CommunicationError(who() + "other ranks have not done their parts within " + format_seconds(most) +
+                             ", the most by the setting seconds_most");
+  return static_cast<std::uint32_t>(std::min<double>(Node::look_after_microseconds, left * 1e6 + 1));
 }
 
 void Step::settle() {
@@ -236,11 +252,8 @@ void Step::settle() {
     const std::uint32_t heard = node.bell().listen();
     advance_all();
     if (over_) break;
-    end_when_late(begin);
-    if (engine_.sends())
-      node.bell().sleep(heard, look_again_microseconds);
-    else
-      node.bell().sleep(heard, Node::look_after_microseconds);
+    const std::uint32_t left = or_break_off([&] { return microseconds_left(begin); });
+    node.bell().sleep(heard, engine_.sends() ? std::min(left, look_again_microseconds) : left);
   }
 }
 

@@ -5,6 +5,10 @@
 //            ├─► a job for each domain of this rank               (its I/O thread)                        ├─► the last arrives
 //            └─► messages                                         (the caller, in test and wait)          ─┘     │
 //     over ◄── outcome settled ◄── all ranks have arrived ◄──────────────────────────────────────────────────────┘
+//
+// The setting seconds_most limits the waiting of callers: in filling without anything to copy, and in wait. Who is late gives
+// up for its whole node, and that ends the threads beside callers, which have no limits of their own: a caller may compute for
+// as long as it likes.
 #pragma once
 
 #include <atomic>
@@ -64,14 +68,17 @@ class Step : public std::enable_shared_from_this<Step> {
   void copy_round(const Contribution &contribution, std::size_t index);
   void tell_last(const Contribution &contribution);
   void copy_to_slot(const Contribution &contribution, std::size_t index);
+  template <typename Act>
+  auto or_break_off(Act &&act);
   void advance_all();
-  void end_when_late(Clock::time_point begin);
+  std::uint32_t microseconds_left(Clock::time_point begin) const;
   std::string who() const { return "rank " + std::to_string(engine_.link.rank()) + " cannot go on: "; }
 
   Engine &engine_;
   Task task_;
   std::uint64_t number_ = 0, data_number_ = 0;
   bool own_moved_ = false;  // this rank's domain was moved straight from its memory
+  bool is_helped_ = false;  // the helper copies, and the caller's waiting is what ends it
   std::optional<Outcome> outcome_;
   std::optional<Messages> messages_;
   std::atomic<std::uint32_t> parts_{0};

@@ -1,21 +1,24 @@
 #include "outcrop/aggregate/text/listing.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <filesystem>
 #include <span>
 
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/crc32c.hpp"
-#include "outcrop/storage/file.hpp"
 
 namespace outcrop::aggregate {
 namespace {
 
 constexpr std::string_view tail = "crc32c ";
+constexpr std::uint64_t text_bytes_most = std::uint64_t{1} << 28;
+
+std::string all_of(const OpenFile &file) {
+  const std::uint64_t bytes = file.size();
+  if (bytes > text_bytes_most)
+    throw CorruptionError(file.path() + " has " + std::to_string(bytes) + " bytes, which no such text has");
+  std::string text(bytes, '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)).data(), text.size());
+  return text;
+}
 
 std::uint32_t checksum_of(std::string_view text) { return crc32c(std::as_bytes(std::span(text))); }
 
@@ -35,31 +38,18 @@ std::string_view checked_lines(std::string_view text, const std::string &path) {
   return text.substr(0, last);
 }
 
-std::string read_text(const std::string &path) {
-  const outcrop::File file = outcrop::File::open(path, false, false);
-  std::string text(file.size(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)).data(), text.size());
-  return text;
-}
+std::string read_text(const std::string &path) { return all_of(*Files::system().open(path, false, false)); }
+std::string read_text(Folder &folder, const std::string &name) { return all_of(*folder.open(name, false, false)); }
 
-void write_durably(const std::string &path, const std::string &text) {
-  const std::string beside = path + unfinished;
-  outcrop::File::create(beside, text.size());
-  const outcrop::File file = outcrop::File::open(beside, true, false);
-  file.write(0, std::as_bytes(std::span(text)).data(), text.size());
-  file.flush();
-  if (std::rename(beside.c_str(), path.c_str()) != 0) throw StorageError("rename", beside, 0, 0, errno);
-  flush_folder(folder_of(path));
-}
-
-void flush_folder(const std::string &folder) {
-  const Descriptor handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (handle.get() < 0 || fsync(handle.get()) != 0) throw StorageError("flush", folder, 0, 0, errno);
-}
-
-std::string folder_of(const std::string &path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  return folder.empty() ? "." : folder;
+void write_durably(Folder &folder, const std::string &name, const std::string &text) {
+  const std::string beside = name + unfinished;
+  folder.remove(beside);  // of a writer that was killed
+  folder.create(beside, text.size());
+  const std::unique_ptr<OpenFile> file = folder.open(beside, true, false);
+  file->write(0, std::as_bytes(std::span(text)).data(), text.size());
+  file->flush();
+  folder.rename(beside, name);
+  folder.flush();
 }
 
 }  // namespace outcrop::aggregate

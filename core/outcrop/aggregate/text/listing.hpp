@@ -8,6 +8,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "outcrop/storage/files.hpp"
+
 namespace outcrop::aggregate {
 
 /// What the name of a listing that is being written has at its end.
@@ -19,18 +21,14 @@ std::string with_checksum(const std::string &lines);
 /// The lines in `text`, which is that of file `path`. Throws CorruptionError when it is not whole.
 std::string_view checked_lines(std::string_view text, const std::string &path);
 
-/// All of a file. Throws StorageError.
+/// All of a file that the user has named, or of one in a folder. Throws StorageError, and CorruptionError where it is longer
+/// than any listing.
 std::string read_text(const std::string &path);
+std::string read_text(outcrop::Folder &folder, const std::string &name);
 
 /// The text beside, durable, then renamed, then the folder durable: whoever looks sees all of it or what was there before,
-/// after a power cut too. Throws StorageError.
-void write_durably(const std::string &path, const std::string &text);
-
-/// Makes the names in `folder` durable. Throws StorageError.
-void flush_folder(const std::string &folder);
-
-/// The folder of a file, to be opened.
-std::string folder_of(const std::string &path);
+/// after a power cut too. Throws StorageError; then the name may stand for either until the folder is flushed.
+void write_durably(outcrop::Folder &folder, const std::string &name, const std::string &text);
 
 /// Takes `word` off the front of `text`; whether it was there.
 inline bool take(std::string_view &text, std::string_view word) {

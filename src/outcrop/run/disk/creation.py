@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from outcrop.durable import Directory, flush_folder
+from outcrop.durable import Directory, flush_parents
 from outcrop.errors import InputError, StorageError
 from outcrop.run.device.checks import are_devices, check_devices
 from outcrop.run.device.creation import created_on_devices
@@ -94,8 +94,8 @@ def created_in(
                 for directory in (*before, *taken[1:]):
                     clear_share(directory)
                 _make_files(taken, manifest, definitions)
-                for folder in dict.fromkeys(place.parent for place in made):
-                    flush_folder(folder)
+                for directory in taken:
+                    flush_parents(directory.path)
             with state.locked(locks):
                 yield state
         except BaseException:
@@ -104,6 +104,7 @@ def created_in(
                     clear(own, manifest)
                     for directory in taken[1:]:
                         clear_share(directory)
+                    own.flush()  # while the manifest is there, what is left of the run may be removed
                     own.remove(MANIFEST)
                 remove_made(made)
             raise

@@ -25,6 +25,9 @@ from outcrop.units import format_bytes
 _SLACK_BYTES = 1 << 20
 """Room for metadata, beside the arrays."""
 
+_BEGUN = (f"{MANIFEST}.tmp", f"{MEMBER}.tmp")
+"""All that a process has made that was killed while it made a run."""
+
 _ATTEMPTS = 10
 """Directories that another process removes while it gives up are made once more."""
 
@@ -136,6 +139,7 @@ def clear_share(directory: Directory) -> None:
         directory.remove_files(files_below(directory, member.folders)[0])
         for name in member.folders:
             directory.remove_empty(name)
+        directory.flush()
         directory.remove(MEMBER)
 
 
@@ -177,7 +181,7 @@ def check_kind(directory: Path) -> None:
 def _check_content(directory: Directory, force: bool, replaced: str) -> None:
     """Raise InputError when anything is there but a share of the run `replaced` or, if forced, of one that is gone."""
     try:
-        names = directory.names()
+        names = [name for name in directory.names() if name not in _BEGUN]
     except OSError as error:
         raise InputError(f"directory {directory.path} cannot be read: {error.strerror}") from None
     member, path = read_member(directory), directory.path

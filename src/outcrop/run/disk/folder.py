@@ -83,6 +83,12 @@ class Folder(Home):
         if not self._directory.is_here():
             release(handles)
             raise InputError(f"{self.path} was moved or deleted; open the run where it is now")
+        if not shared:
+            try:
+                self._directory.flush()  # a killed process may have renamed the manifest and not made that durable
+            except OSError as error:
+                release(handles)
+                raise StorageError(f"{self.path} cannot be made durable: {error.strerror}") from None
         return handles
 
     def is_held(self) -> bool:
