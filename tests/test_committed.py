@@ -57,7 +57,8 @@ def test_names_of_new_folders_are_made_durable(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     oc.array(SHAPE, persist="end", path="of/mine/a").abandon()
     below = {tmp_path / name for name in ("", "of", "of/mine", "of/mine/a")}
-    assert flushed == below | {tmp_path / "of/mine/a/commit.0.json.tmp"}
+    assert flushed >= below | {tmp_path / "of/mine/a/commit.0.json.tmp"}
+    assert all(path in below or path in tmp_path.parents or path.is_file() for path in flushed)
     flushed.clear()
     oc.array(SHAPE, path=tmp_path / "of" / "b.npy").close()
     assert {path for path in flushed if path.is_dir()} == {tmp_path / "of"}
@@ -233,21 +234,21 @@ def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
         ({"path": "there"}, "there is an array that is committed; open it with oc.open_array"),
         ({"shape": (0, 3)}, "must have at least one cell"),
         ({"shape": "large"}, "shape 'large' must be whole numbers"),
-        ({"shape": (1,) * 33, "persist": "end", "path": "new"}, "33 axes is more than NumPy takes; give at most 32"),
+        ({"shape": (1,) * 33, "persist": "end", "path": "new"}, "has more axes than NumPy takes; give at most 32"),
         ({"persist": np.arange(2)}, "persist=array.* must be 'never', 'end', 'step' or a number"),
-        ({"dtype": "O"}, "dtype object cannot be kept as plain bytes"),
+        ({"dtype": "O"}, "cannot be kept as plain bytes"),
         ({"dtype": "float31"}, "dtype 'float31' is not known"),
         ({"access": "write"}, "access='write' must be one of 'read', 'update'"),
         ({"persist": 0}, "persist=0 must be 'never', 'end', 'step' or a number"),
         ({"persist": "step", "access": "read", "path": "new"}, "only read never changes"),
         ({"working": "dram"}, "working='dram' is for arrays that are committed"),
-        ({"seconds_per_step": -1.0}, "seconds_per_step=-1.0 must be a number of at least 0"),
-        ({"seconds_per_step": "fast"}, "seconds_per_step='fast' must be a number of at least 0"),
-        ({"bytes_read_per_step": float("nan")}, "bytes_read_per_step=nan must be a number of at least 0"),
+        ({"seconds_per_step": -1.0}, "seconds_per_step=-1.0 must be a finite number of at least 0"),
+        ({"seconds_per_step": "fast"}, "seconds_per_step='fast' must be a finite number of at least 0"),
+        ({"bytes_read_per_step": float("nan")}, "bytes_read_per_step=nan must be a finite number of at least 0"),
         ({"path": "none/below"}, "none/below cannot be made: there is no folder none; make it first"),
-        ({"path": ""}, "path='' must be the name of a file or folder"),
-        ({"path": 3}, "path=3 must be the name of a file or folder"),
-        ({"tier": None}, "tier=None must be 'auto', or the name or kind of a tier"),
+        ({"path": ""}, "path '' is not a path"),
+        ({"path": 3}, "path 3 is not a path"),
+        ({"tier": None}, "tier=None must be 'auto', or a name or kind of a tier"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_makes_nothing(

@@ -381,11 +381,14 @@ def flush_folder(path: Path) -> None:
 
 
 def flush_parents(path: Path) -> None:
-    """Make the names on the way to a directory durable, whoever has made them; as far as this user may read the
-    folders."""
+    """Make the names on the way to a directory durable, whoever has made them. Folders that this user may not read, or
+    that their file system does not flush, are left out. Raises OSError."""
     for folder in path.absolute().parents:
-        with contextlib.suppress(OSError):
+        try:
             flush_folder(folder)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP):
+                raise
 
 
 def lock_folder(path: Path, shared: bool = False) -> int:

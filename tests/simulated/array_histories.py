@@ -54,7 +54,9 @@ class SimulatedSlotFile:
         self._next: tuple[list[int], list[int]] = ([], [])
         self.primitive = "simulated"
         with storage_errors("open", path):
-            self._handle = durable.SYSTEM.open(path, os.O_RDWR if writable else os.O_RDONLY)
+            folder, _, name = path.removeprefix("/proc/self/fd/").partition("/")
+            flags = os.O_NOFOLLOW | (os.O_RDWR if writable else os.O_RDONLY)
+            self._handle = durable.SYSTEM.open(name, flags, dir_fd=int(folder))
 
     @staticmethod
     def stride_bytes(array_bytes: int) -> int:

@@ -204,8 +204,6 @@ class SimulatedSystem:
     def open(self, path: object, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         self._enter("open", path, flags, dir_fd)
         is_exclusive = flags & os.O_CREAT and flags & os.O_EXCL
-        if str(path).startswith("/proc/self/fd/"):
-            return self._open(self._get(int(str(path).rpartition("/")[2])).inode, flags)
         folder, name, inode = self._find(path, dir_fd, follow=not (flags & os.O_NOFOLLOW or is_exclusive))
         if inode is None:
             if not flags & os.O_CREAT or folder.is_removed:

@@ -78,7 +78,7 @@ def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], l
     folders = [name for name in names if name in top_names(manifest) - links]
     ours, foreign = files_below(directory, folders)
     ours += [name for name in names if name in beside or name.startswith(SCRATCH)]
-    for name in links.intersection(names):
+    for name in sorted(links.intersection(names)):
         (foreign if directory.read_link(name) is None else ours).append(name)
     return ours, foreign
 

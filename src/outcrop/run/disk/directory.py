@@ -129,7 +129,7 @@ def seal_member(member: Member) -> bytes:
 def clear(directory: Directory, old: Manifest) -> None:
     """Remove the files of the run `old` from its own directory, which this process holds; the manifest stays."""
     directory.remove_files(files_of_run(directory, old)[0])
-    for name in top_names(old):
+    for name in sorted(top_names(old)):
         directory.remove_empty(name)
 
 
