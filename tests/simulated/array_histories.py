@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from unittest.mock import patch
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,7 +152,7 @@ class ArrayHistory:
 
     def run(self) -> ArrayHistory:
         """All of its parts."""
-        with simulated(self.system), warnings.catch_warnings():
+        with simulated(self.system, self.random), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # commits that are damaged: what is opened instead is compared
             self.system.mkdir("/simulated")
             self.system.fsync(self.system.open("/", os.O_RDONLY))
@@ -253,7 +254,7 @@ class ArrayHistory:
 
 
 @contextlib.contextmanager
-def simulated(system: SimulatedSystem) -> Iterator[None]:
+def simulated(system: SimulatedSystem, random: Random) -> Iterator[None]:
     """Let the protocol of arrays make its calls there."""
     core = SimpleNamespace(**{**vars(_core), "SlotFile": SimulatedSlotFile})
     calls = SimpleNamespace(**{**vars(os), "fstat": system.fstat})
@@ -269,6 +270,7 @@ def simulated(system: SimulatedSystem) -> Iterator[None]:
             (record, "tiles_of", tiles_of),
             (folder, "tiles_of", tiles_of),
             (committed, "os", calls),
+            (committed, "uuid4", lambda: UUID(int=random.getrandbits(128))),
             (committed, "_make_folders", _make_folders),
             (committed, "_remove_folders", _remove_folders),
         ]:
