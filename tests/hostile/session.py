@@ -240,7 +240,7 @@ def _tried(world: World, folder: Path, result: Result, rng: random.Random, real:
 
 def holds_run(place: Path) -> bool:
     """Whether a command that failed has left something of use: a run that can be resumed, or replaced."""
-    return place.is_dir() and (place / "manifest.json").is_file()
+    return any((place / name).is_file() for name in ("manifest.json", "outcrop-member.json"))
 
 
 def _filled(result: Result, case: Case, ended: Ended, faults: dict[str, str]) -> Result:

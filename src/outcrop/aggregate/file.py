@@ -24,6 +24,7 @@ from outcrop.aggregate.measured import Timing
 from outcrop.aggregate.plan import Plan
 from outcrop.aggregate.staging import Asked, StageChoice, choose_stage
 from outcrop.errors import CommunicationError, InputError, OutcropError
+from outcrop.paths import as_place
 
 Arrays = Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]]
 BASE_MOST = 2**62
@@ -118,7 +119,7 @@ def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
     It gets its name when it has been read back and compared; the nodes' files stay. Raises InputError, CorruptionError
     and StorageError.
     """
-    return _core.aggregate_merge(os.fspath(index), os.fspath(target))
+    return _core.aggregate_merge(str(as_place(index, "index")), str(as_place(target, "target")))
 
 
 class Request:

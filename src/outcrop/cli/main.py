@@ -97,7 +97,7 @@ def _open_standard_files() -> None:
     for name, handle in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(handle, "w", closefd=False))
-    with contextlib.suppress(AttributeError):
+    with contextlib.suppress(AttributeError, OSError):  # a pipe without a reader cannot be set up
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 

@@ -236,6 +236,7 @@ class Simulation:
 
         Raises InputError for a wrong shape or type before anything is made.
         """
+        self._manifest.entry(name)
         self.assign({name: values})
 
     def assign(self, values: Mapping[str, object]) -> None:

@@ -146,7 +146,11 @@ class Folder(Home):
                     _places([own, *self._further(manifest)], manifest, entry, turn)
                 ):
                     offset = manifest.layout.records(shard) * manifest.layout.record_bytes
-                    place.write(name, offset, b"".join(index_parts(manifest.layout, shard)))
+                    index = b"".join(index_parts(manifest.layout, shard))
+                    with place.opened(name) as handle:
+                        is_right = place.read_from(handle, offset, len(index)) == index
+                    if not is_right:
+                        place.write(name, offset, index)
         except OSError as error:
             raise StorageError(f"cannot repair {self.path}: {error.strerror} ({error.filename})") from error
         self.tidy(manifest)

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from outcrop import _core
 from outcrop.durable import MAX_TEXT_BYTES, Directory, sealed, unsealed
-from outcrop.errors import CorruptionError, InputError, StorageError
+from outcrop.errors import CorruptionError, InputError, StorageError, shown
 from outcrop.plan.given_sizes import NAMES as SIZES
 from outcrop.plan.given_sizes import GivenSizes
 from outcrop.run.axes import Shape, grid_shape
@@ -156,10 +156,10 @@ class Manifest:
     def entry(self, name: str) -> ArrayEntry:
         """The array called `name`. Raises InputError with those there are."""
         for entry in self.arrays:
-            if entry.name == name:
+            if isinstance(name, str) and entry.name == name:
                 return entry
         there = ", ".join(entry.name for entry in self.arrays)
-        raise InputError(f"{self.stencil.get('name', 'this run')} has no field {name!r}; there are: {there}")
+        raise InputError(f"{self.stencil.get('name', 'this run')} has no field {shown(name)}; there are: {there}")
 
     def seed(self, name: str, stamp: int | None = None) -> int:
         """Where the checksum of a seal begins: it knows the run, the array and the writing that gave it its values,
