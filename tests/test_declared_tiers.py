@@ -69,7 +69,7 @@ BAD = {
     "line break": (changed("FOLDER", "/a\\nb"), "scratch.directory = '/a.nb'.*control"),
     "a user who is not here": (changed("FOLDER", "~nobody-of-that-name/x"), "scratch.directory.*absolute"),
     "directory as a number": (changed('"FOLDER"', "3"), "scratch.directory = 3 must be a directory"),
-    "quota beyond words": (changed('"3MiB"', "0x" + "f" * 900), "scratch.capacity = .*at most"),
+    "quota beyond words": (changed('"3MiB"', "0x" + "f" * 900), "scratch.capacity = .*must be a size"),
     "infinite bandwidth": (changed('"2GB/s"', "inf"), "scratch.read = inf.*from 1 to"),
     "latency of years": (changed("1e-4", "1e300"), "scratch.read_latency = 1e[+]300.*from 0 to 86400"),
     "latency that is no number": (changed("1e-4", "nan"), "scratch.read_latency = nan.*seconds"),

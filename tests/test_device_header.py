@@ -44,7 +44,7 @@ def test_a_torn_commit_leaves_the_manifest_before_it(tmp_path: Path) -> None:
     sectors = range(0, len(after), 512)
     changed = [place for place in sectors if after[place : place + 512] != before[place : place + 512]]
     assert changed and all(any(slot <= place < slot + (1 << 20) for slot in SLOT_OFFSETS) for place in changed)
-    length = len(device_header.encode_slot(Header(RUN, "1", state.manifest.to_text())))
+    length = len(device_header.encode_slot(Header(RUN, "1", state.manifest.to_bytes().decode())))
     slot = min(SLOT_OFFSETS, key=lambda offset: abs(offset - changed[0]))
     for torn in [*range(0, length - 512, 512), 1, 35, 60, 64]:
         device.write_bytes(before)

@@ -18,7 +18,7 @@ from outcrop.language.sparse import Cells, Injection, Weights
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
 from outcrop.run.disk.tap_files import check_records, continued, write_rows
-from outcrop.run.taps.definitions import mapped_values, read_definitions
+from outcrop.run.taps.definitions import NO_TAPS_DEFINED, mapped_values, read_definitions
 from outcrop.run.taps.pass_taps import NO_TAPS, FieldSum, PointInjection, PointSamples, SumRequest, TapResults, Taps
 from outcrop.run.taps.records import NORMS
 from outcrop.run.taps.snapshot_files import make_files
@@ -31,8 +31,10 @@ class Recorder:
         self._state, self._fields = state, list(fields)
         self._io = io
         self._snapshot_records: list[str] = []  # of the pass under way, file by file
-        check_records(state.records, state.manifest)
-        self._definitions = read_definitions(state.records, state.manifest)
+        self._definitions = NO_TAPS_DEFINED
+        if state.manifest.taps:  # only then does a run on devices have records
+            check_records(state.records, state.manifest)
+            self._definitions = read_definitions(state.records, state.manifest)
         self._sources = tuple(self._resolved(one) for one in self._definitions.injections)
         self._samples = tuple(
             PointSamples(self._fields.index(one.field), one.cells.reshape(-1, 3), one.before)
@@ -54,7 +56,9 @@ class Recorder:
 
     def after(self, first_step: int, results: TapResults) -> dict[str, int]:
         """Keep what a pass has seen; the checksums of the files by name, for the commit. Raises StorageError."""
-        manifest, directory = self._state.manifest, self._state.records
+        manifest = self._state.manifest
+        if not manifest.taps:
+            return manifest.sums
         traces: dict[str, NDArray[np.float64]] = {}
         for one, values in zip(self._definitions.samplings, results.samples, strict=True):
             seen = values.reshape(len(values), *one.weights.shape)
@@ -71,7 +75,7 @@ class Recorder:
         for name, (_, first_row) in manifest.taps.records(first_step).items():
             rows = new.get(name)
             if rows is not None and len(rows):
-                write_rows(directory, name, first_row, rows)
+                write_rows(self._state.records, name, first_row, rows)
                 checksums[name] = continued(checksums[name], rows)
         return checksums
 
