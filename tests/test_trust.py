@@ -1,0 +1,280 @@
+"""Protects users from directories of strangers, and results from writes that were lost, misplaced or damaged."""
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_state import everything_below
+
+import outcrop as oc
+from outcrop.cli.main import call
+from outcrop.durable import sealed
+from outcrop.errors import CorruptionError, InputError, OutcropError, StorageError
+from outcrop.run.disk.state import open_state
+from outcrop.run.disk.verify import find_damage
+
+SHAPE = (12, 10, 8)
+
+
+def make_run(where: Path, *others: Path) -> oc.Simulation:
+    """Two generations of a wave with previous values, traces, norms, snapshots and a source."""
+    sim = oc.Simulation(
+        "acoustic2", SHAPE, directory=[where, *others], memory="1MiB", params={"dt": 1e-4, "h": 1.0},
+        sources=[oc.Source("u", [5.0, 5.0, 4.0], np.linspace(1, 2, 40))],
+        receivers=[oc.Receivers("line", "u", [[6.0, 5.0, 4.0], [5.0, 6.0, 3.0]])],
+        snapshots=oc.Snapshots(2), norms=oc.Norms(2),
+    )  # fmt: skip
+    sim["v"] = 1000.0
+    sim["u"] = np.random.default_rng(1).random(SHAPE, dtype=np.float32)
+    sim.run(4, progress="none")
+    sim.run(4, progress="none")
+    return sim
+
+
+def record_bytes(where: Path) -> int:
+    return open_state(where).layout.record_bytes
+
+
+def swap_planes(where: Path) -> None:
+    shard, size = where / "u" / "c/0/0/0", record_bytes(where)
+    content = bytearray(shard.read_bytes())
+    content[:size], content[size : 2 * size] = content[size : 2 * size], content[:size]
+    shard.write_bytes(content)
+
+
+def swap_arrays(where: Path) -> None:
+    one, other = (where / name / "c/0/0/0" for name in ("u", "u.previous"))
+    ours, theirs = one.read_bytes(), other.read_bytes()
+    one.write_bytes(theirs)
+    other.write_bytes(ours)
+
+
+def take_the_other_turn(where: Path) -> None:
+    current = os.readlink(where / "u")
+    other = current[:-1] + str(1 - int(current[-1]))
+    shutil.copyfile(where / other / "c/0/0/0", where / current / "c/0/0/0")
+
+
+def lose_a_write(where: Path) -> None:
+    """A plane keeps the values that it had two generations before, as the other turn of a lost write would."""
+    current = os.readlink(where / "u")
+    size = record_bytes(where)
+    older = (where / (current[:-1] + str(1 - int(current[-1]))) / "c/0/0/0").read_bytes()
+    with open(where / current / "c/0/0/0", "r+b") as file:
+        file.seek(5 * size)
+        file.write(older[5 * size : 6 * size])
+
+
+def take_planes_of_another_run(where: Path) -> None:
+    make_run(where.with_name("other.oc"))
+    shutil.copyfile(where.with_name("other.oc") / "v/c/0/0/0", where / "v/c/0/0/0")
+
+
+def flip(name: str, place: int = 9) -> Callable[[Path], None]:
+    def damage(where: Path) -> None:
+        content = bytearray((where / name).read_bytes())
+        content[place] ^= 4
+        (where / name).write_bytes(content)
+
+    damage.__name__ = f"flip {name}"
+    return damage
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    def damage(where: Path) -> None:
+        os.truncate(where / name, (where / name).stat().st_size - 8)
+
+    damage.__name__ = f"cut {name}"
+    return damage
+
+
+PLANES = [swap_planes, swap_arrays, take_the_other_turn, lose_a_write, take_planes_of_another_run]
+RECORDS = [
+    flip(".taps/trace-line"), flip(".taps/norms-u"), flip(".taps/snapshots-u", 1), flip(".taps/source-0"),
+    flip(".taps/source-0", -9), flip(".taps/receivers-0"), cut(".taps/trace-line"), cut(".taps/norms-u"),
+]  # fmt: skip
+SNAPSHOTS = [flip("snapshots.zarr/u/c/3/0/0/0"), cut("snapshots.zarr/u/c/1/0/0/0")]
+
+
+@pytest.mark.parametrize("damage", [*PLANES, *RECORDS, *SNAPSHOTS], ids=lambda damage: damage.__name__)
+def test_verify_finds_what_is_not_what_was_written(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    where = tmp_path / "run.oc"
+    make_run(where)
+    assert not find_damage(where).damage
+    damage(where)
+    try:
+        assert find_damage(where).damage
+    except StorageError as error:  # a file that is too short is refused at once
+        assert "belong there" in str(error)
+
+
+@pytest.mark.parametrize("damage", [*PLANES, *RECORDS], ids=lambda damage: damage.__name__)
+def test_resume_does_not_go_on_from_what_is_damaged(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    """Planes of all arrays, records, points and values: a pass reads them, or a run tests them before it goes on."""
+    where = tmp_path / "run.oc"
+    make_run(where)
+    damage(where)
+    before = json.loads((where / "manifest.json").read_text())["step"]
+    with pytest.raises(StorageError):
+        oc.open(where).run(4, progress="none")
+    assert json.loads((where / "manifest.json").read_text())["step"] == before
+
+
+def test_repair_mends_what_follows_and_keeps_damaged_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Links and metadata are written again, traces are taken as they are; planes stay damaged."""
+    where = tmp_path / "run.oc"
+    make_run(where)
+    (where / "u").unlink()
+    (where / "zarr.json").write_text("{}")
+    flip(".taps/trace-line")(where)
+    assert call(["verify", str(where)]) == 2
+    assert "1 of" in capsys.readouterr().err
+    assert call(["verify", "--repair", str(where)]) == 0
+    assert "kept as it is" in capsys.readouterr().out
+    oc.open(where).run(2, progress="none")
+    flip("u/c/0/0/0")(where)
+    assert call(["verify", "--repair", str(where)]) == 2
+
+
+def test_reading_changes_nothing(tmp_path: Path) -> None:
+    """Not even what a crash has left unfinished."""
+    where = tmp_path / "run.oc"
+    make_run(where)
+    (where / "u").unlink()
+    (where / "manifest.json.tmp").write_text("half")
+    (where / "snapshots.zarr/zarr.json").unlink()
+    before = everything_below(tmp_path)
+    sim = oc.open(where)
+    assert sim["u"][3].any() and len(sim.traces["line"]) == 8 and sim.snapshots["u"][1].any()
+    for words in (["info"], ["verify"], ["plot", "-o", str(tmp_path.parent / "picture.png")]):
+        call([words[0], str(where), *words[1:]])
+    assert everything_below(tmp_path) == before
+
+
+def rewrite(path: Path, **changes: object) -> None:
+    """Change keys of a sealed file, with a right checksum."""
+    content = json.loads(path.read_text())
+    del content["crc32c"]
+    path.write_bytes(sealed({**content, **changes}))
+
+
+def test_names_of_a_manifest_lead_nowhere_else(tmp_path: Path) -> None:
+    """By its arrays, its member or its records: `--force` deletes nothing outside."""
+    where, mine = tmp_path / "run.oc", tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.tex").write_text("years of work")
+    arrays = [{"name": str(mine), "is_static": True}, {"name": "../mine", "is_static": True}]
+    for array in arrays:
+        shutil.rmtree(where, ignore_errors=True)
+        make_run(where)
+        rewrite(where / "manifest.json", arrays=[array])
+        with pytest.raises(InputError, match=r"manifest\.json is damaged"):
+            oc.Simulation("heat7", SHAPE, directory=where, force=True)
+    where.joinpath("manifest.json").unlink()
+    shutil.rmtree(where)
+    where.mkdir()
+    member = {"identity": "1", "run": str(tmp_path / "gone"), "index": 1, "folders": ["../mine", ".."]}
+    (where / "outcrop-member.json").write_bytes(sealed(member))
+    with pytest.raises(InputError, match="something else"):
+        oc.Simulation("heat7", SHAPE, directory=where, force=True)
+    assert (mine / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize("name", ["manifest.json.tmp", ".taps/trace-line", ".u.0/c/0/0/0", ".u.0", ".taps", "u"])
+def test_nothing_is_written_through_links(name: str, tmp_path: Path) -> None:
+    where, mine = tmp_path / "run.oc", tmp_path / "mine"
+    make_run(where)
+    mine.mkdir()
+    target = mine / "file"
+    if (where / name).is_dir() and name != "u":
+        shutil.rmtree(where / name)
+        target = mine
+    else:
+        (where / name).unlink(missing_ok=True)
+        target.write_bytes(bytes(1 << 16))
+    (where / name).symlink_to(target)
+    before = everything_below(mine)
+    try:
+        oc.open(where).run(4, progress="none")
+    except OutcropError as error:
+        assert "\n" not in str(error)
+    assert everything_below(mine) == before
+
+
+def test_a_copy_of_a_run_cannot_overwrite_further_directories(tmp_path: Path) -> None:
+    """They belong to the run that they name, as long as that is there; a run that was moved takes them along."""
+    first, second, copy = (tmp_path / name for name in ("run.oc", "further", "copy.oc"))
+    make_run(first, second)
+    shutil.copytree(first, copy, symlinks=True)
+    with pytest.raises(StorageError, match=r"belongs to the run in .*run\.oc, of which .*copy\.oc is a copy"):
+        oc.open(copy)
+    shutil.rmtree(first)
+    oc.open(copy).run(4, progress="none")
+    rewrite(second / "outcrop-member.json", identity="0" * 32)
+    with pytest.raises(StorageError, match="does not hold planes of the run"):
+        oc.open(copy)
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_directory_that_goes_during_a_run_is_noticed(is_moved: bool, tmp_path: Path) -> None:
+    """At the next commit at the latest; the line claims no step that is not there."""
+    where = tmp_path / "run.oc"
+    oc.Simulation("heat7", SHAPE, directory=where, memory="1MiB", sizes={"bt": 1})["u"] = 1.0
+    sim = oc.open(where)
+
+    def leave() -> None:
+        while sim.step < 3:
+            time.sleep(0.001)
+        where.rename(tmp_path / "elsewhere") if is_moved else shutil.rmtree(where, ignore_errors=True)
+
+    leaving = threading.Thread(target=leave)
+    leaving.start()
+    with pytest.raises(StorageError) as caught:
+        sim.run(100_000, progress="none")
+    leaving.join()
+    assert "intact" not in str(caught.value) and not (where / "manifest.json").exists()
+    if is_moved:
+        assert "was moved or deleted" in str(caught.value)
+        moved = oc.open(tmp_path / "elsewhere")
+        assert moved.step >= 3 and (moved["u"][...] == 1).all()
+
+
+def test_force_keeps_files_that_are_not_of_the_run(tmp_path: Path) -> None:
+    """Beside the run they stay; inside one of its folders they stop it."""
+    where = tmp_path / "run.oc"
+    make_run(where)
+    (where / "notes.txt").write_text("mine")
+    oc.Simulation("heat7", SHAPE, directory=where, force=True)["u"] = 1.0
+    assert (where / "notes.txt").read_text() == "mine"
+    (where / ".u.0" / "notes.txt").write_text("mine")
+    before = everything_below(where)
+    with pytest.raises(InputError, match=r"not the run's \(\.u\.0/notes\.txt\)"):
+        oc.Simulation("heat7", SHAPE, directory=where, force=True)
+    assert everything_below(where) == before
+
+
+def test_a_manifest_that_was_changed_by_chance_is_refused(tmp_path: Path) -> None:
+    """A number that stays a number: only the checksum shows it."""
+    where = tmp_path / "run.oc"
+    make_run(where)
+    path = where / "manifest.json"
+    path.write_text(path.read_text().replace('"step": 8,', '"step": 9,'))
+    with pytest.raises(InputError, match="checksum mismatch"):
+        oc.open(where)
+
+
+def test_truncated_traces_are_no_corruption_of_planes(tmp_path: Path) -> None:
+    where = tmp_path / "run.oc"
+    make_run(where)
+    flip("u/c/0/0/0")(where)
+    with pytest.raises(CorruptionError, match="plane 0 is damaged: checksum mismatch"):
+        oc.open(where)["u"][0]
+    swap_planes(where)
+    with pytest.raises(CorruptionError, match="it is whole, but is not what was last written there"):
+        oc.open(where)["u"][0]
