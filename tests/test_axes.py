@@ -212,7 +212,7 @@ def test_coordinates_that_cannot_be_are_refused(tmp_path: Path) -> None:
     clash = oc.Stencil("clash", {x: x[0, 0] * 2})
     for stencil, options, words in [
         (halve(2), {"spacing": (1, 2, 3)}, "2 of them: y, x"),
-        (halve(2), {"spacing": 0}, "must not be 0"),
+        (halve(2), {"spacing": 0}, "must be positive"),
         (halve(2), {"origin": float("nan")}, "finite"),
         (halve(2), {"spacing": "wide"}, "number"),
         (halve(2), {"units": 3}, "text"),

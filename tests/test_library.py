@@ -241,7 +241,7 @@ def test_a_sponge_has_the_axes_of_the_grid() -> None:
     ("changes", "message"),
     [
         ({"width": 13}, "2 layers of width 13 do not fit the 24 cells along y"),
-        ({"width": 0}, "width 0 must be above 0"),
+        ({"width": 0}, "width 0 must be a whole number of cells, at least 1"),
         ({"reflection": 1.0}, "between 0 and 1"),
         ({"sides": ("top",)}, r"side 'top' is unknown for shape \(30, 24, 26\); there are z0, z1"),
         ({"shape": (30,), "sides": ("x0", "z1")}, r"side 'z1' is unknown for shape \(30,\); there are x0, x1"),

@@ -12,6 +12,7 @@ import pytest
 
 from execution import SHARD_PLANES, get, make_files, prepared_for, put, random_state, seeds_of
 from outcrop import _core
+from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, InputError
 from outcrop.language.boundary import Boundary
 from outcrop.language.stencil import Field, Stencil
@@ -65,7 +66,7 @@ class Run:
         prepared = prepared_for(self.plan, self.stencil, {}, 2)
         with Engine(
             prepared, self.turns[0], self.turns[1], self.statics, LAYOUT, checksum=self.checksum,
-            scratch=lambda count: scratch_in(self.folder, count),
+            scratch=lambda count: scratch_in(Directory.open(self.folder), count),
         ) as engine:  # fmt: skip
             engine.run_pass(0, 0, seeds=self.seeds if seeds is None else seeds)
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from execution import SHARD_PLANES, array_names, get, make_files, prepared_for, put, random_state
 from outcrop import _core
+from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
 from outcrop.language.boundary import Boundary
 from outcrop.language.stencil import Field, Stencil
@@ -185,7 +186,7 @@ def see(
     source = step = 0
     with Engine(
         prepared_for(plan, stencil, signals, threads), turns[0], [] if problem.in_place else turns[1], fixed, layout,
-        io=backend, scratch=lambda count: scratch_in(folder, count),
+        io=backend, scratch=lambda count: scratch_in(Directory.open(folder), count),
     ) as engine:  # fmt: skip
         for index, done in enumerate(plan.passes):
             results.append(engine.run_pass(index, source, step, taps))
@@ -355,7 +356,8 @@ def run_only(folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cel
     first, second = (make_files(folder, f"u-{turn}", layout) for turn in range(2))
     put(layout, first, state["u"])
     prepared = prepared_for(plan, stencil, {}, 2)
-    with Engine(prepared, [first], [second], [], layout, scratch=lambda count: scratch_in(folder, count)) as engine:
+    directory = Directory.open(folder)
+    with Engine(prepared, [first], [second], [], layout, scratch=lambda count: scratch_in(directory, count)) as engine:
         return engine.run_pass(0, 0, 0, taps)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_state import everything_below
 
 import outcrop as oc
 from outcrop.cli.main import call
@@ -18,6 +17,7 @@ from outcrop.durable import sealed
 from outcrop.errors import CorruptionError, InputError, OutcropError, StorageError
 from outcrop.run.disk.state import open_state
 from outcrop.run.disk.verify import find_damage
+from test_state import everything_below
 
 SHAPE = (12, 10, 8)
 
@@ -126,7 +126,7 @@ def test_resume_does_not_go_on_from_what_is_damaged(damage: Callable[[Path], Non
     assert json.loads((where / "manifest.json").read_text())["step"] == before
 
 
-def test_repair_mends_what_follows_and_keeps_damaged_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repair_mends_links_and_keeps_damaged_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Links and metadata are written again, traces are taken as they are; planes stay damaged."""
     where = tmp_path / "run.oc"
     make_run(where)
