@@ -368,12 +368,6 @@ class Directory:
             raise
 
 
-def replace_file(path: Path, text: str) -> None:
-    """`Directory.replace` of a file by its path. Raises OSError."""
-    with Directory.open(path.parent) as folder:
-        folder.replace(path.name, text.encode())
-
-
 def flush_folder(path: Path) -> None:
     """Make the names in a folder durable. Raises OSError."""
     with Directory.open(path) as folder:
@@ -389,17 +383,6 @@ def flush_parents(path: Path) -> None:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP):
                 raise
-
-
-def lock_folder(path: Path, shared: bool = False) -> int:
-    """`Directory.hold` of a folder by its path."""
-    with Directory.open(path) as folder:
-        return folder.hold(shared)
-
-
-def share_folder(held: int) -> None:
-    """Let others share a folder that was held alone."""
-    fcntl.flock(held, fcntl.LOCK_SH)
 
 
 def sealed(content: Mapping[str, Any]) -> bytes:
