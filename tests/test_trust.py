@@ -138,6 +138,14 @@ def test_repair_mends_links_and_keeps_damaged_records(tmp_path: Path, capsys: py
     assert call(["verify", "--repair", str(where)]) == 0
     assert "kept as it is" in capsys.readouterr().out
     oc.open(where).run(2, progress="none")
+    cut(".taps/trace-line")(where)
+    (where / ".taps/norms-u").unlink()
+    assert call(["resume", str(where), "-t", "2"]) == 2
+    assert call(["verify", "--repair", str(where)]) == 0
+    sim = oc.open(where)
+    sim.run(2, progress="none")
+    lost = np.isnan(sim.traces["line"])
+    assert lost.sum() == 1 and lost[9, 1] and np.isnan(sim.norms["u"]["sum"][:6]).all()
     flip("u/c/0/0/0")(where)
     assert call(["verify", "--repair", str(where)]) == 2
 

@@ -191,11 +191,14 @@ class State:
         self.manifest = manifest
 
     @contextlib.contextmanager
-    def locked(self, held: Sequence[int] | None = None, shared: bool = False) -> Iterator[None]:
+    def locked(
+        self, held: Sequence[int] | None = None, shared: bool = False, check: bool = True
+    ) -> Iterator[None]:
         """Hold the run for changing it, or with `shared` to keep others from that. Raises InputError when another
         process is in the way.
 
-        `held` are the descriptors of a caller that holds it already, and that closes them.
+        `held` are the descriptors of a caller that holds it already, and that closes them. Without `check` files may be
+        missing or cut short.
         """
         if self._lock_depth == 0:
             self._held = self._home.hold(shared) if held is None else []
@@ -203,7 +206,7 @@ class State:
         try:
             if self._lock_depth == 1:
                 self.refresh()
-                if self.has_values and not shared:
+                if self.has_values and not shared and check:
                     self._home.check(self.manifest)
                     self._home.tidy(self.manifest)
             yield

@@ -54,14 +54,16 @@ def check_sizes(directory: Directory, manifest: Manifest) -> None:
     """Raise StorageError when a file below TAPS is missing or too short."""
     for name, count in _counted(manifest).items():
         path = directory.path / TAPS / name
+        rows = f", or fill it up with: outcrop verify --repair {directory.path}"
+        remedy = f"; put back a copy{'' if name in manifest.taps.definitions else rows}"
         try:
             status = directory.status(f"{TAPS}/{name}")
         except OSError as error:
             raise StorageError(f"{path} cannot be used: {error.strerror}") from None
         if status is None or not stat.S_ISREG(status.st_mode):
-            raise StorageError(f"{path} is missing; put back a copy")
+            raise StorageError(f"{path} is missing{remedy}")
         if status.st_size < count:
-            raise StorageError(f"{path} has {status.st_size} bytes, {count} belong there")
+            raise StorageError(f"{path} has {status.st_size} bytes, {count} belong there{remedy}")
 
 
 def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
@@ -71,6 +73,23 @@ def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
     if found < count:
         return f"{path} has {found} bytes, {count} belong there"
     return "" if checksum == manifest.sums[name] else f"{path} is damaged: checksum mismatch"
+
+
+def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
+    """Make a record that is missing or too short as long as it should be; rows that are gone become NaN.
+
+    Raises StorageError.
+    """
+    file, count = f"{TAPS}/{name}", _counted(manifest)[name]
+    try:
+        if directory.status(file) is None:
+            directory.put(file)
+        size = len(directory.read_file(file, count))
+        begin = size - size % 8
+        if size < count:
+            directory.write(file, begin, np.full(-(-(count - begin) // 8), np.nan))
+    except OSError as error:
+        raise StorageError(f"{directory.path / file} cannot be filled up: {error.strerror}") from None
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:

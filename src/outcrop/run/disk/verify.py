@@ -13,10 +13,11 @@ from pathlib import Path
 
 from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, InputError
+from outcrop.run.disk.homes import find_home
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.region import ShardFile, place_of, read_bytes
 from outcrop.run.disk.state import State, open_state
-from outcrop.run.disk.tap_files import checksum_of, damage_of
+from outcrop.run.disk.tap_files import checksum_of, damage_of, fill_up
 from outcrop.run.disk.zarr_format import index_parts
 from outcrop.run.taps.snapshot_files import damaged_snapshots
 
@@ -38,7 +39,7 @@ def find_damage(path: Path) -> Findings:
     Raises InputError when there is no run or no state, or while it is being run, StorageError when a file cannot be
     read.
     """
-    state = _opened(path)
+    state = _with_values(open_state(path))
     with state.locked(shared=True):  # or another process could overwrite what is tested here
         names = list(state.manifest.filled)
         damage = [line for name in names for line in _damage_of(state, name)]
@@ -50,11 +51,13 @@ def find_damage(path: Path) -> Findings:
 def repair(path: Path) -> list[str]:
     """Write the files that follow from the manifest again, and take what damaged records hold for right; what was done,
     a line each. Raises as `find_damage` does."""
-    state = _opened(path)
-    with state.locked():
+    home = find_home(path)
+    state = _with_values(State(path, home.read(), home))
+    with state.locked(check=False):
         done = [f"{line}: mended" for line in state.untidy()]
         manifest, sums = state.manifest, dict(state.manifest.sums)
         for name in manifest.taps.records(manifest.step):
+            fill_up(state.records, manifest, name)
             if damage := damage_of(state.records, manifest, name):
                 _, sums[name] = checksum_of(state.records, manifest, name)
                 done.append(f"{damage}: kept as it is")
@@ -62,10 +65,9 @@ def repair(path: Path) -> list[str]:
     return done
 
 
-def _opened(path: Path) -> State:
-    state = open_state(path)
+def _with_values(state: State) -> State:
     if not state.has_values:
-        raise InputError(f"{path} holds no values yet, so there is nothing to verify")
+        raise InputError(f"{state.path} holds no values yet, so there is nothing to verify")
     return state
 
 
