@@ -83,8 +83,8 @@ def recursive() -> list[Any]:
 
 Arguments = dict[str, Any]
 
-INDEXING = (KeyError, IndexError)
-"""What Python's own mappings and sequences raise for an index that is not there."""
+INDEXING = (KeyError, IndexError, ValueError)
+"""What mappings, sequences and arrays of Python and NumPy raise for an index that cannot be."""
 
 
 def base_simulation(world: World) -> Arguments:

@@ -8,13 +8,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from outcrop import _core
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 
 Extent = _core.AggregateExtent
 """Made by `contiguous`, `strided` and `subarray`; has `nbytes`, `begin` and `end` in the file, `memory_nbytes`."""
@@ -68,6 +68,9 @@ def subarray(
     except TypeError:
         raise InputError(f"dtype {dtype!r} is none of NumPy's") from None
     lists = {"shape": shape, "subshape": subshape, "starts": starts}
+    for name, values in lists.items():
+        if not isinstance(values, Iterable):
+            raise InputError(f"{name} = {shown(values)} must be a list of whole numbers, one for each axis")
     whole = {name: [_whole(name, one) for one in values] for name, values in lists.items()}
     return _core.aggregate_subarray(
         whole["shape"], whole["subshape"], whole["starts"], item_bytes, _whole("offset", offset)

@@ -23,7 +23,7 @@ from outcrop import _core
 from outcrop.aggregate.measured import Timing
 from outcrop.aggregate.plan import Plan
 from outcrop.aggregate.staging import Asked, StageChoice, choose_stage
-from outcrop.errors import CommunicationError, InputError, OutcropError
+from outcrop.errors import CommunicationError, InputError, OutcropError, shown
 from outcrop.paths import as_place
 
 Arrays = Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]]
@@ -83,6 +83,7 @@ def create(
     What is None is taken from the plan's hints and the environment.
     """
     plan.check_open()
+    _require_flags(durable=durable, node_files=node_files)
     asked = Asked(stage, stage_bytes, stage_persistence, seconds_between, reads_back)
     choice = choose_stage(plan, asked, durable=durable, node_files=node_files, writable=True)
     options = FileOptions(durable, way, size_bytes, choice.folder, choice.room_bytes, choice.settle, node_files)
@@ -106,11 +107,18 @@ def open(
     """An existing file, to be read, or to be written, too; options as of `create`. Collective. Raises StorageError, on
     all ranks."""
     plan.check_open()
+    _require_flags(durable=durable, node_files=node_files)
     asked = Asked(stage, stage_bytes, stage_persistence, seconds_between, reads_back)
     choice = choose_stage(plan, asked, durable=durable, node_files=node_files, writable=writable)
     options = FileOptions(durable, way, 0, choice.folder, choice.room_bytes, choice.settle, node_files)
     core = _core.AggregateFile.open(plan._core, os.fspath(path), writable, options)
     return File(core, plan, choice, writable=writable)
+
+
+def _require_flags(**values: object) -> None:
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise InputError(f"{name} {shown(value)} must be True or False")
 
 
 def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:

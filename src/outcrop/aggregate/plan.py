@@ -6,6 +6,7 @@ declare ──► Ranks ──► what each rank gives and knows, gathered ─�
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from outcrop.aggregate.measured import Measured
 from outcrop.aggregate.ranks import Ranks
 from outcrop.aggregate.settings import Settings, read_settings
 from outcrop.aggregate.staging import Forecast, Habits, StageChoice
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.units import counted, format_bytes
 
 Variable = Extent | Sequence[Extent]
@@ -199,6 +200,9 @@ def declare(
     ranks = Ranks(communicator)
     try:
         names, variables, problem = _variables(extents)
+        problem = problem or _unusual({**arguments, "reads_only": reads_only, "own_run_bytes": own_run_bytes}, hints)
+        if problem:  # told to all in a moment
+            arguments, hints = {}, None
         texts = {str(name): str(value) for name, value in hints.items()} if hints is not None else {}
         ranks.limit_waiting(_limit_here(arguments, texts))
         settings = _settings_of_first(ranks, _Given((arguments, texts), problem), arguments, texts)
@@ -228,6 +232,17 @@ def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
         names.append(str(name))
         variables.append(several)
     return names, variables, ""
+
+
+def _unusual(arguments: Mapping[str, object], hints: object) -> str:
+    """What of the arguments is no setting of any kind, in words; "" if nothing."""
+    if hints is not None and not callable(getattr(hints, "items", None)):
+        return f"hints {shown(hints)} must be an Info of mpi4py, or a mapping"
+    for name, value in arguments.items():
+        is_simple = value is None or isinstance(value, str | int | float | os.PathLike)
+        if not is_simple or (not shown(value).isascii() and "\\ud" in ascii(value)):
+            return f"{name} {shown(value)} must be a number or text"
+    return ""
 
 
 def _limit_here(arguments: Mapping[str, object], hints: Mapping[str, str]) -> float:

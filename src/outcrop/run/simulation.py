@@ -135,13 +135,13 @@ class Simulation:
             boundary=str(definition.boundary),
             directories=tuple(str(path.absolute()) for path in directories),
             shard_planes=stripe_planes(layout.shape, layout.dtype, len(directories)),
-            in_place=in_place,
+            in_place=bool(in_place),  # of NumPy's kind, too
             settings=arguments.as_settings(memory, threads, scheme, io, bind, sizes),
             signals=definition.signals,
             coordinates=definition.coordinates,
             taps=definition.taps.entries,
             rim=definition.padding if any(definition.padding) else (),
-            unstable=unstable,
+            unstable=bool(unstable),
             records=str(as_place(records, "records").absolute()) if records is not None else None,
         )
         require_readable(manifest)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcrop.errors import shown
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
 from outcrop.run.disk.tap_files import read_rows
@@ -26,8 +27,8 @@ class Records(Mapping[str, NDArray[Any]], ABC):
         self._names = self._known(manifest)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        if name not in self._names:
-            raise KeyError(f"there is no {name!r}; there are: {', '.join(self._names) or 'none'}")
+        if not isinstance(name, str) or name not in self._names:
+            raise KeyError(f"there is no {shown(name)}; there are: {', '.join(self._names) or 'none'}")
         if self._state is None:
             return self._empty(name)
         self._state.refresh()
