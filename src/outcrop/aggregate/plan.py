@@ -239,9 +239,12 @@ def _unusual(arguments: Mapping[str, object], hints: object) -> str:
     if hints is not None and not callable(getattr(hints, "items", None)):
         return f"hints {shown(hints)} must be an Info of mpi4py, or a mapping"
     for name, value in arguments.items():
-        is_simple = value is None or isinstance(value, str | int | float | os.PathLike)
-        if not is_simple or (not shown(value).isascii() and "\\ud" in ascii(value)):
+        if not (value is None or isinstance(value, str | int | float | os.PathLike)):
             return f"{name} {shown(value)} must be a number or text"
+        try:
+            str(value).encode()
+        except ValueError:  # no UTF-8, or more digits than Python writes
+            return f"{name} {shown(value)} must be a number or text that can be written"
     return ""
 
 
