@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -239,7 +240,7 @@ def _unusual(arguments: Mapping[str, object], hints: object) -> str:
     if hints is not None and not callable(getattr(hints, "items", None)):
         return f"hints {shown(hints)} must be an Info of mpi4py, or a mapping"
     for name, value in arguments.items():
-        if not (value is None or isinstance(value, str | int | float | os.PathLike)):
+        if not (value is None or isinstance(value, str | Real | os.PathLike)):
             return f"{name} {shown(value)} must be a number or text"
         try:
             str(value).encode()
