@@ -375,8 +375,9 @@ def flush_folder(path: Path) -> None:
 
 
 def flush_parents(path: Path) -> None:
-    """Make the names on the way to a directory durable, whoever has made them. Folders that this user may not read, or
-    that their file system does not flush, are left out. Raises OSError."""
+    """Make the names on the way to a directory durable, also those that other processes have made.
+
+    Folders that this user may not read, or that their file system does not flush, are left out. Raises OSError."""
     for folder in path.absolute().parents:
         try:
             flush_folder(folder)

@@ -1,4 +1,4 @@
-"""The names that a run takes in its directories. Nothing else is ever removed, whatever a manifest says.
+"""The names that a run takes in its directories. No other file is ever removed, even if a manifest names it.
 
     .u.0  .u.1  m              folders of arrays (`array_folder`), each with zarr.json and shards c/S/0/0
     u                          a link to the folder of its current turn

@@ -239,7 +239,7 @@ def _in_order(manifest: Manifest, filled: Mapping[str, int]) -> dict[str, int]:
 
 
 def open_state(path: Path) -> State:
-    """The run in `path`, of which nothing is changed. Raises InputError when there is none, StorageError when files are
+    """Open the run in `path` and change nothing. Raises InputError when there is none, StorageError when files are
     missing or cut short."""
     home = find_home(path)
     state = State(path, home.read(), home)
