@@ -118,6 +118,9 @@ def test_file_of_ranks(tmp_path: Path) -> None:
         ("mesh", 4, "mesh is none of torus, dragonfly, fat-tree, and no file"),
         ("torus:2x3", 4, "has 6 nodes"),
         ("torus:2x", 4, "numbers with x between"),
+        ("torus:" + "9" * 5000, 4, "numbers with x between"),
+        ("torus:4" + "x1" * 70, 4, "numbers with x between"),
+        ("/dev/zero", 4, "is a device"),
         ("dragonfly:4", 4, "two sizes"),
         ("fat-tree:0x4", 4, "two sizes"),
         ("torus", 0, "there must be some"),
@@ -136,6 +139,7 @@ def test_wrong_topologies_are_refused(name: str, nodes: int, message: str) -> No
         ("0: a b c\n0: a b d", "line 2: rank 0 is there twice"),
         ("0: a b c\n2: a b d", "rank 1 is missing"),
         ("", "rank 0 is missing"),
+        ("9" * 5000 + ": a b c", "must be `rank: group switch port`"),
     ],
 )
 def test_wrong_files_are_refused(text: str, message: str) -> None:

@@ -1,5 +1,6 @@
 """Protects from files that are not what was meant: one line names the file, what it has, or a package to install."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -125,3 +126,20 @@ def test_a_file_of_fewer_axes_alone_is_no_grid(tmp_path: Path, array: np.ndarray
     shape, sources = initial_values([f"{text}@resample"], "5 4 11", stencil, 1 << 20)
     assert shape == (11, 4, 5)
     assert np.array_equal(collect(sources["u"]), np.broadcast_to(array.reshape(-1, 1, 5), shape))
+
+
+@pytest.mark.parametrize("name", ["c/0/0/0", "zarr.json"])
+@pytest.mark.parametrize(("change", "words"), [("pipe", "is a pipe"), ("huge", "1099511627776 bytes; at most")])
+def test_files_of_zarr_are_regular_and_no_larger_than_the_array_says(
+    tmp_path: Path, name: str, change: str, words: str
+) -> None:
+    """A pipe would be waited for, and a sparse file of a terabyte would become a terabyte of memory."""
+    text = save_zarr(tmp_path, VOLUME)
+    file = Path(text, name)
+    if change == "pipe":
+        file.unlink()
+        os.mkfifo(file)
+    else:
+        os.truncate(file, 1 << 40)
+    with pytest.raises(InputError, match=words):
+        collect(parse_source(text, SHAPE))

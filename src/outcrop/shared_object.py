@@ -29,6 +29,11 @@ BYTES_MOST = 64 << 20
 """A larger file in the cache is not one of ours: kernels have about 50 KB, transports 1 MB."""
 
 
+MAX_COMPILE_SECONDS = 1200.0
+"""A longer compilation is given up. Kernels take seconds and the library of aggregation a minute; a stencil from a
+stranger may be made to take days."""
+
+
 def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], None]) -> Path:
     """The shared object of this content, kept from before or made by `build`, which gets the file to write.
 
@@ -143,7 +148,13 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Without a terminal to wait for, and with files that no other user may change. Raises InputError."""
     try:
         return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", umask=0o077
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", umask=0o077,
+            timeout=MAX_COMPILE_SECONDS,
         )
+    except subprocess.TimeoutExpired:
+        raise InputError(
+            f"the compiler {shlex.join(command[:1])} was stopped after {MAX_COMPILE_SECONDS:.0f} s: "
+            "the stencil may be too large; write it with fewer terms"
+        ) from None
     except OSError as error:
         raise InputError(f"the compiler {shlex.join(command[:1])} cannot be run: {error.strerror}") from None

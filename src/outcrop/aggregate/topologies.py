@@ -24,11 +24,14 @@ from outcrop.aggregate.factors import near_equal
 from outcrop.aggregate.machine import Distances, Floats
 from outcrop.aggregate.paths import DRAGONFLY, PathDistances, tree_links
 from outcrop.errors import InputError
-from outcrop.paths import require_regular
+from outcrop.paths import open_regular
+from outcrop.units import format_bytes
 
 GATEWAY_NODES = 128
 """Nodes of a torus that share a gateway."""
 NODES_MOST = 1 << 20
+MAX_FILE_BYTES = 1 << 30
+_SIZES = re.compile(r"\d{1,9}(x\d{1,9}){0,7}")
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,10 @@ def make_topology(name: str, nodes: int, ranks_per_node: int) -> Topology:
     if not 0 < nodes <= NODES_MOST or ranks_per_node < 1:
         raise InputError(f"{nodes} nodes of {ranks_per_node} ranks: there must be some, and at most {NODES_MOST} nodes")
     kind, colon, sizes = name.partition(":")
-    if kind in TOPOLOGIES and (not colon or re.fullmatch(r"\d+(x\d+)*", sizes)):
+    if kind in TOPOLOGIES and (not colon or _SIZES.fullmatch(sizes)):
         return TOPOLOGIES[kind](nodes, tuple(int(size) for size in sizes.split("x")) if sizes else ())
     if kind in TOPOLOGIES:
-        raise InputError(f"--topology {name}: sizes are numbers with x between them, such as {kind}:4x8")
+        raise InputError(f"--topology {name}: sizes are up to eight numbers with x between them, such as {kind}:4x8")
     return _check(topology_file(Path(name)), nodes, ranks_per_node)
 
 
@@ -113,13 +116,14 @@ TOPOLOGIES: dict[str, Callable[[int, tuple[int, ...]], Topology]] = {
 def topology_file(path: Path) -> Topology:
     """From lines `rank: group switch port`; ranks of one port share a node. Raises InputError."""
     try:
-        if path.exists():
-            require_regular(path)
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not text"
-        known = ", ".join(TOPOLOGIES)
-        raise InputError(f"topology {path} is none of {known}, and no file that can be read: {why}") from None
+        with open_regular(path) as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise InputError(f"it has more than {format_bytes(MAX_FILE_BYTES)}")
+        text = data.decode("utf-8")
+    except (InputError, OSError, UnicodeDecodeError) as error:
+        why = "it is not text" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise InputError(f"topology {path} is none of {', '.join(TOPOLOGIES)}, and no file of ranks: {why}") from None
     return parse_topology(text, str(path))
 
 
@@ -130,7 +134,7 @@ def parse_topology(text: str, name: str) -> Topology:
         line = line.partition("#")[0].strip()
         if not line:
             continue
-        match = re.fullmatch(r"(\d+)\s*:\s*(\S+)\s+(\S+)\s+(\S+)", line)
+        match = re.fullmatch(r"(\d{1,9})\s*:\s*(\S+)\s+(\S+)\s+(\S+)", line)
         if not match:
             raise InputError(f"{name}, line {number}: {line!r} must be `rank: group switch port`")
         rank = int(match[1])

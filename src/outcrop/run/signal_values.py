@@ -38,9 +38,10 @@ def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, st
 def decode_signals(texts: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
     """The values that `encode_signals` put into texts. Raises InputError when they are damaged."""
     try:
-        return {name: np.frombuffer(base64.b64decode(text, validate=True), _STORED) for name, text in texts.items()}
+        stored = {name: np.frombuffer(base64.b64decode(text, validate=True), _STORED) for name, text in texts.items()}
     except ValueError:
         raise InputError("the signals of this run are damaged; give them again") from None
+    return {name: _doubles(name, values) for name, values in stored.items()}
 
 
 def require_steps(values: Mapping[str, NDArray[np.float64]], steps: int) -> None:

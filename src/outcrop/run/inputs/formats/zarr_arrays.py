@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 from outcrop.errors import InputError
-from outcrop.paths import is_there, require_regular
+from outcrop.paths import require_regular
 from outcrop.run.inputs.source import Source, chunked_source, named_axes
 
-METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
-"""What is read when an array or a group is opened, in versions 3 and 2."""
+MAX_METADATA_BYTES = 64 << 20
+"""A file of metadata that is larger is none."""
+
+MAX_CODED_BYTES_MORE = 1 << 20
+"""A chunk that a codec cannot shrink becomes a little larger, and a shard has an index of its chunks."""
 
 
 def zarr_source(path: Path, variable: str, cache_bytes: int) -> Source:
@@ -21,11 +25,9 @@ def zarr_source(path: Path, variable: str, cache_bytes: int) -> Source:
         raise InputError(f"{path}: reading Zarr needs zarr (Python 3.11 or later): pip install zarr") from None
     if variable:
         path = path / variable
-    for name in METADATA:
-        if is_there(path / name):
-            require_regular(path / name)
+    store = _regular_files(path)
     try:
-        node = zarr.open(str(path), mode="r")
+        node = zarr.open(store, mode="r")
         if isinstance(node, zarr.Group):
             arrays = {name: array for name, array in node.arrays()}
             if len(arrays) != 1:
@@ -36,6 +38,7 @@ def zarr_source(path: Path, variable: str, cache_bytes: int) -> Source:
         raise
     except Exception as error:  # zarr raises many kinds for what is not Zarr
         raise InputError(f"{path} cannot be opened as Zarr: {' '.join(str(error).split())}") from None
+    store.max_bytes = 2 * math.prod(node.shards or node.chunks) * node.dtype.itemsize + MAX_CODED_BYTES_MORE
     return chunked_source(str(path), node, cache_bytes, named_axes(_dimension_names(node)))
 
 
@@ -43,3 +46,32 @@ def _dimension_names(array: Any) -> tuple[str | None, ...]:
     """Names of the axes as version 3 has them, or as xarray writes them for version 2."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS", ())
     return tuple(names)
+
+
+def _regular_files(path: Path) -> Any:
+    """Zarr's store of a folder, which reads regular files only, and none of more than `max_bytes` at once: a pipe would
+    be waited for, and a sparse file of a terabyte would become a terabyte of memory."""
+    from zarr.storage import LocalStore
+
+    class RegularFiles(LocalStore):
+        max_bytes = MAX_METADATA_BYTES
+
+        async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
+            self._check(key, byte_range)
+            return await super().get(key, prototype, byte_range)
+
+        async def get_partial_values(self, prototype: Any, key_ranges: Any) -> Any:
+            asked = list(key_ranges)
+            for key, byte_range in asked:
+                self._check(key, byte_range)
+            return await super().get_partial_values(prototype, asked)
+
+        def _check(self, key: str, byte_range: Any) -> None:
+            file = self.root / key
+            if not file.exists() or file.is_dir():
+                return
+            require_regular(file)
+            if byte_range is None and (size := file.stat().st_size) > self.max_bytes:
+                raise InputError(f"{file} has {size} bytes; at most {self.max_bytes} were expected there")
+
+    return RegularFiles(path, read_only=True)
