@@ -59,8 +59,9 @@ test-core: $(VENV)/.packages
 	cmake --build build/tests --parallel $(JOBS) >/dev/null
 	build/tests/outcrop_core_tests --gtest_brief=1
 
+# Two tests at once on any number of cores: most tests use one core, and some use all.
 test-python: install
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10
 
 test-mpi: install
 	$(BIN)/python scripts/mpi_builds.py install
@@ -99,7 +100,7 @@ hostile: install
 kills ?= 1000
 soak: install
 	$(BIN)/python -m tests.hostile.kills --kills $(kills) --seed $(seed)
-	OUTCROP_SOAK=20 OUTCROP_KILLS=500 OUTCROP_TRIALS=500 $(BIN)/python -m pytest -q tests
+	OUTCROP_SOAK=20 OUTCROP_KILLS=500 OUTCROP_TRIALS=500 $(BIN)/python -m pytest -q --timeout 0 tests
 
 clean:
 	rm -rf build docs/_build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -259,7 +259,7 @@ def test_code_that_the_system_does_not_load_is_one_line(home: Path, tmp_path: Pa
 
 
 def test_many_processes_keep_one_file(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Each writes a whole one; all load it, whoever was last."""
+    """Each process writes a whole file, and all of them load the last one."""
     script = (
         "import shutil, sys\nfrom pathlib import Path\n"
         "from outcrop.shared_object import load_library, shared_object\n"

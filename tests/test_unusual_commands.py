@@ -1,5 +1,5 @@
-"""Protects users of the command line from themselves and from their shells: words nobody means, files that are none,
-readers that go away. Every refusal is one line and exit code 2; no run is lost because nobody listens to it.
+"""Protects users of the command line from themselves and from their shells: options without a meaning, files of
+other kinds, readers that go away. Every refusal is one line and exit code 2, and no run is lost when its reader goes.
 """
 
 import contextlib
@@ -155,7 +155,7 @@ def test_closed_descriptors_lose_no_run(closing: str) -> None:
 
 
 def test_a_run_on_a_terminal_that_goes_away_is_complete() -> None:
-    """Progress is drawn on standard error until that fails; then the run goes on without."""
+    """The run goes on when its progress can no longer be drawn on standard error."""
     outer, inner = pty.openpty()
     with subprocess.Popen(
         [*COMMAND, *changed("-t", "400")], stdout=inner, stderr=inner, start_new_session=True

@@ -4,6 +4,7 @@ Devices fail by way of the storage that is made to misbehave; a full disk is a r
 mount it.
 """
 
+import gc
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -162,6 +163,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode != 0:
         pytest.skip("may not mount a small file system here")
     yield where
+    gc.collect()  # an error that was caught may hold the run, and with it the directory, in a cycle
     subprocess.run(["umount", str(where)], check=True)
 
 

@@ -84,7 +84,7 @@ def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None
 
 
 def _machine() -> list[str]:
-    """What decides on compiled code beside the compiler: homes are shared by machines of several kinds."""
+    """The processor and the C library, because machines of several kinds may share a home."""
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):

@@ -20,8 +20,7 @@ class Life {
   Life(std::uint64_t seed, Mutation mutation) : storage_(seed, mutation) {}
 
   History live() {
-    History history;
-    try {
+    return history_of(storage_, [this] {
       storage_.run_well([](Files &files) {
         const auto folder = files.folder("home");
         for (std::size_t i = 0; i < files_count; ++i) folder->create(name_of(i), 0);
@@ -30,13 +29,7 @@ class Life {
       for (std::uint64_t round = 3 + storage_.random.below(5); round-- > 0;)
         storage_.run({[this](Files &files) { work(files); }}, weather_of(storage_.random));
       storage_.run_well([this](Files &files) { check(files); });
-    } catch (const Wrong &wrong) {
-      history.trouble = wrong.what;
-    } catch (const std::exception &error) {
-      history.trouble = error.what();
-    }
-    history.operations = storage_.operations();
-    return history;
+    });
   }
 
  private:

@@ -56,8 +56,7 @@ class Life {
   Life(std::uint64_t seed, Mutation mutation) : storage_(seed, mutation) {}
 
   History live() {
-    History history;
-    try {
+    return history_of(storage_, [this] {
       storage_.run_well([](Files &files) {
         const auto folder = files.own_folder(folder_name, true);
         folder->create("tiles", 2 * SlotFile::stride_bytes(array_bytes));
@@ -72,13 +71,7 @@ class Life {
                      weather_of(storage_.random));
       }
       storage_.run_well([this](Files &files) { open(files); });
-    } catch (const Wrong &wrong) {
-      history.trouble = wrong.what;
-    } catch (const std::exception &error) {
-      history.trouble = error.what();
-    }
-    history.operations = storage_.operations();
-    return history;
+    });
   }
 
  private:

@@ -34,8 +34,7 @@ class Life {
   Life(std::uint64_t seed, Mutation mutation) : storage_(seed, mutation) {}
 
   History live() {
-    History history;
-    try {
+    return history_of(storage_, [this] {
       storage_.run_well([](Files &files) {
         const auto folder = files.folder("home");
         folder->create("target", target_bytes);
@@ -51,13 +50,7 @@ class Life {
                      weather_of(storage_.random));
       }
       end_well();
-    } catch (const Wrong &wrong) {
-      history.trouble = wrong.what;
-    } catch (const std::exception &error) {
-      history.trouble = error.what();
-    }
-    history.operations = storage_.operations();
-    return history;
+    });
   }
 
  private:

@@ -131,7 +131,7 @@ class Storage {
   std::uint64_t operations_ = 0;
   bool had_errors_ = false, is_off_ = false;
 
-  // Turns of processes, each a thread of which one runs at a time.
+  // Turns of processes. Each process is a thread; only one of them runs at a time.
   std::vector<std::unique_ptr<Process>> processes_;
   std::mutex mutex_;
   std::condition_variable changed_;

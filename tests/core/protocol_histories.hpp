@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <string>
 
 #include "model_storage.hpp"
@@ -24,6 +26,20 @@ History live_of_listings(std::uint64_t seed, Mutation mutation);
 struct Wrong {
   std::string what;
 };
+
+/// What came of a life on this storage; what it throws is what is wrong.
+inline History history_of(ModelStorage &storage, const std::function<void()> &live) {
+  History history;
+  try {
+    live();
+  } catch (const Wrong &wrong) {
+    history.trouble = wrong.what;
+  } catch (const std::exception &error) {
+    history.trouble = error.what();
+  }
+  history.operations = storage.operations();
+  return history;
+}
 
 /// What the next processes meet.
 inline Weather weather_of(Random &random) {

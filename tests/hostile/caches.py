@@ -26,7 +26,7 @@ STRANGER = 65534
 
 
 def make_template(case: Path) -> None:
-    """A cache with the kernel of heat7, measurements, and beside it a kernel that does harm."""
+    """A cache with the kernel of heat7 and measurements; a kernel that does harm lies beside the cache."""
     os.environ["XDG_CACHE_HOME"] = str(case / "cache")
     from outcrop.cli.main import call
 

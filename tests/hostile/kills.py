@@ -64,81 +64,76 @@ class Program(ABC):
         self.folder.mkdir()
 
 
-class Waves(Program):
-    """A run with sources, receivers, snapshots and norms, by Python."""
+class Run(Program):
+    """A run, which never goes back behind a step that it has reached."""
 
-    name = "runs with everything"
-    expected: dict[str, Any] | None = None
-    reached = 0
-
-    def start(self) -> int:
-        where = self.folder / "run.oc"
-        if step_of(where) is None:
-            sim = shots.make(where, force=True)
-            sim.prepare(shots.STEPS)
-            sim["u"] = np.linspace(0, 1, int(np.prod(shots.SHAPE)), dtype="float32").reshape(shots.SHAPE)
-            sim.run(shots.STEPS, progress="none")
-        else:
-            sim = oc.open(where)
-            if sim.remaining_steps:
-                sim.run(sim.remaining_steps, progress="none")
-        return 0
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.where = folder / "run.oc"
+        self.reached = 0
 
     def check(self) -> str:
-        step = step_of(self.folder / "run.oc")
+        step = step_of(self.where)
         lost = f"step {self.reached} was committed, now it is {step}" if (step or 0) < self.reached else ""
         self.reached = step or 0
         return lost
-
-    def is_over(self) -> bool:
-        if step_of(self.folder / "run.oc") != shots.STEPS:
-            return False
-        found = shots.everything(self.folder / "run.oc")
-        if Waves.expected is None:
-            Waves.expected = found
-        shots.assert_same(found, Waves.expected)
-        return True
 
     def clear(self) -> None:
         super().clear()
         self.reached = 0
 
 
-class Command(Program):
+class Waves(Run):
+    """A run with sources, receivers, snapshots and norms, by Python."""
+
+    name = "runs with everything"
+    expected: dict[str, Any] | None = None
+
+    def start(self) -> int:
+        if step_of(self.where) is None:
+            sim = shots.make(self.where, force=True)
+            sim.prepare(shots.STEPS)
+            sim["u"] = np.linspace(0, 1, int(np.prod(shots.SHAPE)), dtype="float32").reshape(shots.SHAPE)
+            sim.run(shots.STEPS, progress="none")
+        else:
+            sim = oc.open(self.where)
+            if sim.remaining_steps:
+                sim.run(sim.remaining_steps, progress="none")
+        return 0
+
+    def is_over(self) -> bool:
+        if step_of(self.where) != shots.STEPS:
+            return False
+        found = shots.everything(self.where)
+        if Waves.expected is None:
+            Waves.expected = found
+        shots.assert_same(found, Waves.expected)
+        return True
+
+
+class Command(Run):
     """`outcrop run` and `outcrop resume`, over two directories."""
 
     name = "commands"
     expected: Any = None
-    reached = 0
     words = ("run", "heat13", "-n", "50", "61", "72", "-t", "64", "--memory", "1MiB", "--init", "random:7", "--quiet",
     "--force")
 
     def start(self) -> int:
         from outcrop.cli.main import main
 
-        where = self.folder / "run.oc"
-        if step_of(where) is None:
-            main([*self.words, "-d", str(where), "-d", str(self.folder / "more.oc")])
-        main(["resume", str(where), "--quiet"])
-
-    def check(self) -> str:
-        step = step_of(self.folder / "run.oc")
-        lost = f"step {self.reached} was committed, now it is {step}" if (step or 0) < self.reached else ""
-        self.reached = step or 0
-        return lost
+        if step_of(self.where) is None:
+            main([*self.words, "-d", str(self.where), "-d", str(self.folder / "more.oc")])
+        main(["resume", str(self.where), "--quiet"])
 
     def is_over(self) -> bool:
-        if step_of(self.folder / "run.oc") != 64:
+        if step_of(self.where) != 64:
             return False
-        found = oc.open(self.folder / "run.oc")["u"][...]
+        found = oc.open(self.where)["u"][...]
         if Command.expected is None:
             Command.expected = found
         np.testing.assert_array_equal(found, Command.expected)
         return True
-
-    def clear(self) -> None:
-        super().clear()
-        self.reached = 0
 
 
 class Steps(Program):

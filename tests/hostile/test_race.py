@@ -21,6 +21,7 @@ import outcrop as oc
 TRIALS = int(os.environ.get("OUTCROP_TRIALS", "10"))
 PROCESSES = 3
 SHAPE, STEPS = (40, 36, 50), 8
+MAX_SECONDS = 100.0
 
 SPAWN = multiprocessing.get_context("forkserver")
 SPAWN.set_forkserver_preload(["numpy", "outcrop.cli.app", "outcrop.run.simulation", "outcrop.language.library",
@@ -56,7 +57,7 @@ def take_part(start: Any, where: Path, barrier: Any, delay: float, told: Path) -
     handle = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
-    barrier.wait()
+    barrier.wait(MAX_SECONDS)
     time.sleep(delay)
     code = start(where)
     sys.stderr.flush()
@@ -79,6 +80,8 @@ def test_one_of_several_processes_goes_on(start: Any, tmp_path: Path) -> None:
         for process in started:
             process.start()
         for process in started:
+            process.join(MAX_SECONDS)
+            process.kill()  # one that still runs has hung
             process.join()
         codes = sorted(process.exitcode for process in started)
         lines = [path.read_text().strip() for path in told]

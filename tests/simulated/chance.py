@@ -1,6 +1,6 @@
 """When a process is killed, power fails, a call goes wrong, or another process goes on; all of it from one seed.
 
-Processes are threads of which one runs at a time. They hand over to each other at system calls, and only where the
+Processes are threads; only one of them runs at a time. They hand over to each other at system calls, and only where the
 seed says so, so that a seed gives the same history every time.
 """
 

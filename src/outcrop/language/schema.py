@@ -59,7 +59,7 @@ def require_name(name: object, what: str) -> None:
 
 
 def require_text(text: object, what: str, most: int) -> None:
-    """Raise InputError unless `text` can be shown on one line of at most so many characters."""
+    """Raise InputError unless `text` can be shown on one line of at most `most` characters."""
     if not isinstance(text, str) or not text.isprintable() or len(text) > most:
         raise InputError(f"{what} {shown(text)} must be text on one line, of at most {most} characters")
 

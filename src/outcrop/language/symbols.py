@@ -1,4 +1,4 @@
-"""What expressions of a stencil are made of besides fields: parameters and signals, which are symbols of SymPy."""
+"""Parameters and signals, the parts of a stencil's expressions that are no fields; they are symbols of SymPy."""
 
 from __future__ import annotations
 

@@ -67,7 +67,8 @@ class PassRunner:
         if isinstance(self._error, InterruptedRun):
             raise InterruptedRun(f"stopped; {self._what_is_left()}") from None
         if isinstance(self._error, StorageError):
-            raise type(self._error)(f"{self._error}; {self._what_is_left()}") from None
+            parts = dict.fromkeys([str(self._error), self._what_is_left()])  # both may say that the run is not there
+            raise type(self._error)("; ".join(parts)) from None
         if self._error is not None:
             raise self._error
 

@@ -233,8 +233,8 @@ void Step::wait() {
   failure_.raise();
 }
 
-// For how long who has waited since `begin` may sleep. Throws when that was too long: ranks of other nodes may have gone, which
-// only the launcher knows, others may hang, and nobody but the user can say how long they may take.
+// For how long a rank that has waited since `begin` may sleep. Throws when it has waited too long: ranks of other nodes may have
+// gone, which only the launcher knows, or may hang; only the user knows how long they may take.
 std::uint32_t Step::microseconds_left(Clock::time_point begin) const {
   const double most = engine_.link.seconds_most();
   if (most == 0) return Node::look_after_microseconds;
