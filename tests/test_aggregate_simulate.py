@@ -253,8 +253,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["--persistence", "ever"], "must be process, reboot, job or permanent"),
         (["--bandwidth", "fast"], "write a bandwidth such as"),
         (["--buffer", "1000GiB"], "give smaller buffers"),
-        (["--cards", "0"], "there must be a card"),
-        (["--latency", "nan"], "there must be a card"),
+        (["--cards", "0"], "give 1 to 1000000 cards"),
+        (["--latency", "nan"], "0 to 86400 seconds"),
+        (["--latency", "1e308"], "0 to 86400 seconds"),
         (["--json", "/no/such/folder/file"], "does not exist"),
     ],
 )

@@ -86,6 +86,8 @@ def require_output(path: Path, name: str) -> None:
         found = os.stat(path)
     except FileNotFoundError:
         folder = os.path.dirname(os.path.realpath(path))
+        if folder.startswith("/proc/"):  # as /dev/fd/9, of which there is none
+            raise InputError(f"{name} {path} cannot be written: there is no such descriptor") from None
         if not os.path.isdir(folder):
             raise InputError(f"{name} {path}: directory {folder} does not exist") from None
         if not os.access(folder, os.W_OK | os.X_OK):

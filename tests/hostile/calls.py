@@ -86,6 +86,9 @@ Arguments = dict[str, Any]
 INDEXING = (KeyError, IndexError, ValueError)
 """What mappings, sequences and arrays of Python and NumPy raise for an index that cannot be."""
 
+SETTING = (*INDEXING, TypeError, OverflowError, RuntimeError)
+"""What NumPy raises besides for a value that is no number; the last one is raised by `Odd` itself."""
+
 
 def base_simulation(world: World) -> Arguments:
     return {"stencil": "heat7", "shape": SHAPE, "directory": "../new.oc", **SMALL}
@@ -288,7 +291,7 @@ def make(rng: random.Random, world: World) -> Case:
         if key in replaced:
             runs += writable(replaced[key], world)
     return Case(f"{name}({text})", call=call, may_change=tuple(runs), must_fail=must_fail,
-    refusals=INDEXING if "[" in name else ())
+    refusals=SETTING if name == "Array[...] =" else INDEXING if "[" in name else ())
 
 
 def nonsense(rng: random.Random, parameter: str, world: World) -> Any:

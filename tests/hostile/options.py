@@ -35,7 +35,7 @@ SLOW = {("bench",): 0.1, ("agg", "bench"): 0.05, ("tiers",): 0.3, ("agg", "machi
 """Commands that measure something when they are understood are tried less often."""
 
 READING = {("info",), ("verify",), ("plot",), ("plan",), ("tiers",), ("agg", "simulate")}
-OUTPUTS = ("--json", "--png", "-o", "--output")
+OUTPUTS = ("--json", "--png", "-o", "--output", "--draw")
 
 WORDS = {
     "--memory": ["101%", "0%", "-5%", "1e400%", "nan%", "0", "-1", "1", "8MiBs", "8 MiB", "1e9GiB", "9" * 400, "8EiB",
@@ -139,7 +139,7 @@ def make(rng: random.Random, world: World) -> Case:
         elif kind == 2:
             name = rng.choice(ENVIRONMENT)
             environment[name] = any_text(rng) if rng.random() < 0.5 else any_place(rng)
-            environment[name] = environment[name].replace("\0", "0")
+            environment[name] = clean(environment[name])
             text.append(f"{name}={environment[name][:60]!a}")
         else:
             line = with_nonsense(rng, line, rng.choice(command.params))
@@ -255,6 +255,9 @@ def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tupl
     if words in ((("bench",)), ("agg", "bench")):
         runs += [path for place in given(line, "-d", "--directory") or ["."] if (path := inside(place, world))]
     outputs = [path for place in given(line, *OUTPUTS) if (path := inside(place, world)) and place]
+    if words in (("tiers",), ("agg", "machine")):  # a file that measures a device comes and goes
+        places = [".", *given(line, "-d", "--directory")]
+        outputs += [f"{path}/.outcrop-measure" for place in places if (path := inside(place, world))]
     if words in (("agg", "machine"), ("agg", "merge")):
         outputs += [path for word in line if not word.startswith("-") and (path := inside(word, world))]
     # Folders that are made on the way to a new one.

@@ -82,6 +82,8 @@ def remove(path: str | os.PathLike[str]) -> None:
 
 
 def _make_removable(function: Callable[..., object], path: str, error: object) -> None:
+    if not os.path.lexists(path):  # a folder that was not open yet was removed whole
+        return
     os.chmod(os.path.dirname(path), 0o700)
     if os.path.isdir(path) and not os.path.islink(path):
         os.chmod(path, 0o700)

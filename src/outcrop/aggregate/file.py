@@ -87,7 +87,7 @@ def create(
     asked = Asked(stage, stage_bytes, stage_persistence, seconds_between, reads_back)
     choice = choose_stage(plan, asked, durable=durable, node_files=node_files, writable=True)
     options = FileOptions(durable, way, size_bytes, choice.folder, choice.room_bytes, choice.settle, node_files)
-    return File(_core.AggregateFile.create(plan._core, os.fspath(path), options), plan, choice)
+    return File(_core.AggregateFile.create(plan._core, str(as_place(path, "path")), options), plan, choice)
 
 
 def open(
@@ -111,7 +111,7 @@ def open(
     asked = Asked(stage, stage_bytes, stage_persistence, seconds_between, reads_back)
     choice = choose_stage(plan, asked, durable=durable, node_files=node_files, writable=writable)
     options = FileOptions(durable, way, 0, choice.folder, choice.room_bytes, choice.settle, node_files)
-    core = _core.AggregateFile.open(plan._core, os.fspath(path), writable, options)
+    core = _core.AggregateFile.open(plan._core, str(as_place(path, "path")), writable, options)
     return File(core, plan, choice, writable=writable)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.tiers.tier import Persistence
 from outcrop.units import parse_bytes
 
@@ -69,12 +69,13 @@ class Asked:
     reads_back: float | None = None
 
     def __post_init__(self) -> None:
-        if self.stage_persistence not in (None, *LASTING):
-            raise InputError(f"stage_persistence {self.stage_persistence!r} must be one of {', '.join(LASTING)}")
+        lasting = self.stage_persistence
+        if lasting is not None and not (isinstance(lasting, str) and lasting in LASTING):
+            raise InputError(f"stage_persistence {shown(lasting)} must be one of {', '.join(LASTING)}")
         for name in ("seconds_between", "reads_back"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
-                raise InputError(f"{name} {value!r} must be a number of at least 0")
+                raise InputError(f"{name} {shown(value)} must be a number of at least 0")
 
     def habits(self, settings: Settings, durable: bool) -> Habits:
         """With what is not asked for from the settings."""

@@ -13,6 +13,9 @@ from outcrop.cli.tiers import Declared
 from outcrop.errors import InputError
 from outcrop.units import parse_bytes
 
+MAX_CARDS = 10**6
+MAX_LATENCY_SECONDS = 86400.0
+
 agg = typer.Typer(help="Aggregation: many ranks, one file.", rich_markup_mode=None)
 agg.command()(machine)
 
@@ -91,8 +94,9 @@ def simulate(
     made = make_topology(topology, nodes, ranks_per_node)
     patterns = make_patterns(workload, nodes * ranks_per_node, parse_bytes(bytes_per_rank) if bytes_per_rank else None)
     on_nodes = node_tiers(tiers)
-    if cards < 1 or not 0 <= latency < float("inf"):
-        raise InputError(f"--cards {cards} --latency {latency}: there must be a card, and a time of at least 0 seconds")
+    if not 1 <= cards <= MAX_CARDS or not 0 <= latency <= MAX_LATENCY_SECONDS:
+        most = f"1 to {MAX_CARDS} cards, and 0 to {MAX_LATENCY_SECONDS:.0f} seconds"
+        raise InputError(f"--cards {cards} --latency {latency}: give {most}")
     scenario = Scenario(
         made,
         ranks_per_node,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.errors import StorageError
+from outcrop.errors import StorageError, shown
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
 from outcrop.run.taps.entries import SnapshotsEntry
@@ -105,8 +105,8 @@ class SnapshotViews(Mapping[str, SnapshotView]):
         self._places = {entry.prefix + field: (entry, field) for entry in entries for field in entry.fields}
 
     def __getitem__(self, name: str) -> SnapshotView:
-        if name not in self._places or self._state is None:
-            raise KeyError(f"there are no snapshots of {name!r}; there are: {', '.join(self._places) or 'none'}")
+        if self._state is None or not isinstance(name, str) or name not in self._places:
+            raise KeyError(f"there are no snapshots of {shown(name)}; there are: {', '.join(self._places) or 'none'}")
         return SnapshotView(self._state, *self._places[name])
 
     def __iter__(self) -> Iterator[str]:

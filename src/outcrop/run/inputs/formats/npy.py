@@ -34,7 +34,7 @@ def npy_source(path: Path, variable: str, cache_bytes: int) -> Source:
 
 def packed_npy_source(path: Path, variable: str, cache_bytes: int) -> Source:
     """A .npy file compressed with xz or gzip, unpacked on the way."""
-    return _packed_source(open_packed(path), cache_bytes)
+    return _packed_source(open_packed(path), path.stat().st_size, cache_bytes)
 
 
 def npz_source(path: Path, variable: str, cache_bytes: int) -> Source:
@@ -51,7 +51,7 @@ def npz_source(path: Path, variable: str, cache_bytes: int) -> Source:
         with zipfile.ZipFile(path) as archive:
             return cast(BinaryIO, archive.open(f"{name}.npy"))
 
-    return _packed_source(PackedCells(f"{path}:{name}" if variable else str(path), unpack), cache_bytes)
+    return _packed_source(PackedCells(f"{path}:{name}" if variable else str(path), unpack), 0, cache_bytes)
 
 
 def choose_variable(path: Path, variable: str, names: list[str]) -> str:
@@ -64,7 +64,7 @@ def choose_variable(path: Path, variable: str, names: list[str]) -> str:
     return variable or names[0]
 
 
-def _packed_source(cells: PackedCells, cache_bytes: int) -> Source:
+def _packed_source(cells: PackedCells, packed_bytes: int, cache_bytes: int) -> Source:
     try:
         stream = cells.stream()
         shape, fortran, dtype, start = _read_header(cells.name, stream)
@@ -72,13 +72,16 @@ def _packed_source(cells: PackedCells, cache_bytes: int) -> Source:
         raise InputError(f"{cells.name} cannot be unpacked: {error}") from None
     finally:
         cells.close()
+    unpacked_bytes = start + math.prod(shape) * dtype.itemsize
+    if packed_bytes > 2 * unpacked_bytes + MAX_PADDING_BYTES:  # gzip reads padding to its end
+        raise InputError(f"{cells.name} has {packed_bytes} bytes, but holds {unpacked_bytes} unpacked; it is damaged")
     return cells_source(cells.name, cells, start, shape, dtype, fortran, cache_bytes)
 
 
 def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     """Shape, whether the order is Fortran's, dtype, and where the first cell is."""
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    begin = BytesIO(file.read(HEADER_BYTES_MOST))
+    begin = BytesIO(_header_bytes(file))
     try:
         shape, fortran, dtype = headers[np.lib.format.read_magic(begin)](begin)
     except Exception:  # NumPy evaluates the header as Python, which has many ways to fail
@@ -86,5 +89,15 @@ def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.d
     return shape, fortran, dtype, begin.tell()
 
 
+def _header_bytes(file: BinaryIO) -> bytes:
+    """Magic, version, length and text, and nothing behind them, because a packed file may go on without end."""
+    begin = file.read(12)
+    is_short = begin[6:7] == b"\1"  # version 1 has two bytes for the length, version 2 has four
+    count = 10 + int.from_bytes(begin[8:10], "little") if is_short else 12 + int.from_bytes(begin[8:12], "little")
+    return begin + file.read(max(0, min(count, HEADER_BYTES_MOST) - len(begin)))
+
+
 HEADER_BYTES_MOST = 1 << 16
 """Longer than any header of plain numbers, and short enough to be read whatever its length is said to be."""
+
+MAX_PADDING_BYTES = 1 << 20
