@@ -123,7 +123,8 @@ def topology_file(path: Path) -> Topology:
         text = data.decode("utf-8")
     except (InputError, OSError, UnicodeDecodeError) as error:
         why = "it is not text" if isinstance(error, UnicodeDecodeError) else str(error)
-        raise InputError(f"topology {path} is none of {', '.join(TOPOLOGIES)}, and no file of ranks: {why}") from None
+        known = ", ".join(TOPOLOGIES)
+        raise InputError(f"topology {path} is none of {known}, and no file that can be read: {why}") from None
     return parse_topology(text, str(path))
 
 
