@@ -28,6 +28,8 @@ from strategies import MACHINE
 
 Cells = NDArray[np.floating]
 SHARD_PLANES = 7
+BACKENDS = [name for name, reason in _core.probe().items() if not reason and name != "memory"]
+"""Backends that are here and keep bytes in files."""
 
 
 def array_names(stencil: Stencil) -> tuple[list[str], list[str]]:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from folders import everything_below
 from outcrop.errors import InputError
 from outcrop.run.disk.homes import find_home
 from outcrop.run.signal_values import decode_signals
 from several_arrays import make_run, make_simulation, take_steps
-from test_state import everything_below
 
 
 def test_signals_come_back_bit_for_bit(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from execution import SHARD_PLANES, array_names, get, make_files, prepared_for, put, random_state
+from execution import BACKENDS, SHARD_PLANES, array_names, get, make_files, prepared_for, put, random_state
+from field_runs import STENCILS, Offset, field_runs, mean, wavelet
 from outcrop import _core
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
@@ -43,7 +44,6 @@ from outcrop.run.taps.pass_taps import (
     Taps,
 )
 from strategies import MACHINE, assumed_rate, examples
-from test_fields import BACKENDS, STENCILS, Offset, field_runs, mean, wavelet
 
 Cells = NDArray[np.floating]
 HEADER = b"header"
