@@ -74,6 +74,12 @@ def memory(near: Sequence[Offset]) -> Stencil:
     )
 
 
+def heat(near: Sequence[Offset]) -> Stencil:
+    """One field, so that every scheme can do it."""
+    u = Field("u")
+    return Stencil("heat", {u: mean(u[0, 0, 0], *(u[offset] for offset in near))})
+
+
 FEW_ROWS = st.integers(1, 3)
 """Grids that are not worth cutting along y, as those of two axes."""
 

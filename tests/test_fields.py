@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from execution import BACKENDS, array_names, execute_fields, random_state
-from field_runs import STENCILS, field_runs, wavelet
+from field_runs import STENCILS, field_runs, heat, wavelet
 from outcrop.language.boundary import Boundary
 from outcrop.language.compile import available_isas
 from outcrop.language.stencil import Stencil
 from outcrop.plan.plan import Plan
 from outcrop.plan.schemes import SCHEMES
-from outcrop.plan.validate import validate
+from outcrop.plan.validate import IllegalPlan, validate
 from outcrop.run.arguments import as_problem
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.oracle import advance_fields
@@ -64,6 +65,34 @@ def test_executor_gives_the_oracles_bits_of_several_fields(
     for name, array in result.items():
         np.testing.assert_array_equal(array, right[name], err_msg=name)
     assert moved == (plan.predicted.bytes_read, plan.predicted.bytes_written)
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(field_runs({**STENCILS, "heat": heat}), st.integers(0, 2**32 - 1), st.data())
+def test_rings_one_plane_smaller_are_rejected_or_mean_the_same(
+    run: tuple[Stencil, Boundary, Plan], seed: int, data: st.DataObject
+) -> None:
+    """Protects the validator: what it accepts with less memory than a scheme asks for, as where a pass leaves a slot
+    unused, still gives the oracle's steps."""
+    stencil, boundary, plan = run
+    problem, planes = plan.problem, list(plan.window.ring_planes)
+    several = [ring for ring, copies in enumerate(plan.window.copies) if copies and planes[ring] > 1]
+    assume(several)
+    planes[data.draw(st.sampled_from(several))] -= 1
+    small = replace(plan, window=replace(plan.window, ring_planes=(planes[0], planes[1], planes[2])))
+    small = replace(small, predicted=replace(plan.predicted, memory_bytes=small.memory_bytes))
+    try:
+        validate(small)
+    except IllegalPlan:
+        event("rejected")
+        return
+    event("accepted")
+    state = random_state(stencil, problem.shape, problem.dtype, seed)
+    signals = wavelet(stencil, problem.steps)
+    right = advance_fields(stencil, state, {}, problem.steps, boundary, signals)
+    found = rehearse_fields(small, stencil, {}, state, signals)
+    for name in array_names(stencil)[0]:
+        np.testing.assert_array_equal(found[name], right[name], err_msg=name)
 
 
 @pytest.mark.parametrize("name", sorted(STENCILS))

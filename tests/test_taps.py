@@ -6,7 +6,7 @@ import math
 import os
 import resource
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from execution import BACKENDS, SHARD_PLANES, array_names, get, make_files, prepared_for, put, random_state
-from field_runs import STENCILS, Offset, field_runs, mean, wavelet
+from field_runs import STENCILS, field_runs, heat, wavelet
 from outcrop import _core
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
 from outcrop.language.boundary import Boundary
-from outcrop.language.stencil import Field, Stencil
+from outcrop.language.stencil import Stencil
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
@@ -47,12 +47,6 @@ from strategies import MACHINE, assumed_rate, examples
 
 Cells = NDArray[np.floating]
 HEADER = b"header"
-
-
-def heat(near: Sequence[Offset]) -> Stencil:
-    """One field, so that every scheme can do it."""
-    u = Field("u")
-    return Stencil("heat", {u: mean(u[0, 0, 0], *(u[offset] for offset in near))})
 
 
 @dataclass(frozen=True)
