@@ -233,7 +233,7 @@ def test_every_scheme_shows_the_same(scheme: str, tmp_path: Path) -> None:
     whole = ((0, 21), (0, 40), (0, 70))
     points = np.array([(z, y, x) for z in range(1, 20, 3) for y in range(1, 39, 4) for x in range(1, 69, 5)])
     taps = Taps(
-        (PointInjection(0, points, np.full((6, len(points)), 0.25, np.float32)),),
+        (PointInjection(0, points, np.linspace(0.25, 1.5, 6 * len(points), dtype=np.float32).reshape(6, -1)),),
         (PointSamples(0, points), PointSamples(0, points - 1, before=True)),
         tuple(SnapshotFile(0, step, whole, tmp_path / f"after-{step}", len(HEADER)) for step in range(7)),
         (SumRequest(0, range(7)),),
