@@ -10,7 +10,7 @@ from folders import everything_below
 from outcrop.errors import InputError
 from outcrop.run.disk.homes import find_home
 from outcrop.run.signal_values import decode_signals
-from several_arrays import make_run, make_simulation, take_steps
+from several_arrays import make_run, make_simulation
 
 
 def test_signals_come_back_bit_for_bit(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_signals_that_are_too_short_are_refused_before_anything_changes(tmp_path
     """Counted from the first step of the run, not of the call."""
     where = tmp_path / "run.oc"
     simulation, _ = make_run(where, signals={"w": np.ones(10)})
-    take_steps(simulation, 4)
+    simulation.run(4, progress="none")
     before = everything_below(where)
     for use in (simulation.run, simulation.plan):
         with pytest.raises(InputError, match=r"'w' has 10 values, 11 steps from the beginning of the run need 11"):
