@@ -1,5 +1,6 @@
 """A run of several arrays: one with previous values, one without, and one that is only read."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,6 @@ def state_of(simulation: oc.Simulation) -> State:
     return open_state(simulation.directory)
 
 
-def after(start: dict[str, np.ndarray], steps: int) -> dict[str, np.ndarray]:
-    """What all arrays become, by the oracle, where every value of the signal is 1."""
-    return {**start, **advance_fields(waves(), start, {}, steps, signals={"w": [1.0] * steps})}
+def after(start: dict[str, np.ndarray], steps: int, signal: Sequence[float] | None = None) -> dict[str, np.ndarray]:
+    """What all arrays become, by the oracle; without a signal it is 1 in every step."""
+    return {**start, **advance_fields(waves(), start, {}, steps, signals={"w": signal or [1.0] * steps})}
