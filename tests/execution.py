@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core
+from outcrop.durable import Directory
 from outcrop.language.boundary import Boundary
 from outcrop.language.compile import compile_kernel
 from outcrop.language.stencil import Stencil
@@ -20,14 +24,17 @@ from outcrop.plan.given_sizes import FREE
 from outcrop.plan.plan import Plan
 from outcrop.plan.tap_memory import Staging, TapMemory
 from outcrop.run.disk.layout import PlaneLayout, make_layout
-from outcrop.run.engine import Prepared, Seeds
-from outcrop.run.rings import ring_specs
+from outcrop.run.disk.scratch import scratch_in
+from outcrop.run.engine import Engine, Prepared, Seeds
 from outcrop.run.scalars import Scalars
+from outcrop.run.taps.pass_taps import NO_TAPS, TapResults, Taps
 from outcrop.tiers.topology import lay_out
 from strategies import MACHINE
 
 Cells = NDArray[np.floating]
 SHARD_PLANES = 7
+BACKENDS = [name for name, reason in _core.probe().items() if not reason and name != "memory"]
+"""Backends that are here and keep bytes in files."""
 
 
 def array_names(stencil: Stencil) -> tuple[list[str], list[str]]:
@@ -46,6 +53,67 @@ def random_state(stencil: Stencil, shape: tuple[int, int, int], dtype: str, seed
     return {name: generator.random(shape).astype(dtype) for names in array_names(stencil) for name in names}
 
 
+class FileRun:
+    """A plan on files in a folder, as far as it has come: the engine runs it, and everything else is done by NumPy and
+    ordinary reads and writes. Every array and pass has seals of its own."""
+
+    def __init__(self, folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells]) -> None:
+        self.folder, self.stencil, self.plan = folder, stencil, plan
+        self.layout = make_layout(plan.problem.shape, plan.problem.dtype, SHARD_PLANES)
+        self.names, self.statics = array_names(stencil)
+        self.turns = [
+            [make_files(folder, f"{name}-{turn}", self.layout) for name in self.names]
+            for turn in range(1 if plan.problem.in_place else 2)
+        ]
+        self.fixed = [make_files(folder, name, self.layout) for name in self.statics]
+        self.passes = self.step = 0
+        arrays = zip([*self.names, *self.statics], [*self.turns[0], *self.fixed], strict=True)
+        for (name, files), seed in zip(arrays, [*self.seeds.sources, *self.seeds.statics], strict=True):
+            put(self.layout, files, state[name], seed)
+
+    def engine(
+        self, threads: int, backend: str, signals: Mapping[str, Sequence[float]] | None = None, isa: str = "auto",
+        checksum: bool = True,
+    ) -> Engine:  # fmt: skip
+        """What runs the passes, with little memory for snapshots, so that it has to be used again."""
+        plan = replace(self.plan, taps=TapMemory(Staging(slots=2, slot_bytes=8192)))
+        problem = plan.problem
+        prepared = Prepared(
+            problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (),
+            kernel=compile_kernel(self.stencil, problem.dtype, isa, boundary=Boundary(*problem.sides)),  # type: ignore[arg-type]
+            scalars=Scalars(self.stencil, {}, dict(signals or {}), problem.dtype),
+            layout=lay_out(threads, "none"), bind="none",
+        )  # fmt: skip
+        second = self.turns[1] if len(self.turns) == 2 else []
+        directory = Directory.open(self.folder)
+        return Engine(
+            prepared, self.turns[0], second, self.fixed, self.layout, io=backend, checksum=checksum,
+            scratch=lambda count: scratch_in(directory, count),
+        )  # fmt: skip
+
+    def run_pass(self, engine: Engine, taps: Taps = NO_TAPS) -> TapResults:
+        """The next pass."""
+        one, source = self.plan.passes[self.passes], self.passes % len(self.turns)
+        results = engine.run_pass(self.passes, source, self.step, taps, self.seeds)
+        self.passes, self.step = self.passes + 1, self.step + one.levels // self.plan.problem.stages
+        return results
+
+    def arrays(self) -> dict[str, Cells]:
+        """The arrays of the state after the passes so far."""
+        files = self.turns[self.passes % len(self.turns)]
+        arrays = zip(self.names, files, self.seeds.sources, strict=True)
+        return {name: get(self.layout, one, seed) for name, one, seed in arrays}
+
+    @property
+    def seeds(self) -> Seeds:
+        """Those of the next pass, all different; it reads what the pass before has written."""
+
+        def of(writing: int) -> tuple[int, ...]:
+            return tuple(2**32 - 1 - 1000 * writing - place for place in range(len(self.names)))
+
+        return Seeds(of(self.passes), of(self.passes + 1), tuple(range(7, 7 + len(self.statics))))
+
+
 def execute_fields(
     folder: Path,
     stencil: Stencil,
@@ -61,69 +129,38 @@ def execute_fields(
 ) -> tuple[dict[str, Cells], tuple[int, int]]:
     """Run `plan` on files in `folder`; returns the final arrays of the state and the bytes read and written.
 
-    `damage` may change the files of the first array before the run. Every array and pass has seals of its own.
+    `damage` may change the files of the first array before the run, `faults` are those of the storage, and `topology`
+    is the machine to run on.
     """
-    problem = plan.problem
-    layout = make_layout(problem.shape, problem.dtype, SHARD_PLANES)
-    names, statics = array_names(stencil)
-    turns = [[make_files(folder, f"{name}-{turn}", layout) for name in names] for turn in range(2)]
-    fixed = [make_files(folder, name, layout) for name in statics]
-    seeds = seeds_of(names, statics, 0)
-    for name, files, seed in zip(
-        [*names, *statics], [*turns[0], *fixed], [*seeds.sources, *seeds.statics], strict=True
-    ):
-        put(layout, files, state[name], seed)
+    run = FileRun(folder, stencil, plan, state)
     if damage:
-        damage(turns[0][0], layout)
-    kernel = compile_kernel(stencil, problem.dtype, isa, boundary=Boundary(*problem.sides))  # type: ignore[arg-type]
-    scalars = Scalars(stencil, {}, signals or {}, problem.dtype)
-    scratch = folder / "scratch"
-    _core.create_file(str(scratch), max(1, plan.scratch_bytes))
-    every = [str(file) for files in (*turns[0], *turns[1], *fixed, [scratch]) for file in files]
-    store = _core.Store(every, backend=backend, writable=True, faults=dict(faults or {}))
-    executor = _core.make_executor(
-        problem, plan.sizes, ring_specs(plan), problem.fields, kernel.calls, scalars.bytes_per_step,
-        levels_max=max(one.levels for one in plan.passes), threads=threads, checksum=True, store=store, bind="auto",
-        topology=topology,
-    )  # fmt: skip
-    if topology:
-        assert len(executor.threads_on_nodes) == min(threads, len(_core.numa_nodes(topology)))
-    first = list(range(0, len(every) - 1, layout.shards))
-    places = first[: len(names)], first[len(names) : 2 * len(names)]
-    source = step = 0
-    for number, one in enumerate(plan.passes):
-        target, steps = source if problem.in_place else 1 - source, one.levels // problem.stages
-        executor.run(
-            one.actions, one.levels, places[source], places[target], first[2 * len(names) :], len(every) - 1,
-            layout.shard_planes, plan.faces_rows, scalars.of_steps(step, steps), seeds=seeds_of(names, statics, number),
-        )  # fmt: skip
-        source, step = target, step + steps
-    counters: dict[str, Any] = executor.counters()
-    del executor
-    store.close()
-    last = seeds_of(names, statics, len(plan.passes)).sources
-    arrays = zip(names, turns[source], last, strict=True)
-    result = {name: get(layout, files, seed) for name, files, seed in arrays}
-    return result, (counters["bytes_read"], counters["bytes_written"])
+        damage(run.turns[0][0], run.layout)
+    with storage_with(faults or {}), machine(topology), run.engine(threads, backend, signals, isa) as engine:
+        for _ in plan.passes:
+            run.run_pass(engine)
+        sample = engine.sample()
+    return run.arrays(), (sample.bytes_read, sample.bytes_written)
 
 
-def seeds_of(names: Sequence[str], statics: Sequence[str], number: int) -> Seeds:
-    """Those of pass `number`, all different; it reads what the pass before has written."""
-
-    def of(writing: int) -> tuple[int, ...]:
-        return tuple(2**32 - 1 - 1000 * writing - place for place in range(len(names)))
-
-    return Seeds(of(number), of(number + 1), tuple(range(7, 7 + len(statics))))
+@contextmanager
+def storage_with(faults: Mapping[str, float]) -> Iterator[None]:
+    """Every store that is opened meanwhile has these faults."""
+    with patch.object(_core, "Store", partial(_core.Store, faults=dict(faults))):
+        yield
 
 
-def prepared_for(plan: Plan, stencil: Stencil, signals: Mapping[str, Sequence[float]], threads: int) -> Prepared:
-    """What `prepare` would return, with this plan and little memory for snapshots, so that it has to be used again."""
-    problem, plan = plan.problem, replace(plan, taps=TapMemory(Staging(slots=2, slot_bytes=8192)))
-    return Prepared(
-        problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (),
-        kernel=compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides)),  # type: ignore[arg-type]
-        scalars=Scalars(stencil, {}, dict(signals), problem.dtype), layout=lay_out(threads, "none"), bind="none",
-    )  # fmt: skip
+@contextmanager
+def machine(topology: str) -> Iterator[None]:
+    """Every executor that is made meanwhile is on that machine, in hwloc's notation; "" for the one that is here."""
+    make_executor = _core.make_executor
+
+    def make(*arguments: Any, **options: Any) -> _core.Executor:
+        executor = make_executor(*arguments, **{**options, "bind": "auto", "topology": topology})
+        assert len(executor.threads_on_nodes) == min(options["threads"], len(_core.numa_nodes(topology)))
+        return executor
+
+    with patch.object(_core, "make_executor", make if topology else make_executor):
+        yield
 
 
 def make_files(folder: Path, name: str, layout: PlaneLayout) -> list[Path]:

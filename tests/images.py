@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 import outcrop as oc
+from manifests import make_manifest
 from outcrop.run.device import use as device_use
 from outcrop.run.disk.creation import created_state
 from outcrop.run.disk.state import State
-from test_state import make_manifest
 
 SHAPE = (40, 36, 50)
 

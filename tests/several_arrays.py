@@ -1,5 +1,6 @@
 """A run of several arrays: one with previous values, one without, and one that is only read."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 import outcrop as oc
 from outcrop.language.symbols import Signal
 from outcrop.run.disk.state import State, open_state
+from outcrop.run.oracle import advance_fields
 
 SHAPE = (6, 5, 4)
 STATE = ["u", "u.previous", "v"]
@@ -56,14 +58,10 @@ def write_target(state: State, number: float) -> None:
 
 
 def state_of(simulation: oc.Simulation) -> State:
-    assert simulation._state is not None
-    return simulation._state
+    """What another process finds in the directory of a run."""
+    return open_state(simulation.directory)
 
 
-def take_steps(simulation: oc.Simulation, steps: int) -> None:
-    """A pass, as far as the disk is concerned: every array of the state becomes the number of its step."""
-    state = state_of(simulation)
-    with state.locked():
-        state.begin_writing()
-        write_target(state, state.manifest.step + steps)
-        state.commit(state.manifest.step + steps)
+def after(start: dict[str, np.ndarray], steps: int, signal: Sequence[float] | None = None) -> dict[str, np.ndarray]:
+    """What all arrays become, by the oracle; without a signal it is 1 in every step."""
+    return {**start, **advance_fields(waves(), start, {}, steps, signals={"w": signal or [1.0] * steps})}

@@ -7,6 +7,7 @@ import os
 from hypothesis import strategies as st
 
 from outcrop.language.library import STENCILS
+from outcrop.language.stencil import Field, Parameter, Stencil
 from outcrop.plan.machine import Device, Machine
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
@@ -15,6 +16,7 @@ from outcrop.plan.schemes.scheme import Scheme
 
 PLAIN = {name: STENCILS[name] for name in ("heat7", "heat13", "box27")}
 """Stencils of the library with one field, updated from its neighbours in one stage."""
+
 SOAK = int(os.environ.get("OUTCROP_SOAK", "1"))
 
 
@@ -22,6 +24,20 @@ def examples(count: int) -> int:
     """How many examples a random test tries: `count`, and as many times more as `make soak` asks for."""
     return count * SOAK
 
+
+def lopsided(name: str, *offsets: tuple[int, int, int]) -> Stencil:
+    """A user's stencil with another reach along each axis: the mean of the centre and some neighbours."""
+    u, weight = Field("u"), Parameter("weight", 1 / (1 + len(offsets)))
+    return Stencil(name, {u: weight * (u[0, 0, 0] + sum(u[offset] for offset in offsets))})
+
+
+USERS = {
+    "flat": lambda: lopsided("flat", (0, 1, 0), (0, 0, -1)),
+    "deep": lambda: lopsided("deep", (3, 0, 0), (-2, 1, 0), (0, 0, 2)),
+    "wide": lambda: lopsided("wide", (1, 2, -4), (0, -1, 4)),
+    "alone": lambda: lopsided("alone"),
+}
+"""Stencils of users with one field and another reach along each axis."""
 
 MACHINE = Machine(
     threads=2,

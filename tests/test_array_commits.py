@@ -16,11 +16,19 @@ import zarr
 import outcrop as oc
 from outcrop.durable import SYSTEM
 from outcrop.run.disk.homes import find_home
-from outcrop.run.disk.state import open_state
-from several_arrays import SHAPE, STATE, contents, make_run, same, state_of, write_target
+from outcrop.run.disk.state import State, open_state
+from several_arrays import SHAPE, STATE, contents, make_run, same, state_of
 
 COMMIT_EVENTS = 3 + 2 * len(STATE)
 """Flush, rename, flush the folder; then a new link for each array, and its rename."""
+
+
+def write_target(state: State, number: float) -> None:
+    """What a pass leaves before its commit: all arrays of the state, in the other turn."""
+    for entry in state.manifest.state:
+        with state.target_planes(entry.name, 1 - state.manifest.current) as planes:
+            planes.fill(lambda z0, z1: np.full((z1 - z0, *state.layout.shape[1:]), number))
+            planes.flush()
 
 
 @pytest.mark.parametrize("event", range(COMMIT_EVENTS + 1))
@@ -65,7 +73,7 @@ WORK = """
 import sys
 from pathlib import Path
 import numpy as np
-from outcrop.run.disk.state import open_state
+from outcrop.run.disk.state import State, open_state
 state = open_state(Path(sys.argv[1]))
 print(flush=True)
 with state.locked():

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 import outcrop as oc
+from folders import everything_below
+from manifests import make_manifest
 from outcrop.errors import InputError
 from outcrop.run.disk.arrays import arrays_of
 from outcrop.run.disk.creation import created_state
@@ -22,7 +24,6 @@ from several_arrays import (
     state_of,
     waves,
 )
-from test_state import everything_below, make_manifest
 
 
 def test_verify_tests_every_array_and_names_the_damaged_one(tmp_path: Path) -> None:

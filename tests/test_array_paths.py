@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from committed_arrays import SHAPE, made, refusal, ways
+from folders import tree
 from outcrop import durable
 from outcrop.arrays import folder
 from outcrop.errors import InputError
 from outcrop.run.disk.verify import find_damage
 from several_arrays import make_run
-from test_array_trust import SHAPE, made, refusal, tree, ways
 
 pytestmark = pytest.mark.timeout(300)  # a pipe that is waited for
 

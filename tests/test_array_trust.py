@@ -6,8 +6,6 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable
-from hashlib import blake2b
 from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -17,50 +15,14 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from committed_arrays import SHAPE, made, refusal, ways
+from folders import tree
 from outcrop import durable
 from outcrop.errors import CorruptionError, InputError, OutcropError, StorageError
 
 pytestmark = pytest.mark.timeout(300)  # a pipe that is waited for
 
-SHAPE = (3, 1 << 17)  # one and a half tiles of a MiB
 TILES, EVEN, ODD = "tiles", "commit.0.json", "commit.1.json"
-
-
-def made(path: Path, steps: int = 1, first: float = 1) -> Path:
-    """An array all of whose values are `first` after the first step, and one more after each other."""
-    with oc.array(SHAPE, "float32", persist="step", path=path) as array:
-        for step in range(steps):
-            array[...] = first + step
-            array.step()
-    return path
-
-
-def tree(folder: Path) -> dict[str, object]:
-    """All that is below a folder: kinds, contents and when they changed."""
-    found: dict[str, object] = {}
-    for path in sorted(folder.rglob("*")):
-        status = path.lstat()
-        content = blake2b(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else ""
-        found[str(path.relative_to(folder))] = status.st_mode, status.st_size, status.st_mtime_ns, content
-    return found
-
-
-def refusal(call: Callable[[], Any], *kinds: type[OutcropError]) -> str:
-    """The one line with which it is refused."""
-    with pytest.raises(kinds or OutcropError) as raised:
-        call().abandon()
-    assert "\n" not in str(raised.value) and "/proc/self/fd" not in str(raised.value)
-    return str(raised.value)
-
-
-def ways(path: Path) -> list[Callable[[], Any]]:
-    """All public ways to open an array there; the last of them would change it."""
-    return [
-        lambda: oc.open_array(path, access="read"),
-        lambda: oc.place({"a": oc.ArraySpec(SHAPE, "float32", persist="step", path=path)}).make()["a"],
-        lambda: oc.array(SHAPE, "float32", persist="step", path=path),
-        lambda: oc.open_array(path, access="update"),
-    ]
 
 
 def rewrite(path: Path, **fields: object) -> None:

@@ -14,7 +14,7 @@ from outcrop.run.disk.arrays import ArrayEntry, arrays_of
 from outcrop.run.disk.state import open_state
 from outcrop.run.disk.values import complete
 from outcrop.run.disk.verify import Findings, find_damage
-from several_arrays import SHAPE, STATE, contents, make_run, make_simulation, same, state_of, take_steps, values, waves
+from several_arrays import SHAPE, STATE, after, contents, make_run, make_simulation, same, state_of, values, waves
 
 
 def test_the_order_of_arrays_is_state_with_previous_values_then_what_is_only_read() -> None:
@@ -94,13 +94,14 @@ def test_fields_that_nobody_assigned_start_from_zeros_and_at_rest(tmp_path: Path
 def test_a_new_array_after_steps_leaves_the_others_as_they_are(tmp_path: Path, in_place: bool) -> None:
     where = tmp_path / "run.oc"
     simulation, start = make_run(where, in_place=in_place)
-    take_steps(simulation, 4)
+    simulation.run(4, progress="none")
     before = open_state(where).manifest
+    after_four = after(start, 4)
+    assert same(contents(where), after_four)
     simulation["v"] = values(9)
-    after = open_state(where).manifest
-    assert (after.step, after.generation) == (4, before.generation + 1)
-    fours = np.full(SHAPE, 4.0)
-    assert same(contents(where), {"u": fours, "u.previous": fours, "v": values(9), "m": start["m"]})
+    now = open_state(where).manifest
+    assert (now.step, now.generation) == (4, before.generation + 1)
+    assert same(contents(where), after_four | {"v": values(9)})
 
 
 def test_new_values_that_fail_leave_every_array_as_it_was(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_what_is_only_read_can_change_until_the_first_step(tmp_path: Path) -> No
     simulation, start = make_run(where)
     simulation["m"] = 7
     assert (simulation["m"][...] == 7).all() and np.array_equal(simulation["u"][...], start["u"])
-    take_steps(simulation, 1)
+    simulation.run(1, progress="none")
     with pytest.raises(InputError, match=r"m is only read, and 1 steps have used it"):
         simulation["m"] = 8
     assert (oc.open(where)["m"][...] == 7).all()

@@ -9,12 +9,12 @@ import pytest
 from matplotlib.figure import Figure
 
 import outcrop as oc
+from folders import everything_below
 from outcrop.cli.initial_options import by_name, initial_values
 from outcrop.cli.main import call
 from outcrop.errors import InputError
 from outcrop.language.library.table import FAMILIES, Family
 from outcrop.language.symbols import Signal
-from test_state import everything_below
 
 
 def waves() -> oc.Stencil:

@@ -17,6 +17,7 @@ import pytest
 
 import outcrop as oc
 from images import SHAPE, create, make_image, put, simulation, take_images_for_devices, values
+from manifests import make_manifest
 from outcrop.errors import InputError, StorageError
 from outcrop.run.device import use as device_use
 from outcrop.run.device.device import Device, needed_bytes, regions
@@ -25,7 +26,6 @@ from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.state import open_state
 from outcrop.run.disk.verify import find_damage
-from test_state import make_manifest
 
 pytestmark = pytest.mark.usefixtures("images")
 

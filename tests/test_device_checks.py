@@ -7,12 +7,12 @@ import pytest
 
 import outcrop as oc
 from images import SHAPE, create, make_image, put
+from manifests import make_manifest
 from outcrop.errors import InputError
 from outcrop.run.device import signatures
 from outcrop.run.device.device import needed_bytes
 from outcrop.run.disk.creation import check_state
 from outcrop.run.disk.state import open_state
-from test_state import make_manifest
 
 pytestmark = pytest.mark.usefixtures("images")
 

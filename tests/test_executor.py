@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from execution import execute_fields
+from execution import BACKENDS, execute_fields
 from outcrop import _core
 from outcrop.errors import CorruptionError, StorageError
 from outcrop.language.boundary import FIXED
 from outcrop.language.library import find_stencil
-from outcrop.language.stencil import Field, Parameter, Stencil
+from outcrop.language.stencil import Stencil
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
@@ -27,26 +27,10 @@ from outcrop.run.arguments import as_problem
 from outcrop.run.disk.layout import PlaneLayout, make_layout
 from outcrop.run.oracle import advance
 from outcrop.run.rehearsal import rehearse
-from strategies import MACHINE, PLAIN, assumed_rate, examples, schemes_for, sizes_for
+from strategies import MACHINE, PLAIN, USERS, assumed_rate, examples, schemes_for, sizes_for
 
 MACHINES = ["numa:2 core:4 pu:1", "numa:4 core:1 pu:2", "numa:3 core:2 pu:1", "pack:2 numa:4 core:1 pu:1"]
 """Machines of several NUMA nodes, in hwloc's notation."""
-
-BACKENDS = [name for name, reason in _core.probe().items() if not reason and name != "memory"]
-
-
-def lopsided(name: str, *offsets: tuple[int, int, int]) -> Stencil:
-    """A user's stencil with another reach along each axis: the mean of the centre and some neighbours."""
-    u, weight = Field("u"), Parameter("weight", 1 / (1 + len(offsets)))
-    return Stencil(name, {u: weight * (u[0, 0, 0] + sum(u[offset] for offset in offsets))})
-
-
-USERS = {
-    "flat": lambda: lopsided("flat", (0, 1, 0), (0, 0, -1)),
-    "deep": lambda: lopsided("deep", (3, 0, 0), (-2, 1, 0), (0, 0, 2)),
-    "wide": lambda: lopsided("wide", (1, 2, -4), (0, -1, 4)),
-    "alone": lambda: lopsided("alone"),
-}
 
 
 @st.composite

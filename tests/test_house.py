@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -170,25 +170,64 @@ def test_imports_that_count_are_told_from_those_that_do_not(source: str, needs: 
     assert needed_on_import(source, {"outcrop", "outcrop.a", "outcrop.c"}) == needs
 
 
-@pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+PURE_MODULES = {
+    "__future__", "collections", "contextlib", "dataclasses", "functools", "hashlib", "itertools", "json", "math",
+    "operator", "re", "typing", "zlib", "devito", "numpy", "outcrop", "sympy",
+}  # fmt: skip
+"""What the pure files of the package may import: none of these needs a file, a thread or a clock."""
+WORLDLY_CALLS = {"open", "print", "input", "exec", "eval", "__import__"}
+"""Builtin functions that do."""
+
+
+def impure(source: str) -> set[str]:
+    """The modules and builtin functions in a source by which it could reach files, threads or a clock."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names} - PURE_MODULES
+        elif isinstance(node, ast.ImportFrom):
+            found |= {(node.module or "").split(".")[0]} - PURE_MODULES
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            found |= {node.func.id} & WORLDLY_CALLS
+    return found
+
+
+def pure_files() -> list[Path]:
+    """All of planning, and of the language all but what calls the compiler."""
+    found = [*(PACKAGE / "plan").rglob("*.py"), *(PACKAGE / "language").rglob("*.py")]
+    return sorted(path for path in found if path != PACKAGE / "language" / "compile.py")
+
+
+@pytest.mark.parametrize("path", pure_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_planning_and_language_know_no_files_or_threads(path: Path) -> None:
-    """Protects the purity of plan: it can be tested, drawn and compared without touching a disk."""
-    if path.relative_to(PACKAGE).parts[0] != "plan":
-        return
-    outside = {"os", "threading", "multiprocessing", "subprocess", "socket", "mpi4py", "pathlib", "io", "zarr"}
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom):
-            names = [node.module or ""]
-        assert not outside & {name.split(".")[0] for name in names}, f"{path} imports {names}"
+    """Protects the purity of both: they can be tested, drawn and compared without touching a disk."""
+    assert not impure(path.read_text()), f"{path.relative_to(ROOT)} uses {impure(path.read_text())}"
 
 
-@pytest.mark.parametrize("path", cpp_files(), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import os.path, math", {"os"}),
+        ("from time import perf_counter", {"time"}),
+        ("from outcrop.plan import plan\nfrom numpy.typing import NDArray", set()),
+        ("def f():\n    import threading", {"threading"}),
+        ("with open('a') as file:\n    file.read()", {"open"}),
+        ("sheet.open()", set()),
+    ],
+)
+def test_what_is_not_pure_is_found(source: str, found: set[str]) -> None:
+    """Protects the test above, which would pass if it saw no imports."""
+    assert impure(source) == found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in cpp_files() if ROOT / "tests" not in path.parents],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
 def test_cpp_folders_include_only_what_they_may(path: Path) -> None:
     """Protects the arrows base <- storage <- exec <- bindings."""
     parts = path.relative_to(ROOT).parts
-    if parts[0] == "tests":
-        return
     own = "bindings" if parts[0] == "bindings" else parts[2]
     for used in re.findall(r'#include "outcrop/(\w+)/', path.read_text()):
         assert used == own or used in CPP_ARROWS[own], f"{path.relative_to(ROOT)} must not include {used}"
@@ -253,14 +292,97 @@ def test_public_python_has_docstrings(path: Path) -> None:
                 assert ast.get_docstring(node), f"{path.relative_to(ROOT)}: {node.name} has no docstring"
 
 
-def test_every_test_says_what_it_protects() -> None:
+def files_of_tests() -> list[Path]:
+    """The Python files of the tests, helpers included."""
+    return sorted((ROOT / "tests").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", files_of_tests(), ids=lambda path: path.name)
+def test_every_file_of_the_tests_says_what_it_protects_or_gives(path: Path) -> None:
     """Protects the tests themselves: one that cannot say what it guards guards nothing."""
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        tree = ast.parse(path.read_text())
-        file_says = bool(ast.get_docstring(tree))
-        tests = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test")]
-        silent = [node.name for node in tests if not ast.get_docstring(node)]
-        assert file_says or not silent, f"{path.name}: {silent} do not say what they protect"
+    assert ast.get_docstring(ast.parse(path.read_text())), f"{path.relative_to(ROOT)} has no module docstring"
+
+
+def imported_tests(source: str) -> list[str]:
+    """The test modules that a source imports."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return [name for name in found if re.search(r"(^|\.)test_", name)]
+
+
+def test_no_file_imports_a_test_module() -> None:
+    """Protects tests from each other: what they share is in modules of its own, and each can change alone."""
+    wrong = {path.name: imported_tests(path.read_text()) for path in files_of_tests()}
+    assert not {name: tests for name, tests in wrong.items() if tests}
+    assert imported_tests("from test_a import b\nfrom tests import test_c\nimport fields, test_d") == [
+        "test_a", "test_a.b", "tests.test_c", "test_d",
+    ]  # fmt: skip
+
+
+CHECKS = ("pytest.raises", "pytest.fail", "pytest.warns", "np.testing.", "validate", "check")
+"""How functions begin that raise where something is wrong and do nothing else."""
+
+
+def idle_tests(sources: Mapping[str, str]) -> list[str]:
+    """The tests in modules, given by name and source, that compare nothing: neither by themselves nor by a function of
+    these modules that they call."""
+    functions: dict[tuple[str, str], ast.FunctionDef] = {}
+    places: dict[tuple[str, str], tuple[str, str]] = {}  # a module and a name in it -> where that is defined
+    for module, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef):
+                functions[module, node.name] = node
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    places[module, alias.asname or alias.name] = str(node.module), alias.name
+
+    def compares(module: str, node: ast.AST) -> bool:
+        if isinstance(node, ast.Assert | ast.Raise):
+            return True
+        if not isinstance(node, ast.Call):
+            return False
+        name = ast.unparse(node.func)
+        return places.get((module, name), (module, name)) in known or name.startswith(CHECKS)
+
+    known: set[tuple[str, str]] = set()
+    while True:
+        more = {place for place, one in functions.items() if any(compares(place[0], node) for node in ast.walk(one))}
+        if more == known:
+            return [name for module, name in functions if name.startswith("test_") and (module, name) not in known]
+        known = more
+
+
+def test_every_test_compares_something() -> None:
+    """Protects the tests themselves: one that only calls can fail by accident alone."""
+    files = {path.relative_to(ROOT / "tests").with_suffix(""): path.read_text() for path in files_of_tests()}
+    assert not idle_tests({".".join(path.parts): source for path, source in files.items()})
+
+
+@pytest.mark.parametrize(
+    ("body", "is_idle"),
+    [
+        ("run()", True),
+        ("assert run()", False),
+        ("with pytest.raises(OSError): run()", False),
+        ("np.testing.assert_array_equal(run(), 1)", False),
+        ("validate(plan)", False),
+        ("same()", False),
+        ("for one in plans: same_for(one)", False),
+        ("plan.same()", True),
+    ],
+)
+def test_tests_that_compare_nothing_are_found(body: str, is_idle: bool) -> None:
+    """Protects the test above, which would pass if it took everything for a comparison."""
+    modules = {
+        "test_a": f"from helpers import other as run, same_for\ndef same():\n    assert 1\ndef test_it():\n    {body}",
+        "helpers": "def same():\n    assert run()\ndef same_for(one):\n    same()\ndef other(): pass",
+        "others": "def run():\n    assert False",
+    }
+    assert idle_tests(modules) == ["test_it"] * is_idle
 
 
 def test_readme_names_only_targets_and_files_that_exist() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from outcrop.bench.aggregate.table import not_faster, remarks, summary, table
 from outcrop.bench.aggregate.way import extent_of, implementation_of_open_mpi
 from outcrop.bench.ranks import LAUNCHERS
 from outcrop.cli.main import call
+from outcrop.errors import StorageError
 
 WAYS = ("outcrop", "mpi-io", "posix")
 
@@ -86,16 +88,37 @@ def test_ways_take_turns() -> None:
         assert sorted(firsts) == sorted(WAYS)
 
 
-def test_programs_wait_for_each_other(tmp_path: Path) -> None:
-    """A task waits for those before it; one program alone waits for nothing."""
-    Baton(None).wait_for(5)
+def test_programs_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task waits until all before it have been done, and no longer; a program that is alone waits for nothing."""
     path = tmp_path / "baton"
     path.touch()
-    baton = Baton(path)
-    baton.wait_for(0)
-    baton.pass_on()
-    baton.pass_on()
-    baton.wait_for(2)
+    mine, other = Baton(path), Baton(path)
+    done_by_other = 0
+
+    def does_a_task(seconds: float) -> None:
+        nonlocal done_by_other
+        done_by_other += 1
+        other.pass_on()
+
+    monkeypatch.setattr(time, "sleep", does_a_task)  # while one program sleeps, the other does a task
+    mine.wait_for(0)
+    assert done_by_other == 0
+    mine.wait_for(3)
+    assert done_by_other == 3
+    mine.pass_on()
+    mine.wait_for(4)
+    assert done_by_other == 3
+    Baton(None).wait_for(5)
+    assert done_by_other == 3
+
+
+def test_a_program_whose_other_never_comes_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that was killed must not leave the other one waiting for ever."""
+    path = tmp_path / "baton"
+    path.touch()
+    monkeypatch.setattr("outcrop.bench.aggregate.schedule.SECONDS_MOST", 0.0)
+    with pytest.raises(StorageError, match=r"baton: the other program of MPI has not done its turn"):
+        Baton(path).wait_for(1)
 
 
 def test_open_mpi_has_a_program_for_each_of_its_mpi_io() -> None:

@@ -24,8 +24,7 @@ from outcrop.run.engine import pack_scalars
 from outcrop.run.one_layer import ArrayMemory, OneLayerRun
 from outcrop.run.oracle import advance
 from outcrop.run.rehearsal import rehearse_one_layer
-from strategies import MACHINE, PLAIN, assumed_rate, examples, make_problem, problems, sizes_for
-from test_executor import USERS
+from strategies import MACHINE, PLAIN, USERS, assumed_rate, examples, make_problem, problems, sizes_for
 
 # Two arrays that take turns are all there is: no fields that are updated where they lie.
 FOR_ALL = sorted((name, make) for name, make in {**PLAIN, **USERS}.items() if make().storage[0].is_double)

@@ -2,9 +2,10 @@
 
 import os
 import signal
+import sys
 import threading
-import time
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -74,6 +75,20 @@ def interrupt_when(event: threading.Event) -> None:
     threading.Thread(target=press, daemon=True).start()
 
 
+class Said(StringIO):
+    """What a user sees on the terminal; the event is set once the first Ctrl-C has been answered."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.answered = threading.Event()
+        monkeypatch.setattr(sys, "stderr", self)
+
+    def write(self, text: str) -> int:
+        if "finishing this pass" in text:
+            self.answered.set()
+        return super().write(text)
+
+
 def quiet() -> Progress:
     """A display that shows nothing."""
     return make_progress("none", 3, 0, 15, 1)
@@ -92,39 +107,41 @@ def test_ctrl_c_cancels_and_keeps_the_last_commit(tmp_path: Path) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "outcrop-passes"]
 
 
-def test_ctrl_c_in_place_lets_the_pass_end_first(tmp_path: Path) -> None:
-    """In place a pass given up is a run lost, so the first Ctrl-C only prevents the next pass."""
+def test_ctrl_c_in_place_lets_the_pass_end_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place a pass given up is a run lost, so the first Ctrl-C only prevents the next pass, and says so."""
     runner, engine, state = make_runner(tmp_path, in_place=True)
+    said = Said(monkeypatch)
 
     def press_then_end() -> None:
         engine.begun.wait(WAIT_SECONDS)
         os.kill(os.getpid(), signal.SIGINT)
-        while not runner._stop_after_pass:
-            time.sleep(0.005)
+        said.answered.wait(WAIT_SECONDS)
         engine.may_end.set()
 
     threading.Thread(target=press_then_end, daemon=True).start()
     with pytest.raises(InterruptedRun, match="step 5 of 15 is intact"):
         runner.run(quiet())
     assert (engine.passes, engine.cancelled.is_set()) == (1, False)
+    assert "Ctrl-C again stops at once" in said.getvalue()
     assert open_state(state.path).manifest.step == 5
 
 
-def test_ctrl_c_twice_in_place_gives_the_run_up_and_says_so(tmp_path: Path) -> None:
+def test_ctrl_c_twice_in_place_gives_the_run_up_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second Ctrl-C stops at once, and no one is told that what is left is intact."""
     runner, engine, _ = make_runner(tmp_path, in_place=True)
+    said = Said(monkeypatch)
 
     def press_twice() -> None:
         engine.begun.wait(WAIT_SECONDS)
         os.kill(os.getpid(), signal.SIGINT)
-        while not runner._stop_after_pass:
-            time.sleep(0.005)
+        said.answered.wait(WAIT_SECONDS)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=press_twice, daemon=True).start()
     with pytest.raises(InterruptedRun, match="lost"):
         runner.run(quiet())
-    assert engine.cancelled.is_set()
+    assert (engine.passes, engine.cancelled.is_set()) == (1, True)
+    assert said.answered.is_set()
 
 
 @pytest.mark.parametrize("kind", [StorageError, CorruptionError])

@@ -19,6 +19,7 @@ import pytest
 
 import outcrop as oc
 from outcrop import _core
+from outcrop.run.disk.state import open_state
 
 SIZES = ["-n", "50", "36", "40"]
 RUN = ["run", "heat7", *SIZES, "--memory", "512KiB", "--init", "random:3", "--quiet"]
@@ -121,14 +122,10 @@ def test_a_killed_run_goes_on_to_the_same_bits(loop: Loop, tmp_path: Path) -> No
     """The kernel gives the device free when a process dies, and what it had committed is there."""
     device, where, chance = loop(), tmp_path / "run.oc", random.Random(4)
     steps, killed_inside = 3000, 0
-    script = "import sys, outcrop as oc; s = oc.open(sys.argv[1]); s.prepare(s.remaining_steps); print(flush=True); "
-    script += "s.run(s.remaining_steps, 'none')"
+    script = f"import sys, outcrop as oc; s = oc.open(sys.argv[1]); left = {steps} - s.step; s.prepare(left); "
+    script += "print(flush=True); s.run(left, 'none')"
     assert outcrop(*RUN, "-t", str(steps), "-d", where).returncode == 0
     assert outcrop(*RUN, "-t", "6", "-d", device, "--raw-device").returncode == 0
-    sim = oc.open(device)
-    assert sim._state is not None
-    with sim._state.locked():
-        sim._state.change(target_step=steps)
     for _ in range(4):
         before = oc.open(device).step
         with subprocess.Popen([sys.executable, "-c", script, str(device)], stdout=subprocess.PIPE) as process:
@@ -146,11 +143,10 @@ def test_a_killed_run_goes_on_to_the_same_bits(loop: Loop, tmp_path: Path) -> No
 def test_damage_is_found_where_it_is(loop: Loop) -> None:
     device = loop()
     assert outcrop(*RUN, "-t", "6", "-d", device, "--raw-device").returncode == 0
-    sim = oc.open(device)
-    assert sim._state is not None
-    region = sim._state.current_files_of("u")[0]
+    state = open_state(device)
+    region = state.current_files_of("u")[0]
     with device.open("r+b") as file:
-        file.seek(region.begin + 5 * sim._state.layout.record_bytes + 77)
+        file.seek(region.begin + 5 * state.layout.record_bytes + 77)
         file.write(b"?")
     done = outcrop("verify", device)
     assert done.returncode == 2 and f"plane 5 is damaged: checksum mismatch in {region} at offset" in done.stdout

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from execution import SHARD_PLANES, get, make_files, prepared_for, put, random_state, seeds_of
+from execution import SHARD_PLANES, FileRun, get, make_files, put, random_state
 from outcrop import _core
-from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, InputError
 from outcrop.language.boundary import Boundary
 from outcrop.language.stencil import Field, Stencil
@@ -22,8 +21,7 @@ from outcrop.plan.tuner import build
 from outcrop.run.arguments import as_problem
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.disk.planes import Planes
-from outcrop.run.disk.scratch import scratch_in
-from outcrop.run.engine import Engine, Seeds
+from outcrop.run.engine import Seeds
 from outcrop.run.oracle import advance_fields
 from strategies import MACHINE, assumed_rate
 
@@ -38,36 +36,25 @@ def make_wave() -> Stencil:
     return Stencil("wave", {u: m[0, 0, 0] * (u[1, 0, 0] + u[-1, 0, 0]) / 2 - u.previous[0, 0, 0] / 2})
 
 
-class Run:
+class Run(FileRun):
     """One pass of two steps on files in `folder`, whose planes have the seals that it expects."""
 
-    def __init__(self, folder: Path, block_y: int = 0, periodic: bool = False, checksum: bool = True) -> None:
-        self.stencil, self.seeds = make_wave(), seeds_of(NAMES, STATICS, 3)
-        self.folder, self.checksum = folder, checksum
-        boundary = Boundary(z=("periodic", "periodic")) if periodic else Boundary()
-        problem = as_problem(self.stencil, LAYOUT, 2, boundary, in_place=False)
-        self.plan = build(problem, SCHEMES["wavefront"], Sizes(2, 3, 2, block_y=block_y), MACHINE, assumed_rate)
-        self.state = random_state(self.stencil, LAYOUT.shape, "float32", 1)
-        self.turns = [[make_files(folder, f"{name}-{turn}", LAYOUT) for name in NAMES] for turn in range(2)]
-        self.statics = [make_files(folder, name, LAYOUT) for name in STATICS]
-        self.boundary = boundary
-        for name, files, seed in zip(
-            [*NAMES, *STATICS], self.sources, [*self.seeds.sources, *self.seeds.statics], strict=True
-        ):
-            put(LAYOUT, files, self.state[name], seed)
+    def __init__(self, folder: Path, block_y: int = 0, periodic: bool = False) -> None:
+        stencil = make_wave()
+        self.boundary = Boundary(z=("periodic", "periodic")) if periodic else Boundary()
+        problem = as_problem(stencil, LAYOUT, 2, self.boundary, in_place=False)
+        plan = build(problem, SCHEMES["wavefront"], Sizes(2, 3, 2, block_y=block_y), MACHINE, assumed_rate)
+        self.state = random_state(stencil, LAYOUT.shape, "float32", 1)
+        super().__init__(folder, stencil, plan, self.state)
 
     @property
     def sources(self) -> list[list[Path]]:
         """The files of what the pass reads."""
-        return [*self.turns[0], *self.statics]
+        return [*self.turns[0], *self.fixed]
 
-    def run(self, seeds: Seeds | None = None) -> None:
+    def run(self, seeds: Seeds | None = None, checksum: bool = True) -> None:
         """Run the pass."""
-        prepared = prepared_for(self.plan, self.stencil, {}, 2)
-        with Engine(
-            prepared, self.turns[0], self.turns[1], self.statics, LAYOUT, checksum=self.checksum,
-            scratch=lambda count: scratch_in(Directory.open(self.folder), count),
-        ) as engine:  # fmt: skip
+        with self.engine(2, "auto", checksum=checksum) as engine:
             engine.run_pass(0, 0, seeds=self.seeds if seeds is None else seeds)
 
 
@@ -115,7 +102,7 @@ def swap_arrays(run: Run) -> list[Path]:
 
 def lose_a_write(run: Run) -> list[Path]:
     """A plane of another writing is where it was."""
-    (files,) = run.statics
+    (files,) = run.fixed
     other = make_files(run.folder, "other", LAYOUT)
     put(LAYOUT, other, run.state["m"] + 1, run.seeds.statics[0] + 1)
     record(files, 5, record(other, 5))
@@ -139,8 +126,7 @@ def test_whole_planes_of_another_place_or_writing_are_found(
         planes.read(0, 5)
         with pytest.raises(CorruptionError, match=expected):
             planes.read(3, 8)
-    run.checksum = False
-    run.run()
+    run.run(checksum=False)
 
 
 @pytest.mark.parametrize("field", ["sources", "statics"])

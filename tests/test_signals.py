@@ -1,25 +1,35 @@
 """Protects signals: kept with the run bit for bit, and long enough."""
 
+import base64
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import outcrop as oc
+from folders import everything_below
 from outcrop.errors import InputError
 from outcrop.run.disk.homes import find_home
-from outcrop.run.signal_values import decode_signals
-from several_arrays import make_run, make_simulation, take_steps
-from test_state import everything_below
+from several_arrays import after, contents, make_run, make_simulation, same
 
 
-def test_signals_come_back_bit_for_bit(tmp_path: Path) -> None:
-    """Decimal digits in a file would be another wavelet."""
+def test_signals_are_kept_bit_for_bit(tmp_path: Path) -> None:
+    """Decimal digits in a file would be another wavelet. The manifest has the doubles themselves, in base64."""
     where, wavelet = tmp_path / "run.oc", np.random.default_rng(1).standard_normal(200) * 1e-30
     make_simulation(where, signals={"w": wavelet.tolist()}).assign({"u": 1})
-    assert decode_signals(find_home(where).read().signals)["w"].tobytes() == wavelet.tobytes()
-    longer = oc.open(where, signals={"w": np.arange(300)})
-    assert decode_signals(longer._manifest.signals)["w"].tolist() == list(range(300))
+    (text,) = find_home(where).read().signals.values()
+    assert base64.b64decode(text) == wavelet.astype("<f8").tobytes()
+
+
+def test_signals_given_later_are_used_and_kept(tmp_path: Path) -> None:
+    """Counted from the first step of the run: the oracle's values, also in a process that was not given them."""
+    where, longer = tmp_path / "run.oc", np.random.default_rng(2).standard_normal(9)
+    simulation, start = make_run(where, signals={"w": np.ones(2)})
+    simulation.run(2, progress="none")
+    oc.open(where, signals={"w": longer}).run(3, progress="none")
+    assert same(contents(where), after(start, 5, [1.0, 1.0, *longer[2:]]))
+    oc.open(where).run(4, progress="none")
+    assert same(contents(where), after(start, 9, [1.0, 1.0, *longer[2:]]))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +55,7 @@ def test_signals_that_are_too_short_are_refused_before_anything_changes(tmp_path
     """Counted from the first step of the run, not of the call."""
     where = tmp_path / "run.oc"
     simulation, _ = make_run(where, signals={"w": np.ones(10)})
-    take_steps(simulation, 4)
+    simulation.run(4, progress="none")
     before = everything_below(where)
     for use in (simulation.run, simulation.plan):
         with pytest.raises(InputError, match=r"'w' has 10 values, 11 steps from the beginning of the run need 11"):

@@ -12,30 +12,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from folders import everything_below
+from manifests import make_manifest
 from outcrop.durable import SYSTEM
 from outcrop.errors import InputError, StorageError
-from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.creation import created_state
 from outcrop.run.disk.homes import find_home
-from outcrop.run.disk.manifest import FORMAT, MANIFEST, Manifest, Settings
+from outcrop.run.disk.manifest import FORMAT, MANIFEST, Manifest
 from outcrop.run.disk.state import State, open_state
-
-
-def make_manifest(*directories: Path, in_place: bool = False, identity: str = "1", target_step: int = 10) -> Manifest:
-    return Manifest(
-        identity=identity,
-        stencil={"name": "heat7"},
-        parameters={},
-        arrays=(ArrayEntry("u", False),),
-        shape=(6, 5, 4),
-        dtype="float32",
-        boundary="fixed",
-        directories=tuple(map(str, directories)),
-        shard_planes=6 if len(directories) == 1 else 2,
-        in_place=in_place,
-        settings=Settings(1 << 20, 1),
-        target_step=target_step,
-    )
 
 
 def create_state(directories: list[Path], manifest: Manifest, force: bool = False) -> State:
@@ -46,15 +30,6 @@ def create_state(directories: list[Path], manifest: Manifest, force: bool = Fals
 
 def read_now(where: Path) -> Manifest:
     return find_home(where).read()
-
-
-def everything_below(folder: Path) -> dict[str, object]:
-    """Names, kinds and contents: equal before and after means that nothing was changed."""
-    found: dict[str, object] = {}
-    for path in sorted(folder.rglob("*")):
-        content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
-        found[str(path.relative_to(folder))] = content
-    return found
 
 
 def test_commits_alternate_between_the_arrays_and_move_the_link(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import math
 import os
 import resource
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,21 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from execution import SHARD_PLANES, array_names, get, make_files, prepared_for, put, random_state
+from execution import BACKENDS, FileRun, random_state
+from field_runs import STENCILS, field_runs, heat, wavelet
 from outcrop import _core
-from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
 from outcrop.language.boundary import Boundary
-from outcrop.language.stencil import Field, Stencil
+from outcrop.language.sparse import Injection, Sampling
+from outcrop.language.stencil import Stencil
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
 from outcrop.run.arguments import as_problem
 from outcrop.run.disk.layout import make_layout
-from outcrop.run.disk.scratch import scratch_in
-from outcrop.run.engine import Engine
-from outcrop.run.oracle import _Run
+from outcrop.run.oracle import record_fields
 from outcrop.run.taps.pass_taps import (
     NO_TAPS,
     Box,
@@ -43,16 +42,9 @@ from outcrop.run.taps.pass_taps import (
     Taps,
 )
 from strategies import MACHINE, assumed_rate, examples
-from test_fields import BACKENDS, STENCILS, Offset, field_runs, mean, wavelet
 
 Cells = NDArray[np.floating]
 HEADER = b"header"
-
-
-def heat(near: Sequence[Offset]) -> Stencil:
-    """One field, so that every scheme can do it."""
-    u = Field("u")
-    return Stencil("heat", {u: mean(u[0, 0, 0], *(u[offset] for offset in near))})
 
 
 @dataclass(frozen=True)
@@ -114,7 +106,7 @@ def random_taps(plan: Plan, stencil: Stencil, folder: Path, seed: int) -> Taps:
 
 
 def sum_up(field: Cells, step: int) -> FieldSum:
-    """The definition: groups of 64 bytes in float64, then no rounding but the last."""
+    """The definition: groups of 64 bytes in float64, then no rounding but the last. It must be near the exact sum."""
     count = 64 // field.itemsize
     padded = np.zeros((*field.shape[:2], -(-field.shape[2] // count) * count))
     padded[:, :, : field.shape[2]] = field
@@ -126,6 +118,9 @@ def sum_up(field: Cells, step: int) -> FieldSum:
             parts = parts[:, :half] + parts[:, half:]
         return math.fsum(parts[:, 0].tolist())
 
+    values = field.astype(np.float64)
+    assert math.isclose(total(groups), math.fsum(values.flat), rel_tol=0, abs_tol=1e-15 * np.abs(values).sum())
+    assert math.isclose(total(groups * groups), math.fsum((values * values).flat), rel_tol=1e-15)
     return FieldSum(step, total(groups), total(groups * groups), float(field.min()), float(field.max()))
 
 
@@ -133,38 +128,27 @@ def expect(
     stencil: Stencil, boundary: Boundary, state: Mapping[str, Cells], steps: int, signals: dict[str, list[float]],
     taps: Taps,
 ) -> Seen:  # fmt: skip
-    """What must be seen, stage by stage on whole arrays."""
-    run = _Run(stencil, state, {}, boundary, signals)
-    last = {field: number for number, stage in enumerate(stencil.stages) for field in stage.targets}
-    samples: list[Cells] = [np.zeros((steps, len(one.cells))) for one in taps.samples]
-    sums: list[list[FieldSum]] = [[] for _ in taps.sums]
-    snapshots: dict[SnapshotFile, Cells] = {}
-
-    def sample(step: int, before: bool) -> None:
-        for one, found in zip(taps.samples, samples, strict=True):
-            if one.before == before:
-                found[step] = run.newest[one.field][tuple(one.cells.T)]
-
-    def keep(step: int) -> None:
-        for one in taps.snapshots:
-            if one.step == step:
-                snapshots[one] = run.newest[one.field][tuple(slice(*ends) for ends in one.box)].copy()
-        for request, wanted in zip(taps.sums, sums, strict=True):
-            if step in request.steps:
-                wanted.append(sum_up(run.newest[request.field], step))
-
-    keep(0)
+    """What must be seen: the oracle takes one step after the other, and between them its state is looked at."""
+    names = [field.name for field in stencil.fields]
+    sources = [
+        Injection(names[one.field], one.cells[:, None], np.ones((len(one.cells), 1)), one.values.astype(np.float64))
+        for one in taps.injections
+    ]
+    receivers = [
+        Sampling(str(number), names[one.field], one.cells[:, None], np.ones((len(one.cells), 1)), one.before)
+        for number, one in enumerate(taps.samples)
+    ]
+    states, traces = [dict(state)], []
     for step in range(steps):
-        sample(step, before=True)
-        for number in range(len(stencil.stages)):
-            run.perform(number, step)
-            for injection in taps.injections:
-                if last[injection.field] == number:
-                    for cell, value in zip(injection.cells, injection.values[step], strict=True):
-                        run.newest[injection.field][tuple(cell)] += value
-        sample(step, before=False)
-        keep(step + 1)
-    return Seen(samples, sums, [snapshots[one] for one in taps.snapshots], run.state())
+        seen = record_fields(stencil, states[-1], {}, 1, boundary, signals, step, sources, receivers)
+        states.append(seen.state)
+        traces.append(seen.traces)
+    return Seen(
+        [np.stack([rows[one.name][0] for rows in traces]) for one in receivers],
+        [[sum_up(states[step][names[one.field]], step) for step in one.steps] for one in taps.sums],
+        [states[one.step][names[one.field]][tuple(slice(*ends) for ends in one.box)] for one in taps.snapshots],
+        states[-1],
+    )
 
 
 def see(
@@ -173,34 +157,25 @@ def see(
 ) -> Seen:  # fmt: skip
     """What the engine shows, and leaves."""
     problem = plan.problem
-    layout = make_layout(problem.shape, problem.dtype, SHARD_PLANES)
-    names, statics = array_names(stencil)
-    turns = [[make_files(folder, f"{name}-{turn}", layout) for name in names] for turn in range(2)]
-    fixed = [make_files(folder, name, layout) for name in statics]
-    for name, files in zip([*names, *statics], [*turns[0], *fixed], strict=True):
-        put(layout, files, state[name])
+    run = FileRun(folder, stencil, plan, state)
     for one in taps.snapshots:
         if not Path(one.path).exists():
             Path(one.path).write_bytes(HEADER + bytes(box_bytes(one, problem)))
     results: list[TapResults] = []
-    source = step = 0
-    with Engine(
-        prepared_for(plan, stencil, signals, threads), turns[0], [] if problem.in_place else turns[1], fixed, layout,
-        io=backend, scratch=lambda count: scratch_in(Directory.open(folder), count),
-    ) as engine:  # fmt: skip
-        for index, done in enumerate(plan.passes):
-            results.append(engine.run_pass(index, source, step, taps))
-            due = range(step + 1 if step else 0, step + done.levels // problem.stages + 1)
+    with run.engine(threads, backend, signals) as engine:
+        for _ in plan.passes:
+            first = run.step
+            results.append(run.run_pass(engine, taps))
+            due = range(first + 1 if first else 0, run.step + 1)
             boxes = [read_snapshot(one, problem).tobytes() for one in taps.snapshots if one.step in due]
             assert results[-1].snapshot_sums == tuple(_core.crc32c(box) for box in boxes)
-            source, step = source if problem.in_place else 1 - source, step + done.levels // problem.stages
         written = engine.sample().bytes_snapshots
     assert written == sum(box_bytes(one, problem) for one in taps.snapshots), "every cell once"
     return Seen(
         [np.concatenate([result.samples[i] for result in results]) for i in range(len(taps.samples))],
         [[one for result in results for one in result.sums[i]] for i in range(len(taps.sums))],
         [read_snapshot(one, problem) for one in taps.snapshots],
-        {name: get(layout, files) for name, files in zip(names, turns[source], strict=True)},
+        run.arrays(),
     )
 
 
@@ -258,7 +233,7 @@ def test_every_scheme_shows_the_same(scheme: str, tmp_path: Path) -> None:
     whole = ((0, 21), (0, 40), (0, 70))
     points = np.array([(z, y, x) for z in range(1, 20, 3) for y in range(1, 39, 4) for x in range(1, 69, 5)])
     taps = Taps(
-        (PointInjection(0, points, np.full((6, len(points)), 0.25, np.float32)),),
+        (PointInjection(0, points, np.linspace(0.25, 1.5, 6 * len(points), dtype=np.float32).reshape(6, -1)),),
         (PointSamples(0, points), PointSamples(0, points - 1, before=True)),
         tuple(SnapshotFile(0, step, whole, tmp_path / f"after-{step}", len(HEADER)) for step in range(7)),
         (SumRequest(0, range(7)),),
@@ -352,13 +327,9 @@ def test_snapshots_that_the_device_refuses_stop_the_pass(tmp_path: Path) -> None
 
 def run_only(folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells], taps: Taps) -> TapResults:
     """The first pass."""
-    layout = make_layout(plan.problem.shape, plan.problem.dtype, SHARD_PLANES)
-    first, second = (make_files(folder, f"u-{turn}", layout) for turn in range(2))
-    put(layout, first, state["u"])
-    prepared = prepared_for(plan, stencil, {}, 2)
-    directory = Directory.open(folder)
-    with Engine(prepared, [first], [second], [], layout, scratch=lambda count: scratch_in(directory, count)) as engine:
-        return engine.run_pass(0, 0, 0, taps)
+    run = FileRun(folder, stencil, plan, state)
+    with run.engine(2, "auto") as engine:
+        return run.run_pass(engine, taps)
 
 
 def test_sums_say_what_is_not_finite(tmp_path: Path) -> None:

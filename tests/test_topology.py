@@ -48,26 +48,75 @@ def test_words_for_a_layout() -> None:
     assert str(topology.ThreadLayout((4,), "not placed")) == "4 threads, not placed"
 
 
-def test_a_build_without_hwloc_says_what_it_cannot_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Two sockets that are treated as one must not go unnoticed."""
-    has_cpu = tmp_path / "has_cpu"
-    monkeypatch.setattr(topology, "_WITH_PROCESSORS", has_cpu)
-    monkeypatch.setattr(_core, "has_hwloc", lambda: False)
-    monkeypatch.setattr(_core, "threads_on_nodes", lambda threads, bind: [threads])
-    assert topology.lay_out(4, "auto").note == ""
-    has_cpu.write_text("0-1,4\n")
-    assert topology.lay_out(4, "auto").note == "not placed on the 3 NUMA nodes: built without hwloc"
-    assert topology.lay_out(4, "none").note == ""
-    has_cpu.write_text("0\n")
-    assert topology.lay_out(4, "auto").note == ""
+@pytest.mark.parametrize(
+    ("threads_on_nodes", "bind", "nodes", "is_told"),
+    [
+        ((4,), "auto", 3, True),
+        ((4,), "cores", 3, True),
+        ((4,), "none", 3, False),
+        ((4,), "auto", 1, False),
+        ((1,), "auto", 3, False),
+        ((2, 2), "auto", 3, False),
+    ],
+)
+def test_threads_on_one_node_of_several_are_told(
+    threads_on_nodes: tuple[int, ...], bind: str, nodes: int, is_told: bool
+) -> None:
+    """Two sockets that are treated as one must not go unnoticed; what was asked for, or is no loss, needs no words."""
+    layout = topology.layout_of(threads_on_nodes, bind, nodes, "the obstacle")
+    assert layout.threads_on_nodes == threads_on_nodes
+    assert ("the obstacle" in str(layout), f"{nodes} NUMA nodes" in str(layout)) == (is_told, is_told)
 
 
-def test_a_refusal_to_bind_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container that forbids binding costs speed on several nodes."""
-    monkeypatch.setattr(_core, "has_hwloc", lambda: True)
-    monkeypatch.setattr(_core, "numa_nodes", lambda: [(4, 4), (4, 4)])
-    monkeypatch.setattr(_core, "threads_on_nodes", lambda threads, bind: [threads])
-    assert topology.lay_out(8, "auto").note == "not placed on the 2 NUMA nodes: the system refuses to bind them"
+@pytest.mark.parametrize(
+    ("text", "nodes"), [("0-1,4\n", 3), ("0\n", 1), ("1,3\n", 2), ("", 1), ("2-1", 1), ("many", 1), (None, 1)]
+)
+def test_nodes_are_counted_without_hwloc(tmp_path: Path, text: str | None, nodes: int) -> None:
+    """As Linux lists them; one where there is no list, or none that can be read."""
+    if text is not None:
+        (tmp_path / "has_cpu").write_text(text)
+    assert topology.nodes_with_processors(tmp_path / "has_cpu") == nodes
+
+
+REFUSE_TO_BIND = """
+import ctypes, os, struct, sys
+from outcrop.cli.main import call
+set_affinity = {"x86_64": 203, "aarch64": 122}[os.uname().machine]
+rules = [(0x20, 0, 0, 0), (0x15, 0, 1, set_affinity), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
+class Program(ctypes.Structure):
+    _fields_ = [("count", ctypes.c_ushort), ("rules", ctypes.c_char_p)]
+libc = ctypes.CDLL(None)
+libc.prctl(38, 1, 0, 0, 0)
+program = Program(len(rules), b"".join(struct.pack("HBBI", *rule) for rule in rules))
+if libc.prctl(22, 2, ctypes.byref(program), 0, 0) != 0:
+    sys.exit(77)
+sys.exit(call(sys.argv[1:]))
+"""
+"""The command line behind a filter of system calls (seccomp) that refuses sched_setaffinity, as containers have."""
+
+
+@needs_hwloc
+@pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="system calls have other numbers here")
+@pytest.mark.skipif(available_cores() < 2, reason="one processor cannot be on two nodes")
+def test_a_refusal_to_bind_is_said(tmp_path: Path) -> None:
+    """A container that forbids binding costs speed on several nodes; where binding was asked for, it is an error."""
+    first, second, *_ = sorted(os.sched_getaffinity(0))
+    two_nodes = {"HWLOC_SYNTHETIC": f"numa:2 core:1 pu:1(indexes={first},{second})", "HWLOC_THISSYSTEM": "1"}
+    plan = ["plan", "heat7", "-n", "40", "24", "20", "-t", "6", "--threads", "2", "-d", str(tmp_path / "run.oc")]
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, **two_nodes}
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment, timeout=120)
+        if done.returncode == 77:
+            pytest.skip("this system has no filters of system calls")
+        return done
+
+    refused = run("-c", REFUSE_TO_BIND, *plan)
+    assert refused.returncode == 0, refused.stderr
+    assert "2 threads, not placed on the 2 NUMA nodes: the system refuses" in refused.stdout
+    assert "2 threads on 2 NUMA nodes" in run("-m", "outcrop.cli.main", *plan).stdout, "without the filter"
+    refused = run("-c", REFUSE_TO_BIND, *plan, "--bind", "cores")
+    assert refused.returncode == 2 and "the system refuses" in refused.stderr and refused.stderr.count("\n") == 1
 
 
 def test_unknown_ways_to_bind_are_refused(tmp_path: Path) -> None:

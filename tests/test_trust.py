@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from folders import everything_below
 from outcrop.cli.main import call
 from outcrop.durable import sealed
 from outcrop.errors import CorruptionError, InputError, OutcropError, StorageError
 from outcrop.run.disk.state import open_state
 from outcrop.run.disk.verify import find_damage
-from test_state import everything_below
 
 SHAPE = (12, 10, 8)
 

@@ -7,14 +7,13 @@ is bound then.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from outcrop import _core
 from outcrop.tiers.system_files import SYS, listed, read
 
 BINDS = ("auto", "cores", "none")
 """Threads are bound to cores: where there are several nodes; always; never."""
-
-_WITH_PROCESSORS = SYS / "devices" / "system" / "node" / "has_cpu"
 
 
 @dataclass(frozen=True)
@@ -52,13 +51,18 @@ def numa_nodes() -> tuple[NumaNode, ...]:
 def lay_out(threads: int, bind: str) -> ThreadLayout:
     """Where that many threads go. Raises InputError when they are to be bound and cannot be."""
     on_nodes = tuple(_core.threads_on_nodes(threads, bind))
-    nodes = len(numa_nodes()) if _core.has_hwloc() else _nodes_with_processors()
-    if bind == "none" or threads == 1 or nodes == 1 or len(on_nodes) > 1:
-        return ThreadLayout(on_nodes)
-    reason = "the system refuses to bind them" if _core.has_hwloc() else "built without hwloc"
-    return ThreadLayout(on_nodes, f"not placed on the {nodes} NUMA nodes: {reason}")
+    if _core.has_hwloc():
+        return layout_of(on_nodes, bind, len(numa_nodes()), "the system refuses to bind them")
+    return layout_of(on_nodes, bind, nodes_with_processors(), "built without hwloc")
 
 
-def _nodes_with_processors() -> int:
+def layout_of(threads_on_nodes: tuple[int, ...], bind: str, nodes: int, obstacle: str) -> ThreadLayout:
+    """The layout on a machine of `nodes` nodes; a note names the obstacle if threads should be on several of them."""
+    if bind == "none" or sum(threads_on_nodes) == 1 or nodes == 1 or len(threads_on_nodes) > 1:
+        return ThreadLayout(threads_on_nodes)
+    return ThreadLayout(threads_on_nodes, f"not placed on the {nodes} NUMA nodes: {obstacle}")
+
+
+def nodes_with_processors(told: Path = SYS / "devices" / "system" / "node" / "has_cpu") -> int:
     """What the kernel says, as in "0-1,4"; 1 where it does not tell."""
-    return listed(read(_WITH_PROCESSORS)) or 1
+    return listed(read(told)) or 1

@@ -1,0 +1,128 @@
+"""Random runs of stencils with several fields, stages, previous values, signals and boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import sympy
+from hypothesis import strategies as st
+
+from outcrop.language.boundary import Boundary
+from outcrop.language.stencil import Field, Parameter, Signal, Stencil
+from outcrop.plan.plan import Plan, Sizes
+from outcrop.plan.tuner import build
+from outcrop.run.arguments import as_problem
+from outcrop.run.disk.layout import make_layout
+from strategies import MACHINE, assumed_rate, schemes_for
+
+Offset = tuple[int, int, int]
+
+
+def mean(*terms: sympy.Expr) -> sympy.Expr:
+    """Bounded, so that random stencils stay finite."""
+    return sum(terms) / (len(terms) + 1)
+
+
+@st.composite
+def offsets(draw: st.DrawFn, count: int = 2) -> list[Offset]:
+    """Some neighbours."""
+    return [draw(st.tuples(*[st.integers(-2, 2)] * 3)) for _ in range(count)]
+
+
+def waves(near: Sequence[Offset]) -> Stencil:
+    """Second order in time, with a velocity and a damping that are only read."""
+    u, v, damp = Field("u"), Field("v"), Field("damp")
+    spread = mean(*(u[offset] for offset in near)) * v[0, 0, 0]
+    return Stencil("waves", {u: damp[0, 0, 0] * (u[0, 0, 0] - u.previous[0, 0, 0] / 2) + spread / 4})
+
+
+def staggered(near: Sequence[Offset]) -> Stencil:
+    """Two stages, each field updated where it lies, with a wavelet."""
+    e, h, w, c = Field("e"), Field("h"), Signal("w"), Parameter("c", 0.3)
+    return Stencil(
+        "staggered",
+        [
+            {h: h[0, 0, 0] / 2 + c * mean(*(e[offset] for offset in near))},
+            {e: e[0, 0, 0] / 2 - c * mean(*(h[offset] for offset in near)) + w * h[0, 0, 0] / 9},
+        ],
+    )
+
+
+def species(near: Sequence[Offset]) -> Stencil:
+    """Two fields that need two copies each, updated at once, and one where it lies."""
+    a, b, trace = Field("a"), Field("b"), Field("trace")
+    spread_a, spread_b = (mean(*(one[offset] for offset in near)) for one in (a, b))
+    return Stencil(
+        "species",
+        {
+            a: (spread_a + b[0, 0, 0] * a[0, 0, 0]) / 3,
+            b: sympy.Max(spread_b, a[0, 0, 0]) / 2,
+            trace: trace[0, 0, 0] / 2 + a[near[0]] / 4,
+        },
+    )
+
+
+def memory(near: Sequence[Offset]) -> Stencil:
+    """A later stage that reads what an earlier one has replaced, and a model at neighbours."""
+    p, q, m = Field("p"), Field("q"), Field("m")
+    return Stencil(
+        "memory",
+        [
+            {p: mean(*(p[offset] * m[offset] for offset in near), q[0, 0, 0])},
+            {q: (q[0, 0, 0] + p[near[-1]] - p.previous[near[0]]) / 3},
+        ],
+    )
+
+
+def heat(near: Sequence[Offset]) -> Stencil:
+    """One field, so that every scheme can do it."""
+    u = Field("u")
+    return Stencil("heat", {u: mean(u[0, 0, 0], *(u[offset] for offset in near))})
+
+
+FEW_ROWS = st.integers(1, 3)
+"""Grids that are not worth cutting along y, as those of two axes."""
+
+STENCILS = {make.__name__: make for make in (waves, staggered, species, memory)}
+
+
+@st.composite
+def boundaries(draw: st.DrawFn) -> Boundary:
+    """Every side of any kind."""
+    pair = st.sampled_from([("periodic", "periodic")]) | st.tuples(*[st.sampled_from(["fixed", "mirror"])] * 2)
+    return Boundary(draw(pair), draw(pair), draw(pair))
+
+
+@st.composite
+def field_runs(
+    draw: st.DrawFn, stencils: Mapping[str, Callable[[Sequence[Offset]], Stencil]] = STENCILS
+) -> tuple[Stencil, Boundary, Plan]:
+    """A stencil of each kind with any boundary on a small odd grid, with any legal plan."""
+    stencil = draw(st.sampled_from(sorted(stencils.items())))[1](draw(offsets()))
+    boundary = draw(boundaries())
+    shape = draw(st.tuples(st.integers(1, 26), FEW_ROWS | st.integers(1, 20), st.integers(1, 40)))
+    layout = make_layout(shape, draw(st.sampled_from(["float32", "float64"])))
+    problem = as_problem(stencil, layout, draw(st.integers(1, 6)), boundary, in_place=draw(st.booleans()))
+    is_cut_y, is_cut_x = not problem.periodic[1], not problem.periodic[2]
+    keeps = draw(st.booleans())
+    sizes = Sizes(
+        levels=problem.stages * draw(st.integers(1, problem.steps)),
+        slab=draw(st.integers(1, problem.planes + 3)),
+        diamond=draw(st.integers(0, 4)),
+        sweep_rows=draw(st.integers(1, 7)),
+        planes_per_call=draw(st.integers(1, 4)),
+        block_x=draw(st.sampled_from([0, 0, 16])) if is_cut_x else 0,
+        block_y=draw(st.integers(0, shape[1])) if is_cut_y else 0,
+        block_z=draw(st.integers(0, shape[0])),
+        keeps_statics=keeps,
+        chunk=draw(st.sampled_from([0, 0, 0, 0, 1, 2, 5, 12])),
+    )
+    scheme = draw(schemes_for(problem))
+    if scheme.name != "wavefront":
+        sizes = Sizes(**{**sizes.__dict__, "keeps_statics": False})
+    return stencil, boundary, build(problem, scheme, sizes, MACHINE, assumed_rate)
+
+
+def wavelet(stencil: Stencil, steps: int) -> dict[str, list[float]]:
+    """Values for every signal."""
+    return {name: [0.1 * (step % 3) for step in range(steps)] for name in stencil.signals}
