@@ -120,7 +120,7 @@ def prepared_for(plan: Plan, stencil: Stencil, signals: Mapping[str, Sequence[fl
     """What `prepare` would return, with this plan and little memory for snapshots, so that it has to be used again."""
     problem, plan = plan.problem, replace(plan, taps=TapMemory(Staging(slots=2, slot_bytes=8192)))
     return Prepared(
-        problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (),
+        problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (), "assumed", {},
         kernel=compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides)),  # type: ignore[arg-type]
         scalars=Scalars(stencil, {}, dict(signals), problem.dtype), layout=lay_out(threads, "none"), bind="none",
     )  # fmt: skip

@@ -255,7 +255,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["--buffer", "1000GiB"], "give smaller buffers"),
         (["--cards", "0"], "there must be a card"),
         (["--latency", "nan"], "there must be a card"),
-        (["--json", "/no/such/folder/file"], "does not exist"),
+        (["--json", "/dev/null/file"], "Not a directory"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -14,7 +14,7 @@ import typer
 from outcrop.cli import heap
 from outcrop.cli.initial_options import initial_values
 from outcrop.errors import InputError, shown
-from outcrop.paths import require_output
+from outcrop.paths import make_directory, remove_made, require_output
 
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
@@ -228,8 +228,11 @@ def write_json(path: Path | None, option: str, data: object) -> None:
 
 
 def write_file(path: Path, name: str, content: bytes) -> None:
-    """Write a file that the user has named. Raises InputError when it cannot be written."""
+    """Write a file that the user has named, in a directory that is made where it is missing. Raises InputError when it
+    cannot be written."""
+    made = make_directory(path.absolute().parent)
     try:
         path.write_bytes(content)
     except OSError as error:
+        remove_made(made)
         raise InputError(f"{name} {path} cannot be written: {error.strerror}") from None
