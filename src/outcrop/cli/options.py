@@ -90,7 +90,9 @@ Png: TypeAlias = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--png", metavar="FILE", help="draw the figures"),
 ]
-BenchDirectory: TypeAlias = Annotated[Path, typer.Option("-d", "--directory", metavar="WHERE", help="for its files")]
+BenchDirectory: TypeAlias = Annotated[
+    Path, typer.Option("-d", "--directory", metavar="WHERE", help="for its files; made if missing")
+]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", help="no progress and no report; only errors")]
 RawDevice: TypeAlias = Annotated[
     bool, typer.Option("--raw-device", help="WHERE is a block device, all of whose content may be overwritten")
