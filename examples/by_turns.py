@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import sys
 import tempfile
 import time
@@ -18,8 +17,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from options import folder
+
 from outcrop.bench.memory_group import run_limited
 from outcrop.errors import InputError, OutcropError
+from outcrop.paths import made_directory
 from outcrop.units import format_bytes, parse_bytes
 
 SETTLE_SECONDS = 8.0
@@ -115,14 +117,6 @@ def memory_size(text: str) -> str:
     return text
 
 
-def folder(text: str) -> Path:
-    """One where files can be made."""
-    path = Path(text)
-    if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
-        raise argparse.ArgumentTypeError(f"{text!r} is no directory in which files can be made; name another one")
-    return path
-
-
 def measure(
     script: str,
     variants: Mapping[str, Variant],
@@ -137,8 +131,9 @@ def measure(
         except OutcropError as error:
             sys.exit(str(error))  # the parent passes it on
         return None
-    with tempfile.TemporaryDirectory(prefix="outcrop-example-", dir=given.directory) as folder:
-        given = argparse.Namespace(**{**vars(given), "directory": Path(folder)})
+    prefix = "outcrop-example-"
+    with made_directory(given.directory), tempfile.TemporaryDirectory(prefix=prefix, dir=given.directory) as own:
+        given = argparse.Namespace(**{**vars(given), "directory": Path(own)})
         found: Found = {name: [] for name in variants}
         try:
             prepare(given)

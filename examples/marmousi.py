@@ -27,6 +27,7 @@ import options
 
 import outcrop as oc
 from outcrop.errors import InputError
+from outcrop.paths import make_directory
 
 MODEL = Path(__file__).parent / "data" / "marmousi_vp.npy.xz"
 LENGTH, DEPTH = 12000.0, 3000.0  # of the model, in metres
@@ -165,7 +166,7 @@ def parse(argv: Sequence[str] | None) -> tuple[Path, Survey]:
     about = __doc__.splitlines()[0] if __doc__ else ""
     parser = argparse.ArgumentParser(prog="marmousi.py", description=about)
     parser.add_argument(
-        "-d", "--directory", type=Path, default=Path("marmousi"), help="for run and pictures [marmousi]"
+        "-d", "--directory", type=options.folder, default=Path("marmousi"), help="for run and pictures [marmousi]"
     )
     parser.add_argument("--small", action="store_true", help="25 m, a width of 1 km, 12 cells of sponge, 16 MiB")
     parser.add_argument("--spacing", type=float, help="metres between cells [5]")
@@ -184,7 +185,7 @@ def parse(argv: Sequence[str] | None) -> tuple[Path, Survey]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run, or go on with a run, and draw."""
     directory, survey = parse(argv)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     sim = simulate(survey, directory / "run.oc")
     draw_seismogram(sim, survey, directory / "seismogram.png")
     draw_snapshots(sim, survey, directory / "snapshots.png")

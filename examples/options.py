@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcrop.errors import OutcropError
+from outcrop.errors import InputError, OutcropError
+from outcrop.paths import make_directory, require_directory
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ def parse(about: str | None, argv: Sequence[str] | None, *, name: str, size: int
     )
     parser.add_argument("--steps", type=_at_least(1), default=steps, metavar="N", help=f"time steps [{steps}]")
     parser.add_argument("--memory", default=memory, help=f"hard cap for the window [{memory}]")
-    parser.add_argument("-d", "--directory", type=Path, default=Path(name), help=f"for run and picture [{name}]")
+    parser.add_argument("-d", "--directory", type=folder, default=Path(name), help=f"for run and picture [{name}]")
     given = parser.parse_args(argv)
-    given.directory.mkdir(parents=True, exist_ok=True)
+    make_directory(given.directory)
     return Options(given.size, given.steps, given.memory, given.directory)
 
 
@@ -44,6 +45,15 @@ def call(main: Callable[[], None]) -> None:
         main()
     except OutcropError as error:
         sys.exit(f"{Path(sys.argv[0]).name}: {error}")
+
+
+def folder(text: str) -> Path:
+    """A directory for files: one that is there, or can be made."""
+    try:
+        require_directory(Path(text))
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return Path(text)
 
 
 def _at_least(least: int) -> Callable[[str], int]:

@@ -15,6 +15,7 @@ import fio
 
 from outcrop import _core
 from outcrop.bench.io.case import Case
+from outcrop.paths import made_directory
 
 SPAN_BYTES, SECONDS, KIB = 1 << 30, 0.3, 1024
 """So short that nobody gets to the end and finds the beginning in the page cache."""
@@ -43,7 +44,8 @@ def bytes_per_second_of_fio(case: Case, path: Path) -> float:
 def main() -> None:
     """A line for each case: medians in MB/s, and the median of the turns' ratios."""
     turns = int(sys.argv[2]) if len(sys.argv) > 2 else 7
-    with tempfile.TemporaryDirectory(prefix="outcrop-fio-", dir=sys.argv[1]) as folder:
+    directory = Path(sys.argv[1])
+    with made_directory(directory), tempfile.TemporaryDirectory(prefix="outcrop-fio-", dir=directory) as folder:
         path = Path(folder) / "file"
         _core.create_file(str(path), SPAN_BYTES)
         Case("threads", True, False, RECORD, 8, SPAN_BYTES).measure(path, float("inf"))

@@ -19,6 +19,7 @@ import numpy as np
 
 import outcrop as oc
 from outcrop.bench.one_run import advance
+from outcrop.paths import made_directory
 from outcrop.tiers import measure
 
 SHAPE, STEPS, EVERY = (2730, 128, 512), 100, 50
@@ -48,7 +49,8 @@ def main() -> None:
     """Median seconds of each, and the median of the turns' ratios to the run with nothing."""
     turns = int(sys.argv[2]) if len(sys.argv) > 2 else 5
     taps = {"nothing": {}, "points": points(), "both": {**points(), "snapshots": oc.Snapshots(EVERY, initial=False)}}
-    with tempfile.TemporaryDirectory(prefix="outcrop-taps-", dir=sys.argv[1]) as folder:
+    directory = Path(sys.argv[1])
+    with made_directory(directory), tempfile.TemporaryDirectory(prefix="outcrop-taps-", dir=directory) as folder:
         for name, each in taps.items():
             make(Path(folder) / name, **each)
         device = measure.measure_afresh(Path(folder))

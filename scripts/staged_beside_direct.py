@@ -24,6 +24,7 @@ import numpy as np
 
 import outcrop.aggregate as agg
 from outcrop.aggregate.machine_text import machine_text
+from outcrop.paths import made_directory
 from outcrop.tiers.survey import find_tiers
 from outcrop.units import parse_bytes
 
@@ -67,7 +68,11 @@ def main() -> None:
     given = parser.parse_args()
     limit = None if given.limit is None else parse_bytes(given.limit.removesuffix("/s"))
     values = np.random.default_rng(0).integers(0, 256, parse_bytes(given.step), np.uint8)
-    with limited(given.target, limit), tempfile.TemporaryDirectory(dir=given.target) as folder:
+    with (
+        made_directory(given.target),
+        limited(given.target, limit),
+        tempfile.TemporaryDirectory(dir=given.target) as folder,
+    ):
         machine = Path(folder) / "machine"
         machine.write_text(text_of_machine(Path(folder), given.stage, limit))
         with agg.declare(None, [agg.contiguous(0, values.nbytes)], target=folder, machine=machine) as plan:

@@ -17,6 +17,7 @@ from statistics import median
 import fio
 
 from outcrop import _core
+from outcrop.paths import made_directory
 from outcrop.tiers import measure_storage as own
 from outcrop.tiers.figures import Figures
 
@@ -64,7 +65,8 @@ def run_fio(path: Path, pattern: str, request_bytes: int, depth: int, seconds: f
 def main() -> None:
     """A line for each figure: medians in MB/s, the median of the turns' ratios, and all of them."""
     directory, turns = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 7
-    pairs = [(of_tiers(directory), of_fio(directory)) for _ in range(turns)]
+    with made_directory(directory):
+        pairs = [(of_tiers(directory), of_fio(directory)) for _ in range(turns)]
     for name in MEASURED:
         ratios = [ours[name] / theirs[name] for ours, theirs in pairs]
         one, other = (median(side[name] for side in sides) / 1e6 for sides in zip(*pairs, strict=True))

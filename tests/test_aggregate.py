@@ -355,9 +355,10 @@ def test_files_of_nodes_are_merged(tmp_path: Path) -> None:
     assert np.array_equal(found, values + 1)
     assert agg.merge(tmp_path / "file.index", tmp_path / "one") == 2 * values.nbytes
     assert np.array_equal(np.fromfile(tmp_path / "one"), np.concatenate([values.ravel(), values.ravel() + 1]))
-    command = [sys.executable, "-m", "outcrop.cli.main", "agg", "merge", "file.index", "two"]
+    command = [sys.executable, "-m", "outcrop.cli.main", "agg", "merge", "file.index", "new/two"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=100)
-    assert done.returncode == 0 and f"two: {2 * values.nbytes} bytes" in done.stdout, done.stderr
-    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
-    done = subprocess.run([*command[:-2], "nothing.index", "two"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0 and f"new/two: {2 * values.nbytes} bytes" in done.stdout, done.stderr
+    assert (tmp_path / "new" / "two").read_bytes() == (tmp_path / "one").read_bytes()
+    done = subprocess.run([*command[:-2], "nothing.index", "other/two"], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode != 0 and "nothing.index" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "other").exists()

@@ -256,7 +256,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["--cards", "0"], "give 1 to 1000000 cards"),
         (["--latency", "nan"], "0 to 86400 seconds"),
         (["--latency", "1e308"], "0 to 86400 seconds"),
-        (["--json", "/no/such/folder/file"], "does not exist"),
+        (["--json", "/dev/null/file"], "Not a directory"),
     ],
 )
 def test_bad_input_is_one_line(

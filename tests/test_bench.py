@@ -1,4 +1,7 @@
-"""Protects the benchmark that fills the README's table: it runs, and what it reports about a run is true."""
+"""Protects the benchmark that fills the README's table: it runs, and what it reports about a run is true.
+
+Directories that are missing are made, and removed in the end: nothing but the figures stays.
+"""
 
 import json
 import math
@@ -13,7 +16,7 @@ from outcrop.cli.main import call
 def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All figures are there and positive, bytes are as predicted, memory stays in bounds, nothing is left behind."""
     target = tmp_path / "figures.json"
-    assert call(["bench", "core", "--small", "-d", str(tmp_path), "--json", str(target)]) == 0
+    assert call(["bench", "core", "--small", "-d", str(tmp_path / "new" / "below"), "--json", str(target)]) == 0
     said = capsys.readouterr().out
     assert "(b) in memory" in said and said.count("(c) out of core, memory") == len(SHARES)
     figures = json.loads(target.read_text())
@@ -47,7 +50,7 @@ def test_bench_of_a_grid_and_share_of_ones_own(tmp_path: Path, capsys: pytest.Ca
 def test_small_tuner_bench_compares_plans(tmp_path: Path) -> None:
     """The tuner's plan and the sweep's are run on the same files, and nothing is left behind."""
     target = tmp_path / "figures.json"
-    assert call(["bench", "tuner", "--small", "-d", str(tmp_path), "--json", str(target)]) == 0
+    assert call(["bench", "tuner", "--small", "-d", str(tmp_path / "new" / "below"), "--json", str(target)]) == 0
     (case,) = json.loads(target.read_text())["cases"]
     assert case["plans_swept"] == len(case["swept"]) > 2
     assert case["best"]["seconds"] <= case["chosen"]["seconds"] and case["to_best"] >= 1
@@ -64,7 +67,8 @@ def test_unknown_bench_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_small_stencil_bench_compares_like_with_like(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Figures count steps of the grid, whatever the stages; bytes are as predicted; the table has a row for each."""
     target, names = tmp_path / "figures.json", ["heat2", "maxwell", "d2q9"]
-    given = ["bench", "stencils", "--small", "-d", str(tmp_path), "--json", str(target), "--only", ",".join(names)]
+    where = str(tmp_path / "new" / "below")
+    given = ["bench", "stencils", "--small", "-d", where, "--json", str(target), "--only", ",".join(names)]
     assert call(given) == 0
     said = capsys.readouterr().out
     figures = json.loads(target.read_text())
@@ -87,7 +91,7 @@ def test_small_stencil_bench_compares_like_with_like(tmp_path: Path, capsys: pyt
 
 def test_stencil_bench_refuses_what_it_does_not_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A stencil that is none and a grid that fits nowhere are refused before anything is made."""
-    given = ["bench", "stencils", "-d", str(tmp_path)]
+    given = ["bench", "stencils", "-d", str(tmp_path / "new" / "below")]
     assert call([*given, "--only", "heat3"]) == 2
     assert "heat2" in capsys.readouterr().err
     assert call([*given, "--only", "d3q19", "-n", "100000", "100000", "1000"]) == 2
@@ -111,7 +115,7 @@ def test_devito_computes_what_is_compared(name: str) -> None:
 def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> None:
     """Loops written by hand compute what generated ones do, and both are measured in the cache and from memory."""
     target = tmp_path / "figures.json"
-    assert call(["bench", "kernel", "--small", "-d", str(tmp_path), "--json", str(target)]) == 0
+    assert call(["bench", "kernel", "--small", "-d", str(tmp_path / "new" / "below"), "--json", str(target)]) == 0
     loops = json.loads(target.read_text())["loops"]
     assert [one["stencil"] for one in loops] == ["heat7", "acoustic8"]
     for one in loops:

@@ -112,7 +112,7 @@ REFUSALS = {
     "directory below a file": (changed(d="text.txt/run.oc"), "text.txt"),
     "directory given twice": ([*GOOD, "-d", "run.oc"], "twice"),
     "no space": (changed(n="1024 1024 100000000", memory="64MiB"), "no space.*needs.*free"),
-    "report in no folder": (changed(json="gone/report.json"), "gone.*does not exist"),
+    "report below a file": (changed(json="text.txt/report.json"), "text.txt/report.json.*Not a directory"),
     "plan budget too small": (["plan", *changed(memory="1KiB")[1:]], "at least \\d+ KiB"),
     "resume of nothing": (["resume", "gone"], "gone"),
     "info of something else": (["info", "foreign"], "foreign.*manifest"),
@@ -159,7 +159,7 @@ def test_a_run_from_first_to_last_command(capsys: pytest.CaptureFixture[str]) ->
     table = capsys.readouterr().out
     report = json.loads(Path("report.json").read_text())
     assert report.keys() >= REPORT_KEYS
-    assert report["predicted"].keys() == {"seconds", "bytes_read", "bytes_written", "memory_bytes"}
+    assert report["predicted"].keys() == {"seconds", "bytes_read", "bytes_written", "memory_bytes", "assumed"}
     assert (report["bytes_read"], report["bytes_written"]) == (
         report["predicted"]["bytes_read"],
         report["predicted"]["bytes_written"],

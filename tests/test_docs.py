@@ -2,15 +2,19 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+OUTPUTS = runpy.run_path(str(ROOT / "scripts" / "outputs.py"))
+PAGES = OUTPUTS["pages"]()
+EXAMPLES = [example for page in PAGES for example in OUTPUTS["examples"](page)]
 COMMANDS = r"\boutcrop (run|plan|resume|info|verify|plot|tiers|bench|agg simulate|agg merge|agg bench)\b([^`\n]*)"
 
 
@@ -30,6 +34,20 @@ def test_examples_run_in_order(page: Path, tmp_path: Path) -> None:
     program = "\n".join(blocks)
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[f"{one.page.name}-{one.command}" for one in EXAMPLES])
+def test_examples_show_what_is_printed(example: Any) -> None:
+    """Each line below a command is what it prints; figures of one machine may differ."""
+    assert OUTPUTS["differences"](example) == []
+
+
+def test_an_example_that_shows_something_else_is_found(tmp_path: Path) -> None:
+    """A wrong figure, a missing line and, of one machine, a wrong word."""
+    right = next(one for one in EXAMPLES if one.page.name == "errors.md")
+    assert OUTPUTS["differences"](right._replace(shown=[right.shown[0].replace("1620", "1621")]))
+    assert OUTPUTS["differences"](right._replace(shown=[*right.shown, "another line"]))
+    assert OUTPUTS["form"]("dram  28.6 GB/s 158 ns at /home/me") == "dram # # at /"
 
 
 def test_commands_and_options_named_exist() -> None:

@@ -214,7 +214,7 @@ def test_stream_function_goes_until_it_changes_little(
         ("--turns", "0", "must be a whole number of at least 1"),
         ("--settle", "-1", "must be a number of seconds"),
         ("--memory", "much", "is not understood; write for example"),
-        ("-d", "/not/here", "no directory in which files can be made"),
+        ("-d", f"{__file__}/here", "is a file"),
     ],
 )
 def test_nonsense_on_tiers_is_refused(

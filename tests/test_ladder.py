@@ -72,7 +72,8 @@ def test_every_column_gives_the_oracles_bits(
 def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All bars are there or say why not, all have the oracle's bits, and nothing is left behind."""
     figures_file, picture = tmp_path / "figures.json", tmp_path / "picture.png"
-    arguments = ["bench", "ladder", "--small", "-d", str(tmp_path), "--json", str(figures_file), "--png", str(picture)]
+    where = str(tmp_path / "new" / "below")
+    arguments = ["bench", "ladder", "--small", "-d", where, "--json", str(figures_file), "--png", str(picture)]
     assert call([*arguments, "-t", "5", "--memory", "40%"]) == 0
     said = capsys.readouterr().out
     assert "All columns give the same bits." in said

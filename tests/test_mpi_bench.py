@@ -207,8 +207,8 @@ def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
         (["--ranks", "4,0"], "write numbers from 1"),
         (["--ranks", "some"], "write numbers from 1"),
         (["--ranks", "4000", "--size", "1GiB"], "give a smaller --size"),
-        (["-d", "/no/such/folder"], "is not a directory"),
-        (["--png", "/no/such/folder/picture.png"], "does not exist"),
+        (["-d", "/dev/null/folder"], "/dev/null is a file"),
+        (["--png", "/dev/null/picture.png"], "Not a directory"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -249,7 +249,7 @@ def check(figures: dict[str, Any], ranks: int, turns: int) -> None:
 def test_ranks_of_mpirun_measure_together(tmp_path: Path) -> None:
     """All ways, kernels and modes at a small size; whatever MPI is here; one table, no files left."""
     target, picture = tmp_path / "figures.json", tmp_path / "bench.png"
-    command = ["agg", "bench", "-d", str(tmp_path), "--size", "8KiB", "--turns", "2"]
+    command = ["agg", "bench", "-d", str(tmp_path / "new" / "below"), "--size", "8KiB", "--turns", "2"]
     command += ["--json", str(target), "--png", str(picture)]
     done = mpirun(3, sys.executable, "-m", "outcrop.cli.main", *command)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -263,7 +263,7 @@ def test_it_starts_mpirun_itself(tmp_path: Path, alone: None, capfd: pytest.Capt
     """That of mpi4py's MPI, with all implementations of MPI-IO that it can choose from."""
     launcher()
     target = tmp_path / "figures.json"
-    command = ["agg", "bench", "-d", str(tmp_path), "--ranks", "2", "--size", "8KiB", "--turns", "1"]
+    command = ["agg", "bench", "-d", str(tmp_path / "new"), "--ranks", "2", "--size", "8KiB", "--turns", "1"]
     assert call([*command, "--json", str(target)]) == 0, capfd.readouterr()
     check(json.loads(target.read_text()), ranks=2, turns=1)
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]

@@ -142,7 +142,7 @@ def test_arrays_only_read_take_values_once(tmp_path: Path) -> None:
 
 def test_npy_files_are_numpys_own(tmp_path: Path) -> None:
     """NumPy opens what arrays leave, and arrays open what NumPy leaves, as far as it is in C order."""
-    path = tmp_path / "a.npy"
+    path = tmp_path / "new" / "a.npy"  # in a directory that is made, too
     with oc.array((5, 7), "complex64", path=path) as array:
         array[...] = np.arange(35).reshape(5, 7) * 1j
         assert array.flush().bytes_written == 280

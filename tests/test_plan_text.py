@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 import outcrop as oc
 from outcrop.cli.main import call
+from outcrop.run import engine
 from outcrop.run.progress import Progress, Standing
+from outcrop.tiers import measure
 
 
 def plan_text(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -51,10 +54,40 @@ def test_a_plan_in_place_has_one_copy_of_the_state(tmp_path: Path, capsys: pytes
     assert "(4 arrays)" in plan_text(*words, "--in-place", capsys=capsys)
 
 
+def test_figures_that_are_assumed_are_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Plan, report and the JSON of both give the reason for each; of what is measured they say nothing."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    where, file = str(tmp_path / "run.oc"), tmp_path / "figures.json"
+    words = ["heat7", "-n", "32", "32", "32", "-t", "4", "-d", where, "--memory", "4MiB", "--json", str(file)]
+    short = "the run is too short to be worth measuring"
+    text = plan_text(*words, capsys=capsys)
+    assert re.search(rf"updates  assumed: .* \({short}\)\n  storage  assumed: .* \({short}\)", text), text
+    both = {"updates": short, "storage": short}
+    assert json.loads(file.read_text())["assumed"] == both
+    assert call(["run", *words]) == 0
+    assert f"note: the prediction assumes the speed of updates and storage: {short}" in capsys.readouterr().out
+    assert json.loads(file.read_text())["predicted"]["assumed"] == both
+
+    monkeypatch.setattr(engine, "WORTH_MEASURING_UPDATES", 1)
+    text = plan_text(*words, capsys=capsys)
+    assert "updates  measured: " in text and "(arrays of less than 256 MiB are not worth measuring it)" in text
+    assert list(json.loads(file.read_text())["assumed"]) == ["storage"]
+    monkeypatch.setattr(measure, "GRID_BYTES_LEAST", 1)
+    assert "(plan writes nothing; run measures it)" in plan_text(*words, capsys=capsys)
+    monkeypatch.setattr(measure, "SCRATCH_RECORDS", 32)
+    assert call(["run", *words, "--force"]) == 0
+    said = capsys.readouterr().out
+    assert "storage  measured: " in said and "the prediction assumes" not in said
+
+
 def test_candidates_are_listed_by_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The table of candidates counts steps of a pass, as the plan above it does; a pass does no part of a step."""
     words = ["maxwell_2d", "-n", "40", "60", "-t", "9", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB", "--explain"]
-    head, chosen = plan_text(*words, capsys=capsys).splitlines()[9:11]
+    lines = plan_text(*words, capsys=capsys).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("scheme "))
+    head, chosen = lines[first : first + 2]
     assert dict(zip(head.split(), chosen.split(), strict=False))["steps"] == "9"
 
 

@@ -25,8 +25,8 @@ DRAM = MODES[0]
 
 def test_small_stream_bench_measures_every_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All modes and loops have bandwidths, results are right, a picture is drawn, and files go with the process."""
-    target, picture = tmp_path / "figures.json", tmp_path / "stream.png"
-    arguments = ["-d", str(tmp_path), "--json", str(target), "--png", str(picture), "--threads", "2"]
+    target, picture = tmp_path / "figures.json", tmp_path / "pictures" / "stream.png"
+    arguments = ["-d", str(tmp_path / "new" / "below"), "--json", str(target), "--png", str(picture), "--threads", "2"]
     assert call(["bench", "stream", "--small", *arguments]) == 0
     figures, said = json.loads(target.read_text()), capsys.readouterr().out
     measured = {mode["mode"] for mode in figures["modes"]}
@@ -39,7 +39,7 @@ def test_small_stream_bench_measures_every_mode(tmp_path: Path, capsys: pytest.C
         for loop in mode["loops"].values():
             assert 0 < loop["node"]["min"] <= loop["node"]["median"] <= loop["node"]["max"]
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert {path.name for path in tmp_path.iterdir()} == {"figures.json", "stream.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {"figures.json", "pictures"}
 
 
 def test_bandwidths_are_bytes_over_seconds() -> None:

@@ -59,6 +59,8 @@ def test_every_tier_is_measured_once(folder: Path, capsys: pytest.CaptureFixture
         assert Persistence[storage["persistence"].upper()] >= Persistence.REBOOT
         assert os.listdir(folder) == []
     assert origins == [("measured", "measured", 2), ("cached", "cached", 0), ("measured", "measured", 2)]
+    assert call(["tiers", "-d", str(folder / "none" / "below"), "--refresh"]) == 0
+    assert str(folder.resolve()) in capsys.readouterr().out and os.listdir(folder) == []  # measured in its parent
 
 
 def test_unasked_nothing_is_measured(folder: Path) -> None:
@@ -106,10 +108,10 @@ def test_what_cannot_be_measured_says_why(folder: Path, monkeypatch: pytest.Monk
 def test_bad_arguments_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything is measured."""
     for words, message in (
-        (["-d", str(folder / "none")], "none is not a directory"),
+        (["-d", "/dev/null/below"], "/dev/null is a file"),
         (["-d", "/proc"], "/proc is on proc, which holds no files of anybody"),
         (["--tiers", str(folder / "none.toml")], "none.toml cannot be read"),
-        (["--json", str(folder / "none" / "x.json")], "--json"),
+        (["--json", "/dev/null/x.json"], "--json /dev/null/x.json cannot be written"),
     ):
         assert call(["tiers", *words]) == 2
         output = capsys.readouterr()
@@ -123,7 +125,7 @@ def test_a_directory_that_cannot_be_written_is_refused(
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
     assert call(["tiers", "-d", str(folder)]) == 2
     output = capsys.readouterr()
-    assert f"-d {folder} cannot be written by this user; name" in output.err
+    assert f"directory {folder} cannot be written: no permission in" in output.err
     assert output.err.count("\n") == 1 and output.out == ""
 
 
@@ -149,7 +151,7 @@ def test_limits_of_control_groups_hold(version: int, tmp_path: Path, monkeypatch
 def test_an_impossible_directory_is_refused(tmp_path: Path) -> None:
     """A file is no place for scratch files."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="is not a directory"):
+    with pytest.raises(InputError, match="is a file"):
         find_tiers([tmp_path / "file"])
 
 

@@ -71,7 +71,7 @@ NONSENSE = {
     "--init": ("", "1e400", f"random:{DIGITS}", "fifo.npy", "zero.npy", "loop.npy", "folder.npy", "fifo.npz",
                "fifo.nc", "fifo.sgy", "zero.npz@resample", "raw:fifo.npy:f4:1", f"raw:volume.npy:f4:{DIGITS}",
                "x" * 300, "\udcff"),
-    "--json": ("", "fifo.json", "zero.json", "loop.json", "/dev/full", "/dev/zero", ".", "none/x", "x" * 300),
+    "--json": ("", "fifo.json", "zero.json", "loop.json", "/dev/full", "/dev/zero", ".", "volume.npy/x", "x" * 300),
     "--bt": ("0", "-1", "100000", DIGITS, "9223372036854775808"),
     "--slab": ("0", "9223372036854775808"),
     "--diamond": ("0", "9223372036854775808"),
@@ -97,7 +97,7 @@ def test_other_commands_say_it_in_one_line(capsys: pytest.CaptureFixture[str]) -
     for where in ("", "\udcff", "x" * 300, "fifo.npy", "loop.npy", "zero.npy", "folder.npy"):
         for command in (["info"], ["verify"], ["resume"], ["plot", "-o", "a.png"]):
             refused([*command, where], capsys)
-    for output in ("fifo.json", "/dev/full", "loop.json", "none/x.png", "."):
+    for output in ("fifo.json", "/dev/full", "loop.json", "volume.npy/x.png", "."):
         refused(["plot", "volume.npy", "-o", output], capsys)
         refused([*("plan", *RUN[1:]), "--draw", output], capsys)
     for place in ("z=", f"z={DIGITS}", "z=99999999999999999999", "w=1", "\udcff"):

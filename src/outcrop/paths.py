@@ -2,13 +2,23 @@
 
 A file that is to be read must be a regular file: opening a FIFO would wait for ever, and a device has no end. Each
 refusal is an InputError of one line.
+
+A directory that a command or a call needs for its own files is made where it is missing, parents too. The same three
+steps hold everywhere:
+
+    require_directory     it is there, or can be made; nothing is changed
+    make_directory        made, after all arguments have been checked
+    remove_made           what was made and stayed empty is removed when the work fails, or when it needs no directory
+                          any more (made_directory does all three)
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -78,20 +88,22 @@ def require_regular(path: str | os.PathLike[str]) -> None:
 def require_output(path: Path, name: str) -> None:
     """Raise InputError unless a file can be written at `path` later; creates and changes nothing.
 
-    That may be a regular file, a new one in a folder that is there, /dev/null, a terminal, or a pipe that this process
-    holds already: /dev/stdout, and what a shell makes of >(command). Other pipes might have no reader, and devices
-    may be anything.
+    That may be a regular file, a new one in a directory that is there or can be made, /dev/null, a terminal, or a pipe
+    that this process holds already: /dev/stdout, and what a shell makes of >(command). Other pipes might have no
+    reader, and devices may be anything.
     """
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        folder = os.path.dirname(os.path.realpath(path))
-        if folder.startswith("/proc/"):  # as /dev/fd/9, of which there is none
+        folder = Path(os.path.realpath(path)).parent
+        if folder.is_relative_to("/proc"):  # as /dev/fd/9, of which there is none
             raise InputError(f"{name} {path} cannot be written: there is no such descriptor") from None
-        if not os.path.isdir(folder):
-            raise InputError(f"{name} {path}: directory {folder} does not exist") from None
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise InputError(f"{name} {path}: no permission to write it") from None
+        if os.path.islink(path) and not folder.is_dir():
+            raise InputError(f"{name} {path}: the link leads to {folder}, which does not exist") from None
+        try:
+            require_directory(folder)
+        except InputError as error:
+            raise InputError(f"{name} {path}: {error}") from None
         return
     except (OSError, ValueError) as error:
         raise InputError(f"{name} {path} cannot be written: {_reason(error)}") from None
@@ -108,6 +120,67 @@ def require_output(path: Path, name: str) -> None:
     except OSError as error:
         reason = "no permission to write it" if isinstance(error, PermissionError) else _reason(error)
         raise InputError(f"{name} {path}: {reason}") from None
+
+
+def nearest_existing(path: Path) -> Path:
+    """The path itself, or the closest of its parents that exists."""
+    path = path.absolute()
+    while not os.path.lexists(path):
+        path = path.parent
+    return path
+
+
+def require_directory(directory: Path) -> None:
+    """Raise InputError unless it is a directory, or can be made, and this user may write there; changes nothing."""
+    existing = nearest_existing(directory)
+    try:
+        mode = existing.stat().st_mode
+    except (OSError, ValueError) as error:
+        raise InputError(f"directory {directory} cannot be used: {_reason(error)}") from None
+    if not stat.S_ISDIR(mode):
+        raise InputError(f"directory {directory} cannot be created: {existing} is a file")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(f"directory {directory} cannot be written: no permission in {existing}")
+
+
+def make_directory(directory: Path) -> list[Path]:
+    """Make a directory, parents too, and list those that were not there, parents first. InputError leaves none."""
+    from outcrop import durable  # which takes longer to load than all other checks take
+
+    made: list[Path] = []
+    try:
+        for place in (*reversed(directory.parents), directory):
+            try:
+                durable.SYSTEM.stat(place)
+            except FileNotFoundError:
+                with contextlib.suppress(FileExistsError):
+                    durable.SYSTEM.mkdir(place)
+                    made.append(place)
+    except OSError as error:
+        remove_made(made)
+        raise InputError(f"directory {error.filename} cannot be created: {error.strerror}") from None
+    return made
+
+
+def remove_made(made: Sequence[Path]) -> None:
+    """Remove directories that this process has made, parents first, as far as they are empty."""
+    from outcrop import durable
+
+    for place in reversed(made):
+        with contextlib.suppress(OSError):
+            durable.SYSTEM.rmdir(place)
+
+
+@contextlib.contextmanager
+def made_directory(directory: Path) -> Iterator[None]:
+    """A directory for files that the caller removes: made where it is missing, and removed at the end where it was made
+    here and is empty. Raises InputError when it cannot be made or written."""
+    require_directory(directory)
+    made = make_directory(directory)
+    try:
+        yield
+    finally:
+        remove_made(made)
 
 
 def _is_held(found: os.stat_result) -> bool:

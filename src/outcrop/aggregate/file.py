@@ -24,7 +24,7 @@ from outcrop.aggregate.measured import Timing
 from outcrop.aggregate.plan import Plan
 from outcrop.aggregate.staging import Asked, StageChoice, choose_stage
 from outcrop.errors import CommunicationError, InputError, OutcropError, shown
-from outcrop.paths import as_place
+from outcrop.paths import as_place, make_directory, remove_made, require_regular
 
 Arrays = Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]]
 BASE_MOST = 2**62
@@ -127,7 +127,14 @@ def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
     It gets its name when it has been read back and compared; the nodes' files stay. Raises InputError, CorruptionError
     and StorageError.
     """
-    return _core.aggregate_merge(str(as_place(index, "index")), str(as_place(target, "target")))
+    source, place = as_place(index, "index"), as_place(target, "target")
+    require_regular(source)
+    made = make_directory(place.absolute().parent)
+    try:
+        return _core.aggregate_merge(str(source), str(place))
+    except BaseException:
+        remove_made(made)
+        raise
 
 
 class Request:

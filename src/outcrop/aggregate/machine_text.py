@@ -15,7 +15,8 @@ from pathlib import Path
 from outcrop import _core
 from outcrop.aggregate.node_tiers import SHARED, TYPICAL, node_tier
 from outcrop.errors import InputError
-from outcrop.tiers.mounts import mount_of, nearest_existing
+from outcrop.paths import nearest_existing
+from outcrop.tiers.mounts import mount_of
 from outcrop.tiers.storage_tiers import mounted_tier
 from outcrop.tiers.survey import find_tiers
 from outcrop.tiers.tier import Tier

@@ -35,6 +35,7 @@ from outcrop.arrays.record import MAX_NUMBER, TILE_BYTES, Record
 from outcrop.arrays.spec import ArraySpec
 from outcrop.durable import Directory, flush_parents
 from outcrop.errors import InputError, StorageError
+from outcrop.paths import make_directory, remove_made
 from outcrop.tiers.storage_tiers import BY_NOTHING
 from outcrop.tiers.tier import Tier
 
@@ -54,11 +55,11 @@ class Committed(Keeper):
         self._record = Record(uuid4().hex, spec.shape, spec.dtype, spec.access, spec.persist, 0, 0, b"", b"")
         with ExitStack() as undo:
             with storage_errors(path, "used"):
-                made = _make_folders(path.absolute())
+                made = make_directory(path.absolute())
                 self._folder = Directory.open(path.absolute())
                 undo.callback(self.close)
                 is_reader = self._hold(spec.access)
-                undo.callback(_remove_folders, made)  # only while the folder is held, and as far as they are empty
+                undo.callback(remove_made, made)  # only while the folder is held, and as far as they are empty
                 records, problems = self._look(spec)
                 if not is_reader:
                     self._folder.flush()  # a killed process may have renamed its record and not made that durable
@@ -212,20 +213,6 @@ class Committed(Keeper):
         others = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
         place = f"{self.path / TILES} at offset {offset}"
         return f"generation {record.generation} is damaged: {why} in {place} (tile {tile}{others})"
-
-
-def _make_folders(path: Path) -> list[Path]:
-    """Make a folder and those above it; the ones that were not there, innermost first."""
-    new = [folder for folder in (path, *path.parents) if not folder.exists()]
-    if new:
-        path.mkdir(parents=True, exist_ok=True)
-    return new
-
-
-def _remove_folders(made: Sequence[Path]) -> None:
-    for folder in made:
-        with suppress(OSError):
-            folder.rmdir()
 
 
 def _remove_files(folder: Directory) -> None:

@@ -28,6 +28,7 @@ from outcrop.arrays.record import MAX_NUMBER
 from outcrop.arrays.spec import AXES_MOST, ArraySpec
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
+from outcrop.paths import make_directory, remove_made
 from outcrop.tiers.storage_tiers import BY_NOTHING, BY_WRITE_BACK
 from outcrop.tiers.tier import Tier
 
@@ -80,12 +81,17 @@ class NpyFile(Keeper):
 
 
 def create_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Make a file of zeros, all of it allocated, that is there as a whole or not at all. Raises InputError when another
-    process has made one meanwhile, StorageError."""
+    """Make a file of zeros, all of it allocated, that is there as a whole or not at all, and the folders above it.
+    Raises InputError when another process has made one meanwhile, StorageError."""
     size = HEADER_BYTES + math.prod(shape) * dtype.itemsize
+    made = make_directory(path.absolute().parent)
     try:
-        with Directory.open(path.absolute().parent) as folder:
-            folder.create_whole(path.name, _header(shape, dtype), size)
+        try:
+            with Directory.open(path.absolute().parent) as folder:
+                folder.create_whole(path.name, _header(shape, dtype), size)
+        except BaseException:
+            remove_made(made)
+            raise
     except FileExistsError:
         raise InputError(f"{path} was made by another process meanwhile; open it with oc.open_array") from None
     except OSError as error:

@@ -14,7 +14,7 @@ from outcrop.arrays.folder import TILES, holds_array, last_record
 from outcrop.arrays.npy_file import read_header
 from outcrop.arrays.spec import ArraySpec
 from outcrop.errors import InputError
-from outcrop.tiers.mounts import nearest_existing
+from outcrop.paths import nearest_existing
 
 
 def check_name(path: Path) -> None:
@@ -56,8 +56,6 @@ def _check_new(path: Path, spec: ArraySpec) -> None:
         raise InputError(f"{path} cannot be made: {parent} is the folder of an array; give a path outside of it")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"{path} cannot be made: no permission in {parent}")
-    if not spec.is_committed and parent != path.absolute().parent:
-        raise InputError(f"{path} cannot be made: there is no folder {path.parent}; make it first")
 
 
 def _check_folder(path: Path, spec: ArraySpec) -> bool:

@@ -18,10 +18,10 @@ from outcrop.arrays.reasons import no_room, why
 from outcrop.arrays.spec import ArraySpec, amount
 from outcrop.arrays.untouched import without_promised
 from outcrop.errors import InputError, shown
+from outcrop.paths import nearest_existing
 from outcrop.plan.placement import Choice, Demand, assign
 from outcrop.plan.placement_words import Placed, table
 from outcrop.tiers.holding import IN_MEMORY, SharedRoom, shared_rooms
-from outcrop.tiers.mounts import nearest_existing
 from outcrop.tiers.survey import find_tiers
 from outcrop.tiers.tier import Tier
 from outcrop.units import format_bytes, format_seconds, parse_bytes

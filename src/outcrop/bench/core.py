@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 
 from outcrop.bench import checksums, one_run, rates
 from outcrop.errors import InputError
+from outcrop.paths import made_directory, nearest_existing
 from outcrop.plan.planner import largest_useful_bytes, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.run.engine import pack_scalars
@@ -81,15 +81,16 @@ def bench(
     scale = replace(scale, steps=steps or scale.steps)
     scale = scale if small else fitting(scale, directory)
     threads = discover.available_cores()
-    if not small:  # what the device does now, not on the day when it was first used
-        measure.measure_afresh(directory)
-    figures: dict[str, Any] = {"benchmark": "core", "small": small, "machine": describe_machine(directory, threads)}
-    figures["shares"] = scale.shares
-    print(", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
-    for dtype in ("float32", "float64"):
-        figures[dtype] = bench_dtype(directory, scale, dtype, threads)
-    print(table(figures))
-    return figures
+    with made_directory(directory):
+        if not small:  # what the device does now, not on the day when it was first used
+            measure.measure_afresh(directory)
+        figures: dict[str, Any] = {"benchmark": "core", "small": small, "machine": describe_machine(directory, threads)}
+        figures["shares"] = scale.shares
+        print(", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
+        for dtype in ("float32", "float64"):
+            figures[dtype] = bench_dtype(directory, scale, dtype, threads)
+        print(table(figures))
+        return figures
 
 
 def table(figures: dict[str, Any]) -> str:
@@ -117,7 +118,7 @@ def table(figures: dict[str, Any]) -> str:
 
 def fitting(scale: Scale, directory: Path) -> Scale:
     """`scale` with its planes halved until both arrays fit memory (for the figures in memory) and disk."""
-    room = min(0.75 * discover.memory_bytes(), 0.9 * shutil.disk_usage(directory).free)
+    room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape
     while 2 * nz * ny * nx * 4 > room:
         nz //= 2
@@ -128,7 +129,7 @@ def fitting(scale: Scale, directory: Path) -> Scale:
 
 def describe_machine(directory: Path, threads: int) -> dict[str, Any]:
     """What has to be known to read the figures."""
-    mount = mount_of(directory)
+    mount = mount_of(nearest_existing(directory))
     caches = discover.caches()
     return {
         "processor": discover.processor_name(),

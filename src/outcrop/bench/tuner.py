@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from outcrop.bench.core import describe_machine, smooth_planes
+from outcrop.paths import made_directory
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
@@ -70,11 +71,13 @@ SMALL = Scale(
 def bench(directory: Path, small: bool = False) -> dict[str, Any]:
     """Measure and print; the figures as plain data. Files are made in a new folder inside `directory` and removed."""
     scale, threads = SMALL if small else FULL, discover.available_cores()
-    if not small:
-        measure.measure_afresh(directory)
-    figures: dict[str, Any] = {"benchmark": "tuner", "small": small, "machine": describe_machine(directory, threads)}
-    print(", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
-    figures["cases"] = [case for shape in scale.shapes for case in _cases(directory, scale, shape)]
+    figures: dict[str, Any] = {"benchmark": "tuner", "small": small}
+    with made_directory(directory):
+        if not small:
+            measure.measure_afresh(directory)
+        figures["machine"] = describe_machine(directory, threads)
+        print(", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
+        figures["cases"] = [case for shape in scale.shapes for case in _cases(directory, scale, shape)]
     within = sum(case["to_best"] <= WITHIN_OF_BEST for case in figures["cases"])
     predicted = sum(abs(case["predicted_to_measured"] - 1) <= PREDICTION_MOST for case in figures["cases"])
     count = len(figures["cases"])

@@ -27,8 +27,7 @@ def machine(
     from outcrop.tiers.survey import find_tiers
 
     options.check_output(file, "FILE")
-    folders = [target] if target.is_dir() else []
-    found = find_tiers(folders, tiers, measure=True, refresh=refresh, progress=_say)
+    found = find_tiers([target], tiers, measure=True, refresh=refresh, progress=_say)
     options.write_file(file, "FILE", machine_text(found, target).encode())
     print(f"{file}: {', '.join(tier.name for tier in found)}")
 

@@ -103,8 +103,6 @@ def bench(
     chosen = _chosen(name, set(signature(run).parameters), given)
     options.check_output(json, "--json")
     options.check_output(png, "--png")
-    if not directory.is_dir():
-        raise InputError(f"-d {directory} is not a directory")
     figures = run(directory, small, **chosen)
     if figures:  # of several ranks one has them
         options.write_json(json, "--json", figures)

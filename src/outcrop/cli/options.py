@@ -14,7 +14,7 @@ import typer
 from outcrop.cli import heap
 from outcrop.cli.initial_options import initial_values
 from outcrop.errors import InputError, shown
-from outcrop.paths import require_output
+from outcrop.paths import make_directory, remove_made, require_output
 
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
@@ -90,7 +90,9 @@ Png: TypeAlias = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--png", metavar="FILE", help="draw the figures"),
 ]
-BenchDirectory: TypeAlias = Annotated[Path, typer.Option("-d", "--directory", metavar="WHERE", help="for its files")]
+BenchDirectory: TypeAlias = Annotated[
+    Path, typer.Option("-d", "--directory", metavar="WHERE", help="for its files; made if missing")
+]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", help="no progress and no report; only errors")]
 RawDevice: TypeAlias = Annotated[
     bool, typer.Option("--raw-device", help="WHERE is a block device, all of whose content may be overwritten")
@@ -228,8 +230,11 @@ def write_json(path: Path | None, option: str, data: object) -> None:
 
 
 def write_file(path: Path, name: str, content: bytes) -> None:
-    """Write a file that the user has named. Raises InputError when it cannot be written."""
+    """Write a file that the user has named, in a directory that is made where it is missing. Raises InputError when it
+    cannot be written."""
+    made = make_directory(path.absolute().parent)
     try:
         path.write_bytes(content)
     except OSError as error:
+        remove_made(made)
         raise InputError(f"{name} {path} cannot be written: {error.strerror}") from None

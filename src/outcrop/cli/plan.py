@@ -73,6 +73,7 @@ def plan(
             "numa_nodes": planned.numa_nodes,
             "given": planned.given.to_dict(),
             "machine": asdict(planned.machine),
+            "assumed": dict(planned.assumed),
             "predicted": vars(planned.plan.predicted),
             "considered": [asdict(one) for one in planned.considered],
             "only_read": [asdict(one) for one in only_read(planned)],
@@ -144,9 +145,14 @@ def describe(planned: Planned) -> str:
             f"reading {format_seconds(guess.seconds_read)} and writing {format_seconds(guess.seconds_write)}",
         ),
         (
+            "updates",
+            f"{planned.updates_origin}: {format_rate(problem.cells * problem.steps / guess.seconds_update)}cell/s "
+            f"with these sizes{_because(planned, 'updates')}",
+        ),
+        (
             "storage",
             f"{machine.device.origin}: reads {format_rate(machine.device.read_bytes_per_second)}B/s, "
-            f"writes {format_rate(machine.device.write_bytes_per_second)}B/s",
+            f"writes {format_rate(machine.device.write_bytes_per_second)}B/s{_because(planned, 'storage')}",
         ),
     ]
     if text := _periodic(plan):
@@ -158,6 +164,11 @@ def describe(planned: Planned) -> str:
     size = " x ".join(map(str, problem.own_shape[::-1]))
     head = f"{problem.stencil} {size} {problem.dtype}, {counted(problem.steps, 'step')}, boundary {problem.boundary}"
     return "\n".join([head, *(f"  {name:<9}{text}" for name, text in rows)])
+
+
+def _because(planned: Planned, what: str) -> str:
+    """Why a figure is assumed, if it is."""
+    return f" ({planned.assumed[what]})" if what in planned.assumed else ""
 
 
 def _fields(problem: Problem) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from outcrop.cli import options
-from outcrop.errors import InputError
+from outcrop.paths import require_directory
 from outcrop.units import format_bytes
 
 if TYPE_CHECKING:
@@ -43,13 +42,11 @@ def tiers(
     What has not been measured before is measured, within a second for memory and ten for a file system. Scratch files
     of at most 1 GiB are made for that and removed; nothing else is written.
     """
-    from outcrop.tiers.mounts import is_folder
     from outcrop.tiers.survey import find_tiers
 
     options.check_output(json, "--json")
     for folder in directory or ():
-        if is_folder(folder) and not os.access(folder, os.W_OK | os.X_OK):
-            raise InputError(f"-d {folder} cannot be written by this user; name a directory that can")
+        require_directory(folder)
     found = find_tiers(directory or (), declared, measure=True, refresh=refresh, progress=_say)
     print("\n".join(table(found)))
     options.write_json(json, "--json", {"tiers": [tier.to_json() for tier in found]})

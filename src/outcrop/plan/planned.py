@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from outcrop.plan.candidate import Candidate
@@ -13,8 +14,12 @@ from outcrop.plan.problem import Problem
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan within `budget_bytes`, with the sizes `given`, for a machine, which may be another one than this;
-    `considered` are the plan's own entry and the best of the others."""
+    """A plan within `budget_bytes`, with the sizes `given`, for a machine, which may be another one than this.
+
+    `considered` are the plan's own entry and the best of the others. `updates_origin` says where the rate of updates
+    comes from: "measured", "assumed", or that it is declared, and for which machine; Device.origin says the same of the
+    storage. `assumed` has the reason for each of both that is assumed: {"updates": ..., "storage": ...}.
+    """
 
     problem: Problem
     machine: Machine
@@ -22,6 +27,8 @@ class Planned:
     given: GivenSizes
     plan: Plan
     considered: tuple[Candidate, ...]
+    updates_origin: str
+    assumed: Mapping[str, str]
 
     @property
     def thread_layout(self) -> str:

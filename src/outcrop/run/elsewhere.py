@@ -51,7 +51,9 @@ def plan_elsewhere(
     problem = arguments.as_problem(stencil, layout, steps, sides, in_place)
     machine, rate, given = declared.machine(count), declared.update_rate(problem, count), arguments.as_sizes(sizes)
     choice = choose(problem, machine, budget_bytes, scheme, rate, given)
-    return Planned(problem, machine, budget_bytes, given, choice.plan, choice.considered)
+    return Planned(
+        problem, machine, budget_bytes, given, choice.plan, choice.considered, declared.device.origin, assumed={}
+    )
 
 
 def budget_within(declared: DeclaredMachine, memory: str | int | None) -> int:

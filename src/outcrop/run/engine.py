@@ -38,6 +38,7 @@ ArrayFiles: TypeAlias = Sequence["Path | ShardFile"]
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
 """Runs with fewer cell updates of a heat equation's work are over before measuring would pay."""
+TOO_SHORT = "the run is too short to be worth measuring"
 HEAT_OPERATIONS = 8
 """Additions and multiplications of an update of the simplest heat equation in three dimensions."""
 
@@ -149,8 +150,14 @@ def prepare(
     )
     rate = UpdateRateMeter(problem, kernel.calls, scalars.of_steps(0, 0), threads, budget_bytes, worth, bind, work)
     choice = choose(problem, machine, budget_bytes, scheme, rate, given)
+    assumed = {}
+    if not rate.is_measured:
+        assumed["updates"] = "the memory is too small to measure in" if worth else TOO_SHORT
+    if machine.device.origin == measure.ASSUMED.origin:
+        assumed["storage"] = measure.why_assumed(directories, may_write, problem) if worth else TOO_SHORT
     return Prepared(
         problem, machine, budget_bytes, given, choice.plan, choice.considered,
+        updates_origin="assumed" if "updates" in assumed else "measured", assumed=assumed,
         kernel=kernel, scalars=scalars, layout=layout, bind=bind,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outcrop.errors import InputError
-from outcrop.paths import as_path
+from outcrop.paths import as_path, make_directory, remove_made
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the plan said beforehand."""
+    """What the plan said beforehand. `assumed` has the reason for each figure, "updates" or "storage", that was assumed
+    instead of measured."""
 
     seconds: float
     bytes_read: int
     bytes_written: int
     memory_bytes: int
+    assumed: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,17 @@ class Report:
         return f"the run itself is complete, at step {self.step}"
 
     def save(self, path: str | Path) -> None:
-        """Write the report as JSON. Raises InputError when `path` cannot be written."""
+        """Write the report as JSON, in a directory that is made where it is missing. Raises InputError when it
+        cannot be written."""
         target = as_path(path, "report")
+        try:
+            made = make_directory(target.absolute().parent)
+        except InputError as error:
+            raise InputError(f"report {path} cannot be written: {error}; {self.standing}") from None
         try:
             target.write_text(json.dumps(self.to_json(), indent=2) + "\n")
         except OSError as error:
+            remove_made(made)
             raise InputError(f"report {path} cannot be written: {error.strerror}; {self.standing}") from None
 
     def __str__(self) -> str:
@@ -114,6 +122,9 @@ class Report:
             f"  scheme {self.scheme}, {counted(self.plan['steps_per_pass'], 'step')} a pass, {self.thread_layout}, "
             f"{self.io}{cache}, budget {format_bytes(self.memory_budget_bytes)}"
         )
+        for why in dict.fromkeys(guess.assumed.values()):
+            what = " and ".join(name for name, reason in guess.assumed.items() if reason == why)
+            lines.append(f"  note: the prediction assumes the speed of {what}: {why}")
         if self.warning:
             lines.append(f"  note: {self.warning}")
         return "\n".join(lines)
@@ -161,7 +172,9 @@ def make_report(
         seconds_checksum=sample.seconds_checksum,
         seconds_commit=sample.seconds_commit + runner.seconds_commit,
         plan=prepared.plan.to_json(),
-        predicted=Predicted(guess.seconds, guess.bytes_read, guess.bytes_written, guess.memory_bytes),
+        predicted=Predicted(
+            guess.seconds, guess.bytes_read, guess.bytes_written, guess.memory_bytes, dict(prepared.assumed)
+        ),
         warning=warning,
     )
 

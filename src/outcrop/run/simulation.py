@@ -23,7 +23,7 @@ from numpy.typing import DTypeLike
 from outcrop.errors import InputError, shown
 from outcrop.language.boundary import as_boundary
 from outcrop.language.stencil import Stencil
-from outcrop.paths import as_path, as_place
+from outcrop.paths import as_path, as_place, nearest_existing
 from outcrop.plan.planner import require_budget
 from outcrop.plan.problem import Problem
 from outcrop.run import arguments
@@ -53,7 +53,6 @@ from outcrop.run.taps.recorder import Recorder
 from outcrop.run.taps.records import NormRecords, Traces
 from outcrop.run.taps.snapshot_files import require_space
 from outcrop.run.taps.snapshot_view import SnapshotViews
-from outcrop.tiers.mounts import nearest_existing
 
 if TYPE_CHECKING:
     from outcrop.language.devito import Lowered

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from outcrop.paths import nearest_existing
 from outcrop.tiers import cgroup
 from outcrop.tiers.system_files import PROC, SYS, listed, number, numbered, read
 
@@ -88,8 +89,8 @@ def free_node_bytes(node: int) -> int | None:
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """What this user may still write there."""
-    space = os.statvfs(folder)
+    """What this user may still write there, or where it would be made."""
+    space = os.statvfs(nearest_existing(folder))
     return space.f_bavail * space.f_frsize
 
 

@@ -25,11 +25,14 @@ from outcrop.tiers import cache
 from outcrop.tiers.discover import available_cores
 from outcrop.tiers.mounts import cache_key, mount_of
 from outcrop.tiers.scratch import scratch_store, write_noise
+from outcrop.units import format_bytes
 
 CACHE = "devices.json"
 RECORD_BYTES = 2 << 20
 SCRATCH_RECORDS = 512
 RING_RECORDS = 16
+GRID_BYTES_LEAST = SCRATCH_RECORDS * RECORD_BYTES // 4
+"""A device is not measured for smaller arrays: that would take longer than the run."""
 WHOLE = Cut(0, 1, 0, RECORD_BYTES // 4 - 1024)
 """All of a record but its tail, which goes along."""
 ASSUMED = Device(1e9, 1e9, 1e9, 0.01, "assumed")
@@ -58,10 +61,8 @@ class _Transfer:
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> Device:
     """Bandwidths of the storage under `directories` together: cached, or measured where that may write and is
     worth it."""
-    every = [
-        _one_device(folder, io, may_write and problem.grid_bytes >= SCRATCH_RECORDS * RECORD_BYTES // 4)
-        for folder in directories
-    ]
+    may_measure = may_write and problem.grid_bytes >= GRID_BYTES_LEAST
+    every = [_one_device(folder, io, may_measure) for folder in directories]
     distinct = {_source_of(folder): found for folder, found in zip(directories, every, strict=True)}
     found = list(distinct.values())
     return replace(
@@ -70,7 +71,17 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
         write_bytes_per_second=sum(one.write_bytes_per_second for one in found),
         mixed_bytes_per_second=sum(one.mixed_bytes_per_second for one in found),
         seconds_flush=max(one.seconds_flush for one in found),
+        origin=ASSUMED.origin if ASSUMED in found else found[0].origin,
     )
+
+
+def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) -> str:
+    """Why `device` has assumed figures of a run that is worth measuring."""
+    if not all(folder.is_dir() for folder in directories):
+        return "a raw device is not measured"
+    if problem.grid_bytes < GRID_BYTES_LEAST:
+        return f"arrays of less than {format_bytes(GRID_BYTES_LEAST)} are not worth measuring it"
+    return "there is too little free space to measure it" if may_write else "plan writes nothing; run measures it"
 
 
 def _source_of(folder: Path) -> str:

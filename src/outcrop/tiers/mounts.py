@@ -96,14 +96,6 @@ def is_folder(path: Path) -> bool:
         return False
 
 
-def nearest_existing(path: Path) -> Path:
-    """The path itself, or the closest of its parents that exists."""
-    path = path.absolute()
-    while not os.path.lexists(path):
-        path = path.parent
-    return path
-
-
 def mount_of(path: Path) -> Mount:
     """The mount that an existing path lies on; one of which nothing is known where the kernel does not tell."""
     resolved = path.resolve()

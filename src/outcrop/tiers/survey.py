@@ -13,6 +13,7 @@ from pathlib import Path
 
 from outcrop import _core
 from outcrop.errors import InputError, OutcropError
+from outcrop.paths import nearest_existing
 from outcrop.tiers import cache, discover
 from outcrop.tiers.declared_tiers import declared_tiers
 from outcrop.tiers.figures import Figures, with_figures
@@ -42,13 +43,15 @@ def find_tiers(
 ) -> list[Tier]:
     """Every tier, memory first, names unique.
 
-    `directories` are where to look and write on their file systems; `declared` is a file of the user's tiers. `measure`
+    `directories` are where to look and write on their file systems; of one that is not there, the closest parent that
+    is. `declared` is a file of the user's tiers. `measure`
     what is not known, with `refresh` everything; `progress` is told what is being measured. Raises InputError for
     directories and files that cannot be.
     """
+    directories = [nearest_existing(folder) for folder in directories]
     for folder in directories:
         if not is_folder(folder):
-            raise InputError(f"-d {folder} is not a directory")
+            raise InputError(f"-d {folder} is a file, or cannot be searched; name a directory")
         if holds_no_files(mount := mount_of(folder)):
             raise InputError(f"{folder} is on {mount.type}, which holds no files of anybody; name another directory")
     own = declared_tiers(declared)

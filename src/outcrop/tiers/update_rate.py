@@ -64,6 +64,11 @@ class UpdateRateMeter:
         seconds = max(SECONDS_AT_LEAST, min(SECONDS_AT_MOST, SHARE_OF_RUN * expected))
         self._seconds_left = seconds if measure and possible else 0.0
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether it has answered by what was measured, and not by an assumption."""
+        return bool(self._known)
+
     def __call__(self, sizes: Sizes) -> float:
         """Cell updates per second for `sizes`."""
         problem, reduced = self._problem, self._reduce(sizes)

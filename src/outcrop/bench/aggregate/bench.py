@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from outcrop.bench.aggregate.way import WAYS
 from outcrop.bench.core import describe_machine
 from outcrop.bench.ranks import LAUNCHERS, MpiRanks, all_ranks
 from outcrop.errors import InputError
+from outcrop.paths import made_directory, require_directory
 from outcrop.tiers import discover
 from outcrop.units import format_bytes, parse_bytes
 
@@ -59,8 +60,7 @@ class Request:
     durable: str = "both"
 
     def __post_init__(self) -> None:
-        if not self.directory.is_dir():
-            raise InputError(f"-d {self.directory} is not a directory")
+        require_directory(self.directory)
         if self.workload not in WORKLOADS:
             raise InputError(f"--workload {self.workload} is unknown; there are {', '.join(WORKLOADS)}")
         if self.turns < 1:
@@ -126,7 +126,7 @@ def ranks_of(text: str | None) -> tuple[int, ...]:
 def check_room(directory: Path, job: Job, ranks: int, on_node: int) -> None:
     """Raise InputError when files or arrays do not fit."""
     most = max(make_kernel(name, ranks, 0, job.bytes_of_rank).file_bytes for name in job.workloads)
-    free = shutil.disk_usage(directory).free
+    free = discover.free_disk_bytes(directory)
     if COPIES_ON_DISK * most > free:
         wanted = format_bytes(COPIES_ON_DISK * most)
         raise InputError(f"{ranks} ranks need {wanted} in {directory}, which has {format_bytes(free)}: {REMEDY}")
@@ -157,24 +157,26 @@ def _by_mpirun(directory: Path, job: Job, counts: Sequence[int]) -> list[dict[st
     launcher = find_launcher()
     programs = programs_for(job.ways, launcher.mpi_io())
     every = []
-    for count in counts:
-        with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
-            found = of_programs(run_programs(launcher, count, programs, replace(job, folder=folder)))
-        _say(found)
-        every += found
+    with made_directory(directory):
+        for count in counts:
+            with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
+                found = of_programs(run_programs(launcher, count, programs, replace(job, folder=folder)))
+            _say(found)
+            every += found
     return every
 
 
 @contextmanager
 def _folder(directory: Path, ranks: MpiRanks) -> Iterator[str]:
     """One for all ranks, removed at the end."""
-    made = tempfile.mkdtemp(prefix="outcrop-bench-", dir=directory) if ranks.rank == 0 else ""
-    folder = str(ranks.of_all(made)[0])
-    try:
-        yield folder
-    finally:
-        if ranks.rank == 0:
-            shutil.rmtree(folder, ignore_errors=True)
+    with made_directory(directory) if ranks.rank == 0 else nullcontext():
+        made = tempfile.mkdtemp(prefix="outcrop-bench-", dir=directory) if ranks.rank == 0 else ""
+        folder = str(ranks.of_all(made)[0])
+        try:
+            yield folder
+        finally:
+            if ranks.rank == 0:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _say(found: Sequence[dict[str, Any]]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outcrop.bench.aggregate.table import TEXTS
+from outcrop.paths import make_directory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +32,7 @@ def draw(every: list[dict[str, Any]], output: Path) -> None:
         _bars(axes, figures)
         axes.set(title=f"{figures['workload']}, ranks: {figures['ranks']}", ylabel="GB/s: median, min to max")
     figure.suptitle(every[0]["library"], fontsize=9)
+    make_directory(output.absolute().parent)
     figure.savefig(output, dpi=120, format="png")
 
 

@@ -27,6 +27,7 @@ from outcrop.bench.io.raw_device import in_use
 from outcrop.bench.io.run import measure_limited
 from outcrop.bench.io.table import remarks, table
 from outcrop.errors import InputError
+from outcrop.paths import made_directory
 from outcrop.tiers import discover
 from outcrop.units import format_bytes
 
@@ -86,6 +87,7 @@ def bench(
         device = None
         if raw_device is not None:
             device = _Device(raw_device, stack.enter_context(in_use(raw_device, write_device)), write_device)
+        stack.enter_context(made_directory(directory))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory))
         works = [one.name for one in INTERFACES if one.name not in missing]
         parts_of = _Bench(Path(folder) / "file", scale, works, device)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outcrop.bench.io.table import TITLES, Figures, memory_of, pattern_of
+from outcrop.paths import make_directory
 from outcrop.units import format_bytes
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def draw(figures: dict[str, Any], output: Path) -> None:
             axes.set(title=f"{part}: {pattern}", ylabel="MB/s", xlabel=XLABELS[part])
     machine = figures["machine"]
     figure.suptitle(f"{machine['storage']}; {machine['processor']}, {machine['threads']} threads")
+    make_directory(output.absolute().parent)
     figure.savefig(output, dpi=100, format="png")
 
 

@@ -21,6 +21,7 @@ from outcrop.bench.kernel.handwritten_loops import LOOPS, Loop, Timer, set_threa
 from outcrop.language.boundary import FIXED
 from outcrop.language.compile import compile_kernel
 from outcrop.language.library import find_stencil
+from outcrop.paths import made_directory
 from outcrop.run import arguments
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.engine import pack_scalars
@@ -49,9 +50,10 @@ SMALL = Scale((18, 32, 64), updates_per_turn=20_000, turns=3)
 def bench(directory: Path, small: bool = False) -> dict[str, Any]:
     """Measure and print; the figures as plain data. Raises InputError when there is no C compiler with OpenMP."""
     scale, threads = SMALL if small else FULL, discover.available_cores()
-    figures: dict[str, Any] = {"benchmark": "kernel", "small": small, "machine": describe_machine(directory, threads)}
-    print(", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
-    with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
+    figures: dict[str, Any] = {"benchmark": "kernel", "small": small}
+    with made_directory(directory), tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
+        figures["machine"] = describe_machine(directory, threads)
+        print(", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
         figures["loops"] = [
             {
                 "stencil": loop.name,

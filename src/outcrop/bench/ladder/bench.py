@@ -27,6 +27,7 @@ from outcrop.bench.ladder.scale import FULL, SMALL, Scale, budget_of, scaled
 from outcrop.bench.ladder.swap_file import swap_file, swap_free_bytes
 from outcrop.bench.ladder.table import line_of, tables
 from outcrop.errors import StorageError
+from outcrop.paths import made_directory
 from outcrop.tiers import discover, measure
 
 SHARE_COLUMNS = (11, 12)
@@ -49,20 +50,21 @@ def bench(
     """
     scale = scaled(SMALL if small else FULL, size, steps, directory, swap_file)
     budget_bytes = budget_of(memory, scale)
-    if not small:
-        measure.measure_afresh(directory)  # what the device does now, not on the day when it was first used
-    figures: dict[str, Any] = {
-        "benchmark": "ladder",
-        "small": small,
-        "machine": describe_machine(directory, discover.available_cores()),
-        "shape": list(scale.shape),
-        "steps": scale.steps,
-        "both_arrays_bytes": scale.both_bytes,
-        "memory_budget_bytes": budget_bytes,
-    }
-    with _swap(directory, scale, swap_file):
-        ladder = _Ladder(directory, scale, budget_bytes)
-        ladder.measure_all()
+    with made_directory(directory):
+        if not small:
+            measure.measure_afresh(directory)  # what the device does now, not on the day when it was first used
+        figures: dict[str, Any] = {
+            "benchmark": "ladder",
+            "small": small,
+            "machine": describe_machine(directory, discover.available_cores()),
+            "shape": list(scale.shape),
+            "steps": scale.steps,
+            "both_arrays_bytes": scale.both_bytes,
+            "memory_budget_bytes": budget_bytes,
+        }
+        with _swap(directory, scale, swap_file):
+            ladder = _Ladder(directory, scale, budget_bytes)
+            ladder.measure_all()
     figures.update(ladder.figures())
     print("\n".join(tables(figures)))
     if png is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from outcrop.bench.ladder.job import COMPONENTS
 from outcrop.bench.ladder.table import HEADS
+from outcrop.paths import make_directory
 from outcrop.units import format_bytes
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def draw(figures: dict[str, Any], output: Path) -> None:
         f"heat7 {nx} x {ny} x {nz} float32, {figures['steps']} steps; both arrays {format_bytes(both)}, "
         f"out of core in {format_bytes(budget)}"
     )
+    make_directory(output.absolute().parent)
     figure.savefig(output, dpi=120, format="png")
 
 

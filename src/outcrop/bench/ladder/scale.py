@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -88,7 +87,7 @@ def _lacks(scale: Scale, directory: Path, swap: bool) -> str:
     if needed > discover.memory_bytes():
         return f"needs {format_bytes(needed)} of memory for what it measures in core"
     needed = 2 * scale.both_bytes + (scale.swap_bytes if swap else 0)
-    if needed > shutil.disk_usage(directory).free:
+    if needed > discover.free_disk_bytes(directory):
         return f"needs {format_bytes(needed)} of disk in {directory}"
     return ""
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import shutil
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -29,6 +28,7 @@ from outcrop.bench.stencils import devito_run
 from outcrop.bench.stencils.cases import CASES, Case
 from outcrop.errors import InputError
 from outcrop.language.compile import compile_kernel
+from outcrop.paths import made_directory
 from outcrop.plan.planner import largest_useful_bytes, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.run.engine import pack_scalars
@@ -82,15 +82,16 @@ def bench(
     for case, shape, _ in grids:
         require_room(case, shape, directory)
     threads = discover.available_cores()
-    if not small:  # what the device does now, not on the day when it was first used
-        measure.measure_afresh(directory)
     has_devito = importlib.util.find_spec("devito") is not None
     figures: dict[str, Any] = {"benchmark": "stencils", "small": small, "share": SHARE, "has_devito": has_devito}
-    figures["machine"] = describe_machine(directory, threads)
-    print(", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
-    if not has_devito:
-        print("Devito is not installed, so its column stays empty; pip install 'outcrop[devito]' gives it")
-    figures["stencils"] = [measured(directory, scale, case, shape, count, threads) for case, shape, count in grids]
+    with made_directory(directory):
+        if not small:  # what the device does now, not on the day when it was first used
+            measure.measure_afresh(directory)
+        figures["machine"] = describe_machine(directory, threads)
+        print(", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
+        if not has_devito:
+            print("Devito is not installed, so its column stays empty; pip install 'outcrop[devito]' gives it")
+        figures["stencils"] = [measured(directory, scale, case, shape, count, threads) for case, shape, count in grids]
     print(table(figures))
     return figures
 
@@ -123,7 +124,7 @@ def require_room(case: Case, shape: tuple[int, ...], directory: Path) -> None:
     """Raise InputError when the copies of all fields would fit neither memory nor, in both turns, the disk."""
     in_memory = copies_of(case) * math.prod(shape) * 4
     on_disk = 2 * sum(storage.history for storage in case.stencil.storage) * math.prod(shape) * 4
-    if in_memory > 0.75 * discover.memory_bytes() or on_disk > 0.9 * shutil.disk_usage(directory).free:
+    if in_memory > 0.75 * discover.memory_bytes() or on_disk > 0.9 * discover.free_disk_bytes(directory):
         raise InputError(
             f"bench stencils needs {format_bytes(in_memory)} of memory and {format_bytes(on_disk)} in {directory} for "
             f"{case.name}; give a smaller grid with -n"

@@ -9,6 +9,8 @@ node begin each loop together; the first repeat of a turn does not count; result
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from outcrop.bench.stream.picture import draw
 from outcrop.bench.stream.rank import RankStream, Scale, threads_of_rank
 from outcrop.bench.stream.table import head, remarks, table
 from outcrop.bench.stream.tier import check_room, find_tier, why_not_flushed
+from outcrop.paths import made_directory
 from outcrop.tiers.discover import last_level_bytes
 
 CACHES, PAGE_BYTES = 4, 4096
@@ -43,35 +46,46 @@ def bench(
         place, used = find_tier(directory, tier), threads or threads_of_rank(ranks)
         scale = SMALL if small else full(ranks)
         check_room(place, 3 * scale.array_bytes * ranks.on_node)
-        rank = RankStream(place, scale, used, ranks)
-        why_not = why_not_flushed(place)
-        modes = [mode for mode in MODES if mode.flush == "none" or not why_not]
-        left_out = [mode for mode in MODES if mode not in modes]
-        figures: dict[str, Any] = {
-            "benchmark": "stream",
-            "small": small,
-            "machine": describe_machine(directory, used),
-            "tier": place.to_json(),
-            "ranks": ranks.size,
-            "nodes": list(dict.fromkeys(ranks.of_all(ranks.node))),
-            "threads": used,
-            "array_bytes": scale.array_bytes,
-            "repeats": scale.rounds * scale.repeats,
-            "primitive": place.primitive if why_not else rank.primitive,
-            "flushed_at_once_bytes": rank.flushed_at_once_bytes,
-            "not_measured": [{"mode": mode.name, "text": mode.text, "why": why_not} for mode in left_out],
-        }
-        if ranks.rank == 0:
-            print("\n".join(head(figures)), flush=True)
-        found = measure(rank, modes, scale.rounds, ranks)
-        if ranks.rank != 0:
-            return {}
+        with nullcontext() if tier else _made_on_each_node(directory, ranks):
+            rank = RankStream(place, scale, used, ranks)
+            why_not = why_not_flushed(place)
+            modes = [mode for mode in MODES if mode.flush == "none" or not why_not]
+            left_out = [mode for mode in MODES if mode not in modes]
+            figures: dict[str, Any] = {
+                "benchmark": "stream",
+                "small": small,
+                "machine": describe_machine(directory, used),
+                "tier": place.to_json(),
+                "ranks": ranks.size,
+                "nodes": list(dict.fromkeys(ranks.of_all(ranks.node))),
+                "threads": used,
+                "array_bytes": scale.array_bytes,
+                "repeats": scale.rounds * scale.repeats,
+                "primitive": place.primitive if why_not else rank.primitive,
+                "flushed_at_once_bytes": rank.flushed_at_once_bytes,
+                "not_measured": [{"mode": mode.name, "text": mode.text, "why": why_not} for mode in left_out],
+            }
+            if ranks.rank == 0:
+                print("\n".join(head(figures)), flush=True)
+            found = measure(rank, modes, scale.rounds, ranks)
+            if ranks.rank != 0:
+                return {}
     figures["modes"] = [of_mode(mode, found) for mode in modes]
     figures["results_are_right"] = all(mode["is_right"] for mode in figures["modes"])
     print("\n".join(["", *table(figures), *remarks(figures)]))
     if png is not None:
         draw(figures, png)
     return figures
+
+
+@contextmanager
+def _made_on_each_node(directory: Path, ranks: Ranks) -> Iterator[None]:
+    """The directory is there meanwhile: the first rank of a node makes it, and removes it when all ranks are done."""
+    is_first = ranks.rank == ranks.of_node(ranks.rank)[0]
+    with made_directory(directory) if is_first else nullcontext():
+        ranks.wait_for_node()
+        yield
+        ranks.wait_for_all()
 
 
 def full(ranks: Ranks) -> Scale:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from outcrop.bench.stream.modes import LOOPS
+from outcrop.paths import make_directory
 
 COLORS = ("#7f9db9", "#4c8c6b", "#c9b458", "#e07b39")
 """One for each loop."""
@@ -37,4 +38,5 @@ def draw(figures: dict[str, Any], output: Path) -> None:
     axes.set(ylabel="GB/s of a node: median, min to max", title=f"STREAM on tier {tier['name']} ({tier['kind']}), "
              f"ranks: {figures['ranks']}, nodes: {len(figures['nodes'])}")  # fmt: skip
     axes.legend(ncols=len(LOOPS), frameon=False)
+    make_directory(output.absolute().parent)
     figure.savefig(output, dpi=120, format="png")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from outcrop import _core
 from outcrop.errors import InputError
+from outcrop.paths import nearest_existing
 from outcrop.tiers import discover
 from outcrop.tiers.holding import tiers_holding
 from outcrop.tiers.memory_tiers import bytes_on
@@ -34,7 +35,7 @@ def find_tier(directory: Path, name: str | None) -> Tier:
     is none, or it is DRAM itself."""
     tiers = find_tiers((directory,))
     if name is None:
-        found = tiers_holding(directory, tiers)
+        found = tiers_holding(nearest_existing(directory), tiers)
         if not found:
             raise InputError(f"-d {directory} is on no file system that outcrop tiers knows; give --tier")
         return replace(found[0], where=str(directory.resolve()))

@@ -18,16 +18,14 @@ from pathlib import Path
 
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
+from outcrop.paths import remove_made, require_directory
 from outcrop.run.device.device import Device
 from outcrop.run.disk.contents import files_below, tap_folders
 from outcrop.run.disk.derived import snapshot_files
 from outcrop.run.disk.directory import (
-    check_kind,
-    check_permission,
     clear_share,
     held,
     opened,
-    remove_made,
     seal_member,
 )
 from outcrop.run.disk.manifest import MEMBER, NEW, Manifest, Member, read_member
@@ -48,8 +46,7 @@ def check_records_folder(devices: list[Path], manifest: Manifest, force: bool) -
     if not manifest.records:
         return
     path = Path(manifest.records)
-    check_kind(path)
-    check_permission(path)
+    require_directory(path)
     if path.is_dir():
         with opened(path) as folder:
             _check_content(folder, devices[0], force)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from outcrop.durable import Directory, flush_parents
 from outcrop.errors import InputError, StorageError
+from outcrop.paths import remove_made
 from outcrop.run.device.checks import are_devices, check_devices
 from outcrop.run.device.creation import created_on_devices
 from outcrop.run.device.records_folder import check_records_folder, created_records_folder
@@ -30,7 +31,6 @@ from outcrop.run.disk.directory import (
     clear_share,
     held,
     member_bytes,
-    remove_made,
 )
 from outcrop.run.disk.folder import further_directories
 from outcrop.run.disk.manifest import MANIFEST, MEMBER, Manifest, read_manifest

@@ -13,13 +13,12 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from outcrop import durable
 from outcrop.durable import Directory, sealed
 from outcrop.errors import InputError
+from outcrop.paths import make_directory, nearest_existing, require_directory
 from outcrop.run.device import use as device_use
 from outcrop.run.disk.contents import array_folders, files_below, files_of_run, top_names
 from outcrop.run.disk.manifest import MANIFEST, MEMBER, NEW, Manifest, Member, read_manifest, read_member
-from outcrop.tiers.mounts import nearest_existing
 from outcrop.units import format_bytes
 
 _SLACK_BYTES = 1 << 20
@@ -47,13 +46,12 @@ def check_directories(directories: list[Path], manifest: Manifest, needed_bytes:
             raise InputError(f"directory {directory} is given twice (also as {seen[real]}); each must be another")
         seen[real] = directory
     for directory in directories:
-        check_kind(directory)
+        require_directory(directory)
     with contextlib.ExitStack() as stack:
         there = {}
         for index, path in enumerate(directories):
             if path.is_dir():
                 there[index] = stack.enter_context(opened(path))
-            check_permission(path)
         check_contents(there, manifest, force)
         _check_space(directories, needed_bytes, _freed_bytes(there, manifest))
 
@@ -87,7 +85,7 @@ def held(directories: Sequence[Path]) -> Iterator[tuple[list[Directory], list[in
         locks: list[int] = []
         for path in directories:
             for _ in range(_ATTEMPTS):
-                made += [one for one in make_directories(path) if one not in made]
+                made += [one for one in make_directory(path) if one not in made]
                 try:
                     directory = opened(path)
                 except InputError:  # removed by the process that had made it
@@ -141,41 +139,6 @@ def clear_share(directory: Directory) -> None:
             directory.remove_empty(name)
         directory.flush()
         directory.remove(MEMBER)
-
-
-def make_directories(directory: Path) -> list[Path]:
-    """Make a directory, parents too, and list those that were not there, parents first. InputError leaves none."""
-    made: list[Path] = []
-    try:
-        for place in (*reversed(directory.parents), directory):
-            try:
-                durable.SYSTEM.stat(place)
-            except FileNotFoundError:
-                with contextlib.suppress(FileExistsError):
-                    durable.SYSTEM.mkdir(place)
-                    made.append(place)
-    except OSError as error:
-        remove_made(made)
-        raise InputError(f"directory {error.filename} cannot be created: {error.strerror}") from None
-    return made
-
-
-def remove_made(made: Sequence[Path]) -> None:
-    """Remove directories that this process has made, parents first, as far as they are empty."""
-    for place in reversed(made):
-        with contextlib.suppress(OSError):
-            durable.SYSTEM.rmdir(place)
-
-
-def check_kind(directory: Path) -> None:
-    """Raise InputError unless it is a directory, or can be made."""
-    try:
-        mode = nearest_existing(directory).stat().st_mode
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InputError(f"directory {directory} cannot be used: {reason}") from None
-    if not stat.S_ISDIR(mode):
-        raise InputError(f"directory {directory} cannot be created: {nearest_existing(directory)} is a file")
 
 
 def _check_content(directory: Directory, force: bool, replaced: str) -> None:
@@ -235,13 +198,6 @@ def _freed_bytes(there: dict[int, Directory], manifest: Manifest) -> dict[int, i
             if status is not None and stat.S_ISREG(status.st_mode):
                 total[status.st_dev] = total.get(status.st_dev, 0) + status.st_blocks * 512
     return total
-
-
-def check_permission(directory: Path) -> None:
-    """Raise InputError unless it can be written, or made."""
-    existing = nearest_existing(directory)
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise InputError(f"directory {directory} cannot be written: no permission in {existing}")
 
 
 def _check_space(directories: list[Path], needed_bytes: list[int], freed: dict[int, int]) -> None:

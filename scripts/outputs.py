@@ -1,0 +1,193 @@
+"""What commands print, in README.md and docs/*.md, printed anew.
+
+    python scripts/outputs.py          write the pages whose outputs have changed, and name them
+
+An example is a line with a prompt in a fenced block, with what it prints below it:
+
+    ```console                         ```pycon
+    $ outcrop plan ...                 >>> print(plan.explain())
+    what it prints                     what it prints, after all Python blocks above it on the page
+    ```                                ```
+
+A line `...` stands for lines that are left out: at the beginning, at the end or between. Commands that show nothing,
+and commands of other programs, are not run. An example that ends with `# on one machine` has figures and names of one
+machine. It stays as it is: `form` says which of its words are the same on every machine. tests/test_docs.py compares
+all examples with what is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from outcrop.tiers.survey import find_tiers
+
+ROOT = Path(__file__).parent.parent
+PROMPTS = {"console": "$ ", "pycon": ">>> "}
+OMITTED = "..."
+ONE_MACHINE = "# on one machine"
+MARK = "what the example prints"
+
+KNOWN_FIGURES = """
+from outcrop.tiers import cache, survey
+from outcrop.tiers.figures import Figures
+
+for tier in survey.find_tiers():
+    memory, storage = (29e9, 30e9, 4e9, 8e9, 36e9, 2e-7, 2e-7, None), (3e9, 5e9, 2e8, 3e8, None, 6e-5, 6e-5, 3e-4)
+    cache.keep(survey.CACHE, survey._key(tier), Figures("measured", *(memory if tier.is_memory else storage)))
+"""
+"""Figures for all tiers, so that an example that shows some measures nothing."""
+STORAGE_SHOWN = "vda"
+"""The file system of the machine that the examples are from."""
+
+_UNIT = r"(?:[KMGT]?i?B/s|[KMGT]iB|[KMG]?cell/s|B|ns|us|ms|s|min|h|%)"
+_FIGURE = re.compile(rf"(?<![\w/.-])\d[\d.]*(?: ?{_UNIT}(?![\w]))?")
+_PATH = re.compile(r"(?<![\w.])/[\w./-]*")
+
+
+class Example(NamedTuple):
+    """A command and what the page says that it prints, from line `first` on (counted from 0)."""
+
+    page: Path
+    first: int
+    command: str
+    shown: list[str]
+    is_python: bool
+
+    @property
+    def of_one_machine(self) -> bool:
+        """Whether other machines print other figures."""
+        return self.command.endswith(ONE_MACHINE)
+
+    @property
+    def name(self) -> str:
+        """For messages: page and line, as editors count them."""
+        return f"{self.page.name}:{self.first}"
+
+
+def pages() -> list[Path]:
+    """All pages with examples."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path) -> Iterator[tuple[str, int, list[str]]]:
+    """Language, first line and lines of every fenced block."""
+    language, first, inside = "", 0, False
+    lines = page.read_text().splitlines()
+    for number, line in enumerate(lines):
+        if line.startswith("```"):
+            if inside:
+                yield language, first, lines[first:number]
+            inside, language, first = not inside, line[3:].strip(), number + 1
+
+
+def examples(page: Path) -> Iterator[Example]:
+    """All examples of a page that show what they print."""
+    for language, first, lines in blocks(page):
+        prompt = PROMPTS.get(language)
+        if prompt is None:
+            continue
+        starts = [number for number, line in enumerate(lines) if line.startswith(prompt)]
+        for start, end in pairwise([*starts, len(lines)]):
+            command, shown = lines[start][len(prompt) :], lines[start + 1 : end]
+            if any(shown) and (language == "pycon" or command.startswith("outcrop ")):
+                yield Example(page, first + start + 1, command, shown, language == "pycon")
+
+
+def printed(example: Example) -> list[str]:
+    """What the command prints here, in an empty folder and with a cache of its own."""
+    with tempfile.TemporaryDirectory(prefix="outcrop-docs-") as folder:
+        environment = {**os.environ, "XDG_CACHE_HOME": f"{folder}/cache", "COLUMNS": "200", "NO_COLOR": "1"}
+        environment.pop("OUTCROP_TIERS", None)
+        place = Path(folder) / "here"
+        place.mkdir()
+        if example.of_one_machine:
+            _run([sys.executable, "-c", KNOWN_FIGURES], place, environment)
+        if example.is_python:
+            before = [lines for language, first, lines in blocks(example.page)
+                      if language == "python" and first < example.first]  # fmt: skip
+            program = "\n".join([*(line for lines in before for line in lines), f"print({MARK!r})", example.command])
+            text = _run([sys.executable, "-c", program], place, environment)
+            return text[text.index(MARK) + 1 :]
+        words = shlex.split(example.command, comments=True)
+        if words[1] == "bench" and example.of_one_machine:
+            words.append("--small")  # its figures are those of no machine, its words the same
+        return _run([sys.executable, "-m", "outcrop.cli.main", *words[1:]], place, environment)
+
+
+def _run(words: Sequence[str], place: Path, environment: dict[str, str]) -> list[str]:
+    """Lines of both outputs together: those of errors are shown, too."""
+    done = subprocess.run(
+        words, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
+    )
+    return [line.rstrip() for line in done.stdout.rstrip().splitlines()]
+
+
+def shortened(lines: list[str], shown: list[str]) -> list[str]:
+    """The lines that an example shows, with as many left out at the same places."""
+    if OMITTED not in shown:
+        return lines
+    place = shown.index(OMITTED)
+    tail = len(shown) - place - 1
+    return [*lines[:place], OMITTED, *lines[len(lines) - tail :]]
+
+
+def form(line: str) -> str:
+    """The words of a line, without figures, paths, names of file systems and how wide columns are; what was measured
+    and what is known from before is one."""
+    line = re.sub(rf"(?<![\w/])({'|'.join(map(re.escape, storage_names()))})(?![\w-])", "STORAGE", line)
+    line = _PATH.sub("/", _FIGURE.sub("#", line.replace("cached", "measured")))
+    return " ".join(line.split())
+
+
+@lru_cache(maxsize=1)
+def storage_names() -> tuple[str, ...]:
+    """What file systems are called here, and in the examples; the longest first."""
+    here = {tier.name for tier in find_tiers() if not tier.is_memory}
+    return tuple(sorted({STORAGE_SHOWN, *here}, key=len, reverse=True))
+
+
+def differences(example: Example) -> list[str]:
+    """What the page says and the command does not, a line each; empty where all is right.
+
+    Of an example from one machine the first line must have the form of the first one printed here, and each other line
+    that of any line, unless none begins with the same word: not every machine has a tier of that name.
+    """
+    lines = printed(example)
+    if not example.of_one_machine:
+        right = shortened(lines, example.shown)
+        return [] if right == example.shown else [f"{example.name}: {example.command}", *right]
+    forms = [form(line) for line in lines]
+    begins = {one.partition(" ")[0] for one in forms}
+    wrong = [line for line in example.shown[:1] if line != OMITTED and form(line) != "".join(forms[:1])]
+    for line in example.shown[1:]:
+        if line != OMITTED and form(line).partition(" ")[0] in begins and form(line) not in forms:
+            wrong.append(line)
+    return wrong and [f"{example.name}: {example.command}", *wrong, "is not in", *lines]
+
+
+def main() -> None:
+    """Write all pages anew whose examples print something else."""
+    for page in pages():
+        lines = page.read_text().splitlines()
+        for example in reversed(list(examples(page))):
+            if not example.of_one_machine:
+                right = shortened(printed(example), example.shown)
+                lines[example.first : example.first + len(example.shown)] = right
+        text = "\n".join(lines) + "\n"
+        if text != page.read_text():
+            page.write_text(text)
+            print(page.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
