@@ -111,6 +111,12 @@ def world_of(path: Path) -> Path:
     return next(parent for parent in path.parents if parent.name == "case")
 
 
+def beside(world: Path) -> Path:
+    """A name beside the run that is free: a link may lead to an earlier one."""
+    names = (world / "case" / f"aside{number or ''}" for number in range(99))
+    return next(path for path in names if not os.path.lexists(path))
+
+
 def mutate_entry(rng: random.Random, path: Path, found: list[Path], world: Path) -> str:
     """Another kind of thing in the place of a file or a folder, or beside it where the program will make something."""
     if rng.random() < 0.3:
@@ -132,13 +138,13 @@ def mutate_entry(rng: random.Random, path: Path, found: list[Path], world: Path)
         path.chmod(rng.choice([0, 0o444, 0o777, 0o4755, 0o200]))
         return f"mode {stat.filemode(path.stat().st_mode)} of {path.name}"
     if what == 13 and old is not None and not path.is_symlink() and path.is_file():
-        moved = world / "case" / "aside"
+        moved = beside(world)
         shutil.copy2(path, moved)
         remove(path)
         path.symlink_to(moved)
         return f"{path.name} a link to an equal file beside the run"
     if what == 14 and old is not None and path.is_dir() and not path.is_symlink():
-        moved = world / "case" / "aside"
+        moved = beside(world)
         path.rename(moved)
         path.symlink_to(moved)
         return f"{path.name} a link to the folder, which is beside the run"

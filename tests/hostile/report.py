@@ -22,7 +22,9 @@ def print_report(results: Iterator[Result], findings: Path | None) -> int:
     counts: dict[str, Counter[str]] = {}
     found: list[Result] = []
     begin = time.monotonic()
-    for result in results:
+    for number, result in enumerate(results, 1):
+        if number % 500 == 0:
+            print(f"{number} cases after {time.monotonic() - begin:.0f} s", flush=True)
         count = counts.setdefault(result.generator, Counter())
         count["tried"] += 1
         count.update(result.faults.keys())
