@@ -79,7 +79,7 @@ class FileRun:
         plan = replace(self.plan, taps=TapMemory(Staging(slots=2, slot_bytes=8192)))
         problem = plan.problem
         prepared = Prepared(
-            problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (),
+            problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (), "assumed", {},
             kernel=compile_kernel(self.stencil, problem.dtype, isa, boundary=Boundary(*problem.sides)),  # type: ignore[arg-type]
             scalars=Scalars(self.stencil, {}, dict(signals or {}), problem.dtype),
             layout=lay_out(threads, "none"), bind="none",
