@@ -8,18 +8,19 @@ nothing else touches it.
 An update goes level by level, all planes of a level at once. That is the same as by zeta, as the executor does it: what
 level l reads at planes up to a skew away was written at no later zeta, and is overwritten at no earlier one.
 
-What repeats is looked at once (repeats.py).
+Fields to which the same happens hold the same levels, so one of each kind stands for all. What repeats is looked at
+once (repeats.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Update, Write
 from outcrop.plan.contents import NOTHING, RIM, Axes, Content, Frame, IllegalPlan, Runs, Span, common, require, together
-from outcrop.plan.fields import Operand, Version, versions
+from outcrop.plan.fields import Operand, Version, one_of_each, versions
 from outcrop.plan.geometry import Bound, Cut, Region
 from outcrop.plan.plan import Pass
 from outcrop.plan.problem import Problem
@@ -72,9 +73,11 @@ class Proof:
     """The window and the arrays of one pass, by content; `has_statics`: fields that nothing updates are in it."""
 
     def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
-        self.problem, self.levels, self.window, self.actions = problem, one.levels, window, one.actions
+        self.is_single = problem.is_single
+        fields, updates = one_of_each(problem.fields, problem.updates)
+        self.problem = problem = replace(problem, fields=fields, updates=updates)
+        self.levels, self.window, self.actions = one.levels, window, one.actions
         self.faces_rows, self.uses_other = one.faces_rows, one.uses_other
-        fields = problem.fields
         self.turn = 2 * problem.stages
         self._versions = versions(fields, problem.updates, min(one.levels, 2 * self.turn))
         self._regions: dict[Region, list[_Place | None]] = {}
@@ -379,7 +382,7 @@ class Proof:
 
     def _single(self, name: str) -> Runs[Content]:
         """The array for unfinished levels, which only a single field has."""
-        require(self.problem.is_single, "unfinished levels of several fields")
+        require(self.is_single, "unfinished levels of several fields")
         require(name != "other" or self.uses_other, "an array that the pass does not name")
         return self.other if name == "other" else self.targets[0]
 
