@@ -244,7 +244,9 @@ class CellRun:
                 last = cut.y1 == self.problem.shape[1] and cut.x1 == self.problem.pitch_cells
                 self.sealed[z] = last and self.target_sums[z].all() if last else self.sealed[z]
             else:
-                self._single(action.array)[z][part] = self._there(self._ring(self.state[0].field, action.level & 1), z).part(cut)
+                self._single(action.array)[z][part] = self._there(
+                    self._ring(self.state[0].field, action.level & 1), z
+                ).part(cut)
 
     @perform.register
     def _commit(self, action: Commit) -> None:

@@ -135,22 +135,6 @@ def test_an_action_moved_across_one_it_depends_on_is_rejected(plan: Plan, data: 
     rejected(plan, replace(one, actions=(*rest[:place], one.actions[later], *rest[place:])))
 
 
-@given(plans(), st.integers(0, 1))
-def test_rings_one_plane_smaller_still_compute_the_same_or_are_rejected(plan: Plan, ring: int) -> None:
-    """Protects the ring sizes: what the validator accepts with less memory is a legal plan of the same passes."""
-    rings = list(plan.window.ring_planes)
-    rings[ring] -= 1
-    if rings[ring] < 1:
-        return
-    try:
-        validate_pass(plan.problem, plan.passes[0], replace(plan.window, ring_planes=(rings[0], rings[1], rings[2])))
-    except IllegalPlan:
-        return
-    # Accepted: then this pass left a slot unused, as passes over a rim or of clamped rings may.
-    touched = {z % rings[ring] for z in range(plan.problem.planes)}
-    assert len(touched) <= rings[ring]
-
-
 @given(problems(), st.integers(1, 9), st.integers(-5, 60))
 def test_updates_below_counts_what_a_loop_counts(problem: Problem, levels: int, zeta: int) -> None:
     """Protects the closed form the cost model rests on."""

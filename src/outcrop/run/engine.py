@@ -1,7 +1,7 @@
 """Joins plan, kernel, storage and executor: the way from a problem to passes that run.
 
-prepare()  ──► Prepared: problem, kernel, machine (measured), plan      nothing taken yet; the plan proved legal on demand
-Engine()   ──► window in memory, files open                             everything taken
+prepare()  ──► Prepared: problem, kernel, machine (measured), plan      nothing taken yet
+Engine()   ──► plan proved legal, window in memory, files open          everything taken
 run_pass() ──► one generation to the next                               nothing allocated
 """
 
