@@ -62,8 +62,8 @@ class OneLayerRun:
     """
 
     def __init__(self, plan: Plan, calls: Calls, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
-        """`calls` are those of a compiled kernel, `scalars` its parameters as it reads them. No plan is executed that is
-        not proved legal: IllegalPlan."""
+        """`calls` are those of a compiled kernel, `scalars` its parameters as it reads them. The plan is proved
+        legal first, or IllegalPlan is raised."""
         for one in {id(one): one for one in plan.passes}.values():
             validate_one_layer(plan.problem, one, plan.window)
         self._plan, self._memory, self._scalars = plan, memory, scalars
