@@ -119,6 +119,7 @@ def seeds_of(names: Sequence[str], statics: Sequence[str], number: int) -> Seeds
 def prepared_for(plan: Plan, stencil: Stencil, signals: Mapping[str, Sequence[float]], threads: int) -> Prepared:
     """What `prepare` would return, with this plan and little memory for snapshots, so that it has to be used again."""
     problem, plan = plan.problem, replace(plan, taps=TapMemory(Staging(slots=2, slot_bytes=8192)))
+    plan = replace(plan, predicted=replace(plan.predicted, memory_bytes=plan.memory_bytes))
     return Prepared(
         problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (),
         kernel=compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides)),  # type: ignore[arg-type]
