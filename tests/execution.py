@@ -77,6 +77,7 @@ class FileRun:
     ) -> Engine:  # fmt: skip
         """What runs the passes, with little memory for snapshots, so that it has to be used again."""
         plan = replace(self.plan, taps=TapMemory(Staging(slots=2, slot_bytes=8192)))
+        plan = replace(plan, predicted=replace(plan.predicted, memory_bytes=plan.memory_bytes))
         problem = plan.problem
         prepared = Prepared(
             problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (), "assumed", {},

@@ -1,5 +1,5 @@
 // The instructions of a plan, as the executor sees them. Python's plan/actions.py is the same list with its meaning
-// spelled out; the validator there proves a list legal before it comes here.
+// spelled out; plan/validate.py proves a list legal before it comes here.
 #pragma once
 
 #include <cstdint>

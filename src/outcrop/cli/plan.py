@@ -50,6 +50,7 @@ def plan(
         typer.Option("--draw", metavar="PNG", help="draw slabs, cache tiles and a time line"),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="list the best candidates and why each lost")] = False,
+    check: Annotated[bool, typer.Option("--check", help="prove the plan legal, as run does, and time that")] = False,
 ) -> None:
     """Say what run with the same arguments would do, and what that should cost. Touches nothing."""
     options.check_output(json, "--json")
@@ -65,6 +66,8 @@ def plan(
         planned = options.make_simulation(request)[0].plan(steps)
     else:
         raise InputError("-d WHERE is missing: name the run's directory, or another machine with --machine")
+    if check:
+        planned.require_legal()
     if json is not None:
         from outcrop.cli.plan_explain import only_read
 
@@ -77,6 +80,7 @@ def plan(
             "predicted": vars(planned.plan.predicted),
             "considered": [asdict(one) for one in planned.considered],
             "only_read": [asdict(one) for one in only_read(planned)],
+            **({"seconds_proving": planned.seconds_proving} if check else {}),
         }
         options.write_json(json, "--json", data)
     if draw is not None:
@@ -85,6 +89,8 @@ def plan(
         options.write_file(draw, "--draw", plan_picture.draw(planned))
     if not quiet:
         print(describe(planned))
+        if check:
+            print(f"  {'proved':<9}every pass is legal, in {format_seconds(planned.seconds_proving)}")
     if explain:
         from outcrop.cli import plan_explain
 

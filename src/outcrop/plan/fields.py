@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -77,3 +77,22 @@ def versions(fields: tuple[FieldPlan, ...], updates: tuple[StagePlan, ...], leve
                 newest[field] = Version(level, 0)
         found.append(Versions(tuple(newest), tuple(previous)))
     return found
+
+
+def one_of_each(
+    fields: tuple[FieldPlan, ...], updates: tuple[StagePlan, ...]
+) -> tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]:
+    """The same with one field of each kind: of fields that are kept alike and updated by the same stages. A stage reads
+    of one what it reads of any of its kind."""
+    kinds = [(replace(one, name=""), tuple(f in stage.targets for stage in updates)) for f, one in enumerate(fields)]
+    number = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
+    new = [number[kind] for kind in kinds]
+    stages = []
+    for stage in updates:
+        beside: dict[tuple[int, int], bool] = {}
+        for one in stage.reads:
+            key = new[one.field], one.age
+            beside[key] = beside.get(key, False) or one.beside
+        reads = tuple(Operand(field, age, far) for (field, age), far in beside.items())
+        stages.append(StagePlan(reads, tuple(dict.fromkeys(new[f] for f in stage.targets))))
+    return tuple(kind for kind, _ in number), tuple(stages)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from outcrop.plan.candidate import Candidate
 from outcrop.plan.given_sizes import GivenSizes
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan
 from outcrop.plan.problem import Problem
+from outcrop.plan.validate import IllegalPlan, validate
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,26 @@ class Planned:
     considered: tuple[Candidate, ...]
     updates_origin: str
     assumed: Mapping[str, str]
+
+    @cached_property
+    def seconds_proving(self) -> float:
+        """Seconds that it took to prove the plan legal, which is done when this is first asked for.
+
+        Raises IllegalPlan, an AssertionError, when it is not: the message says which action is wrong.
+        """
+        start = time.perf_counter()
+        try:
+            validate(self.plan, self.budget_bytes)
+        except IllegalPlan as error:
+            raise IllegalPlan(
+                f"the {self.plan.scheme} plan is not legal: {error}. This is a fault of Outcrop, and nothing has been "
+                f"written; please report it with the arguments of the run and with {self.plan.sizes}"
+            ) from None
+        return time.perf_counter() - start
+
+    def require_legal(self) -> None:
+        """Raise IllegalPlan unless the plan is proved legal; it is proved once."""
+        _ = self.seconds_proving
 
     @property
     def thread_layout(self) -> str:

@@ -1,7 +1,7 @@
 """Joins plan, kernel, storage and executor: the way from a problem to passes that run.
 
 prepare()  ──► Prepared: problem, kernel, machine (measured), plan      nothing taken yet
-Engine()   ──► window in memory, files open                             everything taken
+Engine()   ──► plan proved legal, window in memory, files open          everything taken
 run_pass() ──► one generation to the next                               nothing allocated
 """
 
@@ -181,7 +181,8 @@ class Engine:
         lock: bool = False,
     ) -> None:
         """`checksum`: write and compare checksums and seals. `lock`: keep the window from being swapped out; InputError
-        when that is refused."""
+        when that is refused. No plan is executed that is not proved legal: IllegalPlan before anything is opened."""
+        prepared.require_legal()
         plan = prepared.plan
         self._plan, self._scalars = plan, prepared.scalars
         self._planes_per_file = layout.shard_planes

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.language.compile import Calls
 from outcrop.plan.plan import Plan
+from outcrop.plan.validate import validate_one_layer
 from outcrop.plan.window import GUARD_BYTES
 from outcrop.run.rings import ring_specs
 
@@ -61,7 +62,10 @@ class OneLayerRun:
     """
 
     def __init__(self, plan: Plan, calls: Calls, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
-        """`calls` are those of a compiled kernel, `scalars` its parameters as it reads them."""
+        """`calls` are those of a compiled kernel, `scalars` its parameters as it reads them. The plan is proved
+        legal first, or IllegalPlan is raised."""
+        for one in {id(one): one for one in plan.passes}.values():
+            validate_one_layer(plan.problem, one, plan.window)
         self._plan, self._memory, self._scalars = plan, memory, scalars
         self._current = 0
         self.seconds_flush = 0.0

@@ -3,7 +3,7 @@
 Simulation(...)    ──► everything checked, nothing made
 sim["u"] = values  ──► directories and files made, values streamed in, generation 0 committed
 sim["m"] = values  ──► values of a field that is only read
-sim.run(steps)     ──► prepare ─► fields without values ─► Engine ─► per pass: run, commit ─► Report
+sim.run(steps)     ──► prepare ─► prove the plan ─► fields without values ─► Engine ─► per pass: run, commit ─► Report
 sim["u"][z]        ──► planes of the committed generation, checksums tested
 """
 
@@ -284,9 +284,14 @@ class Simulation:
         return self._prepare(steps, may_write=False)
 
     def prepare(self, steps: int) -> Prepared:
-        """Compile, measure the storage where that is worth it, and plan `run(steps)`."""
+        """Compile, measure the storage where that is worth it, plan `run(steps)`, and prove the plan legal.
+
+        Raises IllegalPlan, an AssertionError, for a plan that is not: a fault of Outcrop, found before it is executed.
+        """
         if self._prepared is None or self._prepared.problem.steps != steps:
-            self._prepared = self._prepare(steps, may_write=True)
+            prepared = self._prepare(steps, may_write=True)
+            prepared.require_legal()
+            self._prepared = prepared
         return self._prepared
 
     def run(self, steps: int, progress: str = "auto", on_snapshot: OnSnapshot | None = None) -> Report:

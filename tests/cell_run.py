@@ -1,22 +1,30 @@
-"""The symbolic run of a pass: what every ring and array holds, action by action."""
+"""The oracle of the proof of plans: a symbolic run, cell by cell and action by action.
+
+Every cell of the rings and of the arrays on disk is represented by the level that wrote it. Slow, and simple enough to
+be read as what a legal plan is; tests compare `plan/proof.py` with it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import singledispatchmethod
+from functools import cached_property, singledispatchmethod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Update, Write
+from outcrop.plan.contents import IllegalPlan, require
 from outcrop.plan.fields import Operand, versions
 from outcrop.plan.geometry import EVERY_CELL, Cut
 from outcrop.plan.plan import Pass
 from outcrop.plan.problem import Problem
-from outcrop.plan.symbolic_grid import NOTHING, RIM, IllegalPlan, Levels, SymbolicGrid, require
 from outcrop.plan.window import Window, slot_bytes
 
+Levels = NDArray[np.int16]
+NOTHING = -9
+RIM = 9999
+"""A cell of the rim, which is right at every level."""
 BEFORE = -1
 """The level of the value before the newest one when a pass begins."""
 
@@ -33,7 +41,7 @@ class _Slot:
     def part(self, cut: Cut) -> Levels:
         """The cells `cut`, to read or to assign; they must lie in the frame."""
         frame = self.frame
-        inside = frame.y0 <= cut.y0 and cut.y1 <= frame.y1 and frame.x0 <= cut.x0 and cut.x1 <= frame.x1
+        inside = frame.y0 <= cut.y0 <= cut.y1 <= frame.y1 and frame.x0 <= cut.x0 <= cut.x1 <= frame.x1
         require(inside, f"cells {cut} are not all inside the frame {frame}")
         return self.levels[cut.y0 - frame.y0 : cut.y1 - frame.y0, cut.x0 - frame.x0 : cut.x1 - frame.x0]
 
@@ -55,11 +63,11 @@ class _Entry:
     age: int
 
 
-class SymbolicRun:
+class CellRun:
     """The window and the arrays of one pass, by content; `has_statics`: fields that nothing updates are in it."""
 
     def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
-        self.problem, self.levels, self.window, self.grid = problem, one.levels, window, SymbolicGrid(problem)
+        self.problem, self.levels, self.window, self.grid = problem, one.levels, window, CellGrid(problem)
         self.faces_rows, self.uses_other = one.faces_rows, one.uses_other
         self.versions = versions(problem.fields, problem.updates, one.levels)
         updated = [f for f, one in enumerate(problem.fields) if not one.is_static]
@@ -69,7 +77,6 @@ class SymbolicRun:
         self.second = {f: len(problem.fields) + place for place, f in enumerate(doubles)}
         self.ring_sizes = list(window.rings(problem))
         self.rings: list[dict[int, _Slot]] = [{} for _ in self.ring_sizes]
-        self.former: list[dict[int, _Slot]] = [{} for _ in self.ring_sizes]
         self.block = self.former_block = Block(problem.whole_plane)
         source = self.grid.source
         self.sources = [
@@ -119,14 +126,16 @@ class SymbolicRun:
         require(inside, "a frame beyond the plane")
         require(slot_bytes(self.problem, frame) <= self.window.slot_bytes, "a frame larger than a slot")
         if action != self.block:
-            self.former = [dict(ring) for ring in self.rings]
             self.former_block, self.block = self.block, action
 
     @perform.register
     def _carry(self, action: Carry) -> None:
+        old_frame, frame = self.former_block.frame, self.block.frame
+        can_move = (old_frame.x0, old_frame.x1) == (frame.x0, frame.x1) and old_frame.y0 <= frame.y0
+        require(can_move, f"rows of the frame {old_frame} cannot be moved to {frame}")
         for z in self._planes(action.z0, action.z1):
             for ring in self._copies(action.level):
-                old = self.former[ring].get((z + self.former_block.shift) % self.ring_sizes[ring].planes)
+                old = self.rings[ring].get((z + self.former_block.shift) % self.ring_sizes[ring].planes)
                 require(self.former_block.shift == self.block.shift, "a slot that planes have left")
                 there = old is not None and (old.owner, old.plane) == (self.former_block, z)
                 require(there, f"plane {z} is not there to be carried")
@@ -156,7 +165,7 @@ class SymbolicRun:
                 assert cells is not None
                 yield ring, cells
         else:
-            yield action.level & 1, self._single(action.array)[part]
+            yield self._ring(self.state[0].field, action.level & 1), self._single(action.array)[part]
 
     @perform.register
     def _copy(self, action: Copy) -> None:
@@ -235,7 +244,9 @@ class SymbolicRun:
                 last = cut.y1 == self.problem.shape[1] and cut.x1 == self.problem.pitch_cells
                 self.sealed[z] = last and self.target_sums[z].all() if last else self.sealed[z]
             else:
-                self._single(action.array)[z][part] = self._there(action.level & 1, z).part(cut)
+                self._single(action.array)[z][part] = self._there(
+                    self._ring(self.state[0].field, action.level & 1), z
+                ).part(cut)
 
     @perform.register
     def _commit(self, action: Commit) -> None:
@@ -321,3 +332,88 @@ class SymbolicRun:
     def _place(self, ring: int, z: int) -> int:
         one = self.ring_sizes[ring]
         return z if one.is_resident else (z + self.block.shift) % one.planes
+
+
+class CellGrid:
+    """Planes are counted by position, as in plans."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    @cached_property
+    def rim(self) -> Levels:
+        """The whole grid, padding included: RIM or NOTHING."""
+        problem = self.problem
+        nz, ny, nx = problem.shape
+        cells = np.full((nz, ny, problem.pitch_cells), RIM, np.int16)
+        low, high = (
+            radius if side == "fixed" else 0
+            for radius, side in zip((problem.radii[2],) * 2, problem.sides[2], strict=True)
+        )
+        columns = slice(min(low, nx), max(min(low, nx), nx - high))
+        cells[problem.first_plane : problem.end_plane, problem.first_row : problem.end_row, columns] = NOTHING
+        return cells
+
+    @cached_property
+    def source(self) -> Levels:
+        """What the newest values on disk are when a pass begins."""
+        return np.where(self.rim == RIM, RIM, 0).astype(np.int16)
+
+    def planes_around(self, position: int) -> list[int]:
+        """Positions of the planes that an update at `position` may read."""
+        count, is_periodic = self.problem.planes, self.problem.periodic[0]
+        z = _unfold(position, count) if is_periodic else position
+        seen = (
+            _seen(z + step, count, is_periodic) for step in range(-self.problem.radius_z, self.problem.radius_z + 1)
+        )
+        return sorted({_fold(one, count) if is_periodic else one for one in seen})
+
+    def rows_around(self, y0: int, y1: int) -> NDArray[np.intp]:
+        """Rows that an update of rows y0 <= y < y1 may read."""
+        reach = self.problem.radius_y
+        return self._seen_from(y0 - reach, y1 + reach, self.problem.shape[1], self.problem.periodic[1])
+
+    def columns_around(self, x0: int, x1: int) -> NDArray[np.intp]:
+        """Cells of a row that an update of cells x0 <= x < x1 may read, padding left out."""
+        reach, nx = self.problem.radii[2], self.problem.shape[2]
+        if self.problem.sides[2] == ("fixed", "fixed"):
+            return np.arange(max(0, x0 - reach), min(self.problem.pitch_cells, x1 + reach))
+        return self._seen_from(x0 - reach, min(x1, nx) + reach, nx, self.problem.periodic[2])
+
+    def _seen_from(self, first: int, end: int, extent: int, is_periodic: bool) -> NDArray[np.intp]:
+        return np.unique([_seen(place, extent, is_periodic) for place in range(first, end)]).astype(np.intp)
+
+
+def _seen(place: int, extent: int, is_periodic: bool) -> int:
+    """The cell whose value a place beyond the grid has."""
+    if is_periodic:
+        return place % extent
+    folded = place % (2 * extent)
+    return folded if folded < extent else 2 * extent - 1 - folded
+
+
+def _fold(place: int, count: int) -> int:
+    return 2 * place if place < (count + 1) // 2 else 2 * (count - 1 - place) + 1
+
+
+def _unfold(position: int, count: int) -> int:
+    return position // 2 if position % 2 == 0 else count - 1 - position // 2
+
+
+def run_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = False) -> None:
+    """Raise IllegalPlan unless `one` brings every cell to the last level and has it on disk when it commits."""
+    run = CellRun(problem, one, window, has_statics)
+    run.perform_all(one.actions)
+    require(run.committed, "no commit")
+
+
+def run_one_layer(problem: Problem, one: Pass, window: Window) -> None:
+    """Raise IllegalPlan unless `one` brings every cell to the last level inside the window, which holds all planes at
+    level 0, and the rim at every level, when it begins."""
+    run = CellRun(problem, one, window, has_statics=False)
+    for z, plane in enumerate(run.grid.source):
+        run.fill(0, z, plane)
+        run.fill(1, z, np.where(plane == RIM, RIM, NOTHING))
+    run.perform_all(one.actions)
+    for z in range(problem.planes):
+        run.require_final(z)

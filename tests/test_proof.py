@@ -1,0 +1,317 @@
+"""The proof of plans by intervals says of every plan, legal or damaged, what the run cell by cell says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import outcrop as oc
+from cell_run import run_one_layer, run_pass
+from outcrop.cli.main import call
+from outcrop.plan.actions import Action, Update
+from outcrop.plan.fields import FieldPlan, Operand, StagePlan
+from outcrop.plan.geometry import Cut
+from outcrop.plan.plan import Pass, Plan, Sizes
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes import SCHEMES, one_layer
+from outcrop.plan.tuner import Choice, build, without_statics
+from outcrop.plan.validate import IllegalPlan, validate, validate_one_layer, validate_pass
+from outcrop.plan.window import Window
+from outcrop.run import engine
+from strategies import MACHINE, assumed_rate, examples, make_problem, problems, schemes_for, sizes_for
+
+UPDATED, KEPT, READ, LATER = (
+    FieldPlan(),
+    FieldPlan(is_double=False, flips=False),
+    FieldPlan(is_static=True, is_double=False, flips=False),
+    FieldPlan(has_previous=True),
+)
+HERE = partial(Operand, beside=False)
+KINDS: dict[str, tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = {
+    "one field and a model at its cell": (
+        (UPDATED, READ),
+        (StagePlan((Operand(0), HERE(1)), (0,)),),
+    ),
+    "second order in time": (
+        (LATER, READ, READ),
+        (StagePlan((Operand(0), HERE(0, 1), HERE(1), HERE(2)), (0,)),),
+    ),
+    "two stages, each updated where it lies": (
+        (KEPT, KEPT, KEPT),
+        (StagePlan((HERE(0), HERE(1), Operand(2)), (0, 1)), StagePlan((HERE(2), Operand(0), Operand(1)), (2,))),
+    ),
+    "two fields of two copies and one of one": (
+        (UPDATED, UPDATED, KEPT),
+        (StagePlan((Operand(0), Operand(1), HERE(2)), (0, 1, 2)),),
+    ),
+    "a later stage that reads what an earlier one has replaced": (
+        (UPDATED, KEPT, READ),
+        (StagePlan((Operand(0), Operand(2), HERE(1)), (0,)), StagePlan((HERE(1), Operand(0), Operand(0, 1)), (1,))),
+    ),
+}
+FIXED = (("fixed", "fixed"),) * 3
+
+
+@st.composite
+def short_plans(draw: st.DrawFn) -> Plan:
+    """Any sizes on grids of every odd kind."""
+    problem = draw(problems(max_radius=2, max_extent=14, max_steps=8))
+    return build(problem, draw(schemes_for(problem)), draw(sizes_for(problem)), MACHINE, assumed_rate)
+
+
+@st.composite
+def long_plans(draw: st.DrawFn) -> Plan:
+    """Plans on many planes in thin slabs, most of which repeat those before: of one field or of several."""
+    radii = draw(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)))
+    shape = draw(st.tuples(st.integers(20, 45), st.sampled_from([1, 3, 9, 12]), st.integers(1, 6)))
+    problem = make_problem(shape, radii, draw(st.integers(1, 5)), in_place=draw(st.booleans()))
+    if draw(st.booleans()):
+        some, updates = draw(st.sampled_from(list(KINDS.values())))
+        problem = replace(problem, fields=some, updates=updates)
+    pair = st.just(("periodic", "periodic")) | st.tuples(*[st.sampled_from(["fixed", "mirror"])] * 2)
+    problem = replace(problem, sides=draw(st.just(FIXED) | st.tuples(pair, pair, pair)))
+    scheme = draw(schemes_for(problem))
+    sizes = Sizes(
+        levels=problem.stages * draw(st.integers(1, problem.steps)),
+        slab=draw(st.integers(1, 5)),
+        diamond=2,
+        block_y=0 if problem.periodic[1] else draw(st.integers(0, shape[1])),
+        block_z=draw(st.sampled_from([0, 0, 25])),
+        keeps_statics=scheme.keeps_statics and draw(st.booleans()),
+    )
+    return build(problem, scheme, sizes, MACHINE, assumed_rate)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(short_plans(), st.integers(0, 2**32 - 1))
+def test_verdicts_are_those_of_the_run_cell_by_cell(plan: Plan, seed: int) -> None:
+    """Protects both: no legal plan is refused, and none accepted that is not."""
+    compare(plan, seed, turns=6)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(long_plans(), st.integers(0, 2**32 - 1))
+def test_verdicts_on_what_repeats_are_those_of_the_run_cell_by_cell(plan: Plan, seed: int) -> None:
+    """Protects the shortcut: damage is found among periods that are not performed, too."""
+    compare(plan, seed, turns=5)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(problems(max_radius=2, max_extent=14), st.data())
+def test_verdicts_on_arrays_in_memory_are_those_of_the_run_cell_by_cell(plain: Problem, data: st.DataObject) -> None:
+    """Protects the same where a pass is updates alone."""
+    problem = one_layer.in_memory(plain, data.draw(st.booleans()))
+    plan = one_layer.make_plan(problem, data.draw(sizes_for(problem)), MACHINE, assumed_rate)
+    rng = random.Random(data.draw(st.integers(0, 2**32 - 1)))
+    one = plan.passes[0]
+    for damaged in (one, *(damage(rng, one) for _ in range(4 if one.actions else 0))):
+        same_verdict(damaged, lambda pass_: validate_one_layer(problem, pass_, plan.window),
+                     lambda pass_: run_one_layer(problem, pass_, plan.window))  # fmt: skip
+
+
+def compare(plan: Plan, seed: int, turns: int) -> None:
+    """One pass of a plan as it is, with less memory, and damaged in some ways."""
+    rng, one = random.Random(seed), random.Random(seed).choice(plan.passes)
+    first, second, static = (max(1, planes - rng.randint(0, 2)) for planes in plan.window.ring_planes)
+    smaller = replace(plan.window, ring_planes=(first, second, static))
+    if plan.passes[0] is not one and plan.sizes.keeps_statics:
+        one = plan.passes[0]  # later ones find in memory what it has read
+    for window, damaged in (
+        (plan.window, one),
+        (smaller, one),
+        *((plan.window, damage(rng, one)) for _ in range(turns)),
+    ):
+        same_verdict(damaged, partial(_proved, plan.problem, window), partial(_run, plan.problem, window))
+
+
+def _proved(problem: Problem, window: Window, one: Pass) -> None:
+    validate_pass(problem, one, window)
+
+
+def _run(problem: Problem, window: Window, one: Pass) -> None:
+    run_pass(problem, one, window)
+
+
+def same_verdict(one: Pass, *ways: Callable[[Pass], None]) -> None:
+    found = []
+    for way in ways:
+        try:
+            way(one)
+            found.append("legal")
+        except IllegalPlan as error:
+            found.append(str(error))
+    assert (found[0] == "legal") == (found[1] == "legal"), found
+
+
+def damage(rng: random.Random, one: Pass) -> Pass:
+    """A pass with an action dropped, moved, swapped, repeated, or one of its numbers changed."""
+    actions = list(one.actions)
+    index, other = rng.randrange(len(actions)), rng.randrange(len(actions))
+    action = actions[index]
+    match rng.choice(["drop", "move", "swap", "repeat", "change", "change"]):
+        case "drop":
+            del actions[index]
+        case "move":
+            actions.insert(other, actions.pop(index))
+        case "swap":
+            actions[index], actions[other] = actions[other], action
+        case "repeat":
+            actions.insert(other, action)
+        case _:
+            actions[index] = changed(rng, action)
+    return replace(one, actions=tuple(actions))
+
+
+def changed(rng: random.Random, action: Action) -> Action:
+    """One number of it is up to two less or more, or so is an edge of a part of a plane."""
+    step = rng.choice([-2, -1, 1, 2])
+    values = [(one.name, getattr(action, one.name)) for one in fields(action)]
+    values = [(name, value) for name, value in values if isinstance(value, int | Cut)]
+    if not values:
+        return action
+    name, value = rng.choice(values)
+    if isinstance(value, Cut):
+        edge = rng.choice(["y0", "y1", "x0", "x1"])
+        return replace(action, **{name: replace(value, **{edge: getattr(value, edge) + step})})
+    return replace(action, **{name: value + step})
+
+
+def test_later_passes_find_what_is_only_read_in_memory() -> None:
+    """Protects plans that keep it: a pass without those reads is legal only behind one with them."""
+    some, updates = KINDS["second order in time"]
+    problem = replace(make_problem((40, 9, 5), (1, 1, 1), 6), fields=some, updates=updates)
+    sizes = Sizes(levels=2, slab=3, diamond=2, keeps_statics=True)
+    plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
+    first, later = plan.passes[:2]
+    assert later == without_statics(first)
+    validate(plan)
+    run_pass(problem, later, plan.window, has_statics=True)
+    with pytest.raises(IllegalPlan, match="is not in ring"):
+        validate_pass(problem, later, plan.window)
+    with pytest.raises(IllegalPlan, match="reads again"):
+        validate(replace(plan, passes=(first, first, first)))
+
+
+def large_plan() -> Plan:
+    """4096 x 2048 x 2048 cells in 2 GiB, as the tuner plans them."""
+    problem = make_problem((2048, 2048, 4096), (1, 1, 1), 128)
+    sizes = Sizes(levels=64, slab=71, diamond=8, block_y=248)
+    plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
+    assert plan.memory_bytes < 2 << 30
+    return plan
+
+
+def test_large_plans_are_proved() -> None:
+    """Protects that the proof does not depend on cells: this takes a fraction of a second, by cells it takes hours."""
+    validate(large_plan(), budget_bytes=2 << 30)
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
+def test_one_action_in_the_middle_of_a_large_plan_is_missed(place: float) -> None:
+    """Protects the shortcut on large plans: each action counts, wherever it is."""
+    plan = large_plan()
+    one = plan.passes[0]
+    first = int(place * len(one.actions))
+    for index in range(first, first + 4):
+        damaged = replace(one, actions=one.actions[:index] + one.actions[index + 1 :])
+        with pytest.raises(IllegalPlan, match="action"):
+            validate_pass(plan.problem, damaged, plan.window)
+
+
+def test_thousands_of_levels_in_memory_are_proved_as_few_are() -> None:
+    """Protects long runs of small grids: of levels that repeat, all but a few are skipped, and the last one counts."""
+    problem = make_problem((16, 16, 16), (1, 1, 1), 10_000)
+    plan = build(problem, SCHEMES["wavefront"], Sizes(10_000, 20_000, 2), MACHINE, assumed_rate)
+    one = plan.passes[0]
+    validate(plan)
+    shorter = tuple(replace(a, levels=a.levels - 1) if isinstance(a, Update) else a for a in one.actions)
+    with pytest.raises(IllegalPlan, match="not"):
+        validate_pass(problem, replace(one, actions=shorter), plan.window)
+
+
+DAMAGES: dict[str, Callable[[tuple[Action, ...], int], tuple[Action, ...]]] = {
+    "dropped": lambda actions, index: actions[:index] + actions[index + 1 :],
+    "moved": lambda actions, index: (*actions[:index], *actions[index + 1 :], actions[index]),
+    "shrunk": lambda actions, index: (
+        *actions[:index], replace(actions[index], zeta1=actions[index].zeta1 - 1), *actions[index + 1 :],
+    ),
+}  # fmt: skip
+
+
+SMALL = {"sizes": {"slab": 3}, "memory": "8MiB"}
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A run of three steps."""
+    place = tmp_path / "begun.oc"
+    oc.Simulation("heat7", (60, 12, 12), directory=place, **SMALL).run(3)
+    return place
+
+
+@pytest.fixture(params=sorted(DAMAGES))
+def faulty_planner(begun: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on, which is after a run has begun, plans have a fault in the middle of their first pass."""
+    right = engine.choose
+
+    def choose(*arguments: object, **more: object) -> Choice:
+        choice = right(*arguments, **more)  # type: ignore[arg-type]
+        one = choice.plan.passes[0]
+        updates = [index for index, action in enumerate(one.actions) if isinstance(action, Update)]
+        damaged = replace(one, actions=DAMAGES[request.param](one.actions, updates[len(updates) // 2]))
+        return replace(choice, plan=replace(choice.plan, passes=(damaged, *choice.plan.passes[1:])))
+
+    monkeypatch.setattr(engine, "choose", choose)
+
+
+def content(place: Path) -> dict[str, bytes]:
+    """The bytes of all files below a directory."""
+    return {
+        str(path): path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file() and not path.is_symlink()
+    }
+
+
+@pytest.mark.usefixtures("faulty_planner")
+def test_a_run_refuses_an_illegal_plan_before_it_writes(tmp_path: Path) -> None:
+    """Protects the promise itself, through Python and through the command: nothing is there afterwards."""
+    place = tmp_path / "run.oc"
+    with pytest.raises(AssertionError, match=r"pass 0, action \d+, .*please report it"):
+        oc.Simulation("heat7", (60, 12, 12), directory=place, **SMALL).run(9)
+    with pytest.raises(AssertionError, match="please report it"):
+        call(["run", "heat7", "-n", "12", "12", "60", "-t", "9", "-d", str(place), "--slab", "3", "--quiet"])
+    with pytest.raises(AssertionError, match="please report it"):
+        call(["plan", "heat7", "-n", "12", "12", "60", "-t", "9", "-d", str(place), "--slab", "3", "--check"])
+    assert [path.name for path in tmp_path.iterdir()] == ["begun.oc"]
+
+
+@pytest.mark.usefixtures("faulty_planner")
+def test_a_run_that_goes_on_refuses_an_illegal_plan(begun: Path) -> None:
+    """Protects what is already there: not a byte of it changes."""
+    before = content(begun)
+    with pytest.raises(AssertionError, match="please report it"):
+        call(["resume", str(begun), "-t", "9", "--quiet"])
+    with pytest.raises(AssertionError, match="please report it"):
+        oc.open(begun).run(9)
+    assert content(begun) == before
+
+
+def test_plan_says_that_it_was_proved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Protects `plan --check`: one line with the seconds, the same in the JSON, and neither without it."""
+    monkeypatch.chdir(tmp_path)
+    words = ["plan", "heat7", "-n", "12", "12", "60", "-t", "9", "-d", "run.oc", "--json", "plan.json"]
+    assert call([*words, "--check"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "proved" in line)
+    assert "every pass is legal" in line and line.endswith(" s")
+    assert '"seconds_proving"' in Path("plan.json").read_text()
+    assert call(words) == 0
+    assert "proved" not in capsys.readouterr().out
+    assert '"seconds_proving"' not in Path("plan.json").read_text()
