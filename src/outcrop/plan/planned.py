@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,13 +32,15 @@ class Planned:
     updates_origin: str
     assumed: Mapping[str, str]
 
-    @cached_property
-    def seconds_proving(self) -> float:
-        """Seconds that it took to prove the plan legal, which is done when this is first asked for.
+    def require_legal(self) -> None:
+        """Raise IllegalPlan, an AssertionError, unless the plan is proved legal; it is proved once.
 
-        Raises IllegalPlan, an AssertionError, when it is not: the message says which action is wrong.
+        The message says which action is wrong.
         """
-        start = time.perf_counter()
+        _ = self._is_proved
+
+    @cached_property
+    def _is_proved(self) -> bool:
         try:
             validate(self.plan, self.budget_bytes)
         except IllegalPlan as error:
@@ -47,11 +48,7 @@ class Planned:
                 f"the {self.plan.scheme} plan is not legal: {error}. This is a fault of Outcrop, and nothing has been "
                 f"written; please report it with the arguments of the run and with {self.plan.sizes}"
             ) from None
-        return time.perf_counter() - start
-
-    def require_legal(self) -> None:
-        """Raise IllegalPlan unless the plan is proved legal; it is proved once."""
-        _ = self.seconds_proving
+        return True
 
     @property
     def thread_layout(self) -> str:
