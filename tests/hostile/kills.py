@@ -345,6 +345,8 @@ def kill_all(program: Program, kills: int, chance: random.Random, counts: Counte
                         os.killpg(process, signal.SIGKILL)
                 counts[f"{program.name}, {signal.Signals(number).name}"] += 1
                 done += 1
+            if done % 50 == 0:
+                print(f"{program.name}: {done} of {kills} kills", flush=True)
             fine = code in (0, 130, -number) or with_ranks
             assert fine, f"{program.name}: ended with {code} after signal {number}: {told.read_text()[-1500:]}"
             assert "Traceback" not in told.read_text() or with_ranks, f"{program.name}: {told.read_text()[-1500:]}"

@@ -201,7 +201,9 @@ def declare(
     ranks = Ranks(communicator)
     try:
         names, variables, problem = _variables(extents)
-        problem = problem or _unusual({**arguments, "reads_only": reads_only, "own_run_bytes": own_run_bytes}, hints)
+        problem = problem or _unusual({**arguments, "own_run_bytes": own_run_bytes}, hints)
+        if not problem and not isinstance(reads_only, bool):
+            problem = f"reads_only {shown(reads_only)} must be True or False"
         if problem:  # told to all in a moment
             arguments, hints = {}, None
         texts = {str(name): str(value) for name, value in hints.items()} if hints is not None else {}

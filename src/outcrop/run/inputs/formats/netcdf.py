@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,10 +41,22 @@ def netcdf_source(path: Path, variable: str, cache_bytes: int) -> Source:
     except MemoryError:
         raise
     except Exception as error:  # the engines raise many kinds for what is damaged
+        with _deletions_are_silent():
+            traceback.clear_frames(error.__traceback__)
         what = f"group {group!r} of it" if group else "it"
         raise InputError(f"{path}: {what} cannot be opened as NetCDF: {' '.join(str(error).split())}") from None
     chosen = choose_data_array(str(path), dataset, wanted, f"name one as {path}:NAME")
     return xarray_source(f"{path}:{variable}" if variable else str(path), chosen, cache_bytes)
+
+
+@contextmanager
+def _deletions_are_silent() -> Iterator[None]:
+    """h5netcdf prints a traceback when a file that it could not open is deleted."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
 
 
 def _find_engine(path: Path) -> str:
