@@ -145,14 +145,14 @@ def execute_fields(
 
 @contextmanager
 def storage_with(faults: Mapping[str, float]) -> Iterator[None]:
-    """Every store that is opened meanwhile has these faults."""
+    """Give these faults to every store that is opened inside."""
     with patch.object(_core, "Store", partial(_core.Store, faults=dict(faults))):
         yield
 
 
 @contextmanager
 def machine(topology: str) -> Iterator[None]:
-    """Every executor that is made meanwhile is on that machine, in hwloc's notation; "" for the one that is here."""
+    """Put every executor that is made inside on that machine, in hwloc's notation; "" is the machine here."""
     make_executor = _core.make_executor
 
     def make(*arguments: Any, **options: Any) -> _core.Executor:

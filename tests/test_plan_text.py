@@ -57,7 +57,7 @@ def test_a_plan_in_place_has_one_copy_of_the_state(tmp_path: Path, capsys: pytes
 def test_figures_that_are_assumed_are_said_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Plan, report and the JSON of both give the reason for each; of what is measured they say nothing."""
+    """Plan, report and the JSON of both give the reason for each assumed speed, and none for measured ones."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     where, file = str(tmp_path / "run.oc"), tmp_path / "figures.json"
     words = ["heat7", "-n", "32", "32", "32", "-t", "4", "-d", where, "--memory", "4MiB", "--json", str(file)]

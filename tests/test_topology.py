@@ -62,7 +62,7 @@ def test_words_for_a_layout() -> None:
 def test_threads_on_one_node_of_several_are_told(
     threads_on_nodes: tuple[int, ...], bind: str, nodes: int, is_told: bool
 ) -> None:
-    """Two sockets that are treated as one must not go unnoticed; what was asked for, or is no loss, needs no words."""
+    """Say so where two sockets are treated as one. Say nothing where the user asked for that, or loses nothing."""
     layout = topology.layout_of(threads_on_nodes, bind, nodes, "the obstacle")
     assert layout.threads_on_nodes == threads_on_nodes
     assert ("the obstacle" in str(layout), f"{nodes} NUMA nodes" in str(layout)) == (is_told, is_told)

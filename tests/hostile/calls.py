@@ -87,7 +87,7 @@ INDEXING = (KeyError, IndexError, ValueError)
 """What mappings, sequences and arrays of Python and NumPy raise for an index that cannot be."""
 
 SETTING = (*INDEXING, TypeError, OverflowError, RuntimeError)
-"""What NumPy raises besides for a value that is no number; the last one is raised by `Odd` itself."""
+"""NumPy also raises these for a value that is no number; `Odd` raises the last one itself."""
 
 
 def base_simulation(world: World) -> Arguments:

@@ -112,7 +112,7 @@ def world_of(path: Path) -> Path:
 
 
 def beside(world: Path) -> Path:
-    """A name beside the run that is free: a link may lead to an earlier one."""
+    """A free name beside the run. Earlier ones stay, because a link may lead to them."""
     names = (world / "case" / f"aside{number or ''}" for number in range(99))
     return next(path for path in names if not os.path.lexists(path))
 

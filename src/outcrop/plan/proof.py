@@ -106,7 +106,7 @@ class Proof:
                 require(cells.holds((self.whole,), level), f"plane {z0} is not at the last level")
 
     def is_of_others(self, value: object) -> bool:
-        """Whether this is what a slot holds of another block, which is of no use to the one at hand."""
+        """Whether a slot holds this for another block, so that this block cannot use it."""
         return isinstance(value, Content) and value.frame not in (self.frame, self._disk)
 
     def _shape(self, span: Span) -> Shape:

@@ -100,7 +100,7 @@ def _perform_all(proof: Proof) -> None:
 
 @dataclass(frozen=True)
 class _Run:
-    """Actions `begin` to before `end`, every one of which is that `length` before it, `distance` planes further."""
+    """Actions `begin` to before `end`. Each equals the action `length` before it, moved by `distance` planes."""
 
     begin: int
     end: int

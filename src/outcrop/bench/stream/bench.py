@@ -80,7 +80,7 @@ def bench(
 
 @contextmanager
 def _made_on_each_node(directory: Path, ranks: Ranks) -> Iterator[None]:
-    """The directory is there meanwhile: the first rank of a node makes it, and removes it when all ranks are done."""
+    """Have a directory inside: the first rank of a node makes it, and removes it when all ranks are done."""
     is_first = ranks.rank == ranks.of_node(ranks.rank)[0]
     with made_directory(directory) if is_first else nullcontext():
         ranks.wait_for_node()
