@@ -227,7 +227,8 @@ class Ranks(Program):
     def start(self) -> int:
         from mpi_programs import launcher
 
-        program = [sys.executable, str(Path(__file__).parent / "kills_ranks.py"), str(self.folder)]
+        # By mpi4py, which lets the others end when an exception ends one rank, even where MPI itself would wait for it.
+        program = [sys.executable, "-m", "mpi4py", str(Path(__file__).parent / "kills_ranks.py"), str(self.folder)]
         os.execvp(launcher()[0], [*launcher(), str(self.ranks), *program])
 
     def check(self) -> str:
