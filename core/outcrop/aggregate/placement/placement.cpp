@@ -212,7 +212,8 @@ Placement place_prepared(const Machine &machine, const Prepared &prepared, std::
   const Making making{machine, work, rooms, placement.crowd, distances};
   const std::vector<double> costs = making.costs();
   if (!std::ranges::all_of(costs, [](double seconds) { return std::isfinite(seconds); }))
-    throw InputError("aggregators would take longer than numbers can tell; check the latencies and rates of the machine");
+    throw InputError(
+        "aggregators would take longer than numbers can tell; check the latencies and rates of the machine");
   placement.is_least = can_be_least(domains, rooms);
   const std::vector<std::uint32_t> column_of =
       placement.is_least ? assign(domains, rooms.columns, costs) : assign_in_turn(domains, rooms.columns, costs);
