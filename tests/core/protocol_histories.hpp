@@ -28,7 +28,7 @@ struct Wrong {
 };
 
 /// What came of a life on this storage; what it throws is what is wrong.
-inline History history_of(ModelStorage &storage, const std::function<void()> &live) {
+inline History history_of(Storage &storage, const std::function<void()> &live) {
   History history;
   try {
     live();
