@@ -109,4 +109,5 @@ def test_the_command_line_draws_and_touches_nothing_else(
     assert main.call(["plan", *problem, "--scheme", scheme, "--quiet", "--draw", "plan.png"]) == 0
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["plan.png"]
-    assert main.call(["plan", *problem, "--draw", "nowhere/plan.png"]) == 2
+    assert main.call(["plan", *problem, "--quiet", "--draw", "new/plan.png"]) == 0
+    assert (tmp_path / "new" / "plan.png").is_file() and not (tmp_path / "run.oc").exists()

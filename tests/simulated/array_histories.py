@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -271,23 +271,6 @@ def simulated(system: SimulatedSystem, random: Random) -> Iterator[None]:
             (folder, "tiles_of", tiles_of),
             (committed, "os", calls),
             (committed, "uuid4", lambda: UUID(int=random.getrandbits(128))),
-            (committed, "_make_folders", _make_folders),
-            (committed, "_remove_folders", _remove_folders),
         ]:
             stack.enter_context(patch.object(owner, name, value))
         yield
-
-
-def _make_folders(path: Path) -> list[Path]:
-    made = []
-    for place in (*reversed(path.parents), path):
-        with contextlib.suppress(FileExistsError):
-            durable.SYSTEM.mkdir(place)
-            made.insert(0, place)
-    return made
-
-
-def _remove_folders(made: Sequence[Path]) -> None:
-    for place in made:
-        with contextlib.suppress(OSError):
-            durable.SYSTEM.rmdir(place)
