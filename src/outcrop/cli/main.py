@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from outcrop.errors import InputError, InterruptedRun, OutcropError
 
@@ -36,8 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         code = BROKEN_PIPE
     except OSError as error:
-        code = _say(f"standard output: {error.strerror}", FAILED)
+        if code == 0:  # one line is enough for a command that has failed already
+            code = _say(f"standard output: {error.strerror}", FAILED)
         discard_output()  # what could not be written is still in the buffer, and would fail again at the end
+    try:
+        sys.stderr.flush()
+    except OSError:
+        discard_output(sys.stderr)
     if code == BROKEN_PIPE:
         _end_by_sigpipe()
     sys.exit(code)
@@ -66,11 +71,11 @@ def call(arguments: list[str]) -> int:
         return _say("the machine has no memory left for this; give a smaller --memory", FAILED)
 
 
-def discard_output() -> None:
-    """Let what is still to be written to standard output go nowhere."""
+def discard_output(stream: TextIO | None = None) -> None:
+    """Let what is still to be written to `stream`, standard output unless given, go nowhere."""
     null = os.open(os.devnull, os.O_WRONLY)
     with contextlib.suppress(OSError, ValueError):  # in tests it may be no file at all
-        os.dup2(null, sys.stdout.fileno())
+        os.dup2(null, (stream or sys.stdout).fileno())
     os.close(null)
 
 
