@@ -68,7 +68,7 @@ def short_plans(draw: st.DrawFn) -> Plan:
 
 @st.composite
 def long_plans(draw: st.DrawFn) -> Plan:
-    """Plans on many planes in thin slabs, most of which repeat those before: of one field or of several."""
+    """Plans of one or several fields on many planes, in thin slabs; most slabs repeat the ones before."""
     radii = draw(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)))
     shape = draw(st.tuples(st.integers(20, 45), st.sampled_from([1, 3, 9, 12]), st.integers(1, 6)))
     problem = make_problem(shape, radii, draw(st.integers(1, 5)), in_place=draw(st.booleans()))

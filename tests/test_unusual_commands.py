@@ -155,7 +155,7 @@ def test_closed_descriptors_lose_no_run(closing: str) -> None:
 
 
 def test_a_run_on_a_terminal_that_goes_away_is_complete() -> None:
-    """The run goes on when its progress can no longer be drawn on standard error."""
+    """A run completes even if nothing can be written to standard error any more."""
     outer, inner = pty.openpty()
     with subprocess.Popen(
         [*COMMAND, *changed("-t", "400")], stdout=inner, stderr=inner, start_new_session=True

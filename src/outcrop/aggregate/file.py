@@ -24,7 +24,7 @@ from outcrop.aggregate.measured import Timing
 from outcrop.aggregate.plan import Plan
 from outcrop.aggregate.staging import Asked, StageChoice, choose_stage
 from outcrop.errors import CommunicationError, InputError, OutcropError, shown
-from outcrop.paths import as_place, make_directory, remove_made, require_regular
+from outcrop.paths import as_path, as_place, make_directory, remove_made, require_regular
 
 Arrays = Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]]
 BASE_MOST = 2**62
@@ -87,7 +87,7 @@ def create(
     asked = Asked(stage, stage_bytes, stage_persistence, seconds_between, reads_back)
     choice = choose_stage(plan, asked, durable=durable, node_files=node_files, writable=True)
     options = FileOptions(durable, way, size_bytes, choice.folder, choice.room_bytes, choice.settle, node_files)
-    return File(_core.AggregateFile.create(plan._core, str(as_place(path, "path")), options), plan, choice)
+    return File(_core.AggregateFile.create(plan._core, str(as_path(path, "path")), options), plan, choice)
 
 
 def open(
@@ -111,7 +111,7 @@ def open(
     asked = Asked(stage, stage_bytes, stage_persistence, seconds_between, reads_back)
     choice = choose_stage(plan, asked, durable=durable, node_files=node_files, writable=writable)
     options = FileOptions(durable, way, 0, choice.folder, choice.room_bytes, choice.settle, node_files)
-    core = _core.AggregateFile.open(plan._core, str(as_place(path, "path")), writable, options)
+    core = _core.AggregateFile.open(plan._core, str(as_path(path, "path")), writable, options)
     return File(core, plan, choice, writable=writable)
 
 

@@ -82,7 +82,7 @@ class NpyFile(Keeper):
 
 def create_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Make a file of zeros, all of it allocated, that is there as a whole or not at all, and the folders above it.
-    Raises InputError when another process has made one meanwhile, StorageError."""
+    Raises InputError when another process has made the file first, and StorageError."""
     size = HEADER_BYTES + math.prod(shape) * dtype.itemsize
     made = make_directory(path.absolute().parent)
     try:

@@ -81,7 +81,7 @@ class Cells:
         return found
 
     def raised(self, count: int) -> Cells:
-        """These with every level that an update has written so many levels higher."""
+        """The same cells, with `count` added to every level that an update has written."""
         levels = self.levels
         return self.shape.cells(np.where((levels > 0) & (levels != RIM), levels + count, levels).astype(np.int32))
 
@@ -230,7 +230,7 @@ class Slots:
             runs.put(first + times * planes, end + times * planes, None)
 
     def there(self, frame: Frame, shift: int, z0: int, z1: int) -> list[tuple[int, int, Cells]]:
-        """What slots hold of planes z0 <= z < z1 of a block, all of which must be there."""
+        """The cells of planes z0 <= z < z1 of a block in the slots. Raises IllegalPlan where a plane is not there."""
         if self.ring.is_resident:
             frame, shift = self._disk, 0
         found = []

@@ -153,8 +153,8 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
 
 @dataclass(frozen=True)
 class Use:
-    """What a level reads of a ring: cells that level `wanted` wrote, or, where it `moves`, so many levels later as the
-    level at hand is later; `beside`: at neighbours, too."""
+    """A level reads a ring: cells that level `wanted` wrote. If it `moves`, a level that does the same later reads
+    what was written as many levels later. `beside`: it reads neighbours, too."""
 
     field: int
     ring: int
