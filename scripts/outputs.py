@@ -1,4 +1,4 @@
-"""What commands print, in README.md and docs/*.md, printed anew.
+"""What commands print, in README.md and the pages of docs/, printed anew.
 
     python scripts/outputs.py          write the pages whose outputs have changed, and name them
 
@@ -76,7 +76,8 @@ class Example(NamedTuple):
 
 def pages() -> list[Path]:
     """All pages with examples."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    docs = ROOT / "docs"
+    return [ROOT / "README.md", *sorted(page for page in docs.rglob("*.md") if docs / "_build" not in page.parents)]
 
 
 def blocks(page: Path) -> Iterator[tuple[str, int, list[str]]]:

@@ -263,7 +263,7 @@ def test_openings_outside_the_box_are_refused() -> None:
 
 def test_the_manual_has_every_family_and_tells_the_truth() -> None:
     """Protects the reader: each family is in the table of the page, and the message shown there is the one printed."""
-    page = (Path(__file__).parent.parent / "docs" / "stencils.md").read_text()
+    page = (Path(__file__).parent.parent / "docs" / "reference" / "stencils.md").read_text()
     table = page[: page.index("## Names and options")]
     for name in library.FAMILIES:
         assert f"`{name}" in table, f"{name} is missing"

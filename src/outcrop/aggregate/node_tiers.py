@@ -1,6 +1,6 @@
 """Tiers of the nodes that are simulated: those that a file declares, or those of this machine.
 
-A file declares them as it does for `outcrop tiers` (docs/tiers.md), but they need not be here: `kind` says what a tier
+A file declares them as it does for `outcrop tiers` (docs/how-to/tiers.md), but they need not be here: `kind` says what a tier
 is, and since nothing can be measured, `capacity`, `read` and `write` are needed.
 
     [hbm]
