@@ -1,7 +1,7 @@
 """What placement knows of a machine, and what is asked of it: network, tiers of nodes, target, ranks, wishes.
 
 Nodes are numbered from 0. Bandwidths are in bytes per second, times in seconds; `inf` is what limits nothing. What the
-figures mean, and how a cost follows from them, is in docs/aggregation.md.
+figures mean, and how a cost follows from them, is in docs/explanation/aggregation-cost.md.
 """
 
 from __future__ import annotations
