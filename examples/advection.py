@@ -2,8 +2,8 @@
 
     .venv/bin/python examples/advection.py [--size 256] [--steps 512] [--memory 1MiB] [-d DIRECTORY]
 
-The wind is diagonal and just so fast that everything is back at its place after the last step: what differs then is the
-error of the scheme. `advection.png` shows the start, both ends, and a cut through them.
+The wind is diagonal. With its speed the exact solution after the last step equals the start, so every difference is an
+error of the scheme. `advection.png` shows the start, both results, and a cut through them.
 """
 
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ def start(size: int) -> np.ndarray:
 
 
 def carried(order: int, first: np.ndarray, given: options.Options) -> np.ndarray:
-    """What is left of `first` after one turn; prints how well it was kept."""
+    """`first` after one trip around the box; prints how much of it remains."""
     dt = 0.25
-    speed = first.shape[0] / (given.steps * dt)  # one turn, along both axes
+    speed = first.shape[0] / (given.steps * dt)  # one trip around the box, along both axes
     sim = oc.Simulation(
         oc.stencils.advection(ndim=2, order=order),
         first.shape,

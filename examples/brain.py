@@ -2,9 +2,9 @@
 
     .venv/bin/python examples/brain.py [--size 233] [--steps 50] [--memory 8MiB] [-d DIRECTORY]
 
-The volume (197 x 233 x 189 cells, float32: 35 MiB an array) is more than four times the budget; another `--size` of
-its longest axis resamples it on its way in. Two pictures, `before.png` and `after.png`, are left in DIRECTORY beside
-the run itself.
+The volume has 197 x 233 x 189 cells. One array has 35 MiB in float32, more than four times the budget. Another `--size`
+of its longest axis resamples it while it is read. DIRECTORY gets the run and two pictures, `before.png` and
+`after.png`.
 """
 
 import lzma

@@ -2,10 +2,10 @@
 
     .venv/bin/python examples/elastic.py [--size 500] [--steps 420] [--memory 3MiB] [-d DIRECTORY]
 
-The medium has two halves, the lower one faster. What begins as motion along y in one spot soon is a P wave, seen as
-compression (the divergence of the velocity), and an S wave, seen as rotation (its curl). `elastic.png` shows both, with
-circles where theory has their fronts in the upper half, dashed for P and dotted for S. How far the waves really came is
-printed.
+The medium has two halves; the lower one is faster. A motion along y in one spot becomes a P wave and an S wave. The P
+wave is visible as compression (the divergence of the velocity), the S wave as rotation (its curl). `elastic.png` shows
+both, with circles at the theoretical fronts in the upper half: dashed for P, dotted for S. The distances that the waves
+travelled are printed.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def layered(values: Sequence[float], interface: int, shape: tuple[int, int]) -> 
 
 
 def front(wave: np.ndarray, along: np.ndarray, expected: float) -> float:
-    """Where the wave is strongest within a tenth of the distance at which it is expected, in cells."""
+    """The position of the strongest wave, in cells, within 10 % of the expected distance."""
     near = abs(along - expected) < 0.1 * expected
     return float(along[near][abs(wave[near]).argmax()])
 

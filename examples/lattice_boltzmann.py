@@ -2,9 +2,9 @@
 
     .venv/bin/python examples/lattice_boltzmann.py [--size 192] [--steps 2400] [--memory 10MiB] [-d DIRECTORY]
 
-The box is periodic. `lattice_boltzmann.png` shows the vorticity at four times. Mass is conserved; and since vortices
-in a checkerboard (Taylor and Green) decay by a known law, the viscosity is checked with them first. Initial state after
-M. L. Minion and D. L. Brown, J. Comput. Phys. 138, 734, 1997.
+The box is periodic. `lattice_boltzmann.png` shows the vorticity at four times. The program checks that mass is
+conserved. It first checks the viscosity with vortices in a checkerboard (Taylor and Green), whose decay is known. The
+initial state is that of M. L. Minion and D. L. Brown, J. Comput. Phys. 138, 734, 1997.
 """
 
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ import options
 import outcrop as oc
 
 SPEED = 0.1
-"""Cells per step; sound has 0.58."""
+"""Cells per step; the speed of sound is 0.58."""
 DIRECTIONS, WEIGHTS = oc.stencils.lattice_directions(2), oc.stencils.lattice_weights(2)
 TIMES = 4
 
 
 def at_rest_but_moving(uy: np.ndarray, ux: np.ndarray) -> dict[str, np.ndarray]:
-    """The fields f0 ... f8, beyond those at rest, in equilibrium at density 1 and velocity (uy, ux)."""
+    """The fields f0 ... f8, minus those at rest, in equilibrium at density 1 and velocity (uy, ux)."""
     fields = {}
     for number, ((cy, cx), weight) in enumerate(zip(DIRECTIONS, WEIGHTS, strict=True)):
         along = cy * uy + cx * ux
@@ -56,7 +56,7 @@ def simulation(n: int, tau: float, memory: str, directory: Path) -> oc.Simulatio
 
 
 def check_decay(directory: Path) -> None:
-    """Vortices of one wavelength k shrink by exp(-2 nu k^2 t); prints how well they do."""
+    """Vortices of wave number k decay by exp(-2 nu k^2 t); prints how closely they follow it."""
     n, tau, steps, slow = 64, 0.8, 400, 0.01
     wave = 2 * np.pi / n
     y, x = np.mgrid[:n, :n] * wave

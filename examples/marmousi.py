@@ -2,14 +2,13 @@
 
     .venv/bin/python examples/marmousi.py [-d DIRECTORY] [--small]
 
-Acoustic waves of order 8 in space, absorbed at all sides but the surface, from a Ricker wavelet just below it;
-receivers in a line, and snapshots of the vertical section through the shot. Two pictures are left in DIRECTORY (default
-`marmousi`) beside the run: `seismogram.png` and `snapshots.png`.
+Acoustic waves of order 8 in space start from a Ricker wavelet just below the surface. All sides except the surface
+absorb them. A line of receivers records them, and snapshots keep the vertical section through the shot. DIRECTORY
+(default `marmousi`) gets the run and two pictures, `seismogram.png` and `snapshots.png`.
 
-As it stands the grid has 2401 x 1489 x 601 cells (length, width, depth), 8 GiB for each time level and 48 GiB on disk,
-runs in 512 MiB, and takes hours: it is streamed along the length, because planes across the longest axis are the
-smallest. `--small` is the same in two million cells and half a minute. A run that was interrupted goes on when the
-same is called again.
+The grid has 2401 x 1489 x 601 cells (length, width, depth), 8 GiB for each time level and 48 GiB on disk. It runs in
+512 MiB and takes hours. It is streamed along the length, because planes across the longest axis are the smallest.
+`--small` has two million cells and takes half a minute. The same command continues an interrupted run.
 """
 
 import argparse
@@ -46,24 +45,23 @@ class Survey:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Cells along length, width and depth: the grid is streamed along its longest axis, in planes as small as can
-        be."""
+        """Cells along length, width and depth. The grid is streamed along its longest axis, so planes are small."""
         nz, ny, nx = (round(size / self.spacing) + 1 for size in (LENGTH, self.width, DEPTH))
         return nz, ny, nx
 
     @property
     def frequency(self) -> float:
-        """Such that waves of 1500 m/s and 2.5 times this frequency are four cells long."""
+        """The spacing at which waves of 1500 m/s and 2.5 times the peak frequency are four cells long."""
         return min(25.0, 1500.0 / (4 * 2.5 * self.spacing))
 
     @property
     def shot(self) -> tuple[float, float, float]:
-        """Along length, width and depth."""
+        """The position of the shot along length, width and depth."""
         return 5000.0, round(self.width / self.spacing / 2) * self.spacing, 6 * self.spacing
 
     @property
     def line(self) -> np.ndarray:
-        """The receivers' places along the length."""
+        """The positions of the receivers along the length."""
         return np.linspace(500.0, LENGTH - 500.0, 221)
 
 
@@ -74,13 +72,13 @@ def load_model() -> np.ndarray:
 
 
 def ricker(frequency: float, dt: float, seconds: float) -> np.ndarray:
-    """The wavelet from 1.2 periods before its peak on; it is silent long before `seconds`."""
+    """The wavelet, starting 1.2 periods before its peak. It ends long before `seconds`."""
     phase = (np.pi * frequency * (np.arange(round(seconds / dt)) * dt - 1.2 / frequency)) ** 2
     return (1 - 2 * phase) * np.exp(-phase)
 
 
 def simulate(survey: Survey, directory: Path) -> oc.Simulation:
-    """The whole run; what there is of it already is not done again."""
+    """The whole run; steps that are already done are not repeated."""
     model, shape, h = load_model(), survey.shape, survey.spacing
     stencil = oc.stencils.acoustic(order=8, ndim=3, sponge=True)
     v, step = oc.Field("v"), oc.Parameter("dt", 0.001)
@@ -111,10 +109,10 @@ def simulate(survey: Survey, directory: Path) -> oc.Simulation:
                 steps // PANELS,
                 box=(slice(None), slice(row, row + 1), slice(None)),
                 time_units="s",
-                initial=False,  # silence
+                initial=False,  # no sound yet
             ),
         )
-        sides = ("z0", "z1", "y0", "y1", "x1")  # all but the surface
+        sides = ("z0", "z1", "y0", "y1", "x1")  # all sides except the surface
         damp = oc.stencils.sponge(shape, survey.sponge, velocity=fastest, spacing=h, sides=sides)
         sim.assign({"v": oc.resample(model, shape, axes="zx"), "damp": damp})
     if steps > sim.step:
@@ -123,7 +121,7 @@ def simulate(survey: Survey, directory: Path) -> oc.Simulation:
 
 
 def draw_seismogram(sim: oc.Simulation, survey: Survey, path: Path) -> None:
-    """Pressure over time and place; late arrivals are drawn louder, by the square root of time."""
+    """Draw pressure over time and position. Late arrivals are amplified by the square root of time."""
     traces, dt = sim.traces["line"], survey.seconds / len(sim.traces["line"])
     loud = traces * np.sqrt(np.arange(1, len(traces) + 1) * dt)[:, None]
     most = np.percentile(np.abs(loud), 98)
@@ -137,7 +135,7 @@ def draw_seismogram(sim: oc.Simulation, survey: Survey, path: Path) -> None:
 
 
 def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
-    """The section through the shot at several times: the wave over the model's velocities."""
+    """Draw the section through the shot at several times: the wave over the velocities of the model."""
     views, h = sim.snapshots["u"], survey.spacing
     velocity = sim["v"][:, round(survey.shot[1] / h)].T / 1000
     figure, panels = plt.subplots(PANELS // 2, 2, figsize=(13, 6.2), layout="constrained", sharex=True, sharey=True)
@@ -162,7 +160,7 @@ def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
 
 
 def parse(argv: Sequence[str] | None) -> tuple[Path, Survey]:
-    """Where to, and what."""
+    """Parse the command line."""
     about = __doc__.splitlines()[0] if __doc__ else ""
     parser = argparse.ArgumentParser(prog="marmousi.py", description=about)
     parser.add_argument(
@@ -183,7 +181,7 @@ def parse(argv: Sequence[str] | None) -> tuple[Path, Survey]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run, or go on with a run, and draw."""
+    """Start or continue the run, and draw."""
     directory, survey = parse(argv)
     make_directory(directory)
     sim = simulate(survey, directory / "run.oc")

@@ -1,9 +1,9 @@
-"""A pulse of light meets a glass cylinder, which gathers it behind itself.
+"""A pulse of light meets a glass cylinder, which focuses it.
 
     .venv/bin/python examples/maxwell.py [--size 600] [--steps 700] [--memory 2MiB] [-d DIRECTORY]
 
 A plane wave travels along x through a periodic box; E points out of the picture. `maxwell.png` shows it at four times.
-The energy of the scheme is conserved to the last digits of float32, with glass and all.
+The energy of the scheme is conserved to the last digits of float32, also with glass.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ TIMES = 4
 
 
 def pulse(x: np.ndarray, size: int) -> np.ndarray:
-    """Ez (V/m) at time 0, moving towards larger x; places in cells."""
+    """Ez (V/m) at time 0, of a pulse that moves towards larger x; x in cells."""
     centre, width, wave = 0.12 * size, 0.035 * size, 0.04 * size
     packet: np.ndarray = np.exp(-(((x - centre) / width) ** 2)) * np.cos(2 * np.pi * (x - centre) / wave)
     return packet

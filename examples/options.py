@@ -1,4 +1,4 @@
-"""The options that all examples share."""
+"""The options of all examples."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def parse(about: str | None, argv: Sequence[str] | None, *, name: str, size: int
 
 
 def call(main: Callable[[], None]) -> None:
-    """Run an example as a program; what cannot be ends in one line, as on the command line."""
+    """Run an example as a program. Errors end in one line, as on the command line."""
     try:
         main()
     except OutcropError as error:
@@ -48,7 +48,7 @@ def call(main: Callable[[], None]) -> None:
 
 
 def folder(text: str) -> Path:
-    """A directory for files: one that is there, or can be made."""
+    """A directory for files that exists or can be made."""
     try:
         require_directory(Path(text))
     except InputError as error:

@@ -1,9 +1,9 @@
-"""Sharpen a slice of a measured brain with 289 taps.
+"""Sharpen a slice of a measured brain with a filter of 289 weights.
 
     .venv/bin/python examples/sharpen.py [--size 233] [--memory 512KiB] [-d DIRECTORY]
 
-The slice is resampled to `--size` rows on its way in. `sharpen.png` shows it before and after; the largest difference
-to NumPy's own sum is printed.
+The slice is resampled to `--size` rows while it is read. `sharpen.png` shows it before and after. The largest
+difference from a sum by NumPy is printed.
 """
 
 import lzma
@@ -31,7 +31,7 @@ def load_slice() -> np.ndarray:
 
 
 def summed(image: np.ndarray) -> np.ndarray:
-    """The same by NumPy: the image less its convolution with the filter, mirrored at its sides; float64."""
+    """The same by NumPy: the image minus its convolution with the filter, mirrored at its sides; float64."""
     ny, nx = image.shape
     around = np.pad(image.astype("float64"), REACH, mode="symmetric")
     steps = np.arange(-REACH, REACH + 1)

@@ -1,16 +1,16 @@
-"""Sharpen an image with 289 taps, with the data that are only read in DRAM or on another tier.
+"""Sharpen an image with 289 weights, with the arrays that are only read in DRAM or on another tier.
 
     .venv/bin/python examples/sharpen_on_tiers.py [--size 12288] [--turns 3] [--memory 64MiB] [-d DIRECTORY]
 
-The image sharpening of A. Jackson (EPCC): four arrays of like size, two of which are only read. The image with its rim
-is convolved, and what the convolution finds is taken off the image. The tier is that of DIRECTORY, where two arrays are
+The image sharpening of A. Jackson (EPCC) has four arrays of equal size, two of which are only read. The image with its
+rim is convolved, and the convolution is subtracted from the image. The tier is that of DIRECTORY, where two arrays are
 made and removed. Rows of the table:
 
-    all in DRAM, read from the files before
-    the read-only arrays are the files, mapped
-    the same, in a control group with little more memory than the two others need: pages of files count, too, so
+    all arrays in DRAM, read from the files before
+    the read-only arrays are the mapped files
+    the same, in a control group with little more memory than the two other arrays need: pages of files count, too, so
         each is read from the device when it is needed
-    out of core, by the engine, which needs no convolution between
+    out of core, by the engine, which does not store the convolution
 """
 
 import argparse
@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Sequence
 from statistics import median
 
-import by_turns
+import compare
 import numpy as np
-from by_turns import Outcome, Variant
+from compare import Outcome, Variant
 
 import outcrop as oc
 from outcrop.units import format_bytes
@@ -30,11 +30,11 @@ REACH, REPEATS, PAIRS = 8, 3, 7
 WRITTEN = ("convolution", "sharp")
 ROWS, THREADS_A_CORE, PAGE_BYTES = 512, 2, 4096
 BESIDE_BYTES = 256 << 20
-"""For Python, its libraries, and pages of files on their way."""
+"""Memory for Python, its libraries, and pages of files in transfer."""
 
 
 def sharpening() -> oc.Stencil:
-    """As Jackson's program has it: the convolution of the padded image, then the difference."""
+    """The stencil of Jackson's program: the convolution of the padded image, then the difference."""
     convolution, sharp, image, padded = map(oc.Field, ("convolution", "sharp", "image", "padded"))
     steps = range(-REACH, REACH + 1)
     terms = []
@@ -47,13 +47,13 @@ def sharpening() -> oc.Stencil:
 
 
 def make_files(given: argparse.Namespace) -> None:
-    """The image and the image with its rim, which are the same here: blobs, row after row."""
+    """The image and the image with its rim, which are equal in this program: blobs, row after row."""
     n, random = given.size, np.random.default_rng(7)
     rows = np.cumsum(random.standard_normal((ROWS, n), "float32"), axis=1)
     for name in ("image", "padded"):
         path = given.directory / f"{name}.npy"
-        oc.array((n + 2, n), "float32", path=path).close()  # values begin with a page
-        with open(path, "r+b") as file:  # as most programs write, in large pieces
+        oc.array((n + 2, n), "float32", path=path).close()  # values begin at a page
+        with open(path, "r+b") as file:  # written in large pieces, as most programs do
             file.seek(-(n + 2) * n * 4, os.SEEK_END)
             for row in range(0, n + 2, ROWS):
                 rows[: n + 2 - row].tofile(file)
@@ -62,12 +62,12 @@ def make_files(given: argparse.Namespace) -> None:
 
 
 def read_only(given: argparse.Namespace, tier: str) -> dict[str, np.ndarray]:
-    """Both arrays where they lie, or copied to DRAM; those in memory have been looked at once."""
+    """Both arrays, mapped or copied to DRAM. Every page of arrays in memory has been touched once."""
     files = {name: oc.open_array(given.directory / f"{name}.npy").values for name in ("image", "padded")}
     if tier == "file":
         return files
     if tier == "file in memory":
-        for file in files.values():  # a cell of each page: that the system finds them is not part of the calculation
+        for file in files.values():  # touches each page, so that page faults are not part of the calculation
             file[:, :: PAGE_BYTES // file.itemsize].max()
         return files
     copies = {name: oc.array(file.shape, file.dtype, tier="dram", access="read") for name, file in files.items()}
@@ -77,7 +77,7 @@ def read_only(given: argparse.Namespace, tier: str) -> dict[str, np.ndarray]:
 
 
 def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) -> Outcome:
-    """The calculation, with two arrays in DRAM and two there or on the tier."""
+    """The calculation, with two arrays in DRAM and two in DRAM or on the tier."""
     arrays = read_only(given, tier)
     shape = (given.size + 2, given.size)
     arrays |= {name: oc.array(shape, "float32", tier="dram").values for name in WRITTEN}
@@ -86,12 +86,12 @@ def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) ->
     with oc.Sweep(sharpening(), arrays, threads=threads) as sweep:
         seconds = median(timed(sweep.step) for _ in range(REPEATS))
     in_dram = 4 if tier == "dram" else 2
-    return Outcome(seconds, in_dram * arrays["sharp"].nbytes, *by_turns.resident_bytes(), sample(arrays["sharp"][1:-1]))
+    return Outcome(seconds, in_dram * arrays["sharp"].nbytes, *compare.resident_bytes(), sample(arrays["sharp"][1:-1]))
 
 
 def side_by_side(given: argparse.Namespace) -> float:
-    """How much longer it takes with the read-only arrays on the tier: both ways in this one process, in turn, so that
-    everything else is the same."""
+    """How much longer the calculation takes with the read-only arrays on the tier. Both variants are measured
+    alternately in this process, so that everything else is equal."""
     written = {name: oc.array((given.size + 2, given.size), "float32", tier="dram").values for name in WRITTEN}
     with (
         oc.Sweep(sharpening(), {**written, **read_only(given, "dram")}) as in_dram,
@@ -102,15 +102,15 @@ def side_by_side(given: argparse.Namespace) -> float:
 
 
 def timed(work: Callable[[], None]) -> float:
-    """Seconds that it takes."""
+    """Seconds that a call takes."""
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
 
 
 def sharpen_cold(given: argparse.Namespace) -> Outcome:
-    """With files that are not in memory, so that their pages count against this process. While some threads wait for
-    pages others compute."""
+    """The calculation on files that are not in memory, so that their pages count for this process. While some threads
+    wait for pages, others compute."""
     for name in ("image", "padded"):
         with open(given.directory / f"{name}.npy", "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -118,9 +118,9 @@ def sharpen_cold(given: argparse.Namespace) -> Outcome:
 
 
 def out_of_core(given: argparse.Namespace) -> Outcome:
-    """The library's stencil, which does both in one step."""
+    """The library's stencil, which does both in one step, out of core."""
     n, path = given.size, given.directory / "padded.npy"
-    first = path.stat().st_size - (n + 1) * n * 4  # behind the header and a spare row
+    first = path.stat().st_size - (n + 1) * n * 4  # after the header and a spare row
 
     def rows(y0: int, y1: int) -> np.ndarray:
         return np.fromfile(path, "float32", (y1 - y0) * n, offset=first + y0 * n * 4).reshape(-1, n)
@@ -140,7 +140,7 @@ def sample(sharp: np.ndarray) -> list[float]:
 
 
 def variants(size: int) -> dict[str, Variant]:
-    """What is measured, DRAM first."""
+    """The variants, DRAM first."""
     limit = 2 * size * size * 4 + BESIDE_BYTES
     return {
         "dram": Variant("all arrays in DRAM", lambda given: sharpen(given, "dram")),
@@ -151,7 +151,7 @@ def variants(size: int) -> dict[str, Variant]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = by_turns.parser(__doc__, __file__, size=12288, memory="64MiB")
+    parser = compare.parser(__doc__, __file__, size=12288, memory="64MiB")
     given = parser.parse_args(argv)
     of, longer = variants(given.size), []
 
@@ -159,15 +159,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         make_files(given)
         longer.append(side_by_side(given))
 
-    found = by_turns.measure(__file__, of, given, prepare)
+    found = compare.measure(__file__, of, given, prepare)
     if found is None:
         return
     print(f"sharpening {given.size} x {given.size} float32 with 289 taps")
-    print(by_turns.table(of, found))
+    print(compare.table(of, found))
     dram, tier = found["dram"][0], found["tier"][0]
     saved = 1 - tier.own_bytes / dram.own_bytes
     print(f"read-only arrays on the tier: {100 * saved:.0f} % less memory;", end=" ")
-    print(f"in one process, in turn with all in DRAM, {100 * longer[0]:+.1f} % time")
+    print(f"in one process, alternately with all in DRAM, {100 * longer[0]:+.1f} % time")
     print(f"same bits: {dram.result == tier.result == found['limited'][0].result}")
     print(f"out of core, largest difference {np.ptp([found['engine'][0].result, dram.result], axis=0).max():.1e}")
 

@@ -2,8 +2,8 @@
 
     .venv/bin/python examples/stream_function.py [--size 128] [--steps 20000] [--memory 768KiB] [-d DIRECTORY]
 
-Contours of the stream function are stream lines, with equal fluxes between them. `stream_function.png` shows them over
-the speed. The same equations are solved directly, too; what differs is what the iteration has left.
+Contours of the stream function are streamlines, with equal fluxes between them. `stream_function.png` shows them over
+the speed. The program also solves the equations directly and prints the error that the iteration has left.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ import outcrop as oc
 
 
 def solved(psi: np.ndarray) -> np.ndarray:
-    """The solution with the rim of `psi`: inside, every cell is the mean of its four neighbours."""
+    """The exact solution with the rim of `psi`: every inner cell is the mean of its four neighbours."""
     ny, nx = (size - 2 for size in psi.shape)
     known = psi.copy()
     known[1:-1, 1:-1] = 0

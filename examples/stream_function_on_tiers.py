@@ -1,20 +1,20 @@
-"""Potential flow through a box by Jacobi's iteration, with nothing, something or everything kept in case of a crash.
+"""Potential flow through a box by Jacobi's iteration, with no, partial or full persistence.
 
     .venv/bin/python examples/stream_function_on_tiers.py [--size 6144] [--steps 60] [--every 30] [-d DIRECTORY]
-    .venv/bin/python examples/stream_function_on_tiers.py --size 512 --until 1e-4      as many steps as that takes
+    .venv/bin/python examples/stream_function_on_tiers.py --size 512 --until 1e-4      until the change is 1e-4
 
-The stream function of A. Jackson (EPCC): two arrays that take turns. The tier is that of DIRECTORY, where arrays are
-made and removed. Rows of the table:
+The stream function of A. Jackson (EPCC) has two arrays that are used alternately. The tier is that of DIRECTORY, where
+arrays are made and removed. Rows of the table:
 
     both arrays in DRAM
     no persistence        both mapped on the tier, never flushed
-    partial persistence   one on the tier, committed every so many steps; the other in DRAM
+    partial persistence   one on the tier, committed every `--every` steps; the other in DRAM
     full persistence      both on the tier; each step commits the array it has written
     out of core, by the engine, which commits after each pass
 
-How far the iteration has come is ‖Δψ‖/‖ψ‖, the change of the last step; `--until` iterates once before, to find out how
-many steps it takes to be as small as that. Full persistence cannot be faster than its bytes over the bandwidth at which
-the tier makes them durable: the last line.
+The progress of the iteration is ‖Δψ‖/‖ψ‖, the change of the last step. `--until` iterates once before the measurement, to
+find out how many steps that change needs. The last line is the least time of full persistence: its bytes divided by the
+bandwidth at which the tier makes them durable.
 """
 
 import argparse
@@ -22,9 +22,9 @@ import shutil
 import time
 from collections.abc import Sequence
 
-import by_turns
+import compare
 import numpy as np
-from by_turns import Outcome, Variant
+from compare import Outcome, Variant
 
 import outcrop as oc
 from outcrop.arrays.array import Array, Flush
@@ -33,7 +33,7 @@ from outcrop.tiers.survey import find_tiers
 
 ROWS = 512
 TOLERANCE_LEAST = 1e-12
-"""Rounding lets nothing smaller be reached for sure."""
+"""Because of rounding, a smaller change may never be reached."""
 
 
 def initial(n: int) -> np.ndarray:
@@ -45,7 +45,7 @@ def initial(n: int) -> np.ndarray:
 
 
 def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: int) -> Outcome:
-    """All steps on two arrays; after each the one it has written is told, and commits where it is due."""
+    """All steps on two arrays. After each step the array that it has written is told, and commits if one is due."""
     even[...] = odd[...] = initial(given.size)
     arrays, flushes = (odd, even), list[Flush]()
     with oc.Sweep(oc.stencils.stream_function(), {"psi": (even.values, odd.values)}) as sweep:
@@ -55,7 +55,7 @@ def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: in
             flush = arrays[step % 2].step()
             flushes += [flush] if flush else []
         seconds = time.perf_counter() - begin
-    resident = by_turns.resident_bytes()
+    resident = compare.resident_bytes()
     result = sample(arrays[(given.steps - 1) % 2].values[1:-1])
     newest, before = arrays[(given.steps - 1) % 2], arrays[given.steps % 2]
     note = f"‖Δψ‖/‖ψ‖ of the last step {change(newest, before):.2e}"
@@ -68,7 +68,7 @@ def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: in
 
 
 def change(newest: Array, before: Array) -> float:
-    """‖Δψ‖/‖ψ‖ of two steps that follow each other, some rows at a time."""
+    """‖Δψ‖/‖ψ‖ of two consecutive steps, computed some rows at a time."""
     psi, old, differences, squares = newest[1:-1], before[1:-1], 0.0, 0.0
     for row in range(0, len(psi), ROWS):
         some = psi[row : row + ROWS]
@@ -78,7 +78,7 @@ def change(newest: Array, before: Array) -> float:
 
 
 def steps_until(given: argparse.Namespace) -> int:
-    """How many steps it takes until one changes no more than `--until`."""
+    """The number of steps until a step changes no more than `--until`."""
     even, odd = (oc.array((given.size + 2, given.size), tier="dram") for _ in range(2))
     even[...] = odd[...] = initial(given.size)
     newest, before, steps = even, odd, 0
@@ -90,7 +90,7 @@ def steps_until(given: argparse.Namespace) -> int:
 
 
 def array(given: argparse.Namespace, name: str, persist: str | int) -> Array:
-    """One of the arrays on the tier, without what an earlier turn has left."""
+    """One of the arrays on the tier, without the files of an earlier repeat."""
     shape, path = (given.size + 2, given.size), given.directory / name
     if persist == "never":
         return oc.array(shape, tier=tier_name(given))
@@ -139,7 +139,7 @@ def out_of_core(given: argparse.Namespace) -> Outcome:
 
 
 def sample(psi: np.ndarray) -> list[float]:
-    """Sums of some rows, more of them near the inlet, which is where the flow has come to."""
+    """Sums of some rows, most of them near the inlet, which the flow reaches first."""
     return [float(np.sum(psi[row], dtype="float64")) for row in (1, 2, 3, 5, 9, 17, 33, -2)]
 
 
@@ -153,8 +153,8 @@ VARIANTS = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = by_turns.parser(__doc__, __file__, size=6144, memory="64MiB")
-    parser.add_argument("--steps", type=by_turns.count, default=60, metavar="N", help="of the iteration [60]")
+    parser = compare.parser(__doc__, __file__, size=6144, memory="64MiB")
+    parser.add_argument("--steps", type=compare.count, default=60, metavar="N", help="of the iteration [60]")
     parser.add_argument("--every", type=even_steps, default=30, metavar="K", help="steps between commits, even [30]")
     parser.add_argument("--until", type=tolerance, metavar="CHANGE", help="not --steps: ‖Δψ‖/‖ψ‖ of the last one")
     given = parser.parse_args(argv)
@@ -162,26 +162,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     def prepare(of_all: argparse.Namespace) -> None:
         if given.until is not None:
             given.steps = of_all.steps = steps_until(given)
-        del of_all.until  # children know how many steps
+        del of_all.until  # the children get the number of steps
 
-    found = by_turns.measure(__file__, VARIANTS, given, prepare)
+    found = compare.measure(__file__, VARIANTS, given, prepare)
     if found is None:
         return
     print(f"stream function, {given.size} x {given.size} float64, {given.steps} steps, partial: every {given.every}")
-    print(by_turns.table(VARIANTS, found))
+    print(compare.table(VARIANTS, found))
     print(f"same bits: {all(of[0].result == found['dram'][0].result for of in found.values())}")
     print(limit(given))
 
 
 def even_steps(text: str) -> int:
-    """A number of them; after even ones the same array has the newest values."""
+    """An even number of steps; after each even step the same array has the newest values."""
     if not text.isdecimal() or int(text) < 2 or int(text) % 2:
         raise argparse.ArgumentTypeError(f"{text!r} must be an even number of at least 2")
     return int(text)
 
 
 def tolerance(text: str) -> float:
-    """A change that the iteration comes to."""
+    """A change that the iteration can reach."""
     try:
         if TOLERANCE_LEAST <= (value := float(text)) < 1:
             return value
@@ -191,7 +191,7 @@ def tolerance(text: str) -> float:
 
 
 def limit(given: argparse.Namespace) -> str:
-    """What full persistence takes at least for its bytes."""
+    """The least time that full persistence needs for its bytes."""
     name = tier_name(given)
     tier = next(one for one in find_tiers([given.directory], measure=True) if one.name == name)
     written = given.steps * (given.size + 2) * given.size * 8

@@ -1,6 +1,6 @@
-"""Measure variants of a program by turns, each in a process of its own, so that the memory it takes is its own.
+"""Measure variants of a program alternately, each in a process of its own, so that its memory can be measured.
 
-parent   variant 1, variant 2, ..., variant 1, variant 2, ...      ratios are those of a turn, and their medians count
+parent   variant 1, variant 2, ..., variant 1, variant 2, ...      a ratio is that of one repeat; the median counts
 child    SCRIPT --variant NAME ...                                 prints its Outcome as JSON
 """
 
@@ -31,8 +31,8 @@ SIZE_STEP = 64
 
 @dataclass(frozen=True)
 class Outcome:
-    """Seconds of the calculation; bytes of DRAM that arrays need for good; what was resident, of the process's own
-    memory and of mapped files; and a few numbers from the result."""
+    """Seconds of the calculation; bytes of DRAM that the arrays need permanently; resident bytes of the process's own
+    memory and of mapped files; and a few numbers of the result."""
 
     seconds: float
     needed_bytes: int
@@ -44,8 +44,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run the program: `run` takes the options. `limit_bytes` of memory, page cache and all, is what it gets
-    where the system lets one set limits."""
+    """One way to run the program. `run` takes the options. `limit_bytes` limits its memory, page cache included, if the
+    system allows it."""
 
     text: str
     run: Callable[[argparse.Namespace], Outcome]
@@ -53,25 +53,25 @@ class Variant:
 
 
 Found = dict[str, list[Outcome]]
-"""By the names of variants, turn by turn."""
+"""Outcomes by the name of the variant, one for each repeat."""
 
 
 def resident_bytes() -> tuple[int, int]:
-    """What this process has resident now: memory of its own, with files in memory, and mapped files."""
+    """Resident bytes of this process: its own memory, including files in memory, and mapped files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     known = {line.split()[0]: int(line.split()[1]) << 10 for line in lines if line.startswith("Rss")}
     return known["RssAnon:"] + known["RssShmem:"], known["RssFile:"]
 
 
 def parser(about: str | None, script: str, size: int, memory: str) -> argparse.ArgumentParser:
-    """Options that both programs have."""
+    """The options of both programs."""
     name = Path(script).stem
     parser = argparse.ArgumentParser(
         prog=f"{name}.py", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--size", type=sides, default=size, metavar="N", help=f"cells along each side, 64 n [{size}]")
     parser.add_argument("--memory", type=memory_size, default=memory, help=f"for the run out of core [{memory}]")
-    parser.add_argument("--turns", type=count, default=3, metavar="N", help="how often each variant is measured [3]")
+    parser.add_argument("--turns", type=count, default=3, metavar="N", help="repeats of each variant [3]")
     parser.add_argument(
         "--settle",
         type=seconds,
@@ -85,21 +85,21 @@ def parser(about: str | None, script: str, size: int, memory: str) -> argparse.A
 
 
 def sides(text: str) -> int:
-    """Rows of whole cache lines, in a box with room for what the programs do at its rim."""
+    """A size with rows of whole cache lines, and room for the rim of the programs."""
     if not text.isdecimal() or int(text) < SIZE_STEP or int(text) % SIZE_STEP:
         raise argparse.ArgumentTypeError(f"{text!r} must be a multiple of {SIZE_STEP}, such as {100 * SIZE_STEP}")
     return int(text)
 
 
 def count(text: str) -> int:
-    """Of turns, or steps."""
+    """A number of repeats or steps."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 1")
     return int(text)
 
 
 def seconds(text: str) -> float:
-    """A time."""
+    """A time in seconds."""
     try:
         if 0 <= (value := float(text)) < math.inf:
             return value
@@ -109,7 +109,7 @@ def seconds(text: str) -> float:
 
 
 def memory_size(text: str) -> str:
-    """As outcrop run has it."""
+    """A budget, written as for `outcrop run`."""
     try:
         parse_bytes(text, 1 << 40)
     except InputError as error:
@@ -123,13 +123,15 @@ def measure(
     given: argparse.Namespace,
     prepare: Callable[[argparse.Namespace], None],
 ) -> Found | None:
-    """All outcomes of each variant; None in a child, which has printed its own. `prepare` makes what variants share,
-    in a new folder within the given directory, which goes at the end; options that it changes are those of all."""
+    """All outcomes of each variant; None in a child, which has printed its own.
+
+    `prepare` makes the files that the variants share, in a new folder within the given directory. The folder is removed
+    at the end. Options that `prepare` changes hold for all variants."""
     if given.variant is not None:
         try:
             print(json.dumps(asdict(variants[given.variant].run(given))))
         except OutcropError as error:
-            sys.exit(str(error))  # the parent passes it on
+            sys.exit(str(error))  # the parent prints it
         return None
     prefix = "outcrop-example-"
     with made_directory(given.directory), tempfile.TemporaryDirectory(prefix=prefix, dir=given.directory) as own:
@@ -157,7 +159,7 @@ def _in_a_process(script: str, name: str, variant: Variant, given: argparse.Name
 
 
 def ratio(found: Found, name: str, base: str = "dram") -> float:
-    """Of two variants' times: the median of those of each turn."""
+    """The median, over the repeats, of the ratio of two variants' times."""
     return median(one.seconds / other.seconds for one, other in zip(found[name], found[base], strict=True))
 
 
