@@ -12,9 +12,9 @@ arrays are made and removed. Rows of the table:
     full persistence      both on the tier; each step commits the array it has written
     out of core, by the engine, which commits after each pass
 
-The progress of the iteration is ‖Δψ‖/‖ψ‖, the change of the last step. `--until` iterates once before the measurement, to
-find out how many steps that change needs. The last line is the least time of full persistence: its bytes divided by the
-bandwidth at which the tier makes them durable.
+The progress of the iteration is ‖Δψ‖/‖ψ‖, the change of the last step. `--until` iterates once before the measurement
+to find out how many steps that change needs. The last line is the least time of full persistence: its bytes divided by
+the bandwidth at which the tier makes them durable.
 """
 
 import argparse

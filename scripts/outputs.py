@@ -1,18 +1,18 @@
-"""What commands print, in README.md and the pages of docs/, printed anew.
+"""Update the outputs of commands that README.md and the pages of docs/ show.
 
-    python scripts/outputs.py          write the pages whose outputs have changed, and name them
+    python scripts/outputs.py          rewrite the pages whose outputs have changed, and print their names
 
-An example is a line with a prompt in a fenced block, with what it prints below it:
+An example is a line with a prompt in a fenced block, with its output below it:
 
     ```console                         ```pycon
     $ outcrop plan ...                 >>> print(plan.explain())
-    what it prints                     what it prints, after all Python blocks above it on the page
+    output                             output, after all Python blocks above it on the page
     ```                                ```
 
-A line `...` stands for lines that are left out: at the beginning, at the end or between. Commands that show nothing,
-and commands of other programs, are not run. An example that ends with `# on one machine` has figures and names of one
-machine. It stays as it is: `form` says which of its words are the same on every machine. tests/test_docs.py compares
-all examples with what is printed.
+A line `...` stands for omitted lines, at the beginning, at the end or between. Commands without output, and commands of
+other programs, are not run. An example that ends with `# on one machine` has figures and names of one machine. The
+script does not change it; `form` removes what differs between machines. tests/test_docs.py compares all examples with
+the output of the commands.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 PROMPTS = {"console": "$ ", "pycon": ">>> "}
 OMITTED = "..."
 ONE_MACHINE = "# on one machine"
-MARK = "what the example prints"
+MARK = "output of the example"
 
 KNOWN_FIGURES = """
 from outcrop.tiers import cache, survey
@@ -45,9 +45,9 @@ for tier in survey.find_tiers():
     memory, storage = (29e9, 30e9, 4e9, 8e9, 36e9, 2e-7, 2e-7, None), (3e9, 5e9, 2e8, 3e8, None, 6e-5, 6e-5, 3e-4)
     cache.keep(survey.CACHE, survey._key(tier), Figures("measured", *(memory if tier.is_memory else storage)))
 """
-"""Figures for all tiers, so that an example that shows some measures nothing."""
+"""A program that caches figures for all tiers, so that examples measure nothing."""
 STORAGE_SHOWN = "vda"
-"""The file system of the machine that the examples are from."""
+"""The name of the storage tier that the examples show."""
 
 _UNIT = r"(?:[KMGT]?i?B/s|[KMGT]iB|[KMG]?cell/s|B|ns|us|ms|s|min|h|%)"
 _FIGURE = re.compile(rf"(?<![\w/.-])\d[\d.]*(?: ?{_UNIT}(?![\w]))?")
@@ -55,7 +55,7 @@ _PATH = re.compile(r"(?<![\w.])/[\w./-]*")
 
 
 class Example(NamedTuple):
-    """A command and what the page says that it prints, from line `first` on (counted from 0)."""
+    """A command and the output that the page shows, which starts at line `first`, counted from 0."""
 
     page: Path
     first: int
@@ -65,12 +65,12 @@ class Example(NamedTuple):
 
     @property
     def of_one_machine(self) -> bool:
-        """Whether other machines print other figures."""
+        """True if the output differs between machines."""
         return self.command.endswith(ONE_MACHINE)
 
     @property
     def name(self) -> str:
-        """For messages: page and line, as editors count them."""
+        """Page and line, counted from 1, for messages."""
         return f"{self.page.name}:{self.first}"
 
 
@@ -81,7 +81,7 @@ def pages() -> list[Path]:
 
 
 def blocks(page: Path) -> Iterator[tuple[str, int, list[str]]]:
-    """Language, first line and lines of every fenced block."""
+    """The language, first line and lines of every fenced block."""
     language, first, inside = "", 0, False
     lines = page.read_text().splitlines()
     for number, line in enumerate(lines):
@@ -92,7 +92,7 @@ def blocks(page: Path) -> Iterator[tuple[str, int, list[str]]]:
 
 
 def examples(page: Path) -> Iterator[Example]:
-    """All examples of a page that show what they print."""
+    """All examples of a page that show an output."""
     for language, first, lines in blocks(page):
         prompt = PROMPTS.get(language)
         if prompt is None:
@@ -105,7 +105,7 @@ def examples(page: Path) -> Iterator[Example]:
 
 
 def printed(example: Example) -> list[str]:
-    """What the command prints here, in an empty folder and with a cache of its own."""
+    """The output of the command in an empty folder, with a cache of its own."""
     with tempfile.TemporaryDirectory(prefix="outcrop-docs-") as folder:
         environment = {**os.environ, "XDG_CACHE_HOME": f"{folder}/cache", "COLUMNS": "200", "NO_COLOR": "1"}
         environment.pop("OUTCROP_TIERS", None)
@@ -121,12 +121,12 @@ def printed(example: Example) -> list[str]:
             return text[text.index(MARK) + 1 :]
         words = shlex.split(example.command, comments=True)
         if words[1] == "bench" and example.of_one_machine:
-            words.append("--small")  # its figures are those of no machine, its words the same
+            words.append("--small")  # other figures, the same words
         return _run([sys.executable, "-m", "outcrop.cli.main", *words[1:]], place, environment)
 
 
 def _run(words: Sequence[str], place: Path, environment: dict[str, str]) -> list[str]:
-    """Lines of both outputs together: those of errors are shown, too."""
+    """The lines of standard output and standard error together."""
     done = subprocess.run(
         words, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
     )
@@ -134,7 +134,7 @@ def _run(words: Sequence[str], place: Path, environment: dict[str, str]) -> list
 
 
 def shortened(lines: list[str], shown: list[str]) -> list[str]:
-    """The lines that an example shows, with as many left out at the same places."""
+    """The lines, with the same lines omitted as in the example."""
     if OMITTED not in shown:
         return lines
     place = shown.index(OMITTED)
@@ -143,8 +143,8 @@ def shortened(lines: list[str], shown: list[str]) -> list[str]:
 
 
 def form(line: str) -> str:
-    """The words of a line, without figures, paths, names of file systems and how wide columns are; what was measured
-    and what is known from before is one."""
+    """The words of a line, without figures, paths, names of file systems and widths of columns. "cached" and "measured"
+    are equal."""
     line = re.sub(rf"(?<![\w/])({'|'.join(map(re.escape, storage_names()))})(?![\w-])", "STORAGE", line)
     line = _PATH.sub("/", _FIGURE.sub("#", line.replace("cached", "measured")))
     return " ".join(line.split())
@@ -152,16 +152,16 @@ def form(line: str) -> str:
 
 @lru_cache(maxsize=1)
 def storage_names() -> tuple[str, ...]:
-    """What file systems are called here, and in the examples; the longest first."""
+    """The names of file systems on this machine and in the examples, longest first."""
     here = {tier.name for tier in find_tiers() if not tier.is_memory}
     return tuple(sorted({STORAGE_SHOWN, *here}, key=len, reverse=True))
 
 
 def differences(example: Example) -> list[str]:
-    """What the page says and the command does not, a line each; empty where all is right.
+    """The lines of the page that differ from the output; empty if all are right.
 
-    Of an example from one machine the first line must have the form of the first one printed here, and each other line
-    that of any line, unless none begins with the same word: not every machine has a tier of that name.
+    For an example from one machine, the first line must have the form of the first line of the output. Each other line
+    must have the form of some line, unless no line begins with the same word: not every machine has such a tier.
     """
     lines = printed(example)
     if not example.of_one_machine:
@@ -177,7 +177,7 @@ def differences(example: Example) -> list[str]:
 
 
 def main() -> None:
-    """Write all pages anew whose examples print something else."""
+    """Rewrite all pages whose examples print something else."""
     for page in pages():
         lines = page.read_text().splitlines()
         for example in reversed(list(examples(page))):

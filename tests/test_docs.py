@@ -1,4 +1,4 @@
-"""Protects the reader who copies from the README and the manual: every Python example there runs as it stands."""
+"""Protects the reader who copies from the README and the manual: every example there runs and prints what it shows."""
 
 import os
 import re
@@ -25,7 +25,7 @@ def python_blocks(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=lambda page: page.name)
 def test_examples_run_in_order(page: Path, tmp_path: Path) -> None:
-    """All blocks of a page, run as one program in an empty directory, end without an error."""
+    """All blocks of a page run as one program in an empty directory, without an error."""
     blocks = python_blocks(page)
     if not find_spec("zarr"):  # needs Python 3.11
         blocks = [block for block in blocks if "import zarr" not in block]
@@ -38,12 +38,12 @@ def test_examples_run_in_order(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[f"{one.page.name}-{one.command}" for one in EXAMPLES])
 def test_examples_show_what_is_printed(example: Any) -> None:
-    """Each line below a command is what it prints; figures of one machine may differ."""
+    """Each line below a command is its output; figures of one machine may differ."""
     assert OUTPUTS["differences"](example) == []
 
 
 def test_an_example_that_shows_something_else_is_found(tmp_path: Path) -> None:
-    """A wrong figure, a missing line and, of one machine, a wrong word."""
+    """A wrong figure and an additional line are found; figures and paths of one machine do not count."""
     right = next(one for one in EXAMPLES if one.page.name == "errors.md")
     assert OUTPUTS["differences"](right._replace(shown=[right.shown[0].replace("1620", "1621")]))
     assert OUTPUTS["differences"](right._replace(shown=[*right.shown, "another line"]))
@@ -51,7 +51,7 @@ def test_an_example_that_shows_something_else_is_found(tmp_path: Path) -> None:
 
 
 def test_commands_and_options_named_exist() -> None:
-    """Every `outcrop COMMAND` and option that README and manual name is one that the command line knows."""
+    """The command line knows every `outcrop COMMAND` and option that README and manual name."""
     helps: dict[str, str] = {}
     for page in PAGES:
         for command, rest in re.findall(COMMANDS, page.read_text()):
@@ -66,3 +66,34 @@ def test_commands_and_options_named_exist() -> None:
                 helps[command] = done.stdout
             for option in re.findall(r"(?<=\s)(--?[a-z][a-z-]*)", rest.split("#")[0]):
                 assert option in helps[command], f"{page.name}: outcrop {command} has no {option}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in ("README.md", "index.md")], ids=str)
+def test_pages_say_whom_they_are_for(page: Path) -> None:
+    """The first line below the title names the reader, so that others leave at once."""
+    title, reader = page.read_text().split("\n\n")[:2]
+    assert title.startswith("# ") and reader.startswith("This page is for ")
+
+
+def anchors(page: Path) -> set[str]:
+    """The names by which links reach the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    """Every relative link of README, manual and map has a target."""
+    for link in re.findall(r"\]\((?!\w+:)([^)\s]+)\)", page.read_text()):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {link}"
+        assert not anchor or anchor in anchors(target), f"{page.name} links to {link}: there is no such heading"
+
+
+def test_the_glossary_is_short_and_has_each_word_once() -> None:
+    """At most 60 words, each with one meaning."""
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", (ROOT / "docs" / "glossary.md").read_text(), flags=re.M)
+    words = [word for row in rows if row != "word" for word in row.split(", ")]
+    assert 40 < len(words) <= 62 and len(words) == len(set(words))
