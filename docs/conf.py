@@ -2,7 +2,7 @@
 
 project = "Outcrop"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-myst_heading_anchors = 2
+myst_heading_anchors = 3
 html_theme = "alabaster"
 html_title = "Outcrop"
 exclude_patterns = ["_build"]
