@@ -1,7 +1,7 @@
 """Tiers of the nodes that are simulated: those that a file declares, or those of this machine.
 
-A file declares them as it does for `outcrop tiers` (docs/how-to/tiers.md), but they need not be here: `kind` says what a tier
-is, and since nothing can be measured, `capacity`, `read` and `write` are needed.
+The file is that of `outcrop tiers` (docs/how-to/tiers.md). Its tiers need not exist on this machine, so nothing is
+measured: `kind` says what a tier is, and `capacity`, `read` and `write` are required.
 
     [hbm]
     kind = "hbm"              as `outcrop tiers` has it; "disk" when left out
