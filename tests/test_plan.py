@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 from outcrop.errors import BudgetError, InputError
 from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Update, Write
+from outcrop.plan.machine import Device
+from outcrop.plan.model import edge_factor
+from outcrop.plan.only_read import EQUALLY_FAST
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.planner import make_plan, smallest_budget_bytes
 from outcrop.plan.problem import Problem
@@ -17,7 +20,7 @@ from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import IllegalPlan, validate, validate_pass
 from outcrop.plan.volume import updates_below
-from outcrop.plan.window import Window
+from outcrop.plan.window import Window, whole_window
 from strategies import MACHINE, assumed_rate, examples, make_problem, problems, schemes_for, sizes_for
 
 
@@ -60,6 +63,35 @@ def test_memory_for_the_whole_grid_gives_one_slab() -> None:
     plan = make_plan(problem, MACHINE, Window((50, 50, 0), problem.record_bytes).bytes, "auto", assumed_rate)
     assert len(plan.passes) == 1
     assert sum(isinstance(action, Update) for action in plan.passes[0].actions) == 1
+
+
+@pytest.mark.parametrize("bytes_per_second", [2e8, 2e9, 1e10])
+def test_memory_for_the_whole_grid_is_never_slower_than_less(bytes_per_second: float) -> None:
+    """Protects that more memory is of no harm: where transfers take their time, slabs of a whole grid overlap, too."""
+    problem = make_problem((512, 512, 512), (1, 1, 1), 128)
+    machine = replace(MACHINE, device=Device(*(bytes_per_second,) * 3, 0.001, "declared"))
+    whole = whole_window(problem).bytes
+
+    def rate(sizes: Sizes) -> float:
+        return 1e10 / edge_factor(problem, sizes)
+
+    plan = make_plan(problem, machine, whole, "auto", rate)
+    assert sum(isinstance(action, Update) for action in plan.passes[0].actions) > 1
+    validate(plan, budget_bytes=whole)
+    for share in (0.25, 0.5, 0.9):
+        less = make_plan(problem, machine, int(share * whole), "auto", rate)
+        assert plan.predicted.seconds <= EQUALLY_FAST * less.predicted.seconds
+
+
+@given(problems(), st.integers(0, 1000))
+def test_memory_for_the_whole_grid_gives_few_candidates_of_whole_planes(problem: Problem, extra_planes: int) -> None:
+    """Protects that such plans are made quickly, and that no window is larger than the whole grid."""
+    problem = replace(problem, record_bytes=problem.record_bytes + (16 << 20))  # so that slabs of a plane are tried
+    whole = whole_window(problem)
+    every = list(SCHEMES["wavefront"].candidates(problem, whole.bytes + extra_planes * problem.record_bytes))
+    assert 1 <= len(every) <= 50
+    assert {one.block_y for one in every} == {0}
+    assert all(SCHEMES["wavefront"].window(problem, one.levels, one).bytes <= whole.bytes for one in every)
 
 
 def test_unknown_scheme_is_named() -> None:

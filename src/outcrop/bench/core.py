@@ -172,7 +172,8 @@ def bench_dtype(directory: Path, scale: Scale, dtype: str, threads: int) -> dict
             print(f"  (a) sweeps of {swept.sweep_rows} rows  {format_rate(swept.cells_per_second)}cell/s", flush=True)
             for name, budget_bytes in budgets.items():
                 limit = None if name == "in_memory" else budget_bytes + OVERHEAD_BYTES
-                reports[name].append(one_run.advance(where, scale.steps, budget_bytes, limit))
+                sizes = one_run.in_one_slab(problem) if name == "in_memory" else None
+                reports[name].append(one_run.advance(where, scale.steps, budget_bytes, limit, sizes))
                 print(f"  {line_of(name, reports[name][-1])}", flush=True)
                 if name == "in_memory":  # and what comes next is to find its memory as the runs after it do
                     time.sleep(scale.settle_seconds)

@@ -40,7 +40,7 @@ def choose(
     taps = tap_memory(problem.taps, _least_steps(problem, given), problem.steps, spare_bytes)
     window_bytes = budget_bytes - taps.bytes(taps.steps_most)
     if scheme == "auto" and not given and window_bytes >= largest_useful_bytes(problem):
-        schemes = schemes[:1]  # in memory there is nothing to choose: one slab, one pass
+        schemes = schemes[:1]  # the others only save memory
     choice = tune(problem, schemes, machine, window_bytes, update_rate, taps)
     assert choice is not None, "the smallest budget has a plan"
     return choice

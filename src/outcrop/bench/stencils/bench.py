@@ -152,7 +152,8 @@ def measured(
             seconds["out_of_core"].append(reports["out_of_core"][-1]["seconds"])
             sweeps.append(rates.sweep_rate(problem, kernel.calls, scalars, threads, planes, 2))
             seconds["sweeps"].append(updates / sweeps[-1].cells_per_second)
-            reports["in_memory"].append(one_run.advance(where, steps, largest_useful_bytes(problem), None))
+            whole, sizes = largest_useful_bytes(problem), one_run.in_one_slab(problem)
+            reports["in_memory"].append(one_run.advance(where, steps, whole, None, sizes))
             seconds["in_memory"].append(reports["in_memory"][-1]["seconds_update"])
             if devito_run.has_equivalent(case.name) and case.name in (scale.devito_for or {case.name}):
                 seconds["devito"].append(devito_seconds(case.name, problem, shape, steps, threads))

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 
 from outcrop.plan import only_read
 from outcrop.plan.actions import Action, Block, Commit, Copy, Read, Update, Write
@@ -208,6 +208,10 @@ class _Stream:
 SLABS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 BLOCKS_MOST = 12
 """Blocks in y that are tried; more of them move more faces than thicker slabs or more levels can save."""
+WHOLE_GRID_PASSES = 4
+"""Numbers of passes that are tried where memory holds the whole grid."""
+WHOLE_GRID_SLAB_BYTES = 16 << 20
+"""The thinnest slab that is tried there: its transfers take some ms, many times what a slab costs."""
 
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
@@ -215,11 +219,10 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
     then allows and some thinner ones, which leave less to read before the first update and to write after the
     last; whole planes, and planes cut into some blocks.
 
-    Memory for the whole grid gives one slab and one pass.
+    Memory for the whole grid gives few candidates, of whole planes.
     """
     if not given and whole_window(problem).bytes <= budget_bytes:
-        whole = Sizes(problem.levels, 1, diamond=0, keeps_statics=True)
-        yield replace(whole, slab=thickest_slab(problem, problem.levels, whole, budget_bytes))
+        yield from _whole_grid_candidates(problem)
         return
     for levels, keeps in product(
         given.levels(problem, levels_worth_trying(problem)), only_read.possible(problem, budget_bytes)
@@ -230,6 +233,17 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
             slabs = given.or_any("slab", [*(slab for slab in SLABS if slab < thickest), thickest])
             fitting = (replace(sizes, slab=slab) for slab in slabs if slab >= 1)
             yield from (one for one in fitting if window(problem, levels, one).bytes <= budget_bytes)
+
+
+def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
+    """One pass in one slab, which reads all, updates all, and writes all; and one pass or a few in several slabs, so
+    that transfers go on during updates. Slabs of few bytes are left out: they begin and end sooner than they save."""
+    yield Sizes(problem.levels, _zetas(problem, problem.levels), diamond=0, keeps_statics=True)
+    thinnest = WHOLE_GRID_SLAB_BYTES / (problem.record_bytes * problem.state_arrays)
+    for levels in islice(levels_worth_trying(problem), WHOLE_GRID_PASSES):
+        for slab in SLABS:
+            if thinnest <= slab < _zetas(problem, levels):
+                yield Sizes(levels, slab, diamond=0, keeps_statics=True)
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
@@ -283,9 +297,14 @@ def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
         yield rows
 
 
+def _zetas(problem: Problem, levels: int) -> int:
+    """Planes of zeta that a pass updates, or 1: the thickest slab there can be."""
+    return max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
+
+
 def thickest_slab(problem: Problem, levels: int, sizes: Sizes, budget_bytes: int) -> int:
     """The largest b whose window fits the budget, 0 if none does. A slab never exceeds the whole range of zeta."""
-    whole = max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
+    whole = _zetas(problem, levels)
 
     def fits(slab: int) -> bool:
         return window(problem, levels, replace(sizes, slab=slab)).bytes <= budget_bytes
