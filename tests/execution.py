@@ -19,7 +19,7 @@ from outcrop.durable import Directory
 from outcrop.language.boundary import Boundary
 from outcrop.language.compile import compile_kernel
 from outcrop.language.stencil import Stencil
-from outcrop.language.symbols import PREVIOUS
+from outcrop.language.stencil import PREVIOUS
 from outcrop.plan.given_sizes import FREE
 from outcrop.plan.plan import Plan
 from outcrop.plan.tap_memory import Staging, TapMemory

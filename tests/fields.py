@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from outcrop.language.boundary import as_boundary
 from outcrop.language.stencil import Stencil
-from outcrop.language.symbols import PREVIOUS
+from outcrop.language.stencil import PREVIOUS
 from outcrop.run.oracle import advance_fields
 
 Cells: TypeAlias = NDArray[Any]

@@ -105,9 +105,7 @@ def check(data: Any, seed: int) -> None:
 
 
 def _newest(stencil: Stencil) -> list[tuple[int, int, bool]]:
-    from outcrop.language.operands import newest_copies
-
-    last = newest_copies(stencil, 2)
+    last = stencil.newest_copies(2)
     return [(n, copy, copy == last[n]) for n, one in enumerate(stencil.storage) for copy in range(1 + one.is_double)]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outcrop.run.axes import grid_shape
+from outcrop.axes import grid_shape
 from outcrop.run.inputs.initial import checked_planes
 from outcrop.run.inputs.source import Source
 

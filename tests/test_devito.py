@@ -55,7 +55,7 @@ def test_acoustic_with_sources_and_receivers(dtype: Any) -> None:
     assert lowered.first_time == 1
     assert lowered.static_fields == ("damp", "m")
     assert [one.before for one in lowered.samplings] == [True, False]
-    assert lowered.most_steps == steps + 2
+    assert lowered.max_steps == steps + 2
 
 
 @BOTH
@@ -282,4 +282,4 @@ def test_traces_are_put_where_devito_puts_them() -> None:
     assert seen.data[:, 0].tolist() == [-1, 3, 4, -1, -1, 5]
     with pytest.raises(InputError, match="rec has room for 5 of 6 steps"):
         lowered.put_traces({"rec": np.zeros((6, 1))})
-    assert lowered.most_steps == 5
+    assert lowered.max_steps == 5

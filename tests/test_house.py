@@ -15,20 +15,21 @@ LINES_MOST = 500
 
 # Folder -> the folders of the package it may import from (its own always). Single modules count as folders.
 PYTHON_ARROWS = {
+    "axes": set(),
     "errors": set(),
     "units": {"errors"},
     "durable": {"errors", "_core"},
     "paths": {"errors", "durable"},
     "user_cache": {"errors"},
     "shared_object": {"errors", "user_cache"},
-    "language": {"errors", "units", "shared_object"},
-    "plan": {"errors", "units"},
+    "language": {"axes", "errors", "units", "shared_object"},
+    "plan": {"axes", "errors", "units"},
     "tiers": {"errors", "units", "paths", "user_cache", "plan", "language", "_core"},
-    "run": {"errors", "units", "paths", "language", "plan", "tiers", "durable", "_core"},
+    "run": {"axes", "errors", "units", "paths", "language", "plan", "tiers", "durable", "_core"},
     "arrays": {"errors", "units", "paths", "plan", "tiers", "durable", "_core"},
     "aggregate": {"errors", "units", "paths", "tiers", "durable", "shared_object", "_core"},
     "bench": {"errors", "units", "paths", "language", "plan", "tiers", "run", "arrays", "aggregate", "_core", ""},
-    "cli": {"errors", "units", "paths", "language", "plan", "tiers", "run", "arrays", "aggregate", "bench", ""},
+    "cli": {"axes", "errors", "units", "paths", "language", "plan", "tiers", "run", "arrays", "aggregate", "bench", ""},
     "": {"errors", "units", "language", "plan", "run", "arrays", "aggregate", "_core"},  # the package's own __init__
     "_core": set(),
 }

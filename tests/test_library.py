@@ -14,7 +14,7 @@ from outcrop.cli.options import StencilName
 from outcrop.errors import InputError
 from outcrop.language import library
 from outcrop.language.library.differences import second_derivative, staggered_derivative
-from outcrop.language.library.sharpen import REACH
+from outcrop.language.library.filters import REACH
 from outcrop.language.program import Apply
 from outcrop.language.stencil import Stencil
 

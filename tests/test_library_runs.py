@@ -16,7 +16,8 @@ from outcrop.language.stencil import Stencil
 from outcrop.plan.planner import choose, smallest_budget_bytes
 from outcrop.plan.schemes import SCHEMES
 from outcrop.run.arguments import as_problem
-from outcrop.run.axes import boundary_on_grid, grid_shape
+from outcrop.language.boundary import boundary_on_grid
+from outcrop.axes import grid_shape
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.oracle import advance_fields
 from strategies import MACHINE, assumed_rate, examples

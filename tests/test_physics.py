@@ -8,7 +8,7 @@ import pytest
 from fields import State, along, grid_of, noise, order_between, run, zeros
 from outcrop.language import library
 from outcrop.language.library.differences import second_derivative
-from outcrop.language.symbols import PREVIOUS
+from outcrop.language.stencil import PREVIOUS
 
 
 def symbol(order: int, phase: float) -> float:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcrop.errors import InputError
-from outcrop.language.sparse import Injection, Sampling, Scale, linear
+from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear
 from outcrop.language.stencil import Field, Parameter, Stencil
 from outcrop.run.oracle import advance_fields, record_fields
 from strategies import examples
@@ -107,7 +107,7 @@ def test_a_scale_asks_only_for_the_cells_it_needs() -> None:
     dt, m = Parameter("dt", 0.5), Field("m")
     program = Stencil("factor", {U: dt**2 / (m[0, 0, 0] + m[0, 0, 1])}).stages[0].program
     cells = np.array([[(0, 0, 0), (0, 0, 1)]])
-    scale = Scale(program, ("u", "m"), (0.5,))
+    scale = SourceFactor(program, ("u", "m"), (0.5,))
     injection = Injection("u", cells, np.array([[0.25, 0.75]]), np.array([[1.0]]), scale)
     asked = []
 

@@ -11,7 +11,7 @@ import sympy
 
 from fields import noise, run, zeros
 from outcrop.language import library
-from outcrop.language.linear import linearise
+from outcrop.language.stability import linearise
 from outcrop.language.program import Program
 from outcrop.language.stability import Extremes, corners, growth, largest_step
 from outcrop.language.stencil import Field, Parameter, Signal, Stencil

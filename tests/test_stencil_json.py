@@ -20,8 +20,8 @@ from outcrop.errors import InputError
 from outcrop.language.boundary import FIXED, as_boundary
 from outcrop.language.generate import generate
 from outcrop.language.library import STENCILS, acoustic, advection, elastic
-from outcrop.language.schema import C_WORDS, FIELDS_MOST, OFFSET_MOST, OPERATIONS_MOST, SCALARS_MOST
-from outcrop.language.sparse import Scale
+from outcrop.language.schema import C_WORDS, MAX_FIELDS, MAX_OFFSET, MAX_OPERATIONS, MAX_SCALARS
+from outcrop.language.sparse import SourceFactor
 from outcrop.language.stencil import Field, Parameter, Signal, Stencil
 from strategies import examples
 
@@ -178,7 +178,7 @@ def test_what_users_make_comes_back_from_json(data: st.DataObject, given: list[s
     """Round trip of stencils with fields, previous values, signals and stages of any names, offsets and numbers."""
     u, v = Field(given[0]), Field(given[1])
     k = Parameter(given[2], data.draw(st.floats(allow_nan=False, allow_infinity=False)))
-    offsets = st.tuples(*[st.integers(-OFFSET_MOST, OFFSET_MOST)] * ndim)
+    offsets = st.tuples(*[st.integers(-MAX_OFFSET, MAX_OFFSET)] * ndim)
     number = data.draw(st.floats(allow_nan=False, allow_infinity=False, width=32))
     here = (0,) * ndim
     first = k * u[data.draw(offsets)] + number * v[data.draw(offsets)] + u.previous[here] + Signal(given[3])
@@ -196,9 +196,9 @@ def many(count: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("member", "value", "message"),
     [
-        ("fields", [f"u{i}" for i in range(FIELDS_MOST + 1)], "fields must be 1 to 256, not 257"),
-        ("signals", [f"w{i}" for i in range(SCALARS_MOST)], "257 parameters and signals, at most 256"),
-        ("stages", [{"targets": [0], "program": many(OPERATIONS_MOST // 2 + 1)}] * 2, "4098 operations, at most 4096"),
+        ("fields", [f"u{i}" for i in range(MAX_FIELDS + 1)], "fields must be 1 to 256, not 257"),
+        ("signals", [f"w{i}" for i in range(MAX_SCALARS)], "257 parameters and signals, at most 256"),
+        ("stages", [{"targets": [0], "program": many(MAX_OPERATIONS // 2 + 1)}] * 2, "4098 operations, at most 4096"),
         ("fields", ["u", "u", "a"], "have the name 'u'"),
         ("fields", ["u", "v", "k"], "have the name 'k'"),
         ("fields", ["double", "v", "a"], "is a word of C"),
@@ -217,19 +217,19 @@ def test_the_largest_offset_stays_within_the_guards_of_the_window() -> None:
     """Kernels read whole 64-byte lines beyond a plane, one for each cell of the radius along x."""
     from outcrop.plan.window import GUARD_BYTES
 
-    assert OFFSET_MOST * 64 <= GUARD_BYTES
+    assert MAX_OFFSET * 64 <= GUARD_BYTES
 
 
 def test_the_factor_of_a_source_is_one_or_refused() -> None:
     """The same for what multiplies sources, which is evaluated in the reader's process."""
     program = Stencil("f", {U: Parameter("dt", 0.5) ** 2 / V[0, 0, 0]}).stages[0].program
-    scale = Scale(program, ("u", "v"), (0.5,))
+    scale = SourceFactor(program, ("u", "v"), (0.5,))
     data = json.loads(json.dumps(scale.to_json()))
-    assert Scale.from_json(data) == scale
+    assert SourceFactor.from_json(data) == scale
     rng, kept = random.Random(1), 0
     for _ in range(examples(1500)):
         try:
-            kept += Scale.from_json(mutated(data, rng)).to_json() != data
+            kept += SourceFactor.from_json(mutated(data, rng)).to_json() != data
         except InputError as error:
             assert "\n" not in str(error) and len(str(error)) < 400
     assert kept > 10

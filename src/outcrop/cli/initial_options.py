@@ -11,7 +11,7 @@ from outcrop.paths import is_there
 
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
-    from outcrop.run.axes import Shape
+    from outcrop.axes import Shape
     from outcrop.run.inputs.source import Source
 
 
@@ -57,7 +57,7 @@ def by_name(texts: Sequence[str], stencil: Stencil) -> dict[str, str]:
 
 
 def _shape(named: dict[str, str], size: str | None, stencil: Stencil) -> Shape:
-    from outcrop.run.axes import axes_text, option_text
+    from outcrop.axes import axes_text, option_text
     from outcrop.run.inputs.initial import needs_shape, parse_source
     from outcrop.run.inputs.lift import can_lift
 

@@ -18,7 +18,7 @@ from outcrop.paths import make_directory, remove_made, require_output
 
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
-    from outcrop.run.axes import Shape
+    from outcrop.axes import Shape
     from outcrop.run.inputs.source import Source
     from outcrop.run.simulation import Simulation
 

@@ -12,7 +12,7 @@ from outcrop.errors import InputError, shown
 
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
-    from outcrop.run.axes import Shape
+    from outcrop.axes import Shape
 
 OPTION = "-n"
 _NUMBER = re.compile(r"[+-]?[0-9]+")
@@ -38,7 +38,7 @@ def join_sizes(words: list[str]) -> list[str]:
 
 def parse_size(text: str, stencil: Stencil) -> Shape:
     """The shape (10, 12, 20) of "20 12 10". Raises InputError for what is no size of the stencil's grids."""
-    from outcrop.run.axes import axes_text, option_text
+    from outcrop.axes import axes_text, option_text
 
     words = text.split()
     if not all(map(_NUMBER.fullmatch, words)):

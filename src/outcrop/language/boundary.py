@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from outcrop.axes import NAMES
 from outcrop.errors import InputError, shown
 
 Side: TypeAlias = Literal["fixed", "mirror", "periodic"]
 SIDES: tuple[Side, ...] = ("fixed", "mirror", "periodic")
-AXES = ("z", "y", "x")
-_TEXT_MOST = 200  # characters
+AXES = NAMES[3]
+_FIXED = ("fixed", "fixed")
+_MAX_TEXT = 200  # characters
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def as_boundary(value: object) -> Boundary:
     "mirror")}. Axes that are not named are fixed. Raises InputError with what there is."""
     if isinstance(value, Boundary):
         return value
-    if isinstance(value, str) and len(value) > _TEXT_MOST:
+    if isinstance(value, str) and len(value) > _MAX_TEXT:
         raise InputError(f"boundary {shown(value)} is longer than any; there are {', '.join(SIDES)}")
     if isinstance(value, str) and "=" not in value:
         side = _side(value)
@@ -103,6 +105,30 @@ def _side(word: object) -> Side:
         if isinstance(word, str) and word == side:
             return side
     raise InputError(f"boundary {shown(word)} is not available; there are {', '.join(SIDES)}")
+
+
+def boundary_on_grid(boundary: Boundary, ndim: int) -> Boundary:
+    """`boundary`, which names a grid's own axes, on the three axes inside; those that the grid has not are fixed.
+
+    Of two axes the first may be called z as well as y. Raises InputError for sides of an axis there is not.
+    """
+    if ndim == 2:
+        if boundary.y not in (_FIXED, boundary.z) and boundary.z != _FIXED:
+            raise InputError(f"boundary {boundary}: a grid of two axes has no z beside y; name y and x")
+        return Boundary(z=boundary.z if boundary.y == _FIXED else boundary.y, x=boundary.x)
+    if ndim == 1:
+        for axis, sides in (("z", boundary.z), ("y", boundary.y)):
+            if sides not in (_FIXED, boundary.x):
+                raise InputError(f"boundary {boundary}: a grid of one axis has no {axis}; name x")
+        return Boundary(x=boundary.x)
+    return boundary
+
+
+def boundary_text(boundary: Boundary, ndim: int) -> str:
+    """What `boundary_on_grid` gave, as it is written for the grid's own axes."""
+    own = {1: (boundary.x,) * 3, 2: (boundary.z, boundary.z, boundary.x), 3: boundary.sides}[ndim]
+    text = str(Boundary(*own))
+    return ",".join(text.split(",")[-ndim:])
 
 
 FIXED = Boundary()

@@ -17,7 +17,6 @@ from typing import TypeAlias
 from outcrop.errors import InputError
 from outcrop.language.boundary import FIXED, Boundary
 from outcrop.language.generate import ITEM_BYTES, generate, symbol
-from outcrop.language.operands import copies_of
 from outcrop.language.stencil import Stencil
 from outcrop.shared_object import compiler_identity, find_compiler, load_library, run_compiler, shared_object
 
@@ -68,7 +67,7 @@ def compile_kernel(stencil: Stencil, dtype: str, isa: str = "auto", boundary: Bo
     ]
     addresses = [address for address in found if address is not None] * 2
     calls = tuple(
-        (address, one.sources, one.targets) for address, one in zip(addresses, copies_of(stencil), strict=True)
+        (address, one.sources, one.targets) for address, one in zip(addresses, stencil.copies, strict=True)
     )
     lanes = max(1, VECTOR_BYTES[chosen] // ITEM_BYTES[dtype])
     return Kernel(stencil.name, dtype, chosen, lanes, calls, path)

@@ -1,6 +1,6 @@
 """From a Stencil to C: one function per stage with the signature of core/outcrop/kernel/kernel.h.
 
-Rows are updated as whole aligned vectors (vectors.py). One row of one plane per inner loop, planes inside rows: the
+Rows are updated as whole aligned vectors. One row of one plane per inner loop, planes inside rows: the
 rows that neighbouring planes share are then still in the first-level cache. Blocking several rows or planes in
 registers was measured and is slower here: it opens more streams than the prefetchers follow.
 
@@ -12,20 +12,37 @@ the row is stored, because a field may be updated where it lies:
       ──────────────────────── put in place afterwards ─────────────────────────────
 
 Rows beyond the grid are redirected to those whose values they have (boundary.py).
+
+For each row that is read at other cells than the updated one, the vectors around the current one stay in registers and
+move along; neighbours in x are lanes shifted out of two of them, never unaligned loads:
+
+    row (dz, dy):   | w[-1] | w[0] | w[1] |          value at dx = -1: last lane of w[-1], all but the last of w[0]
+                            x ──►                    then w[-1] = w[0], w[0] = w[1], w[1] = next load
+
+Vectors are those of GCC and clang (`vector_size`, `__builtin_shufflevector`); with one lane the same expressions are
+written for single cells, in plain C. What does not depend on the cell is computed as a scalar, before the loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
 
 from outcrop.language.boundary import FIXED, Boundary, Side
-from outcrop.language.operands import operands_of, updates_in_place
-from outcrop.language.stage import Stage
+from outcrop.language.program import Apply, Constant, Load, Program, Scalar, Stage
 from outcrop.language.stencil import Stencil
-from outcrop.language.vectors import Lanes
 
 C_TYPES = {"float32": "float", "float64": "double"}
 ITEM_BYTES = {"float32": 4, "float64": 8}
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_COMPARISON = {"min": "<", "max": ">"}
+
+Operand: TypeAlias = tuple[int, int]
+"""A field and the age of its value."""
+Row: TypeAlias = tuple[Operand, int, int]
+"""A row that is read: of which operand, dz, dy."""
 
 _HEAD = """\
 #include <math.h>
@@ -65,8 +82,9 @@ def generate(stencil: Stencil, dtype: str, vector_bytes: int, boundary: Boundary
     lanes = max(1, vector_bytes // ITEM_BYTES[dtype])
     lines = [_HEAD]
     for number, stage in enumerate(stencil.stages):
-        writer = _StageWriter(stencil, number, Lanes(stage.program, C_TYPES[dtype], ITEM_BYTES[dtype], lanes), boundary)
-        lines += [] if number else writer.lanes.type_definitions()
+        code = _Expressions(stage.program, C_TYPES[dtype], ITEM_BYTES[dtype], lanes)
+        writer = _StageWriter(stencil, number, code, boundary)
+        lines += [] if number else writer.code.type_definitions()
         lines += writer.lines()
     return "\n".join(lines) + "\n"
 
@@ -74,15 +92,14 @@ def generate(stencil: Stencil, dtype: str, vector_bytes: int, boundary: Boundary
 class _StageWriter:
     """Writes the functions of one stage; every method yields lines."""
 
-    def __init__(self, stencil: Stencil, number: int, lanes: Lanes, boundary: Boundary) -> None:
-        self.number, self.lanes, self.boundary = number, lanes, boundary
+    def __init__(self, stencil: Stencil, number: int, code: _Expressions, boundary: Boundary) -> None:
+        self.number, self.code, self.boundary = number, code, boundary
         self.stage: Stage = stencil.stages[number]
-        self.operands = operands_of(stencil, number)
-        self.in_place = [updates_in_place(stencil, number, target) for target in self.stage.targets]
+        self.in_place = [not stencil.storage[target].is_double for target in self.stage.targets]
         reads_older = any((target, 1) in self.stage.reaches for target in self.stage.targets)
         self.reads_target = reads_older or any(self.in_place)
         self.radius_x = stencil.radii[2]
-        self.type = lanes.c_type
+        self.type = code.c_type
 
     def lines(self) -> Iterator[str]:
         """Both functions, and one for single cells where the boundary needs it."""
@@ -100,19 +117,19 @@ class _StageWriter:
         targets = "".join(
             f", {self.type} *{alone}q{j}, const {self.type} *{alone}p{j}" for j in range(len(self.in_place))
         )
-        rows = "".join(f", const {self.type} *{alone}r{i}" for i in range(len(self.lanes.rows)))
+        rows = "".join(f", const {self.type} *{alone}r{i}" for i in range(len(self.code.rows)))
         return f"const struct outcrop_block *b{targets}{rows}"
 
     def _cell_function(self) -> Iterator[str]:
         low, high = self.boundary.x
-        rows = "".join(f", const {self.type} *r{i}" for i in range(len(self.lanes.rows)))
+        rows = "".join(f", const {self.type} *r{i}" for i in range(len(self.code.rows)))
         outputs = "".join(f", {self.type} *e{j}" for j in range(len(self.in_place)))
         yield f"static void cell_{self.number}(const struct outcrop_block *b, long x{outputs}{rows}) {{"
         yield f"  const {self.type} *s = b->scalars;"
         yield "  (void)s;"
-        yield from self.lanes.uniforms()
+        yield from self.code.uniforms()
         mapping = "wrapped" if "periodic" in (low, high) else "mirrored"
-        yield from self.lanes.cell_operations(lambda dx: f"{mapping}(x + {dx}, b->nx)" if dx else "x")
+        yield from self.code.cell_operations(lambda dx: f"{mapping}(x + {dx}, b->nx)" if dx else "x")
         uniform = self.stage.program.uniform
         for j, place in enumerate(self.stage.program.results):
             yield f"  *e{j} = {'u' if uniform[place] else 'c'}{place};"
@@ -122,15 +139,15 @@ class _StageWriter:
         yield f"static inline void row_{self.number}({self._row_arguments()}) {{"
         yield f"  const {self.type} *s = b->scalars;"
         yield "  (void)s;"
-        yield from self.lanes.uniforms()
+        yield from self.code.uniforms()
         yield from self._take_edges()
-        yield from self.lanes.first_vectors()
-        yield f"  for (long x = b->x0; x < b->x1; x += {self.lanes.lanes}) {{"
-        yield from self.lanes.next_vectors()
-        yield from self.lanes.operations()
+        yield from self.code.first_vectors()
+        yield f"  for (long x = b->x0; x < b->x1; x += {self.code.lanes}) {{"
+        yield from self.code.next_vectors()
+        yield from self.code.operations()
         for j, place in enumerate(self.stage.program.results):
             yield f"    *(v *)(q{j} + x) = t{place};"
-        yield from self.lanes.move_along()
+        yield from self.code.move_along()
         yield "  }"
         yield from self._put_edges()
         yield "}"
@@ -168,7 +185,7 @@ class _StageWriter:
                     yield f"    ONE_BY_ONE; {name}v{j}[x - {name}0] = p{j}[x];"
             else:
                 outputs = "".join(f", &{name}v{j}[x - {name}0]" for j in range(len(self.in_place)))
-                rows = "".join(f", r{i}" for i in range(len(self.lanes.rows)))
+                rows = "".join(f", r{i}" for i in range(len(self.code.rows)))
                 yield f"    cell_{self.number}(b, x{outputs}{rows});"
             yield "  }"
 
@@ -191,7 +208,7 @@ class _StageWriter:
         for j, target in enumerate(self.stage.targets):
             arguments.append(f"({self.type} *)b->target[{j}][k] + y * b->pitch")
             arguments.append(self._row_pointer((target, 0), 0, 0))
-        arguments += [self._row_pointer(*row) for row in self.lanes.rows]
+        arguments += [self._row_pointer(*row) for row in self.code.rows]
         yield f"      row_{self.number}(b, " + ",\n          ".join(arguments) + ");"
         yield "}"
 
@@ -200,4 +217,160 @@ class _StageWriter:
         row = f"(y + {dy})" if dy else "y"
         if dy and (low, high) != ("fixed", "fixed"):
             row = f"{'wrapped' if low == 'periodic' else 'mirrored'}(y + {dy}, b->ny)"
-        return f"(const {self.type} *)b->source[{self.operands.index(operand)}][k + {dz}] + {row} * b->pitch"
+        return f"(const {self.type} *)b->source[{self.stage.operands.index(operand)}][k + {dz}] + {row} * b->pitch"
+
+
+@dataclass(frozen=True)
+class _Expressions:
+    """Writes the expressions of one program; every method yields lines of C.
+
+    Names: `r<i>` row number i, `w<i>_<k>` its vector k vectors from the current one, `u<j>` and `t<j>` operation j as a
+    scalar and as a vector.
+    """
+
+    program: Program
+    c_type: str
+    item_bytes: int
+    lanes: int
+
+    @cached_property
+    def rows(self) -> dict[Row, list[int]]:
+        """The rows that are read, in the order of their numbers, each with its offsets in x."""
+        rows: dict[Row, list[int]] = {}
+        for load in self.program.loads:
+            dz, dy, dx = load.offset
+            rows.setdefault(((load.field, load.age), dz, dy), []).append(dx)
+        return rows
+
+    def type_definitions(self) -> Iterator[str]:
+        """`v`, a vector of cells, and `m`, its comparison masks."""
+        if self.lanes == 1:
+            yield f"typedef {self.c_type} v;"
+            return
+        integer = {4: "int", 8: "long"}[self.item_bytes]
+        size = self.lanes * self.item_bytes
+        yield f"typedef {self.c_type} v __attribute__((vector_size({size}), may_alias));"
+        yield f"typedef {integer} m __attribute__((vector_size({size})));"
+
+    def uniforms(self) -> Iterator[str]:
+        """What is the same for every cell: as scalars, and as vectors where the cells need it."""
+        uniform = self.program.uniform
+        needed = set(self.program.results)
+        for place, operation in enumerate(self.program.operations):
+            if isinstance(operation, Apply) and not uniform[place]:
+                needed.update(operation.operands)
+        for place, operation in enumerate(self.program.operations):
+            if not uniform[place]:
+                continue
+            match operation:
+                case Scalar(index):
+                    yield f"  const {self.c_type} u{place} = s[{index}];"
+                case Constant(value):
+                    yield f"  const {self.c_type} u{place} = ({self.c_type}){value.hex()};"
+                case Apply(operator, operands):
+                    yield f"  {self._scalar_apply(place, 'u', operator, [f'u{i}' for i in operands])}"
+                case Load():
+                    raise AssertionError("a load depends on the cell")
+            yield f"  (void)u{place};"
+            if place in needed:
+                yield f"  const v t{place} = {self._splat(f'u{place}')};"
+                yield f"  (void)t{place};"
+
+    def _splat(self, scalar: str) -> str:
+        return scalar if self.lanes == 1 else "{" + ", ".join([scalar] * self.lanes) + "}"
+
+    def reach(self, row: Row) -> tuple[int, int]:
+        """First and last vector, counted from the current one, that the row's loads touch."""
+        offsets = self.rows[row]
+        return min(min(offsets) // self.lanes, 0), max(-(-max(offsets) // self.lanes), 0)
+
+    def first_vectors(self) -> Iterator[str]:
+        """Before the loop."""
+        for number, row in enumerate(self.rows):
+            first, last = self.reach(row)
+            for i in range(first, last) if self.lanes > 1 else ():
+                yield f"  v w{number}_{_index(i)} = *(const v *)(r{number} + b->x0 + {i * self.lanes});"
+
+    def next_vectors(self) -> Iterator[str]:
+        """At the beginning of its body."""
+        for number, row in enumerate(self.rows) if self.lanes > 1 else ():
+            _, last = self.reach(row)
+            yield f"    v w{number}_{_index(last)} = *(const v *)(r{number} + x + {last * self.lanes});"
+
+    def move_along(self) -> Iterator[str]:
+        """At its end."""
+        for number, row in enumerate(self.rows) if self.lanes > 1 else ():
+            first, last = self.reach(row)
+            for i in range(first, last):
+                yield f"    w{number}_{_index(i)} = w{number}_{_index(i + 1)};"
+
+    def operations(self) -> Iterator[str]:
+        """All that depends on the cell, for a vector of cells at x."""
+        numbers = {row: number for number, row in enumerate(self.rows)}
+        for place, operation in self._of_cells():
+            match operation:
+                case Load(field, (dz, dy, dx), age):
+                    yield f"    const v t{place} = {self._load(numbers[(field, age), dz, dy], dx)};"
+                case Apply(operator, operands):
+                    yield from self._apply(place, operator, [f"t{i}" for i in operands])
+
+    def cell_operations(self, column: Callable[[int], str]) -> Iterator[str]:
+        """The same for one cell; `column(dx)` is the place in its row of the cell dx from it."""
+        numbers = {row: number for number, row in enumerate(self.rows)}
+        uniform = self.program.uniform
+        for place, operation in self._of_cells():
+            match operation:
+                case Load(field, (dz, dy, dx), age):
+                    yield f"  const {self.c_type} c{place} = r{numbers[(field, age), dz, dy]}[{column(dx)}];"
+                case Apply(operator, operands):
+                    names = [f"{'u' if uniform[i] else 'c'}{i}" for i in operands]
+                    yield f"  {self._scalar_apply(place, 'c', operator, names)}"
+
+    def _of_cells(self) -> Iterator[tuple[int, Load | Apply]]:
+        uniform = self.program.uniform
+        for place, operation in enumerate(self.program.operations):
+            if not uniform[place]:
+                assert isinstance(operation, Load | Apply)
+                yield place, operation
+
+    def _load(self, number: int, dx: int) -> str:
+        if self.lanes == 1:
+            return f"r{number}[x + {dx}]"
+        vector, shift = divmod(dx, self.lanes)
+        low = f"w{number}_{_index(vector)}"
+        if shift == 0:
+            return low
+        lanes = ", ".join(str(shift + lane) for lane in range(self.lanes))
+        return f"__builtin_shufflevector({low}, w{number}_{_index(vector + 1)}, {lanes})"
+
+    def _scalar_apply(self, place: int, prefix: str, operator: str, operands: list[str]) -> str:
+        a, b = operands[0], operands[-1]
+        if operator in _COMPARISON:
+            value = f"{a} {_COMPARISON[operator]} {b} ? {a} : {b}"
+        elif operator == "neg":
+            value = f"-{a}"
+        else:
+            value = f"{a} {_INFIX[operator]} {b}" if operator in _INFIX else f"{self._function(operator)}({a})"
+        return f"const {self.c_type} {prefix}{place} = {value};"
+
+    def _apply(self, place: int, operator: str, operands: list[str]) -> Iterator[str]:
+        a, b = operands[0], operands[-1]
+        if self.lanes == 1:
+            yield "    " + self._scalar_apply(place, "t", operator, operands)
+        elif operator in _INFIX:
+            yield f"    const v t{place} = {a} {_INFIX[operator]} {b};"
+        elif operator == "neg":
+            yield f"    const v t{place} = -{a};"
+        elif operator in _COMPARISON:
+            yield f"    const m k{place} = {a} {_COMPARISON[operator]} {b};"
+            yield f"    const v t{place} = (v)(((m){a} & k{place}) | ((m){b} & ~k{place}));"
+        else:
+            yield f"    v t{place};"
+            yield f"    for (int i = 0; i < {self.lanes}; i++) t{place}[i] = {self._function(operator)}({a}[i]);"
+
+    def _function(self, operator: str) -> str:
+        return {"sqrt": "sqrt", "abs": "fabs"}[operator] + ("f" if self.c_type == "float" else "")
+
+
+def _index(vector: int) -> str:
+    return f"m{-vector}" if vector < 0 else str(vector)

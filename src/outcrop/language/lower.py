@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import sympy
 from sympy.core.function import AppliedUndef
 
+from outcrop.axes import inside
 from outcrop.errors import InputError, shown
 from outcrop.language.program import Apply, Constant, Load, Operation, Program, Scalar
-from outcrop.language.symbols import PREVIOUS
+from outcrop.language.stencil import PREVIOUS
 
 _LARGEST_POWER = 16
 
@@ -85,10 +86,9 @@ class _Builder:
         field, age = name.removesuffix(PREVIOUS), int(name.endswith(PREVIOUS))
         if field not in self.fields:
             raise self._refuse(node, f"is not a field of this stencil; there are: {', '.join(self.fields)}")
-        if not all(step.is_Integer for step in node.args):
-            raise self._refuse(node, "needs whole numbers as offset")
-        steps = [int(step) for step in node.args]
-        return Load(self.fields.index(field), _spread(steps), age)
+        if not 1 <= len(node.args) <= 3 or not all(step.is_Integer for step in node.args):
+            raise self._refuse(node, "needs one to three whole numbers as offset")
+        return Load(self.fields.index(field), inside([int(step) for step in node.args], 0), age)
 
     def _tree(self, operator: str, places: list[int]) -> int:
         while len(places) > 1:
@@ -165,12 +165,6 @@ class _Builder:
 
     def _refuse(self, node: sympy.Expr, why: str) -> InputError:
         return InputError(f"{self.where}: {shown(node)} {why}")
-
-
-def _spread(steps: Sequence[int]) -> tuple[int, int, int]:
-    """An offset along z, y and x; grids of two axes have z and x, those of one x alone."""
-    dz, dy, dx = {1: (0, 0, steps[0]), 2: (steps[0], 0, steps[-1])}.get(len(steps), tuple(steps))
-    return dz, dy, dx
 
 
 def _split(term: sympy.Expr) -> tuple[bool, sympy.Expr, sympy.Expr]:

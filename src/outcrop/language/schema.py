@@ -27,20 +27,20 @@ C_WORDS = frozenset(
     )
 )
 
-FIELDS_MOST = 256
-SCALARS_MOST = 256
+MAX_FIELDS = 256
+MAX_SCALARS = 256
 """Parameters and signals together."""
-STAGES_MOST = 64
-OPERATIONS_MOST = 4096
+MAX_STAGES = 64
+MAX_OPERATIONS = 4096
 """Of all stages. The largest built-in stencil has 661; compilers need minutes for some of 4096."""
-OPERANDS_MOST = 64
+MAX_OPERANDS = 64
 """Values of fields that the core hands to one kernel (core/outcrop/exec/traverse.cpp)."""
-OFFSET_MOST = 64
+MAX_OFFSET = 64
 """Cells along any axis. Along x, kernels read so many 64-byte lines beyond a plane, and the guards of the window, which
 keep these readable, have 64 (core/outcrop/exec/window.hpp)."""
-SPAN_MOST = 4096
+MAX_SPAN = 4096
 """Cells of all rows that a stage reads to update one: what compilers have to keep in registers."""
-NAME_MOST, TEXT_MOST = 200, 65536
+MAX_NAME, MAX_TEXT = 200, 65536
 """Characters of the name of a stencil, and of its equation."""
 
 _NAME = re.compile(NAME_PATTERN)
@@ -58,10 +58,10 @@ def require_name(name: object, what: str) -> None:
         raise InputError(f"{what} name {name!r} is a word of C; choose another one, such as {name + '_'!r}")
 
 
-def require_text(text: object, what: str, most: int) -> None:
-    """Raise InputError unless `text` can be shown on one line of at most `most` characters."""
-    if not isinstance(text, str) or not text.isprintable() or len(text) > most:
-        raise InputError(f"{what} {shown(text)} must be text on one line, of at most {most} characters")
+def require_text(text: object, what: str, maximum: int) -> None:
+    """Raise InputError unless `text` can be shown on one line of at most `maximum` characters."""
+    if not isinstance(text, str) or not text.isprintable() or len(text) > maximum:
+        raise InputError(f"{what} {shown(text)} must be text on one line, of at most {maximum} characters")
 
 
 def as_number(value: object, what: str) -> float:
@@ -93,11 +93,11 @@ def read_members(data: object, what: str, *names: str) -> Mapping[str, Any]:
     return data
 
 
-def read_list(data: object, what: str, most: int, least: int = 0) -> list[Any]:
-    """A list of `least` to `most` things."""
-    if not isinstance(data, list) or not least <= len(data) <= most:
+def read_list(data: object, what: str, maximum: int, minimum: int = 0) -> list[Any]:
+    """A list of `minimum` to `maximum` things."""
+    if not isinstance(data, list) or not minimum <= len(data) <= maximum:
         count = len(data) if isinstance(data, list) else shown(data)
-        raise ValueError(f"{what} must be {least} to {most}, not {count}")
+        raise ValueError(f"{what} must be {minimum} to {maximum}, not {count}")
     return data
 
 
@@ -111,8 +111,8 @@ def read_whole(value: object, what: str, end: int) -> int:
 def read_offset(values: list[Any]) -> Offset:
     """A step along z, y and x."""
     for step in values:
-        if type(step) is not int or not -OFFSET_MOST <= step <= OFFSET_MOST:
-            raise ValueError(f"offset {shown(values)} must be whole numbers from {-OFFSET_MOST} to {OFFSET_MOST}")
+        if type(step) is not int or not -MAX_OFFSET <= step <= MAX_OFFSET:
+            raise ValueError(f"offset {shown(values)} must be whole numbers from {-MAX_OFFSET} to {MAX_OFFSET}")
     dz, dy, dx = values
     return dz, dy, dx
 

@@ -16,18 +16,18 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from outcrop.axes import PLACES
 from outcrop.errors import InputError
 from outcrop.language.evaluate import evaluate
 from outcrop.language.program import Load, Program
 from outcrop.language.schema import (
-    FIELDS_MOST,
-    SCALARS_MOST,
+    MAX_FIELDS,
+    MAX_SCALARS,
     read_hexadecimal,
     read_list,
     read_members,
     require_name,
 )
-from outcrop.language.sound import require_program
 
 Cells: TypeAlias = NDArray[np.int64]
 """Shape (points, corners, 3): z, y and x of each corner, counted in the arrays that a run stores."""
@@ -36,14 +36,12 @@ Weights: TypeAlias = NDArray[np.float64]
 ReadCells: TypeAlias = Callable[[str, Cells], Weights]
 """The values of a field, by name, at cells of shape (..., 3)."""
 
-AXES = {1: (2,), 2: (0, 2), 3: (0, 1, 2)}
-"""Which of z, y and x a grid of so many axes has."""
 _NEAR = 1e-6
 """How far outside a point may lie, over the number of cells along the axis: what rounding to float32 does."""
 
 
 @dataclass(frozen=True)
-class Scale:
+class SourceFactor:
     """A factor of fields that are only read, such as dt**2/m, at the corners of points.
 
     `program` has one result and loads fields by their position in `fields`; `scalars` are the values of its scalars.
@@ -57,7 +55,7 @@ class Scale:
         for name in self.fields:
             require_name(name, "field")
         try:
-            require_program(self.program, len(self.fields), len(self.scalars))
+            self.program.require_sound(len(self.fields), len(self.scalars))
             if len(self.program.results) != 1 or any(load.age for load in self.program.loads):
                 raise ValueError("it has one result, and reads newest values alone")
         except ValueError as error:
@@ -78,13 +76,13 @@ class Scale:
         return {"program": self.program.to_json(), "fields": list(self.fields), "scalars": scalars}
 
     @classmethod
-    def from_json(cls, data: object) -> Scale:
+    def from_json(cls, data: object) -> SourceFactor:
         """The factor that `to_json` described. Raises InputError when the data is not that. Whether a run has its
         fields, and the cells that it reads, the caller knows."""
         try:
             members = read_members(data, "it", "program", "fields", "scalars")
-            fields = tuple(read_list(members["fields"], "fields", FIELDS_MOST))
-            texts = read_list(members["scalars"], "scalars", SCALARS_MOST)
+            fields = tuple(read_list(members["fields"], "fields", MAX_FIELDS))
+            texts = read_list(members["scalars"], "scalars", MAX_SCALARS)
             scalars = tuple(read_hexadecimal(text, "a scalar") for text in texts)
             return cls(Program.from_json(members["program"]), fields, scalars)
         except ValueError as error:
@@ -105,7 +103,7 @@ class Injection:
     cells: Cells
     weights: Weights
     values: NDArray[np.float64]
-    scale: Scale | None = None
+    scale: SourceFactor | None = None
 
     def __post_init__(self) -> None:
         _check_corners(f"sources in {self.field!r}", self.cells, self.weights)
@@ -186,7 +184,7 @@ def linear(
 def spread(cells: NDArray[np.int64]) -> Cells:
     """Cells of shape (..., axes) as (..., 3): z, y and x, those of axes that are not there being 0."""
     full = np.zeros((*cells.shape[:-1], 3), np.int64)
-    full[..., AXES[cells.shape[-1]]] = cells
+    full[..., PLACES[cells.shape[-1]]] = cells
     return full
 
 

@@ -5,20 +5,27 @@ included, is a matrix for each wave number k (J. von Neumann and R. D. Richtmyer
 step is bounded when no eigenvalue of these amplification matrices exceeds 1. Wave numbers are sampled on a lattice
 that holds 0 and the shortest waves of the grid, where the extremes of the usual stencils lie. Fields that are only
 read count as uniform; take the extremes of theirs.
+
+The linear part of a program says how much each value that it reads counts in each result:
+
+    result = constant + sum of slope * load
+
+For linear updates this is the whole of them. Others are taken at a uniform state, one value for each field, and the
+slopes are their derivatives there. What depends on a value that is not known becomes NaN.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.language.linear import Linear, linearise
+from outcrop.language.program import Apply, Constant, Load, Program, Scalar
 from outcrop.language.stencil import Stencil
 
 State: TypeAlias = Mapping[str, float]
@@ -27,7 +34,7 @@ State: TypeAlias = Mapping[str, float]
 Measure: TypeAlias = Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]
 """Makes one array of the arrays of all fields that are only read."""
 
-GROWTH_MOST, GROWTH_MOST_SECOND = 1 + 1e-6, 1 + 1e-4
+MAX_GROWTH, MAX_GROWTH_SECOND = 1 + 1e-6, 1 + 1e-4
 """What rounding may add to an eigenvalue of 1: of updates that read one value of a field, and of those that read two.
 
 Of second order in time, 1 is a double eigenvalue of the longest wave, and weights that are rounded to e move it by
@@ -35,25 +42,102 @@ about the square root of e; Devito writes them with nine digits. A step that exc
 grow by about the root of d, too, so the limit itself is as sharp as before.
 """
 
-_UNKNOWNS_MOST = 64  # of a cell: of so many fields, or half as many with previous values
+_MAX_UNKNOWNS = 64  # of a cell: of so many fields, or half as many with previous values
 _PHASES_ALONE, _PHASES = 32, 8  # parts of a turn: for one unknown, where no eigenvalues are needed, and for several
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The value at the uniform state, and its derivative by each load of a field that changes."""
+
+    value: float
+    slopes: dict[Load, float] = field(default_factory=dict)
+
+    def scaled(self, factor: float, value: float) -> Linear:
+        """All slopes multiplied, and another value."""
+        return Linear(value, {load: factor * slope for load, slope in self.slopes.items()})
+
+
+def linearise(
+    program: Program, scalars: Sequence[float], state: Sequence[float], fixed: Collection[int] = ()
+) -> list[Linear]:
+    """The linear part of each result, where field number f has the value `state[f]` in all cells.
+
+    Fields numbered in `fixed` do not change, so nothing is derived by them. NaN stands for values that are not known:
+    results that are linear have finite slopes nevertheless, those of all others are NaN. Where something known is
+    divided by zero there are infinite ones.
+    """
+    found: list[Linear] = []
+    for operation in program.operations:
+        match operation:
+            case Load(number, _, _):
+                found.append(Linear(state[number], {} if number in fixed else {operation: 1.0}))
+            case Scalar(index):
+                found.append(Linear(scalars[index]))
+            case Constant(value):
+                found.append(Linear(value))
+            case Apply(operator, (i,)):
+                found.append(_of_one(operator, found[i]))
+            case Apply(operator, (i, j)):
+                found.append(_of_two(operator, found[i], found[j]))
+    return [found[place] for place in program.results]
+
+
+def _of_one(operator: str, a: Linear) -> Linear:
+    if operator == "neg":
+        return a.scaled(-1.0, -a.value)
+    if operator == "sqrt":
+        root = math.sqrt(a.value) if a.value >= 0 else math.nan
+        return a.scaled(0.5 / root if root else math.nan, root)
+    sign = math.copysign(1.0, a.value) if a.value else math.nan  # abs; it has no derivative at 0
+    return a.scaled(sign if sign == sign and a.value == a.value else math.nan, abs(a.value))
+
+
+def _of_two(operator: str, a: Linear, b: Linear) -> Linear:
+    if operator == "add":
+        return _add(a.value + b.value, a, b)
+    if operator == "sub":
+        return _add(a.value - b.value, a, b.scaled(-1.0, -b.value))
+    if operator == "mul":
+        value = a.value * b.value
+        return _add(value, a.scaled(b.value, value), b.scaled(a.value, value))
+    if operator == "div":
+        value = _quotient(a.value, b.value)
+        return _add(value, a.scaled(_quotient(1.0, b.value), value), b.scaled(-_quotient(value, b.value), value))
+    if a.value < b.value or a.value > b.value:
+        return a if (a.value < b.value) == (operator == "min") else b
+    same = Linear(a.value if a.value == b.value else math.nan)
+    return _add(same.value, a.scaled(math.nan, 0.0), b.scaled(math.nan, 0.0)) if a.slopes or b.slopes else same
+
+
+def _add(value: float, a: Linear, b: Linear) -> Linear:
+    slopes = dict(a.slopes)
+    for load, slope in b.slopes.items():
+        slopes[load] = slopes.get(load, 0.0) + slope
+    return Linear(value, slopes)
+
+
+def _quotient(a: float, b: float) -> float:
+    if b or not a:
+        return a / b if b else math.nan
+    return math.copysign(math.inf, a) if a == a else math.nan
 
 
 @dataclass(frozen=True)
 class Limit:
     """Which parameter decides on stability, and near which uniform state a stencil that is not linear is judged.
 
-    Steps up to the limit are stable, or with `is_least` those from the limit on.
+    Steps up to the limit are stable, or with `is_minimum` those from the limit on.
     """
 
     parameter: str = "dt"
-    is_least: bool = False
+    is_minimum: bool = False
     state: State = field(default_factory=dict)
 
     @property
     def word(self) -> str:
         """What the limit is called."""
-        return "smallest" if self.is_least else "largest"
+        return "smallest" if self.is_minimum else "largest"
 
 
 def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = None) -> float | None:
@@ -74,23 +158,23 @@ def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = 
     if not all(map(math.isfinite, slopes)):
         return None
     step = _Amplification(stencil, stages)
-    if len(step.unknowns) > _UNKNOWNS_MOST:
+    if len(step.unknowns) > _MAX_UNKNOWNS:
         return None
     return float(np.abs(_eigenvalues(step.matrices())).max(initial=0.0))
 
 
-def growth_most(stencil: Stencil) -> float:
+def max_growth(stencil: Stencil) -> float:
     """The largest growth that counts as none."""
-    return GROWTH_MOST_SECOND if any(one.history == 2 for one in stencil.storage) else GROWTH_MOST
+    return MAX_GROWTH_SECOND if any(one.history == 2 for one in stencil.storage) else MAX_GROWTH
 
 
 def largest_step(
     stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), limit: Limit | None = None
 ) -> float | None:
-    """The largest stable value of `limit.parameter` (the smallest, where the limit is a least value), to six digits.
+    """The largest stable value of `limit.parameter` (the smallest, if the limit is a minimum), to six digits.
 
-    It is stable for each of `states`. Infinite when every value is, 0 when none is (for a least value the other way
-    round); None when growth cannot be said. The other parameters are those of `values`.
+    It is stable for each of `states`. Infinite when every value is, 0 when none is (for a minimum the other way round);
+    None when growth cannot be said. The other parameters are those of `values`.
     """
     one = limit or Limit()
     start = dict(zip((p.name for p in stencil.parameters), stencil.scalars(values), strict=True))[one.parameter]
@@ -100,30 +184,30 @@ def largest_step(
 
     if not states or is_stable(abs(start) or 1.0) is None:
         return None
-    return _bisect(lambda step: bool(is_stable(step)), abs(start) or 1.0, one.is_least)
+    return _bisect(lambda step: bool(is_stable(step)), abs(start) or 1.0, one.is_minimum)
 
 
 def _is_bounded(stencil: Stencil, values: Mapping[str, float], states: Sequence[State]) -> bool | None:
     found = [growth(stencil, values, state) for state in states]
-    return None if None in found else all(one is not None and one <= growth_most(stencil) for one in found)
+    return None if None in found else all(one is not None and one <= max_growth(stencil) for one in found)
 
 
-def _bisect(is_stable: Callable[[float], bool], start: float, is_least: bool) -> float:
+def _bisect(is_stable: Callable[[float], bool], start: float, is_minimum: bool) -> float:
     """Where stability ends, from the stable side."""
-    inside, outside = (2.0, 0.5) if is_least else (0.5, 2.0)
+    inside, outside = (2.0, 0.5) if is_minimum else (0.5, 2.0)
     good = bad = start
     for _ in range(60):
         if is_stable(good):
             break
         good *= inside
     else:
-        return math.inf if is_least else 0.0
+        return math.inf if is_minimum else 0.0
     for _ in range(60):
         if not is_stable(bad):
             break
         bad *= outside
     else:
-        return 0.0 if is_least else math.inf
+        return 0.0 if is_minimum else math.inf
     while abs(good - bad) > 1e-6 * max(good, bad):
         middle = (good + bad) / 2
         good, bad = (middle, bad) if is_stable(middle) else (good, middle)

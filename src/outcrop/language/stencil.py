@@ -17,19 +17,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from outcrop.axes import PLACES
 from outcrop.errors import InputError, shown
-from outcrop.language.field import Field, ParameterValue
+from outcrop.language.program import Stage, Storage, storage_of
 from outcrop.language.schema import (
-    FIELDS_MOST,
-    NAME_MOST,
-    SCALARS_MOST,
-    STAGES_MOST,
-    TEXT_MOST,
+    MAX_FIELDS,
+    MAX_NAME,
+    MAX_OFFSET,
+    MAX_OPERATIONS,
+    MAX_SCALARS,
+    MAX_STAGES,
+    MAX_TEXT,
     as_number,
     read_list,
     read_members,
@@ -38,15 +43,81 @@ from outcrop.language.schema import (
     require_name,
     require_text,
 )
-from outcrop.language.sound import require_sound
-from outcrop.language.stage import Stage, Storage, storage_of
 
 if TYPE_CHECKING:
+    import sympy
+
     from outcrop.language.symbols import Parameter, Signal
 
-__all__ = ["Field", "Parameter", "ParameterValue", "Signal", "Stencil"]
+__all__ = ["PREVIOUS", "Field", "Parameter", "ParameterValue", "PreviousField", "Signal", "Stencil"]
+
+PREVIOUS = ".previous"
+"""Behind the name of a field: its value before the latest update."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A quantity with one value per cell.
+
+    `u[dz, dy, dx]` is its newest value at an offset, for use in expressions: `u[dy, dx]` and `u[dx]` on grids of two
+    axes and of one. `u.previous[...]` is the value before the latest update.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        require_name(self.name, "field")
+
+    def __getitem__(self, offset: tuple[int, ...] | int) -> sympy.Expr:
+        return _at(self.name, offset)
+
+    @property
+    def previous(self) -> PreviousField:
+        """The values before the latest update."""
+        return PreviousField(self)
+
+
+@dataclass(frozen=True)
+class PreviousField:
+    """The values that a field had before its latest update."""
+
+    field: Field
+
+    def __getitem__(self, offset: tuple[int, ...] | int) -> sympy.Expr:
+        return _at(self.field.name + PREVIOUS, offset)
+
+
+@dataclass(frozen=True)
+class ParameterValue:
+    """Name and default of a parameter as a Stencil keeps them."""
+
+    name: str
+    default: float
+
+
+def _at(name: str, offset: tuple[int, ...] | int) -> sympy.Expr:
+    import sympy
+
+    try:
+        steps = tuple(operator.index(step) for step in (offset if isinstance(offset, tuple) else (offset,)))
+    except TypeError:
+        steps = ()
+    if not 1 <= len(steps) <= 3:
+        raise InputError(f"{name}[{shown(offset)}]: an offset is one to three whole numbers, (z, y, x), (y, x) or x")
+    if any(abs(step) > MAX_OFFSET for step in steps):
+        raise InputError(f"{name}[{shown(offset)}]: an offset reaches at most {MAX_OFFSET} cells along an axis")
+    return sympy.Function(name, real=True)(*steps)
+
 
 Updates: TypeAlias = Mapping[Field, Any]
+
+
+@dataclass(frozen=True)
+class Copies:
+    """For one stage of an even or an odd step: (field, copy) of each source and of each target of its kernel."""
+
+    sources: tuple[tuple[int, int], ...]
+    targets: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, init=False)
@@ -69,20 +140,20 @@ class Stencil:
     def __init__(
         self, name: str, updates: Updates | Sequence[Updates], equation: str = "", ndim: int | None = None
     ) -> None:
-        from outcrop.language.analyse import analyse  # SymPy's walk is only needed for new stencils
+        from outcrop.language.symbols import analyse
 
         if not isinstance(name, str) or not name:
             raise InputError(f"the name {shown(name)} of a stencil must be text")
-        require_text(name, "the name of a stencil", NAME_MOST)
+        require_text(name, "the name of a stencil", MAX_NAME)
         stages = [updates] if isinstance(updates, Mapping) else updates if isinstance(updates, Sequence) else []
-        if len(stages) > STAGES_MOST:
-            raise InputError(f"stencil {name!r} has {len(stages)} stages, at most {STAGES_MOST} are possible")
+        if len(stages) > MAX_STAGES:
+            raise InputError(f"stencil {name!r} has {len(stages)} stages, at most {MAX_STAGES} are possible")
         if not all(isinstance(stage, Mapping) for stage in stages):
             raise InputError(f"stencil {name!r}: updates are a mapping from fields to expressions, or a list of such")
         found = analyse(name, stages, ndim)
         if isinstance(equation, str):
             equation = " ".join(equation.split())
-        require_text(equation, f"stencil {name!r}: equation", TEXT_MOST)
+        require_text(equation, f"stencil {name!r}: equation", MAX_TEXT)
         text = equation or found.text
         try:
             self._set(name, found.fields, found.parameters, found.signals, found.stages, text, found.ndim)
@@ -95,7 +166,37 @@ class Stencil:
         names = ("name", "fields", "parameters", "signals", "stages", "equation", "ndim")
         for key, value in zip(names, values, strict=True):
             object.__setattr__(self, key, value)
-        require_sound(self)
+        self._require_sound()
+
+    def _require_sound(self) -> None:
+        """Raise ValueError unless kernels of the stencil read and write only what exists."""
+        if self.ndim not in PLACES:
+            raise ValueError(f"ndim={self.ndim}; there are 1, 2 and 3")
+        scalars = len(self.parameters) + len(self.signals)
+        for what, count, maximum in (
+            ("fields", len(self.fields), MAX_FIELDS),
+            ("parameters and signals", scalars, MAX_SCALARS),
+            ("stages", len(self.stages), MAX_STAGES),
+            ("operations", sum(len(stage.program.operations) for stage in self.stages), MAX_OPERATIONS),
+        ):
+            if count > maximum:
+                raise ValueError(f"{count} {what}, at most {maximum} are possible")
+        names = Counter([one.name for one in self.fields])
+        names.update([one.name for one in self.parameters])
+        names.update(self.signals)
+        for name, count in names.items():
+            if count > 1:
+                raise ValueError(f"two fields, parameters or signals have the name {name!r}")
+        for stage in self.stages:
+            stage.require_sound(len(self.fields), scalars, self.ndim)
+        updated = list(dict.fromkeys(field for stage in self.stages for field in stage.targets))
+        if updated != list(range(len(updated))):
+            raise ValueError(f"fields are updated in the order {updated}; they count in that of their first updates")
+        for number, field in enumerate(self.fields):
+            try:
+                storage_of(self.stages, number)
+            except ValueError as error:
+                raise ValueError(f"field {field.name!r} {error}") from None
 
     @cached_property
     def radii(self) -> tuple[int, int, int]:
@@ -112,6 +213,31 @@ class Stencil:
     def storage(self) -> tuple[Storage, ...]:
         """How each field is kept."""
         return tuple(storage_of(self.stages, number) for number in range(len(self.fields)))
+
+    @cached_property
+    def copies(self) -> tuple[Copies, ...]:
+        """Which copies kernels read and write: for the stages of an even step, then for those of an odd one.
+
+        A field with two copies changes over to the other one with each update, so this repeats after two steps. Copy 0
+        holds the newest value before an even step.
+        """
+        newest = [0] * len(self.fields)
+        found = []
+        for stage in self.stages * 2:
+            sources = tuple((field, newest[field] ^ age) for field, age in stage.operands)
+            targets = tuple((field, newest[field] ^ self.storage[field].is_double) for field in stage.targets)
+            for field, copy in targets:
+                newest[field] = copy
+            found.append(Copies(sources, targets))
+        return tuple(found)
+
+    def newest_copies(self, steps: int) -> tuple[int, ...]:
+        """The copy of each field that holds the newest value after so many steps."""
+        flips = [
+            sum(field in stage.targets for stage in self.stages) * self.storage[field].is_double
+            for field in range(len(self.fields))
+        ]
+        return tuple(count * steps % 2 for count in flips)
 
     def scalars(self, values: Mapping[str, float]) -> tuple[float, ...]:
         """Parameter values in kernel order: from `values`, else defaults. Raises InputError for a name there is
@@ -163,16 +289,16 @@ def _read(data: object) -> tuple[Any, ...]:
     members = read_members(data, "a stencil", "name", "fields", "parameters", "signals", "stages", "equation", "ndim")
     if not members["name"]:
         raise ValueError("a stencil without name")
-    require_text(members["name"], "the name", NAME_MOST)
-    require_text(members["equation"], "the equation", TEXT_MOST)
-    fields = tuple(map(Field, read_list(members["fields"], "fields", FIELDS_MOST, least=1)))
-    pairs = read_list(members["parameters"], "parameters", SCALARS_MOST)
+    require_text(members["name"], "the name", MAX_NAME)
+    require_text(members["equation"], "the equation", MAX_TEXT)
+    fields = tuple(map(Field, read_list(members["fields"], "fields", MAX_FIELDS, minimum=1)))
+    pairs = read_list(members["parameters"], "parameters", MAX_SCALARS)
     parts = [read_list(pair, "the parts of a parameter", 2, 2) for pair in pairs]
     parameters = tuple(ParameterValue(name, read_number(default, "a default")) for name, default in parts)
-    signals = tuple(read_list(members["signals"], "signals", SCALARS_MOST))
+    signals = tuple(read_list(members["signals"], "signals", MAX_SCALARS))
     for name in (*(one.name for one in parameters), *signals):
         require_name(name, "parameter or signal")
-    stages = tuple(map(Stage.from_json, read_list(members["stages"], "stages", STAGES_MOST, least=1)))
+    stages = tuple(map(Stage.from_json, read_list(members["stages"], "stages", MAX_STAGES, minimum=1)))
     ndim = read_whole(members["ndim"], "ndim", 4)
     return members["name"], fields, parameters, signals, stages, members["equation"], ndim
 

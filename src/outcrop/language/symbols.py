@@ -1,15 +1,29 @@
-"""Parameters and signals, the parts of a stencil's expressions that are no fields; they are symbols of SymPy."""
+"""What users write with SymPy: parameters, signals and expressions; and the parts of a Stencil that these make up.
+
+Only new stencils need this module, and SymPy.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
+from sympy.core.function import AppliedUndef
 
-from outcrop.language.field import PREVIOUS, Field, ParameterValue, PreviousField
+from outcrop.errors import InputError, shown
+from outcrop.language.lower import lower
+from outcrop.language.program import Stage
 from outcrop.language.schema import as_finite, require_name
+from outcrop.language.stencil import PREVIOUS, Field, ParameterValue
 
-__all__ = ["PREVIOUS", "Field", "Parameter", "ParameterValue", "PreviousField", "Signal"]
+MAX_TERMS = 100_000
+"""Terms of all expressions, written out. SymPy visits each of them several times; the largest built-in stencil has
+23,166."""
+
+_MAX_SHOWN_TERMS = 5_000  # of expressions that are made text
+_MAX_TEXT = 1_000  # characters that are kept of it
 
 
 class Parameter(sympy.Symbol):  # type: ignore[misc]
@@ -38,3 +52,114 @@ class Signal(sympy.Symbol):  # type: ignore[misc]
         require_name(name, "signal")
         signal: Signal = sympy.Symbol.__xnew__(cls, name, real=True)
         return signal
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The parts of a Stencil; `text` is how its equations look."""
+
+    fields: tuple[Field, ...]
+    parameters: tuple[ParameterValue, ...]
+    signals: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    ndim: int
+    text: str
+
+
+def analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) -> Analysis:
+    """The parts of stencil `name`. Raises InputError naming what cannot be."""
+    try:
+        return _analyse(name, stages, ndim)
+    except RecursionError:
+        raise InputError(f"stencil {name!r}: an expression is nested too deeply; split it into stages") from None
+
+
+def _analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) -> Analysis:
+    if not stages or not all(stages):
+        raise InputError(f"stencil {name!r} updates no fields")
+    if ndim is not None and (type(ndim) is not int or not 1 <= ndim <= 3):
+        raise InputError(f"stencil {name!r} has ndim={shown(ndim)}; there are 1, 2 and 3")
+    expressions = [{field: _expression(name, field, value) for field, value in stage.items()} for stage in stages]
+    every = [expression for stage in expressions for expression in stage.values()]
+    terms = _terms(every)
+    if terms > MAX_TERMS:
+        raise InputError(
+            f"stencil {name!r} has {terms} terms, written out, at most {MAX_TERMS} are possible; split it into stages"
+        )
+    loads = sorted({load for expression in every for load in expression.atoms(AppliedUndef)}, key=str)
+    axes = _axes(name, loads, ndim)
+    fields = _fields(expressions, loads)
+    parameters, signals = _scalars(name, every)
+    taken = [field.name for field in fields] + [parameter.name for parameter in parameters] + list(signals)
+    for twice in {one for one in taken if taken.count(one) > 1}:
+        raise InputError(f"stencil {name!r}: two fields, parameters or signals have the name {twice!r}")
+    names, scalars = [field.name for field in fields], [*(one.name for one in parameters), *signals]
+    where = f"stencil {name!r}"
+    lowered = tuple(
+        Stage(tuple(names.index(field.name) for field in stage), lower(where, list(stage.values()), names, scalars))
+        for stage in expressions
+    )
+    text = _text(expressions) if terms <= _MAX_SHOWN_TERMS else ""
+    return Analysis(fields, parameters, signals, lowered, axes, text)
+
+
+def _terms(expressions: Sequence[sympy.Expr]) -> int:
+    """The number of terms of expressions when they are written out. Shared ones are visited once: written out, they may
+    be more than can ever be visited."""
+    known: dict[sympy.Basic, int] = {}
+    waiting: list[sympy.Basic] = list(expressions)
+    while waiting:
+        node = waiting[-1]
+        if missing := [one for one in node.args if one not in known]:
+            waiting += missing
+        else:
+            known[node] = 1 + sum(known[one] for one in node.args)
+            waiting.pop()
+    return sum(known[one] for one in expressions)
+
+
+def _text(stages: Sequence[Mapping[Field, sympy.Expr]]) -> str:
+    """Equations as SymPy writes them, for people to read, and no longer than that makes sense."""
+    text = "; ".join(f"{target.name}' = {result}" for stage in stages for target, result in stage.items())
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
+
+
+def _expression(name: str, field: object, value: Any) -> sympy.Expr:
+    if not isinstance(field, Field):
+        raise InputError(f"stencil {name!r}: {shown(field)} is updated but is no Field")
+    try:
+        expression = sympy.sympify(value, strict=True)  # strict: text would be evaluated as a program
+    except (sympy.SympifyError, TypeError, ValueError, OverflowError):
+        expression = None
+    if not isinstance(expression, sympy.Expr):
+        raise InputError(f"stencil {name!r}: {shown(value)} is not an expression of fields and parameters")
+    return expression
+
+
+def _fields(stages: Sequence[Mapping[Field, sympy.Expr]], loads: Sequence[sympy.Expr]) -> tuple[Field, ...]:
+    """Those that are updated, then those that are only read, by name."""
+    updated = dict.fromkeys(field for stage in stages for field in stage)
+    read = sorted({load.func.__name__.removesuffix(PREVIOUS) for load in loads} - {field.name for field in updated})
+    return (*updated, *map(Field, read))
+
+
+def _scalars(name: str, expressions: Sequence[sympy.Expr]) -> tuple[tuple[ParameterValue, ...], tuple[str, ...]]:
+    symbols = sorted({symbol for expression in expressions for symbol in expression.free_symbols}, key=str)
+    for symbol in symbols:
+        if not isinstance(symbol, Parameter | Signal):
+            raise InputError(f"stencil {name!r}: {symbol} is neither a Parameter, a Signal nor a field at an offset")
+    parameters = tuple(ParameterValue(one.name, one.default) for one in symbols if isinstance(one, Parameter))
+    return parameters, tuple(one.name for one in symbols if isinstance(one, Signal))
+
+
+def _axes(name: str, loads: Sequence[sympy.Expr], ndim: int | None) -> int:
+    """The number of axes that offsets speak of, which must agree with `ndim` if that is given."""
+    found = {len(load.args) for load in loads}
+    if len(found) > 1:
+        raise InputError(f"stencil {name!r} mixes offsets of {' and '.join(map(str, sorted(found)))} numbers")
+    axes = found.pop() if found else ndim or 3
+    if ndim is not None and axes != ndim:
+        raise InputError(f"stencil {name!r} has ndim={ndim}, but its offsets have {axes} numbers")
+    if not 1 <= axes <= 3:
+        raise InputError(f"stencil {name!r} has ndim={axes}; there are 1, 2 and 3")
+    return axes

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
+from outcrop.axes import NAMES, PLACES
 from outcrop.plan.fields import PLAIN_FIELDS, PLAIN_UPDATES, FieldPlan, StagePlan
 from outcrop.plan.geometry import Cut
 from outcrop.plan.tap_memory import NO_DEMAND, TapDemand
@@ -17,8 +18,6 @@ VECTOR_BYTES = 64
 """Kernels update whole vectors of this many bytes at most, so blocks are cut in x at multiples of it."""
 DIRECT_BYTES = 4096
 """Offsets and lengths that direct I/O needs are multiples of this at most."""
-
-_OWN_AXES = {1: (2,), 2: (0, 2), 3: (0, 1, 2)}
 
 
 @dataclass(frozen=True)
@@ -173,19 +172,19 @@ class Problem:
     @property
     def boundary(self) -> str:
         """The sides of the user's own axes in words."""
-        own = [self.sides[place] for place in _OWN_AXES[self.ndim]]
+        own = [self.sides[place] for place in PLACES[self.ndim]]
         words = {side for sides in own for side in sides}
         if len(words) == 1:
             return words.pop()
         return ", ".join(
             f"{axis} {low}" if low == high else f"{axis} {low} and {high}"
-            for axis, (low, high) in zip("zyx"[-self.ndim :], own, strict=True)
+            for axis, (low, high) in zip(NAMES[self.ndim], own, strict=True)
         )
 
     @property
     def own_shape(self) -> tuple[int, ...]:
         """Cells along the user's own axes: (nz, ny, nx), (ny, nx) or (nx,)."""
-        return tuple(self.shape[place] for place in _OWN_AXES[self.ndim])
+        return tuple(self.shape[place] for place in PLACES[self.ndim])
 
     @property
     def cells(self) -> int:

@@ -18,7 +18,8 @@ from outcrop.paths import as_place
 from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.planner import find_scheme
 from outcrop.plan.problem import Problem
-from outcrop.run.axes import Shape, axes_text, boundary_on_grid
+from outcrop.axes import Shape, axes_text
+from outcrop.language.boundary import boundary_on_grid
 from outcrop.run.dependencies import field_plans, stage_plans
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import Settings

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import InputError, shown
-from outcrop.run.axes import NAMES, Shape
+from outcrop.axes import NAMES, Shape
 from outcrop.run.disk.schema import Shown
 from outcrop.run.given import as_number
 

@@ -13,7 +13,7 @@ from outcrop.language.boundary import Boundary
 from outcrop.language.library import is_built_in
 from outcrop.language.stencil import Stencil
 from outcrop.run import arguments
-from outcrop.run.axes import NAMES, PLACES, Shape
+from outcrop.axes import NAMES, PLACES, Shape
 from outcrop.run.coordinates import Coordinates, Numbers, as_coordinates
 from outcrop.run.given import require_mapping
 from outcrop.run.signal_values import encode_signals

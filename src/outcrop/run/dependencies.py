@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from outcrop.language.operands import newest_copies
 from outcrop.language.program import Load
-from outcrop.language.stage import Stage
+from outcrop.language.program import Stage
 from outcrop.language.stencil import Stencil
 from outcrop.plan.fields import FieldPlan, Operand, StagePlan
 
@@ -13,7 +12,7 @@ def field_plans(stencil: Stencil) -> tuple[FieldPlan, ...]:
     """The fields of a stencil, in its order."""
     return tuple(
         FieldPlan(storage.is_static, storage.is_double, storage.history == 2, bool(copy), field.name)
-        for field, storage, copy in zip(stencil.fields, stencil.storage, newest_copies(stencil, 1), strict=True)
+        for field, storage, copy in zip(stencil.fields, stencil.storage, stencil.newest_copies(1), strict=True)
     )
 
 

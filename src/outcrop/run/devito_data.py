@@ -32,9 +32,9 @@ def initial_planes(lowered: Lowered | None, manifest: Manifest) -> dict[str, Pla
 
 def require_room(lowered: Lowered | None, steps: int) -> None:
     """Raise InputError unless sources, signals and receivers last for so many steps from the beginning."""
-    if lowered is not None and lowered.most_steps is not None and steps > lowered.most_steps:
+    if lowered is not None and lowered.max_steps is not None and steps > lowered.max_steps:
         raise InputError(
-            f"sources and receivers have room for {lowered.most_steps} steps, not for {steps}; make their nt larger"
+            f"sources and receivers have room for {lowered.max_steps} steps, not for {steps}; make their nt larger"
         )
 
 

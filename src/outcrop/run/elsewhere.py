@@ -10,7 +10,7 @@ from outcrop.plan.declared import DeclaredMachine
 from outcrop.plan.planned import Planned
 from outcrop.plan.planner import choose
 from outcrop.run import arguments
-from outcrop.run.axes import Shape, grid_shape
+from outcrop.axes import Shape, grid_shape
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.given import require_flags
 from outcrop.units import format_bytes, parse_bytes

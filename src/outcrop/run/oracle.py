@@ -14,7 +14,7 @@ from outcrop.language.evaluate import evaluate
 from outcrop.language.program import Load, Program
 from outcrop.language.sparse import Injection, Sampling
 from outcrop.language.stencil import Stencil
-from outcrop.language.symbols import PREVIOUS
+from outcrop.language.stencil import PREVIOUS
 
 Cells: TypeAlias = NDArray[np.floating]
 Signals: TypeAlias = Mapping[str, Sequence[float]]

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from outcrop.language.boundary import Boundary
 from outcrop.language.evaluate import evaluate
-from outcrop.language.operands import copies_of, newest_copies, operands_of
 from outcrop.language.program import Load
 from outcrop.language.stencil import Stencil
-from outcrop.language.symbols import PREVIOUS
+from outcrop.language.stencil import PREVIOUS
 from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Update, Write
 from outcrop.plan.geometry import Cut
 from outcrop.plan.plan import Pass, Plan
@@ -103,7 +102,7 @@ class _Rehearsal:
         self.faces: dict[tuple[int, int], Cells] = {}
         self.block = self.former_block = Block(self.problem.whole_plane)
         self.rings = self.former = rings
-        self.copies, self.final = copies_of(stencil), newest_copies(stencil, self.steps)
+        self.copies, self.final = stencil.copies, stencil.newest_copies(self.steps)
 
     def _name(self, field: int, age: int) -> str:
         return self.names[field] + (PREVIOUS if age else "")
@@ -210,7 +209,7 @@ class _Rehearsal:
     def _update_plane(self, position: int, level: int, rows: slice, columns: slice) -> None:
         step, number = divmod(level - 1, self.problem.stages)
         stage, copies = self.stencil.stages[number], self.copies[(level - 1) % len(self.copies)]
-        source = dict(zip(operands_of(self.stencil, number), copies.sources, strict=True))
+        source = dict(zip(stage.operands, copies.sources, strict=True))
         z = self._plane(position)
         _, ny, nx = self.problem.shape
 

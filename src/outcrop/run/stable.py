@@ -19,7 +19,7 @@ from outcrop.language.library import extremes_of, limit_of, stability, stable_li
 from outcrop.language.stability import State as Uniform
 from outcrop.language.stability import corners
 from outcrop.language.stencil import Stencil
-from outcrop.run.axes import PLACES
+from outcrop.axes import PLACES
 from outcrop.run.disk.field import FieldView
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from outcrop.errors import InputError, shown
 from outcrop.language.compile import Copy, compile_kernel
 from outcrop.language.generate import ITEM_BYTES
-from outcrop.language.operands import newest_copies
 from outcrop.language.stencil import Stencil
 from outcrop.run.arguments import as_parameters, as_stencil, as_threads
 from outcrop.run.engine import pack_scalars
@@ -122,7 +121,7 @@ class Sweep:
         if not isinstance(field, str) or field not in names:
             raise InputError(f"{self._stencil.name} has no field {shown(field)}; there are: {', '.join(names)}")
         number = names.index(field)
-        return self._copies[number, newest_copies(self._stencil, self._done)[number]]
+        return self._copies[number, self._stencil.newest_copies(self._done)[number]]
 
     def close(self) -> None:
         """End the threads."""

@@ -1,4 +1,4 @@
-"""From Devito's expressions to those of our stencils."""
+"""From Devito's expressions to those of our stencils, and how terms are shown in messages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from devito.types import Indexed
 from sympy.core.function import AppliedUndef
 
 from outcrop.errors import InputError
-from outcrop.language.devito.shown import shown
 from outcrop.language.symbols import Parameter
 
+_MAX_SHOWN = 80  # characters
 _KEPT = (sympy.Abs, sympy.Min, sympy.Max)
 
 
 @dataclass(frozen=True)
-class Scalars:
+class SymbolValues:
     """The values of symbols: the grid's spacings become numbers, so that equal ones share products; the time step and
     Constants become Parameters. `constants` are those that were met, by name."""
 
@@ -55,14 +55,14 @@ def number(value: Any) -> sympy.Expr:
     return sympy.Integer(int(decimal)) if decimal.is_integer() and abs(decimal) < 2**53 else sympy.Float(decimal)
 
 
-def convert(where: str, node: Any, scalars: Scalars, leaf: Callable[[Any], sympy.Expr]) -> sympy.Expr:
+def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], sympy.Expr]) -> sympy.Expr:
     """`node` with every Indexed replaced by what `leaf` gives for it. Raises InputError with the term that no kernel
     can compute."""
     if isinstance(node, Indexed):
         return leaf(node)
     if node.is_Number or node.is_NumberSymbol:
         return number(node)
-    arguments = [convert(where, one, scalars, leaf) for one in node.args] if not node.is_Symbol else []
+    arguments = [convert(where, one, values, leaf) for one in node.args] if not node.is_Symbol else []
     if node.is_Add:
         return sympy.Add(*arguments)
     if node.is_Mul:
@@ -74,7 +74,7 @@ def convert(where: str, node: Any, scalars: Scalars, leaf: Callable[[Any], sympy
     for kind in _KEPT:
         if isinstance(node, kind):
             return kind(*arguments)
-    known = scalars.of(node) if node.is_Symbol else None
+    known = values.of(node) if node.is_Symbol else None
     if known is None:
         raise InputError(f"{where}: {shown(node)} {_why(node)}")
     return known
@@ -125,3 +125,22 @@ def _why(node: Any) -> str:
     changes = any(one.function.is_TimeFunction for one in reads)
     remedy = "; its values can be kept in a Function" if reads and not changes else ""
     return f"cannot be computed; there are + - * / powers sqrt Abs Min Max{remedy}"
+
+
+def shown(term: Any) -> str:
+    """A lowered term, or text, on one line and not too long, with indices that do not count the halo: u[t, x + 1] for
+    u[t, x + 9]."""
+    if not isinstance(term, sympy.Basic):
+        return _cut(str(term))
+    return _cut(str(term.xreplace({one: sympy.Symbol(_without_halo(one)) for one in term.atoms(Indexed)})))
+
+
+def _without_halo(indexed: Any) -> str:
+    halo = indexed.function._size_nodomain.left
+    indices = [index - int(left) for index, left in zip(indexed.indices, halo, strict=True)]
+    return f"{indexed.function.name}[{', '.join(map(str, indices))}]"
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_SHOWN else line[: _MAX_SHOWN - 3] + "..."

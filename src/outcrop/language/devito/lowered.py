@@ -1,20 +1,39 @@
-"""What a list of Devito objects means to Outcrop."""
+"""What a list of Devito objects means to Outcrop, and what has been read of them.
+
+Devito reads sources, coordinates, Constants and functions of time when an operator is applied; here they are read once,
+and a change behind that would have no effect, so it is noticed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary
-from outcrop.language.devito.taken import Taken
 from outcrop.language.sparse import Injection, Sampling
-from outcrop.language.stencil import Stencil
-from outcrop.language.symbols import PREVIOUS
+from outcrop.language.stencil import PREVIOUS, Stencil
+
+Reader: TypeAlias = Callable[[], Any]
+
+
+class Taken:
+    """Remembers values by what users call them, without keeping a copy."""
+
+    def __init__(self, readers: Mapping[str, Reader]) -> None:
+        self._readers = dict(readers)
+        self._before = {name: _digest(read()) for name, read in self._readers.items()}
+
+    def changed(self) -> str | None:
+        """The first whose values are others now; None when there is none."""
+        return next((name for name, read in self._readers.items() if _digest(read()) != self._before[name]), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +79,7 @@ class Lowered:
         return z, y, x
 
     @property
-    def most_steps(self) -> int | None:
+    def max_steps(self) -> int | None:
         """How many steps sources, signals and receivers last; None where there are none."""
         lengths = [one.steps for one in self.injections] + [len(values) for values in self.signals.values()]
         lengths += [one.shape[0] - self.first_time for one in self.receivers.values()]
@@ -124,3 +143,31 @@ class Lowered:
         array = self._padded(function, (time,))
         array[self.inside] = 0
         return array
+
+
+def taken_from(
+    constants: Mapping[str, Any], signals: Mapping[str, Any], sources: Sequence[Any], receivers: Sequence[Any]
+) -> Taken:
+    """All that is read of Constants, functions of time, and sparse functions. What receivers hold is not read; an
+    object that is both is taken for a receiver."""
+    readers: dict[str, Reader] = {}
+
+    def add(name: str, one: Any, part: str) -> None:
+        readers[f"{name}.{part}"] = partial(attrgetter(part), one)
+
+    for name, one in {**constants, **signals}.items():
+        add(name, one, "data")
+    for one in sources:
+        if not any(one is other for other in receivers):
+            add(one.name, one, "data")
+    for one in (*sources, *receivers):
+        if hasattr(one, "interpolation_coeffs"):  # precomputed
+            add(one.name, one, "gridpoints_data")
+            add(one.name, one, "interpolation_coeffs.data")
+        else:
+            add(one.name, one, "coordinates.data")
+    return Taken(readers)
+
+
+def _digest(values: Any) -> int:
+    return zlib.crc32(np.ascontiguousarray(values).data)

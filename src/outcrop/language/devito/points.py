@@ -1,8 +1,14 @@
-"""Devito's inject and interpolate, as Injections and Samplings."""
+"""Devito's inject and interpolate, as Injections and Samplings, and whether they stand where a step can have them.
+
+Devito's order is that of its list, in every step. Ours is fixed: sources act right after the last update of their
+field, receivers see the end of the step; receivers of u(t) come before all of it. So what the list may not hold is
+another equation between an update and its source, or a receiver of u.forward ahead of a source, where that makes a
+difference.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -16,13 +22,12 @@ from numpy.typing import NDArray
 from sympy.core.function import AppliedUndef
 
 from outcrop.errors import InputError
-from outcrop.language.devito.equation import Access, access_of
-from outcrop.language.devito.expression import Scalars, convert
-from outcrop.language.devito.shown import shown
+from outcrop.language.devito.equation import Access, FieldUpdate, access_of
+from outcrop.language.devito.expression import SymbolValues, convert, shown
 from outcrop.language.lower import lower
-from outcrop.language.sparse import Injection, Sampling, Scale, linear, spread
-from outcrop.language.symbols import Field, Parameter
-
+from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, spread
+from outcrop.language.stencil import Field
+from outcrop.language.symbols import Parameter
 
 @dataclass(frozen=True)
 class Points:
@@ -33,7 +38,7 @@ class Points:
     """
 
     grid: Any
-    scalars: Scalars
+    values: SymbolValues
     padding: tuple[int, ...]
     first_time: int
 
@@ -121,7 +126,7 @@ class Points:
             raise InputError(f"{where}: point {point} needs cells outside the grid; move it inwards")
         np.clip(cells, first - beyond, last + beyond, out=cells)
 
-    def _scale(self, where: str, sparse: Any, expression: Any) -> tuple[Scale | None, tuple[Any, ...]]:
+    def _scale(self, where: str, sparse: Any, expression: Any) -> tuple[SourceFactor | None, tuple[Any, ...]]:
         """What the source is multiplied with, and the functions that this reads."""
         source = sympy.Dummy("source", real=True)
         functions: dict[str, Any] = {}
@@ -141,7 +146,7 @@ class Points:
             functions[access.field] = access.function
             return Field(access.field)[access.offset]
 
-        converted = convert(where, expression, self.scalars, leaf)
+        converted = convert(where, expression, self.values, leaf)
         factor = sympy.diff(converted, source)
         if factor == 0 or factor.has(source) or converted.subs(source, 0) != 0:
             raise InputError(f"{where}: {shown(expression)} is no multiple of {sparse.name}")
@@ -150,7 +155,7 @@ class Points:
         parameters = sorted(factor.atoms(Parameter), key=str)
         names = sorted(functions)
         program = lower(where, [factor], names, [one.name for one in parameters])
-        scale = Scale(program, tuple(names), tuple(one.default for one in parameters))
+        scale = SourceFactor(program, tuple(names), tuple(one.default for one in parameters))
         return scale, tuple(functions[name] for name in names)
 
     def _terms(self, where: str, expression: Any) -> list[tuple[Access, float]]:
@@ -165,7 +170,7 @@ class Points:
             found[load] = access
             return load
 
-        converted = sympy.expand(convert(where, expression, self.scalars, leaf))
+        converted = sympy.expand(convert(where, expression, self.values, leaf))
         factors = {load: sympy.diff(converted, load) for load in found}
         rest = converted.subs(dict.fromkeys(found, 0))
         if not found or rest != 0 or any(factor.has(AppliedUndef) for factor in factors.values()):
@@ -196,3 +201,42 @@ def _precomputed(sparse: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     for axis in range(axes):
         weights *= coefficients[:, axis, :][:, numbers[:, axis]]
     return spread(points[:, None, :] + numbers - sparse.r + 1), weights
+
+
+@dataclass(frozen=True)
+class PointOperation:
+    """A source in `field` at t + dt, or a receiver of it, and its position in the user's list."""
+
+    position: int
+    where: str
+    field: str
+    is_source: bool
+
+
+def check_order(operations: Sequence[PointOperation], updates: Sequence[FieldUpdate]) -> None:
+    """InputError when sources, receivers and equations stand in an order that a step cannot keep."""
+    for one in operations:
+        name = one.field
+        written = [update.position for update in updates if update.field == name]
+        if not written or min(written) > one.position:
+            raise InputError(
+                f"{one.where}: {name}.forward has no value yet; put it behind the equation that gives it one"
+            )
+        if max(written) > one.position:
+            raise InputError(f"{one.where}: a later equation overwrites {name}.forward; put it behind all equations")
+        if not one.is_source:
+            continue
+        if any(update.position < one.position and _reads_new(update, name) for update in updates):
+            raise InputError(
+                f"{one.where}: an equation before it reads {name}.forward; "
+                f"put it right behind the one that updates {name}"
+            )
+        for other in operations:
+            if other.field == name and not other.is_source and other.position < one.position:
+                raise InputError(
+                    f"{other.where}: a later source is added to {name}.forward; put receivers behind sources"
+                )
+
+
+def _reads_new(update: FieldUpdate, field: str) -> bool:
+    return any(read.field == field and read.shift == 1 for read in update.reads.values())

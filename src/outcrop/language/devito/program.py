@@ -13,24 +13,22 @@ from devito.symbolics import retrieve_functions
 from devito.types import Eq
 from numpy.typing import NDArray
 
+from outcrop.axes import PLACES
 from outcrop.errors import InputError, shown
 from outcrop.language.boundary import FIXED, Boundary, as_boundary
-from outcrop.language.devito.equation import Access, Update, updates_of
-from outcrop.language.devito.expression import Scalars, convert
-from outcrop.language.devito.lowered import Lowered
-from outcrop.language.devito.order import Placed, check_order
-from outcrop.language.devito.points import Points
-from outcrop.language.devito.stages import age, assign, merge
-from outcrop.language.devito.taken import Taken, taken_from
+from outcrop.language.devito.equation import Access, FieldUpdate, age, assign, merge, updates_of
+from outcrop.language.devito.expression import SymbolValues, convert
+from outcrop.language.devito.lowered import Lowered, Taken, taken_from
+from outcrop.language.devito.points import PointOperation, Points, check_order
 from outcrop.language.library.differences import as_size
 from outcrop.language.schema import as_finite, as_number
-from outcrop.language.sparse import AXES, Injection, Sampling, spread
-from outcrop.language.stencil import Stencil
-from outcrop.language.symbols import Field, Signal
+from outcrop.language.sparse import Injection, Sampling, spread
+from outcrop.language.stencil import Field, Stencil
+from outcrop.language.symbols import Signal
 
-_DEPTH_MOST = 20
-_TIME_MOST = 2**40
-LONGEST_TEXT = 1000
+_MAX_DEPTH = 20
+_MAX_TIME = 2**40
+_MAX_TEXT = 1000
 """Characters of the equations that a stencil keeps, for people to read."""
 
 
@@ -52,9 +50,9 @@ def from_devito(
     grid = _grid(operations)
     if not isinstance(dt, int | float | np.number) or as_number(dt, "dt =") <= 0 or not np.isfinite(float(dt)):
         raise InputError(f"dt={shown(dt)} is no time step; give a positive number")
-    if first_time is not None and (type(first_time) is not int or not 0 <= first_time <= _TIME_MOST):
+    if first_time is not None and (type(first_time) is not int or not 0 <= first_time <= _MAX_TIME):
         raise InputError(f"first_time {shown(first_time)} must be a whole number of at least 0")
-    scalars = Scalars(grid, float(dt))
+    values = SymbolValues(grid, float(dt))
     updates = [
         update
         for position, one in enumerate(operations)
@@ -66,23 +64,23 @@ def from_devito(
     merged = merge(updates)
     stages = assign(merged)
     text = "; ".join(" ".join(str(one).split()) for one in operations if isinstance(one, Eq))
-    stencil = _stencil(name, merged, stages, scalars, text if len(text) < LONGEST_TEXT else text[:LONGEST_TEXT] + "...")
+    stencil = _stencil(name, merged, stages, values, text if len(text) < _MAX_TEXT else text[:_MAX_TEXT] + "...")
     padding = stencil.radii if sides is None else (0, 0, 0)
     start = _first_time(updates) if first_time is None else first_time
-    points = Points(grid, scalars, padding, start)
+    points = Points(grid, values, padding, start)
     injections, samplings, extra = _points(operations, updates, points)
     functions = {read.field: read.function for update in updates for read in update.reads.values()} | extra
     functions |= {update.field: update.function for update in updates}
     receivers = _receivers(operations)
     sources = [one.interpolator.sfunction for one in operations if isinstance(one, Inject)]
     signals = {name: functions[name] for name in stencil.signals}
-    taken = taken_from(scalars.constants, signals, sources, list(receivers.values()))
+    taken = taken_from(values.constants, signals, sources, list(receivers.values()))
     return _lowered(grid, stencil, padding, sides or FIXED, injections, samplings, functions, receivers, start, taken)
 
 
 def _flatten(equations: Any, depth: int = 0) -> list[Any]:
-    if depth > _DEPTH_MOST:
-        raise InputError(f"equations are nested in more than {_DEPTH_MOST} lists; give them in one")
+    if depth > _MAX_DEPTH:
+        raise InputError(f"equations are nested in more than {_MAX_DEPTH} lists; give them in one")
     found: list[Any] = []
     for one in equations if isinstance(equations, list | tuple) else (equations,):
         if isinstance(one, list | tuple):
@@ -124,20 +122,22 @@ def _grid(operations: Sequence[Any]) -> Any:
     return grid
 
 
-def _first_time(updates: Sequence[Update]) -> int:
+def _first_time(updates: Sequence[FieldUpdate]) -> int:
     """Where Devito's own loop begins: at the first step that has all it reads."""
     return max((-read.shift for update in updates for read in update.reads.values() if read.shift < 0), default=0)
 
 
-def _stencil(name: str, updates: Sequence[Update], stages: dict[str, int], scalars: Scalars, text: str) -> Stencil:
+def _stencil(
+    name: str, updates: Sequence[FieldUpdate], stages: dict[str, int], values: SymbolValues, text: str
+) -> Stencil:
     found: list[dict[Field, sympy.Expr]] = [{} for _ in range(max(stages.values()) + 1)]
     for update in updates:
         stage = stages[update.field]
-        found[stage][Field(update.field)] = _expression(update, stage, stages, scalars)
-    return Stencil(name, found, text, ndim=scalars.grid.dim)
+        found[stage][Field(update.field)] = _expression(update, stage, stages, values)
+    return Stencil(name, found, text, ndim=values.grid.dim)
 
 
-def _expression(update: Update, stage: int, stages: dict[str, int], scalars: Scalars) -> sympy.Expr:
+def _expression(update: FieldUpdate, stage: int, stages: dict[str, int], values: SymbolValues) -> sympy.Expr:
     """What an update computes, from the point of view of its stage."""
 
     def leaf(indexed: Any) -> sympy.Expr:
@@ -145,33 +145,33 @@ def _expression(update: Update, stage: int, stages: dict[str, int], scalars: Sca
         if not access.offset:
             return Signal(access.field)
         if update.earlier is not None and update.continues(access):
-            return _expression(update.earlier, stage, stages, scalars)
+            return _expression(update.earlier, stage, stages, values)
         field = Field(access.field)
         return (field.previous if age(access, stage, stages) else field)[access.offset]
 
-    return convert(update.where, update.expression, scalars, leaf)
+    return convert(update.where, update.expression, values, leaf)
 
 
 def _points(
-    operations: Sequence[Any], updates: Sequence[Update], points: Points
+    operations: Sequence[Any], updates: Sequence[FieldUpdate], points: Points
 ) -> tuple[tuple[Injection, ...], tuple[Sampling, ...], dict[str, Any]]:
     """Sources, receivers, and the functions that only these read."""
     injections: list[Injection] = []
     samplings: list[Sampling] = []
-    order: list[Placed] = []
+    order: list[PointOperation] = []
     functions: dict[str, Any] = {}
     for position, one in enumerate(operations):
         if isinstance(one, Inject):
             for injection, read in points.injections(one, position):
                 injections.append(injection)
                 functions |= {function.name: function for function in read}
-                order.append(Placed(position, _text(position, one, "inject"), injection.field, True))
+                order.append(PointOperation(position, _text(position, one, "inject"), injection.field, True))
         elif isinstance(one, Interpolation):
             for sampling, access in points.samplings(one, position):
                 samplings.append(sampling)
                 functions[access.field] = access.function
                 if not sampling.before:
-                    order.append(Placed(position, _text(position, one, "interpolate"), sampling.field, False))
+                    order.append(PointOperation(position, _text(position, one, "interpolate"), sampling.field, False))
     check_order(order, updates)
     return tuple(injections), tuple(samplings), functions
 
@@ -197,7 +197,7 @@ def _lowered(
     samplings: tuple[Sampling, ...], functions: Mapping[str, Any], receivers: Mapping[str, Any], first_time: int,
     taken: Taken,
 ) -> Lowered:  # fmt: skip
-    axes = AXES[grid.dim]
+    axes = PLACES[grid.dim]
     shape = spread(np.array(grid.shape)) + [0 if axis in axes else 1 for axis in range(3)]
     spacing, origin, names = [1.0] * 3, [0.0] * 3, [""] * 3
     for axis, dimension, h, o in zip(axes, grid.dimensions, grid.spacing, grid.origin, strict=True):

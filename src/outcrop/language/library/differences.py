@@ -14,11 +14,12 @@ import numpy as np
 import sympy
 from numpy.typing import DTypeLike
 
+from outcrop.axes import NAMES
 from outcrop.errors import InputError, shown
-from outcrop.language.symbols import Field, Parameter, PreviousField
+from outcrop.language.stencil import Field, Parameter, PreviousField
 
 Values: TypeAlias = Field | PreviousField
-CELLS_MOST = 2**40
+MAX_CELLS = 2**40
 _NUMBERS = {1: "one", 2: "two", 3: "three"}
 
 
@@ -36,21 +37,21 @@ def require(stencil: str, what: str, value: object, there_are: range | tuple[obj
         )
 
 
-def as_size(value: object, what: str, least: int = 1) -> int:
+def as_size(value: object, what: str, minimum: int = 1) -> int:
     """A number of cells. Raises InputError for what is none, and for more than any array has."""
     try:
         cells = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         cells = -1
-    if not least <= cells <= CELLS_MOST or isinstance(value, bool):
-        raise InputError(f"{what} {shown(value)} must be a whole number of cells, at least {least}")
+    if not minimum <= cells <= MAX_CELLS or isinstance(value, bool):
+        raise InputError(f"{what} {shown(value)} must be a whole number of cells, at least {minimum}")
     return cells
 
 
-def as_sizes(stencil: str, shape: Any, most: int, least: int = 1) -> tuple[int, ...]:
-    """The sizes of a grid of `least` to `most` axes. Raises InputError for what are none."""
-    if not hasattr(shape, "__len__") or isinstance(shape, str | bytes) or not least <= len(shape) <= most:
-        raise InputError(f"{stencil}: shape {shown(shape)} must have {_NUMBERS[least]} to {_NUMBERS[most]} sizes")
+def as_sizes(stencil: str, shape: Any, maximum: int, minimum: int = 1) -> tuple[int, ...]:
+    """The sizes of a grid of `minimum` to `maximum` axes. Raises InputError for what are none."""
+    if not hasattr(shape, "__len__") or isinstance(shape, str | bytes) or not minimum <= len(shape) <= maximum:
+        raise InputError(f"{stencil}: shape {shown(shape)} must have {_NUMBERS[minimum]} to {_NUMBERS[maximum]} sizes")
     return tuple(as_size(one, f"{stencil}: shape {shown(shape)}: size") for one in shape)
 
 
@@ -96,7 +97,7 @@ def spacings(ndim: int, equal: bool, default: float) -> tuple[Parameter, ...]:
     require("spacings", "equal_spacing", equal, (True, False))
     if equal:
         return (Parameter("h", default),) * ndim
-    return tuple(Parameter(f"d{axis}", default) for axis in "zyx"[3 - ndim :])
+    return tuple(Parameter(f"d{axis}", default) for axis in NAMES[ndim])
 
 
 def laplacian(u: Field, order: int, h: tuple[Parameter, ...]) -> sympy.Expr:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from outcrop.axes import NAMES
 from outcrop.errors import InputError, shown
 from outcrop.language.library.differences import as_real_dtype, as_size, as_sizes
 from outcrop.language.schema import as_finite
@@ -68,7 +69,7 @@ def _absorbing(shape: Sequence[int], sides: Collection[str]) -> list[tuple[bool,
     """Which ends of each axis absorb. Raises InputError for sides that the shape does not have."""
     if not isinstance(sides, Collection) or len(sides) > len(SIDES) or not all(isinstance(one, str) for one in sides):
         raise InputError(f"sponge: sides {shown(sides)} must be some of {', '.join(SIDES)}")
-    names = {1: ("x",), 2: ("zy", "x"), 3: ("z", "y", "x")}[len(shape)]
+    names = ("zy", "x") if len(shape) == 2 else NAMES[len(shape)]
     there = [side for side in SIDES if any(side[0] in name for name in names)]
     for side in () if tuple(sides) == SIDES else sides:
         if side not in there:
@@ -107,7 +108,7 @@ def _check(
             raise InputError(f"sponge: {name} {value} must be above 0")
     if not 0 < reflection < 1:
         raise InputError(f"sponge: reflection {reflection} must lie between 0 and 1")
-    for axis, extent, both in zip("zyx"[3 - len(shape) :], shape, absorbing, strict=True):
+    for axis, extent, both in zip(NAMES[len(shape)], shape, absorbing, strict=True):
         layers = sum(both)
         if layers * width > extent:
             raise InputError(f"sponge: {layers} layers of width {width} do not fit the {extent} cells along {axis}")

@@ -13,15 +13,10 @@ from functools import partial
 from typing import Any
 
 from outcrop.errors import InputError, shown
-from outcrop.language.library.acoustic import acoustic
-from outcrop.language.library.advection import advection
-from outcrop.language.library.elastic import elastic, squared_speed
-from outcrop.language.library.gray_scott import LIMIT, gray_scott
-from outcrop.language.library.heat import box27, heat, heat7, heat13
-from outcrop.language.library.lattice_boltzmann import lattice_boltzmann, lattice_limit
-from outcrop.language.library.maxwell import maxwell
-from outcrop.language.library.sharpen import sharpen
-from outcrop.language.library.stream_function import stream_function
+from outcrop.language.library.filters import box27, sharpen
+from outcrop.language.library.flow import lattice_boltzmann, lattice_limit, stream_function
+from outcrop.language.library.transport import REACTION_LIMIT, advection, gray_scott, heat, heat7, heat13
+from outcrop.language.library.waves import acoustic, elastic, maxwell, squared_speed
 from outcrop.language.stability import Limit, Measure
 from outcrop.language.stencil import Stencil
 
@@ -53,7 +48,7 @@ FAMILIES: dict[str, Family] = {
     "acoustic": Family(acoustic, _EVEN, (1, 2, 3), {"sponge": {"sponge": True}}),
     "elastic": Family(elastic, _EVEN, (2, 3), measures=(squared_speed,)),
     "maxwell": Family(maxwell, (), (1, 2, 3), _MAXWELL),
-    "gray_scott": Family(gray_scott, (), (1, 2, 3), limit=LIMIT),
+    "gray_scott": Family(gray_scott, (), (1, 2, 3), limit=REACTION_LIMIT),
     "advection": Family(advection, (1, 2), (1, 2, 3)),
     "stream_function": Family(stream_function),
     "sharpen": Family(sharpen),

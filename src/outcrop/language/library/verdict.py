@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from outcrop.language.library.table import Family, find_stencil, split_name
-from outcrop.language.linear import linearise
 from outcrop.language.program import Load
-from outcrop.language.stability import Extremes, Limit, State, growth, growth_most, largest_step
-from outcrop.language.stencil import Stencil
-from outcrop.language.symbols import Field
+from outcrop.language.stability import Extremes, Limit, State, growth, largest_step, linearise, max_growth
+from outcrop.language.stencil import Field, Stencil
 
 
 def limit_of(stencil: Stencil) -> Limit | None:
@@ -45,7 +43,7 @@ def _fields_of(name: str) -> tuple[Field, ...]:
 
 
 def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> float | None:
-    """The largest stable value of the parameter that `limit_of` names, the smallest if that limit is a least value.
+    """The largest stable value of the parameter that `limit_of` names, the smallest if that limit is a minimum.
 
     `states` are values of the fields that are only read, as if they were uniform (`Extremes.states`, `corners`). None
     where there is no limit or it cannot be said, see `stability.growth`.
@@ -67,7 +65,7 @@ def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[St
         return _infinite(stencil, values, known[rates.index(math.inf)])
     found = [one for one in rates if one is not None]
     worst = max(found, default=0.0)
-    if worst <= growth_most(stencil):
+    if worst <= max_growth(stencil):
         return None
     grows = f"the worst wave grows by a factor {worst:.6g} per step"
     if limit is None:
@@ -98,8 +96,8 @@ def _infinite(stencil: Stencil, values: Mapping[str, float], state: State) -> st
 def _shortened(step: float, limit: Limit) -> str:
     """Five digits, rounded to the stable side."""
     text = f"{step:.5g}"
-    is_stable_side = float(text) >= step if limit.is_least else float(text) <= step
-    return text if is_stable_side else f"{step * (1 + 1e-4 if limit.is_least else 1 - 1e-4):.5g}"
+    is_stable_side = float(text) >= step if limit.is_minimum else float(text) <= step
+    return text if is_stable_side else f"{step * (1 + 1e-4 if limit.is_minimum else 1 - 1e-4):.5g}"
 
 
 def weights(stencil: Stencil, values: Mapping[str, float]) -> dict[tuple[int, int, int], float] | None:

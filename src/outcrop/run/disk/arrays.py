@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from outcrop.language.field import PREVIOUS
+from outcrop.language.stencil import PREVIOUS
 from outcrop.run.disk.schema import ArrayName
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from outcrop.durable import Directory
-from outcrop.run.axes import NAMES
+from outcrop.axes import NAMES
 from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.manifest import MANIFEST, Manifest
 

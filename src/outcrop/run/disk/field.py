@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcrop.errors import CorruptionError, InputError
-from outcrop.run.axes import Shape, axes_text
+from outcrop.axes import Shape, axes_text
 from outcrop.run.disk.state import State
 from outcrop.run.inputs.source import Source
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from outcrop.errors import InputError
-from outcrop.run.axes import PLACES
+from outcrop.axes import PLACES
 from outcrop.run.disk.manifest import NEW, READY, Manifest
 from outcrop.run.disk.state import State
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from outcrop import _core
-from outcrop.run.axes import NAMES
+from outcrop.axes import NAMES, PLACES
 from outcrop.run.disk.layout import CHECKSUM_BYTES, PlaneLayout
 
 _EMPTY = 2**64 - 1
@@ -100,5 +100,4 @@ def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
 
 def _own(sizes: tuple[int, int, int], ndim: int) -> list[int]:
     """Those of (z, y, x) that belong to a grid of `ndim` axes."""
-    z, y, x = sizes
-    return {1: [x], 2: [z, x], 3: [z, y, x]}[ndim]
+    return [sizes[place] for place in PLACES[ndim]]

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from outcrop.axes import NAMES
 from outcrop.errors import InputError, shown
 from outcrop.run.inputs.source import Array, Source, chunked_source, plane_groups
 
-LETTERS = "zyx"
+LETTERS = "".join(NAMES[3])
 SWEEP_BYTES = 4 << 20
 """About how much of a Source is read at a time while all of it is gone through for a few planes."""
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from outcrop.errors import InputError, shown
 from outcrop.paths import as_path, is_there
-from outcrop.run.axes import NAMES, ORDERS, Shape, axes_text, grid_shape, size_text
+from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, grid_shape, size_text
 from outcrop.run.inputs.formats import FORMS
 from outcrop.run.inputs.lift import can_lift
 from outcrop.run.inputs.resample import resample
@@ -125,8 +125,9 @@ def checked_planes(source: Source, dtype: str, check_finite: bool) -> Callable[[
             block = block.astype(dtype, copy=False)
         if check_finite and not np.isfinite(block).all():
             z, y, x = np.argwhere(~np.isfinite(block))[0]
-            places = {1: [x], 2: [z0 + z, x], 3: [z0 + z, y, x]}[len(source.shape)]
-            where = ", ".join(f"{name}={place}" for name, place in zip(NAMES[len(places)], places, strict=True))
+            cell, ndim = (z0 + z, y, x), len(source.shape)
+            own = zip(NAMES[ndim], PLACES[ndim], strict=True)
+            where = ", ".join(f"{name}={cell[place]}" for name, place in own)
             raise InputError(f"{source.name} holds {block[z, y, x]} at {where} (--check-finite)")
         return block
 

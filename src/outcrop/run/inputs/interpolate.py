@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from outcrop.run.axes import GridShape
+from outcrop.axes import GridShape
 from outcrop.run.inputs.source import Array, Source, require_real
 
 BLOCK_BYTES = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from outcrop.errors import InputError
-from outcrop.run.axes import NAMES, PLACES, axes_text
+from outcrop.axes import NAMES, PLACES, axes_text
 from outcrop.run.inputs.source import Array, Source
 
 

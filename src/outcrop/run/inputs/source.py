@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from outcrop.errors import InputError, shown
-from outcrop.run.axes import Shape
+from outcrop.axes import Shape
 from outcrop.units import ADDRESSABLE_BYTES
 
 Array: TypeAlias = np.ndarray[Any, Any]

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from outcrop.errors import InputError, shown
 from outcrop.language.boundary import Boundary
-from outcrop.language.sparse import Injection, Sampling, Scale, linear, spread
+from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, spread
 from outcrop.language.stencil import Stencil
-from outcrop.run.axes import NAMES, PLACES, Shape, grid_shape
+from outcrop.axes import NAMES, PLACES, Shape, grid_shape
 from outcrop.run.coordinates import Coordinates
 from outcrop.run.given import as_flag, as_whole_number, require_short_name
 from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source
@@ -116,7 +116,7 @@ def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
     raise InputError(refusal)
 
 
-def _scale(grid: Grid, what: str, given: Any) -> Scale | None:
+def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
     """The program of a scale, which reads nothing but the cell's own fields that do not change."""
     if given is None:
         return None
@@ -145,7 +145,7 @@ def _scale(grid: Grid, what: str, given: Any) -> Scale | None:
                 f"{what}: scale reads {names[load.field]} at {load.offset}; it may read fields that nothing updates, "
                 f"at their centre; there are: {', '.join(static) or 'none'}"
             )
-    return Scale(program, tuple(names), tuple(grid.parameters[name] for name in parameters))
+    return SourceFactor(program, tuple(names), tuple(grid.parameters[name] for name in parameters))
 
 
 def _sampling(grid: Grid, one: Any, taken: set[str]) -> Sampling:

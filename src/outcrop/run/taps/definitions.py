@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, StorageError
-from outcrop.language.sparse import Injection, Sampling, Scale
+from outcrop.language.sparse import Injection, Sampling, SourceFactor
 from outcrop.run.disk.contents import TAPS
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.taps.entries import NormsEntry, SamplingEntry, SnapshotsEntry, SourceEntry, TapEntries
@@ -140,9 +140,9 @@ def _opened(directory: Directory, manifest: Manifest, name: str) -> Iterator[int
         raise StorageError(f"{path} cannot be used: {error.strerror}") from None
 
 
-def _plain(scale: Scale | None) -> dict[str, Any] | None:
+def _plain(scale: SourceFactor | None) -> dict[str, Any] | None:
     return None if scale is None else scale.to_json()
 
 
-def _scale(data: dict[str, Any] | None) -> Scale | None:
-    return None if data is None else Scale.from_json(data)
+def _scale(data: dict[str, Any] | None) -> SourceFactor | None:
+    return None if data is None else SourceFactor.from_json(data)

@@ -22,7 +22,7 @@ NORMS_BYTES, SUM_BYTES = 5 * 8, 4
 
 @dataclass(frozen=True)
 class SourceEntry:
-    """Sources in a field, each of so many `corners`. `scale` is a `sparse.Scale` as plain data."""
+    """Sources in a field, each of so many `corners`. `scale` is a `sparse.SourceFactor` as plain data."""
 
     field: Name
     points: Points

@@ -19,7 +19,7 @@ import numpy as np
 from outcrop import _core
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
-from outcrop.run.axes import grid_shape
+from outcrop.axes import grid_shape
 from outcrop.run.disk.contents import SNAPSHOTS, TAPS
 from outcrop.run.disk.derived import snapshot_files
 from outcrop.run.disk.manifest import Manifest

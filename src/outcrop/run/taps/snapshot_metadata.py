@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core
-from outcrop.run.axes import NAMES
+from outcrop.axes import NAMES
 from outcrop.run.disk.layout import CHECKSUM_BYTES
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.zarr_format import group_metadata, plain_codecs

@@ -17,7 +17,7 @@ import numpy as np
 
 from outcrop.errors import InputError
 from outcrop.paths import open_regular, require_regular
-from outcrop.run.axes import Shape
+from outcrop.axes import Shape
 from outcrop.run.inputs.source import Array, Source, chunked_source, require_real, require_solid
 
 PIECE_BYTES = 4 << 20

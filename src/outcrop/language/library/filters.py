@@ -1,4 +1,4 @@
-"""Sharpening of an image."""
+"""Weighted means of the cells around a cell: smoothing and sharpening."""
 
 from __future__ import annotations
 
@@ -6,8 +6,24 @@ import math
 
 import sympy
 
-from outcrop.language.stencil import Stencil
-from outcrop.language.symbols import Field
+from outcrop.language.stencil import Field, Parameter, Stencil
+
+def box27() -> Stencil:
+    """Weighted mean of the 27 cells around and including a cell, by how many axes a neighbour differs in.
+
+    u' = w0 u + w1 (6 faces) + w2 (12 edges) + w3 (8 corners); the defaults are the binomial weights 8, 4, 2, 1
+    over 64.
+    """
+    u = Field("u")
+    weights = [Parameter("w0", 8 / 64), Parameter("w1", 4 / 64), Parameter("w2", 2 / 64), Parameter("w3", 1 / 64)]
+    steps = (-1, 0, 1)
+    groups = [
+        sum(u[dz, dy, dx] for dz in steps for dy in steps for dx in steps if abs(dz) + abs(dy) + abs(dx) == distance)
+        for distance in range(4)
+    ]
+    update = sum(weight * group for weight, group in zip(weights, groups, strict=True))
+    return Stencil("box27", {u: update}, "u' = w0*u + w1*(6 faces) + w2*(12 edges) + w3*(8 corners)")
+
 
 REACH = 8
 """Pixels to each side, d: (2d + 1)^2 = 289 taps."""

@@ -1,0 +1,135 @@
+"""Diffusion, reaction and advection: heat, two species that react, and transport by a constant velocity."""
+
+from __future__ import annotations
+
+import sympy
+
+from outcrop.axes import NAMES
+from outcrop.language.library.differences import as_one, both_sides, require, second_derivative, spacings, unit
+from outcrop.language.stability import Limit
+from outcrop.language.stencil import Field, Parameter, Stencil
+
+_SIX = ((0, 0, -1), (0, 0, 1), (0, -1, 0), (0, 1, 0), (-1, 0, 0), (1, 0, 0))
+
+
+def heat7() -> Stencil:
+    """Heat equation, second order in space, explicit Euler: u' = c0 u + c1 (sum of the six neighbours).
+
+    With c1 = alpha dt / h^2 and c0 = 1 - 6 c1; stable for 0 <= c1 <= 1/6.
+    """
+    u, c0, c1 = Field("u"), Parameter("c0", 0.4), Parameter("c1", 0.1)
+    near = sum(u[offset] for offset in _SIX)
+    return Stencil("heat7", {u: c0 * u[0, 0, 0] + c1 * near}, "u' = c0*u + c1*(sum of the 6 neighbours)")
+
+
+def heat13() -> Stencil:
+    """Heat equation, fourth order in space, explicit Euler: weights -1/12, 4/3, -5/2 along each axis.
+
+    u' = c0 u + c1 (sum of the six at distance 1) + c2 (sum of the six at distance 2), c1 = 4/3 a, c2 = -a/12,
+    c0 = 1 - 15/2 a, a = alpha dt / h^2; stable for 0 <= a <= 1/8. The defaults are those of a = 0.1.
+    """
+    u = Field("u")
+    c0, c1, c2 = Parameter("c0", 0.25), Parameter("c1", 0.4 / 3), Parameter("c2", -0.1 / 12)
+    near = sum(u[offset] for offset in _SIX)
+    far = sum(u[2 * dz, 2 * dy, 2 * dx] for dz, dy, dx in _SIX)
+    return Stencil(
+        "heat13",
+        {u: c0 * u[0, 0, 0] + c1 * near + c2 * far},
+        "u' = c0*u + c1*(sum of 6 at distance 1) + c2*(sum of 6 at distance 2)",
+    )
+
+
+def heat(ndim: int = 3, order: int = 2, *, equal_spacing: bool = True) -> Stencil:
+    """Heat equation u_t = kappa (u_xx + u_yy + u_zz) in `ndim` = 1, 2 or 3 dimensions, of `order` 2, 4, ... 16.
+
+    u' = u + dt kappa (sum over the axes of the second differences), forward Euler, first order in time, of `order` in
+    space. Field: u (any unit, say K). Parameters: kappa (m^2/s), dt (s), h (m), or dz, dy, dx without `equal_spacing`.
+    Stable for dt kappa ndim s / h^2 <= 2, where s = 4, 16/3, 6.04, 6.50, ... 7.43 is the largest symbol of the second
+    difference of order 2, 4, 6, 8, ... 16; order 2 in 3-D: dt <= h^2 / (6 kappa). Source: R. Courant, K. Friedrichs,
+    H. Lewy, Math. Ann. 100, 32, 1928; weights: B. Fornberg, Math. Comp. 51, 699, 1988.
+
+    Differences to the centre are added, so a constant state stays constant to the last bit, over any number of steps.
+    """
+    require("heat", "ndim", ndim, (1, 2, 3))
+    require("heat", "order", order, range(2, 17, 2))
+    u, kappa, dt = Field("u"), Parameter("kappa", 1.0), Parameter("dt", 0.05)
+    h = spacings(ndim, equal_spacing, 1.0)
+    centre = u[(0,) * ndim]
+    axes = [tuple(range(ndim))] if equal_spacing else [(axis,) for axis in range(ndim)]
+    update = centre
+    for group in axes:
+        for distance, weight in enumerate(second_derivative(order)[1:], 1):
+            near = sum(both_sides(u, axis, distance, ndim) for axis in group)
+            differences = as_one(near, -2 * len(group) * centre)
+            update += weight * dt * kappa / h[group[0]] ** 2 * differences
+    name = f"heat{order}" + ("" if ndim == 3 else f"_{ndim}d")
+    return Stencil(name, {u: update}, f"u' = u + dt*kappa*lap(u), order {order}")
+
+
+REACTION_LIMIT = Limit("dt", state={"u": 0.0, "v": 0.5})
+"""Judged where reaction takes u away fastest: patterns hold v below 1/2."""
+
+
+def gray_scott(ndim: int = 3, *, equal_spacing: bool = True) -> Stencil:
+    """Gray and Scott's reaction with diffusion, in `ndim` = 1, 2 or 3 dimensions, forward Euler, second order in space.
+
+        u_t = du lap u - u v^2 + feed (1 - u),    v_t = dv lap v + u v^2 - (feed + kill) v
+
+    Fields: the concentrations u and v (no unit; u = 1, v = 0 is at rest). Parameters: du, dv (cells^2 per unit of time
+    for h = 1), feed, kill (per unit of time), dt, h, or dz, dy, dx without `equal_spacing`. Not linear; the limit is
+    that of the update near u = 0, v = 1/2, where u goes fastest: dt <= 2 / (4 ndim du / h^2 + feed + 1/4).
+    Source: P. Gray and S. K. Scott, Chem. Eng. Sci. 39, 1087, 1984; patterns: J. E. Pearson, Science 261, 189, 1993.
+    """
+    require("gray_scott", "ndim", ndim, (1, 2, 3))
+    u, v, here = Field("u"), Field("v"), (0,) * ndim
+    du, dv, feed, kill = (
+        Parameter(name, default) for name, default in (("du", 0.16), ("dv", 0.08), ("feed", 0.035), ("kill", 0.06))
+    )
+    dt, h = Parameter("dt", 0.5 if ndim == 3 else 1.0), spacings(ndim, equal_spacing, 1.0)
+    reaction = dt * u[here] * v[here] ** 2
+    updates = {
+        u: _decay_and_diffuse(u, dt * feed, dt * du, h) - reaction + dt * feed,
+        v: _decay_and_diffuse(v, dt * (feed + kill), dt * dv, h) + reaction,
+    }
+    text = "u' = u + dt*(du*lap(u) - u*v^2 + feed*(1 - u)); v' = v + dt*(dv*lap(v) + u*v^2 - (feed + kill)*v)"
+    return Stencil("gray_scott" + ("" if ndim == 3 else f"_{ndim}d"), updates, text)
+
+
+def _decay_and_diffuse(u: Field, decay: sympy.Expr, diffusion: sympy.Expr, h: tuple[Parameter, ...]) -> sympy.Expr:
+    """u - decay u + diffusion lap u, as one weighted sum."""
+    ndim = len(h)
+    numbers = [diffusion / one**2 for one in h]
+    near = [number * both_sides(u, axis, 1, ndim) for axis, number in enumerate(numbers)]
+    return u[(0,) * ndim] * (1 - decay - 2 * sympy.Add(*numbers)) + sympy.Add(*near)
+
+
+def advection(ndim: int = 3, order: int = 1, *, equal_spacing: bool = True) -> Stencil:
+    """Linear advection u_t + vx u_x + vy u_y + vz u_z = 0 in `ndim` = 1, 2 or 3 dimensions, of `order` 1 or 2.
+
+    Order 1 takes differences upwind (donor cell) along all axes at once, keeps u within its bounds, and is stable
+    for a sum of |v| dt / h over the axes <= 1. Order 2 is Lax and Wendroff's scheme along x, then y, then z, a stage
+    for each (the velocity is constant, so their order does not matter), stable for |v| dt / h <= 1 along each axis.
+    Both are differences of fluxes: on a periodic grid the sum of u does not change.
+
+    Field: u (any unit). Parameters: vx, vy, vz (m/s, of any sign), dt (s), h (m), or dz, dy, dx without
+    `equal_spacing`. Source: R. Courant, E. Isaacson, M. Rees, Comm. Pure Appl. Math. 5, 243, 1952; P. Lax and
+    B. Wendroff, Comm. Pure Appl. Math. 13, 217, 1960.
+    """
+    require("advection", "ndim", ndim, (1, 2, 3))
+    require("advection", "order", order, (1, 2))
+    u, dt, h = Field("u"), Parameter("dt", 0.25), spacings(ndim, equal_spacing, 1.0)
+    courant = [Parameter(f"v{name}", 1.0) * dt / one for name, one in zip(NAMES[ndim], h, strict=True)]
+    change = [_inflow(u, axis, ndim, order, courant[axis]) for axis in range(ndim)]
+    here = u[(0,) * ndim]
+    stages = [{u: here + sympy.Add(*change)}] if order == 1 else [{u: here + one} for one in reversed(change)]
+    name = f"advection{order}" + ("" if ndim == 3 else f"_{ndim}d")
+    return Stencil(name, stages, f"u' = u - dt*(v . grad u), {'upwind' if order == 1 else 'Lax-Wendroff'}")
+
+
+def _inflow(u: Field, axis: int, ndim: int, order: int, courant: sympy.Expr) -> sympy.Expr:
+    """What flows in from both neighbours along one axis, as multiples of their differences to the centre."""
+    here = u[(0,) * ndim]
+    below, above = (u[unit(axis, step, ndim)] - here for step in (-1, 1))
+    if order == 1:
+        return sympy.Max(courant, 0) * below - sympy.Min(courant, 0) * above
+    return courant * (courant + 1) / 2 * below + courant * (courant - 1) / 2 * above

@@ -1,0 +1,240 @@
+"""Waves: of pressure, in elastic media, and of light."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import sympy
+from numpy.typing import NDArray
+
+from outcrop.axes import NAMES
+from outcrop.language.library.differences import (
+    ahead,
+    as_one,
+    behind,
+    laplacian,
+    over_square,
+    require,
+    spacings,
+    unit,
+)
+from outcrop.language.stencil import Field, Parameter, Stencil
+
+def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spacing: bool = True) -> Stencil:
+    """Acoustic wave equation u_tt + damp u_t = v^2 (u_xx + u_yy + u_zz), constant density, of `order` 2, 4, ... 16.
+
+    Leapfrog, second order in time; with `sponge` the damping is taken at the middle of both steps (semi-implicit):
+
+        u' = u_previous + (2 (u - u_previous) + dt^2 v^2 lap u) / (1 + damp dt/2)
+
+    Fields: u (any unit, say Pa), the read-only v (m/s), with `sponge` the read-only damp (1/s, see `sponge`; Devito's
+    damping field is damp / v^2). Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`. Stable for
+    dt v <= 2 h / sqrt(ndim s), s = 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8, ... 16; damping does not lower
+    that. Source: M. A. Dablain, Geophysics 51, 54, 1986; sponge: C. Cerjan et al., Geophysics 50, 705, 1985, as a term
+    of the equation: J. Sochacki et al., Geophysics 52, 60, 1987.
+    """
+    require("acoustic", "ndim", ndim, (1, 2, 3))
+    require("acoustic", "order", order, range(2, 17, 2))
+    require("acoustic", "sponge", sponge, (False, True))
+    u, v, damp = Field("u"), Field("v"), Field("damp")
+    dt, h, here = Parameter("dt", 0.001), spacings(ndim, equal_spacing, 10.0), (0,) * ndim
+    force = dt**2 * over_square(h) * v[here] ** 2 * laplacian(u, order, h)
+    if sponge:
+        update = u.previous[here] + (2 * (u[here] - u.previous[here]) + force) / (1 + dt / 2 * damp[here])
+        text = "u' = u_ + (2*(u - u_) + dt^2*v^2*lap(u)) / (1 + damp*dt/2)"
+    else:
+        update = 2 * u[here] - u.previous[here] + force
+        text = "u' = 2*u - u_ + dt^2*v^2*lap(u)"
+    name = f"acoustic{order}" + ("" if ndim == 3 else f"_{ndim}d") + ("_sponge" if sponge else "")
+    return Stencil(name, {u: update}, f"{text}, order {order}")
+
+
+def elastic(ndim: int = 3, order: int = 4, *, equal_spacing: bool = True) -> Stencil:
+    """Isotropic elastic waves as velocities and stresses, in `ndim` = 2 or 3 dimensions, of `order` 2, 4, ... 16.
+
+        rho v_t = div T,    T_t = lam (div v) I + mu (grad v + grad v^T)
+
+    Fields: vx, vy, vz (m/s), txx, tyy, tzz, tyz, txz, txy (Pa), and read-only lam, mu (Pa) and the buoyancy b = 1/rho
+    (m^3/kg); in 2-D (axes y, x) vx, vy, txx, tyy, txy. In a cell the normal stresses, lam, mu and b lie at the centre,
+    a velocity half a cell ahead along its own axis, a shear stress half a cell ahead along both of its axes; there b
+    and mu are the means of the cells around. Two stages, velocities then stresses, leapfrog: stresses before the
+    first step belong to time 0, velocities to -dt/2. Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`.
+
+    Stable for dt vp <= h / (sqrt(ndim) sum |weights|), vp^2 = (lam + 2 mu) b; the sum is 1 for order 2 and 7/6 for
+    order 4. Source: J. Virieux, Geophysics 51, 889, 1986; fourth order: A. R. Levander, Geophysics 53, 1425, 1988.
+    """
+    require("elastic", "ndim", ndim, (2, 3))
+    require("elastic", "order", order, range(2, 17, 2))
+    grid = _Staggered(ndim, order, equal_spacing)
+    name = f"elastic{order}" + ("" if ndim == 3 else "_2d")
+    text = f"v' = v + dt*b*div(T); T' = T + dt*(lam*div(v')*I + mu*(grad(v') + grad(v')^T)), order {order}"
+    return Stencil(name, [grid.velocities(), grid.stresses()], text)
+
+
+def squared_speed(planes: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """The square of the speed of P waves, m^2/s^2, of lam, mu and b: it alone decides on the largest step."""
+    speed: NDArray[Any] = (planes["lam"] + 2 * planes["mu"]) * planes["b"]
+    return speed
+
+
+class _Staggered:
+    """The fields of an elastic medium, and their updates; axes count from the first of an offset."""
+
+    def __init__(self, ndim: int, order: int, equal_spacing: bool) -> None:
+        self.ndim, self.order = ndim, order
+        self.names = NAMES[ndim]
+        self.h, self.dt = spacings(ndim, equal_spacing, 10.0), Parameter("dt", 0.001)
+        # One factor dt/h in front of all differences, or dt in front and 1/h at each.
+        self.front = self.dt / self.h[0] if equal_spacing else self.dt
+        self.scales = [1 if equal_spacing else 1 / one for one in self.h]
+
+    def v(self, axis: int) -> Field:
+        """The velocity along an axis."""
+        return Field(f"v{self.names[axis]}")
+
+    def t(self, one: int, other: int) -> Field:
+        """The stress of two axes; the letters of its name ascend."""
+        return Field("t" + "".join(sorted(self.names[one] + self.names[other])))
+
+    def velocities(self) -> dict[Field, sympy.Expr]:
+        """From stresses."""
+        updates = {}
+        for axis in reversed(range(self.ndim)):
+            v, b = self.v(axis), self._mean("b", [axis])
+            terms = [
+                (ahead if other == axis else behind)(self.t(axis, other), other, self.order, self.ndim) * scale
+                for other, scale in enumerate(self.scales)
+            ]
+            updates[v] = v[self._here] + self.front * b * as_one(*reversed(terms))
+        return updates
+
+    def stresses(self) -> dict[Field, sympy.Expr]:
+        """From the new velocities."""
+        lam, mu = Field("lam")[self._here], Field("mu")[self._here]
+        own = [behind(self.v(a), a, self.order, self.ndim) * scale for a, scale in enumerate(self.scales)]
+        divergence = as_one(*reversed(own))
+        updates = {}
+        for axis in reversed(range(self.ndim)):
+            t = self.t(axis, axis)
+            updates[t] = t[self._here] + self.front * (lam * divergence + 2 * mu * own[axis])
+        for one in range(self.ndim):
+            for other in range(one + 1, self.ndim):
+                t, strain = self.t(one, other), as_one(self._slope(other, one), self._slope(one, other))
+                updates[t] = t[self._here] + self.front * self._mean("mu", [one, other]) * strain
+        return updates
+
+    @property
+    def _here(self) -> tuple[int, ...]:
+        return (0,) * self.ndim
+
+    def _slope(self, of: int, along: int) -> sympy.Expr:
+        return ahead(self.v(of), along, self.order, self.ndim) * self.scales[along]
+
+    def _mean(self, name: str, axes: Sequence[int]) -> sympy.Expr:
+        """The mean of a read-only field over the cells that meet half a cell ahead along some axes."""
+        offsets = [self._here]
+        for axis in axes:
+            step = unit(axis, 1, self.ndim)
+            offsets += [tuple(a + b for a, b in zip(offset, step, strict=True)) for offset in offsets]
+        total = sympy.Add(*(Field(name)[offset] for offset in offsets))
+        return sympy.Mul(sympy.Rational(1, len(offsets)), total, evaluate=False)
+
+
+Derivative: TypeAlias = Callable[[Field, int, int, int], sympy.Expr]
+
+EPS0 = 8.8541878128e-12
+"""Permittivity of free space, F/m (CODATA 2018)."""
+
+MEDIA = ("eps", "vacuum", "lossy")
+_NEXT = {"x": ("y", "z"), "y": ("z", "x"), "z": ("x", "y")}
+_COMPONENTS = {  # (ndim, mode) -> the components of E and of H
+    (3, "tm"): ("xyz", "xyz"),
+    (2, "tm"): ("z", "xy"),
+    (2, "te"): ("xy", "z"),
+    (1, "tm"): ("z", "y"),
+}
+
+
+def maxwell(ndim: int = 3, mode: str = "tm", *, medium: str = "eps", equal_spacing: bool = True) -> Stencil:
+    """Maxwell's equations, second order in space and time, in `ndim` = 1, 2 or 3 dimensions.
+
+        H_t = -c curl E,    eps E_t = c curl H - sigma E / eps0
+
+    Fields: ex, ey, ez (V/m) and hx, hy, hz, which are H times the impedance sqrt(mu0/eps0) of free space (V/m too). In
+    2-D (axes y, x) `mode` "tm" has ez, hx and hy, "te" has ex, ey and hz; in 1-D there are ez and hy. `medium` is
+    "vacuum"; "eps" with the read-only relative permittivity eps; or "lossy" with the read-only conductivity sigma (S/m)
+    too. A component of E lies half a cell ahead along its own axis, one of H along the two others; eps and sigma lie at
+    the centre, and their means over two cells count for E. Two stages, H then E, leapfrog: E before the first step
+    belongs to time 0, H to -dt/2. Parameters: c (m/s), dt (s), h (m), or dz, dy, dx without `equal_spacing`, and eps0
+    (F/m) for "lossy". The magnetic permeability is that of free space.
+
+    Stable for c dt <= h sqrt(eps / ndim), eps the least. Source: K. S. Yee, IEEE Trans. Antennas Propag. 14, 302, 1966;
+    limit: A. Taflove and M. E. Brodwin, IEEE Trans. Microwave Theory Tech. 23, 623, 1975.
+    """
+    require("maxwell", "ndim", ndim, (1, 2, 3))
+    require("maxwell", "mode", mode, ("tm", "te") if ndim == 2 else ("tm",))
+    require("maxwell", "medium", medium, MEDIA)
+    grid = _Yee(ndim, *_COMPONENTS[ndim, mode], medium, equal_spacing)
+    name = "maxwell" + ("" if ndim == 3 else f"_{ndim}d")
+    name += "_te" if mode == "te" else ""
+    name += "" if medium == "eps" else f"_{medium}"
+    text = {
+        "vacuum": "h' = h - c*dt*curl(e); e' = e + c*dt*curl(h')",
+        "eps": "h' = h - c*dt*curl(e); e' = e + c*dt/eps*curl(h')",
+        "lossy": "h' = h - c*dt*curl(e); e' = ((eps - q)*e + c*dt*curl(h')) / (eps + q), q = sigma*dt/(2*eps0)",
+    }[medium]
+    return Stencil(name, [grid.magnetic(), grid.electric()], text)
+
+
+class _Yee:
+    """The components that there are, and their updates."""
+
+    def __init__(self, ndim: int, electric: str, magnetic: str, medium: str, equal_spacing: bool) -> None:
+        self.ndim, self.medium = ndim, medium
+        self.e = {axis: Field(f"e{axis}") for axis in electric}
+        self.h = {axis: Field(f"h{axis}") for axis in magnetic}
+        self.axes = NAMES[ndim]
+        steps, self.dt = spacings(ndim, equal_spacing, 0.01), Parameter("dt", 1e-11)
+        speed = Parameter("c", 299792458.0) * self.dt
+        self.front = speed / steps[0] if equal_spacing else speed
+        self.scales = [1 if equal_spacing else 1 / one for one in steps]
+
+    def magnetic(self) -> dict[Field, sympy.Expr]:
+        """H from E."""
+        return {h: h[self._here] - self.front * self._curl(axis, self.e, ahead) for axis, h in self.h.items()}
+
+    def electric(self) -> dict[Field, sympy.Expr]:
+        """E from the new H."""
+        updates = {}
+        for axis, e in self.e.items():
+            old, change = e[self._here], self.front * self._curl(axis, self.h, behind)
+            if self.medium == "vacuum":
+                updates[e] = old + change
+            elif self.medium == "eps":
+                updates[e] = old + change / self._mean("eps", axis)
+            else:
+                eps, loss = self._mean("eps", axis), self._mean("sigma", axis) * self.dt / (2 * Parameter("eps0", EPS0))
+                updates[e] = (old * (eps - loss) + change) / (eps + loss)
+        return updates
+
+    @property
+    def _here(self) -> tuple[int, ...]:
+        return (0,) * self.ndim
+
+    def _curl(self, axis: str, of: dict[str, Field], derivative: Derivative) -> sympy.Expr:
+        """One component of a curl; what does not depend on an axis has no derivative along it."""
+        one, other = _NEXT[axis]
+        terms = []
+        for along, component, sign in ((one, other, 1), (other, one, -1)):
+            if along in self.axes and component in of:
+                number = self.axes.index(along)
+                terms.append(sign * self.scales[number] * derivative(of[component], number, 2, self.ndim))
+        return as_one(*terms) if len(terms) > 1 else terms[0]
+
+    def _mean(self, name: str, axis: str) -> sympy.Expr:
+        """A read-only field half a cell ahead along an axis."""
+        values = Field(name)
+        if axis not in self.axes:
+            return values[self._here]
+        return (values[self._here] + values[unit(self.axes.index(axis), 1, self.ndim)]) / 2
