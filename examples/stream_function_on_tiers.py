@@ -28,8 +28,7 @@ from compare import Outcome, Variant
 
 import outcrop as oc
 from outcrop.arrays.array import Array, Flush
-from outcrop.tiers.holding import tiers_holding
-from outcrop.tiers.survey import find_tiers
+from outcrop.tiers.survey import find_tiers, tiers_holding
 
 ROWS = 512
 TOLERANCE_LEAST = 1e-12

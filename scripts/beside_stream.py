@@ -18,7 +18,7 @@ import sys
 from statistics import median
 
 from outcrop import _core
-from outcrop.tiers import measure_memory as own
+from outcrop.tiers import measure_tiers as own
 from outcrop.tiers.discover import available_cores
 
 ARRAY_BYTES = 8 << 24
@@ -41,7 +41,7 @@ def main() -> None:
     pairs = []
     for _ in range(turns):
         meter = _core.MemoryMeter(threads, ARRAY_BYTES, ())
-        pairs.append((meter.bandwidth("triad", own.REPEATS), of_stream(program, threads)))
+        pairs.append((meter.bandwidth("triad", own.MEMORY_REPEATS), of_stream(program, threads)))
     ratios = [ours / theirs for ours, theirs in pairs]
     one, other = (median(side) / 1e9 for side in zip(*pairs, strict=True))
     every = " ".join(f"{ratio:.2f}" for ratio in ratios)

@@ -39,7 +39,7 @@ MARK = "output of the example"
 
 KNOWN_FIGURES = """
 from outcrop.tiers import cache, survey
-from outcrop.tiers.figures import Figures
+from outcrop.tiers.tier import Figures
 
 for tier in survey.find_tiers():
     memory, storage = (29e9, 30e9, 4e9, 8e9, 36e9, 2e-7, 2e-7, None), (3e9, 5e9, 2e8, 3e8, None, 6e-5, 6e-5, 3e-4)

@@ -18,8 +18,8 @@ import fio
 
 from outcrop import _core
 from outcrop.paths import made_directory
-from outcrop.tiers import measure_storage as own
-from outcrop.tiers.figures import Figures
+from outcrop.tiers import measure_tiers as own
+from outcrop.tiers.tier import Figures
 
 MEASURED = {
     "sequential read": ("read", own.RECORD_BYTES, own.RECORDS_IN_FLIGHT, own.SEQUENTIAL_SECONDS),
@@ -49,7 +49,7 @@ def of_fio(directory: Path) -> dict[str, float]:
         run_fio(path, "write", own.RECORD_BYTES, own.RECORDS_IN_FLIGHT, None)
         found = {}
         for name in ("sequential write", "sequential read", "random read", "random write"):
-            repeats = own.REPEATS if name.startswith("sequential") else 1
+            repeats = own.STORAGE_REPEATS if name.startswith("sequential") else 1
             found[name] = max(run_fio(path, *MEASURED[name]) for _ in range(repeats))
     return found
 

@@ -18,8 +18,7 @@ from outcrop import _core
 from outcrop.durable import Directory
 from outcrop.language.boundary import Boundary
 from outcrop.language.compile import compile_kernel
-from outcrop.language.stencil import Stencil
-from outcrop.language.stencil import PREVIOUS
+from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.plan.given_sizes import FREE
 from outcrop.plan.plan import Plan
 from outcrop.plan.tap_memory import Staging, TapMemory
@@ -28,7 +27,7 @@ from outcrop.run.disk.scratch import scratch_in
 from outcrop.run.engine import Engine, Prepared, Seeds
 from outcrop.run.scalars import Scalars
 from outcrop.run.taps.pass_taps import NO_TAPS, TapResults, Taps
-from outcrop.tiers.topology import lay_out
+from outcrop.tiers.discover import lay_out
 from strategies import MACHINE
 
 Cells = NDArray[np.floating]

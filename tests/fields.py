@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.language.boundary import as_boundary
-from outcrop.language.stencil import Stencil
-from outcrop.language.stencil import PREVIOUS
+from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.run.oracle import advance_fields
 
 Cells: TypeAlias = NDArray[Any]

@@ -9,11 +9,10 @@ import xarray
 import zarr
 
 import outcrop as oc
+from outcrop.axes import grid_shape
 from outcrop.cli.sizes import join_sizes, parse_size
 from outcrop.errors import InputError
-from outcrop.language.boundary import Boundary, as_boundary
-from outcrop.language.boundary import boundary_on_grid, boundary_text
-from outcrop.axes import grid_shape
+from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid, boundary_text
 from outcrop.run.coordinates import Coordinates
 from outcrop.run.disk.homes import find_home
 from outcrop.run.disk.verify import find_damage

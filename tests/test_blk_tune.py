@@ -11,7 +11,7 @@ from outcrop.cli.main import call
 from outcrop.errors import BudgetError
 from outcrop.plan.blk_tune import blk_tune
 from outcrop.run.elsewhere import plan_elsewhere
-from outcrop.tiers.machine_file import load_machine
+from outcrop.tiers.declarations import load_machine
 from strategies import make_problem
 
 MACHINE = load_machine("crest10")

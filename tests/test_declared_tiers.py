@@ -10,7 +10,7 @@ import pytest
 import outcrop as oc
 from outcrop.bench.stream.tier import check_room, find_tier
 from outcrop.errors import InputError
-from outcrop.tiers.declared_tiers import declared_tiers, parse_tiers
+from outcrop.tiers.declarations import declared_tiers, parse_tiers
 from outcrop.tiers.tier import Persistence
 
 GOOD = """

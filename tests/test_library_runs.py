@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from execution import Cells, array_names, execute_fields, random_state
-from outcrop.language.boundary import as_boundary
+from outcrop.axes import grid_shape
+from outcrop.language.boundary import as_boundary, boundary_on_grid
 from outcrop.language.library import STENCILS, find_stencil
 from outcrop.language.stencil import Stencil
 from outcrop.plan.planner import choose, smallest_budget_bytes
 from outcrop.plan.schemes import SCHEMES
 from outcrop.run.arguments import as_problem
-from outcrop.language.boundary import boundary_on_grid
-from outcrop.axes import grid_shape
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.oracle import advance_fields
 from strategies import MACHINE, assumed_rate, examples

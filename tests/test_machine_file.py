@@ -15,7 +15,7 @@ from outcrop.plan.plan import Sizes
 from outcrop.run import engine
 from outcrop.run.elsewhere import plan_elsewhere
 from outcrop.tiers import discover, measure
-from outcrop.tiers.machine_file import load_machine, parse_machine, shipped_machines
+from outcrop.tiers.declarations import load_machine, parse_machine, shipped_machines
 from strategies import make_problem
 
 GOOD = """

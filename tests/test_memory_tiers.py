@@ -11,10 +11,9 @@ import pytest
 from hwloc_machines import Node, machine
 from outcrop import _core
 from outcrop.errors import InputError
-from outcrop.tiers import cache, cgroup, discover, survey
-from outcrop.tiers.figures import Figures
+from outcrop.tiers import cache, discover, survey
 from outcrop.tiers.memory_tiers import MemoryNode, memory_nodes, memory_tiers, with_measured_kind
-from outcrop.tiers.tier import Persistence, Tier
+from outcrop.tiers.tier import Figures, Persistence, Tier
 
 GIB = 1 << 30
 needs_hwloc = pytest.mark.skipif(not _core.has_hwloc(), reason="built without hwloc")
@@ -174,7 +173,7 @@ def test_memory_is_what_can_be_true(name: str, tmp_path: Path, monkeypatch: pyte
         (tmp_path / path).write_text(text)
     monkeypatch.setattr(discover, "PROC", tmp_path / "proc")
     monkeypatch.setattr(discover, "_NODES", tmp_path / "nodes")
-    monkeypatch.setattr(cgroup, "OWN", tmp_path / "none")
+    monkeypatch.setattr(discover, "CGROUP_FILE", tmp_path / "none")
     monkeypatch.setattr(survey, "memory_nodes", lambda: nodes)
     monkeypatch.setattr(survey._core, "is_this_system", lambda: True)
     (dram,) = survey.memory_of_this_machine()
@@ -196,9 +195,9 @@ def test_odd_files_of_the_system_are_not_told(
     for name in names if text is not None else ():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(text.encode("latin-1"))  # type: ignore[union-attr]
-    for module, name, path in ((discover, "PROC", tmp_path), (discover, "_CPUS", tmp_path), (cgroup, "ROOT", tmp_path),
-                               (discover, "_NODES", tmp_path), (cgroup, "OWN", tmp_path / "own")):  # fmt: skip
-        monkeypatch.setattr(module, name, path)
+    for name in ("PROC", "_CPUS", "_NODES", "CGROUP_ROOT"):
+        monkeypatch.setattr(discover, name, tmp_path)
+    monkeypatch.setattr(discover, "CGROUP_FILE", tmp_path / "own")
     discover.caches.cache_clear()
     try:
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -208,6 +207,6 @@ def test_odd_files_of_the_system_are_not_told(
         assert discover.caches() == discover.Caches(1 << 20, 16 << 20) and discover.last_level_bytes() == 16 << 20
         assert discover.processor_name() == os.uname().machine
         (tmp_path / "own").write_text("0::/group\n")
-        assert cgroup.limit_bytes() == cgroup.free_bytes() == cgroup.UNLIMITED
+        assert discover.cgroup_limit_bytes() == discover.cgroup_free_bytes() == discover.UNLIMITED
     finally:
         discover.caches.cache_clear()

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from outcrop.tiers import mounts
-from outcrop.tiers.holding import tiers_holding
+from outcrop.tiers import storage_tiers as mounts
 from outcrop.tiers.storage_tiers import storage_tiers
+from outcrop.tiers.survey import tiers_holding
 
 Machine = Callable[[str], list[mounts.Mount]]
 PARTS = (

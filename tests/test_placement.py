@@ -69,7 +69,10 @@ def test_many_equal_arrays_are_placed_in_time() -> None:
 
 def tier(name: str, kind: str, where: str, free: int, read: float, write: float, lasts: Persistence) -> Tier:
     """A tier of a machine that is not here."""
-    return Tier(name, kind, where, free, free, lasts, "none", "declared", read, write)
+    return Tier(
+        "declared", read, write, name=name, kind=kind, where=where, capacity_bytes=free, free_bytes=free,
+        persistence=lasts, primitive="none",
+    )  # fmt: skip
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from outcrop.language.library import find_stencil
 from outcrop.plan.machine import Device
 from outcrop.shared_object import compiler_identity, find_compiler, load_library, run_compiler, shared_object
 from outcrop.tiers import cache
-from outcrop.tiers.figures import Figures
+from outcrop.tiers.tier import Figures
 
 CODE = "int answer(void) { return %d; }"
 ONE_BYTE = 0x5A

@@ -11,9 +11,8 @@ import sympy
 
 from fields import noise, run, zeros
 from outcrop.language import library
-from outcrop.language.stability import linearise
 from outcrop.language.program import Program
-from outcrop.language.stability import Extremes, corners, growth, largest_step
+from outcrop.language.stability import Extremes, corners, growth, largest_step, linearise
 from outcrop.language.stencil import Field, Parameter, Signal, Stencil
 
 ROCK = {"lam": 9e9, "mu": 4.5e9, "b": 1 / 2000}  # vp = 3000 m/s, vs = 1500 m/s

@@ -8,9 +8,8 @@ import pytest
 
 from outcrop.cli.main import call
 from outcrop.errors import InputError
-from outcrop.tiers import cgroup, discover, measure_memory, measure_storage, mounts, storage_tiers, survey
-from outcrop.tiers.mounts import mount_of
-from outcrop.tiers.storage_tiers import mounted_tier
+from outcrop.tiers import discover, measure_tiers, storage_tiers, survey
+from outcrop.tiers.storage_tiers import mount_of, mounted_tier
 from outcrop.tiers.survey import find_tiers
 from outcrop.tiers.tier import KINDS, Persistence
 
@@ -24,10 +23,10 @@ def in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("OUTCROP_TIERS", raising=False)
-    monkeypatch.setattr(measure_storage, "SCRATCH_BYTES", 64 << 20)
+    monkeypatch.setattr(measure_tiers, "SCRATCH_BYTES", 64 << 20)
     for name in ("FILL", "SEQUENTIAL", "RANDOM", "LATENCY"):
-        monkeypatch.setattr(measure_storage, f"{name}_SECONDS", 0.02)
-    monkeypatch.setattr(measure_memory, "CACHES", 1)
+        monkeypatch.setattr(measure_tiers, f"{name}_SECONDS", 0.02)
+    monkeypatch.setattr(measure_tiers, "CACHES", 1)
     every = survey.storage_tiers
     monkeypatch.setattr(survey, "storage_tiers", lambda folders: [
         tier for tier in every(folders) if tier.directory in [folder.resolve() for folder in folders]
@@ -95,7 +94,7 @@ def test_a_declared_tier_takes_measured_figures_where_it_has_none(folder: Path) 
 
 def test_what_cannot_be_measured_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No room, and no permission, leave a tier without figures, and the others with them."""
-    monkeypatch.setattr(measure_storage, "SCRATCH_BYTES_LEAST", 1 << 60)
+    monkeypatch.setattr(measure_tiers, "MIN_SCRATCH_BYTES", 1 << 60)
     found = find_tiers([folder], measure=True)
     (storage,) = (tier for tier in found if not tier.is_memory)
     assert storage.read_bytes_per_second is None and "no room for" in storage.note
@@ -142,9 +141,9 @@ def test_limits_of_control_groups_hold(version: int, tmp_path: Path, monkeypatch
         (group / limit_file).write_text(limit + "\n")
         (group / used_file).write_text(f"{used}\n")
         (group / "memory.stat").write_text(f"{key}inactive_file {cached}\n{key}active_file {cached}\n")
-    monkeypatch.setattr(cgroup, "OWN", tmp_path / "own")
-    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
-    assert (cgroup.limit_bytes(), cgroup.free_bytes()) == (1000, 700)
+    monkeypatch.setattr(discover, "CGROUP_FILE", tmp_path / "own")
+    monkeypatch.setattr(discover, "CGROUP_ROOT", tmp_path)
+    assert (discover.cgroup_limit_bytes(), discover.cgroup_free_bytes()) == (1000, 700)
     assert discover.memory_bytes() == 1000 and discover.free_memory_bytes() == 700
 
 
@@ -157,8 +156,7 @@ def test_an_impossible_directory_is_refused(tmp_path: Path) -> None:
 
 def test_files_have_a_tier_where_the_kernel_lists_no_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a chroot the file system at / is in no list, and still the one that arrays and runs lie on."""
-    for module in (mounts, storage_tiers):
-        monkeypatch.setattr(module, "all_mounts", lambda: [])
+    monkeypatch.setattr(storage_tiers, "all_mounts", lambda: [])
     (root,) = storage_tiers.storage_tiers()
     assert root.kind == "disk" and root.persistence is Persistence.PERMANENT
     assert Path(root.where).is_dir() and root.free_bytes > 0

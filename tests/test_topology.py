@@ -11,7 +11,7 @@ import pytest
 import outcrop as oc
 from outcrop import _core
 from outcrop.errors import InputError
-from outcrop.tiers import topology
+from outcrop.tiers import discover
 from outcrop.tiers.discover import available_cores
 
 needs_hwloc = pytest.mark.skipif(not _core.has_hwloc(), reason="built without hwloc")
@@ -20,7 +20,7 @@ needs_hwloc = pytest.mark.skipif(not _core.has_hwloc(), reason="built without hw
 @needs_hwloc
 def test_nodes_hold_the_processors_of_this_process() -> None:
     """All that the process may use, and nothing else."""
-    nodes = topology.numa_nodes()
+    nodes = discover.numa_nodes()
     assert sum(node.processors for node in nodes) == available_cores()
     assert all(1 <= node.cores <= node.processors for node in nodes)
 
@@ -43,9 +43,9 @@ def test_threads_are_spread_over_nodes(machine: str, threads: int, expected: lis
 
 def test_words_for_a_layout() -> None:
     """One node needs no words; what is not as it should be does."""
-    assert str(topology.ThreadLayout((16,))) == "16 threads"
-    assert str(topology.ThreadLayout((8, 8))) == "16 threads on 2 NUMA nodes"
-    assert str(topology.ThreadLayout((4,), "not placed")) == "4 threads, not placed"
+    assert str(discover.ThreadLayout((16,))) == "16 threads"
+    assert str(discover.ThreadLayout((8, 8))) == "16 threads on 2 NUMA nodes"
+    assert str(discover.ThreadLayout((4,), "not placed")) == "4 threads, not placed"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_threads_on_one_node_of_several_are_told(
     threads_on_nodes: tuple[int, ...], bind: str, nodes: int, is_told: bool
 ) -> None:
     """Say so where two sockets are treated as one. Say nothing where the user asked for that, or loses nothing."""
-    layout = topology.layout_of(threads_on_nodes, bind, nodes, "the obstacle")
+    layout = discover.layout_of(threads_on_nodes, bind, nodes, "the obstacle")
     assert layout.threads_on_nodes == threads_on_nodes
     assert ("the obstacle" in str(layout), f"{nodes} NUMA nodes" in str(layout)) == (is_told, is_told)
 
@@ -75,7 +75,7 @@ def test_nodes_are_counted_without_hwloc(tmp_path: Path, text: str | None, nodes
     """As Linux lists them; one where there is no list, or none that can be read."""
     if text is not None:
         (tmp_path / "has_cpu").write_text(text)
-    assert topology.nodes_with_processors(tmp_path / "has_cpu") == nodes
+    assert discover.nodes_with_processors(tmp_path / "has_cpu") == nodes
 
 
 REFUSE_TO_BIND = """
@@ -157,7 +157,7 @@ def test_the_layout_of_another_machine_can_be_tried(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         said[name] = done.stdout
     assert said["four"].count("4 threads on 4 NUMA nodes") == 2  # in the plan and in the report
-    assert "NUMA" not in said["one"] or len(topology.numa_nodes()) > 1
+    assert "NUMA" not in said["one"] or len(discover.numa_nodes()) > 1
     assert '"numa_nodes": 4' in (tmp_path / "four.json").read_text()
     assert (oc.open(tmp_path / "one.oc")["u"][:] == oc.open(tmp_path / "four.oc")["u"][:]).all()
     refused = subprocess.run(

@@ -16,11 +16,10 @@ from outcrop import _core
 from outcrop.aggregate.node_tiers import SHARED, TYPICAL, node_tier
 from outcrop.errors import InputError
 from outcrop.paths import nearest_existing
-from outcrop.tiers.mounts import mount_of
-from outcrop.tiers.storage_tiers import mounted_tier
+from outcrop.tiers.declarations import read_text
+from outcrop.tiers.storage_tiers import mount_of, mounted_tier
 from outcrop.tiers.survey import find_tiers
 from outcrop.tiers.tier import Tier
-from outcrop.tiers.toml_table import read_text
 
 CARDS = ("sys/class/infiniband", "sys/class/cxi")
 RESERVED = ("target", "network", "unusable")

@@ -21,10 +21,9 @@ from pathlib import Path
 
 from outcrop.aggregate.machine import BufferTier, Target
 from outcrop.errors import InputError
-from outcrop.tiers.declared_tiers import BANDWIDTHS, LATENCIES
+from outcrop.tiers.declarations import BANDWIDTHS, LATENCIES, Table, parse_table, read_text
 from outcrop.tiers.survey import find_tiers
 from outcrop.tiers.tier import KINDS, MEMORY_KINDS, Persistence, Tier
-from outcrop.tiers.toml_table import Table, parse_table, read_text
 
 SHARED = "pfs"
 
@@ -105,7 +104,10 @@ def _declared(table: Table, name: str) -> Tier:
     if lasts > _of_kind(kind):
         raise table.wrong("persistence", f"at most {_of_kind(kind).name.lower()} for {kind}")
     table.refuse_other_keys()
-    tier = Tier(name, kind, where, capacity, capacity, lasts, "none", "declared")
+    tier = Tier(
+        "declared", name=name, kind=kind, where=where, capacity_bytes=capacity, free_bytes=capacity,
+        persistence=lasts, primitive="none",
+    )  # fmt: skip
     return replace(tier, **(needed | figures))  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from outcrop.arrays.spec import ArraySpec
 from outcrop.errors import InputError
 from outcrop.paths import nearest_existing
-from outcrop.tiers.holding import tiers_holding
+from outcrop.tiers.survey import tiers_holding
 from outcrop.tiers.tier import KINDS, Persistence, Tier
 
 

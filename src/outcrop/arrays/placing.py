@@ -21,8 +21,7 @@ from outcrop.errors import InputError, shown
 from outcrop.paths import nearest_existing
 from outcrop.plan.placement import Choice, Demand, assign
 from outcrop.plan.placement_words import Placed, table
-from outcrop.tiers.holding import IN_MEMORY, SharedRoom, shared_rooms
-from outcrop.tiers.survey import find_tiers
+from outcrop.tiers.survey import MAIN_MEMORY, SharedRoom, find_tiers, shared_rooms
 from outcrop.tiers.tier import Tier
 from outcrop.units import format_bytes, format_seconds, parse_bytes
 
@@ -62,7 +61,7 @@ class Placement:
     @property
     def dram_bytes(self) -> int:
         """Bytes of DRAM that the arrays hold for good, in tmpfs, too; pages of other files come and go beside them."""
-        return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind in IN_MEMORY)
+        return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind in MAIN_MEMORY)
 
     def make(self) -> dict[str, Array]:
         """The arrays by name; one that is at its path already is opened with its last commit. Raises InputError,

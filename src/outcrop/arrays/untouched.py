@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.tiers.holding import IN_MEMORY
+from outcrop.tiers.survey import MAIN_MEMORY
 from outcrop.tiers.tier import Tier
 
 _TAKEN: defaultdict[str, WeakValueDictionary[int, NDArray[np.uint8]]] = defaultdict(WeakValueDictionary)
@@ -29,7 +29,7 @@ def remember(tier: Tier, content: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _memory_of(tier: Tier) -> str:
     """Files in memory take of the main one."""
-    return "dram" if tier.kind in IN_MEMORY else tier.name
+    return "dram" if tier.kind in MAIN_MEMORY else tier.name
 
 
 def without_promised(tiers: Sequence[Tier]) -> list[Tier]:

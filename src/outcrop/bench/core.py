@@ -32,7 +32,7 @@ from outcrop.plan.planner import largest_useful_bytes, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.run.engine import pack_scalars
 from outcrop.tiers import discover, measure
-from outcrop.tiers.mounts import mount_of
+from outcrop.tiers.storage_tiers import mount_of
 from outcrop.units import format_bytes, format_rate
 
 SHARES = (0.25, 0.0625, 0.0156)

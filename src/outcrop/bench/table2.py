@@ -30,7 +30,7 @@ from outcrop.plan.schemes.wavefront import thickest_slab
 from outcrop.plan.tuner import build
 from outcrop.run.arguments import as_problem
 from outcrop.run.disk.layout import make_layout
-from outcrop.tiers.machine_file import load_machine
+from outcrop.tiers.declarations import load_machine
 
 STEPS = 1000
 WAVEFRONT_SHARE = 0.9

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")]) -> None:
     """Say what WHERE holds: grid, stencil, parameters, fields, step."""
-    from outcrop.language.boundary import as_boundary
     from outcrop.axes import NAMES
-    from outcrop.language.boundary import boundary_text
+    from outcrop.language.boundary import as_boundary, boundary_text
     from outcrop.run.disk.homes import find_home
     from outcrop.run.disk.manifest import IN_FLIGHT, NEW
     from outcrop.run.signal_values import decode_signals

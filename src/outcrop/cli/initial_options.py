@@ -10,8 +10,8 @@ from outcrop.errors import InputError
 from outcrop.paths import is_there
 
 if TYPE_CHECKING:
-    from outcrop.language.stencil import Stencil
     from outcrop.axes import Shape
+    from outcrop.language.stencil import Stencil
     from outcrop.run.inputs.source import Source
 
 

@@ -17,8 +17,8 @@ from outcrop.errors import InputError, shown
 from outcrop.paths import make_directory, remove_made, require_output
 
 if TYPE_CHECKING:
-    from outcrop.language.stencil import Stencil
     from outcrop.axes import Shape
+    from outcrop.language.stencil import Stencil
     from outcrop.run.inputs.source import Source
     from outcrop.run.simulation import Simulation
 

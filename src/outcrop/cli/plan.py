@@ -105,7 +105,7 @@ def elsewhere(request: options.Request, name: str, memory: str | None) -> Planne
     from outcrop.run.arguments import as_stencil
     from outcrop.run.elsewhere import budget_within, plan_elsewhere
     from outcrop.run.inputs.initial import cache_within
-    from outcrop.tiers.machine_file import load_machine
+    from outcrop.tiers.declarations import load_machine
 
     about_here = {
         "-d": request.directories,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from outcrop.errors import InputError, shown
 
 if TYPE_CHECKING:
-    from outcrop.language.stencil import Stencil
     from outcrop.axes import Shape
+    from outcrop.language.stencil import Stencil
 
 OPTION = "-n"
 _NUMBER = re.compile(r"[+-]?[0-9]+")

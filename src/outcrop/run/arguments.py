@@ -10,22 +10,21 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from outcrop import _core
+from outcrop.axes import Shape, axes_text
 from outcrop.errors import InputError, shown
-from outcrop.language.boundary import Boundary, as_boundary
+from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid
 from outcrop.language.library import find_stencil
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_place
 from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.planner import find_scheme
 from outcrop.plan.problem import Problem
-from outcrop.axes import Shape, axes_text
-from outcrop.language.boundary import boundary_on_grid
 from outcrop.run.dependencies import field_plans, stage_plans
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import Settings
 from outcrop.run.given import as_number, as_whole_number, require_mapping, require_short_name
 from outcrop.tiers import discover
-from outcrop.tiers.topology import BINDS, lay_out
+from outcrop.tiers.discover import BINDS, lay_out
 from outcrop.units import parse_bytes
 
 FOR_TESTS = "memory"

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.errors import InputError, shown
 from outcrop.axes import NAMES, Shape
+from outcrop.errors import InputError, shown
 from outcrop.run.disk.schema import Shown
 from outcrop.run.given import as_number
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import DTypeLike
 
+from outcrop.axes import NAMES, PLACES, Shape
 from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary
 from outcrop.language.library import is_built_in
 from outcrop.language.stencil import Stencil
 from outcrop.run import arguments
-from outcrop.axes import NAMES, PLACES, Shape
 from outcrop.run.coordinates import Coordinates, Numbers, as_coordinates
 from outcrop.run.given import require_mapping
 from outcrop.run.signal_values import encode_signals

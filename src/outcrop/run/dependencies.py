@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from outcrop.language.program import Load
-from outcrop.language.program import Stage
+from outcrop.language.program import Load, Stage
 from outcrop.language.stencil import Stencil
 from outcrop.plan.fields import FieldPlan, Operand, StagePlan
 

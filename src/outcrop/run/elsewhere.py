@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from outcrop.axes import Shape, grid_shape
 from outcrop.errors import InputError
 from outcrop.language.stencil import Stencil
 from outcrop.plan.declared import DeclaredMachine
 from outcrop.plan.planned import Planned
 from outcrop.plan.planner import choose
 from outcrop.run import arguments
-from outcrop.axes import Shape, grid_shape
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.given import require_flags
 from outcrop.units import format_bytes, parse_bytes

@@ -30,7 +30,7 @@ from outcrop.run.rings import ring_specs
 from outcrop.run.scalars import Scalars, Signal
 from outcrop.run.taps.pass_taps import NO_TAPS, PassTaps, TapResults, Taps
 from outcrop.tiers import discover, measure
-from outcrop.tiers.topology import ThreadLayout, lay_out
+from outcrop.tiers.discover import ThreadLayout, lay_out
 from outcrop.tiers.update_rate import UpdateRateMeter
 
 ArrayFiles: TypeAlias = Sequence["Path | ShardFile"]

@@ -13,8 +13,7 @@ from outcrop.language.boundary import FIXED, Boundary, Side
 from outcrop.language.evaluate import evaluate
 from outcrop.language.program import Load, Program
 from outcrop.language.sparse import Injection, Sampling
-from outcrop.language.stencil import Stencil
-from outcrop.language.stencil import PREVIOUS
+from outcrop.language.stencil import PREVIOUS, Stencil
 
 Cells: TypeAlias = NDArray[np.floating]
 Signals: TypeAlias = Mapping[str, Sequence[float]]

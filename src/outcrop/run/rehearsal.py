@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from outcrop.language.boundary import Boundary
 from outcrop.language.evaluate import evaluate
 from outcrop.language.program import Load
-from outcrop.language.stencil import Stencil
-from outcrop.language.stencil import PREVIOUS
+from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Update, Write
 from outcrop.plan.geometry import Cut
 from outcrop.plan.plan import Pass, Plan

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import DTypeLike
 
+from outcrop.axes import Shape, grid_shape
 from outcrop.errors import InputError, shown
 from outcrop.language.boundary import as_boundary
 from outcrop.language.stencil import Stencil
@@ -27,7 +28,6 @@ from outcrop.paths import as_path, as_place, nearest_existing
 from outcrop.plan.planner import require_budget
 from outcrop.plan.problem import Problem
 from outcrop.run import arguments
-from outcrop.axes import Shape, grid_shape
 from outcrop.run.coordinates import Coordinates, Numbers, require_other_names
 from outcrop.run.definition import Wanted, definition_of
 from outcrop.run.devito_data import initial_planes, put_traces, require_room, require_unchanged

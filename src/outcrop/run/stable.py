@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from outcrop.axes import PLACES
 from outcrop.errors import InputError
 from outcrop.language.library import extremes_of, limit_of, stability, stable_limit
 from outcrop.language.stability import State as Uniform
 from outcrop.language.stability import corners
 from outcrop.language.stencil import Stencil
-from outcrop.axes import PLACES
 from outcrop.run.disk.field import FieldView
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     FiguresT = TypeVar("FiguresT", bound=DataclassInstance)
 
-BYTES_MOST = 1 << 20
-ENTRIES_MOST = 500
+MAX_BYTES = 1 << 20
+MAX_ENTRIES = 500
 """An entry has about 500 bytes. The oldest are dropped."""
 
 
@@ -30,7 +30,7 @@ def load(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
     """What the file of that name holds of such figures, by key; nothing where it cannot be used."""
     try:
         with open_folder(make=False) as folder:
-            content = json.loads(folder.read(name, BYTES_MOST) or b"{}")
+            content = json.loads(folder.read(name, MAX_BYTES) or b"{}")
     except (InputError, ValueError, RecursionError):
         return {}
     if not isinstance(content, dict):
@@ -42,7 +42,7 @@ def keep(name: str, key: str, value: DataclassInstance) -> None:
     """Put figures into the file of that name. If the cache cannot be used, nothing is kept; that is no error."""
     kept = {known: asdict(one) for known, one in load(name, type(value)).items() if known != key}
     kept[key] = asdict(value)
-    text = json.dumps(dict(list(kept.items())[-ENTRIES_MOST:]), indent=1)
+    text = json.dumps(dict(list(kept.items())[-MAX_ENTRIES:]), indent=1)
     with suppress(InputError, OSError), open_folder(make=True) as folder:
         folder.write(name, text.encode())
 

@@ -23,8 +23,8 @@ from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.tiers import cache
 from outcrop.tiers.discover import available_cores
-from outcrop.tiers.mounts import cache_key, mount_of
-from outcrop.tiers.scratch import scratch_store, write_noise
+from outcrop.tiers.measure_tiers import scratch_store, write_noise
+from outcrop.tiers.storage_tiers import cache_key, mount_of
 from outcrop.units import format_bytes
 
 CACHE = "devices.json"

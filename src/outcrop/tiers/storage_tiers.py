@@ -1,29 +1,41 @@
-"""File systems as tiers: what they hold, and how long what is stored there lasts."""
+"""File systems as tiers: which are mounted, what they hold, where one may write, and how long what is stored lasts.
+
+/proc/self/mountinfo (man 5 proc):   36 35 98:0 /part /point rw,noatime shared:1 - ext4 /dev/root rw,errors=continue
+                                           device root point options              type source    file system's options
+"""
 
 from __future__ import annotations
 
+import getpass
 import itertools
 import mmap
 import os
+import re
 import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from outcrop.tiers import discover
-from outcrop.tiers.mounts import (
-    IN_MEMORY,
-    Mount,
-    all_mounts,
-    kind_of,
-    mount_of,
-    name_of,
-    storage_mounts,
-    writable_directory,
-)
-from outcrop.tiers.scratch import PREFIX
+from outcrop.tiers.discover import PROC, SYS, read
+from outcrop.tiers.measure_tiers import PREFIX
 from outcrop.tiers.tier import Persistence, Tier
 
+NETWORK = frozenset(
+    ("9p", "afs", "beegfs", "ceph", "cifs", "davfs", "dvs", "fuse.ceph", "fuse.ceph-fuse", "fuse.daos", "fuse.gcsfuse",
+     "fuse.glusterfs", "fuse.juicefs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "gfs2", "gpfs", "lustre", "nfs",
+     "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "virtiofs", "wekafs")
+)  # fmt: skip
+IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+WITHOUT_BLOCK_DEVICE = frozenset({"zfs", "btrfs", "bcachefs", "overlay"})
+"""On disks, but with a source, or a number of the device, that is none of a disk."""
+PSEUDO_FOLDERS = ("/dev", "/proc", "/run", "/snap", "/sys")
+"""Of the system itself: no place for anybody's files."""
+USERS_FOLDERS = ("/dev/shm", "/run/user")
+"""But for these."""
+VIRTUAL = re.compile(r"(vd|xvd|loop|nbd|rbd|zram)")
+"""Disks whose kind the machine does not know: it is that of another machine, or of a file."""
 MAP_SHARED_VALIDATE, MAP_SYNC = 0x03, 0x80000
 """Linux's numbers: only with both does the kernel refuse what it cannot do (man 2 mmap)."""
 BY_WRITE_BACK, BY_FLUSH, BY_NOTHING = "MAP_SYNC + cache-line write-back", "msync or fdatasync", "none"
@@ -94,3 +106,168 @@ def _named_apart(tiers: Iterable[Tier]) -> list[Tier]:
 
 def _distinct(mounts: Iterable[Mount]) -> list[Mount]:
     return list({mount.device: mount for mount in mounts}.values())
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One line of mountinfo."""
+
+    device: str
+    root: str
+    point: Path
+    type: str
+    source: str
+    options: frozenset[str]
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nobody can write there."""
+        return "ro" in self.options
+
+
+def all_mounts() -> list[Mount]:
+    """All mounts that can be seen, in the order of the kernel; of those at one place the last, which hides others."""
+    return list(_parse_all(read(PROC / "self" / "mountinfo")))
+
+
+@lru_cache(maxsize=1)
+def _parse_all(text: str) -> tuple[Mount, ...]:
+    """Once for each text: it is asked for often, and rarely another one."""
+    found = filter(None, map(_parse, text.split("\n")))
+    return tuple({mount.point: mount for mount in found}.values())
+
+
+def _parse(line: str) -> Mount | None:
+    """None for a line of another form."""
+    words = line.split(" ")  # a source may be an empty word
+    end = words.index("-") if "-" in words[6:] else len(words)
+    if len(words) < end + 4:
+        return None
+    kind, source, inner = words[end + 1 : end + 4]
+    point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), words[4])
+    return Mount(words[2], words[3], Path(point), kind, source, frozenset({*words[5].split(","), *inner.split(",")}))
+
+
+def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
+    """Those that hold files and can be written, one for each device: the one nearest to its root."""
+    found: dict[str, Mount] = {}
+    for mount in sorted(mounts, key=lambda mount: (len(mount.root), len(str(mount.point)))):
+        if kind_of(mount) and not mount.is_read_only and is_folder(mount.point) and not _is_seen_through(mount):
+            found.setdefault(mount.device, mount)
+    return sorted(found.values(), key=lambda mount: str(mount.point))
+
+
+def _is_seen_through(mount: Mount) -> bool:
+    """Whether an overlay's upper folder can be seen: the device it lies on is mounted here, too."""
+    uppers = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
+    return mount.type == "overlay" and any(is_folder(Path(upper)) for upper in uppers)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is one that this user may look at: containers of others, and servers that have gone, are not."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def mount_of(path: Path) -> Mount:
+    """The mount that an existing path lies on; one of which nothing is known where the kernel does not tell."""
+    resolved = path.resolve()
+    holding = [mount for mount in all_mounts() if resolved.is_relative_to(mount.point)]
+    device = f"device {resolved.stat().st_dev}"
+    unknown = Mount(device, "/", Path("/"), "unknown", device, frozenset())
+    return max(holding, key=lambda mount: len(mount.point.parts), default=unknown)
+
+
+def device_of(path: Path) -> str | None:
+    """The file system an existing path is on, by the device of its mount; None when it is not there.
+
+    Not st_dev: btrfs has another number there for each of its subvolumes, all of which share one room.
+    """
+    try:
+        return mount_of(path).device
+    except OSError:
+        return None
+
+
+def cache_key(path: Path) -> str:
+    """The name of figures of the file system of an existing path, where they are kept from run to run."""
+    mount = mount_of(path)
+    return f"{mount.source} {mount.point} {mount.type}"
+
+
+def holds_no_files(mount: Mount) -> bool:
+    """Whether it is one of the system's own, such as /proc: no kind of storage, and no room."""
+    return is_folder(mount.point) and not kind_of(mount) and os.statvfs(mount.point).f_blocks == 0
+
+
+def kind_of(mount: Mount) -> str:
+    """Of KINDS in tier.py; nothing for what holds no files of anybody."""
+    if mount.type in IN_MEMORY:
+        return "" if _is_below(mount.point, PSEUDO_FOLDERS) and not _is_below(mount.point, USERS_FOLDERS) else "tmpfs"
+    if mount.type in NETWORK or ":/" in mount.source:  # a server's export, whatever brings it here
+        return "pfs"
+    if mount.type not in WITHOUT_BLOCK_DEVICE and not mount.source.startswith("/dev/"):
+        return ""
+    if {"dax", "dax=always"} & mount.options:
+        return "dax"
+    return _kind_of_disk(_block_device(mount))
+
+
+def _is_below(place: Path, folders: Sequence[str]) -> bool:
+    return any(place.is_relative_to(folder) for folder in folders)
+
+
+def _block_device(mount: Mount) -> str:
+    """Its number; that of the source where the file system has made one up."""
+    if (SYS / "dev" / "block" / mount.device).exists():
+        return mount.device
+    try:
+        number = os.stat(mount.source).st_rdev
+    except OSError:
+        return ""
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
+def _kind_of_disk(number: str) -> str:
+    folder = SYS / "dev" / "block" / number
+    if not number or not folder.exists():
+        return "disk"
+    folder = folder.resolve()
+    below = sorted((folder / "slaves").glob("*"))
+    if below:  # a volume or a RAID is as good as its worst part
+        kinds = {_kind_of_disk(read(one / "dev")) for one in below}
+        return next(kind for kind in ("disk", "hdd", "ssd", "nvme") if kind in kinds)
+    disk = folder if (folder / "queue").is_dir() else folder.parent
+    if VIRTUAL.match(disk.name):
+        return "disk"
+    if disk.name.startswith("nvme"):
+        return "nvme"
+    return {"1": "hdd", "0": "ssd"}.get(read(disk / "queue" / "rotational"), "disk")
+
+
+def name_of(mount: Mount) -> str:
+    """Unique and stable: that of the device, or type and place: "nvme0n1p2", "vg-home", "tmpfs-dev-shm"."""
+    if mount.source.startswith("/dev/") and mount.type != "overlay":
+        return Path(mount.source).name
+    place = str(mount.point).strip("/").replace("/", "-").replace(" ", "-") or "root"
+    return f"{mount.type.removeprefix('fuse.')}-{place}"
+
+
+def writable_directory(mount: Mount, wanted: Sequence[Path] = ()) -> Path | None:
+    """Where on that file system this user may make files: one of `wanted`, or a usual place."""
+    for folder in (*wanted, *_usual_places(mount)):
+        if device_of(folder) == mount.device and is_folder(folder) and os.access(folder, os.W_OK | os.X_OK):
+            return folder.resolve()
+    return None
+
+
+def _usual_places(mount: Mount) -> Iterator[Path]:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "nobody"
+    if mount.point != Path("/"):
+        yield from (mount.point / user, mount.point)
+    yield from (Path.home(), Path(tempfile.gettempdir()), Path("/var/tmp"), Path.cwd(), mount.point)

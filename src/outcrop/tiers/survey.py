@@ -1,4 +1,5 @@
 """All tiers of this machine: memory, file systems, what the user declares; with figures that are known, or measured.
+Which of them hold a path, and which have one room together.
 
     NUMA nodes ──► memory_tiers ──┐
     mounts ──────► storage_tiers ─┼──► Tier ──► figures: declared, cached for its device, or measured now and kept
@@ -8,17 +9,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from outcrop import _core
 from outcrop.errors import InputError, OutcropError
 from outcrop.paths import nearest_existing
 from outcrop.tiers import cache, discover
-from outcrop.tiers.declared_tiers import declared_tiers
-from outcrop.tiers.figures import Figures, with_figures
-from outcrop.tiers.measure_memory import measure_memory
-from outcrop.tiers.measure_storage import measure_storage
+from outcrop.tiers.declarations import declared_tiers
+from outcrop.tiers.measure_tiers import measure_memory, measure_storage
 from outcrop.tiers.memory_tiers import (
     MemoryNode,
     believable_nodes,
@@ -26,11 +25,12 @@ from outcrop.tiers.memory_tiers import (
     memory_tiers,
     with_measured_kind,
 )
-from outcrop.tiers.mounts import cache_key, holds_no_files, is_folder, mount_of
-from outcrop.tiers.storage_tiers import storage_tiers
-from outcrop.tiers.tier import Tier
+from outcrop.tiers.storage_tiers import cache_key, device_of, holds_no_files, is_folder, mount_of, storage_tiers
+from outcrop.tiers.tier import Figures, Tier, with_figures
 
 CACHE = "tiers.json"
+MAIN_MEMORY = ("dram", "tmpfs")
+"""Kinds of tiers whose bytes are main memory: files of tmpfs are, too."""
 
 
 def find_tiers(
@@ -44,9 +44,8 @@ def find_tiers(
     """Every tier, memory first, names unique.
 
     `directories` are where to look and write on their file systems; of one that is not there, the closest parent that
-    is. `declared` is a file of the user's tiers. `measure`
-    what is not known, with `refresh` everything; `progress` is told what is being measured. Raises InputError for
-    directories and files that cannot be.
+    is. `declared` is a file of the user's tiers. `measure` what is not known, with `refresh` everything; `progress` is
+    told what is being measured. Raises InputError for directories and files that cannot be.
     """
     directories = [nearest_existing(folder) for folder in directories]
     for folder in directories:
@@ -122,3 +121,46 @@ def _key(tier: Tier) -> str:
     if tier.is_memory:
         return f"{discover.processor_name()} {discover.available_cores()} {tier.where}"
     return cache_key(Path(tier.where))
+
+
+def tiers_holding(path: Path, tiers: Sequence[Tier]) -> list[Tier]:
+    """Those on the file system of an existing path, best first: one that is declared for a folder around it, the
+    innermost; then the others."""
+    device = device_of(path)
+    if device is None:
+        return []
+    there = [tier for tier in tiers if tier.directory is not None and device_of(tier.directory) == device]
+    return sorted(there, key=lambda tier: _rank(tier, path.resolve()), reverse=True)
+
+
+def _rank(tier: Tier, path: Path) -> tuple[bool, int]:
+    where = Path(tier.where).resolve()
+    return (tier.is_declared, len(where.parts)) if path.is_relative_to(where) else (False, 0)
+
+
+@dataclass(frozen=True)
+class SharedRoom:
+    """Bytes that are free for several tiers together, each of which says that all are its own."""
+
+    name: str
+    tiers: frozenset[str]
+    free_bytes: int
+
+
+def shared_rooms(tiers: Sequence[Tier]) -> list[SharedRoom]:
+    """Memory, where there is tmpfs beside it, and each file system with several tiers, by their names."""
+    groups: dict[str, list[Tier]] = {}
+    for tier in tiers:
+        if tier.kind in MAIN_MEMORY:
+            groups.setdefault("memory", []).append(tier)
+        elif tier.directory is not None and (device := device_of(tier.directory)) is not None:
+            groups.setdefault(device, []).append(tier)
+    return [
+        SharedRoom(
+            name if name == "memory" else group[0].source,
+            frozenset(tier.name for tier in group),
+            max(tier.free_bytes for tier in group),
+        )
+        for name, group in groups.items()
+        if len(group) > 1
+    ]

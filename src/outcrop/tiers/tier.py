@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,33 @@ class Persistence(IntEnum):
 
 
 @dataclass(frozen=True)
-class Tier:
-    """Bytes, bytes per second and seconds; None is what has not been measured, and `note` says why.
+class Figures:
+    """What is measured of a tier, and kept between runs. Bytes, bytes per second and seconds; None is not measured.
 
     Sequential figures are of the large requests that runs make (of all threads in memory, of a queue in files); random
     ones of 4 KiB in files and of a cache line in memory, many at once. Latencies are of one access at a time.
     Bandwidths of memory count a byte read as one and a byte written as one, as STREAM does.
     """
+
+    origin: str
+    """"measured", "cached", "firmware", "declared", or "not measured"."""
+    read_bytes_per_second: float | None = None
+    write_bytes_per_second: float | None = None
+    random_read_bytes_per_second: float | None = None
+    random_write_bytes_per_second: float | None = None
+    triad_bytes_per_second: float | None = None
+    """STREAM's triad with all threads; of memory only."""
+    latency_seconds_read: float | None = None
+    latency_seconds_write: float | None = None
+    """In files, past the page cache; whether the device has it safe is another matter. None of memory: stores do not
+    wait."""
+    latency_seconds_flush: float | None = None
+    """Until a few bytes just written are as safe as `persistence` says; 0 where nothing makes them so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tier(Figures):
+    """A place for bytes, with its figures; `note` says why some are not measured."""
 
     name: str
     """Unique, stable and typeable: "dram", "hbm", "cxl0", "nvme0", "tmpfs-dev-shm", or as declared."""
@@ -54,20 +74,6 @@ class Tier:
     persistence: Persistence
     primitive: str
     """What makes stored bytes last so long: "none", "msync", "MAP_SYNC + cache-line write-back"."""
-    origin: str
-    """Of the figures: "measured", "cached", "firmware", "declared", or "not measured"."""
-    read_bytes_per_second: float | None = None
-    write_bytes_per_second: float | None = None
-    random_read_bytes_per_second: float | None = None
-    random_write_bytes_per_second: float | None = None
-    triad_bytes_per_second: float | None = None
-    """STREAM's triad with all threads; of memory only."""
-    latency_seconds_read: float | None = None
-    latency_seconds_write: float | None = None
-    """In files, past the page cache; whether the device has it safe is another matter. None of memory: stores do not
-    wait."""
-    latency_seconds_flush: float | None = None
-    """Until a few bytes just written are as safe as `persistence` says; 0 where nothing makes them so."""
     source: str = ""
     """What it is made of: a device, a server, a processor's memory."""
     note: str = ""
@@ -91,4 +97,12 @@ class Tier:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, persistence by name."""
-        return {**asdict(self), "persistence": self.persistence.name.lower()}
+        return {"name": self.name, **asdict(self), "persistence": self.persistence.name.lower()}
+
+
+def with_figures(tier: Tier, figures: Figures) -> Tier:
+    """The tier with those of the figures that are known; what the user has declared stays."""
+    known = {name: value for name, value in asdict(figures).items() if value is not None}
+    if tier.origin == "declared":
+        known = {name: value for name, value in known.items() if getattr(tier, name) is None}
+    return replace(tier, **known)

@@ -12,9 +12,8 @@ from outcrop import _core
 from outcrop.errors import InputError
 from outcrop.paths import nearest_existing
 from outcrop.tiers import discover
-from outcrop.tiers.holding import tiers_holding
 from outcrop.tiers.memory_tiers import bytes_on
-from outcrop.tiers.survey import find_tiers
+from outcrop.tiers.survey import find_tiers, tiers_holding
 from outcrop.tiers.tier import Persistence, Tier
 from outcrop.units import format_bytes
 

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from sympy.core.function import AppliedUndef
 
 from outcrop.errors import InputError
-from outcrop.language.devito.equation import Access, FieldUpdate, access_of
-from outcrop.language.devito.expression import SymbolValues, convert, shown
+from outcrop.language.devito.equation import Access, FieldUpdate, SymbolValues, access_of, convert, shown
 from outcrop.language.lower import lower
 from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, spread
 from outcrop.language.stencil import Field
 from outcrop.language.symbols import Parameter
+
 
 @dataclass(frozen=True)
 class Points:

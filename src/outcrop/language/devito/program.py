@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from outcrop.axes import PLACES
 from outcrop.errors import InputError, shown
 from outcrop.language.boundary import FIXED, Boundary, as_boundary
-from outcrop.language.devito.equation import Access, FieldUpdate, age, assign, merge, updates_of
-from outcrop.language.devito.expression import SymbolValues, convert
+from outcrop.language.devito.equation import Access, FieldUpdate, SymbolValues, age, assign, convert, merge, updates_of
 from outcrop.language.devito.lowered import Lowered, Taken, taken_from
 from outcrop.language.devito.points import PointOperation, Points, check_order
 from outcrop.language.library.differences import as_size

@@ -14,8 +14,8 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 
-from outcrop.durable import Directory
 from outcrop.axes import NAMES
+from outcrop.durable import Directory
 from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.manifest import MANIFEST, Manifest
 

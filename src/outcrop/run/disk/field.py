@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outcrop.errors import CorruptionError, InputError
 from outcrop.axes import Shape, axes_text
+from outcrop.errors import CorruptionError, InputError
 from outcrop.run.disk.state import State
 from outcrop.run.inputs.source import Source
 

@@ -15,11 +15,11 @@ import msgspec
 from msgspec import Meta
 
 from outcrop import _core
+from outcrop.axes import Shape, grid_shape
 from outcrop.durable import MAX_TEXT_BYTES, Directory, sealed, unsealed
 from outcrop.errors import CorruptionError, InputError, StorageError, shown
 from outcrop.plan.given_sizes import NAMES as SIZES
 from outcrop.plan.given_sizes import GivenSizes
-from outcrop.axes import Shape, grid_shape
 from outcrop.run.coordinates import Coordinates
 from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.layout import PlaneLayout, make_layout

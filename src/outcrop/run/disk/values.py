@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from outcrop.errors import InputError
 from outcrop.axes import PLACES
+from outcrop.errors import InputError
 from outcrop.run.disk.manifest import NEW, READY, Manifest
 from outcrop.run.disk.state import State
 

@@ -13,9 +13,9 @@ from functools import reduce
 
 import numpy as np
 
+from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, grid_shape, size_text
 from outcrop.errors import InputError, shown
 from outcrop.paths import as_path, is_there
-from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, grid_shape, size_text
 from outcrop.run.inputs.formats import FORMS
 from outcrop.run.inputs.lift import can_lift
 from outcrop.run.inputs.resample import resample

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from outcrop.errors import InputError
 from outcrop.axes import NAMES, PLACES, axes_text
+from outcrop.errors import InputError
 from outcrop.run.inputs.source import Array, Source
 
 

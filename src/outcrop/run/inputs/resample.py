@@ -14,8 +14,8 @@ from fractions import Fraction
 from itertools import islice
 from typing import TypeAlias
 
-from outcrop.errors import InputError, shown
 from outcrop.axes import NAMES, PLACES, Shape, axes_text, grid_shape
+from outcrop.errors import InputError, shown
 from outcrop.run.given import as_number, as_whole_number
 from outcrop.run.inputs.arrange import LETTERS, arrange
 from outcrop.run.inputs.interpolate import AxisMap, Interpolator, axis_map

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from outcrop.errors import InputError, shown
 from outcrop.axes import Shape
+from outcrop.errors import InputError, shown
 from outcrop.units import ADDRESSABLE_BYTES
 
 Array: TypeAlias = np.ndarray[Any, Any]

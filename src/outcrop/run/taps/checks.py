@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcrop.axes import NAMES, PLACES, Shape, grid_shape
 from outcrop.errors import InputError, shown
 from outcrop.language.boundary import Boundary
 from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, spread
 from outcrop.language.stencil import Stencil
-from outcrop.axes import NAMES, PLACES, Shape, grid_shape
 from outcrop.run.coordinates import Coordinates
 from outcrop.run.given import as_flag, as_whole_number, require_short_name
 from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source

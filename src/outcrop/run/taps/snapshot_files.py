@@ -17,9 +17,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from outcrop import _core
+from outcrop.axes import grid_shape
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
-from outcrop.axes import grid_shape
 from outcrop.run.disk.contents import SNAPSHOTS, TAPS
 from outcrop.run.disk.derived import snapshot_files
 from outcrop.run.disk.manifest import Manifest

@@ -15,9 +15,9 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 
+from outcrop.axes import Shape
 from outcrop.errors import InputError
 from outcrop.paths import open_regular, require_regular
-from outcrop.axes import Shape
 from outcrop.run.inputs.source import Array, Source, chunked_source, require_real, require_solid
 
 PIECE_BYTES = 4 << 20

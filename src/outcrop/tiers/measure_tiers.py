@@ -1,34 +1,76 @@
-"""Measure the device under a directory through the store that runs use, past the page cache where that is possible.
+"""Measure the figures of tiers: of memory, and of the device under a directory.
+
+Of memory: plain reads, plain writes and STREAM's triad by all threads, cache lines at random, and latency. Each of
+three arrays has at least four times the bytes of all last-level caches, as STREAM asks for, unless a quarter of the
+free memory is less.
+
+Of a device, through the store that runs use, past the page cache where that is possible, with up to 1 GiB of scratch
+space and in about ten seconds:
 
     fill            the first write allocates blocks, which no run sees: no figure, but it says how large the span is
     sequential      requests as large and as many in flight as runs have them
     random          4 KiB, many in flight
     latency         4 KiB, one in flight
     flush           4 KiB written and made durable
-
-It takes up to 1 GiB of scratch space and about ten seconds.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import numpy as np
+
 from outcrop import _core
 from outcrop.errors import InputError
-from outcrop.tiers.figures import Figures
-from outcrop.tiers.scratch import scratch_store
+from outcrop.tiers.discover import available_cores, last_level_bytes, numa_nodes
+from outcrop.tiers.tier import Figures
 from outcrop.units import format_bytes
 
-SCRATCH_BYTES, SCRATCH_BYTES_LEAST = 1 << 30, 64 << 20
+ARRAYS, CACHES = 3, 4
+MIN_ARRAY_BYTES = 16 << 20
+MEMORY_REPEATS = 5
+
+SCRATCH_BYTES, MIN_SCRATCH_BYTES = 1 << 30, 64 << 20
 SHARE_OF_FREE = 4
 """Of the free space at most the fourth part is taken."""
 RECORD_BYTES, RECORDS_IN_FLIGHT = 2 << 20, 16
 PAGE_BYTES, PAGES_IN_FLIGHT = 4096, 32
 FILL_SECONDS, SEQUENTIAL_SECONDS, RANDOM_SECONDS, LATENCY_SECONDS = 4.0, 1.5, 1.0, 0.5
-REPEATS, FLUSHES = 2, 5
+STORAGE_REPEATS, FLUSHES = 2, 5
+PREFIX = ".outcrop-measure-"
+
+
+def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
+    """Figures of the memory of those nodes, or of that near the threads when there are none.
+
+    Raises InputError when there is no room, or the system does not let memory be taken from nodes of one's choice.
+    """
+    array_bytes = min(CACHES * last_level_bytes(), free_bytes // 4 // ARRAYS)
+    if array_bytes < MIN_ARRAY_BYTES:
+        raise InputError(f"not measured: takes {ARRAYS * MIN_ARRAY_BYTES >> 20} MiB, a quarter of what is free")
+    meter = _core.MemoryMeter(max(1, min(available_cores(), _cores())), array_bytes, nodes)
+    return Figures(
+        origin="measured",
+        read_bytes_per_second=meter.bandwidth("read", MEMORY_REPEATS),
+        write_bytes_per_second=meter.bandwidth("write", MEMORY_REPEATS),
+        triad_bytes_per_second=meter.bandwidth("triad", MEMORY_REPEATS),
+        random_read_bytes_per_second=meter.random_bandwidth(False),
+        random_write_bytes_per_second=meter.random_bandwidth(True),
+        latency_seconds_read=meter.latency(),
+        latency_seconds_flush=0.0,
+    )
+
+
+def _cores() -> int:
+    """One thread a core: two share what a core can have in flight."""
+    return sum(node.cores for node in numa_nodes())
 
 
 def measure_storage(folder: Path, free_bytes: int, io: str = "auto") -> Figures:
@@ -36,13 +78,13 @@ def measure_storage(folder: Path, free_bytes: int, io: str = "auto") -> Figures:
     files cannot be made or fail."""
     size = min(SCRATCH_BYTES, free_bytes // SHARE_OF_FREE, shutil.disk_usage(folder).free // SHARE_OF_FREE)
     size -= size % RECORD_BYTES
-    if size < SCRATCH_BYTES_LEAST:
-        raise InputError(f"not measured: no room for {format_bytes(SCRATCH_BYTES_LEAST)}, a quarter of what is free")
+    if size < MIN_SCRATCH_BYTES:
+        raise InputError(f"not measured: no room for {format_bytes(MIN_SCRATCH_BYTES)}, a quarter of what is free")
     with scratch_store(folder, size, io) as store:
         meter = _Meter(store, size)
         span = meter.moved_bytes(write=True, seconds=FILL_SECONDS)
         meter = _Meter(store, max(span - span % RECORD_BYTES, RECORDS_IN_FLIGHT * RECORD_BYTES))
-        write, read = (max(meter.sequential(write) for _ in range(REPEATS)) for write in (True, False))
+        write, read = (max(meter.sequential(write) for _ in range(STORAGE_REPEATS)) for write in (True, False))
         return Figures(
             origin="measured",
             read_bytes_per_second=read,
@@ -99,3 +141,27 @@ class _Meter:
             total_bytes=self.span_bytes,
             seconds_most=seconds,
         )
+
+
+@contextmanager
+def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Store]:
+    """A store with one new file of that size, all of it allocated. Raises StorageError, and OSError for the folder."""
+    handle, name = tempfile.mkstemp(prefix=PREFIX, dir=folder)
+    os.close(handle)
+    try:
+        _core.create_file(name, size_bytes)
+        store = _core.Store([name], backend=io, direct=True, writable=True)
+    finally:
+        Path(name).unlink(missing_ok=True)  # at once, so that nothing stays behind, however this process ends
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def write_noise(store: _core.Store, records: int, record_bytes: int) -> None:
+    """Put the same noise into the first records: devices may be faster with zeros."""
+    noise = _core.aligned_array(record_bytes)
+    noise[:] = np.random.default_rng(0).integers(0, 256, record_bytes, np.uint8)
+    for z in range(records):
+        store.write_from(0, z * record_bytes, noise)

@@ -1,0 +1,380 @@
+"""What users declare in TOML files: tiers of this machine, and machines that are not here.
+
+Tiers, one table each, whose name is the tier's; the file is that of --tiers, or of $OUTCROP_TIERS, or
+~/.config/outcrop/tiers.toml where there is one:
+
+    [scratch]
+    directory = "/scratch/me"
+    capacity = "200GiB"       a quota: what may be in that directory in all; that of the file system when left out
+    persistence = "job"       process, reboot, job or permanent; that of the file system when left out
+    read = "2GB/s"            so for write, random_read and random_write; measured where left out
+    read_latency = 1e-4       seconds; so for write_latency and flush_latency
+
+A machine, for `outcrop plan --machine`:
+
+    cores = 24
+    [memory]                 size = "128GiB"  usable = "120GiB" (may be left out)  bandwidth = "100GB/s"
+    [caches]                 second_level = "256KiB" (of one core)  last_level = "60MiB" (of all)
+    [storage]                read = "3GB/s"  write = "2GB/s"  both = "3GB/s" (half and half, the sum)
+                             flush_seconds = 0.01 (may be left out)
+    [updates]                float32 = 6.0e9  float64 = 3.0e9 (cells per second of all cores; one may be left out)
+
+Sizes are text as in --memory, or whole numbers of bytes; bandwidths text with "/s", or bytes per second.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from outcrop.errors import InputError
+from outcrop.plan.declared import DeclaredMachine
+from outcrop.plan.machine import Device
+from outcrop.tiers.storage_tiers import is_folder, mount_of, mounted_tier
+from outcrop.tiers.tier import MEMORY_KINDS, Persistence, Tier
+from outcrop.units import format_bytes, parse_bytes
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MAX_TEXT_BYTES = 256 << 10
+MAX_LINE = 1000
+"""Characters of a line. The time to parse a line grows with its square: 32 KB of "a.a.a." take ten seconds."""
+MAX_COUNT = 10**6
+MAX_SIZE = 1 << 60
+MAX_PER_SECOND = 1e18
+MAX_SECONDS = 86400
+"""Beyond what any machine has, and small enough to calculate with."""
+MAX_SHOWN = 60
+
+TIERS_VARIABLE = "OUTCROP_TIERS"
+TAKEN_NAMES = ("auto", *MEMORY_KINDS)
+"""Names that mean something else: a directory is no memory."""
+MAX_NAME = 64
+TIER_NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}}")
+BANDWIDTHS = {key: f"{key}_bytes_per_second" for key in ("read", "write", "random_read", "random_write")}
+LATENCIES = {f"{key}_latency": f"latency_seconds_{key}" for key in ("read", "write", "flush")}
+
+SHIPPED = Path(__file__).parent.parent / "machines"
+FLUSH_SECONDS = 0.01
+DTYPES = ("float32", "float64")
+
+
+def declared_tiers(named: Path | None = None) -> list[Tier]:
+    """Those of the file that is named, or of the user's own. Raises InputError for what cannot be."""
+    path = named or _own_file()
+    return [] if path is None else parse_tiers(read_text(path, f"tiers {path}"), str(path))
+
+
+def parse_tiers(text: str, file: str) -> list[Tier]:
+    """What `text` declares; `file` is its name, for messages. Raises InputError."""
+    top = parse_table(text, file)
+    return [_tier(top, name, file) for name in top.names()]
+
+
+def _own_file() -> Path | None:
+    if os.environ.get(TIERS_VARIABLE):
+        return Path(os.environ[TIERS_VARIABLE])
+    named = os.environ.get("XDG_CONFIG_HOME", "")
+    try:
+        folder = Path(named) if os.path.isabs(named) else Path.home() / ".config"
+    except RuntimeError:  # this user has no home directory
+        return None
+    path = folder / "outcrop" / "tiers.toml"
+    return path if os.path.lexists(path) else None
+
+
+def _tier(top: Table, name: str, file: str) -> Tier:
+    table = top.table(name)
+    if not TIER_NAME.fullmatch(name):
+        said = repr(name[:MAX_NAME])
+        raise InputError(f"{file}: the name {said} must be a letter, then up to {MAX_NAME - 1} letters, digits, _ . -")
+    if name in TAKEN_NAMES:
+        raise InputError(f"{file}: the name {name!r} means something else; take none of {', '.join(TAKEN_NAMES)}")
+    folder = _directory(table)
+    quota = table.size("capacity") if table.has("capacity") else None
+    lasts = _persistence(table) if table.has("persistence") else None
+    figures = {field: table.bandwidth(key) for key, field in BANDWIDTHS.items() if table.has(key)}
+    figures |= {field: table.seconds(key) for key, field in LATENCIES.items() if table.has(key)}
+    table.refuse_other_keys()
+    tier = _mounted(name, folder)
+    if lasts is not None and lasts > tier.persistence:
+        raise table.wrong("persistence", f"at most {tier.persistence.name.lower()}: it is on {tier.source}")
+    tier = replace(tier, is_declared=True, persistence=tier.persistence if lasts is None else lasts)
+    if quota is not None:
+        used = _bytes_in(folder)
+        tier = replace(
+            tier,
+            capacity_bytes=min(quota, tier.capacity_bytes),
+            free_bytes=max(0, min(quota - used, tier.free_bytes)),
+        )
+    return replace(tier, origin="declared", **figures) if figures else tier  # type: ignore[arg-type]
+
+
+def _directory(table: Table) -> Path:
+    named = table.text("directory", 'a directory such as "/scratch/me"')
+    if not named.isprintable():
+        raise table.wrong("directory", "a path without control characters")
+    folder = Path(os.path.expanduser(named))  # leaves the ~ of a user who is not here
+    if not folder.is_absolute():
+        raise table.wrong("directory", "an absolute path")
+    return folder
+
+
+def _mounted(name: str, folder: Path) -> Tier:
+    """As it is here. A directory may be missing: one file serves several machines."""
+    if is_folder(folder):
+        tier = mounted_tier(mount_of(folder), [folder], name)
+        if tier.directory == folder.resolve():
+            return replace(tier, where=str(folder))
+        return replace(tier, where=str(folder), free_bytes=0, note="this user may not write there")
+    lasts, note = Persistence.PERMANENT, "there is no such directory on this machine, or none that this user may see"
+    return Tier(
+        "not measured", name=name, kind="disk", where=str(folder), capacity_bytes=0, free_bytes=0, persistence=lasts,
+        primitive="none", note=note,
+    )  # fmt: skip
+
+
+def _persistence(table: Table) -> Persistence:
+    words = [one.name.lower() for one in Persistence]
+    right = f"one of {', '.join(words)}"
+    word = table.text("persistence", right)
+    if word not in words:
+        raise table.wrong("persistence", right)
+    return Persistence[word.upper()]
+
+
+def _bytes_in(folder: Path) -> int:
+    """What the files in there take on the disk."""
+    count, left = 0, [os.fspath(folder)]
+    while left:
+        try:
+            entries = list(os.scandir(left.pop()))
+        except OSError:
+            continue
+        for entry in entries:
+            with suppress(OSError):
+                count += 512 * entry.stat(follow_symlinks=False).st_blocks
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(entry.path)
+    return count
+
+
+def shipped_machines() -> list[str]:
+    """Names of the machines that come with Outcrop."""
+    return sorted((path.stem for path in SHIPPED.glob("*.toml")), key=lambda name: (len(name), name))
+
+
+def load_machine(name: str) -> DeclaredMachine:
+    """The machine that the file `name` declares, or the shipped one of that bare name.
+
+    Raises InputError for a file that is not there, that is no TOML, or that declares what cannot be.
+    """
+    path = Path(name)
+    if name in shipped_machines():
+        path = SHIPPED / f"{name}.toml"
+    elif path.name == name and path.suffix != ".toml" and not os.path.lexists(path):
+        known = ", ".join(shipped_machines())
+        raise InputError(f"machine {name[:100]!r} is unknown; there are {known}, or give the path of a TOML file")
+    if os.path.isdir(path):
+        raise InputError(f"machine {name} is a directory; name a TOML file in it")
+    return parse_machine(read_text(path, f"machine {name}"), name)
+
+
+def parse_machine(text: str, name: str) -> DeclaredMachine:
+    """The machine that `text` declares; `name` is that of its file, for messages. Raises InputError."""
+    top = parse_table(text, name)
+    cores = top.count("cores")
+    memory, caches, storage, updates = (top.table(key) for key in ("memory", "caches", "storage", "updates"))
+    memory_bytes = memory.size("size")
+    declared = DeclaredMachine(
+        name=Path(name).stem,
+        cores=cores,
+        memory_bytes=memory_bytes,
+        usable_bytes=memory.size("usable", at_most=memory_bytes) if memory.has("usable") else 0,
+        memory_bytes_per_second=memory.bandwidth("bandwidth"),
+        cache_bytes=caches.size("second_level", at_most=memory_bytes),
+        last_cache_bytes=caches.size("last_level", at_most=memory_bytes),
+        device=_device(storage, Path(name).stem),
+        updates_per_second={dtype: updates.rate(dtype) for dtype in DTYPES if updates.has(dtype)},
+    )
+    if not declared.updates_per_second:
+        raise InputError(f"{name}: updates is empty; write float32 = 5e9, float64 = 2.5e9, or both")
+    if declared.last_cache_bytes < declared.cache_bytes:
+        raise caches.wrong("last_level", f"at least the second_level of one core, {format_bytes(declared.cache_bytes)}")
+    for table in (top, memory, caches, storage, updates):
+        table.refuse_other_keys()
+    return declared
+
+
+def _device(storage: Table, name: str) -> Device:
+    read, write, both = (storage.bandwidth(key) for key in ("read", "write", "both"))
+    if both > read + write:
+        raise storage.wrong("both", "at most read and write together: it is the sum of both at once")
+    flush = storage.seconds("flush_seconds") if storage.has("flush_seconds") else FLUSH_SECONDS
+    return Device(read, write, both, flush, f"declared for {name}")
+
+
+def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
+    """The text of a file that `what` names in messages. Raises InputError, also for what is no regular file: reading
+    a device or a FIFO may never end."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # before it is opened, which has effects on some devices
+            raise InputError(f"{what} is no regular file; name a TOML file")
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            data = file.read(max_bytes + 1)
+    except OSError as error:
+        raise InputError(f"{what} cannot be read: {error.strerror}; name a TOML file") from None
+    except ValueError:
+        raise InputError(f"{what} cannot be read: its name has a NUL character; name a TOML file") from None
+    if len(data) > max_bytes:
+        raise InputError(f"{what} is larger than {format_bytes(max_bytes)}; name a TOML file of a few lines")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{what} is not text in UTF-8; it must be a TOML file") from None
+
+
+def parse_table(text: str, name: str) -> Table:
+    """The outermost table of a file of that name. Raises InputError for what is no TOML."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > MAX_LINE:
+            raise InputError(f"{name}: line {number} has {len(line)} characters; write at most {MAX_LINE}")
+    try:
+        return Table(name, "", tomllib.loads(text))
+    except RecursionError:
+        raise InputError(f"{name} is not TOML as it is meant here: values lie deep in others") from None
+    except ValueError as error:  # also whole numbers with more digits than Python reads
+        raise InputError(f"{name} is not TOML: {error}") from None
+
+
+class Table:
+    """A table of the file: each value by its key, or an InputError that names file, key, value and what is right."""
+
+    def __init__(self, file: str, place: str, values: Mapping[str, Any]) -> None:
+        self._file, self._place, self._values = file, place, values
+        self._known: list[str] = []
+
+    def has(self, key: str) -> bool:
+        """Whether a key that may be left out is there."""
+        self._known.append(key)
+        return key in self._values
+
+    def names(self) -> list[str]:
+        """All keys of the file, in its order."""
+        return list(self._values)
+
+    def text(self, key: str, right: str) -> str:
+        """Some text, which must be what `right` says."""
+        if not isinstance(value := self._get(key, right), str) or not value:
+            raise self.wrong(key, right)
+        return value
+
+    def table(self, key: str) -> Table:
+        """A table in this one."""
+        if not isinstance(values := self._get(key, "a table"), dict):
+            raise self.wrong(key, f"a table: write [{key}]")
+        return Table(self._file, f"{self._place}{_key(key)}.", values)
+
+    def count(self, key: str) -> int:
+        """A whole number of at least 1."""
+        right = "a whole number of at least 1"
+        value = self._get(key, right)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise self.wrong(key, right)
+        if value > MAX_COUNT:
+            raise self.wrong(key, f"at most {MAX_COUNT}")
+        return value
+
+    def size(self, key: str, at_most: int | None = None) -> int:
+        """Bytes; of what is `at_most`, a percentage too."""
+        right = 'a size such as "128GiB"'
+        value = self._get(key, right)
+        if isinstance(value, bool) or not isinstance(value, (str, int)):
+            raise self.wrong(key, right)
+        try:
+            count = parse_bytes(value, at_most)
+        except (InputError, OverflowError):
+            raise self.wrong(key, right) from None
+        if at_most is not None and count > at_most:
+            raise self.wrong(key, f"at most memory.size, {format_bytes(at_most)}")
+        if count > MAX_SIZE:
+            raise self.wrong(key, f"at most {format_bytes(MAX_SIZE)}")
+        return count
+
+    def bandwidth(self, key: str) -> float:
+        """Bytes per second."""
+        right = 'a bandwidth such as "2.4GB/s", or bytes per second'
+        value = self._get(key, right)
+        if not isinstance(value, str):
+            return self._positive(key, value, right)
+        amount, slash, unit = value.rpartition("/")
+        if not slash or unit.strip() != "s":
+            raise self.wrong(key, right)
+        try:
+            count = parse_bytes(amount)
+        except (InputError, OverflowError):
+            raise self.wrong(key, right) from None
+        return self._positive(key, count, right)
+
+    def rate(self, key: str) -> float:
+        """Something per second."""
+        right = "a positive number of cell updates per second, such as 5e9"
+        return self._positive(key, self._get(key, right), right)
+
+    def seconds(self, key: str) -> float:
+        """A time, which may be 0."""
+        right = "a number of seconds of at least 0"
+        value = self._get(key, right)
+        if type(value) in (int, float) and value == 0:
+            return 0.0
+        return self._positive(key, value, right, 0.0, MAX_SECONDS)
+
+    def refuse_other_keys(self) -> None:
+        """Raise InputError for a key that nothing has asked for."""
+        for key in self._values:
+            if key not in self._known:
+                known = ", ".join(self._known)
+                raise InputError(f"{self._file}: {self._place}{_key(key)} is unknown; there are {known}")
+
+    def wrong(self, key: str, right: str) -> InputError:
+        """What to raise for a value that cannot be."""
+        return InputError(f"{self._file}: {self._place}{_key(key)} = {_shown(self._values[key])} must be {right}")
+
+    def _get(self, key: str, right: str) -> Any:
+        self._known.append(key)
+        if key not in self._values:
+            raise InputError(f"{self._file}: {self._place}{key} is missing; it must be {right}")
+        return self._values[key]
+
+    def _positive(
+        self, key: str, value: object, right: str, minimum: float = 1.0, maximum: float = MAX_PER_SECOND
+    ) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise self.wrong(key, right)
+        if not minimum <= value <= maximum:
+            raise self.wrong(key, f"{right}, from {minimum:g} to {maximum:g}")
+        return float(value)
+
+
+def _key(key: str) -> str:
+    """A key in a message: as it is written, quoted where it needs that."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", key) else _shown(key)
+
+
+def _shown(value: object) -> str:
+    """A value in a message, in one short line."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number with more digits than Python writes
+        return "a value too large to be shown"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
