@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +17,7 @@ from fields import run, zeros
 from outcrop.cli.options import StencilName
 from outcrop.errors import InputError
 from outcrop.language import library
+from outcrop.language.library import makers
 from outcrop.language.library.differences import second_derivative, staggered_derivative
 from outcrop.language.library.filters import REACH
 from outcrop.language.program import Apply
@@ -253,6 +258,36 @@ def test_a_sponge_that_cannot_be_is_refused(changes: dict[str, object], message:
     arguments = {"shape": (30, 24, 26), "width": 8, "velocity": 2000.0, "spacing": 10.0, **changes}
     with pytest.raises(InputError, match=message):
         library.sponge(**arguments)  # type: ignore[arg-type]
+
+
+FIND = "import json, sys; from outcrop.language.library import find_stencil\n" \
+       "found = find_stencil('acoustic2_1d_sponge').to_json(); print(json.dumps([found, 'sympy' in sys.modules]))"
+"""A program that prints a stencil, and whether that took SymPy."""
+
+
+def test_a_stencil_that_is_known_needs_no_sympy(tmp_path: Path) -> None:
+    """Protects the start of runs: SymPy takes longer to load than all else. A damaged description is made anew."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+
+    def find() -> tuple[object, bool]:
+        done = subprocess.run([sys.executable, "-c", FIND], env=environment, capture_output=True, check=True)
+        stencil, with_sympy = json.loads(done.stdout)
+        return stencil, with_sympy
+
+    wanted = library.acoustic(1, 2, sponge=True).to_json()
+    assert [find(), find()] == [(wanted, True), (wanted, False)]
+    (file,) = tmp_path.glob("outcrop/stencils/*")
+    file.write_bytes(file.read_bytes().replace(b"acoustic2", b"acoustic4"))
+    assert [find(), find()] == [(wanted, True), (wanted, False)]
+
+
+def test_a_stencil_of_another_language_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protects the bits of runs after an update of Outcrop, SymPy or Python."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    wanted = library.find_stencil("heat2_1d")
+    monkeypatch.setattr(makers, "_language", lambda: "another one")
+    monkeypatch.setattr(makers.Stencil, "from_json", pytest.fail)
+    assert library.find_stencil("heat2_1d") == wanted
 
 
 def test_openings_outside_the_box_are_refused() -> None:

@@ -1,18 +1,28 @@
-"""Built-in stencils. A new one is one function and one line of the table (`table.py`)."""
+"""Built-in stencils. A new one is one function in a file, one line of the table (`table.py`), and its name below.
 
-from outcrop.language.library.filters import box27, sharpen
-from outcrop.language.library.flow import (
-    inlet_outlet,
-    lattice_boltzmann,
-    lattice_directions,
-    lattice_weights,
-    stream_function,
-)
-from outcrop.language.library.sponge import sponge
+Functions are loaded when they are first used: making a stencil needs SymPy, and finding one that is known does not.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from outcrop.language.library.table import FAMILIES, STENCILS, find_stencil
-from outcrop.language.library.transport import advection, gray_scott, heat, heat7, heat13
 from outcrop.language.library.verdict import extremes_of, is_built_in, limit_of, stability, stable_limit, weights
-from outcrop.language.library.waves import acoustic, elastic, maxwell
+
+if TYPE_CHECKING:
+    from outcrop.language.library.absorbing_layer import sponge
+    from outcrop.language.library.filters import box27, sharpen
+    from outcrop.language.library.flow import (
+        inlet_outlet,
+        lattice_boltzmann,
+        lattice_directions,
+        lattice_weights,
+        stream_function,
+    )
+    from outcrop.language.library.transport import advection, gray_scott, heat, heat7, heat13
+    from outcrop.language.library.waves import acoustic, elastic, maxwell
 
 __all__ = [
     "FAMILIES",
@@ -41,3 +51,18 @@ __all__ = [
     "stream_function",
     "weights",
 ]
+
+_FILES = {
+    "absorbing_layer": ("sponge",),
+    "filters": ("box27", "sharpen"),
+    "flow": ("inlet_outlet", "lattice_boltzmann", "lattice_directions", "lattice_weights", "stream_function"),
+    "transport": ("advection", "gray_scott", "heat", "heat7", "heat13"),
+    "waves": ("acoustic", "elastic", "maxwell"),
+}
+
+
+def __getattr__(name: str) -> object:
+    for file, names in _FILES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{file}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,7 @@ import sympy
 
 from outcrop.language.stencil import Field, Parameter, Stencil
 
+
 def box27() -> Stencil:
     """Weighted mean of the 27 cells around and including a cell, by how many axes a neighbour differs in.
 

@@ -13,7 +13,6 @@ from numpy.typing import DTypeLike, NDArray
 from outcrop.errors import InputError, shown
 from outcrop.language.library.differences import as_one, as_real_dtype, as_size, as_sizes, both_sides, require
 from outcrop.language.schema import as_finite
-from outcrop.language.stability import Limit
 from outcrop.language.stencil import Field, Parameter, Stencil
 
 Vector = tuple[int, ...]
@@ -41,11 +40,6 @@ def lattice_weights(ndim: int) -> tuple[float, ...]:
 def _weight(c: Vector) -> sympy.Rational:
     count = {2: 9, 3: 19}[len(c)]
     return _RATIONALS[len(c), count][sum(map(abs, c))]
-
-
-def lattice_limit(ndim: int) -> Limit:
-    """tau is judged near rest."""
-    return Limit("tau", is_minimum=True, state={f"f{i}": 0.0 for i in range(len(lattice_directions(ndim)))})
 
 
 def lattice_boltzmann(ndim: int = 3) -> Stencil:

@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
+from numpy.typing import NDArray
+
 from outcrop.errors import InputError, shown
-from outcrop.language.library.filters import box27, sharpen
-from outcrop.language.library.flow import lattice_boltzmann, lattice_limit, stream_function
-from outcrop.language.library.transport import REACTION_LIMIT, advection, gray_scott, heat, heat7, heat13
-from outcrop.language.library.waves import acoustic, elastic, maxwell, squared_speed
+from outcrop.language.library.makers import maker
 from outcrop.language.stability import Limit, Measure
 from outcrop.language.stencil import Stencil
 
@@ -39,21 +37,35 @@ class Family:
 
 _EVEN = range(2, 17, 2)
 _MAXWELL = {"te": {"mode": "te"}, "vacuum": {"medium": "vacuum"}, "lossy": {"medium": "lossy"}}
+_AT_REACTION = Limit("dt", state={"u": 0.0, "v": 0.5})
+"""Judged where reaction takes u away fastest: patterns hold v below 1/2."""
+
+
+def _squared_speed(planes: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """The square of the speed of P waves, m^2/s^2, of lam, mu and b: it alone decides on the largest step."""
+    speed: NDArray[Any] = (planes["lam"] + 2 * planes["mu"]) * planes["b"]
+    return speed
+
+
+def _near_rest(directions: int) -> Limit:
+    """The smallest tau of a lattice Boltzmann equation near rest."""
+    return Limit("tau", is_minimum=True, state={f"f{i}": 0.0 for i in range(directions)})
+
 
 FAMILIES: dict[str, Family] = {
-    "heat7": Family(heat7),
-    "heat13": Family(heat13),
-    "box27": Family(box27),
-    "heat": Family(heat, _EVEN, (1, 2, 3)),
-    "acoustic": Family(acoustic, _EVEN, (1, 2, 3), {"sponge": {"sponge": True}}),
-    "elastic": Family(elastic, _EVEN, (2, 3), measures=(squared_speed,)),
-    "maxwell": Family(maxwell, (), (1, 2, 3), _MAXWELL),
-    "gray_scott": Family(gray_scott, (), (1, 2, 3), limit=REACTION_LIMIT),
-    "advection": Family(advection, (1, 2), (1, 2, 3)),
-    "stream_function": Family(stream_function),
-    "sharpen": Family(sharpen),
-    "d2q9": Family(partial(lattice_boltzmann, ndim=2), limit=lattice_limit(2)),
-    "d3q19": Family(partial(lattice_boltzmann, ndim=3), limit=lattice_limit(3)),
+    "heat7": Family(maker("transport.heat7")),
+    "heat13": Family(maker("transport.heat13")),
+    "box27": Family(maker("filters.box27")),
+    "heat": Family(maker("transport.heat"), _EVEN, (1, 2, 3)),
+    "acoustic": Family(maker("waves.acoustic"), _EVEN, (1, 2, 3), {"sponge": {"sponge": True}}),
+    "elastic": Family(maker("waves.elastic"), _EVEN, (2, 3), measures=(_squared_speed,)),
+    "maxwell": Family(maker("waves.maxwell"), (), (1, 2, 3), _MAXWELL),
+    "gray_scott": Family(maker("transport.gray_scott"), (), (1, 2, 3), limit=_AT_REACTION),
+    "advection": Family(maker("transport.advection"), (1, 2), (1, 2, 3)),
+    "stream_function": Family(maker("flow.stream_function")),
+    "sharpen": Family(maker("filters.sharpen")),
+    "d2q9": Family(maker("flow.lattice_boltzmann", ndim=2), limit=_near_rest(9)),
+    "d3q19": Family(maker("flow.lattice_boltzmann", ndim=3), limit=_near_rest(19)),
 }
 ALIASES = {"lattice_boltzmann": "d3q19", "lattice_boltzmann_2d": "d2q9"}
 """Other names, by which nothing is stored: what the function is called, as for all other families."""

@@ -6,7 +6,6 @@ import sympy
 
 from outcrop.axes import NAMES
 from outcrop.language.library.differences import as_one, both_sides, require, second_derivative, spacings, unit
-from outcrop.language.stability import Limit
 from outcrop.language.stencil import Field, Parameter, Stencil
 
 _SIX = ((0, 0, -1), (0, 0, 1), (0, -1, 0), (0, 1, 0), (-1, 0, 0), (1, 0, 0))
@@ -64,10 +63,6 @@ def heat(ndim: int = 3, order: int = 2, *, equal_spacing: bool = True) -> Stenci
             update += weight * dt * kappa / h[group[0]] ** 2 * differences
     name = f"heat{order}" + ("" if ndim == 3 else f"_{ndim}d")
     return Stencil(name, {u: update}, f"u' = u + dt*kappa*lap(u), order {order}")
-
-
-REACTION_LIMIT = Limit("dt", state={"u": 0.0, "v": 0.5})
-"""Judged where reaction takes u away fastest: patterns hold v below 1/2."""
 
 
 def gray_scott(ndim: int = 3, *, equal_spacing: bool = True) -> Stencil:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import sympy
-from numpy.typing import NDArray
 
 from outcrop.axes import NAMES
 from outcrop.language.library.differences import (
@@ -20,6 +19,7 @@ from outcrop.language.library.differences import (
     unit,
 )
 from outcrop.language.stencil import Field, Parameter, Stencil
+
 
 def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spacing: bool = True) -> Stencil:
     """Acoustic wave equation u_tt + damp u_t = v^2 (u_xx + u_yy + u_zz), constant density, of `order` 2, 4, ... 16.
@@ -70,12 +70,6 @@ def elastic(ndim: int = 3, order: int = 4, *, equal_spacing: bool = True) -> Ste
     name = f"elastic{order}" + ("" if ndim == 3 else "_2d")
     text = f"v' = v + dt*b*div(T); T' = T + dt*(lam*div(v')*I + mu*(grad(v') + grad(v')^T)), order {order}"
     return Stencil(name, [grid.velocities(), grid.stresses()], text)
-
-
-def squared_speed(planes: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """The square of the speed of P waves, m^2/s^2, of lam, mu and b: it alone decides on the largest step."""
-    speed: NDArray[Any] = (planes["lam"] + 2 * planes["mu"]) * planes["b"]
-    return speed
 
 
 class _Staggered:
