@@ -5,11 +5,14 @@ import re
 import runpy
 import subprocess
 import sys
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from outcrop.run.report import Report
 
 ROOT = Path(__file__).parent.parent
 OUTPUTS = runpy.run_path(str(ROOT / "scripts" / "outputs.py"))
@@ -97,3 +100,9 @@ def test_the_glossary_is_short_and_has_each_word_once() -> None:
     rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", (ROOT / "docs" / "glossary.md").read_text(), flags=re.M)
     words = [word for row in rows if row != "word" for word in row.split(", ")]
     assert 40 < len(words) <= 62 and len(words) == len(set(words))
+
+
+def test_every_figure_of_a_report_is_explained() -> None:
+    """The page of reports has each key of the JSON."""
+    page = (ROOT / "docs" / "reference" / "report.md").read_text()
+    assert not [field.name for field in fields(Report) if f"`{field.name}`" not in page]
