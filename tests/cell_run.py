@@ -1,7 +1,7 @@
 """The oracle of the proof of plans: a symbolic run, cell by cell and action by action.
 
 Every cell of the rings and of the arrays on disk is represented by the level that wrote it. Slow, and simple enough to
-be read as what a legal plan is; tests compare `plan/proof.py` with it.
+be read as what a legal plan is; tests compare `plan/validate.py` with it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from functools import cached_property, singledispatchmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Update, Write
+from outcrop.plan.actions import EVERY_CELL, Action, Block, Carry, Commit, Copy, Read, Rectangle, Update, Write
 from outcrop.plan.contents import IllegalPlan, require
-from outcrop.plan.fields import Operand, versions
-from outcrop.plan.geometry import EVERY_CELL, Cut
+from outcrop.plan.memory import Window, slot_bytes
 from outcrop.plan.plan import Pass
-from outcrop.plan.problem import Problem
-from outcrop.plan.window import Window, slot_bytes
+from outcrop.plan.problem import Operand, Problem, versions
 
 Levels = NDArray[np.int16]
 NOTHING = -9
@@ -33,12 +31,12 @@ BEFORE = -1
 class _Slot:
     """What a block has of a plane: the cells of its frame, by level."""
 
-    frame: Cut
+    frame: Rectangle
     owner: Block | None
     plane: int
     levels: Levels
 
-    def part(self, cut: Cut) -> Levels:
+    def part(self, cut: Rectangle) -> Levels:
         """The cells `cut`, to read or to assign; they must lie in the frame."""
         frame = self.frame
         inside = frame.y0 <= cut.y0 <= cut.y1 <= frame.y1 and frame.x0 <= cut.x0 <= cut.x1 <= frame.x1
@@ -84,7 +82,7 @@ class CellRun:
         ]
         self.targets = self.sources if problem.in_place else [np.full_like(source, NOTHING) for _ in self.state]
         self.other = np.full_like(source, NOTHING)
-        self.faces: dict[tuple[int, int], tuple[Cut, Levels]] = {}
+        self.faces: dict[tuple[int, int], tuple[Rectangle, Levels]] = {}
         self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
         self.source_sums = np.zeros(source.shape, bool)  # cells whose checksums are taken before the first level
         self.target_sums = np.zeros(source.shape, bool)  # and after the last one
@@ -197,10 +195,10 @@ class CellRun:
                 )
                 y = max(problem.first_row, region.y_low.at(level)), min(problem.end_row, region.y_high.at(level))
                 x = max(0, region.x_low.at(level)), min(problem.pitch_cells, region.x_high.at(level))
-                if low <= z < high and Cut(*y, *x).cells:
-                    self._update_plane(z, level, Cut(*y, *x))
+                if low <= z < high and Rectangle(*y, *x).cells:
+                    self._update_plane(z, level, Rectangle(*y, *x))
 
-    def _update_plane(self, z: int, level: int, cut: Cut) -> None:
+    def _update_plane(self, z: int, level: int, cut: Rectangle) -> None:
         stage = self.problem.updates[(level - 1) % self.problem.stages]
         rows, columns = self.grid.rows_around(cut.y0, cut.y1), self.grid.columns_around(cut.x0, cut.x1)
         for operand in stage.reads:
@@ -260,14 +258,14 @@ class CellRun:
         require(bool(self.sealed.all()), f"the checksum of plane {np.argmin(self.sealed)} is not written")
         self.committed = True
 
-    def _require_statics(self, z: int, cut: Cut, own: Cut) -> None:
+    def _require_statics(self, z: int, cut: Rectangle, own: Rectangle) -> None:
         """What is only read is there, where its checksum is taken together with that of the sources."""
-        part = Cut(max(cut.y0, own.y0), min(cut.y1, own.y1), max(cut.x0, own.x0), min(cut.x1, own.x1))
+        part = Rectangle(max(cut.y0, own.y0), min(cut.y1, own.y1), max(cut.x0, own.x0), min(cut.x1, own.x1))
         for entry in self.statics if self.reads_statics and part.y0 < part.y1 and part.x0 < part.x1 else ():
             there = bool((self._there(entry.field, z).part(part) != NOTHING).all())
             require(there, f"of plane {z} field {entry.field} is not there when its checksum is taken")
 
-    def _sum(self, summed: NDArray[np.bool_], z: int, cut: Cut, own: Cut) -> None:
+    def _sum(self, summed: NDArray[np.bool_], z: int, cut: Rectangle, own: Rectangle) -> None:
         """Take the checksum of those of the cells that are the block's own, for the first and only time."""
         rows = slice(max(cut.y0, own.y0), max(0, min(cut.y1, own.y1)))
         columns = slice(max(cut.x0, own.x0), max(0, min(cut.x1, own.x1)))
@@ -275,14 +273,14 @@ class CellRun:
         require(not cells.any(), f"the checksum of cells of plane {z} is taken twice")
         cells[:] = True
 
-    def _rims(self, z: int, cut: Cut) -> list[Cut]:
+    def _rims(self, z: int, cut: Rectangle) -> list[Rectangle]:
         """The parts of `cut` that no update touches."""
         problem = self.problem
         if not problem.first_plane <= z < problem.end_plane or problem.first_row >= problem.end_row:
             return [cut]
         parts = (
-            Cut(cut.y0, min(cut.y1, problem.first_row), cut.x0, cut.x1),
-            Cut(max(cut.y0, problem.end_row), cut.y1, cut.x0, cut.x1),
+            Rectangle(cut.y0, min(cut.y1, problem.first_row), cut.x0, cut.x1),
+            Rectangle(max(cut.y0, problem.end_row), cut.y1, cut.x0, cut.x1),
         )
         return [part for part in parts if part.cells]
 

@@ -20,8 +20,8 @@ from outcrop.language.boundary import Boundary
 from outcrop.language.compile import compile_kernel
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.plan.given_sizes import FREE
+from outcrop.plan.memory import Staging, TapMemory
 from outcrop.plan.plan import Plan
-from outcrop.plan.tap_memory import Staging, TapMemory
 from outcrop.run.disk.layout import PlaneLayout, make_layout
 from outcrop.run.disk.scratch import scratch_in
 from outcrop.run.engine import Engine, Prepared, Seeds

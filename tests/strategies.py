@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from outcrop.language.library import STENCILS
 from outcrop.language.stencil import Field, Parameter, Stencil
-from outcrop.plan.machine import Device, Machine
+from outcrop.plan.machine import Machine, StorageRates
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
@@ -45,7 +45,7 @@ MACHINE = Machine(
     cache_bytes=1 << 20,
     last_cache_bytes=16 << 20,
     checksum_bytes_per_second=1e10,
-    device=Device(1e9, 1e9, 1e9, 0.01, "assumed"),
+    device=StorageRates(1e9, 1e9, 1e9, 0.01, "assumed"),
 )
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from outcrop.bench.table2 import GIB, TABLE, Published, Traffic, table2_problem, traffic
+from outcrop.bench.literature.table2 import GIB, TABLE, Published, Traffic, blk_tune, table2_problem, traffic
 from outcrop.cli.main import call
 from outcrop.errors import BudgetError
-from outcrop.plan.blk_tune import blk_tune
 from outcrop.run.elsewhere import plan_elsewhere
 from outcrop.tiers.declarations import load_machine
 from strategies import make_problem
@@ -60,7 +59,7 @@ def test_the_division_does_not_hang_on_the_assumed_rounding(
     row: Published, multiple: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planes rounded in another way, or not at all, give as many blocks of as many steps."""
-    monkeypatch.setattr("outcrop.plan.blk_tune.PLANES_MULTIPLE", multiple)
+    monkeypatch.setattr("outcrop.bench.literature.table2.PLANES_MULTIPLE", multiple)
     found = blk_tune(table2_problem(row), MACHINE.usable_bytes)
     assert (found.blocks, found.bt) == (row.blocks, row.bt)
 

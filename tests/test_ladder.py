@@ -17,16 +17,24 @@ from hypothesis import strategies as st
 from outcrop import _core
 from outcrop.bench import memory_group
 from outcrop.bench.core import smooth_planes
-from outcrop.bench.ladder import swap_file
-from outcrop.bench.ladder.columns import COLUMNS, STEPS_WHERE_HOPELESS, Column, find_column
-from outcrop.bench.ladder.entry import Entry, same_bits
-from outcrop.bench.ladder.job import COMPONENTS, Job, Limited, Measured
-from outcrop.bench.ladder.run import measure
-from outcrop.bench.ladder.scale import SMALL
+from outcrop.bench.literature import swap_file
+from outcrop.bench.literature.ladder import Bar, same_bits
+from outcrop.bench.literature.ladder_columns import (
+    COLUMNS,
+    COMPONENTS,
+    SMALL,
+    STEPS_WHERE_HOPELESS,
+    Column,
+    ColumnJob,
+    ColumnRun,
+    Limited,
+    find_column,
+)
+from outcrop.bench.literature.ladder_run import measure
 from outcrop.cli.main import call
 from outcrop.errors import InputError, StorageError
 from outcrop.language.library import find_stencil
-from outcrop.plan.window import Window
+from outcrop.plan.memory import Window
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.oracle import advance
 from strategies import examples
@@ -58,8 +66,8 @@ def test_every_column_gives_the_oracles_bits(
     layout = make_layout(shape, "float32")
     whole = Window((shape[0], shape[0], 0), layout.record_bytes).bytes
     with tempfile.TemporaryDirectory() as folder:
-        job = Job(column.number, shape, steps, max(int(share * whole), 30 * layout.record_bytes), folder)
-        measured = measure(Job.from_argument(job.to_argument()))
+        job = ColumnJob(column.number, shape, steps, max(int(share * whole), 30 * layout.record_bytes), folder)
+        measured = measure(ColumnJob.from_argument(job.to_argument()))
     assert measured.digest == right_digest(shape, steps)
     assert (measured.bytes_read, measured.bytes_written) == (
         measured.predicted_bytes_read,
@@ -131,18 +139,18 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert not list(tmp_path.iterdir())
 
 
-def measured(steps: int, seconds: float, digest: int = 7, swapped_out: int = 0) -> Measured:
+def measured(steps: int, seconds: float, digest: int = 7, swapped_out: int = 0) -> ColumnRun:
     """One measurement, made up."""
     components = {name: seconds / 10 for name in COMPONENTS}
-    return Measured(steps, seconds, components, 1000, "swap", (1, 1, 1), 1, 1, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, swapped_out,
-                    0, digest)  # fmt: skip
+    zeros = 0, 0, 0, 0.0, 0, 0, 0, 0, 0
+    return ColumnRun(steps, seconds, components, 1000, "swap", (1, 1, 1), 1, 1, *zeros, swapped_out, 0, digest)
 
 
 def test_scaled_and_unlimited_bars_say_so() -> None:
     """Protects the reader: a bar that is scaled, or whose memory nothing limited, or that did not swap, is marked."""
     column = find_column(1)
     runs = tuple(Limited(measured(2, seconds, swapped_out=1), 10 * MIB, None) for seconds in (4.0, 1.0, 2.0))
-    entry = Entry(column, False, 10, 100, runs)
+    entry = Bar(column, False, 10, 100, runs)
     assert entry.seconds == 100.0 and entry.is_scaled and entry.is_comparable
     assert entry.seconds_components["update"] == pytest.approx(10.0)
     assert entry.notes == ["2 of 100 steps measured, scaled"]
@@ -198,7 +206,7 @@ def test_a_failing_or_slow_child_is_told_in_one_line() -> None:
     with pytest.raises(StorageError, match=r"^InputError: too small$"):
         memory_group.run_limited(["-c", "from outcrop.errors import InputError; raise InputError('too small')"], None)
     with pytest.raises(StorageError, match=r"^stopped after 1 s$"):
-        memory_group.run_limited(["-c", "import time; time.sleep(60)"], None, seconds_most=1.0)
+        memory_group.run_limited(["-c", "import time; time.sleep(60)"], None, max_seconds=1.0)
 
 
 def test_swap_is_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

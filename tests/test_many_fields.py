@@ -7,8 +7,8 @@ import pytest
 
 import outcrop
 from outcrop.bench.stencils.cases import CASES
+from outcrop.plan.memory import RINGS_IN_STEP
 from outcrop.plan.planner import smallest_budget_bytes
-from outcrop.plan.window import RINGS_IN_STEP
 from outcrop.run.oracle import advance_fields
 
 STEPS = 5

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcrop import _core
+from outcrop.bench.literature import one_layer
+from outcrop.bench.literature.one_layer import ArrayMemory, OneLayerRun
 from outcrop.errors import InputError
 from outcrop.language.compile import compile_kernel
 from outcrop.language.stencil import Stencil
 from outcrop.plan.actions import Update
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
-from outcrop.plan.schemes import one_layer
 from outcrop.plan.validate import IllegalPlan, validate_one_layer
 from outcrop.run.engine import pack_scalars
-from outcrop.run.one_layer import ArrayMemory, OneLayerRun
 from outcrop.run.oracle import advance
 from outcrop.run.rehearsal import rehearse_one_layer
 from strategies import MACHINE, PLAIN, USERS, assumed_rate, examples, make_problem, problems, sizes_for

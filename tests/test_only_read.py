@@ -11,13 +11,13 @@ import pytest
 from outcrop.cli.main import call
 from outcrop.plan import only_read
 from outcrop.plan.given_sizes import FREE, GivenSizes
-from outcrop.plan.machine import Device, Machine
+from outcrop.plan.machine import Machine, StorageRates
 from outcrop.plan.plan import Sizes
 from outcrop.plan.planner import choose, largest_useful_bytes, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.schemes.scheme import Scheme
-from outcrop.plan.tuner import Choice, tune
+from outcrop.plan.tuner import TunedPlan, tune
 from outcrop.run.arguments import as_grid_boundary, as_problem, as_stencil
 from outcrop.run.disk.layout import make_layout
 from strategies import assumed_rate
@@ -29,7 +29,7 @@ SHARES = (0.3, 0.7, 0.95, 1.0)
 
 def machine(bytes_per_second: float) -> Machine:
     """With a disk that reads and writes so fast."""
-    device = Device(bytes_per_second, bytes_per_second, bytes_per_second, 0.001, "declared")
+    device = StorageRates(bytes_per_second, bytes_per_second, bytes_per_second, 0.001, "declared")
     return Machine(2, 1 << 30, 1 << 20, 1 << 24, 1e10, device)
 
 
@@ -43,7 +43,7 @@ def problem_of(stencil: str, steps: int = 100) -> Problem:
     return as_problem(made, make_layout(SHAPE, "float32"), steps, as_grid_boundary("fixed", made), in_place=False)
 
 
-def planned(problem: Problem, share: float, on: Machine, scheme: str = "auto") -> Choice:
+def planned(problem: Problem, share: float, on: Machine, scheme: str = "auto") -> TunedPlan:
     """Within a share of the memory that is of use."""
     low, high = smallest_budget_bytes(problem, scheme), largest_useful_bytes(problem)
     return choose(problem, on, int(low + share * (high - low)), scheme, assumed_rate)
@@ -58,7 +58,7 @@ def only(scheme: Scheme, keeps: bool) -> Scheme:
     return replace(scheme, candidates=candidates)
 
 
-def why(problem: Problem, choice: Choice, on: Machine) -> str:
+def why(problem: Problem, choice: TunedPlan, on: Machine) -> str:
     """What users are told, the same of all these fields."""
     may_stay = any(SCHEMES[one.scheme].keeps_statics for one in choice.considered)
     rows = only_read.explained(choice.plan, choice.considered, on, may_stay)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from outcrop.errors import BudgetError, InputError
 from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Update, Write
-from outcrop.plan.machine import Device
-from outcrop.plan.model import edge_factor
+from outcrop.plan.cost import updates_below
+from outcrop.plan.machine import StorageRates, edge_factor
+from outcrop.plan.memory import Window, whole_window
 from outcrop.plan.only_read import EQUALLY_FAST
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.planner import make_plan, smallest_budget_bytes
@@ -19,8 +20,6 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import IllegalPlan, validate, validate_pass
-from outcrop.plan.volume import updates_below
-from outcrop.plan.window import Window, whole_window
 from strategies import MACHINE, assumed_rate, examples, make_problem, problems, schemes_for, sizes_for
 
 
@@ -69,7 +68,7 @@ def test_memory_for_the_whole_grid_gives_one_slab() -> None:
 def test_memory_for_the_whole_grid_is_never_slower_than_less(bytes_per_second: float) -> None:
     """Protects that more memory is of no harm: where transfers take their time, slabs of a whole grid overlap, too."""
     problem = make_problem((512, 512, 512), (1, 1, 1), 128)
-    machine = replace(MACHINE, device=Device(*(bytes_per_second,) * 3, 0.001, "declared"))
+    machine = replace(MACHINE, device=StorageRates(*(bytes_per_second,) * 3, 0.001, "declared"))
     whole = whole_window(problem).bytes
 
     def rate(sizes: Sizes) -> float:

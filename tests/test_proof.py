@@ -14,16 +14,15 @@ from hypothesis import strategies as st
 
 import outcrop as oc
 from cell_run import run_one_layer, run_pass
+from outcrop.bench.literature import one_layer
 from outcrop.cli.main import call
-from outcrop.plan.actions import Action, Update
-from outcrop.plan.fields import FieldPlan, Operand, StagePlan
-from outcrop.plan.geometry import Cut
+from outcrop.plan.actions import Action, Rectangle, Update
+from outcrop.plan.memory import Window
 from outcrop.plan.plan import Pass, Plan, Sizes
-from outcrop.plan.problem import Problem
-from outcrop.plan.schemes import SCHEMES, one_layer
-from outcrop.plan.tuner import Choice, build, without_statics
+from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
+from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.tuner import TunedPlan, build, without_statics
 from outcrop.plan.validate import IllegalPlan, validate, validate_one_layer, validate_pass
-from outcrop.plan.window import Window
 from outcrop.run import engine
 from strategies import MACHINE, assumed_rate, examples, make_problem, problems, schemes_for, sizes_for
 
@@ -173,11 +172,11 @@ def changed(rng: random.Random, action: Action) -> Action:
     """One number of it is up to two less or more, or so is an edge of a part of a plane."""
     step = rng.choice([-2, -1, 1, 2])
     values = [(one.name, getattr(action, one.name)) for one in fields(action)]
-    values = [(name, value) for name, value in values if isinstance(value, int | Cut)]
+    values = [(name, value) for name, value in values if isinstance(value, int | Rectangle)]
     if not values:
         return action
     name, value = rng.choice(values)
-    if isinstance(value, Cut):
+    if isinstance(value, Rectangle):
         edge = rng.choice(["y0", "y1", "x0", "x1"])
         return replace(action, **{name: replace(value, **{edge: getattr(value, edge) + step})})
     return replace(action, **{name: value + step})
@@ -261,7 +260,7 @@ def faulty_planner(begun: Path, request: pytest.FixtureRequest, monkeypatch: pyt
     """From now on, which is after a run has begun, plans have a fault in the middle of their first pass."""
     right = engine.choose
 
-    def choose(*arguments: object, **more: object) -> Choice:
+    def choose(*arguments: object, **more: object) -> TunedPlan:
         choice = right(*arguments, **more)  # type: ignore[arg-type]
         one = choice.plan.passes[0]
         updates = [index for index, action in enumerate(one.actions) if isinstance(action, Update)]

@@ -17,7 +17,7 @@ from outcrop import user_cache
 from outcrop.errors import InputError
 from outcrop.language.compile import compile_kernel
 from outcrop.language.library import find_stencil
-from outcrop.plan.machine import Device
+from outcrop.plan.machine import StorageRates
 from outcrop.shared_object import compiler_identity, find_compiler, load_library, run_compiler, shared_object
 from outcrop.tiers import cache
 from outcrop.tiers.tier import Figures
@@ -308,14 +308,14 @@ def test_a_wrapper_that_changes_is_another_compiler(tmp_path: Path, monkeypatch:
     assert len({tuple(one) for one in found}) == 3 and all("version 1\n" in one for one in found)
 
 
-DEVICE = Device(1e9, 2e9, 1.5e9, 0.0, "measured")
+DEVICE = StorageRates(1e9, 2e9, 1.5e9, 0.0, "measured")
 
 
 def test_figures_are_kept(home: Path) -> None:
     """As they are, the newest of each name, and no more than there is room for."""
     for number in range(4):
         cache.keep("devices.json", f"disk {number % 3}", replace(DEVICE, seconds_flush=float(number)))
-    found = cache.load("devices.json", Device)
+    found = cache.load("devices.json", StorageRates)
     assert {key: one.seconds_flush for key, one in found.items()} == {"disk 1": 1.0, "disk 2": 2.0, "disk 0": 3.0}
     cache.keep("tiers.json", "dram", Figures("measured", 1e9))
     assert cache.load("tiers.json", Figures) == {"dram": Figures("measured", 1e9)}
@@ -326,7 +326,7 @@ def test_the_oldest_figures_give_way(home: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cache, "ENTRIES_MOST", 3)
     for number in (0, 1, 2, 0, 3):
         cache.keep("devices.json", f"disk {number}", DEVICE)
-    assert list(cache.load("devices.json", Device)) == ["disk 2", "disk 0", "disk 3"]
+    assert list(cache.load("devices.json", StorageRates)) == ["disk 2", "disk 0", "disk 3"]
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
@@ -334,9 +334,9 @@ def test_damaged_figures_are_measured_again(damage: Callable[[Path], object], ho
     """Rather than believed, or a traceback."""
     cache.keep("devices.json", "disk", DEVICE)
     damage(home / "outcrop" / "devices.json")
-    assert cache.load("devices.json", Device) == {}
+    assert cache.load("devices.json", StorageRates) == {}
     cache.keep("devices.json", "disk", DEVICE)
-    assert cache.load("devices.json", Device) == {"disk": DEVICE}
+    assert cache.load("devices.json", StorageRates) == {"disk": DEVICE}
 
 
 GOOD = asdict(DEVICE)
@@ -362,7 +362,7 @@ def test_figures_that_cannot_be_are_left_out(wrong: object, home: Path) -> None:
     """Of another version, or written by something else: the others stay."""
     with user_cache.open_folder(make=True) as folder:
         folder.write("devices.json", json.dumps({"wrong": wrong, "disk": GOOD}).encode())
-    assert cache.load("devices.json", Device) == {"disk": DEVICE}
+    assert cache.load("devices.json", StorageRates) == {"disk": DEVICE}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "[" * 100_000, '{"a":' * 100_000, "\x00", '"\\ud800"'])
@@ -370,12 +370,12 @@ def test_text_that_is_no_table_of_figures_is_nothing(text: str, home: Path) -> N
     """Also with a right seal."""
     with user_cache.open_folder(make=True) as folder:
         folder.write("devices.json", text.encode())
-    assert cache.load("devices.json", Device) == {}
+    assert cache.load("devices.json", StorageRates) == {}
 
 
 def test_reading_figures_makes_nothing(home: Path) -> None:
     """Planning leaves no traces."""
-    assert cache.load("devices.json", Device) == {} and not home.exists()
+    assert cache.load("devices.json", StorageRates) == {} and not home.exists()
 
 
 def test_kernels_are_loaded_from_what_was_checked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

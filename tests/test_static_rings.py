@@ -10,10 +10,10 @@ import pytest
 from execution import execute_fields, random_state
 from outcrop.language.boundary import FIXED, Boundary
 from outcrop.language.stencil import Field, Stencil
+from outcrop.plan.cost import timeline
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
-from outcrop.plan.timeline import timeline
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import IllegalPlan, validate, validate_pass
 from outcrop.run.arguments import as_problem

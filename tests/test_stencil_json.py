@@ -215,7 +215,7 @@ def test_bounds_are_named(member: str, value: Any, message: str) -> None:
 
 def test_the_largest_offset_stays_within_the_guards_of_the_window() -> None:
     """Kernels read whole 64-byte lines beyond a plane, one for each cell of the radius along x."""
-    from outcrop.plan.window import GUARD_BYTES
+    from outcrop.plan.memory import GUARD_BYTES
 
     assert MAX_OFFSET * 64 <= GUARD_BYTES
 

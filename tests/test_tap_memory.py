@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import outcrop as oc
 from outcrop.errors import BudgetError
 from outcrop.plan.given_sizes import FREE, GivenSizes
+from outcrop.plan.memory import MAX_STAGING, MIN_STAGING, tap_memory
 from outcrop.plan.planner import choose, smallest_budget_bytes
-from outcrop.plan.problem import Problem
-from outcrop.plan.tap_memory import LEAST_STAGING, MOST_STAGING, TapDemand, tap_memory
+from outcrop.plan.problem import Problem, TapDemand
 from outcrop.plan.validate import validate
 from strategies import MACHINE, assumed_rate, examples, problems
 
@@ -52,9 +52,9 @@ def test_plans_and_taps_fit_the_budget_together(
 def test_staging_stays_between_its_limits(snapshot_bytes: int, spare_bytes: int) -> None:
     """Never more than what there is room for, nor than a snapshot needs; slots take whole pages."""
     found = tap_memory(TapDemand(snapshot_bytes), 1, 1, spare_bytes).staging
-    most = max(LEAST_STAGING.bytes, min(MOST_STAGING.bytes, snapshot_bytes, LEAST_STAGING.bytes + spare_bytes // 8))
+    most = max(MIN_STAGING.bytes, min(MAX_STAGING.bytes, snapshot_bytes, MIN_STAGING.bytes + spare_bytes // 8))
     assert most / 2 < found.bytes <= most
-    assert found.slots >= LEAST_STAGING.slots and found.slot_bytes % 4096 == 0
+    assert found.slots >= MIN_STAGING.slots and found.slot_bytes % 4096 == 0
     assert tap_memory(TapDemand(), 1, 1, spare_bytes).staging.bytes == 0
 
 

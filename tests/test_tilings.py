@@ -13,7 +13,7 @@ from outcrop.cli import main
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
-from outcrop.plan.tilings import shares_planes, tilings
+from outcrop.plan.tuner import shares_planes, tilings
 from strategies import MACHINE, make_problem
 
 

@@ -15,7 +15,7 @@
 //
 // A slot's bytes are summed up when it is sent: they have just come, and each byte comes once.
 //
-// How much memory the budget allows is decided by planning (plan/tap_memory.py). A quarter of the slots is for what is on its
+// How much memory the budget allows is decided by planning (plan/memory.py). A quarter of the slots is for what is on its
 // way: some ten milliseconds of writing, about as long as the pump's thread may wait for a processor that updates keep busy.
 #pragma once
 

@@ -19,8 +19,7 @@ from outcrop.arrays.spec import ArraySpec, amount
 from outcrop.arrays.untouched import without_promised
 from outcrop.errors import InputError, shown
 from outcrop.paths import nearest_existing
-from outcrop.plan.placement import Choice, Demand, assign
-from outcrop.plan.placement_words import Placed, table
+from outcrop.plan.placement import Choice, Demand, PlacementRow, assign, table
 from outcrop.tiers.survey import MAIN_MEMORY, SharedRoom, find_tiers, shared_rooms
 from outcrop.tiers.tier import Tier
 from outcrop.units import format_bytes, format_seconds, parse_bytes
@@ -39,9 +38,9 @@ class PlacedArray:
     why: str
 
     @property
-    def placed(self) -> Placed:
+    def placed(self) -> PlacementRow:
         """A row of the table."""
-        return Placed(self.name, self.spec.nbytes, self.tier.name, self.takes, self.transfer_seconds, self.why)
+        return PlacementRow(self.name, self.spec.nbytes, self.tier.name, self.takes, self.transfer_seconds, self.why)
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from outcrop.arrays.spec import ArraySpec
-from outcrop.plan.placement import Assignment, Choice, Demand, cost, fits
-from outcrop.plan.placement_words import (
+from outcrop.plan.placement import (
     FASTEST,
     FASTEST_WITH_ROOM,
     HIDDEN,
     SLOWEST,
     SLOWEST_FOR_NOTHING,
+    Assignment,
+    Choice,
+    Demand,
     because,
+    cost,
+    fits,
     has_no_room,
     takes_longer,
 )

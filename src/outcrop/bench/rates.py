@@ -11,10 +11,10 @@ from itertools import product
 
 from outcrop import _core
 from outcrop.language.compile import Calls
-from outcrop.plan.geometry import EVERYTHING
+from outcrop.plan.actions import EVERYTHING
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
-from outcrop.plan.tilings import with_tiles
+from outcrop.plan.tuner import with_tiles
 
 ROW_BYTES = 4096
 SHARE_OF_CACHE = 0.7

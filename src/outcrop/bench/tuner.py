@@ -23,7 +23,7 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.schemes.wavefront import thickest_slab
-from outcrop.plan.tuner import SLABS_MOST, build
+from outcrop.plan.tuner import MAX_SLABS, build
 from outcrop.run.disk.state import State, open_state
 from outcrop.run.engine import Engine, Prepared, Seeds
 from outcrop.run.simulation import Simulation
@@ -158,7 +158,7 @@ def _sweep(problem: Problem, machine: Machine, scale: Scale, budget_bytes: int) 
     for scheme, sizes in (*_wavefronts(problem, scale, budget_bytes), *_overlapped(problem, scale, budget_bytes)):
         for diamond in scale.diamonds:
             tiled = replace(sizes, diamond=diamond)
-            if (scheme.name, tiled) not in seen and scheme.volume(problem, tiled).slabs <= SLABS_MOST:
+            if (scheme.name, tiled) not in seen and scheme.volume(problem, tiled).slabs <= MAX_SLABS:
                 seen.add((scheme.name, tiled))
                 yield build(problem, scheme, tiled, machine, lambda _: 1e10)
 

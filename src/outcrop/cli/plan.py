@@ -15,7 +15,7 @@ from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from outcrop.plan.plan import Plan
-    from outcrop.plan.planned import Planned
+    from outcrop.plan.planner import Planned
     from outcrop.plan.problem import Problem
 
 

@@ -11,14 +11,14 @@ from dataclasses import replace
 from itertools import permutations
 from typing import TYPE_CHECKING
 
-from outcrop.plan.model import edge_factor
+from outcrop.plan.machine import edge_factor
 from outcrop.plan.planner import make_plan, schemes_for
 from outcrop.plan.tuner import estimate
 from outcrop.run.disk.layout import make_layout
 from outcrop.units import format_seconds
 
 if TYPE_CHECKING:
-    from outcrop.plan.planned import Planned
+    from outcrop.plan.planner import Planned
     from outcrop.plan.problem import Problem
 
 WAITING = 1.2

@@ -3,10 +3,10 @@ is, and why."""
 
 from __future__ import annotations
 
-from outcrop.plan.candidate import Candidate
 from outcrop.plan.only_read import EQUALLY_FAST, explained, place_of
-from outcrop.plan.placement_words import Placed, table
-from outcrop.plan.planned import Planned
+from outcrop.plan.placement import PlacementRow, table
+from outcrop.plan.plan import Candidate
+from outcrop.plan.planner import Planned
 from outcrop.plan.schemes import SCHEMES
 from outcrop.units import format_bytes, format_seconds
 
@@ -29,7 +29,7 @@ def show(planned: Planned) -> None:
         print("\n".join(["", *table("only read", found)]))
 
 
-def only_read(planned: Planned) -> list[Placed]:
+def only_read(planned: Planned) -> list[PlacementRow]:
     """Where the fields are that nothing updates."""
     considered = planned.considered
     may_stay = any(SCHEMES[one.scheme].keeps_statics for one in considered)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from outcrop.plan.cost import Span
 from outcrop.plan.draw import Patch, drawn_zeta, slab_patches, tile_patches, time_line
-from outcrop.plan.timeline import Span
 from outcrop.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from outcrop.plan.plan import Sizes
-    from outcrop.plan.planned import Planned
+    from outcrop.plan.planner import Planned
     from outcrop.plan.problem import Problem
 
 WAVE_COLORS = ("#b7c9d9", "#7f9db9")

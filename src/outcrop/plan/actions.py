@@ -1,16 +1,19 @@
-"""The instructions of a plan.
+"""The instructions of a plan, and the parts of the grid that they name.
 
-Each is small, frozen and means the same to the validator, the rehearsal, the cost model and the executor. Planes
-are half open ranges. An action is about all fields at once: each has a ring for its first copy, and maybe one for a
-second copy, with which it takes turns. Of a single field updated in one stage the first one holds levels 0, 2, ...,
-the second one levels 1, 3, ... Plane z lies in slot z + shift modulo the ring's size. A slot holds the frame of its
-plane: all of it, or the part that the block at hand needs.
+An action is small and frozen. It means the same to the validator, the rehearsal, the cost model and the executor.
+Ranges are half open. y counts rows; x counts cells of a row with its padding, so that x0 and x1 can be multiples of 64
+bytes. An action applies to all fields at once.
+
+The window has one ring of slots for the first copy of each field, and one for the second copy of fields that take
+turns between two. A single field that is updated in one stage has levels 0, 2, ... in the first copy and levels 1, 3,
+... in the second. Plane z lies in slot z + shift modulo the size of its ring. A slot holds the frame of its plane: the
+whole plane, or the part that the current block needs.
 
 Arrays on disk:  source   generation g
-                 target   generation g + 1; meanwhile also unfinished levels of the last level's parity
+                 target   generation g + 1; during the pass also unfinished levels of the last level's parity
                  statics  fields that nothing updates
-                 other    unfinished levels of the other parity; its content does not outlive the pass
-                 faces    rows between two blocks in y, of both copies; neither does this
+                 other    unfinished levels of the other parity; its content ends with the pass
+                 faces    rows between two blocks in y, of both copies; its content ends with the pass
 """
 
 from __future__ import annotations
@@ -18,68 +21,111 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from outcrop.plan.geometry import EVERY_CELL, EVERYTHING, FAR, Cut, Region
+FAR = 1 << 40
+"""Beyond every grid."""
 
 Array: TypeAlias = Literal["source", "target", "statics", "other", "faces"]
 
 
+def round_up(count: int, multiple: int) -> int:
+    """The smallest multiple of `multiple` that is not below `count`."""
+    return -(-count // multiple) * multiple
+
+
+def round_down(count: int, multiple: int) -> int:
+    """The largest multiple of `multiple` that is not above `count`."""
+    return count // multiple * multiple
+
+
+@dataclass(frozen=True, slots=True)
+class Rectangle:
+    """Rows y0 <= y < y1 and cells x0 <= x < x1 of a plane."""
+
+    y0: int
+    y1: int
+    x0: int
+    x1: int
+
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+        return max(0, self.y1 - self.y0) * max(0, self.x1 - self.x0)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A bound that moves with the level: at_zero + slope * level."""
+
+    at_zero: int
+    slope: int = 0
+
+    def at(self, level: int) -> int:
+        """The bound at a level."""
+        return self.at_zero + self.slope * level
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What a block updates at each level: low <= z < high, the same along y and x, and within the grid."""
+
+    z_low: Bound = Bound(-FAR)
+    z_high: Bound = Bound(FAR)
+    y_low: Bound = Bound(-FAR)
+    y_high: Bound = Bound(FAR)
+    x_low: Bound = Bound(-FAR)
+    x_high: Bound = Bound(FAR)
+
+
+EVERYTHING = Region()
+EVERY_CELL = Rectangle(-FAR, FAR, -FAR, FAR)
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What follows is about the block whose slots hold the cells `frame` of their planes; what a slot holds of another
-    block is of no use to it unless a Carry moves it.
+    """Starts a block. The actions that follow apply to it. Its slots hold the cells `frame` of their planes; a block
+    cannot use what a slot holds of another block, unless a Carry moves it.
 
-    `own` in planes own_z0 <= z < own_z1 are the cells whose checksums this block accounts for as it updates them. Equal
-    Blocks are one and the same: blocks whose planes are shifted into slots of their own may take turns.
+    The block takes the checksums of the cells `own` in planes own_z0 <= z < own_z1 as it updates them. Equal Blocks are
+    the same block: blocks that have slots of their own, by `shift`, may take turns.
     """
 
-    frame: Cut
+    frame: Rectangle
     own_z0: int = -FAR
     own_z1: int = FAR
-    own: Cut = EVERY_CELL
+    own: Rectangle = EVERY_CELL
     shift: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Carry:
-    """Move the cells `cut` of planes z0 <= z < z1 in the rings of first (even `level`) or second copies from where the
-    former block's frame has them to where this one's does."""
-
-    z0: int
-    z1: int
-    cut: Cut
-    level: int
-
-
-@dataclass(frozen=True, slots=True)
 class Read:
-    """Read the cells `cut` of planes z0 <= z < z1 from an array into its ring; from what a pass keeps for itself into
-    those of first (even `level`) or second copies.
+    """Read the cells `cut` of planes z0 <= z < z1 from an array into its ring. From `other` and `faces`, read into the
+    rings of first (even `level`) or second copies.
 
-    From source and statics, the checksum comes along with a plane's last cell.
+    From source and statics, the checksum comes with the last cell of a plane.
     """
 
     z0: int
     z1: int
-    cut: Cut
+    cut: Rectangle
     array: Array = "source"
     level: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy what is rim of the cells `cut` of planes z0 <= z < z1 from first to second copies: all of them where the
-    plane belongs to the rim in z, else what belongs to the rim in y. The checksums of `own` cells are taken with it."""
+    """Copy the rim within the cells `cut` of planes z0 <= z < z1 from first to second copies. The rim is the whole
+    plane where the plane belongs to the rim in z, else its rows of the rim in y. Take the checksums of `own` cells."""
 
     z0: int
     z1: int
-    cut: Cut
-    own: Cut = EVERY_CELL
+    cut: Rectangle
+    own: Rectangle = EVERY_CELL
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Update levels 1 .. levels of the slab zeta0 <= zeta < zeta1, where zeta = z + skew_z * (level - 1), as far as
-    `region` goes."""
+    """Update levels 1 .. levels of the slab zeta0 <= zeta < zeta1 within `region`, where
+    zeta = z + skew_z * (level - 1)."""
 
     zeta0: int
     zeta1: int
@@ -89,22 +135,33 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write the cells `cut` of planes z0 <= z < z1 to an array: to the target what is newest, and of fields of which
-    the state has two values the one before; to the others from the rings of first (even `level`) or second copies.
+    """Write the cells `cut` of planes z0 <= z < z1 to an array. To the target, write the newest value of each field,
+    and the one before it where the state has two; to the others, the rings of first (even `level`) or second copies.
 
-    To the target, the checksum goes along with a plane's last cell.
+    To the target, the checksum goes with the last cell of a plane.
     """
 
     z0: int
     z1: int
     level: int
-    cut: Cut
+    cut: Rectangle
     array: Array = "target"
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Wait until everything is written and flush it: the target now holds the next generation."""
+    """Wait until everything is written, and flush it. The target then holds the next generation."""
 
 
-Action: TypeAlias = Block | Carry | Read | Copy | Update | Write | Commit
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """Move the cells `cut` of planes z0 <= z < z1, in the rings of first (even `level`) or second copies, from their
+    place in the frame of the block before to their place in this one. Only schemes of the literature use it."""
+
+    z0: int
+    z1: int
+    cut: Rectangle
+    level: int
+
+
+Action: TypeAlias = Block | Read | Copy | Update | Write | Commit | Carry

@@ -1,32 +1,41 @@
-"""What planes hold while a plan is proved: ranges of planes with one content, made of ranges of rows and columns.
+"""What the proof of a plan knows (validate.py): what planes hold, and what each level of a pass reads and writes.
 
-Rows and columns are cut wherever anything in the pass begins or ends; between two such places all cells are alike, and
-one number, the level that wrote them, stands for all of them. Planes that hold the same share one object, so what has
-been asked of one is known for all planes like it.
+Rows and columns are cut at all coordinates where anything in the pass begins or ends. Between two such places all cells
+are alike, so one number stands for them: the level that wrote them. Planes are ranges with one content. Planes that
+hold the same share one object, so that a question about one of them is answered once for all.
+
+Cells beyond a side that is not fixed are folded back: a periodic axis goes on at its other end; a mirror shows cells
+near it, which are within reach in any case.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.plan.geometry import FAR
-from outcrop.plan.window import Ring
+from outcrop.plan.actions import FAR, Block, Bound, Commit, Copy, Rectangle, Region, Update
+from outcrop.plan.memory import Ring
+from outcrop.plan.plan import Pass
+from outcrop.plan.problem import Operand, Problem, versions
 
 Levels: TypeAlias = NDArray[np.int32]
-Span: TypeAlias = tuple[int, int, int, int]
-"""A part of a plane: first and last place, of rows and then of columns, among those where anything begins or ends."""
+PlaneSpan: TypeAlias = tuple[int, int, int, int]
+"""A part of a plane: first and last place of rows, then of columns, among the places where anything begins or ends."""
+Ranges: TypeAlias = list[tuple[int, int]]
 NOTHING = -9
+"""A cell that nothing has been put into."""
 RIM = 1 << 30
 """A cell of the rim, which is right at every level."""
 
 
 class IllegalPlan(AssertionError):
-    """A plan that would compute something else than it should: a bug in a scheme, never the user's fault."""
+    """A plan that would not compute what it should: a bug in a scheme, never a fault of the user."""
 
 
 def require(condition: bool, message: str) -> None:
@@ -35,23 +44,23 @@ def require(condition: bool, message: str) -> None:
         raise IllegalPlan(message)
 
 
-class Cells:
-    """The levels of the cells of a part of a plane; never changed, so that many planes can share them."""
+class CellLevels:
+    """The levels of the cells of a part of a plane. They never change, so that many planes can share them."""
 
     __slots__ = ("_after", "_holds", "levels", "shape")
 
     def __init__(self, shape: Shape, levels: Levels) -> None:
         self.shape, self.levels = shape, levels
         self._holds: dict[tuple[object, int], bool] = {}
-        self._after: dict[tuple[object, ...], Cells] = {}
+        self._after: dict[tuple[object, ...], CellLevels] = {}
 
-    def part(self, span: Span) -> Levels:
+    def part(self, span: PlaneSpan) -> Levels:
         """The cells of a part, which must be among these."""
         y0, y1, x0, x1 = self.shape.span
         require(y0 <= span[0] <= span[1] <= y1 and x0 <= span[2] <= span[3] <= x1, "cells that are not in the frame")
         return self.levels[span[0] - y0 : span[1] - y0, span[2] - x0 : span[3] - x0]
 
-    def holds(self, spans: tuple[Span, ...], level: int) -> bool:
+    def holds(self, spans: tuple[PlaneSpan, ...], level: int) -> bool:
         """Whether all cells of some parts are at a level, or rim."""
         key = spans, level
         if (found := self._holds.get(key)) is None:
@@ -59,33 +68,33 @@ class Cells:
             found = self._holds[key] = all(bool(((one == level) | (one == RIM)).all()) for one in parts)
         return found
 
-    def updated(self, span: Span, centre: Cells, level: int) -> Cells:
+    def updated(self, span: PlaneSpan, centre: CellLevels, level: int) -> CellLevels:
         """These after an update of a part; what is rim in `centre` is rim here, too."""
         key = span, centre, level
         if (found := self._after.get(key)) is None:
             found = self._after[key] = self._with(span, np.where(centre.part(span) == RIM, RIM, level))
         return found
 
-    def pasted(self, span: Span, other: Cells) -> Cells:
+    def pasted(self, span: PlaneSpan, other: CellLevels) -> CellLevels:
         """These with a part of others."""
         key = span, other
         if (found := self._after.get(key)) is None:
             found = self._after[key] = self._with(span, other.part(span))
         return found
 
-    def filled(self, span: Span, level: int) -> Cells:
+    def filled(self, span: PlaneSpan, level: int) -> CellLevels:
         """These with one level in a part."""
         key = span, level
         if (found := self._after.get(key)) is None:
             found = self._after[key] = self._with(span, level)
         return found
 
-    def raised(self, count: int) -> Cells:
+    def raised(self, count: int) -> CellLevels:
         """The same cells, with `count` added to every level that an update has written."""
         levels = self.levels
         return self.shape.cells(np.where((levels > 0) & (levels != RIM), levels + count, levels).astype(np.int32))
 
-    def _with(self, span: Span, cells: Levels | int) -> Cells:
+    def _with(self, span: PlaneSpan, cells: Levels | int) -> CellLevels:
         self.part(span)
         y0, _, x0, _ = self.shape.span
         levels = self.levels.copy()
@@ -94,42 +103,42 @@ class Cells:
 
 
 class Shape:
-    """A part of a plane, and all that it has ever held; equal cells of it are one object."""
+    """A part of a plane, and all levels that it has ever held; equal levels are one object."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: PlaneSpan) -> None:
         self.span = span
-        self._known: dict[bytes, Cells] = {}
+        self._known: dict[bytes, CellLevels] = {}
         self.empty = self.cells(np.full((span[1] - span[0], span[3] - span[2]), NOTHING, np.int32))
 
-    def cells(self, levels: Levels) -> Cells:
+    def cells(self, levels: Levels) -> CellLevels:
         """Those with these levels."""
         key = levels.tobytes()
         if (found := self._known.get(key)) is None:
-            found = self._known[key] = Cells(self, levels)
+            found = self._known[key] = CellLevels(self, levels)
         return found
 
 
 class Frame:
-    """What a block has of a plane: cells of a shape; contents of different blocks are different things."""
+    """The part of a plane that a block has in a slot. Contents of different blocks differ, even with equal levels."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        self._known: dict[Cells, Content] = {}
+        self._known: dict[CellLevels, SlotContent] = {}
         self.empty = self.content(shape.empty)
 
-    def content(self, cells: Cells) -> Content:
+    def content(self, cells: CellLevels) -> SlotContent:
         """The one content with these cells."""
         if (found := self._known.get(cells)) is None:
-            found = self._known[cells] = Content(self, cells)
+            found = self._known[cells] = SlotContent(self, cells)
         return found
 
 
-class Content:
-    """Cells of a block, as a slot holds them."""
+class SlotContent:
+    """CellLevels of a block, as a slot holds them."""
 
     __slots__ = ("cells", "frame")
 
-    def __init__(self, frame: Frame, cells: Cells) -> None:
+    def __init__(self, frame: Frame, cells: CellLevels) -> None:
         self.frame, self.cells = frame, cells
 
 
@@ -137,7 +146,7 @@ Value = TypeVar("Value")
 
 
 class Runs(Generic[Value]):
-    """One value for each plane, kept as ranges of planes with the same one; all have `value` at first."""
+    """One value for each plane, kept as ranges of planes with the same value; all planes have `value` at first."""
 
     def __init__(self, value: Value) -> None:
         self._starts, self._values = [-FAR], [value]
@@ -152,7 +161,7 @@ class Runs(Generic[Value]):
         return list(zip(edges, edges[1:], values[first:end], strict=False))
 
     def put(self, z0: int, z1: int, value: Value) -> None:
-        """From now on planes z0 <= z < z1 have that value."""
+        """Give planes z0 <= z < z1 that value."""
         starts, values = self._starts, self._values
         first, end = bisect_left(starts, z0), bisect_right(starts, z1)
         after = values[end - 1]
@@ -167,8 +176,8 @@ class Runs(Generic[Value]):
         return self._starts[min(1, len(self._starts) - 1)], self._starts[-1]
 
     def advance(self, z0: int, z1: int, distance: int, times: int) -> None:
-        """Move what planes z0 <= z < z1 have `times` distances up; what the last distance below them has is left behind
-        at every step."""
+        """Move the values of planes z0 <= z < z1 up by `times` distances. Each step leaves behind the values of the
+        `distance` planes below z0."""
         window, left = self.over(z0, z1), self.over(z0 - distance, z0)
         for turn in range(1, times + 1) if len(left) > 1 else ():
             for first, end, value in left:
@@ -182,7 +191,7 @@ class Runs(Generic[Value]):
 def together(
     one: Iterable[tuple[int, int, Value]], other: Iterable[tuple[int, int, Value]]
 ) -> Iterator[tuple[int, int, Value, Value]]:
-    """Two lists of ranges of the same planes, cut where either is."""
+    """Two lists of ranges of the same planes as one, cut where either of them is."""
     second = iter(other)
     _, end_of_other, beside = next(second)
     for z0, end, value in one:
@@ -194,23 +203,24 @@ def together(
                 _, end_of_other, beside = next(second, (z1, FAR, beside))
 
 
-def common(one: Span, other: Span) -> Span | None:
-    """What two parts of a plane share, or None."""
+def common(one: PlaneSpan, other: PlaneSpan) -> PlaneSpan | None:
+    """The part that two parts of a plane share, or None."""
     y0, y1 = max(one[0], other[0]), min(one[1], other[1])
     x0, x1 = max(one[2], other[2]), min(one[3], other[3])
     return (y0, y1, x0, x1) if y0 < y1 and x0 < x1 else None
 
 
 class Slots:
-    """The slots of one ring, by place: plane z of a block has place z + its shift, and slots are places modulo the
-    ring. Rings that hold all planes for good know neither blocks nor shifts; their contents are those of `disk`."""
+    """The slots of one ring, by place: plane z of a block has the place z + its shift, and its slot is the place modulo
+    the ring. Resident rings have a slot for each plane, whatever the block; their contents are frames of `disk`."""
 
     def __init__(self, ring: Ring, number: int, disk: Frame) -> None:
         self.ring, self._number, self._disk = ring, number, disk
-        self.runs: Runs[Content | None] = Runs(None)
+        self.runs: Runs[SlotContent | None] = Runs(None)
 
-    def place(self, frame: Frame, shift: int, z0: int, z1: int, spans: Sequence[Span], cells: Cells) -> None:
-        """Let slots have parts of planes z0 <= z < z1 of a block; those that held other planes are emptied first."""
+    def place(self, frame: Frame, shift: int, z0: int, z1: int, spans: Sequence[PlaneSpan], cells: CellLevels) -> None:
+        """Put parts of planes z0 <= z < z1 of a block into their slots; slots that held other planes are emptied
+        first."""
         if self.ring.is_resident:
             frame, shift = self._disk, 0
         runs, first, end = self.runs, z0 + shift, z1 + shift
@@ -229,7 +239,7 @@ class Slots:
         for times in range(1, (high - first) // planes + 1):
             runs.put(first + times * planes, end + times * planes, None)
 
-    def there(self, frame: Frame, shift: int, z0: int, z1: int) -> list[tuple[int, int, Cells]]:
+    def there(self, frame: Frame, shift: int, z0: int, z1: int) -> list[tuple[int, int, CellLevels]]:
         """The cells of planes z0 <= z < z1 of a block in the slots. Raises IllegalPlan where a plane is not there."""
         if self.ring.is_resident:
             frame, shift = self._disk, 0
@@ -240,8 +250,212 @@ class Slots:
             found.append((first - shift, end - shift, content.cells))
         return found
 
-    def change(self, frame: Frame, shift: int, z0: int, z1: int, cells: Cells) -> None:
-        """From now on planes z0 <= z < z1, which are there, hold these cells."""
+    def change(self, frame: Frame, shift: int, z0: int, z1: int, cells: CellLevels) -> None:
+        """Let planes z0 <= z < z1, which are in their slots, hold these cells."""
         if self.ring.is_resident:
             frame, shift = self._disk, 0
         self.runs.put(z0 + shift, z1 + shift, frame.content(cells))
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of a plane that a level updates, and the parts of planes within reach that it reads."""
+
+    cut: PlaneSpan
+    seen: tuple[PlaneSpan, ...]
+
+    @cached_property
+    def cuts(self) -> tuple[PlaneSpan, ...]:
+        """The updated part, as a tuple of one."""
+        return (self.cut,)
+
+
+class Places:
+    """The coordinates along one axis where anything begins or ends, and the place of each among them."""
+
+    def __init__(self, coordinates: set[int]) -> None:
+        self.coordinates = sorted(coordinates)
+        self.of = {coordinate: place for place, coordinate in enumerate(self.coordinates)}
+
+
+class Parts:
+    """The parts of planes that the actions of a pass name, by places along rows and columns."""
+
+    def __init__(self, problem: Problem, one: Pass) -> None:
+        self._problem, self._levels = problem, one.levels
+        self.rows, self.columns = (Places(found) for found in _coordinates(problem, one))
+        self._regions: dict[Region, list[Part | None]] = {}
+
+    def span(self, cut: Rectangle) -> PlaneSpan:
+        """A part of a plane by places."""
+        rows, columns = self.rows.of, self.columns.of
+        return rows[cut.y0], rows[cut.y1], columns[cut.x0], columns[cut.x1]
+
+    def of_levels(self, region: Region) -> list[Part | None]:
+        """What each level updates of a plane, beginning with level 1 at 1."""
+        if region not in self._regions:
+            cuts = cuts_of(self._problem, region, self._levels)
+            known = {cut: self._part(cut) for cut in dict.fromkeys(cuts)}
+            self._regions[region] = [None, *(known[cut] for cut in cuts)]
+        return self._regions[region]
+
+    def _part(self, cut: Rectangle | None) -> Part | None:
+        if cut is None:
+            return None
+        rows, columns = rows_seen(self._problem, cut), columns_seen(self._problem, cut)
+        seen = tuple(self.span(Rectangle(*ys, *xs)) for ys in rows for xs in columns)
+        return Part(self.span(cut), seen)
+
+
+def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
+    """Positions of the planes that updates at positions z0 <= z < z1 read."""
+    reach, count = problem.radius_z, problem.planes
+    if not problem.periodic[0]:
+        return [(max(0, z0 - reach), min(count, z1 + reach))]
+    if z1 - z0 > 1:  # neighbouring positions are at the two ends in turn, so two of them see all between
+        return [(max(0, z0 - 2 * reach), min(count, z1 + 2 * reach))]
+    plane = z0 // 2 if z0 % 2 == 0 else count - 1 - z0 // 2
+    seen = {(plane + step) % count for step in range(-reach, reach + 1)}
+    positions = (2 * one if one < (count + 1) // 2 else 2 * (count - 1 - one) + 1 for one in seen)
+    return [(one, one + 1) for one in sorted(positions)]
+
+
+def rows_seen(problem: Problem, cut: Rectangle) -> Ranges:
+    """Rows that updates of a part of a plane read."""
+    return _seen(cut.y0, cut.y1, problem.radius_y, problem.shape[1], problem.periodic[1])
+
+
+def columns_seen(problem: Problem, cut: Rectangle) -> Ranges:
+    """CellLevels of a row that they read; of padding only what kernels carry along between fixed sides."""
+    nx, reach = problem.shape[2], problem.radii[2]
+    if problem.sides[2] == ("fixed", "fixed"):
+        return _seen(cut.x0, cut.x1, reach, problem.pitch_cells, False)
+    return _seen(cut.x0, min(cut.x1, nx), reach, nx, problem.periodic[2])
+
+
+def _seen(first: int, end: int, reach: int, extent: int, is_periodic: bool) -> Ranges:
+    low, high = first - reach, end + reach
+    if high - low >= extent and is_periodic:
+        return [(0, extent)]
+    if low < 0 and is_periodic:
+        return [(0, high), (low + extent, extent)]
+    if high > extent and is_periodic:
+        return [(0, high - extent), (low, extent)]
+    return [(max(0, low), max(0, low, min(extent, high)))]
+
+
+def cuts_of(problem: Problem, region: Region, levels: int) -> list[Rectangle | None]:
+    """What each level updates of a plane, None where that is nothing."""
+    bounds = region.y_low, region.y_high, region.x_low, region.x_high
+    flat = all(bound.slope == 0 for bound in bounds)
+    found = [_cut_at(problem, bounds, level) for level in range(1, 2 if flat else levels + 1)]
+    return found * levels if flat else found
+
+
+def _cut_at(problem: Problem, bounds: tuple[Bound, ...], level: int) -> Rectangle | None:
+    y0, y1, x0, x1 = (bound.at(level) for bound in bounds)
+    cut = Rectangle(max(problem.first_row, y0), min(problem.end_row, y1), max(0, x0), min(problem.pitch_cells, x1))
+    return cut if cut.cells else None
+
+
+def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
+    """Rows and columns at which anything in a pass begins or ends."""
+    _, ny, nx = problem.shape
+    low, high = (problem.radii[2] if side == "fixed" else 0 for side in problem.sides[2])
+    first = min(low, nx)
+    rows = {0, ny, problem.first_row, problem.end_row}
+    columns = {0, nx, problem.pitch_cells, first, max(first, nx - high)}
+    whole, cuts, regions = problem.whole_plane, set(), {}
+    for action in one.actions:
+        kind = type(action)
+        if kind is Update:
+            regions[id(action.region)] = action.region  # type: ignore[union-attr]
+        elif kind is Block:
+            cuts |= {action.frame, action.own}  # type: ignore[union-attr]
+        elif kind is not Commit:
+            cuts.add(action.cut)  # type: ignore[union-attr]
+            if kind is Copy:
+                cuts.add(action.own)  # type: ignore[union-attr]
+    for cut in cuts:
+        rows |= {cut.y0, cut.y1, max(0, min(cut.y0, whole.y1)), max(0, min(cut.y1, whole.y1))}
+        columns |= {cut.x0, cut.x1, max(0, min(cut.x0, whole.x1)), max(0, min(cut.x1, whole.x1))}
+    for region in dict.fromkeys(regions.values()):
+        for updated in dict.fromkeys(cuts_of(problem, region, one.levels)):
+            if updated is not None:
+                rows.update(y for ys in [(updated.y0, updated.y1), *rows_seen(problem, updated)] for y in ys)
+                columns.update(x for xs in [(updated.x0, updated.x1), *columns_seen(problem, updated)] for x in xs)
+    return rows, columns
+
+
+@dataclass(frozen=True)
+class Use:
+    """A level reads cells of a ring that level `wanted` wrote. If `moves`, a level that does the same n levels later
+    reads what level wanted + n wrote. If `beside`, it reads neighbouring cells, too."""
+
+    field: int
+    ring: int
+    wanted: int
+    moves: bool
+    beside: bool
+
+
+@dataclass(frozen=True)
+class LevelUses:
+    """What a level reads; and for each of its targets, the ring of the newest values and the ring that it writes."""
+
+    reads: tuple[Use, ...]
+    targets: tuple[tuple[int, int], ...]
+
+
+class Uses:
+    """What each level reads and writes. Copies take turns, so levels a `turn` apart do the same, except in the first
+    turn, which finds what was there before the pass."""
+
+    def __init__(self, problem: Problem, levels: int) -> None:
+        self._problem, self._levels = problem, levels
+        self.turn = 2 * problem.stages
+        self._versions = versions(problem.fields, problem.updates, min(levels, 2 * self.turn))
+        self._known: dict[int, LevelUses] = {}
+        doubles = [f for f, one in enumerate(problem.fields) if one.is_double]
+        self.second = {f: len(problem.fields) + place for place, f in enumerate(doubles)}
+
+    def ring(self, field: int, copy: int) -> int:
+        """The ring of a copy of a field."""
+        return self.second[field] if copy else field
+
+    def copies(self, level: int) -> list[int]:
+        """The rings of first (even `level`) or second copies of what is updated."""
+        if level % 2:
+            return list(self.second.values())
+        return [field for field, one in enumerate(self._problem.fields) if not one.is_static]
+
+    def final(self, field: int, age: int) -> tuple[int, int]:
+        """The ring that holds the values of an array after the last level, and the level that wrote them."""
+        alike = self._alike(self._levels)
+        version = self._versions[alike].of(Operand(field, age))
+        return self.ring(field, version.copy), version.level + self._levels - alike
+
+    def of(self, level: int) -> tuple[LevelUses, int]:
+        """What a level reads and writes, as for an earlier level that does the same, and how many levels lie
+        between."""
+        alike = self._alike(level)
+        if alike not in self._known:
+            self._known[alike] = self._uses(alike)
+        return self._known[alike], level - alike
+
+    def _alike(self, level: int) -> int:
+        return level if level <= 2 * self.turn else self.turn + 1 + (level - 1) % self.turn
+
+    def _uses(self, level: int) -> LevelUses:
+        problem = self._problem
+        stage = problem.updates[(level - 1) % problem.stages]
+        before, after = self._versions[level - 1], self._versions[level]
+        reads = []
+        for one in stage.reads:
+            found, moves = before.of(one), not problem.fields[one.field].is_static
+            reads.append(Use(one.field, self.ring(one.field, found.copy), found.level, moves, one.beside))
+        targets = [tuple(self.ring(f, now.newest[f].copy) for now in (before, after)) for f in stage.targets]
+        overwritten = {target for _, target in targets}
+        is_apart = all(use.ring not in overwritten for use in reads if use.beside)
+        require(is_apart, "a stage reads at neighbours what it overwrites")
+        return LevelUses(tuple(reads), tuple((centre, target) for centre, target in targets))

@@ -2,7 +2,7 @@
 
 slabs      z against level: what each Update covers, leaning back by the skew per level
 tiles      y against level, or z of few rows: how a slab is cut for the cache
-time line  seconds against what is going on: plan/timeline.py
+time line  seconds against what is going on: plan/cost.py
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from outcrop.plan.actions import Update
+from outcrop.plan.cost import Span, aside_seconds, cell_updates, timeline
 from outcrop.plan.machine import Machine
-from outcrop.plan.model import aside_seconds
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.problem import Problem
-from outcrop.plan.timeline import Span, timeline
-from outcrop.plan.volume import cell_updates
 
 
 @dataclass(frozen=True)

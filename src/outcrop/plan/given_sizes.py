@@ -1,28 +1,34 @@
 """Sizes that the user has given; the tuner chooses the others.
 
     bt              time steps of a pass; a run of fewer steps does them in one pass
-    bx, by, bz      cells of a block along each axis, as at level 1
+    by              rows of a block, as at level 1
+    bx, bz          cells of a block along the other axes, which only schemes of the literature cut
     slab            planes that are updated together
     diamond         half the height of the cache tiles, in levels
 
-A scheme has some of them (`Scheme.sizes`) and lists candidates that keep to those given.
+A scheme has some of them (`Scheme.sizes`) and lists candidates with the sizes given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from outcrop.errors import InputError
 from outcrop.plan.problem import Problem
 
-STEPS_OF_PASS_MOST = 10_000
+if TYPE_CHECKING:
+    from outcrop.plan.schemes.scheme import Scheme
+
+MAX_STEPS_OF_PASS = 10_000
 """More steps in a pass save nothing that could be measured, while the list of its actions grows with them."""
 
 
 @dataclass(frozen=True)
 class GivenSizes:
-    """Each is at least 1, or None where the tuner is free."""
+    """Each is at least 1, or None for the tuner to choose."""
 
     bt: int | None = None
     bx: int | None = None
@@ -56,6 +62,28 @@ FREE = GivenSizes()
 NAMES = tuple(one.name for one in fields(GivenSizes))
 
 
+def with_sizes(schemes: Sequence[Scheme], problem: Problem, given: GivenSizes) -> list[Scheme]:
+    """Those of `schemes` that have all sizes given. Their candidates have these sizes.
+
+    Raises InputError when no scheme has them, or when a size is not possible on this grid.
+    """
+    if not given:
+        return list(schemes)
+    require_possible(problem, given)
+    fitting = [one for one in schemes if set(given.to_dict()) <= set(one.sizes)]
+    if not fitting:
+        raise _no_scheme(schemes, given)
+    return [
+        replace(
+            one,
+            candidates=partial(one.candidates, given=given),
+            smallest=partial(one.smallest, given=given),
+            diamond=given.diamond or 0,
+        )
+        for one in fitting
+    ]
+
+
 def require_possible(problem: Problem, given: GivenSizes) -> None:
     """Raise InputError for a size that cannot be, with the nearest that can."""
     (nz, ny, nx), (radius_z, radius_y, radius_x) = problem.shape, problem.radii
@@ -68,8 +96,8 @@ def require_possible(problem: Problem, given: GivenSizes) -> None:
     ):
         if is_periodic and size not in (None, extent):
             raise InputError(f"{name} {size}: {name[1]} is periodic and cannot be cut into blocks; leave {name} out")
-    if given.bt is not None and given.bt > STEPS_OF_PASS_MOST:
-        raise InputError(f"bt {given.bt}: a pass has at most {STEPS_OF_PASS_MOST} steps; give fewer")
+    if given.bt is not None and given.bt > MAX_STEPS_OF_PASS:
+        raise InputError(f"bt {given.bt}: a pass has at most {MAX_STEPS_OF_PASS} steps; give fewer")
     if given.slab is not None and given.slab > nz:
         raise InputError(f"slab {given.slab} is more than the {nz} planes of the grid; give at most {nz}")
     widest = max(1, ny // problem.skew_y)
@@ -88,3 +116,13 @@ def _check_block(name: str, size: int | None, extent: int, radius: int, multiple
         below, above = size // multiple * multiple, min(extent, (size // multiple + 1) * multiple)
         nearest = f"{below} or {above}" if below >= max(1, radius) else f"{above}"
         raise InputError(f"{name} {size} must be a multiple of {multiple} {unit}, or all {extent}: give {nearest}")
+
+
+def _no_scheme(schemes: Sequence[Scheme], given: GivenSizes) -> InputError:
+    if len(schemes) > 1:
+        others = "; ".join(f"{one.name} has {', '.join(one.sizes)}" for one in schemes if one.sizes)
+        return InputError(f"no scheme that auto may choose has all of {given}; {others}")
+    (scheme,) = schemes
+    name = next(name for name in given.to_dict() if name not in scheme.sizes)
+    has = f"which has {', '.join(scheme.sizes)}" if scheme.sizes else "which has none to choose"
+    return InputError(f"{name} is no size of scheme {scheme.name}, {has}")

@@ -1,4 +1,11 @@
-"""The machine as planning sees it: a few measured or declared figures."""
+"""The machine as planning sees it: a few measured figures of this machine, or declared figures of another one.
+
+A declared machine updates cells that are in its caches at the declared rate. Other updates cannot be faster than the
+memory. A plain sweep moves three words for each cell: the old value, the line to be written, which is fetched first,
+and the new value. A diamond of half height D moves them once for D levels, a band of half height D once for 2 D:
+
+    rate(D) = min(declared, memory bandwidth / (3 e / D)),  e bytes per cell, D = 1 for plain sweeps
+"""
 
 from __future__ import annotations
 
@@ -6,15 +13,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from outcrop.errors import InputError
 from outcrop.plan.plan import Sizes
+from outcrop.plan.problem import Problem
 
 UpdateRate: TypeAlias = Callable[[Sizes], float]
 """Cell updates per second of all threads together for given sizes, with nothing else going on."""
 
+WORDS_PER_SWEEP = 3
+"""Words that a plain sweep moves between memory and caches for a cell."""
+THIN_SLAB_COST = 0.15
+"""What a plane costs that a tile touches without finishing it, as a share of one that it updates fully."""
+NARROW_BLOCK_COST = 0.3
+"""The same for the rows of tiles that the edges of a block in y cut."""
+
 
 @dataclass(frozen=True)
-class Device:
-    """Bandwidths of the storage, in bytes per second: reading, writing, and the sum of both at once half and half."""
+class StorageRates:
+    """Bandwidths of the storage in bytes per second: of reading, of writing, and the sum of both where half the bytes
+    are read and half written at the same time. A flush takes `seconds_flush`."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float
@@ -25,12 +42,69 @@ class Device:
 
 @dataclass(frozen=True)
 class Machine:
-    """`checksum_bytes_per_second` is for all threads together; caches are per core (second level) and in all
-    (last level)."""
+    """`checksum_bytes_per_second` is for all threads together, `cache_bytes` the second-level cache of one core, and
+    `last_cache_bytes` the last-level cache of all cores."""
 
     threads: int
     memory_bytes: int
     cache_bytes: int
     last_cache_bytes: int
     checksum_bytes_per_second: float
-    device: Device
+    device: StorageRates
+
+
+def edge_factor(problem: Problem, sizes: Sizes) -> float:
+    """How much longer an update takes in slabs and blocks of these sizes than without edges.
+
+    A tile of 2 D levels touches 2 r D planes beyond its slab, and the edges of a block cut about as many rows of tiles.
+    """
+    tile = 2 * problem.skew_z * min(sizes.diamond, sizes.levels)
+    rows = sizes.block_y or problem.shape[1]
+    cut = NARROW_BLOCK_COST * tile / rows if rows < problem.shape[1] else 0.0
+    return (1 + THIN_SLAB_COST * tile / max(1, sizes.slab)) * (1 + cut)
+
+
+@dataclass(frozen=True)
+class DeclaredMachine:
+    """All figures are for all `cores` together, but for `cache_bytes`, the second-level cache of one.
+
+    `usable_bytes` of `memory_bytes` are what a run may take (0: not declared); `updates_per_second` are cell updates,
+    by dtype, with temporal blocking for the caches.
+    """
+
+    name: str
+    cores: int
+    memory_bytes: int
+    usable_bytes: int
+    memory_bytes_per_second: float
+    cache_bytes: int
+    last_cache_bytes: int
+    device: StorageRates
+    updates_per_second: dict[str, float]
+
+    def machine(self, threads: int) -> Machine:
+        """The machine as planning sees it, with so many threads; checksums are taken at the speed of memory."""
+        return Machine(
+            threads=threads,
+            memory_bytes=self.memory_bytes,
+            cache_bytes=self.cache_bytes,
+            last_cache_bytes=self.last_cache_bytes,
+            checksum_bytes_per_second=self.memory_bytes_per_second,
+            device=self.device,
+        )
+
+    def update_rate(self, problem: Problem, threads: int) -> UpdateRate:
+        """Cell updates per second by sizes. Raises InputError when none is declared for the problem's dtype."""
+        if problem.dtype not in self.updates_per_second:
+            known = ", ".join(f"updates.{dtype}" for dtype in self.updates_per_second)
+            raise InputError(
+                f"machine {self.name} declares no updates.{problem.dtype}, only {known}; add it, or plan for that dtype"
+            )
+        most = self.updates_per_second[problem.dtype] * threads / self.cores
+
+        def rate(sizes: Sizes) -> float:
+            words = WORDS_PER_SWEEP / max(1, sizes.diamond * (2 if sizes.chunk else 1))
+            by_memory = self.memory_bytes_per_second / (words * problem.item_bytes)
+            return min(most, by_memory) / edge_factor(problem, sizes)
+
+        return rate

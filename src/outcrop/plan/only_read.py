@@ -1,12 +1,12 @@
-"""Where fields that nothing updates are during a run: placed by the planner of placements, as arrays are.
+"""Where fields that nothing updates are during a run. They are placed as arrays are (placement.py).
 
-    memory   all of their planes, read once by the first pass       the rest of the window has so much less
+    memory   all of their planes, read once by the first pass       the rest of the window is smaller by that
     disk     in the window as many planes as updates need           every pass reads all of them again
 
-They go to one place together: all take as much and are read as often, so there are only more of them to keep or fewer.
-What a place costs depends on the slabs and levels for which it leaves memory. So the planner (placement.py) says where
-there is room (`possible`), the tuner costs whole plans with either, and of these the planner takes one (`taken`): the
-fastest, and of those as fast as that the one with the least memory. `explained` says why.
+All of them go to one place: they take equally much memory and are read equally often. The cost of a place depends on
+the slabs and levels that the rest of the memory allows. So `possible` says where there is room, the tuner costs whole
+plans with either place, and `taken` takes one of them: the fastest, and of equally fast ones the one with the least
+memory. `explained` says why.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outcrop.plan.actions import Read
-from outcrop.plan.candidate import Candidate
+from outcrop.plan.cost import transfer_bytes
 from outcrop.plan.machine import Machine
-from outcrop.plan.placement import Choice, Demand, assign, fits
-from outcrop.plan.placement_words import (
+from outcrop.plan.placement import (
     HIDDEN,
     SLOWEST,
     SLOWEST_FOR_NOTHING,
-    Placed,
+    Choice,
+    Demand,
+    PlacementRow,
+    assign,
     because,
+    fits,
     has_no_room,
     takes_longer,
 )
-from outcrop.plan.plan import Pass, Plan, Sizes
+from outcrop.plan.plan import Candidate, Pass, Plan, Sizes
 from outcrop.plan.problem import Problem
-from outcrop.plan.volume import transfer_bytes
 
 MEMORY, DISK = "memory", "disk"
 EQUALLY_FAST = 1.01
@@ -44,7 +46,7 @@ def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
 
 
 def taken(candidates: Sequence[Candidate]) -> Candidate:
-    """The one to be used. All of them fit the budget."""
+    """The candidate to be used, of candidates that all fit the budget."""
     choices = [Choice(place_of(one.sizes), ((MEMORY, one.predicted.memory_bytes),), one.seconds) for one in candidates]
     demand = Demand("what is only read", tuple(choices), is_updated=False)
     enough = {MEMORY: max(one.predicted.memory_bytes for one in candidates), DISK: 0}
@@ -54,12 +56,12 @@ def taken(candidates: Sequence[Candidate]) -> Candidate:
 
 
 def place_of(sizes: Sizes) -> str:
-    """Where plans of these sizes have what is only read."""
+    """Where plans of these sizes have fields that are only read."""
     return MEMORY if sizes.keeps_statics else DISK
 
 
-def explained(plan: Plan, considered: Sequence[Candidate], machine: Machine, may_stay: bool) -> list[Placed]:
-    """Each field that nothing updates: bytes of the window, seconds of a run's transfers, and why it is where it is.
+def explained(plan: Plan, considered: Sequence[Candidate], machine: Machine, may_stay: bool) -> list[PlacementRow]:
+    """A row for each field that nothing updates: bytes of the window, seconds of transfers of the run, and why.
 
     `considered` are all that were costed, the plan's own first; `may_stay`: whether their schemes can keep fields in
     memory.
@@ -72,7 +74,7 @@ def explained(plan: Plan, considered: Sequence[Candidate], machine: Machine, may
     for number, one in statics:
         takes = ((MEMORY, rings[number].planes * rings[number].slot_bytes),)
         name = one.name or f"field {number}"
-        found.append(Placed(name, problem.grid_bytes, place, takes, seconds / len(statics), why))
+        found.append(PlacementRow(name, problem.grid_bytes, place, takes, seconds / len(statics), why))
     return found
 
 
@@ -91,7 +93,7 @@ def _why(plan: Plan, considered: Sequence[Candidate], may_stay: bool) -> str:
 
 
 def _bytes_read(plan: Plan) -> int:
-    """Of the arrays of all these fields, by all passes."""
+    """Bytes that all passes read of the arrays of these fields."""
     once = {id(one): one for one in plan.passes}  # most passes of a plan are one and the same
     read = {key: _bytes_of_pass(plan.problem, one) for key, one in once.items()}
     return sum(read[id(one)] for one in plan.passes)

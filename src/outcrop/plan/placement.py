@@ -1,35 +1,40 @@
-"""Where things go when each could go to several places, none of which holds everything.
+"""Where things go when each could go to several places, and no place holds everything.
 
     demand: image ─┬─ choice: dram    takes 8 GiB of dram    0.1 s of transfers a step
                    └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s
     demand: result ── choice: dram    ...
 
-A step takes its computing time, or all transfers together where those take longer: they are not added, because
-transfers of what is far away go on while what is there is computed, and not taken side by side, because the same
-processors make them all. The best placement has, in this order:
+A step takes its computing time or the sum of all transfers, whichever is longer: transfers go on during the computing,
+but not side by side, because the same cores make them all. The best placement has, in this order:
 
 1. the shortest step;
-2. the shortest transfers of what is updated: it goes to the fastest place with room, whether a step hides that or not;
-3. the least of what is only read in the fastest place, then in the second fastest and so on: it goes to the slowest
-   place that costs nothing.
+2. the shortest transfers of what is updated, which goes to the fastest place with room, even where a step would hide
+   slower transfers;
+3. the fewest bytes of what is only read in the fastest place, then in the second fastest and so on: it goes to the
+   slowest place that does not delay a step.
 
-The search is exact: depth first, a branch is left as soon as it cannot become better than the best one found. Only
-beyond SEARCHED_MOST branches it stops with that, and says so.
+The search is exact. It goes depth first and leaves a branch as soon as it cannot become better than the best one found.
+After MAX_BRANCHES branches it stops with the best one found, and says so.
+
+Placements are told by one table and with the same reasons, whatever is placed: arrays of users or fields of a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-SEARCHED_MOST = 30_000
+from outcrop.units import format_bytes, format_seconds
+
+MAX_BRANCHES = 30_000
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One place for a thing: the bytes it takes, there and perhaps elsewhere, and the seconds of transfers a step."""
+    """A place for a thing: the bytes that it takes there and perhaps elsewhere, and seconds of transfers in each
+    step."""
 
     place: str
     takes: tuple[tuple[str, int], ...]
@@ -43,7 +48,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Demand:
-    """A thing to be placed, and where it could be."""
+    """A thing to be placed, and the places where it could be."""
 
     name: str
     choices: tuple[Choice, ...]
@@ -119,7 +124,7 @@ class _Search:
             self._least.insert(0, (step + least, updated + least * demands[number].is_updated))
         self.best: dict[int, Choice] | None = None
         self._best_cost: Cost | None = None
-        self.branches_left = SEARCHED_MOST
+        self.branches_left = MAX_BRANCHES
 
     def place(self, depth: int, chosen: dict[int, Choice]) -> None:
         """Try everything for the demands from `depth` of the order on."""
@@ -155,3 +160,52 @@ class _Search:
 
 def _bytes(demand: Demand) -> int:
     return min((sum(count for _, count in one.takes) for one in demand.choices), default=0)
+
+
+FASTEST, FASTEST_WITH_ROOM = "the fastest", "the fastest with room"
+SLOWEST, SLOWEST_FOR_NOTHING, HIDDEN = "the slowest", "the slowest that costs nothing", "hidden behind the computing"
+
+MIN_SHOWN_SECONDS = 0.001
+"""Shorter times are not shown."""
+
+
+@dataclass(frozen=True)
+class PlacementRow:
+    """A row of the table: a thing, its bytes, its place, the bytes that it takes of each place, seconds of its
+    transfers, and why it is there."""
+
+    name: str
+    nbytes: int
+    place: str
+    takes: tuple[tuple[str, int], ...]
+    transfer_seconds: float
+    why: str
+
+
+def table(what: str, every: Sequence[PlacementRow]) -> list[str]:
+    """Lines with columns as wide as needed, below a head; `what` heads the column of names."""
+    rows = [(what, "bytes", "tier", "takes", "transfers", "why")]
+    for one in every:
+        takes = ", ".join(f"{format_bytes(count)} of {place}" for place, count in one.takes if count) or "nothing"
+        seconds = format_seconds(one.transfer_seconds)
+        rows.append((one.name, format_bytes(one.nbytes), one.place, takes, seconds, one.why))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def has_no_room(place: str) -> str:
+    """The objection to a place that is full."""
+    return f"{place} has no room"
+
+
+def takes_longer(place: str, what: str, seconds: float) -> str:
+    """The objection to a place that makes `what`, such as "a step", longer."""
+    shown = format_seconds(max(seconds, MIN_SHOWN_SECONDS))
+    longer = shown if seconds >= MIN_SHOWN_SECONDS else f"less than {shown}"
+    return f"{place} makes {what} {longer} longer"
+
+
+def because(kind: str, objections: Iterable[str]) -> str:
+    """What a place is, and the objections to the others."""
+    every = ", ".join(objections)
+    return f"{kind}: {every}" if every else kind

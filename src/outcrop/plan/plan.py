@@ -1,25 +1,29 @@
-"""A plan: sizes, passes of actions, and what they are predicted to cost."""
+"""A plan: sizes, passes of actions, and what they are predicted to cost; a candidate is a plan without its actions."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from outcrop.plan.actions import Action, Block
+from outcrop.plan.actions import Action, Block, Update
+from outcrop.plan.memory import NO_TAP_MEMORY, TapMemory, Window
 from outcrop.plan.problem import Problem
-from outcrop.plan.tap_memory import NO_TAP_MEMORY, TapMemory
-from outcrop.plan.window import Window
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The numbers a scheme is free to choose.
+    """The numbers that a scheme may choose.
 
-    `levels` of a pass (L: its steps, `bt`, times the stages of a step), `slab` planes of zeta updated together (b),
-    `diamond` half height D of the cache tiles in levels (0: plain sweeps), `sweep_rows` rows per block of a plain
-    sweep, `planes_per_call` planes a kernel call updates; `block_x`, `block_y`, `block_z` cells of a block along each
-    axis (0: not cut); `keeps_statics`: fields that are only read stay in memory, all of them. `chunk` planes of zeta in
-    a tile, which then has all rows: bands in place of diamonds, for few rows (0: tiles are cut along y).
+    levels           levels of a pass (L): its steps, `bt`, times the stages of a step
+    slab             planes of zeta that are updated together (b)
+    diamond          half height D of the cache tiles in levels; 0: plain sweeps
+    sweep_rows       rows of a block of a plain sweep
+    planes_per_call  planes that one call of a kernel updates
+    block_y          rows of a block; 0: y is not cut
+    block_x, block_z cells of a block along the other axes, which only schemes of the literature cut
+    keeps_statics    all fields that are only read stay in memory
+    chunk            planes of zeta in a tile that has all rows: bands in place of diamonds, for grids of few rows;
+                     0: tiles are cut along y
     """
 
     levels: int
@@ -62,6 +66,21 @@ class Prediction:
     seconds_read: float
     seconds_write: float
     seconds_commit: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Sizes of a scheme with what their plan costs, without its actions, of which there may be many."""
+
+    scheme: str
+    sizes: Sizes
+    passes: int
+    predicted: Prediction
+
+    @property
+    def seconds(self) -> float:
+        """Predicted."""
+        return self.predicted.seconds
 
 
 @dataclass(frozen=True)
@@ -110,7 +129,7 @@ class Plan:
             **asdict(self.sizes),
             "steps_per_pass": self.sizes.levels // self.problem.stages,
             "passes": len(self.passes),
-            "slabs_per_pass": sum(type(action).__name__ == "Update" for action in self.passes[0].actions),
+            "slabs_per_pass": sum(isinstance(action, Update) for action in self.passes[0].actions),
             "blocks_per_pass": self.blocks_per_pass,
             "ring_planes": list(self.window.ring_planes),
             "memory_bytes": self.memory_bytes,

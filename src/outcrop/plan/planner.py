@@ -1,19 +1,70 @@
-"""From a problem, a machine and a budget to a plan, or to a refusal that says what would work."""
+"""From a problem, a machine and a budget to a plan, or to an error that names the smallest budget that works."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
 from outcrop.errors import BudgetError, InputError
-from outcrop.plan.given_sizes import FREE, GivenSizes
+from outcrop.plan.given_sizes import FREE, GivenSizes, with_sizes
 from outcrop.plan.machine import Machine, UpdateRate
-from outcrop.plan.plan import Plan
+from outcrop.plan.memory import min_tap_memory, tap_memory, whole_window
+from outcrop.plan.plan import Candidate, Plan
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import ALIASES, SCHEMES
-from outcrop.plan.schemes.kept_to import kept_to
 from outcrop.plan.schemes.scheme import Scheme
-from outcrop.plan.tap_memory import least_tap_memory, tap_memory
-from outcrop.plan.tuner import Choice, tune
-from outcrop.plan.window import whole_window
+from outcrop.plan.tuner import TunedPlan, tune
+from outcrop.plan.validate import IllegalPlan, validate
 from outcrop.units import format_bytes
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What planning hands on: a plan within `budget_bytes`, with the sizes `given`, for this machine or another one.
+
+    `considered` are the plan's own entry and the best of the other candidates. `updates_origin` says where the rate of
+    updates comes from: "measured", "assumed", or that it is declared, and for which machine; StorageRates.origin says
+    the same of the storage. `assumed` has the reason for each of both that is assumed: {"updates": ..., "storage":
+    ...}.
+    """
+
+    problem: Problem
+    machine: Machine
+    budget_bytes: int
+    given: GivenSizes
+    plan: Plan
+    considered: tuple[Candidate, ...]
+    updates_origin: str
+    assumed: Mapping[str, str]
+
+    def require_legal(self) -> None:
+        """Raise IllegalPlan, an AssertionError, unless the plan is proved legal; it is proved once.
+
+        The message says which action is wrong.
+        """
+        _ = self._is_proved
+
+    @cached_property
+    def _is_proved(self) -> bool:
+        try:
+            validate(self.plan, self.budget_bytes)
+        except IllegalPlan as error:
+            raise IllegalPlan(
+                f"the {self.plan.scheme} plan is not legal: {error}. This is a fault of Outcrop, and nothing has been "
+                f"written; please report it with the arguments of the run and with {self.plan.sizes}"
+            ) from None
+        return True
+
+    @property
+    def thread_layout(self) -> str:
+        """The threads that update, in words."""
+        return f"{self.machine.threads} threads"
+
+    @property
+    def numa_nodes(self) -> int:
+        """NUMA nodes that these threads are on; a declared machine counts as one."""
+        return 1
 
 
 def make_plan(problem: Problem, machine: Machine, budget_bytes: int, scheme: str, update_rate: UpdateRate) -> Plan:
@@ -28,17 +79,17 @@ def choose(
     scheme: str,
     update_rate: UpdateRate,
     given: GivenSizes = FREE,
-) -> Choice:
-    """The cheapest plan of `scheme` ("auto": of all schemes) within `budget_bytes` that keeps to the sizes `given`, and
-    those it was chosen from.
+) -> TunedPlan:
+    """The cheapest plan of `scheme` ("auto": of all schemes) within `budget_bytes` that has the sizes `given`, and the
+    candidates that it was chosen from.
 
     Raises BudgetError with the smallest budget that works, InputError for an unknown scheme and sizes that cannot be.
     """
     schemes = schemes_for(problem, scheme, given)
     require_budget(problem, budget_bytes, scheme, given)
     spare_bytes = budget_bytes - smallest_budget_bytes(problem, scheme, given)
-    taps = tap_memory(problem.taps, _least_steps(problem, given), problem.steps, spare_bytes)
-    window_bytes = budget_bytes - taps.bytes(taps.steps_most)
+    taps = tap_memory(problem.taps, _min_steps(problem, given), problem.steps, spare_bytes)
+    window_bytes = budget_bytes - taps.bytes(taps.max_steps)
     if scheme == "auto" and not given and window_bytes >= largest_useful_bytes(problem):
         schemes = schemes[:1]  # the others only save memory
     choice = tune(problem, schemes, machine, window_bytes, update_rate, taps)
@@ -47,18 +98,18 @@ def choose(
 
 
 def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list[Scheme]:
-    """The scheme of that name, or for "auto" all that can do the problem and check all they read; kept to the sizes
+    """The scheme of that name, or for "auto" all that can do the problem and check all they read, with the sizes
     `given`.
 
-    Raises InputError for a name that is unknown, or a scheme that cannot do the problem or has not these sizes.
+    Raises InputError for an unknown name, and for a scheme that cannot do the problem or does not have these sizes.
     """
     if scheme == "auto":
         every = [one for one in SCHEMES.values() if one.checks_all and one.refusal(problem) is None]
-        return kept_to(every, problem, given)
+        return with_sizes(every, problem, given)
     chosen = find_scheme(scheme)
     if (refusal := chosen.refusal(problem)) is not None:
         raise InputError(f"scheme {chosen.name} cannot {refusal}")
-    return kept_to([chosen], problem, given)
+    return with_sizes([chosen], problem, given)
 
 
 def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", given: GivenSizes = FREE) -> None:
@@ -66,8 +117,8 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
     smallest = smallest_budget_bytes(problem, scheme, given)
     if budget_bytes < smallest:
         sizes = f" with {given}" if given else ""
-        steps = _least_steps(problem, given)
-        taps_bytes = least_tap_memory(problem.taps, steps).bytes(steps)
+        steps = _min_steps(problem, given)
+        taps_bytes = min_tap_memory(problem.taps, steps).bytes(steps)
         taps = f", {_rounded_up_kib(taps_bytes)} KiB of them for snapshots and points" if taps_bytes else ""
         raise BudgetError(
             f"memory {format_bytes(budget_bytes)} is too small for {problem.stencil} on planes of "
@@ -83,14 +134,15 @@ def find_scheme(name: str) -> Scheme:
 
 
 def smallest_budget_bytes(problem: Problem, scheme: str = "auto", given: GivenSizes = FREE) -> int:
-    """Bytes of the smallest window any plan of `scheme` with the sizes `given` can have, and of the least for taps."""
+    """Bytes of the smallest window that a plan of `scheme` with the sizes `given` can have, and the minimum for
+    taps."""
     window_bytes = min(one.smallest(problem).bytes for one in schemes_for(problem, scheme, given))
-    steps = _least_steps(problem, given)
-    return window_bytes + least_tap_memory(problem.taps, steps).bytes(steps)
+    steps = _min_steps(problem, given)
+    return window_bytes + min_tap_memory(problem.taps, steps).bytes(steps)
 
 
-def _least_steps(problem: Problem, given: GivenSizes) -> int:
-    """The fewest steps that a pass may have."""
+def _min_steps(problem: Problem, given: GivenSizes) -> int:
+    """The minimum number of steps of a pass."""
     return max(1, min(given.bt or 1, problem.steps))
 
 

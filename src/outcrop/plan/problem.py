@@ -1,4 +1,4 @@
-"""What is to be computed, in the numbers that planning needs.
+"""What is to be computed, in the numbers that planning needs: grid, steps, fields and stages, and what depends on what.
 
 Planes are counted by their positions in the order in which the window meets them (core/outcrop/exec/grid.hpp): on a
 periodic axis they are taken from both ends in turn, so that neighbours across the ends are near each other, too.
@@ -6,18 +6,68 @@ periodic axis they are taken from both ends in turn, so that neighbours across t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from outcrop.axes import NAMES, PLACES
-from outcrop.plan.fields import PLAIN_FIELDS, PLAIN_UPDATES, FieldPlan, StagePlan
-from outcrop.plan.geometry import Cut
-from outcrop.plan.tap_memory import NO_DEMAND, TapDemand
+from outcrop.plan.actions import Rectangle
 
 VECTOR_BYTES = 64
 """Kernels update whole vectors of this many bytes at most, so blocks are cut in x at multiples of it."""
 DIRECT_BYTES = 4096
 """Offsets and lengths that direct I/O needs are multiples of this at most."""
+
+
+@dataclass(frozen=True)
+class FieldPlan:
+    """A field, as planning sees it.
+
+    `is_static`: nothing updates it. `is_double`: it has two copies in memory that take turns. `has_previous`: the value
+    before the newest is part of the state. `flips`: a step leaves the newest value in the other copy. `name` is what
+    users call it.
+    """
+
+    is_static: bool = False
+    is_double: bool = True
+    has_previous: bool = False
+    flips: bool = True
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A value that a stage reads: the newest value of a field, or with `age` 1 the one before. If `beside`, it is read
+    at neighbouring cells, too."""
+
+    field: int
+    age: int = 0
+    beside: bool = True
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One stage: it makes new values of the fields `targets` from `reads`."""
+
+    reads: tuple[Operand, ...]
+    targets: tuple[int, ...]
+
+
+PLAIN_FIELDS = (FieldPlan(),)
+PLAIN_UPDATES = (StagePlan((Operand(0),), (0,)),)
+"""One field that is updated from its neighbours, as by a heat equation."""
+
+
+@dataclass(frozen=True)
+class TapDemand:
+    """Memory that sources, receivers and snapshots want: `snapshot_bytes` that are kept of one step, `point_bytes` for
+    the places of sources and receivers, and `step_bytes` for their values in each step of a pass."""
+
+    snapshot_bytes: int = 0
+    point_bytes: int = 0
+    step_bytes: int = 0
+
+
+NO_DEMAND = TapDemand()
 
 
 @dataclass(frozen=True)
@@ -208,9 +258,9 @@ class Problem:
         return self.record_bytes - self.plane_bytes
 
     @property
-    def whole_plane(self) -> Cut:
+    def whole_plane(self) -> Rectangle:
         """All cells of a plane, padding included."""
-        return Cut(0, self.shape[1], 0, self.pitch_cells)
+        return Rectangle(0, self.shape[1], 0, self.pitch_cells)
 
     @property
     def vector_cells(self) -> int:
@@ -223,3 +273,58 @@ class Problem:
         groups of reasonable size, and transfers of some rows go through the page cache."""
         group = DIRECT_BYTES // gcd(DIRECT_BYTES, self.pitch_bytes)
         return group if 8 * group <= self.shape[1] else 1
+
+
+@dataclass(frozen=True)
+class FieldVersion:
+    """A value of a field: the level that wrote it (0: there when the pass began, -1: the one before that), and the copy
+    it lies in."""
+
+    level: int
+    copy: int
+
+
+@dataclass(frozen=True)
+class LevelVersions:
+    """The newest value of each field and the one before it, after some level."""
+
+    newest: tuple[FieldVersion, ...]
+    previous: tuple[FieldVersion, ...]
+
+    def of(self, operand: Operand) -> FieldVersion:
+        """The value that a stage reads."""
+        return (self.newest, self.previous)[operand.age][operand.field]
+
+
+def versions(fields: tuple[FieldPlan, ...], updates: tuple[StagePlan, ...], levels: int) -> list[LevelVersions]:
+    """Those after level 0, 1, ..., `levels` of a pass."""
+    found = [LevelVersions((FieldVersion(0, 0),) * len(fields), (FieldVersion(-1, 1),) * len(fields))]
+    for level in range(1, levels + 1):
+        newest, previous = list(found[-1].newest), list(found[-1].previous)
+        for field in updates[(level - 1) % len(updates)].targets:
+            if fields[field].is_double:
+                previous[field] = newest[field]
+                newest[field] = FieldVersion(level, 1 - newest[field].copy)
+            else:
+                newest[field] = FieldVersion(level, 0)
+        found.append(LevelVersions(tuple(newest), tuple(previous)))
+    return found
+
+
+def one_of_each(
+    fields: tuple[FieldPlan, ...], updates: tuple[StagePlan, ...]
+) -> tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]:
+    """The same with one field of each kind: of fields that are kept alike and updated by the same stages. A stage reads
+    of one what it reads of any of its kind."""
+    kinds = [(replace(one, name=""), tuple(f in stage.targets for stage in updates)) for f, one in enumerate(fields)]
+    number = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
+    new = [number[kind] for kind in kinds]
+    stages = []
+    for stage in updates:
+        beside: dict[tuple[int, int], bool] = {}
+        for one in stage.reads:
+            key = new[one.field], one.age
+            beside[key] = beside.get(key, False) or one.beside
+        reads = tuple(Operand(field, age, far) for (field, age), far in beside.items())
+        stages.append(StagePlan(reads, tuple(dict.fromkeys(new[f] for f in stage.targets))))
+    return tuple(kind for kind, _ in number), tuple(stages)

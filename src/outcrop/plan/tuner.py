@@ -1,38 +1,50 @@
-"""Choose sizes: list what a scheme could do in the budget, cost each by the model, take the cheapest.
+"""Choose sizes: list what each scheme could do in the budget, cost each candidate by the model, take the cheapest.
 
-Two rounds, because the update rate is measured and measuring takes time: the first ranks levels and slabs with
-one assumed diamond per cache level, the second measures the best few with several diamonds.
+Two rounds, because the update rate is measured and measuring takes time: the first ranks levels and slabs with one
+assumed tiling for the cache, the second measures the best few with several tilings.
+
+A slab is cut for the cache into diamonds, which core/outcrop/exec/tiles.hpp makes. Diamonds need rows beside each
+other: 2 r D for each diamond, and one diamond for each thread at least. On grids with fewer rows, such as grids of two
+axes, whose rows are streamed as planes of one row, threads share the streaming axis: bands of 2 D levels in chunks of
+the skewed coordinate zeta.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from outcrop.plan.actions import Read
-from outcrop.plan.candidate import Candidate
-from outcrop.plan.given_sizes import STEPS_OF_PASS_MOST
-from outcrop.plan.machine import Machine, UpdateRate
-from outcrop.plan.model import REQUEST_SECONDS, SLAB_SECONDS, edge_factor, predict
+from outcrop.plan.actions import Read, round_down
+from outcrop.plan.cost import REQUEST_SECONDS, SLAB_SECONDS, predict
+from outcrop.plan.given_sizes import MAX_STEPS_OF_PASS
+from outcrop.plan.machine import Machine, UpdateRate, edge_factor
+from outcrop.plan.memory import NO_TAP_MEMORY, TapMemory, Window
 from outcrop.plan.only_read import place_of, taken
-from outcrop.plan.plan import Pass, Plan, Sizes
+from outcrop.plan.plan import Candidate, Pass, Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme
-from outcrop.plan.tap_memory import NO_TAP_MEMORY, TapMemory
-from outcrop.plan.tilings import tilings, with_tiles
-from outcrop.plan.window import Window
 
 ASSUMED_CELLS_PER_SECOND = 5e9
-SLABS_MOST = 20_000
-"""Plans of more slabs than that are made only where there is no other: the list of actions would outgrow the window."""
+MAX_SLABS = 20_000
+"""Plans with more slabs are made only where there is no other: their list of actions would outgrow the window."""
 BUILT = 10
 """Candidates, best by formula, whose plans are made and costed action by action."""
 SHORTLIST = 4
+DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
+TILINGS = 4
+"""The number of diamonds that are measured for given levels and slab, if there are enough."""
+SWEEP_ROWS = (4, 8, 16, 32, 64)
+CHUNK_LEANS = 4
+"""Planes of a chunk, in planes by which its band leans: at each end of a chunk the lean is fetched once more."""
+SWEEP_LEAN = 16
+"""The same for a plain sweep, so that chunks are large enough for a thread."""
+MAX_CHUNKS = 20_000
+"""The maximum number of chunks in all bands together: their list is memory outside the window."""
 
 
 @dataclass(frozen=True)
-class Choice:
+class TunedPlan:
     """The plan taken, and all that were costed action by action: the plan's own entry first, then the fastest."""
 
     plan: Plan
@@ -55,11 +67,11 @@ def tune(
     budget_bytes: int,
     rate: UpdateRate,
     taps: TapMemory = NO_TAP_MEMORY,
-) -> Choice | None:
+) -> TunedPlan | None:
     """The cheapest plan, and what else was costed; None when nothing fits the budget, which is the window's. `taps` are
     beside it, and may limit the steps of a pass."""
-    steps_most = min(taps.steps_most, STEPS_OF_PASS_MOST) if taps.step_bytes else STEPS_OF_PASS_MOST
-    fitting = replace(problem, steps=min(problem.steps, steps_most))
+    max_steps = min(taps.max_steps, MAX_STEPS_OF_PASS) if taps.step_bytes else MAX_STEPS_OF_PASS
+    fitting = replace(problem, steps=min(problem.steps, max_steps))
     every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(fitting, budget_bytes)]
     if not every:
         return None
@@ -94,7 +106,7 @@ def tune(
     chosen = taken(fine)
     rest = sorted((one for one in fine if one is not chosen), key=_seconds)
     plan = build(problem, named[chosen.scheme], chosen.sizes, machine, rate, taps)
-    return Choice(plan, (chosen, *rest))
+    return TunedPlan(plan, (chosen, *rest))
 
 
 def estimate(
@@ -144,8 +156,8 @@ def without_statics(one: Pass) -> Pass:
 
 
 def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, window: Window) -> int:
-    """The thickest slab, at most that of `sizes`, whose window fits the one there is: fewer levels may shift need
-    from ring to ring."""
+    """The thickest slab, at most that of `sizes`, whose window fits the one there is: with fewer levels, one ring may
+    need more planes and the other fewer."""
     slab = sizes.slab
     while slab > 1:
         needed = scheme.window(problem, levels, replace(sizes, slab=slab))
@@ -164,7 +176,8 @@ def _ranked(
 
 
 def _worth_building(ranked: Sequence[_Ranked]) -> list[_Ranked]:
-    """The best, and the best of those that have what is only read elsewhere: formulas alone do not rule them out."""
+    """The best, and the best of those that have fields that are only read in the other place, which formulas alone do
+    not rule out."""
     if ranked[0].seconds == float("inf"):
         return list(ranked[:1])
     best = [one for one in ranked[:BUILT] if one.seconds < float("inf")]
@@ -174,10 +187,10 @@ def _worth_building(ranked: Sequence[_Ranked]) -> list[_Ranked]:
 
 
 def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> float:
-    """What `sizes` roughly cost, by formulas: what processors do or transfers, whichever take longer,
-    and what nothing hides."""
+    """The rough cost of `sizes` by formulas: the time of the cores or of the transfers, whichever is longer, and the
+    transfers that nothing hides."""
     volume, device = scheme.volume(problem, sizes), machine.device
-    if volume.slabs > SLABS_MOST:
+    if volume.slabs > MAX_SLABS:
         return float("inf")
     shared = min(volume.bytes_read, volume.bytes_written)
     alone = volume.bytes_read - shared, volume.bytes_written - shared
@@ -191,9 +204,67 @@ def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Mach
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
-    """A stand-in while there are too many candidates to measure: that rate in thick slabs, less in thin ones."""
+    """The update rate while there are too many candidates to measure: a given rate in thick slabs, less in thin
+    ones."""
 
     def rate(sizes: Sizes) -> float:
         return cells_per_second / edge_factor(problem, replace(sizes, diamond=8)) / (3 if sizes.levels == 1 else 1)
 
     return rate
+
+
+def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) -> Iterable[Sizes]:
+    """The cache tilings worth measuring for given levels and slab, the likeliest first.
+
+    A tile's working set is about 4 r^2 D^2 rows, or 2 r D planes of few rows; it should fit the second-level cache or,
+    less well, a thread's share of the last one. Diamonds higher than the levels, or wider than a thread's share of the
+    rows, leave threads idle, as do bands of which there are fewer than threads. Of many fields a set that is too large
+    by this rule may still be the best, so there are at least TILINGS.
+    """
+    if scheme.sweeps:
+        block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))
+        rows = max(1, min(block_rows, problem.shape[1] // machine.threads))
+        yield replace(with_tiles(problem, sizes, 0, machine.threads), sweep_rows=rows)
+        return
+    if scheme.diamond:  # given by the user
+        yield with_tiles(problem, sizes, scheme.diamond, machine.threads)
+        return
+    share = max(machine.cache_bytes, machine.last_cache_bytes // (2 * machine.threads))
+    useful = _useful_diamonds(problem, sizes.levels, machine.threads)
+    rows = problem.shape[1]
+    row_bytes = 2 * problem.rings * problem.skew_z * problem.pitch_bytes
+    fitting = [one for one in useful if row_bytes * one * min(problem.skew_y * max(1, one), rows) <= share]
+    larger = useful[len(fitting) :][: max(0, TILINGS - len(fitting))]
+    for diamond in (*reversed(fitting[-TILINGS:]), *larger):
+        yield with_tiles(problem, sizes, diamond, machine.threads)
+
+
+def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
+    """Half heights of tiles of which there are enough for all threads, where there are any."""
+    if shares_planes(problem, threads):
+        each = [one for one in (1, *DIAMONDS) if 2 * one * threads <= levels]
+        return [one for one in each if problem.skew_z * one * threads <= problem.planes] or [0, 1][:levels]
+    extent, skew = problem.shape[1], problem.skew_y
+    is_serial = _has_few_rows(problem, threads)
+    return [one for one in DIAMONDS if one <= levels and (is_serial or skew * one * threads <= extent)] or [DIAMONDS[0]]
+
+
+def shares_planes(problem: Problem, threads: int) -> bool:
+    """Whether threads share the streaming axis, because there are too few rows to share; a single plane cannot be."""
+    return _has_few_rows(problem, threads) and problem.planes >= 2 * threads
+
+
+def _has_few_rows(problem: Problem, threads: int) -> bool:
+    return problem.skew_y * DIAMONDS[0] * threads > problem.shape[1]
+
+
+def with_tiles(problem: Problem, sizes: Sizes, diamond: int, threads: int) -> Sizes:
+    """`sizes` with tiles of 2 `diamond` levels, 0 for plain sweeps, that suit the rows of the grid."""
+    if not shares_planes(problem, threads):
+        return replace(sizes, diamond=diamond, chunk=0)
+    lean = 2 * diamond * problem.skew_z or SWEEP_LEAN
+    bands = -(-sizes.levels // max(1, 2 * diamond))
+    wanted = max(CHUNK_LEANS * lean, sizes.slab * bands // MAX_CHUNKS)
+    share = min(sizes.slab, problem.planes) // (2 * threads)
+    chunk = round_down(min(wanted, share), sizes.planes_per_call)
+    return replace(sizes, diamond=diamond, chunk=max(sizes.planes_per_call, chunk))

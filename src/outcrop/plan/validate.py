@@ -1,35 +1,78 @@
-"""Prove a plan legal without touching data, before the first byte moves: pass by pass, and in a pass action by action,
-but what repeats only as often as it takes to see that it does.
+"""Prove a plan legal without touching data, before the first byte moves.
+
+The proof of a pass takes action by action. It keeps, for each plane of each ring of the window and each array on disk,
+the level that wrote every cell, for ranges of planes, rows and columns (contents.py). Actions take effect at once and
+in order. This is stricter than the executor, where a transfer may still be under way: transfers of one slot wait for
+each other, and nothing else touches it.
+
+An update goes level by level, all planes of a level at once. That has the same effect as going by zeta, as the executor
+does: the planes that level l reads, up to a skew away, were written at no later zeta and are overwritten at no earlier
+one. Fields to which the same happens hold the same levels, so one of each kind stands for all.
+
+Actions that repeat are performed until two periods have the same effect:
 
     actions   |  begin  | period | period | period | ... | period |  end  |
     planes              |--------|
                             |--------|         each period is the one before it, `distance` planes further
 
-A period looks at the planes of its own window and at no others. If the state in the window of one period is that in the
-window of the one before, so many planes further, and the planes above are all alike, then every further period does
-what this one does: what it leaves below its window repeats, too, and nothing else changes. So the state at the
-beginning of a later period follows without performing those between.
+A period depends only on the planes of its own window. If the window of one period has the state of the window of the
+one before, `distance` planes further, and the planes above are all alike, then every further period does what this one
+does: what it leaves below its window repeats, and nothing else changes. So the state at the beginning of a later period
+follows without performing the periods between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, TypeAlias
 
-from outcrop.plan.actions import Action, Copy, Read, Update, Write
-from outcrop.plan.contents import IllegalPlan, Runs
-from outcrop.plan.geometry import EVERYTHING
+from outcrop.plan.actions import (
+    EVERYTHING,
+    Action,
+    Block,
+    Carry,
+    Commit,
+    Copy,
+    Read,
+    Rectangle,
+    Update,
+    Write,
+)
+from outcrop.plan.contents import (
+    NOTHING,
+    RIM,
+    CellLevels,
+    Frame,
+    IllegalPlan,
+    Part,
+    Parts,
+    PlaneSpan,
+    Runs,
+    Shape,
+    SlotContent,
+    Slots,
+    Use,
+    Uses,
+    common,
+    planes_seen,
+    require,
+    together,
+)
+from outcrop.plan.memory import Window, slot_bytes
 from outcrop.plan.plan import Pass, Plan
-from outcrop.plan.problem import Problem
-from outcrop.plan.proof import Proof
-from outcrop.plan.window import Window
+from outcrop.plan.problem import Problem, one_of_each
 
 __all__ = ["IllegalPlan", "validate", "validate_one_layer", "validate_pass"]
 
 _State: TypeAlias = list[list[tuple[int, int, object]]]
-PERIODS_LEAST = 4
-"""Fewer are performed one by one."""
+_RingContents: TypeAlias = dict[int, list[tuple[int, int, "SlotContent | None"]]]
+"""Contents of some places, by ring."""
+BEFORE = -1
+"""The level of the values before the newest ones when a pass begins."""
+MIN_PERIODS = 4
+"""Fewer periods are performed one by one."""
 
 
 def validate(plan: Plan, budget_bytes: int | None = None) -> None:
@@ -99,7 +142,7 @@ def _perform_all(proof: Proof) -> None:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Series:
     """Actions `begin` to before `end`. Each equals the action `length` before it, moved by `distance` planes."""
 
     begin: int
@@ -111,23 +154,24 @@ class _Run:
 class _Repeats:
     def __init__(self, proof: Proof) -> None:
         self._proof = proof
-        self._run = _Run(0, 0, 1, 0)
+        self._series = _Series(0, 0, 1, 0)
         self._last: tuple[int, _State] = -1, []
 
     def skip(self, index: int) -> int:
-        """How many actions from the Update `index` on need not be performed; the proof then has their state."""
-        proof, run = self._proof, self._run
-        if index + run.length > run.end:
-            run = self._run = self._run_from(index)
-        if (run.end - index) // run.length < 2:
+        """The number of actions from the Update `index` on that need not be performed; the proof then has their
+        state."""
+        proof, series = self._proof, self._series
+        if index + series.length > series.end:
+            series = self._series = self._series_from(index)
+        if (series.end - index) // series.length < 2:
             return 0
-        low, high = self._window(proof.actions[index : index + run.length])
+        low, high = self._window(proof.actions[index : index + series.length])
         block, problem = proof.block, proof.problem
         if low < max(problem.first_plane, block.own_z0) or high > min(problem.end_plane, block.own_z1):
             return 0
         state, (last, before) = self._state(low, high), self._last
         self._last = index, state
-        if last != index - run.length or before != state:
+        if last != index - series.length or before != state:
             return 0
         most = min(problem.end_plane, block.own_z1) - high
         for runs, _, end, is_kept in self._parts(low, high):
@@ -135,26 +179,27 @@ class _Repeats:
                 most = min(most, runs.over(end, end + problem.planes)[0][1] - end)
             elif runs.ends[1] > end:
                 return 0
-        times = min((run.end - index) // run.length, most // run.distance)
+        times = min((series.end - index) // series.length, most // series.distance)
         for runs, first, end, _ in list(self._parts(low, high)) if times else ():
-            runs.advance(first, end, run.distance, times)
-        return times * run.length
+            runs.advance(first, end, series.distance, times)
+        return times * series.length
 
-    def _run_from(self, index: int) -> _Run:
-        """The actions from an Update on that repeat what is before the next one, without any about other blocks."""
+    def _series_from(self, index: int) -> _Series:
+        """The longest series that begins with an Update: the actions before the next Update, and their repetitions. It
+        has no actions of other blocks."""
         actions = self._proof.actions
         length = 1
         while index + length < len(actions) and isinstance(actions[index + length], Read | Copy | Write):
             length += 1
         end = index + length
         if end == len(actions) or (distance := _distance(actions[index], actions[end])) is None or distance <= 0:
-            return _Run(index, end, length, 0)
+            return _Series(index, end, length, 0)
         while end < len(actions) and _distance(actions[end - length], actions[end]) == distance:
             end += 1
-        return _Run(index, end if end - index >= PERIODS_LEAST * length else index + length, length, distance)
+        return _Series(index, end if end - index >= MIN_PERIODS * length else index + length, length, distance)
 
     def _window(self, actions: tuple[Action, ...]) -> tuple[int, int]:
-        """The planes that a period looks at."""
+        """The planes that a period depends on."""
         skew, lows, highs = self._proof.problem.skew_z, [], []
         for action in actions:
             if isinstance(action, Update):
@@ -166,7 +211,7 @@ class _Repeats:
         return min(lows), max(highs)
 
     def _state(self, low: int, high: int) -> _State:
-        """What all rings and arrays have in a window, by planes from its lower end on, but for what is of other
+        """What all rings and arrays hold in a window, by planes from its lower end on, without the contents of other
         blocks."""
         proof, state = self._proof, []
         for runs, first, end, _ in self._parts(low, high):
@@ -175,8 +220,8 @@ class _Repeats:
         return state
 
     def _parts(self, low: int, high: int) -> Iterator[tuple[Runs[Any], int, int, bool]]:
-        """All rings and arrays, each with the places of a window; and whether what is there stays: slots that planes
-        take in turn lose what lies a ring below."""
+        """All rings and arrays, each with the places of a window, and whether their contents stay: slots that planes
+        share lose the plane that lies a ring below."""
         proof = self._proof
         for slots in proof.rings:
             planes, shift = slots.ring.planes, 0 if slots.ring.is_resident else proof.block.shift
@@ -190,7 +235,7 @@ class _Repeats:
 
 
 def _distance(one: Action, other: Action) -> int | None:
-    """How many planes further `other` does what `one` does; None where it does something else."""
+    """By how many planes `other` is `one` moved up; None where it does something else."""
     match one, other:
         case (Update(), Update()):
             is_free = one.region.z_low == EVERYTHING.z_low and one.region.z_high == EVERYTHING.z_high
@@ -208,3 +253,323 @@ def _distance(one: Action, other: Action) -> int | None:
         case _:
             return None
     return first if is_alike and first == end else None
+
+
+class Proof:
+    """The window and the arrays of one pass, by content. `has_statics`: the window holds fields that nothing updates
+    when the pass begins."""
+
+    def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
+        self.is_single = problem.is_single
+        fields, updates = one_of_each(problem.fields, problem.updates)
+        self.problem = problem = replace(problem, fields=fields, updates=updates)
+        self.levels, self.window, self.actions = one.levels, window, one.actions
+        self._first, self._end, self._skew = problem.first_plane, problem.end_plane, problem.skew_z
+        self.faces_rows, self.uses_other = one.faces_rows, one.uses_other
+        self.uses, self.parts = Uses(problem, one.levels), Parts(problem, one)
+        self.whole = self.parts.span(problem.whole_plane)
+        self.state = [
+            (f, age) for f, one in enumerate(fields) if not one.is_static for age in range(1 + one.has_previous)
+        ]
+        self.statics = [f for f, one in enumerate(fields) if one.is_static]
+        self._shapes: dict[PlaneSpan, Shape] = {}
+        self._frames: dict[Block, Frame] = {}
+        self.block = self.former_block = Block(problem.whole_plane)
+        self.frame = self.former_frame = self._frame(self.block)
+        nothing = self._shape(self.whole).empty
+        self._rim = nothing.filled(self.whole, RIM)
+        self._disk = Frame(self._shape(self.whole))
+        self.rings = [Slots(ring, number, self._disk) for number, ring in enumerate(window.rings(problem))]
+        self.sources = [self._stored(BEFORE if age else 0) for _, age in self.state]
+        self.targets = self.sources if problem.in_place else [Runs(nothing) for _ in self.state]
+        self._static, self.other = self._stored(0), Runs(nothing)
+        self.faces: dict[int, Runs[CellLevels | None]] = {ring: Runs(None) for ring in range(len(self.rings))}
+        self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
+        self.source_sums = Runs(nothing)  # RIM where checksums of cells are taken before the first level
+        self.target_sums = Runs(nothing)  # and after the last one
+        self.written = Runs(nothing)  # RIM where cells of the target are written
+        self.sealed = Runs(False)  # planes of the target whose checksum is written
+        self.committed = False
+        self._perform = {
+            Block: self._block, Carry: self._carry, Read: self._read, Copy: self._copy, Update: self._update,
+            Write: self._write, Commit: self._commit,
+        }  # fmt: skip
+        for field in self.statics if has_statics else ():
+            self.fill(field, 0)
+
+    def perform(self, action: Action) -> None:
+        """Do what an action says, or raise IllegalPlan."""
+        self._perform[type(action)](action)  # type: ignore[operator]
+
+    def fill(self, ring: int, level: int, only_rim: bool = False) -> None:
+        """Let a ring hold all planes at a level, or only the rim of all planes."""
+        for z0, z1, cells in self._stored(level, only_rim).over(0, self.problem.planes):
+            self._place(ring, z0, z1, [self.whole], cells)
+
+    def require_final(self) -> None:
+        """Raise IllegalPlan unless all planes are in the window at the last level."""
+        for entry in self.state:
+            ring, level = self.uses.final(*entry)
+            for z0, _, cells in self._there(ring, 0, self.problem.planes):
+                require(cells.holds((self.whole,), level), f"plane {z0} is not at the last level")
+
+    def is_of_others(self, value: object) -> bool:
+        """Whether this is the content of a slot for another block, which this block cannot use."""
+        return isinstance(value, SlotContent) and value.frame not in (self.frame, self._disk)
+
+    def _shape(self, span: PlaneSpan) -> Shape:
+        if span not in self._shapes:
+            self._shapes[span] = Shape(span)
+        return self._shapes[span]
+
+    def _frame(self, block: Block) -> Frame:
+        if block not in self._frames:
+            self._frames[block] = Frame(self._shape(self.parts.span(block.frame)))
+        return self._frames[block]
+
+    def _place(self, ring: int, z0: int, z1: int, spans: list[PlaneSpan], cells: CellLevels) -> None:
+        self.rings[ring].place(self.frame, self.block.shift, z0, z1, spans, cells)
+
+    def _there(self, ring: int, z0: int, z1: int) -> list[tuple[int, int, CellLevels]]:
+        return self.rings[ring].there(self.frame, self.block.shift, z0, z1)
+
+    def _stored(self, level: int, only_rim: bool = False) -> Runs[CellLevels]:
+        """A whole array: the rim, and all other cells at `level`, or NOTHING with `only_rim`."""
+        problem, nx = self.problem, self.problem.shape[2]
+        low, high = (problem.radii[2] if side == "fixed" else 0 for side in problem.sides[2])
+        first = min(low, nx)
+        inner = Rectangle(problem.first_row, problem.end_row, first, max(first, nx - high))
+        runs = Runs(self._rim)
+        if problem.has_updates:
+            cells = self._rim.filled(self.parts.span(inner), NOTHING if only_rim else level)
+            runs.put(problem.first_plane, problem.end_plane, cells)
+        return runs
+
+    def _block(self, action: Block) -> None:
+        frame, whole = action.frame, self.problem.whole_plane
+        inside = 0 <= frame.y0 < frame.y1 <= whole.y1 and 0 <= frame.x0 < frame.x1 <= whole.x1
+        require(inside, "a frame beyond the plane")
+        require(slot_bytes(self.problem, frame) <= self.window.slot_bytes, "a frame larger than a slot")
+        if action != self.block:
+            self.former_block, self.former_frame = self.block, self.frame
+            self.block, self.frame = action, self._frame(action)
+
+    def _carry(self, action: Carry) -> None:
+        self._require_planes(action.z0, action.z1)
+        old, new, shift = self.former_block, self.block, self.block.shift
+        require(old.shift == shift, "a slot that planes have left")
+        can_move = (old.frame.x0, old.frame.x1) == (new.frame.x0, new.frame.x1) and old.frame.y0 <= new.frame.y0
+        require(can_move, f"rows of the frame {old.frame} cannot be moved to {new.frame}")
+        span = self.parts.span(action.cut)
+        for ring in self.uses.copies(action.level):
+            runs = self.rings[ring].runs
+            for z0, z1, content in runs.over(action.z0 + shift, action.z1 + shift):
+                require(content is not None and content.frame is self.former_frame,
+                        f"plane {z0 - shift} is not there to be carried")  # fmt: skip
+                assert content is not None
+                runs.put(z0, z1, self.frame.content(self.frame.shape.empty.pasted(span, content.cells)))
+
+    def _read(self, action: Read) -> None:
+        self._require_planes(action.z0, action.z1)
+        span = self.parts.span(action.cut)
+        for ring, array in self._arrays_read(action):
+            for z0, z1, cells in array.over(action.z0, action.z1):
+                if action.array == "faces":
+                    require(cells is not None and cells.shape.span == span, f"faces of plane {z0} are other rows")
+                assert cells is not None
+                self._place(ring, z0, z1, [span], cells)
+
+    def _arrays_read(self, action: Read) -> Iterator[tuple[int, Runs[CellLevels] | Runs[CellLevels | None]]]:
+        """The rings that a Read fills, and from what."""
+        if action.array == "source":
+            for (field, age), array in zip(self.state, self.sources, strict=True):
+                yield self.uses.ring(field, age), array
+        elif action.array == "statics":
+            for field in self.statics:
+                yield field, self._static
+        elif action.array == "faces":
+            for ring in self.uses.copies(action.level):
+                yield ring, self.faces[ring]
+        else:
+            yield self.uses.ring(self.state[0][0], action.level & 1), self._single(action.array)
+
+    def _copy(self, action: Copy) -> None:
+        self._require_planes(action.z0, action.z1)
+        cut, own = self.parts.span(action.cut), self._own(action.own)
+        firsts = {self.uses.ring(field, 0) for field, _ in self.state}
+        for z0, z1, is_inside in self._inside(action.z0, action.z1):
+            rims = [rim for rim in (self._rims(cut) if is_inside else [cut]) if rim[0] < rim[1]]
+            for ring in firsts:
+                for z, _, cells in self._there(ring, z0, z1):
+                    require(cells.holds(tuple(rims), RIM), f"the rim of plane {z} is not in the first copy")
+            for ring in self.uses.copies(1):
+                self._place(ring, z0, z1, rims, self._rim)
+            own_z = max(z0, self.block.own_z0), min(z1, self.block.own_z1)
+            for rim in rims if own_z[0] < own_z[1] else ():
+                self._require_statics(*own_z, rim, own)
+                self._sum(self.source_sums, *own_z, rim, own)
+                self._sum(self.target_sums, *own_z, rim, own)
+
+    def _inside(self, z0: int, z1: int) -> Iterator[tuple[int, int, bool]]:
+        """A range of planes, cut where the rim in z begins and ends; whether its rows are updated."""
+        problem = self.problem
+        edges = [z for z in (problem.first_plane, problem.end_plane) if z0 < z < z1]
+        edges = [z0, *dict.fromkeys(edges), z1]
+        for first, end in pairwise(edges):
+            yield first, end, problem.has_updates and problem.first_plane <= first < problem.end_plane
+
+    def _rims(self, cut: PlaneSpan) -> list[PlaneSpan]:
+        """The rows of a part that no update touches."""
+        rows = self.parts.rows.of
+        first, end = rows[self.problem.first_row], rows[self.problem.end_row]
+        return [(cut[0], min(cut[1], first), *cut[2:]), (max(cut[0], end), cut[1], *cut[2:])]
+
+    def _update(self, action: Update) -> None:
+        require(1 <= action.levels <= self.levels, f"a pass of {self.levels} levels")
+        require(action.zeta0 < action.zeta1, "an empty range")
+        parts, level, last, turn = self.parts.of_levels(action.region), 1, action.levels, self.uses.turn
+        is_same = last > 4 * turn and self._is_same_at_all_levels(action)
+        before: _RingContents | None = None
+        while level <= last:
+            z0, z1 = self._planes_of(action, level)
+            if z0 < z1 and (part := parts[level]) is not None:
+                self._update_level(level, z0, z1, part)
+                if is_same and level % turn == 0:
+                    held = self._held(z0, z1)
+                    if before is not None and _raised(before, turn) == held:  # so will every further turn be
+                        times = (last - 1 - level) // turn
+                        self._hold(_raised(held, times * turn))
+                        level, is_same = level + times * turn, False
+                    before = held
+            level += 1
+
+    def _is_same_at_all_levels(self, action: Update) -> bool:
+        """Whether an update is about the same cells at every level. Bounds are linear, so two levels tell."""
+        parts, region = self.parts.of_levels(action.region), action.region
+        is_level = region.z_low.slope == 0 == region.z_high.slope and parts[1] is parts[action.levels]
+        return is_level and self._planes_of(action, 1) == self._planes_of(action, action.levels)
+
+    def _held(self, z0: int, z1: int) -> _RingContents:
+        """Contents of the rings of updated fields, from a skew below to a skew above planes z0 <= z < z1."""
+        skew, shift = self.problem.skew_z, self.block.shift
+        rings = self.uses.copies(0) + self.uses.copies(1)
+        return {ring: self.rings[ring].runs.over(z0 - skew + shift, z1 + skew + shift) for ring in rings}
+
+    def _hold(self, held: _RingContents) -> None:
+        for ring, runs in held.items():
+            for z0, z1, content in runs:
+                self.rings[ring].runs.put(z0, z1, content)
+
+    def _planes_of(self, action: Update, level: int) -> tuple[int, int]:
+        """The planes that an update updates at a level."""
+        region = action.region
+        back = self._skew * (level - 1)
+        return (
+            max(self._first, action.zeta0 - back, region.z_low.at(level)),
+            min(self._end, action.zeta1 - back, region.z_high.at(level)),
+        )
+
+    def _update_level(self, level: int, z0: int, z1: int, part: Part) -> None:
+        uses, later = self.uses.of(level)
+        for use in uses.reads:
+            wanted = use.wanted + later if use.moves else use.wanted
+            if use.beside:
+                for first, end in planes_seen(self.problem, z0, z1):
+                    self._require_level(use, first, end, part.seen, level, wanted)
+            self._require_level(use, z0, z1, part.cuts, level, wanted)
+        for centre, target in uses.targets:
+            newest, older = self._there(centre, z0, z1), self._there(target, z0, z1)
+            for first, end, one, old in together(newest, older):
+                new = old.updated(part.cut, one, level)
+                self.rings[target].change(self.frame, self.block.shift, first, end, new)
+        own_z = max(z0, self.block.own_z0), min(z1, self.block.own_z1)
+        if level == 1 and own_z[0] < own_z[1]:
+            own = self._own(self.block.own)
+            self._require_statics(*own_z, part.cut, own)
+            self._sum(self.source_sums, *own_z, part.cut, own)
+        if level == self.levels:
+            self._sum(self.target_sums, z0, z1, part.cut, self.whole)
+
+    def _require_level(self, use: Use, z0: int, z1: int, spans: tuple[PlaneSpan, ...], level: int, wanted: int) -> None:
+        for z, _, cells in self._there(use.ring, z0, z1):
+            if not cells.holds(spans, wanted):
+                raise IllegalPlan(f"level {level} needs of plane {z} what level {wanted} wrote of field {use.field}")
+
+    def _write(self, action: Write) -> None:
+        self._require_planes(action.z0, action.z1)
+        cut, span = action.cut, self.parts.span(action.cut)
+        if action.array == "faces":
+            require(cut.y1 - cut.y0 <= self.faces_rows, "more rows than faces keep")
+            shape = self._shape(span)
+            for ring in self.uses.copies(action.level):
+                for z0, z1, cells in self._there(ring, action.z0, action.z1):
+                    self.faces[ring].put(z0, z1, shape.cells(cells.part(span).copy()))
+        elif action.array == "target":
+            for entry, array in zip(self.state, self.targets, strict=True):
+                self._keep(array, self.uses.final(*entry)[0], action, span)
+            for z0, z1, done in self.written.over(action.z0, action.z1):
+                self.written.put(z0, z1, done.filled(span, RIM))
+            if cut.y1 == self.problem.shape[1] and cut.x1 == self.problem.pitch_cells:
+                for z0, z1, sums in self.target_sums.over(action.z0, action.z1):
+                    self.sealed.put(z0, z1, sums.holds((self.whole,), RIM))
+        else:
+            self._keep(self._single(action.array), self.uses.ring(self.state[0][0], action.level & 1), action, span)
+
+    def _keep(self, array: Runs[CellLevels], ring: int, action: Write, span: PlaneSpan) -> None:
+        """Write cells of a ring to an array."""
+        there = self._there(ring, action.z0, action.z1)
+        for z0, z1, cells, old in together(there, array.over(action.z0, action.z1)):
+            array.put(z0, z1, old.pasted(span, cells))
+
+    def _commit(self, action: Commit) -> None:
+        require(not self.committed, "a second commit")
+        whole, planes = (self.whole,), self.problem.planes
+        for entry, target in zip(self.state, self.targets, strict=True):
+            for z, _, cells in target.over(0, planes):
+                require(cells.holds(whole, self.uses.final(*entry)[1]), f"plane {z} is not written at the last level")
+        for z, _, done in self.written.over(0, planes):
+            require(done.holds(whole, RIM), f"plane {z} is not written at the last level")
+        for z, _, done in self.source_sums.over(0, planes):
+            require(done.holds(whole, RIM), f"the checksum of plane {z} is not compared")
+        for z, _, is_sealed in self.sealed.over(0, planes):
+            require(is_sealed, f"the checksum of plane {z} is not written")
+        self.committed = True
+
+    def _require_statics(self, z0: int, z1: int, cut: PlaneSpan, own: PlaneSpan) -> None:
+        """Fields that are only read are there, where their checksum is taken together with that of the sources."""
+        part = common(cut, own) if self.reads_statics else None
+        for field in self.statics if part else ():
+            for z, _, cells in self._there(field, z0, z1):
+                assert part is not None
+                is_there = cells.holds((part,), 0)
+                require(is_there, f"of plane {z} field {field} is not there when its checksum is taken")
+
+    def _sum(self, summed: Runs[CellLevels], z0: int, z1: int, cut: PlaneSpan, own: PlaneSpan) -> None:
+        """Take the checksum of those cells that are the block's own, which must not have been taken before."""
+        if part := common(cut, own):
+            for first, end, done in summed.over(z0, z1):
+                require(not bool((done.part(part) == RIM).any()), f"a checksum of plane {first} is taken twice")
+                summed.put(first, end, done.filled(part, RIM))
+
+    def _own(self, own: Rectangle) -> PlaneSpan:
+        """The cells of a plane whose checksums the block takes."""
+        whole = self.problem.whole_plane
+        y0, x0 = max(0, min(own.y0, whole.y1)), max(0, min(own.x0, whole.x1))
+        return self.parts.span(Rectangle(y0, max(y0, min(own.y1, whole.y1)), x0, max(x0, min(own.x1, whole.x1))))
+
+    def _require_planes(self, z0: int, z1: int) -> None:
+        require(0 <= z0 < z1 <= self.problem.planes, f"planes outside 0 .. {self.problem.planes - 1}")
+
+    def _single(self, name: str) -> Runs[CellLevels]:
+        """An array for unfinished levels, which exists for a single field only."""
+        require(self.is_single, "unfinished levels of several fields")
+        require(name != "other" or self.uses_other, "an array that the pass does not name")
+        return self.other if name == "other" else self.targets[0]
+
+
+def _raised(held: _RingContents, count: int) -> _RingContents:
+    """The same, `count` levels later."""
+    return {
+        ring: [(z0, z1, one.frame.content(one.cells.raised(count)) if one else None) for z0, z1, one in runs]
+        for ring, runs in held.items()
+    }

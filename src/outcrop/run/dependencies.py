@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outcrop.language.program import Load, Stage
 from outcrop.language.stencil import Stencil
-from outcrop.plan.fields import FieldPlan, Operand, StagePlan
+from outcrop.plan.problem import FieldPlan, Operand, StagePlan
 
 
 def field_plans(stencil: Stencil) -> tuple[FieldPlan, ...]:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from outcrop.axes import Shape, grid_shape
 from outcrop.errors import InputError
 from outcrop.language.stencil import Stencil
-from outcrop.plan.declared import DeclaredMachine
-from outcrop.plan.planned import Planned
-from outcrop.plan.planner import choose
+from outcrop.plan.machine import DeclaredMachine
+from outcrop.plan.planner import Planned, choose
 from outcrop.run import arguments
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.given import require_flags

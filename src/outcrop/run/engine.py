@@ -20,8 +20,7 @@ from outcrop.language.program import Apply
 from outcrop.language.stencil import Stencil
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.machine import Machine
-from outcrop.plan.planned import Planned
-from outcrop.plan.planner import choose, find_scheme, smallest_budget_bytes
+from outcrop.plan.planner import Planned, choose, find_scheme, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.region import ShardFile

@@ -15,8 +15,7 @@ from outcrop.language.boundary import Boundary
 from outcrop.language.evaluate import evaluate
 from outcrop.language.program import Load
 from outcrop.language.stencil import PREVIOUS, Stencil
-from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Update, Write
-from outcrop.plan.geometry import Cut
+from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Rectangle, Update, Write
 from outcrop.plan.plan import Pass, Plan
 from outcrop.plan.problem import Problem
 from outcrop.run.oracle import Signals, seen_from
@@ -232,12 +231,12 @@ class _Rehearsal:
             self.slot(self._ring(*target), position)[rows, columns] = after[rows, columns]
 
 
-def _cells(plane: Cells, cut: Cut) -> Cells:
+def _cells(plane: Cells, cut: Rectangle) -> Cells:
     part: Cells = plane[cut.y0 : cut.y1, cut.x0 : cut.x1]
     return part
 
 
-def _copy_rim(problem: Problem, z: int, cut: Cut, source: Cells, target: Cells) -> None:
+def _copy_rim(problem: Problem, z: int, cut: Rectangle, source: Cells, target: Cells) -> None:
     interior = range(problem.first_row, problem.end_row)
     for y in range(cut.y0, cut.y1):
         if y not in interior or not problem.first_plane <= z < problem.end_plane:

@@ -35,8 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from outcrop.errors import InputError
-from outcrop.plan.declared import DeclaredMachine
-from outcrop.plan.machine import Device
+from outcrop.plan.machine import DeclaredMachine, StorageRates
 from outcrop.tiers.storage_tiers import is_folder, mount_of, mounted_tier
 from outcrop.tiers.tier import MEMORY_KINDS, Persistence, Tier
 from outcrop.units import format_bytes, parse_bytes
@@ -216,12 +215,12 @@ def parse_machine(text: str, name: str) -> DeclaredMachine:
     return declared
 
 
-def _device(storage: Table, name: str) -> Device:
+def _device(storage: Table, name: str) -> StorageRates:
     read, write, both = (storage.bandwidth(key) for key in ("read", "write", "both"))
     if both > read + write:
         raise storage.wrong("both", "at most read and write together: it is the sum of both at once")
     flush = storage.seconds("flush_seconds") if storage.has("flush_seconds") else FLUSH_SECONDS
-    return Device(read, write, both, flush, f"declared for {name}")
+    return StorageRates(read, write, both, flush, f"declared for {name}")
 
 
 def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:

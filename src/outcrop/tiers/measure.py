@@ -15,12 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from outcrop import _core
-from outcrop.plan.actions import Action, Commit, Read, Write
-from outcrop.plan.fields import PLAIN_FIELDS
-from outcrop.plan.geometry import Cut
-from outcrop.plan.machine import Device
+from outcrop.plan.actions import Action, Commit, Read, Rectangle, Write
+from outcrop.plan.machine import StorageRates
 from outcrop.plan.plan import Sizes
-from outcrop.plan.problem import Problem
+from outcrop.plan.problem import PLAIN_FIELDS, Problem
 from outcrop.tiers import cache
 from outcrop.tiers.discover import available_cores
 from outcrop.tiers.measure_tiers import scratch_store, write_noise
@@ -33,9 +31,9 @@ SCRATCH_RECORDS = 512
 RING_RECORDS = 16
 GRID_BYTES_LEAST = SCRATCH_RECORDS * RECORD_BYTES // 4
 """A device is not measured for smaller arrays: that would take longer than the run."""
-WHOLE = Cut(0, 1, 0, RECORD_BYTES // 4 - 1024)
+WHOLE = Rectangle(0, 1, 0, RECORD_BYTES // 4 - 1024)
 """All of a record but its tail, which goes along."""
-ASSUMED = Device(1e9, 1e9, 1e9, 0.01, "assumed")
+ASSUMED = StorageRates(1e9, 1e9, 1e9, 0.01, "assumed")
 """Stands in where nothing has been measured and measuring is not worth it or not allowed."""
 
 
@@ -58,7 +56,7 @@ class _Transfer:
     record_bytes: int = RECORD_BYTES
 
 
-def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> Device:
+def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> StorageRates:
     """Bandwidths of the storage under `directories` together: cached, or measured where that may write and is
     worth it."""
     may_measure = may_write and problem.grid_bytes >= GRID_BYTES_LEAST
@@ -89,16 +87,16 @@ def _source_of(folder: Path) -> str:
     return mount_of(folder).source if folder.is_dir() else str(folder)
 
 
-def _one_device(folder: Path, io: str, may_measure: bool) -> Device:
+def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
     if not folder.is_dir():
         return ASSUMED  # a raw device has no room for a scratch file, and may hold a run
-    known = cache.load(CACHE, Device).get(_key(folder, io))
+    known = cache.load(CACHE, StorageRates).get(_key(folder, io))
     if known is not None:
         return replace(known, origin="cached")
     return measure_afresh(folder, io) if may_measure else ASSUMED
 
 
-def measure_afresh(folder: Path, io: str = "auto") -> Device:
+def measure_afresh(folder: Path, io: str = "auto") -> StorageRates:
     """Measure the device of `folder`, and let later runs plan with that instead of what was known before."""
     measured = measure_device(folder, io)
     if measured is not ASSUMED:
@@ -110,7 +108,7 @@ def _key(folder: Path, io: str) -> str:
     return f"{cache_key(folder)} {io}"
 
 
-def measure_device(folder: Path, io: str) -> Device:
+def measure_device(folder: Path, io: str) -> StorageRates:
     """Measure reading, writing and both at once in `folder`, with up to 1 GiB of scratch space for a few seconds."""
     records = min(SCRATCH_RECORDS, shutil.disk_usage(folder).free // 4 // RECORD_BYTES)
     if records < 2 * RING_RECORDS:
@@ -149,7 +147,7 @@ def measure_device(folder: Path, io: str) -> Device:
         with _busy_processor():
             mixed = min(seconds(both) for _ in range(2))
         flush = min(seconds([*fill, Write(0, 1, 0, WHOLE)]) for _ in range(3))
-    return Device(total / read, total / write, 2 * (records - first) * RECORD_BYTES / mixed, flush, "measured")
+    return StorageRates(total / read, total / write, 2 * (records - first) * RECORD_BYTES / mixed, flush, "measured")
 
 
 @contextmanager

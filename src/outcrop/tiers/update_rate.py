@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from outcrop import _core
 from outcrop.language.compile import Calls
-from outcrop.plan.geometry import EVERYTHING, Cut, Region
-from outcrop.plan.model import edge_factor
+from outcrop.plan.actions import EVERYTHING, Rectangle, Region
+from outcrop.plan.machine import edge_factor
+from outcrop.plan.memory import slot_bytes, slots_within
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.wavefront import blocks_in_y
-from outcrop.plan.tilings import with_tiles
-from outcrop.plan.window import slot_bytes, slots_within
+from outcrop.plan.tuner import with_tiles
 
 LEVELS_MEASURED = 48
 WINDOW_BYTES = 1 << 30
@@ -130,11 +130,11 @@ class UpdateRateMeter:
         return self._known[nearest] * edge_factor(self._problem, nearest) / edge_factor(self._problem, sizes)
 
 
-def _block(problem: Problem, sizes: Sizes) -> tuple[Cut, Region]:
+def _block(problem: Problem, sizes: Sizes) -> tuple[Rectangle, Region]:
     """Frame and region of a block in the middle, cut in y as wavefronts are."""
     blocks = blocks_in_y(problem, sizes.levels, sizes).blocks
     if len(blocks) == 1:
         return problem.whole_plane, EVERYTHING
     block = blocks[len(blocks) // 2]
     low, high = block.bounds()
-    return Cut(*block.frame(), 0, problem.pitch_cells), Region(y_low=low, y_high=high)
+    return Rectangle(*block.frame(), 0, problem.pitch_cells), Region(y_low=low, y_high=high)

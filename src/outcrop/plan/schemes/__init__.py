@@ -1,16 +1,11 @@
-"""Schemes: ways to tile space-time, each a generator of the same actions. One file and one line of this table each."""
+"""Schemes: ways to tile space-time, each a generator of the same actions. A scheme is one file and one line of a table:
+of `SCHEMES` here, or of `LITERATURE` for those that are there to compare with."""
 
-from outcrop.plan.schemes import naive, overlapped, skewed, wavefront
+from outcrop.plan.schemes import wavefront
+from outcrop.plan.schemes.literature import LITERATURE
 from outcrop.plan.schemes.scheme import Scheme
 
-SCHEMES: dict[str, Scheme] = {
-    "wavefront": wavefront.SCHEME,
-    "naive": naive.SCHEME,
-    "overlapped": overlapped.SCHEME,
-    "skewed-full": skewed.FULL,
-    "skewed-3y": skewed.THREE_Y,
-    "skewed-5y": skewed.FIVE_Y,
-}
+SCHEMES: dict[str, Scheme] = {"wavefront": wavefront.SCHEME, **LITERATURE}
 """`auto` chooses among those that check all they read."""
 ALIASES = {"skewed": "skewed-5y"}
-"""Other names users may give."""
+"""Other names that users may give."""

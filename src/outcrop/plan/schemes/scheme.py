@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from outcrop.plan.given_sizes import FREE, GivenSizes
+from outcrop.plan.memory import Window
 from outcrop.plan.plan import Pass, Sizes
 from outcrop.plan.problem import Problem
-from outcrop.plan.window import Window
 
 
 @dataclass(frozen=True)
 class Volume:
-    """What one pass does, by the formulas of the scheme: good enough to rank sizes by.
+    """What one pass does, by the formulas of the scheme, which are good enough to rank sizes.
 
-    `exposed_bytes` are those that have to be moved before the first update of a block, or after its last; `slabs` the
-    Update actions; `requests` the transfers of a plane or a part of one.
+    `exposed_bytes` move before the first update of a block or after its last one; `slabs` is the number of Update
+    actions, and `requests` that of transfers of a plane or a part of one.
     """
 
     bytes_read: float
@@ -44,14 +44,21 @@ class Smallest(Protocol):
 
 @dataclass(frozen=True)
 class Scheme:
-    """`make_pass(problem, levels, sizes)` generates one pass, `window(problem, levels, sizes)` says what memory it
-    needs.
+    """A way to tile space-time.
 
-    `volume(problem, sizes)` is what their passes roughly do. `sizes` are the names of those that users may give, and
-    `diamond` the one they gave (0: none). `in_place`: whether source and target may be one array. `checks_all`: whether
-    every byte that comes back from a disk is compared with a checksum; only such schemes are chosen unasked. `single`:
-    whether it can do no more than one updated field. `repeats_updates`: whether blocks update cells that are not their
-    own, too. `keeps_statics`: whether it can keep fields that nothing updates in memory where the grid has no room.
+    window           what memory `make_pass` needs: window(problem, levels, sizes)
+    make_pass        generates the actions of one pass: make_pass(problem, levels, sizes)
+    candidates       lists sizes worth costing
+    smallest         the smallest window
+    volume           what a pass roughly does: volume(problem, sizes)
+    sizes            names of the sizes that users may give
+    in_place         source and target may be one array
+    checks_all       every byte that comes back from a disk is compared with a checksum; `auto` takes only such schemes
+    diamond          the diamond that the user gave; 0: none
+    single           it can only do one updated field
+    sweeps           it updates level by level, so that there is nothing to tile for the cache
+    repeats_updates  blocks also update cells that are not their own
+    keeps_statics    it can keep fields that nothing updates in memory where memory does not hold the grid
     """
 
     name: str
@@ -65,11 +72,12 @@ class Scheme:
     checks_all: bool = True
     diamond: int = 0
     single: bool = False
+    sweeps: bool = False
     repeats_updates: bool = False
     keeps_statics: bool = False
 
     def refusal(self, problem: Problem) -> str | None:
-        """What of the problem the scheme cannot do, and why; None when it can do it."""
+        """What the scheme cannot do of the problem, and why; None when it can do all."""
         if problem.in_place and not self.in_place:
             return "run in place: blocks read what others have overwritten"
         if self.single and not problem.is_single:

@@ -6,29 +6,27 @@
       1  |      \\___________\\___________\\____ z
          written ◄──┘                └──► read ahead while slab s is updated
 
-The window while slab [zeta0, zeta1) of b is updated. The lowest plane still needed is read by the highest
-level; the highest is read ahead for the next slab; a plane that is being written keeps its slot until a read
-waits for it:
+The window while slab [zeta0, zeta1) of b planes is updated: the highest level reads the lowest plane; the highest plane
+is read ahead for the next slab. A plane that is being written keeps its slot until a read waits for it:
 
     even ring   zeta0 - r(L-1) [- r, L odd]  ..  zeta1 + b + r - 1         2b + rL  [+ r, L odd]
     odd ring    zeta0 - rL                   ..  zeta1 - 1                  b + rL  [+ b - r, L odd: written from here]
 
-(for one level the odd ring must also hold the lower rim beside the first slab), so an even number of levels
-needs less. Where steps have several stages, or the state two levels, both are as large as the largest of these
-and one radius more. Fields that are only read need neither be ahead by a radius nor stay behind by one where updates
-read them at the cell alone:
+For one level the odd ring must also hold the lower rim beside the first slab. So an even number of levels needs less
+memory. If steps have several stages, or the state has two levels, both rings are as large as the larger one and one
+radius more. Fields that are only read are needed a radius ahead and behind only where updates read them at neighbours:
 
     only read   zeta0 - r(L-1) [- r, read at neighbours]  ..  zeta1 + b [+ r] - 1       2b + r(L-1) [+ 2r]
 
-(and at least the lower rim beside the first two slabs). With these sizes each read of the next slab waits for exactly
-one write of the last one, and both run while this slab is updated. Each plane is read once and written once: 2/L words
-per cell and step.
+This ring holds at least the lower rim beside the first two slabs. With these sizes each read of the next slab waits for
+exactly one write of the last one, and both go on while this slab is updated. Each plane is read once and written once:
+2/L words per cell and step.
 
-Where memory does not hold enough planes, y is cut into k blocks that lean back by r per level (skewed_cut.py), and the
-grid is streamed once per block. A block leaves the rows that the next one goes on with, the faces, in an array of
-their own: 4r/by words more per cell and step, and as many times more planes in memory. The odd ring then reads faces
-ahead, too, and needs as many planes as the even one. Plane z of block i counts as plane z + i nz, so reading ahead
-goes on into the next block while this one ends, and the pipeline never runs dry.
+If memory does not hold enough planes, y is cut into k blocks that lean back by r per level (skewed_cut.py), and the
+grid is streamed once for each block. A block writes the rows that the next one continues from, the faces, to an array
+of their own. That moves 4r/by words more per cell and step, and lets memory hold k times as many planes. The odd ring
+then reads faces ahead, too, and needs as many planes as the even one. Plane z of block i counts as plane z + i nz, so
+reading ahead goes on into the next block while this one ends.
 """
 
 from __future__ import annotations
@@ -38,15 +36,26 @@ from dataclasses import replace
 from itertools import islice, product
 
 from outcrop.plan import only_read
-from outcrop.plan.actions import Action, Block, Commit, Copy, Read, Update, Write
-from outcrop.plan.geometry import EVERY_CELL, EVERYTHING, Cut, Region
+from outcrop.plan.actions import (
+    EVERY_CELL,
+    EVERYTHING,
+    Action,
+    Block,
+    Commit,
+    Copy,
+    Read,
+    Rectangle,
+    Region,
+    Update,
+    Write,
+)
+from outcrop.plan.cost import updates_below
 from outcrop.plan.given_sizes import FREE, GivenSizes
+from outcrop.plan.memory import Window, make_window, slot_bytes, whole_window
 from outcrop.plan.plan import Pass, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme, Volume
-from outcrop.plan.skewed_cut import SkewedBlock, SkewedCut, cut_axis
-from outcrop.plan.volume import updates_below
-from outcrop.plan.window import Window, make_window, slot_bytes, whole_window
+from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut, cut_axis
 
 
 def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
@@ -57,20 +66,20 @@ def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
 
 
 def _lead(problem: Problem, levels: int) -> int:
-    """Rows by which the first block may be larger than the others, because it takes over no faces."""
+    """The rows by which the first block may be larger than the others, because it takes over no faces."""
     return problem.radius_y * (levels - 1)
 
 
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
     """Slots of both rings for passes of `levels` levels; never more than the grid has planes."""
     cut = blocks_in_y(problem, levels, sizes)
-    frame = Cut(0, cut.frame_most, 0, problem.pitch_cells)
+    frame = Rectangle(0, cut.max_frame, 0, problem.pitch_cells)
     slot = problem.record_bytes if cut.count == 1 else slot_bytes(problem, frame)
     return make_window(problem, ring_planes(problem, levels, sizes.slab, cut.count), slot, sizes.keeps_statics)
 
 
 def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
-    """The window of one step, slabs of one plane, and as many blocks as help, or as `given`."""
+    """The smallest window for one step in slabs of one plane, by the number of blocks; or with the sizes `given`."""
     (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
     shares = given.or_any("by", _block_sizes(problem, levels))
     sizes = (Sizes(levels, slab, diamond=0, block_y=block_y) for block_y in shares)
@@ -84,7 +93,7 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
     beside = problem.statics_z
     static = 2 * slab + max(reach - skew + 2 * beside, problem.first_plane + beside)
     if blocks > 1 or not problem.is_plain:
-        even = odd = _most_ring_planes(problem, levels, slab)
+        even = odd = _max_ring_planes(problem, levels, slab)
     elif levels % 2 == 0:
         even, odd = 2 * slab + reach, slab + reach
     else:
@@ -92,7 +101,7 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
     return min(even, problem.planes), min(odd, problem.planes), min(static, problem.planes)
 
 
-def _most_ring_planes(problem: Problem, levels: int, slab: int) -> int:
+def _max_ring_planes(problem: Problem, levels: int, slab: int) -> int:
     return 2 * slab + problem.skew_z * (levels + 2)
 
 
@@ -125,28 +134,28 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def linked(problem: Problem, levels: int, slab: int) -> bool:
-    """Whether planes of the next block can be read ahead: not where rings hold whole columns of a shallow grid."""
-    return problem.planes >= _most_ring_planes(problem, levels, slab)
+    """Whether planes of the next block can be read ahead: not where rings hold all planes of a shallow grid."""
+    return problem.planes >= _max_ring_planes(problem, levels, slab)
 
 
 class _Stream:
-    """One block's way through all planes; `is_linked`: with slots of its own for them; `keeps_statics`: the first block
-    reads fields that nothing updates for all."""
+    """The way of one block through all planes. `is_linked`: its planes have slots of their own. `keeps_statics`: the
+    first block reads fields that nothing updates for all blocks."""
 
     def __init__(self, problem: Problem, levels: int, block: SkewedBlock, is_linked: bool, keeps_statics: bool) -> None:
         self.problem, self.levels, self.block, self.is_linked = problem, levels, block, is_linked
         self.region, self.begin = EVERYTHING, Block(problem.whole_plane)
         self.static_rows = self._rows(*block.frame())
         if keeps_statics:
-            self.static_rows = problem.whole_plane if block.is_first else Cut(0, 0, 0, 0)
+            self.static_rows = problem.whole_plane if block.is_first else Rectangle(0, 0, 0, 0)
         if block.cut.count > 1:
             self.region = Region(y_low=block.bounds()[0], y_high=block.bounds()[1])
-            own = Cut(*block.own(), EVERY_CELL.x0, EVERY_CELL.x1)
+            own = Rectangle(*block.own(), EVERY_CELL.x0, EVERY_CELL.x1)
             self.begin = Block(self._rows(*block.frame()), own=own, shift=is_linked * block.number * problem.planes)
         self.read = self.statics_read = self.copied = self.written = 0
 
     def actions(self, slab: int, following: _Stream | None) -> Iterator[Action]:
-        """Everything but the commit, and what of the `following` block is read meanwhile."""
+        """All actions of the block, and reads of the `following` block that go on meanwhile; not the commit."""
         problem, levels, skew = self.problem, self.levels, self.problem.skew_z
         if self.block.cut.count > 1:
             yield self.begin
@@ -157,10 +166,10 @@ class _Stream:
                 yield from (following.begin, *ahead, self.begin) if ahead else ()
             yield from self._copy_to(zeta1)
             zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(problem, levels, zeta)]
-            if zetas:  # on grids with fewer planes than the skew some zetas, or whole slabs, hold nothing
+            if zetas:  # on grids with fewer planes than the skew, some zetas or whole slabs update nothing
                 yield Update(zetas[0], zetas[-1] + 1, levels, self.region)
             yield from self._write_to(min(problem.end_plane, zeta1 - skew * (levels - 1)))
-        # What is left is rim that no update has needed; without any update that is every plane.
+        # The rest is rim that no update has needed: all planes where there is no update.
         for z in range(self.written, problem.planes, slab):
             end = min(problem.planes, z + slab)
             yield from self._read_to(end)
@@ -168,7 +177,7 @@ class _Stream:
             yield from self._write_to(end)
 
     def _read_to(self, zeta: int) -> Iterator[Action]:
-        """All that updates below `zeta` need."""
+        """Read all planes that updates below `zeta` need."""
         yield from self._read_state_to(zeta + self.problem.skew_z)
         z0, z1 = self.statics_read, min(zeta + self.problem.statics_z, self.problem.planes)
         if z1 > z0:
@@ -201,13 +210,13 @@ class _Stream:
             if (rows := self._rows(*self.block.next_fringe(parity))).cells:
                 yield Write(z0, end, parity, rows, "faces")
 
-    def _rows(self, y0: int, y1: int) -> Cut:
-        return Cut(y0, y1, 0, self.problem.pitch_cells)
+    def _rows(self, y0: int, y1: int) -> Rectangle:
+        return Rectangle(y0, y1, 0, self.problem.pitch_cells)
 
 
 SLABS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-BLOCKS_MOST = 12
-"""Blocks in y that are tried; more of them move more faces than thicker slabs or more levels can save."""
+MAX_BLOCKS = 12
+"""The maximum number of blocks in y that is tried; more blocks move more faces than they save."""
 WHOLE_GRID_PASSES = 4
 """Numbers of passes that are tried where memory holds the whole grid."""
 WHOLE_GRID_SLAB_BYTES = 16 << 20
@@ -215,9 +224,9 @@ WHOLE_GRID_SLAB_BYTES = 16 << 20
 
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """For each number of passes worth trying: the fewest levels that do it, with the thickest slab the memory
-    then allows and some thinner ones, which leave less to read before the first update and to write after the
-    last; whole planes, and planes cut into some blocks.
+    """For each number of passes worth trying: the fewest levels that do it, with the thickest slab that fits the memory
+    and some thinner ones, which leave less to read before the first update and to write after the last one; in whole
+    planes, and in planes cut into blocks.
 
     Memory for the whole grid gives few candidates, of whole planes.
     """
@@ -264,7 +273,7 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
 
 
 def levels_worth_trying(problem: Problem) -> Iterator[int]:
-    """The fewest levels that do the steps in 1, 2, ... passes; an even number of steps, which needs less memory."""
+    """The fewest levels that do the steps in 1, 2, ... passes, of an even number of steps, which needs less memory."""
     return (problem.stages * steps for steps in _steps_worth_trying(problem.steps))
 
 
@@ -284,13 +293,13 @@ def _steps_worth_trying(steps: int) -> Iterator[int]:
 
 
 def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
-    """Rows per block: all of them (0), then halves, thirds and so on while a block is larger than its fringe; all where
-    y is periodic."""
+    """Rows of a block: all (0), then halves, thirds and so on while a block is larger than its fringe. A periodic y is
+    not cut."""
     yield 0
     if problem.periodic[1]:
         return
     interior = problem.shape[1] - 2 * problem.radius_y
-    for count in range(2, BLOCKS_MOST + 1):
+    for count in range(2, MAX_BLOCKS + 1):
         rows = -(-(interior - _lead(problem, levels)) // count)
         if rows <= problem.radius_y * levels or rows < 2 * problem.row_group:
             return
@@ -298,12 +307,12 @@ def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
 
 
 def _zetas(problem: Problem, levels: int) -> int:
-    """Planes of zeta that a pass updates, or 1: the thickest slab there can be."""
+    """Planes of zeta that a pass updates, at least 1: the thickest slab that is possible."""
     return max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
 
 
 def thickest_slab(problem: Problem, levels: int, sizes: Sizes, budget_bytes: int) -> int:
-    """The largest b whose window fits the budget, 0 if none does. A slab never exceeds the whole range of zeta."""
+    """The thickest slab whose window fits the budget, at most all planes of zeta; 0 if none fits."""
     whole = _zetas(problem, levels)
 
     def fits(slab: int) -> bool:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from outcrop.plan.tap_memory import TapDemand
+from outcrop.plan.problem import TapDemand
 from outcrop.run.taps.entries import TapEntries
 
 CORNER_BYTES = 120

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import InputError
+from outcrop.plan.memory import Staging
 from outcrop.plan.plan import Plan
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
-from outcrop.plan.tap_memory import Staging
 
 Points: TypeAlias = NDArray[np.int64]
 """Shape (points, 3): z, y and x of cells of the grid."""

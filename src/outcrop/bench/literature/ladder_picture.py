@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outcrop.bench.ladder.job import COMPONENTS
-from outcrop.bench.ladder.table import HEADS
+from outcrop.bench.literature.ladder import HEADS
+from outcrop.bench.literature.ladder_columns import COMPONENTS
 from outcrop.paths import make_directory
 from outcrop.units import format_bytes
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from outcrop.plan.given_sizes import FREE, GivenSizes
+from outcrop.plan.memory import Window, whole_window
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import wavefront
 from outcrop.plan.schemes.scheme import Scheme
-from outcrop.plan.window import Window, whole_window
 
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
@@ -30,4 +30,13 @@ def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
     return wavefront.window(problem, problem.stages, Sizes(problem.stages, 1, diamond=0))
 
 
-SCHEME = Scheme("naive", wavefront.window, wavefront.make_pass, candidates, smallest_window, wavefront.volume, sizes=())
+SCHEME = Scheme(
+    "naive",
+    wavefront.window,
+    wavefront.make_pass,
+    candidates,
+    smallest_window,
+    wavefront.volume,
+    sizes=(),
+    sweeps=True,
+)

@@ -16,13 +16,25 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-from outcrop.plan.actions import Action, Block, Commit, Copy, Read, Write
-from outcrop.plan.geometry import FAR, Bound, Cut, Region, round_down, round_up
+from outcrop.plan.actions import (
+    FAR,
+    Action,
+    Block,
+    Bound,
+    Commit,
+    Copy,
+    Read,
+    Rectangle,
+    Region,
+    Write,
+    round_down,
+    round_up,
+)
+from outcrop.plan.memory import Window, make_window, slot_bytes
 from outcrop.plan.plan import Pass, Sizes
 from outcrop.plan.problem import Problem
-from outcrop.plan.schemes import blocked
+from outcrop.plan.schemes.literature import blocked
 from outcrop.plan.schemes.scheme import Scheme, Volume
-from outcrop.plan.window import Window, make_window, slot_bytes
 
 
 @dataclass(frozen=True)
@@ -81,11 +93,11 @@ def _axes(problem: Problem, levels: int, sizes: Sizes) -> tuple[_Blocks, _Blocks
 
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
     """Slots for all planes of the largest block with its overlap, in both rings."""
-    planes, rows, columns = (_frame_most(axis) for axis in _axes(problem, levels, sizes))
-    return make_window(problem, (planes,) * 3, slot_bytes(problem, Cut(0, rows, 0, columns)))
+    planes, rows, columns = (_max_frame(axis) for axis in _axes(problem, levels, sizes))
+    return make_window(problem, (planes,) * 3, slot_bytes(problem, Rectangle(0, rows, 0, columns)))
 
 
-def _frame_most(blocks: _Blocks) -> int:
+def _max_frame(blocks: _Blocks) -> int:
     """Cells that are enough for every frame."""
     if blocks.size >= blocks.extent:
         return blocks.extent
@@ -104,8 +116,8 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _Range) -> Iterator[Action]:
     """Reads and writes go along with the updates, slab by slab."""
-    skew, frame, (first, last) = problem.skew_z, Cut(*y.frame, *x.frame), z.frame
-    own = Cut(y.low, y.high, x.low, x.high)
+    skew, frame, (first, last) = problem.skew_z, Rectangle(*y.frame, *x.frame), z.frame
+    own = Rectangle(y.low, y.high, x.low, x.high)
     yield Block(frame, z.low, z.high, own)
     (z_low, z_high), (y_low, y_high), (x_low, x_high) = z.bounds, y.bounds, x.bounds
     region = Region(z_low, z_high, y_low, y_high, x_low, x_high)

@@ -29,14 +29,13 @@ from functools import partial
 from itertools import product
 from typing import Literal, TypeAlias
 
-from outcrop.plan.actions import Action, Array, Block, Carry, Commit, Copy, Read, Write
-from outcrop.plan.geometry import Cut, Region, round_up
+from outcrop.plan.actions import Action, Array, Block, Carry, Commit, Copy, Read, Rectangle, Region, Write, round_up
+from outcrop.plan.memory import Window, make_window, slot_bytes
 from outcrop.plan.plan import Pass, Sizes
 from outcrop.plan.problem import Problem
-from outcrop.plan.schemes import blocked
+from outcrop.plan.schemes.literature import blocked
 from outcrop.plan.schemes.scheme import Scheme, Volume
-from outcrop.plan.skewed_cut import SkewedBlock, SkewedCut, cut_axis
-from outcrop.plan.window import Window, make_window, slot_bytes
+from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut, cut_axis
 
 Variant: TypeAlias = Literal["full", "3y", "5y"]
 
@@ -65,8 +64,8 @@ def cuts(problem: Problem, levels: int, sizes: Sizes) -> Cuts:
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
     """Slots for all planes of the largest block, in both rings."""
     cut = cuts(problem, levels, sizes)
-    planes = cut.z.frame_most
-    return make_window(problem, (planes,) * 3, slot_bytes(problem, Cut(0, cut.y.frame_most, 0, cut.x.frame_most)))
+    planes = cut.z.max_frame
+    return make_window(problem, (planes,) * 3, slot_bytes(problem, Rectangle(0, cut.y.max_frame, 0, cut.x.max_frame)))
 
 
 def make_pass(variant: Variant, problem: Problem, levels: int, sizes: Sizes) -> Pass:
@@ -94,10 +93,10 @@ class _BlockPass:
         """Reads and writes go along with the updates, slab by slab."""
         problem, levels, skew = self.problem, self.levels, self.problem.skew_z
         own_z, last = self.z.own(), self.planes[1]
-        yield Block(Cut(*self.y.frame(), *self.x.frame()), *own_z, Cut(*self.y.own(), *self.x.own()))
+        yield Block(Rectangle(*self.y.frame(), *self.x.frame()), *own_z, Rectangle(*self.y.own(), *self.x.own()))
         yield from self._carries()
         incoming = blocked.InStep(list(self._reads()), self.planes[0])
-        rims = blocked.InStep([Copy(*self.z.body(1), Cut(*self.y.body(1), *self.x.body(1)))], self.planes[0])
+        rims = blocked.InStep([Copy(*self.z.body(1), Rectangle(*self.y.body(1), *self.x.body(1)))], self.planes[0])
         outgoing = blocked.InStep(list(self._writes()), self.planes[0])
         first, end = max(problem.first_plane, own_z[0]), min(problem.end_plane + skew * (levels - 1), own_z[1])
         for zeta0 in range(first, end, slab) if problem.has_updates else ():
@@ -120,24 +119,24 @@ class _BlockPass:
     def _carries(self) -> Iterator[Action]:
         if self.variant != "full" and not self.y.is_first:
             for parity in (0, 1):
-                if (cut := Cut(*self.y.fringe(parity), *self.x.span(parity))).cells:
+                if (cut := Rectangle(*self.y.fringe(parity), *self.x.span(parity))).cells:
                     yield Carry(*self.z.span(parity), cut, parity)
 
     def _reads(self) -> Iterator[Read]:
         """Level 0 of the body, then what earlier blocks have left; the odd array whole, but for 5y."""
         z, y, x = self.z, self.y, self.x
-        yield Read(*z.body(0), Cut(*y.body(0), *x.body(0)))
-        yield from blocked.static_reads(self.problem, *self.planes, Cut(*y.frame(), *x.frame()))
+        yield Read(*z.body(0), Rectangle(*y.body(0), *x.body(0)))
+        yield from blocked.static_reads(self.problem, *self.planes, Rectangle(*y.frame(), *x.frame()))
         for parity in (0, 1):
             array = self._array(parity)
             rows = y.span(parity) if self.variant == "full" else y.body(parity)
             if parity == 1 and self.variant != "5y":
-                yield Read(*z.span(1), Cut(*rows, *x.span(1)), array, 1)
+                yield Read(*z.span(1), Rectangle(*rows, *x.span(1)), array, 1)
                 continue
-            yield Read(*z.fringe(parity), Cut(*rows, *x.span(parity)), array, parity)
-            yield Read(*z.body(parity), Cut(*rows, *x.fringe(parity)), array, parity)
+            yield Read(*z.fringe(parity), Rectangle(*rows, *x.span(parity)), array, parity)
+            yield Read(*z.body(parity), Rectangle(*rows, *x.fringe(parity)), array, parity)
             if self.variant == "full":
-                yield Read(*z.body(parity), Cut(*y.fringe(parity), *x.body(parity)), array, parity)
+                yield Read(*z.body(parity), Rectangle(*y.fringe(parity), *x.body(parity)), array, parity)
 
     def _writes(self) -> Iterator[Write]:
         """All that later blocks, or the next pass, will look for."""
@@ -147,10 +146,10 @@ class _BlockPass:
             array = self._array(parity)
             rows = y.span(parity) if self.variant == "full" else y.left_below(parity)
             if self.variant == "5y" and parity != final:
-                yield Write(*z.next_fringe(parity), parity, Cut(*rows, *x.span(parity)), array)
-                yield Write(*z.left_below(parity), parity, Cut(*rows, *x.next_fringe(parity)), array)
+                yield Write(*z.next_fringe(parity), parity, Rectangle(*rows, *x.span(parity)), array)
+                yield Write(*z.left_below(parity), parity, Rectangle(*rows, *x.next_fringe(parity)), array)
             else:
-                yield Write(*z.span(parity), parity, Cut(*rows, *x.span(parity)), array)
+                yield Write(*z.span(parity), parity, Rectangle(*rows, *x.span(parity)), array)
 
 
 def volume(variant: Variant, problem: Problem, sizes: Sizes) -> Volume:

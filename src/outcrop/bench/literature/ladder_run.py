@@ -1,6 +1,6 @@
 """Measure one column of the ladder once, in a process of its own, so that its memory and its limit are its own.
 
-    python -m outcrop.bench.ladder.run JOB     prints what was measured, as JSON; both as in job.py
+    python -m outcrop.bench.literature.ladder_run JOB     prints what was measured; both as JSON (ladder_columns.py)
 
 Initial values are made in here, so that the pages they leave in the page cache count against the limit, too.
 """
@@ -8,6 +8,7 @@ Initial values are made in here, so that the pages they leave in the page cache 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,17 +22,16 @@ from numpy.typing import NDArray
 
 from outcrop import _core
 from outcrop.bench.core import smooth_planes
-from outcrop.bench.ladder.columns import Column, find_column
-from outcrop.bench.ladder.job import COMPONENTS, Job, Measured
-from outcrop.bench.ladder.meters import Moved, moved
+from outcrop.bench.literature import one_layer
+from outcrop.bench.literature.ladder_columns import COMPONENTS, Column, ColumnJob, ColumnRun, find_column
+from outcrop.bench.literature.one_layer import ArrayMemory, OneLayerRun
 from outcrop.plan.plan import Plan
-from outcrop.plan.schemes import blocked, one_layer
+from outcrop.plan.schemes.literature import blocked
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.disk.planes import Planes
 from outcrop.run.disk.region import Region, ShardFile
 from outcrop.run.disk.state import open_state
 from outcrop.run.engine import Engine, Prepared
-from outcrop.run.one_layer import ArrayMemory, OneLayerRun
 from outcrop.run.passes import PassRunner
 from outcrop.run.progress import make_progress
 from outcrop.run.report import peak_memory_bytes
@@ -41,6 +41,45 @@ from outcrop.run.taps.recorder import Recorder
 STENCIL, DTYPE, FIELD = "heat7", "float32", "u"
 CHUNK_PLANES = 16
 """Planes that initial values are made, and results summed up, at a time."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes. Of the process: read from devices, and made dirty to be written to them (0 where nothing counts). Of the
+    whole machine: swapped in and out."""
+
+    device_read: int = 0
+    device_written: int = 0
+    swapped_in: int = 0
+    swapped_out: int = 0
+
+    def __sub__(self, before: Moved) -> Moved:
+        return Moved(
+            self.device_read - before.device_read,
+            self.device_written - before.device_written,
+            self.swapped_in - before.swapped_in,
+            self.swapped_out - before.swapped_out,
+        )
+
+
+def moved() -> Moved:
+    """All counters as they stand now."""
+    own, machine = _counters("/proc/self/io"), _counters("/proc/vmstat")
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    return Moved(
+        own.get("read_bytes", 0),
+        own.get("write_bytes", 0),
+        machine.get("pswpin", 0) * page_bytes,
+        machine.get("pswpout", 0) * page_bytes,
+    )
+
+
+def _counters(path: str) -> dict[str, int]:
+    try:
+        pairs = (line.split() for line in Path(path).read_text().splitlines())
+        return {name.rstrip(":"): int(value) for name, value in pairs}
+    except (OSError, ValueError):
+        return {}
 
 
 @dataclass(frozen=True)
@@ -55,7 +94,7 @@ class _Done:
     digest: int
 
 
-def measure(job: Job) -> Measured:
+def measure(job: ColumnJob) -> ColumnRun:
     """Make initial values, run, and sum up the result."""
     column = find_column(job.number)
     if column.layers == 1:
@@ -64,7 +103,7 @@ def measure(job: Job) -> Measured:
         done = _swapped(job, column) if column.locks_memory else _stored(job, column)
     plan, sizes, guess = done.plan, done.plan.sizes, done.plan.predicted
     nz, ny, nx = job.shape
-    return Measured(
+    return ColumnRun(
         steps=job.steps,
         seconds=done.seconds,
         seconds_components={name: done.counters[f"seconds_{name}"] for name in COMPONENTS},
@@ -93,7 +132,7 @@ def _block_planes(plan: Plan, planes: int) -> int:
     return plan.sizes.block_z or min(planes, plan.sizes.slab)
 
 
-def _stored(job: Job, column: Column) -> _Done:
+def _stored(job: ColumnJob, column: Column) -> _Done:
     """Two layers over files: what `outcrop run` does."""
     prepared, io = _simulation(job, column).plan(job.steps), "mmap" if column.through == "mmap" else "auto"
     simulation = _simulation(job, column, io)
@@ -115,7 +154,7 @@ def _stored(job: Job, column: Column) -> _Done:
     return _Done(prepared.plan, runner.seconds, counters, name, after - before, digest)
 
 
-def _swapped(job: Job, column: Column) -> _Done:
+def _swapped(job: ColumnJob, column: Column) -> _Done:
     """Two layers over plain memory that the system may swap; blocks are locked in memory."""
     prepared = _simulation(job, column).plan(job.steps)
     layout = make_layout(job.shape, DTYPE)
@@ -131,7 +170,7 @@ def _swapped(job: Job, column: Column) -> _Done:
         return _Done(prepared.plan, seconds, asdict(engine.sample()), column.through, after - before, digest)
 
 
-def _one_layer(job: Job, column: Column) -> _Done:
+def _one_layer(job: ColumnJob, column: Column) -> _Done:
     """One layer: arrays in plain or mapped memory, updated where they lie."""
     prepared = _simulation(job, column).plan(job.steps)
     plan = _one_layer_plan(prepared, column)
@@ -154,13 +193,13 @@ def _one_layer_plan(prepared: Prepared, column: Column) -> Plan:
     """Blocks as the scheme of two layers cuts them, in the same budget; or sweeps of one step each."""
     sizes = prepared.plan.sizes
     if column.scheme == "naive":
-        sizes = replace(sizes, levels=1, slab=blocked.SLAB_LEAST)
+        sizes = replace(sizes, levels=1, slab=blocked.MIN_SLAB)
     problem = one_layer.in_memory(prepared.problem, column.padded)
     rate = problem.cells * problem.steps / max(prepared.plan.predicted.seconds_update, 1e-9)
     return one_layer.make_plan(problem, sizes, prepared.machine, lambda _: rate)
 
 
-def _simulation(job: Job, column: Column, io: str = "auto") -> Simulation:
+def _simulation(job: ColumnJob, column: Column, io: str = "auto") -> Simulation:
     """Not on disk yet. Plans are made for the device as direct I/O finds it, whatever then moves the planes."""
     return Simulation(
         STENCIL,
@@ -178,7 +217,7 @@ def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
     yield [Region("scratch in memory", 0, count)] if count else []
 
 
-def _digest(job: Job, planes: Callable[[int, int], NDArray[Any]]) -> int:
+def _digest(job: ColumnJob, planes: Callable[[int, int], NDArray[Any]]) -> int:
     """CRC32C of all cells, padding left out."""
     digest = 0
     for z0 in range(0, job.shape[0], CHUNK_PLANES):
@@ -189,7 +228,7 @@ def _digest(job: Job, planes: Callable[[int, int], NDArray[Any]]) -> int:
 
 def main() -> None:
     """Run as a program; see the top of the file."""
-    print(json.dumps(measure(Job.from_argument(sys.argv[1])).to_json()))
+    print(json.dumps(measure(ColumnJob.from_argument(sys.argv[1])).to_json()))
 
 
 if __name__ == "__main__":

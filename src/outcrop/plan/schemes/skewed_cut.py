@@ -8,12 +8,12 @@ so that a block needs nothing of those after it:
        1     |______\\_________\\_______|      2 reach: the fringe, which block j takes over from block j - 1.
        0     |       eta[1]    eta[2]  |
 
-Level q is last needed by level q + 1, at cells eta - reach (q + 1) <= y < eta - reach (q - 1). So the ring of one
+Level q + 1 is the last one to need level q, at cells eta - reach (q + 1) <= y < eta - reach (q - 1). So the ring of one
 parity holds the fringe
 
     eta - reach (q_max + 1) <= y < eta + reach (1 - parity),      q_max the highest level below L of that parity,
 
-and everything below it is final, or needed by nobody. Blocks write what they leave below the fringe of the next one.
+and everything below it is final, or not needed any more. A block writes its cells below the fringe of the next block.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from outcrop.plan.geometry import FAR, Bound, round_down, round_up
+from outcrop.plan.actions import FAR, Bound, round_down, round_up
 
 Range: TypeAlias = tuple[int, int]
 
@@ -31,8 +31,8 @@ class SkewedCut:
     """Blocks of one axis with `extent` cells, for passes of `levels` levels.
 
     `starts` are eta[0], eta[1], ...; the first and the last block end with the grid. All ranges of a block are
-    half open and begin and end at multiples of `group` cells, or with the grid. `joint`: rings do not hold levels of
-    one parity each, so that the fringes of both are taken for each.
+    half open and begin and end at multiples of `group` cells, or with the grid. `joint`: a ring may hold levels of both
+    parities, so that its fringe is that of both.
     """
 
     extent: int
@@ -53,14 +53,14 @@ class SkewedCut:
         return [SkewedBlock(self, number) for number in range(self.count)]
 
     @property
-    def frame_most(self) -> int:
-        """Cells that are enough for every frame: a block, a fringe below, the reach above or the rim, and what
-        rounding to groups adds."""
+    def max_frame(self) -> int:
+        """Cells that are enough for every frame: a block, a fringe below, the reach above or the rim, and the rounding
+        to groups."""
         if self.count == 1:
             return self.extent
-        if self.count == 2:  # the first has no fringe below, the second nothing above: the longer one is all it takes
+        if self.count == 2:  # the first has no fringe below, the second nothing above
             return max(end - first for first, end in (block.frame() for block in self.blocks))
-        size = self.starts[2] - self.starts[1]  # the first one may be larger by what it lacks below
+        size = self.starts[2] - self.starts[1]  # the first one may be larger, because it has no fringe below
         most = size + self.reach * self.levels + max(self.reach, self.starts[0]) + 2 * (self.group - 1)
         return min(self.extent, round_down(most, self.group) if self.group > 1 else most)
 
@@ -114,7 +114,7 @@ class SkewedBlock:
         return min(self.span(0)[0], self.span(1)[0]), self.span(0)[1]
 
     def left_below(self, parity: int) -> Range:
-        """Cells that this block leaves as they are to be on disk: no later block carries them on."""
+        """Cells that this block leaves as they belong on disk: no later block updates them."""
         return self.fringe(parity)[0], self.next_fringe(parity)[0]
 
     def own(self) -> Range:

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Generic, TypeAlias, TypeVar
 
-from outcrop.plan.actions import Copy, Read, Update, Write
-from outcrop.plan.geometry import Cut, Region
+from outcrop.plan.actions import Copy, Read, Rectangle, Region, Update, Write
+from outcrop.plan.cost import cell_updates
 from outcrop.plan.given_sizes import FREE, GivenSizes
+from outcrop.plan.memory import Window
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.wavefront import levels_worth_trying
-from outcrop.plan.volume import cell_updates
-from outcrop.plan.window import Window
 
 Transfer = TypeVar("Transfer", Read, Write, Copy)
 
@@ -41,12 +40,12 @@ def updates(problem: Problem, zeta0: int, zeta1: int, levels: int, region: Regio
         yield action
 
 
-def static_reads(problem: Problem, z0: int, z1: int, frame: Cut) -> list[Read]:
+def static_reads(problem: Problem, z0: int, z1: int, frame: Rectangle) -> list[Read]:
     """What a block reads of fields that nothing updates."""
     return [Read(z0, z1, frame, "statics")] if problem.statics else []
 
 
-BLOCKS_MOST = 16
+MAX_BLOCKS = 16
 """Blocks along y that are tried."""
 SIZES = ("bt", "bx", "by", "bz", "slab", "diamond")
 WindowOf: TypeAlias = Callable[[Problem, int, Sizes], Window]
@@ -64,13 +63,13 @@ def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: Giv
                 fitting.append(((1 + rho_z) * (1 + rho_y), sizes))
         fitting.sort(key=lambda pair: pair[0])
         for overlap, sizes in fitting[:2]:
-            if overlap < OVERLAP_MOST or levels == problem.stages or given:
-                yield replace(sizes, slab=given.slab or min(sizes.slab, max(SLAB_LEAST, 2 * levels)))
+            if overlap < MAX_OVERLAP or levels == problem.stages or given:
+                yield replace(sizes, slab=given.slab or min(sizes.slab, max(MIN_SLAB, 2 * levels)))
 
 
-SLAB_LEAST = 64
+MIN_SLAB = 64
 """Planes of a block that are updated together; reading and writing go on between such slabs."""
-OVERLAP_MOST = 9.0
+MAX_OVERLAP = 9.0
 """Blocks so small against their fringe that they touch more than this times their cells are not worth costing."""
 
 
@@ -102,7 +101,7 @@ def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE
 
 def _shares(problem: Problem) -> Iterator[int]:
     """Sizes of 1, 2, ... equal blocks of rows; a periodic axis is not cut."""
-    most = 1 if problem.periodic[1] else BLOCKS_MOST
+    most = 1 if problem.periodic[1] else MAX_BLOCKS
     return (_share(problem.shape[1], count) for count in range(1, most + 1))
 
 

@@ -1,0 +1,197 @@
+"""Both arrays in memory, or mapped into it, and updated where they lie: no reads, no writes, no copies. For comparison.
+
+The window is the two arrays. Its even ring has a slot for each plane and is the array of level 0; its odd ring is the
+other array. The kernel of the system moves pages between memory and a disk. Temporal blocking helps it as it helps a
+program that moves planes itself: in blocks that lean back with the level (AL-NR, cut as those of `skewed`). Without it,
+sweeps go over all planes, one step after the other.
+
+    array of even levels   | plane 0 | plane 1 | ...            level 0, 2, ...
+    array of odd levels    | plane 0 | plane 1 | ...            level 1, 3, ...; its rim is that of the other one
+
+    memory:  | guard | array of even levels | guard | array of odd levels | guard |     (core/outcrop/exec/window.hpp)
+
+Nothing is carried between blocks: what a block leaves unfinished lies in the two arrays. A pass of an odd number of
+levels ends in the other array, so the arrays change places after it. There is no transaction, no checksum and no
+budget. The system decides what is in memory; the caller limits that.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop import _core
+from outcrop.language.compile import Calls
+from outcrop.plan.actions import Action, Bound, Region, round_up
+from outcrop.plan.cost import predict
+from outcrop.plan.machine import Machine, UpdateRate
+from outcrop.plan.memory import GUARD_BYTES, Window, make_window
+from outcrop.plan.plan import Pass, Plan, Sizes
+from outcrop.plan.problem import DIRECT_BYTES, VECTOR_BYTES, Problem
+from outcrop.plan.schemes.literature import blocked, skewed
+from outcrop.plan.validate import validate_one_layer
+from outcrop.run.rings import ring_specs
+
+NAME = "one-layer"
+PLANE_LINES = 5
+"""Cache lines by which padded planes miss a multiple of a page; odd, so that neighbours share no sets of a cache."""
+
+
+InitialPlanes: TypeAlias = Callable[[int, int], NDArray[Any]]
+"""Planes a <= z < b of the initial values, of shape (b - a, ny, nx)."""
+
+
+def in_memory(problem: Problem, padded: bool) -> Problem:
+    """`problem` with the layout of arrays in memory: planes without a checksum, one right behind the other.
+
+    `padded`: rows an odd number of cache lines apart, and planes an odd number of pages and some lines, so that neither
+    neighbouring rows nor planes compete for the same sets of a cache or a translation buffer.
+    """
+    _, ny, nx = problem.shape
+    pitch = round_up(nx * problem.item_bytes, VECTOR_BYTES)
+    if padded and pitch // VECTOR_BYTES % 2 == 0:
+        pitch += VECTOR_BYTES
+    plane = ny * pitch
+    record = plane
+    if padded:
+        pages = round_up(plane, DIRECT_BYTES) // DIRECT_BYTES
+        record = (pages + 1 - pages % 2) * DIRECT_BYTES + PLANE_LINES * VECTOR_BYTES
+    return replace(problem, pitch_bytes=pitch, plane_bytes=plane, record_bytes=record)
+
+
+def window(problem: Problem) -> Window:
+    """Both arrays of a problem that `in_memory` made."""
+    return make_window(problem, (problem.planes,) * 3, problem.record_bytes)
+
+
+def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
+    """One pass over all blocks: updates, and nothing else."""
+    cut = skewed.cuts(problem, levels, sizes)
+    actions: list[Action] = []
+    for z, x, y in product(cut.z.blocks, cut.x.blocks, cut.y.blocks):
+        (y_low, y_high), (x_low, x_high) = y.bounds(), x.bounds()
+        if x.is_last:  # padding is never looked at, so it need not be carried along
+            x_high = Bound(round_up(problem.shape[2], problem.vector_cells))
+        actions += _updates(problem, levels, sizes.slab, z.own(), Region(y_low=y_low, y_high=y_high, x_low=x_low,
+                                                                         x_high=x_high))  # fmt: skip
+    return Pass(levels, sizes.slab, window(problem), tuple(actions))
+
+
+def _updates(problem: Problem, levels: int, slab: int, own_z: tuple[int, int], region: Region) -> Iterator[Action]:
+    """Blocks in z are ranges of zeta, slab by slab."""
+    first = max(problem.first_plane, own_z[0])
+    end = min(problem.end_plane + problem.skew_z * (levels - 1), own_z[1])
+    for zeta0 in range(first, end, slab) if problem.first_plane < problem.end_plane else ():
+        yield from blocked.updates(problem, zeta0, min(end, zeta0 + slab), levels, region)
+
+
+def make_plan(problem: Problem, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Plan:
+    """All passes of a problem that `in_memory` made, of `sizes.levels` levels each; the last may have fewer.
+
+    What the system moves is not predicted: bytes are 0, and seconds those of the updates.
+    """
+    full, rest = divmod(problem.steps, sizes.levels)
+    passes = [make_pass(problem, sizes.levels, sizes)] * full if full else []
+    if rest:
+        passes.append(make_pass(problem, rest, sizes))
+    held = window(problem)
+    return Plan(problem, NAME, sizes, tuple(passes), held, predict(problem, tuple(passes), sizes, held, machine, rate))
+
+
+@dataclass(frozen=True)
+class ArrayMemory:
+    """Memory for both arrays, guards included; `mapping` is the file's when there is one."""
+
+    bytes: NDArray[np.uint8]
+    mapping: mmap.mmap | None = None
+
+    @staticmethod
+    def plain(size_bytes: int) -> ArrayMemory:
+        """Anonymous memory, which the system may swap out. Raises InputError when there is none."""
+        return ArrayMemory(_core.aligned_array(size_bytes))
+
+    @staticmethod
+    def mapped(path: Path, size_bytes: int) -> ArrayMemory:
+        """A new file of that size, mapped shared. Raises StorageError when it cannot be made."""
+        _core.create_file(str(path), size_bytes)
+        with path.open("r+b") as file:
+            mapping = mmap.mmap(file.fileno(), size_bytes)
+        return ArrayMemory(np.frombuffer(mapping, np.uint8), mapping)
+
+    def flush(self) -> None:
+        """Wait until the file has what memory has; nothing without a file."""
+        if self.mapping is not None:
+            self.mapping.flush()
+
+
+class OneLayerRun:
+    """A plan by `make_plan`, its memory, and the executor that updates in it.
+
+    `seconds_flush`: time spent waiting for the file.
+    """
+
+    def __init__(self, plan: Plan, calls: Calls, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
+        """`calls` are those of a compiled kernel, `scalars` its parameters as it reads them. The plan is proved
+        legal first, or IllegalPlan is raised."""
+        for one in {id(one): one for one in plan.passes}.values():
+            validate_one_layer(plan.problem, one, plan.window)
+        self._plan, self._memory, self._scalars = plan, memory, scalars
+        self._current = 0
+        self.seconds_flush = 0.0
+        self._executor = _core.make_executor(
+            plan.problem,
+            plan.sizes,
+            rings=ring_specs(plan),
+            fields=plan.problem.fields,
+            calls=calls,
+            scalars_bytes=0,
+            levels_max=max(one.levels for one in plan.passes),
+            threads=threads,
+            checksum=False,
+            store=None,
+            memory=memory.bytes,
+        )
+
+    def fill(self, source: InitialPlanes, planes: int) -> None:
+        """Write initial values, `planes` planes at a time, to both arrays: the second one needs their rim."""
+        nz = self._plan.problem.planes
+        for z0 in range(0, nz, planes):
+            z1 = min(nz, z0 + planes)
+            self.array(0)[z0:z1] = self.array(1)[z0:z1] = source(z0, z1)
+
+    def run_pass(self, index: int) -> None:
+        """Run pass `index` of the plan, and wait for the file where there is one. Raises InterruptedRun."""
+        one = self._plan.passes[index]
+        self._executor.run(
+            one.actions, one.levels, [], [], [], 0, planes_per_file=1, faces_rows=0, scalars=self._scalars
+        )
+        if one.levels % 2:
+            self._executor.swap_rings()
+            self._current = 1 - self._current
+        start = time.perf_counter()
+        self._memory.flush()
+        self.seconds_flush += time.perf_counter() - start
+
+    def array(self, which: int) -> NDArray[Any]:
+        """One of the arrays, of shape (nz, ny, nx), as a view."""
+        problem, slot_bytes = self._plan.problem, self._plan.window.slot_bytes
+        first = GUARD_BYTES + which * (problem.planes * slot_bytes + GUARD_BYTES)
+        strides = (slot_bytes, problem.pitch_bytes, problem.item_bytes)
+        return np.ndarray(problem.shape, problem.dtype, self._memory.bytes, first, strides)
+
+    @property
+    def current(self) -> NDArray[Any]:
+        """The array with the newest values, as a view."""
+        return self.array(self._current)
+
+    def counters(self) -> dict[str, float]:
+        """Cells updated and seconds by component, since the beginning."""
+        return self._executor.counters()

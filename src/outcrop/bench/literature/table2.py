@@ -1,0 +1,341 @@
+"""`outcrop bench table2`: Table II of Midorikawa and Tan by our Blk-Tune, and what each scheme would move there.
+
+Nothing is run: the machine is crest10 as its file declares it, and the problems have up to 2 TiB. Each scheme gets the
+memory of the largest block of Blk-Tune. `by formula` is the scheme's volume (plan/schemes), `of our plan` the sum of
+the actions of a whole plan of these sizes, `estimate` a figure from before there were plans. For AL-NR the estimate
+takes every block as large as the largest, so it is up to 12 % more.
+
+    AL-NR        aio, aio3y, aio5y: skewed-full, -3y, -5y with the sizes of Blk-Tune
+    wavefront    k blocks in y, the maximum number of levels for which 2 r nx by planes fit, less a tenth for slabs that
+                 are read or written: k = 1, and the k that moves the fewest bytes
+    overlapped   the sizes of its candidates that move the fewest bytes
+    floor        the grid read once and written once
+
+Blk-Tune chooses the block sizes of Midorikawa and Tan's out-of-core stencils (AL-NR, aio5y) for a machine: those that
+move the fewest bytes between flash and memory, under a limit on memory. Their search is not published; these rules are
+theirs, or follow from their Table II (7-point, fp64, 1000 steps, 128 GiB):
+
+    passes      p trips over the grid, bt = ceil(steps / p)
+    blocks      bx = nx: rows stay whole where anything fits then. ky blocks in y: by = ceil((ny + 2r) / ky). kz blocks
+                in z, which have to cover nz + r bt planes since they lean back: bz = ceil((nz + r bt) / kz), rounded up
+                to 96 planes
+    memory      both arrays of the largest block: 2 X Y (Z + 2r) cells; along each axis a block needs its own cells and
+                r bt more below, but the first block has nothing below it, so of two blocks none needs more
+    moved       p (2 + 4 r bt/bz + 4 r bt/bx) words for each cell; in y the fringe stays in memory, and an axis that is
+                not cut costs nothing
+    fringe      a cut axis has blocks at least twice as wide as their fringe, 2 r bt
+
+Three rules are assumptions that fit Table II: the rounding to 96 (sockets and threads share 96 planes evenly; without
+it there are as many blocks), the factor 2 of the last rule (1.8 to 2.04 give the table), and the share of memory (91 to
+97 % give it; crest10.toml declares 120 of 128 GiB usable). Of equal choices, the one with the fewest blocks is taken.
+The example on their poster, on a machine that is not named, has other sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from outcrop.errors import BudgetError
+from outcrop.language.boundary import FIXED
+from outcrop.language.library import heat7
+from outcrop.plan.actions import round_down, round_up
+from outcrop.plan.machine import DeclaredMachine
+from outcrop.plan.plan import Sizes
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.schemes.wavefront import thickest_slab
+from outcrop.plan.tuner import build
+from outcrop.run.arguments import as_problem
+from outcrop.run.disk.layout import make_layout
+from outcrop.tiers.declarations import load_machine
+from outcrop.units import format_bytes
+
+STEPS = 1000
+WAVEFRONT_SHARE = 0.9
+MAX_BLOCKS = 12
+GIB = 1 << 30
+PLANES_MULTIPLE = 96
+FRINGES_PER_BLOCK = 2
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row of Table II; `shape` is (nz, ny, nx), `blocks` are along x, y and z."""
+
+    name: str
+    shape: tuple[int, int, int]
+    bx: int
+    by: int
+    bz: int
+    bt: int
+    blocks: tuple[int, int, int]
+    passes: int
+    blocks_in_all: int
+    largest_gib: float
+    estimate_gib: dict[str, int]
+
+
+TABLE = (
+    Published(
+        "512 GiB", (4096, 4096, 2048), 2048, 1025, 2304, 500, (1, 4, 2), 2, 16, 107.3,
+        {"aio": 4176, "aio3y": 2807, "aio5y": 1654, "wavefront k=1": 1024, "wavefront best k": 762, "floor": 512},
+    ),
+    Published(
+        "1 TiB", (4096, 4096, 4096), 4096, 683, 1536, 334, (1, 6, 3), 3, 54, 116.2,
+        {"aio": 12536, "aio3y": 8419, "aio5y": 4961, "wavefront k=1": 3072, "wavefront best k": 2024, "floor": 1024},
+    ),
+    Published(
+        "2 TiB", (8192, 4096, 4096), 4096, 683, 1440, 334, (1, 6, 6), 3, 108, 110.3,
+        {"aio": 23785, "aio3y": 15974, "aio5y": 9491, "wavefront k=1": 6144, "wavefront best k": 4048, "floor": 2048},
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one scheme moves in all passes, read and written together, in GiB; `estimate_gib` is 0 where there is none,
+    `passes` and `sizes` are those of the plan (None: there is none)."""
+
+    name: str
+    formula_gib: float
+    plan_gib: float
+    estimate_gib: int
+    passes: int
+    sizes: Sizes | None
+
+
+def bench(directory: Path, small: bool) -> dict[str, Any]:
+    """Print both tables; `small` does the first problem only. `directory` is not touched."""
+    machine = load_machine("crest10")
+    rows = [(one, table2_problem(one)) for one in TABLE[: 1 if small else None]]
+    found = [(one, problem, blk_tune(problem, machine.usable_bytes)) for one, problem in rows]
+    print(block_table([(one, tuned) for one, _, tuned in found]))
+    figures: dict[str, Any] = {"benchmark": "table2", "small": small, "problems": {}}
+    for one, problem, tuned in found:
+        moved = list(traffic(problem, tuned, one, machine))
+        print(traffic_table(one, moved), flush=True)
+        figures["problems"][one.name] = {
+            "blk_tune": asdict(tuned),
+            "published": asdict(one),
+            "traffic": [asdict(each) for each in moved],
+        }
+    return figures
+
+
+def table2_problem(one: Published) -> Problem:
+    """A problem of Table II."""
+    return as_problem(heat7(), make_layout(one.shape, "float64"), STEPS, FIXED, in_place=False)
+
+
+def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredMachine) -> Iterator[Traffic]:
+    """What each scheme moves, in the order of the table."""
+    block = Sizes(tuned.bt, 2 * tuned.bt, diamond=0, block_y=tuned.by, block_z=tuned.bz)
+    chosen = [
+        ("aio", "skewed-full", block),
+        ("aio3y", "skewed-3y", block),
+        ("aio5y", "skewed-5y", block),
+        ("wavefront k=1", "wavefront", wavefront_sizes(problem, 1, tuned.block_bytes)),
+        ("wavefront best k", "wavefront", best_wavefront(problem, tuned.block_bytes)),
+        ("overlapped", "overlapped", least_moving(problem, "overlapped", tuned.block_bytes)),
+    ]
+    rate = machine.update_rate(problem, machine.cores)
+    for name, scheme, sizes in chosen:
+        plan = build(problem, SCHEMES[scheme], sizes, machine.machine(machine.cores), rate)
+        plan_bytes = plan.predicted.bytes_read + plan.predicted.bytes_written
+        formula = formula_bytes(problem, scheme, sizes)
+        estimate = one.estimate_gib.get(name, 0)
+        yield Traffic(name, formula / GIB, plan_bytes / GIB, estimate, len(plan.passes), sizes)
+    floor = 2 * problem.cells * problem.item_bytes / GIB
+    yield Traffic("floor", floor, floor, one.estimate_gib["floor"], 1, None)
+
+
+def formula_bytes(problem: Problem, scheme: str, sizes: Sizes) -> float:
+    """Bytes that all passes move by the scheme's volume."""
+    volume = SCHEMES[scheme].volume(problem, sizes)
+    return -(-problem.steps // sizes.levels) * (volume.bytes_read + volume.bytes_written)
+
+
+def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
+    """The fewest passes of a wavefront in `blocks` blocks of y within `memory_bytes`."""
+    _, ny, nx = problem.shape
+    cells = int(WAVEFRONT_SHARE * memory_bytes) // problem.item_bytes
+    most = min(problem.steps, blocks * cells // (2 * problem.skew_z * nx * ny))
+    levels = -(-problem.steps // -(-problem.steps // most))
+    rows = 0 if blocks == 1 else -(-(ny - 2 * problem.radius_y) // blocks)
+    sizes = Sizes(levels, 1, diamond=0, block_y=rows)
+    return replace(sizes, slab=max(1, thickest_slab(problem, levels, sizes, memory_bytes)))
+
+
+def best_wavefront(problem: Problem, memory_bytes: int) -> Sizes:
+    """That of so many blocks that the least is moved."""
+    every = [wavefront_sizes(problem, blocks, memory_bytes) for blocks in range(1, MAX_BLOCKS + 1)]
+    return min(every, key=lambda sizes: formula_bytes(problem, "wavefront", sizes))
+
+
+def least_moving(problem: Problem, scheme: str, memory_bytes: int) -> Sizes:
+    """The candidate of a scheme that moves the least."""
+    every = SCHEMES[scheme].candidates(problem, memory_bytes)
+    return min(every, key=lambda sizes: formula_bytes(problem, scheme, sizes))
+
+
+def block_table(rows: Sequence[tuple[Published, BlkTune]]) -> str:
+    """Ours above the paper's, for each problem."""
+    line = "{:<8}  {:<6}  {:>16}  {:>4}  {:>8}  {:>6}  {:>6}  {:>9}"
+    lines = [line.format("problem", "", "bx, by, bz", "bt", "x.y.z", "passes", "blocks", "largest")]
+    for one, tuned in rows:
+        both = (("ours", tuned, tuned.block_bytes / GIB), ("paper", one, one.largest_gib))
+        for who, row, largest in both:
+            cells = f"{row.bx}, {row.by}, {row.bz}"
+            blocks = ".".join(map(str, row.blocks))
+            lines.append(line.format(one.name if who == "ours" else "", who, cells, row.bt, blocks, row.passes,
+                                     row.blocks_in_all, f"{largest:.1f} GiB"))  # fmt: skip
+    return "\n".join(lines)
+
+
+def traffic_table(one: Published, moved: Sequence[Traffic]) -> str:
+    """GiB moved by each scheme."""
+    line = "  {:<17}{:>7}{:>13}{:>13}{:>10}"
+    head = line.format("GiB moved", "passes", "by formula", "of our plan", "estimate")
+    rows = [
+        line.format(each.name, each.passes, f"{each.formula_gib:.0f}", f"{each.plan_gib:.0f}", each.estimate_gib or "-")
+        for each in moved
+    ]
+    return "\n".join([f"{one.name}, {STEPS} steps", head, *rows])
+
+
+@dataclass(frozen=True)
+class BlkTune:
+    """Sizes of a block in cells, steps `bt` and number of `passes`; `blocks` of a pass along x, y and z.
+
+    `block_bytes` are those of both arrays of the largest block, `words` those moved for each cell of the grid by all
+    passes together.
+    """
+
+    bx: int
+    by: int
+    bz: int
+    bt: int
+    passes: int
+    blocks: tuple[int, int, int]
+    block_bytes: int
+    words: float
+
+    @property
+    def blocks_in_all(self) -> int:
+        """Blocks of all passes."""
+        x, y, z = self.blocks
+        return self.passes * x * y * z
+
+
+def blk_tune(problem: Problem, memory_bytes: int) -> BlkTune:
+    """The sizes that move the least, with the largest block within `memory_bytes`.
+
+    Raises BudgetError when not even single steps in the smallest blocks fit.
+    """
+    for count_x in range(1, _max_blocks(problem, 2, 1) + 1):
+        if best := _best_with(problem, memory_bytes, count_x):
+            return best
+    raise BudgetError(f"memory {format_bytes(memory_bytes)} is too small for any block of Blk-Tune; give more")
+
+
+def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | None:
+    """The best with so many blocks in x; None where nothing fits."""
+    best: BlkTune | None = None
+    for bt in _steps_of_passes(problem.steps):
+        if best is not None and 2 * -(-problem.steps // bt) > best.words:
+            break
+        if count_x <= _max_blocks(problem, 2, bt):
+            found = _best_of(problem, memory_bytes, bt, count_x)
+            if found is not None and (best is None or _rank(found) < _rank(best)):
+                best = found
+    return best
+
+
+def _rank(one: BlkTune) -> tuple[float, int]:
+    return one.words, one.blocks_in_all
+
+
+def _steps_of_passes(steps: int) -> Iterator[int]:
+    """ceil(steps / p) for p = 1, 2, ...: from many steps to few, each once."""
+    last = 0
+    for passes in range(1, steps + 1):
+        if (bt := -(-steps // passes)) != last:
+            yield bt
+        last = bt
+
+
+def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkTune | None:
+    """With the fewest blocks in z, which is what costs, and then the fewest in y; None where nothing fits."""
+    most = _max_blocks(problem, 1, bt)
+    finest = _with_blocks(problem, memory_bytes, bt, count_x, most)
+    if finest is None:
+        return None
+    every = (_with_blocks(problem, memory_bytes, bt, count_x, count) for count in range(1, most + 1))
+    return next(one for one in every if one is not None and one.words <= finest.words)
+
+
+def _with_blocks(problem: Problem, memory_bytes: int, bt: int, count_x: int, count_y: int) -> BlkTune | None:
+    """The largest bz that fits with so many blocks in x and y; None where none does."""
+    nz, ny, nx = problem.shape
+    bx, by = _share(nx, problem.radii[2], count_x), _share(ny, problem.radius_y, count_y)
+    columns = _needed(nx, bx, count_x, problem.radii[2] * bt)
+    rows = _needed(ny, by, count_y, problem.radius_y * bt)
+    plane_bytes = 2 * columns * rows * problem.item_bytes
+    halo, fringe = 2 * problem.radius_z, problem.radius_z * bt
+    bz = _largest_bz(nz, fringe, memory_bytes // plane_bytes - halo)
+    if bz is None:
+        return None
+    count_z = 1 if bz == nz else -(-(nz + fringe) // bz)
+    return BlkTune(
+        bx,
+        by,
+        bz,
+        bt,
+        passes=-(-problem.steps // bt),
+        blocks=(count_x, count_y, count_z),
+        block_bytes=plane_bytes * (_needed(nz, bz, count_z, fringe) + halo),
+        words=_words(problem, bt, bx if count_x > 1 else 0, bz if count_z > 1 else 0),
+    )
+
+
+def _largest_bz(nz: int, fringe: int, max_planes: int) -> int | None:
+    """Planes of a block, of which with its fringe at most `max_planes` are in memory: one block, two, or more."""
+    if nz <= max_planes:
+        return nz
+    half = round_up(-(-(nz + fringe) // 2), PLANES_MULTIPLE)
+    if half <= max_planes and half >= FRINGES_PER_BLOCK * fringe:
+        return half
+    most = round_down(max_planes - fringe, PLANES_MULTIPLE)
+    if most < max(PLANES_MULTIPLE, FRINGES_PER_BLOCK * fringe):
+        return None
+    count = -(-(nz + fringe) // most)
+    return max(
+        round_up(-(-(nz + fringe) // count), PLANES_MULTIPLE),
+        round_up(FRINGES_PER_BLOCK * fringe, PLANES_MULTIPLE),
+    )
+
+
+def _share(extent: int, radius: int, count: int) -> int:
+    """Cells of each of `count` blocks of an axis."""
+    return extent if count == 1 else -(-(extent + 2 * radius) // count)
+
+
+def _needed(extent: int, size: int, count: int, fringe: int) -> int:
+    """Cells that the largest of `count` blocks needs along an axis."""
+    return min(extent, size + (fringe if count > 2 else 0))
+
+
+def _max_blocks(problem: Problem, axis: int, bt: int) -> int:
+    """How often an axis may be cut so that blocks stay twice as wide as their fringe."""
+    extent, radius = problem.shape[axis], problem.radii[axis]
+    return max(1, (extent + 2 * radius) // max(1, FRINGES_PER_BLOCK * radius * bt))
+
+
+def _words(problem: Problem, bt: int, bx: int, bz: int) -> float:
+    """Words moved for each cell of the grid; 0 for an axis that is not cut."""
+    beside_z = 4 * problem.radius_z * bt / bz if bz else 0.0
+    beside_x = 4 * problem.radii[2] * bt / bx if bx else 0.0
+    return -(-problem.steps // bt) * (2 + beside_z + beside_x)

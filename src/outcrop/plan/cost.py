@@ -1,0 +1,309 @@
+"""What a plan costs: bytes and memory exactly, seconds by a time line of what goes on when.
+
+One thread takes the actions of a pass in order. It only begins transfers; they go on, reads and writes side by side,
+while it updates. An update waits for the planes that it reads:
+
+    read    |0 |1 |2 |3
+    update     |0  |1  |2  |3         the first update hides nothing; later ones are late only where transfers take
+    write          |0  |1  |2  |3     longer than updates
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.plan.actions import EVERYTHING, Block, Bound, Commit, Copy, Read, Region, Update, Write
+from outcrop.plan.machine import Machine, StorageRates, UpdateRate
+from outcrop.plan.memory import Window
+from outcrop.plan.plan import Pass, Prediction, Sizes
+from outcrop.plan.problem import Problem
+
+SLAB_SECONDS = 3e-4
+"""The time to begin and end the update of a slab: threads wait for each other, and planes for slots of others."""
+MEMORY_BYTES_PER_SECOND = 1e10
+"""The rate at which cores read data that a device has just put into memory. Update rates are measured without a device,
+in a window that may fit the last-level cache."""
+REQUEST_SECONDS = 1e-5
+"""The time of a core that the system takes for the transfer of a plane, or a part of one; updates wait meanwhile."""
+TOGETHER_BYTES = 1 << 20
+"""Transfers of shorter planes that follow each other in an array are joined up to this many bytes."""
+
+
+def transfer_bytes(problem: Problem, action: Read | Write) -> int:
+    """Bytes that a Read or Write moves; a record's tail goes along with the last cell of source and target."""
+    cut, has_records = action.cut, action.array in ("source", "target", "statics")
+    last = cut.y1 == problem.shape[1] and cut.x1 == problem.pitch_cells and has_records
+    each = (action.z1 - action.z0) * (cut.cells * problem.item_bytes + (problem.tail_bytes if last else 0))
+    return each * arrays_moved(problem, action)
+
+
+def arrays_moved(problem: Problem, action: Read | Write) -> int:
+    """The number of arrays that a Read or Write moves."""
+    if action.array == "faces":
+        return problem.doubles if action.level % 2 else len(problem.fields) - problem.statics
+    return {"source": problem.state_arrays, "target": problem.state_arrays, "statics": problem.statics}.get(
+        action.array, 1
+    )
+
+
+def cell_updates(problem: Problem, action: Update) -> int:
+    """Cells that an Update updates, over all its levels; the rim in x, which kernels carry along, counts."""
+    if action.region is EVERYTHING or action.region == EVERYTHING:
+        below = updates_below(problem, action.levels, action.zeta0)
+        planes = updates_below(problem, action.levels, action.zeta1) - below
+        return planes * _rows(problem) * problem.shape[2]
+    region = action.region
+    free = region.z_low == EVERYTHING.z_low and region.z_high == EVERYTHING.z_high
+    deepest = action.zeta0 - problem.skew_z * (action.levels - 1)
+    if free and deepest >= problem.first_plane and action.zeta1 <= problem.end_plane:
+        return (action.zeta1 - action.zeta0) * _cells_of_planes(problem, region, action.levels)
+    level = _levels(action.levels)
+    back = problem.skew_z * (level - 1)
+    low = np.maximum(np.maximum(problem.first_plane, action.zeta0 - back), _at(region.z_low, level))
+    high = np.minimum(np.minimum(problem.end_plane, action.zeta1 - back), _at(region.z_high, level))
+    return int((np.maximum(0, high - low) * _cells(problem, region, level)).sum())
+
+
+def updates_below(problem: Problem, levels: int, zeta: int) -> int:
+    """Plane updates of a pass whose skewed coordinate is below `zeta`: the sum over levels of the planes passed."""
+    planes = problem.end_plane - problem.first_plane
+    # Level t has passed clamp(zeta - first - skew*(t-1), 0, planes) planes: a constant, then an arithmetic series.
+    ahead, skew = zeta - problem.first_plane, problem.skew_z
+    whole = max(0, min(levels, (ahead - planes) // skew + 1))
+    partly = max(0, min(levels, -(-ahead // skew)))
+    if partly <= whole:
+        return whole * planes
+    series = (partly * (partly - 1) - whole * (whole - 1)) // 2
+    return whole * planes + (partly - whole) * ahead - skew * series
+
+
+def _rows(problem: Problem) -> int:
+    return problem.end_row - problem.first_row
+
+
+@lru_cache(maxsize=4096)
+def _cells_of_planes(problem: Problem, region: Region, levels: int) -> int:
+    """Cells of one plane at each level, summed up."""
+    return int(_cells(problem, region, _levels(levels)).sum())
+
+
+def _cells(problem: Problem, region: Region, level: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Cells of a plane at each level, within the region in y and x."""
+    first, end = problem.first_row, problem.end_row
+    rows = np.minimum(end, _at(region.y_high, level)) - np.maximum(first, _at(region.y_low, level))
+    nx = problem.shape[2]
+    columns = np.clip(_at(region.x_high, level), 0, nx) - np.clip(_at(region.x_low, level), 0, nx)
+    cells: NDArray[np.int64] = np.maximum(0, rows) * np.maximum(0, columns)
+    return cells
+
+
+def _at(bound: Bound, level: NDArray[np.int64]) -> NDArray[np.int64]:
+    return bound.at_zero + bound.slope * level
+
+
+def _levels(levels: int) -> NDArray[np.int64]:
+    return np.arange(1, levels + 1, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A "read", "update", "write" or "flush" that goes on from `start` to `end`, in seconds."""
+
+    what: str
+    start: float
+    end: float
+
+
+def timeline(
+    problem: Problem, one: Pass, machine: Machine, cells_per_second: float, seconds_aside: float = 0.0
+) -> Iterator[Span]:
+    """Spans of one pass in order of their ends. `seconds_aside` is time that the cores need for the planes besides
+    updating them; each update takes an equal share of it, which is hidden where the update waits for a device."""
+    transfers, shift = _Transfers(machine.device), 0
+    each_aside = seconds_aside / max(1, sum(isinstance(action, Update) for action in one.actions))
+    for action in one.actions:
+        match action:
+            case Read():
+                planes = _Planes(action.z0 + shift, action.z1 + shift, action.array == "statics")
+                transfers.begin_read(planes, transfer_bytes(problem, action))
+            case Block():
+                shift = action.shift
+            case Write():
+                transfers.begin_write(transfer_bytes(problem, action))
+            case Copy():
+                yield from transfers.wait_for(action.z1 + shift, action.z1 + shift)
+            case Update():
+                ends = (
+                    min(problem.planes, action.zeta1 + more) + shift for more in (problem.skew_z, problem.statics_z)
+                )
+                yield from transfers.wait_for(*ends)
+                start = transfers.now
+                yield from transfers.go_on(cell_updates(problem, action) / cells_per_second + each_aside)
+                yield Span("update", start, transfers.now)
+            case Commit():
+                yield from transfers.finish()
+                yield Span("flush", transfers.now, transfers.now + machine.device.seconds_flush)
+            case _:
+                pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Planes:
+    """Planes z0 <= z < z1 of what is updated or, if `are_static`, of what is only read; z0 may lie within a plane."""
+
+    z0: float
+    z1: int
+    are_static: bool
+
+    def share_below(self, z_end: int) -> float:
+        """The share of them below a plane."""
+        return min(1.0, max(0.0, (z_end - self.z0) / (self.z1 - self.z0)))
+
+
+class _Transfers:
+    """Transfers that have begun and not ended; `now` is the time of the thread that begins them."""
+
+    def __init__(self, device: StorageRates) -> None:
+        self._device = device
+        self._reads: deque[tuple[_Planes, float]] = deque()  # with the bytes left of them, in order
+        self._read = self._written = 0.0  # bytes left of each
+        self.now = 0.0
+
+    def begin_read(self, planes: _Planes, count: int) -> None:
+        self._reads.append((planes, count))
+        self._read += count
+
+    def begin_write(self, count: int) -> None:
+        self._written += count
+
+    def wait_for(self, z_end: int, z_end_static: int) -> Iterator[Span]:
+        """Let time pass until planes below `z_end` have arrived, below `z_end_static` of what is only read, and all
+        planes that were asked for before them."""
+        needed = before = 0.0
+        for planes, count in self._reads:
+            if share := planes.share_below(z_end_static if planes.are_static else z_end):
+                needed = before + count * share
+            before += count
+        end = self._read - needed
+        while self._read - end > 1e-9 * needed:
+            fastest = self._device.read_bytes_per_second
+            each = self._device.mixed_bytes_per_second / 2 if self._written > 0 else fastest
+            seconds = (self._read - end) / each
+            yield from self.go_on(min(seconds, self._written / each) if self._written > 0 else seconds)
+
+    def go_on(self, seconds: float) -> Iterator[Span]:
+        """Let time pass."""
+        end = self.now + seconds
+        while seconds > 0 and (self._read > 0 or self._written > 0):
+            step, read, written = self._step(seconds)
+            if read:
+                yield Span("read", self.now, self.now + step)
+            if written:
+                yield Span("write", self.now, self.now + step)
+            self._take(read, written)
+            self.now += step
+            seconds -= step
+        self.now = end
+
+    def finish(self) -> Iterator[Span]:
+        """Let time pass until all transfers have ended."""
+        while self._read > 0 or self._written > 0:
+            step, _, _ = self._step(float("inf"))
+            yield from self.go_on(step)
+
+    def _step(self, seconds: float) -> tuple[float, float, float]:
+        """The time until one of both directions ends, at most `seconds`, and what both move meanwhile."""
+        device = self._device
+        if self._read > 0 and self._written > 0:
+            each = device.mixed_bytes_per_second / 2
+            step = min(seconds, self._read / each, self._written / each)
+            return step, each * step, each * step
+        if self._read > 0:
+            step = min(seconds, self._read / device.read_bytes_per_second)
+            return step, device.read_bytes_per_second * step, 0.0
+        step = min(seconds, self._written / device.write_bytes_per_second)
+        return step, 0.0, device.write_bytes_per_second * step
+
+    def _take(self, read: float, written: float) -> None:
+        self._read = _rest(self._read, read)
+        self._written = _rest(self._written, written)
+        while self._reads and read > 0:
+            planes, count = self._reads.popleft()
+            if count > read * (1 + 1e-9):
+                rest = (planes.z1 - planes.z0) * (count - read) / count
+                self._reads.appendleft((replace(planes, z0=planes.z1 - rest), count - read))
+                return
+            read -= count
+
+
+def _rest(whole: float, part: float) -> float:
+    """`whole` - `part`, or 0 where only rounding is left."""
+    return whole - part if whole - part > 1e-6 * part else 0.0
+
+
+def predict(
+    problem: Problem,
+    passes: tuple[Pass, ...],
+    sizes: Sizes,
+    window: Window,
+    machine: Machine,
+    rate: UpdateRate,
+    taps_bytes: int = 0,
+) -> Prediction:
+    """Bytes, memory and seconds of a whole plan, with `taps_bytes` beside the window."""
+    cell_rate = rate(sizes)
+    distinct = {id(one): one for one in passes}  # most passes of a plan are one and the same
+    costs = {key: _pass_cost(problem, one, machine, cell_rate) for key, one in distinct.items()}
+    every = [costs[id(one)] for one in passes]
+    read, written = sum(cost.bytes_read for cost in every), sum(cost.bytes_written for cost in every)
+    return Prediction(
+        seconds=sum(cost.seconds for cost in every),
+        bytes_read=read,
+        bytes_written=written,
+        memory_bytes=window.bytes + taps_bytes,
+        seconds_update=sum(cost.seconds_update for cost in every),
+        seconds_read=read / machine.device.read_bytes_per_second,
+        seconds_write=written / machine.device.write_bytes_per_second,
+        seconds_commit=len(passes) * machine.device.seconds_flush,
+    )
+
+
+@dataclass(frozen=True)
+class _PassCost:
+    bytes_read: int
+    bytes_written: int
+    seconds: float
+    seconds_update: float
+
+
+def _pass_cost(problem: Problem, one: Pass, machine: Machine, cell_rate: float) -> _PassCost:
+    read = sum(transfer_bytes(problem, action) for action in one.actions if isinstance(action, Read))
+    written = sum(transfer_bytes(problem, action) for action in one.actions if isinstance(action, Write))
+    spans = timeline(problem, one, machine, cell_rate, aside_seconds(problem, one, machine))
+    seconds = max((span.end for span in spans), default=0.0)
+    updates = sum(cell_updates(problem, action) for action in one.actions if isinstance(action, Update))
+    return _PassCost(read, written, seconds, updates / cell_rate)
+
+
+def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
+    """The time of the cores that a pass takes beside its updates: checksums, the system's work for requests, cache
+    misses, and the beginnings and ends of updates."""
+    moves = [action for action in one.actions if isinstance(action, Read | Write)]
+    moved = sum(transfer_bytes(problem, move) for move in moves)
+    missed = moved * min(1.0, machine.last_cache_bytes / one.window.bytes) / MEMORY_BYTES_PER_SECOND
+    requests = sum(_requests(problem, move) for move in moves) * REQUEST_SECONDS / machine.threads
+    checksums = moved / machine.checksum_bytes_per_second
+    return missed + checksums + requests + SLAB_SECONDS * sum(isinstance(action, Update) for action in one.actions)
+
+
+def _requests(problem: Problem, move: Read | Write) -> int:
+    """Requests to the system; whole planes that follow each other in a file are joined (transfers.cpp)."""
+    are_behind = move.cut == problem.whole_plane and move.array != "faces" and not problem.periodic[0]
+    together = max(1, TOGETHER_BYTES // problem.record_bytes) if are_behind else 1
+    return -(-(move.z1 - move.z0) // together) * arrays_moved(problem, move)
