@@ -1,6 +1,7 @@
 // Conversion only: aggregation, for Python. Whatever may wait for other ranks or for storage does so without the GIL.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -14,14 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "aggregate_machine.hpp"
+#include "aggregate.hpp"
 #include "bind.hpp"
 #include "buffer.hpp"
-#include "outcrop/aggregate/file.hpp"
-#include "outcrop/aggregate/placement/elect_by_cost.hpp"
-#include "outcrop/aggregate/placement/explain.hpp"
-#include "outcrop/aggregate/placement/staging.hpp"
-#include "outcrop/aggregate/plan.hpp"
+#include "outcrop/aggregate/placed_plan.hpp"
 #include "outcrop/aggregate/sinks/node_files.hpp"
 #include "outcrop/aggregate/steps/runs.hpp"
 #include "outcrop/aggregate/transport/thread_transport.hpp"
@@ -36,23 +33,23 @@ using namespace aggregate;
 
 using Sizes = std::vector<std::uint64_t>;
 
-// A plan with what it was made of. Without MPI it has a transport of its own, of one rank.
-struct Planned {
+// Without MPI a plan has a transport of its own, of one rank.
+struct BoundPlan {
   std::unique_ptr<ThreadRanks> alone;
-  std::shared_ptr<Placed> placed;
-  std::optional<Plan> plan;
+  std::string library;
+  std::optional<PlacedPlan> placed;
 
-  const PlanSummary &summary() const { return plan->summary(); }
+  const PlanSummary &summary() const { return placed->plan().summary(); }
 };
 
 // Memory stays as it is until the operation, which is destroyed first, is over.
-class Request {
+class BoundRequest {
  public:
-  Request(std::list<Buffer> memory, Operation operation)
+  BoundRequest(std::list<Buffer> memory, Operation operation)
       : memory_(std::move(memory)), operation_(std::move(operation)) {}
-  Request(const Request &) = delete;
-  Request &operator=(const Request &) = delete;
-  ~Request() {
+  BoundRequest(const BoundRequest &) = delete;
+  BoundRequest &operator=(const BoundRequest &) = delete;
+  ~BoundRequest() {
     const nb::gil_scoped_release release;
     operation_ = Operation();
   }
@@ -68,47 +65,37 @@ class Request {
 
 using Variables = std::vector<std::vector<Extent>>;
 
-std::unique_ptr<Planned> make_plan(std::uintptr_t transport, Variables variables, nb::handle machine, nb::handle wishes,
-                                   PlanOptions options, nb::handle media) {
-  for (const nb::handle each : media) options.media.push_back(to_medium(each));
-  auto planned = std::make_unique<Planned>();
-  planned->placed = std::make_shared<Placed>(Placed{to_machine(machine), to_wishes(wishes), {}});
-  options.elect = elect_by_cost(planned->placed, options.aggregators > 0);
+// What a provider in Python knows of the machine. It must stay until the plan has been made: its distances are asked for.
+MachineSources to_sources(nb::handle python) {
+  MachineSources sources;
+  sources.node_text = get<std::string>(python, "node_text");
+  sources.host = get<std::string>(python, "host");
+  sources.problem = get<std::string>(python, "problem");
+  const nb::object distances = python.attr("distances");
+  if (!distances.is_none()) sources.distances = to_distances(distances);
+  sources.distances_known = get<std::string>(python, "distances_known");
+  sources.lines = get<std::vector<std::string>>(python, "lines");
+  return sources;
+}
+
+// `find_machine` gets the settings that all ranks have agreed on. It is collective.
+std::unique_ptr<BoundPlan> make_plan(std::uintptr_t transport, Variables variables, Texts arguments, Texts hints,
+                                     Texts environment, std::string problem, nb::handle find_machine) {
+  auto made = std::make_unique<BoundPlan>();
+  if (transport == 0) made->alone = std::make_unique<ThreadRanks>(1);
+  outcrop_transport &used = made->alone ? made->alone->transport(0) : *reinterpret_cast<outcrop_transport *>(transport);
+  made->library = made->alone ? "one process" : used.name;
+  std::optional<Settings> settings;
   {
     const nb::gil_scoped_release release;
-    if (transport == 0) planned->alone = std::make_unique<ThreadRanks>(1);
-    outcrop_transport &used =
-        planned->alone ? planned->alone->transport(0) : *reinterpret_cast<outcrop_transport *>(transport);
-    planned->plan = Plan::make(used, Declaration{std::move(variables)}, options);
+    settings = agreed_settings(
+        used, {std::move(arguments), std::move(hints), std::move(environment), std::move(problem)}, true);
   }
-  planned->placed->machine.distances = nullptr;  // what it refers to may go now
-  return planned;
-}
-
-double predicted_seconds(const Planned &planned) { return planned.placed->placement.seconds; }
-
-// Chosen tier or None, then seconds to write, wait for the drain and read back once: straight, then staged; then all of it
-// in words.
-nb::tuple staging(const Planned &planned, nb::handle habits) {
-  const Machine &machine = planned.placed->machine;
-  const Staging made = decide_staging(
-      machine, planned.placed->placement,
-      {get<double>(habits, "seconds_between"), get<double>(habits, "reads_back"), get<bool>(habits, "durable"),
-       static_cast<Persistence>(nb::cast<int>(habits.attr("persistence"))), get<std::uint64_t>(habits, "room_bytes")});
-  const auto seconds = [](const StepForecast &forecast) {
-    return nb::make_tuple(forecast.write, forecast.wait, forecast.read);
-  };
-  nb::object tier = nb::none(), staged = nb::none();
-  if (made.chosen) {
-    const StageOption &chosen = made.options[*made.chosen];
-    tier = nb::cast(chosen.tier);
-    staged = seconds(chosen.forecast);
-  }
-  return nb::make_tuple(tier, seconds(made.straight), staged, explain(made, machine));
-}
-
-std::string explain_plan(const Planned &planned, std::size_t domains_most) {
-  return explain(planned.placed->placement, planned.placed->machine, planned.placed->wishes, domains_most);
+  const nb::object found = find_machine(nb::cast(*settings));
+  MachineSources sources = to_sources(found);
+  const nb::gil_scoped_release release;
+  made->placed = PlacedPlan::make(used, Declaration{std::move(variables)}, *settings, std::move(sources));
+  return made;
 }
 
 Path to_path(const std::string &name) {
@@ -118,31 +105,37 @@ Path to_path(const std::string &name) {
   return Path::automatic;
 }
 
-using AggregateFile = aggregate::File;
+// A file, and whether its steps go to a stage first.
+struct BoundFile {
+  aggregate::File value;
+  bool staged;
+};
 
-// `python` has the fields of FileOptions, `way` for its path.
-FileOptions to_options(nb::handle python) {
+FileOptions make_options(BoundPlan &plan, const std::string &way, bool durable, std::uint64_t size_bytes,
+                         bool node_files, bool writable, const Texts &settings) {
   FileOptions options;
-  options.durable = get<bool>(python, "durable");
-  options.path = to_path(get<std::string>(python, "way"));
-  options.size_bytes = get<std::uint64_t>(python, "size_bytes");
-  options.stage_folder = get<std::string>(python, "stage_folder");
-  options.stage_bytes = get<std::uint64_t>(python, "stage_bytes");
-  options.settle_folders = get<std::vector<std::string>>(python, "settle_folders");
-  options.node_files = get<bool>(python, "node_files");
+  options.durable = durable;
+  options.path = to_path(way);
+  options.size_bytes = size_bytes;
+  options.node_files = node_files;
+  plan.placed->set_stage(options, writable, settings);
   return options;
 }
 
-std::unique_ptr<AggregateFile> create(const Planned &planned, const std::string &path, nb::handle python) {
-  const FileOptions options = to_options(python);
+std::unique_ptr<BoundFile> create(BoundPlan &plan, const std::string &path, const std::string &way, bool durable,
+                                  bool node_files, const Texts &settings, std::uint64_t size_bytes) {
+  const FileOptions options = make_options(plan, way, durable, size_bytes, node_files, true, settings);
   const nb::gil_scoped_release release;
-  return std::make_unique<AggregateFile>(AggregateFile::create(*planned.plan, path, options));
+  return std::make_unique<BoundFile>(aggregate::File::create(plan.placed->plan(), path, options),
+                                     !options.stage_folder.empty());
 }
 
-std::unique_ptr<AggregateFile> open(const Planned &planned, const std::string &path, bool writable, nb::handle python) {
-  const FileOptions options = to_options(python);
+std::unique_ptr<BoundFile> open(BoundPlan &plan, const std::string &path, const std::string &way, bool durable,
+                                bool node_files, const Texts &settings, bool writable) {
+  const FileOptions options = make_options(plan, way, durable, 0, node_files, writable, settings);
   const nb::gil_scoped_release release;
-  return std::make_unique<AggregateFile>(AggregateFile::open(*planned.plan, path, writable, options));
+  return std::make_unique<BoundFile>(aggregate::File::open(plan.placed->plan(), path, writable, options),
+                                     writable && !options.stage_folder.empty());
 }
 
 template <typename Byte>
@@ -158,42 +151,42 @@ std::list<Buffer> to_memory(nb::handle arrays, bool writable) {
   return memory;
 }
 
-std::unique_ptr<Request> begin_write(AggregateFile &file, nb::handle arrays, std::uint64_t base,
-                                     const std::string &problem) {
+std::unique_ptr<BoundRequest> begin_write(BoundFile &file, nb::handle arrays, std::uint64_t base,
+                                          const std::string &problem) {
   std::list<Buffer> memory = to_memory(arrays, false);
   const auto spans = spans_of<const std::byte>(memory);
   Operation operation;
   {
     const nb::gil_scoped_release release;
-    operation = file.begin_write(spans, base, problem);
+    operation = file.value.begin_write(spans, base, problem);
   }
-  return std::make_unique<Request>(std::move(memory), std::move(operation));
+  return std::make_unique<BoundRequest>(std::move(memory), std::move(operation));
 }
 
-std::unique_ptr<Request> begin_read(AggregateFile &file, nb::handle arrays, std::uint64_t base,
-                                    const std::string &problem) {
+std::unique_ptr<BoundRequest> begin_read(BoundFile &file, nb::handle arrays, std::uint64_t base,
+                                         const std::string &problem) {
   std::list<Buffer> memory = to_memory(arrays, true);
   const auto spans = spans_of<std::byte>(memory);
   Operation operation;
   {
     const nb::gil_scoped_release release;
-    operation = file.begin_read(spans, base, problem);
+    operation = file.value.begin_read(spans, base, problem);
   }
-  return std::make_unique<Request>(std::move(memory), std::move(operation));
+  return std::make_unique<BoundRequest>(std::move(memory), std::move(operation));
 }
 
-Timing write(AggregateFile &file, nb::handle arrays, std::uint64_t base, const std::string &problem) {
+Timing write(BoundFile &file, nb::handle arrays, std::uint64_t base, const std::string &problem) {
   const std::list<Buffer> memory = to_memory(arrays, false);
   const auto spans = spans_of<const std::byte>(memory);
   const nb::gil_scoped_release release;
-  return file.write(spans, base, problem);
+  return file.value.write(spans, base, problem);
 }
 
-Timing read(AggregateFile &file, nb::handle arrays, std::uint64_t base, const std::string &problem) {
+Timing read(BoundFile &file, nb::handle arrays, std::uint64_t base, const std::string &problem) {
   const std::list<Buffer> memory = to_memory(arrays, true);
   const auto spans = spans_of<std::byte>(memory);
   const nb::gil_scoped_release release;
-  return file.read(spans, base, problem);
+  return file.value.read(spans, base, problem);
 }
 
 // A rank's own runs by plain calls, one for each: what the benchmark compares with.
@@ -276,37 +269,39 @@ void bind_plain_runs(nb::module_ &module) {
 }
 
 void bind_plan(nb::module_ &module) {
-  nb::class_<PlanOptions>(module, "AggregateOptions")
-      .def(nb::init<>())
-      .def_rw("buffer_bytes", &PlanOptions::buffer_bytes)
-      .def_rw("buffers", &PlanOptions::buffers)
-      .def_rw("aggregators", &PlanOptions::aggregators)
-      .def_rw("aggregators_on_node", &PlanOptions::aggregators_on_node)
-      .def_rw("own_run_bytes", &PlanOptions::own_run_bytes)
-      .def_ro_static("OWN_WHERE_IT_PAYS", &own_where_it_pays)
-      .def_rw("reading_only", &PlanOptions::reading_only);
-  nb::class_<Planned>(module, "AggregatePlan")
-      .def(nb::new_(&make_plan), nb::arg("transport"), nb::arg("variables"), nb::arg("machine"), nb::arg("wishes"),
-           nb::arg("options"), nb::arg("media"))
-      .def_prop_ro("nbytes", [](const Planned &planned) { return planned.summary().bytes; })
-      .def_prop_ro("begin", [](const Planned &planned) { return planned.summary().hull.begin; })
-      .def_prop_ro("end", [](const Planned &planned) { return planned.summary().hull.end; })
-      .def_prop_ro("aggregators", [](const Planned &planned) { return planned.summary().aggregators; })
-      .def_prop_ro("domain_nbytes", [](const Planned &planned) { return planned.summary().domain_bytes; })
-      .def_prop_ro("buffer_bytes", [](const Planned &planned) { return planned.summary().buffer_bytes; })
-      .def_prop_ro("buffers", [](const Planned &planned) { return planned.summary().buffers; })
-      .def_prop_ro("own", [](const Planned &planned) { return planned.summary().own; })
-      .def_prop_ro("tiers", [](const Planned &planned) { return planned.summary().tiers; })
-      .def_prop_ro("places", [](const Planned &planned) { return planned.summary().places; })
-      .def_prop_ro("notes", [](const Planned &planned) { return planned.summary().notes; })
+  nb::class_<BoundPlan>(module, "AggregatePlan")
+      .def(nb::new_(&make_plan), nb::arg("transport"), nb::arg("variables"), nb::arg("arguments"), nb::arg("hints"),
+           nb::arg("environment"), nb::arg("problem"), nb::arg("find_machine"))
+      .def_prop_ro("settings", [](const BoundPlan &plan) { return plan.placed->settings(); })
+      .def_prop_ro("nbytes", [](const BoundPlan &plan) { return plan.summary().bytes; })
+      .def_prop_ro("end", [](const BoundPlan &plan) { return plan.summary().hull.end; })
+      .def_prop_ro("aggregators", [](const BoundPlan &plan) { return plan.summary().aggregators; })
+      .def_prop_ro("tiers", [](const BoundPlan &plan) { return plan.placed->tiers(); })
       .def_prop_ro("memory_nbytes",
-                   [](const Planned &planned) {
-                     const std::span<const std::uint64_t> bytes = planned.plan->memory_bytes();
+                   [](const BoundPlan &plan) {
+                     const std::span<const std::uint64_t> bytes = plan.placed->plan().memory_bytes();
                      return Sizes(bytes.begin(), bytes.end());
                    })
-      .def_prop_ro("seconds", &predicted_seconds)
-      .def("staging", &staging, nb::arg("habits"))
-      .def("explain", &explain_plan, nb::arg("domains_most"));
+      .def_prop_ro("seconds", [](const BoundPlan &plan) { return plan.placed->seconds(); })
+      .def(
+          "add_measured",
+          [](BoundPlan &plan, const std::string &what, const Timing &timing) {
+            plan.placed->add_measured(what, timing);
+          },
+          nb::arg("what"), nb::arg("timing"))
+      .def(
+          "explain",
+          [](const BoundPlan &plan, std::size_t domains) { return plan.placed->explain(domains, plan.library); },
+          nb::arg("domains"));
+}
+
+std::string in_words(const Timing &timing) {
+  return "Timing(seconds=" + std::to_string(timing.seconds) +
+         ", seconds_copying=" + std::to_string(timing.seconds_copying) +
+         ", seconds_filling=" + std::to_string(timing.seconds_filling) +
+         ", seconds_storage=" + std::to_string(timing.seconds_storage) +
+         ", seconds_messages=" + std::to_string(timing.seconds_messages) +
+         ", bytes_storage=" + std::to_string(timing.bytes_storage) + ")";
 }
 
 void bind_file(nb::module_ &module) {
@@ -317,22 +312,27 @@ void bind_file(nb::module_ &module) {
       .def_ro("seconds_filling", &Timing::seconds_filling)
       .def_ro("seconds_storage", &Timing::seconds_storage)
       .def_ro("seconds_messages", &Timing::seconds_messages)
-      .def_ro("bytes_storage", &Timing::bytes_storage);
-  nb::class_<Request>(module, "AggregateRequest")
-      .def("test", &Request::test, unlocked)
-      .def("wait", &Request::wait, unlocked)
-      .def_prop_ro("timing", &Request::timing);
-  nb::class_<AggregateFile>(module, "AggregateFile")
-      .def_static("create", &create, nb::arg("plan"), nb::arg("path"), nb::arg("options"), nb::keep_alive<0, 1>())
-      .def_static("open", &open, nb::arg("plan"), nb::arg("path"), nb::arg("writable"), nb::arg("options"),
-                  nb::keep_alive<0, 1>())
-      .def_prop_ro("notes", &AggregateFile::notes)
+      .def_ro("bytes_storage", &Timing::bytes_storage)
+      .def_prop_ro("overlap", [](const Timing &timing) { return overlap(timing); })
+      .def("__repr__", [](const Timing &timing) { return in_words(timing); });
+  nb::class_<BoundRequest>(module, "AggregateRequest")
+      .def("test", &BoundRequest::test, unlocked)
+      .def("wait", &BoundRequest::wait, unlocked)
+      .def_prop_ro("timing", &BoundRequest::timing);
+  nb::class_<BoundFile>(module, "AggregateFile")
+      .def_static("create", &create, nb::arg("plan"), nb::arg("path"), nb::arg("way"), nb::arg("durable"),
+                  nb::arg("node_files"), nb::arg("settings"), nb::arg("size_bytes"), nb::keep_alive<0, 1>())
+      .def_static("open", &open, nb::arg("plan"), nb::arg("path"), nb::arg("way"), nb::arg("durable"),
+                  nb::arg("node_files"), nb::arg("settings"), nb::arg("writable"), nb::keep_alive<0, 1>())
+      .def_ro("staged", &BoundFile::staged)
+      .def_prop_ro("notes", [](const BoundFile &file) { return file.value.notes(); })
       .def("begin_write", &begin_write, nb::arg("arrays"), nb::arg("base"), nb::arg("problem"), nb::keep_alive<0, 1>())
       .def("begin_read", &begin_read, nb::arg("arrays"), nb::arg("base"), nb::arg("problem"), nb::keep_alive<0, 1>())
       .def("write", &write, nb::arg("arrays"), nb::arg("base"), nb::arg("problem"))
       .def("read", &read, nb::arg("arrays"), nb::arg("base"), nb::arg("problem"))
-      .def("flush", &AggregateFile::flush, unlocked)
-      .def("close", &AggregateFile::close, unlocked);
+      .def(
+          "flush", [](BoundFile &file) { file.value.flush(); }, unlocked)
+      .def("close", [](BoundFile &file) { file.value.close(); }, unlocked);
   module.def(
       "aggregate_merge", [](const std::string &index, const std::string &target) { return merge(index, target); },
       nb::arg("index"), nb::arg("target"), unlocked);

@@ -1,28 +1,72 @@
-// Conversion only: placement of aggregators, and the settings of aggregation.
+// Conversion only: machines, placement of aggregators, and the settings of aggregation.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "aggregate_machine.hpp"
+#include "aggregate.hpp"
 #include "bind.hpp"
-#include "outcrop/aggregate/placement/elect_by_cost.hpp"
 #include "outcrop/aggregate/placement/explain.hpp"
-#include "outcrop/aggregate/placement/placement.hpp"
 #include "outcrop/aggregate/placement/settings.hpp"
+#include "outcrop/base/error.hpp"
 
 namespace nb = nanobind;
 
 namespace outcrop {
-namespace {
 
 using namespace aggregate;
+
+namespace {
+
+template <typename Value>
+using Array = nb::ndarray<const Value, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <typename Value>
+std::vector<Value> to_vector(const Array<Value> &array) {
+  return {array.data(), array.data() + array.size()};
+}
+
+Tier to_tier(nb::handle python) {
+  return {get<std::string>(python, "name"),
+          get<double>(python, "latency_seconds"),
+          get<double>(python, "fill_bytes_per_second"),
+          get<double>(python, "empty_bytes_per_second"),
+          static_cast<Persistence>(nb::cast<int>(python.attr("persistence"))),
+          get<bool>(python, "holds_files")};
+}
+
+Target to_target(nb::handle python) {
+  return {get<double>(python, "latency_seconds"), get<double>(python, "bytes_per_second"),
+          get<bool>(python, "is_shared")};
+}
+
+// Checked by Python. Its distances refer to `python`, which must stay while they are used.
+Machine to_machine(nb::handle python) {
+  Machine machine;
+  machine.node_of_rank = to_vector(get<Array<std::uint32_t>>(python, "node_of_rank"));
+  machine.distance_to_target = to_vector(get<Array<double>>(python, "distance_to_target"));
+  machine.room_bytes = to_vector(get<Array<std::uint64_t>>(python, "room_bytes"));
+  machine.distances = to_distances(python.attr("distances"));
+  const nb::object network = python.attr("network"), target = python.attr("target"),
+                   target_read = python.attr("target_read"), memory = python.attr("shared_memory");
+  machine.network = {get<double>(network, "latency_seconds"), get<double>(network, "card_bytes_per_second"),
+                     get<std::uint32_t>(network, "cards_on_node")};
+  machine.target = to_target(target);
+  machine.target_read = target_read.is_none() ? machine.target : to_target(target_read);
+  machine.shared_memory = {get<double>(memory, "latency_seconds"), get<double>(memory, "bytes_per_second")};
+  for (const nb::handle tier : python.attr("tiers")) machine.tiers.push_back(to_tier(tier));
+  return machine;
+}
 
 std::vector<Tally> to_tallies(nb::handle python) {
   const auto domains = get<Array<std::uint32_t>>(python, "domains");
@@ -34,103 +78,205 @@ std::vector<Tally> to_tallies(nb::handle python) {
 }
 
 template <typename Make>
-Placed make(nb::handle machine, nb::handle tallies, nb::handle wishes, const Make &place) {
-  Placed placed{to_machine(machine), to_wishes(wishes), {}};
+Placed make(nb::handle machine, nb::handle tallies, const PlacementOptions &options, const Make &place) {
+  Placed placed{to_machine(machine), options, {}};
   const std::vector<Tally> list = to_tallies(tallies);
   {
     const nb::gil_scoped_release release;
-    placed.placement = place(placed.machine, list, placed.wishes);
+    placed.placement = place(placed.machine, list, placed.options);
   }
   placed.machine.distances = nullptr;  // what it refers to may go now
   return placed;
 }
 
-Placed place_best_of(nb::handle machine, nb::handle tallies, std::size_t domains, nb::handle wishes, bool try_both) {
-  return make(machine, tallies, wishes, [&](const Machine &on, std::span<const Tally> list, const Wishes &wished) {
-    return place_best(on, list, domains, wished, try_both);
-  });
+Placed place_best_of(nb::handle machine, nb::handle tallies, std::size_t domains, const PlacementOptions &options,
+                     bool try_both) {
+  return make(machine, tallies, options,
+              [&](const Machine &on, std::span<const Tally> list, const PlacementOptions &chosen) {
+                return place_best(on, list, domains, chosen, try_both);
+              });
 }
 
-Placed place_all(nb::handle machine, nb::handle tallies, std::size_t domains, nb::handle wishes) {
-  return make(machine, tallies, wishes, [&](const Machine &on, std::span<const Tally> list, const Wishes &wished) {
-    return place(on, list, domains, wished);
-  });
+Placed place_all(nb::handle machine, nb::handle tallies, std::size_t domains, const PlacementOptions &options) {
+  return make(machine, tallies, options,
+              [&](const Machine &on, std::span<const Tally> list, const PlacementOptions &chosen) {
+                return place(on, list, domains, chosen);
+              });
 }
 
-Placed predict_of(nb::handle machine, nb::handle tallies, nb::handle wishes, const Array<std::uint32_t> &ranks,
-                  const Array<std::uint32_t> &tiers) {
+Placed predict_of(nb::handle machine, nb::handle tallies, const PlacementOptions &options,
+                  const Array<std::uint32_t> &ranks, const Array<std::uint32_t> &tiers) {
   const std::vector<std::uint32_t> on_ranks = to_vector(ranks), in_tiers = to_vector(tiers);
-  return make(machine, tallies, wishes, [&](const Machine &on, std::span<const Tally> list, const Wishes &wished) {
-    return predict(on, list, wished, on_ranks, in_tiers);
-  });
+  return make(machine, tallies, options,
+              [&](const Machine &on, std::span<const Tally> list, const PlacementOptions &chosen) {
+                return predict(on, list, chosen, on_ranks, in_tiers);
+              });
 }
 
-// Rank, node, tier, bytes and the terms of the cost.
-nb::list choices(const Placed &placed) {
-  nb::list list;
-  for (const Choice &choice : placed.placement.choices) {
-    const Cost &cost = choice.chosen.cost;
-    list.append(nb::make_tuple(choice.rank, choice.chosen.node, choice.chosen.tier, choice.bytes, cost.merge,
-                               cost.messages, cost.transfer, cost.copy, cost.target_latency, cost.target_transfer,
-                               cost.hidden));
-  }
-  return list;
+void check_sizes(const PlacementOptions &options) {
+  if (options.buffer_bytes < 1 || options.buffers < 1)
+    throw InputError(std::to_string(options.buffers) + " buffers of " + std::to_string(options.buffer_bytes) +
+                     " bytes: there must be some, of some size");
 }
 
-nb::dict settings(const Texts &arguments, const Texts &hints, const Texts &environment) {
-  const Settings found = read_settings(arguments, hints, environment);
+nb::object to_python(const SettingValue &value) {
+  if (const auto *lasts = std::get_if<Persistence>(&value)) return nb::int_(static_cast<int>(*lasts));
+  return std::visit(
+      [](const auto &held) -> nb::object {
+        if constexpr (std::is_same_v<decltype(held), const Persistence &>)
+          return nb::none();
+        else
+          return nb::cast(held);
+      },
+      value);
+}
+
+// Name of the argument, field, hint, ROMIO's hint, variable, what holds where it is not set, meaning.
+nb::list setting_rows() {
+  nb::list rows;
+  for (const SettingRow &row : setting_table())
+    rows.append(nb::make_tuple(row.name, row.field, row.hint(), row.romio, row.variable(), row.unset, row.meaning));
+  return rows;
+}
+
+nb::dict values_of(const Settings &settings) {
   nb::dict values;
-  values["tier"] = nb::make_tuple(found.tier.value, found.tier.origin);
-  values["persistence"] = nb::make_tuple(static_cast<int>(found.persistence.value), found.persistence.origin);
-  values["buffer_bytes"] = nb::make_tuple(found.buffer_bytes.value, found.buffer_bytes.origin);
-  values["buffers"] = nb::make_tuple(found.buffers.value, found.buffers.origin);
-  values["count"] = nb::make_tuple(found.count.value, found.count.origin);
-  values["hosts"] = nb::make_tuple(found.hosts.value, found.hosts.origin);
-  values["stage"] = nb::make_tuple(found.stage.value, found.stage.origin);
-  values["stage_bytes"] = nb::make_tuple(found.stage_bytes.value, found.stage_bytes.origin);
-  values["transport"] = nb::make_tuple(found.transport.value, found.transport.origin);
-  values["stage_persistence"] =
-      nb::make_tuple(static_cast<int>(found.stage_persistence.value), found.stage_persistence.origin);
-  values["seconds_between"] = nb::make_tuple(found.seconds_between.value, found.seconds_between.origin);
-  values["reads_back"] = nb::make_tuple(found.reads_back.value, found.reads_back.origin);
-  values["machine"] = nb::make_tuple(found.machine.value, found.machine.origin);
-  values["target"] = nb::make_tuple(found.target.value, found.target.origin);
-  values["topology"] = nb::make_tuple(found.topology.value, found.topology.origin);
-  values["reads_only"] = nb::make_tuple(found.reads_only.value, found.reads_only.origin);
-  values["own_run_bytes"] = nb::make_tuple(found.own_run_bytes.value, found.own_run_bytes.origin);
-  values["seconds_most"] = nb::make_tuple(found.seconds_most.value, found.seconds_most.origin);
+  for (const SettingRow &row : setting_table()) values[nb::cast(row.field)] = to_python(row.value(settings));
   return values;
 }
 
-}  // namespace
+nb::dict origins_of(const Settings &settings) {
+  nb::dict found;
+  for (const SettingRow &row : setting_table()) found[nb::cast(row.field)] = row.origin(settings);
+  return found;
+}
 
-void bind_aggregate_placement(nb::module_ &module) {
+nb::dict terms_of(const Cost &cost) {
+  nb::dict terms;
+  terms["merge"] = cost.merge;
+  terms["messages"] = cost.messages;
+  terms["transfer"] = cost.transfer;
+  terms["copy"] = cost.copy;
+  terms["target_latency"] = cost.target_latency;
+  terms["target_transfer"] = cost.target_transfer;
+  terms["hidden"] = cost.hidden;
+  return terms;
+}
+
+void bind_results(nb::module_ &module) {
+  nb::class_<Cost>(module, "AggregateCost")
+      .def_ro("merge", &Cost::merge)
+      .def_ro("messages", &Cost::messages)
+      .def_ro("transfer", &Cost::transfer)
+      .def_ro("copy", &Cost::copy)
+      .def_ro("target_latency", &Cost::target_latency)
+      .def_ro("target_transfer", &Cost::target_transfer)
+      .def_ro("hidden", &Cost::hidden)
+      .def_prop_ro("terms", &terms_of)
+      .def_prop_ro("total", &Cost::total);
+  nb::class_<Choice>(module, "AggregateChoice")
+      .def_ro("rank", &Choice::rank)
+      .def_prop_ro("node", [](const Choice &choice) { return choice.chosen.node; })
+      .def_prop_ro("tier", [](const Choice &choice) { return choice.chosen.tier; })
+      .def_ro("bytes", &Choice::bytes)
+      .def_prop_ro("cost", [](const Choice &choice) { return choice.chosen.cost; });
   nb::class_<Placed>(module, "AggregatePlacement")
-      .def_prop_ro("choices", &choices)
+      .def_prop_ro("choices", [](const Placed &placed) { return placed.placement.choices; })
       .def_prop_ro("seconds", [](const Placed &placed) { return placed.placement.seconds; })
       .def_prop_ro("slowest", [](const Placed &placed) { return placed.placement.slowest; })
       .def_prop_ro("merged", [](const Placed &placed) { return placed.placement.merged; })
       .def_prop_ro("is_least", [](const Placed &placed) { return placed.placement.is_least; })
-      .def_prop_ro("together", [](const Placed &placed) { return placed.placement.together; })
       .def_prop_ro("most_on_node", [](const Placed &placed) { return placed.placement.crowd.on_node; })
       .def_prop_ro("notes", [](const Placed &placed) { return placed.placement.notes; })
       .def(
           "explain",
-          [](const Placed &placed, std::size_t domains_most) {
-            return explain(placed.placement, placed.machine, placed.wishes, domains_most);
+          [](const Placed &placed, std::size_t max_domains) {
+            return explain(placed.placement, placed.machine, placed.options, max_domains);
           },
-          nb::arg("domains_most"));
+          nb::arg("domains_most") = 1);
+}
+
+void bind_settings(nb::module_ &module) {
+  nb::class_<PlacementOptions>(module, "PlacementOptions")
+      .def(
+          "__init__",
+          [](PlacementOptions *made, std::uint64_t buffer_bytes, std::uint32_t buffers, int persistence,
+             const std::string &tier, bool merged, const std::vector<std::uint32_t> &max_on_node) {
+            const PlacementOptions options{buffer_bytes, buffers, static_cast<Persistence>(persistence),
+                                           tier,         merged,  max_on_node};
+            check_sizes(options);
+            new (made) PlacementOptions(options);
+          },
+          nb::arg("buffer_bytes") = 16U << 20, nb::arg("buffers") = 2, nb::arg("persistence") = 0, nb::arg("tier") = "",
+          nb::arg("merged") = true, nb::arg("max_on_node") = std::vector<std::uint32_t>())
+      .def_ro("buffer_bytes", &PlacementOptions::buffer_bytes)
+      .def_ro("buffers", &PlacementOptions::buffers)
+      .def_prop_ro("persistence", [](const PlacementOptions &options) { return static_cast<int>(options.persistence); })
+      .def_ro("tier", &PlacementOptions::tier)
+      .def_ro("merged", &PlacementOptions::merged)
+      .def_ro("max_on_node", &PlacementOptions::max_on_node)
+      .def(
+          "sending_merged",
+          [](PlacementOptions options, bool merged) {
+            options.merged = merged;
+            return options;
+          },
+          nb::arg("merged"));
+  nb::class_<Settings>(module, "AggregateSettings")
+      .def_prop_ro("values", &values_of)
+      .def_prop_ro("origins", &origins_of)
+      .def(
+          "placement_options",
+          [](const Settings &settings, const std::vector<std::string> &hosts) {
+            return placement_options(settings, hosts);
+          },
+          nb::arg("hosts"));
+  module.def("aggregate_settings", &read_settings, nb::arg("arguments"), nb::arg("hints"), nb::arg("environment"));
+  module.def("aggregate_setting_rows", &setting_rows);
+}
+
+// Of a node that is not here: name, latency, rates to fill and to empty, persistence, room and origin of each tier; then
+// the latency and the rate of the target for writing, or None.
+nb::tuple parse_node_of(const std::string &text, const std::string &file) {
+  const NodeDescription node = parse_node(text, file);
+  nb::list tiers;
+  for (const NodeTier &each : node.tiers)
+    tiers.append(nb::make_tuple(each.tier.name, each.tier.latency_seconds, each.tier.fill_bytes_per_second,
+                                each.tier.empty_bytes_per_second, static_cast<int>(each.tier.persistence),
+                                each.tier.holds_files, each.room_bytes, each.origin));
+  nb::object target = nb::none();
+  if (node.target) target = nb::make_tuple(node.target->write.latency_seconds, node.target->write.bytes_per_second);
+  return nb::make_tuple(tiers, target);
+}
+
+}  // namespace
+
+Distances to_distances(nb::handle python) {
+  return [python](std::size_t node, std::span<double> row) {
+    const nb::gil_scoped_acquire hold;
+    const auto array = nb::cast<Array<double>>(python.attr("row")(node));
+    if (array.size() != row.size())
+      throw InputError("distances from node " + std::to_string(node) + " are " + std::to_string(array.size()) +
+                       "; there are " + std::to_string(row.size()) + " nodes");
+    std::copy_n(array.data(), row.size(), row.begin());
+  };
+}
+
+void bind_aggregate_placement(nb::module_ &module) {
+  bind_results(module);
+  bind_settings(module);
   module.def("aggregate_place", &place_all, nb::arg("machine"), nb::arg("tallies"), nb::arg("domains"),
-             nb::arg("wishes"));
+             nb::arg("options"));
   module.def("aggregate_place_best", &place_best_of, nb::arg("machine"), nb::arg("tallies"), nb::arg("domains"),
-             nb::arg("wishes"), nb::arg("try_both"));
-  module.def("aggregate_predict", &predict_of, nb::arg("machine"), nb::arg("tallies"), nb::arg("wishes"),
+             nb::arg("options"), nb::arg("try_both"));
+  module.def("aggregate_predict", &predict_of, nb::arg("machine"), nb::arg("tallies"), nb::arg("options"),
              nb::arg("ranks"), nb::arg("tiers"));
-  module.def("aggregate_settings", &settings, nb::arg("arguments"), nb::arg("hints"), nb::arg("environment"));
+  module.def("aggregate_parse_node", &parse_node_of, nb::arg("text"), nb::arg("file"));
+  module.def("aggregate_text_of_this_node", &text_of_this_node, nb::arg("text"), nb::arg("file"), nb::arg("target"));
   module.def(
-      "aggregate_most_on_nodes",
-      [](const std::string &list, const std::vector<std::string> &hosts) { return most_on_nodes(list, hosts); },
-      nb::arg("list"), nb::arg("hosts"));
+      "aggregate_rank_places",
+      [](const std::string &text, const std::string &file) { return parse_rank_places(text, file); }, nb::arg("text"),
+      nb::arg("file"));
 }
 
 }  // namespace outcrop

@@ -11,7 +11,6 @@ void bind_meters(nanobind::module_ &module);
 void bind_arrays(nanobind::module_ &module);
 void bind_stream(nanobind::module_ &module);
 void bind_aggregate(nanobind::module_ &module);
-void bind_aggregate_nodes(nanobind::module_ &module);
 void bind_aggregate_placement(nanobind::module_ &module);
 
 }  // namespace outcrop

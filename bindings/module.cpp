@@ -42,6 +42,5 @@ NB_MODULE(_core, module) {
   outcrop::bind_arrays(module);
   outcrop::bind_stream(module);
   outcrop::bind_aggregate(module);
-  outcrop::bind_aggregate_nodes(module);
   outcrop::bind_aggregate_placement(module);
 }

@@ -23,7 +23,7 @@ from statistics import median
 import numpy as np
 
 import outcrop.aggregate as agg
-from outcrop.aggregate.machine_text import machine_text
+from outcrop.aggregate.nodes import machine_text
 from outcrop.paths import made_directory
 from outcrop.tiers.survey import find_tiers
 from outcrop.units import parse_bytes

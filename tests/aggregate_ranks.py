@@ -13,7 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 import outcrop.aggregate as agg
-from outcrop.aggregate.communicator import Communicator
+from outcrop.aggregate.ranks import Communicator
 from outcrop.bench.ranks import SECONDS_TO_BE_HEARD
 from outcrop.errors import CommunicationError, InputError, OutcropError, StorageError
 from random_extents import expected, pattern
@@ -60,7 +60,7 @@ def patterns(folder: Path, seed: int) -> None:
     text = plan.explain()
     assert "3 writes" in text and "3 reads" in text and f"{SIZE} rank" in text
     nodes = len(set(WORLD.allgather(plan._ranks.node)))
-    assert ("distances by ping-pong (file: " in text) == (nodes > 2), text
+    assert ("distances by ping-pong (Slurm: " in text) == (nodes > 2), text
     if RANK == 0 and "send them as one message" in text:
         print("one message a node", flush=True)
     if os.environ.get("OUTCROP_AGG_TRANSPORT") == "rma":

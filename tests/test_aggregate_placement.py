@@ -4,8 +4,18 @@ import numpy as np
 import pytest
 
 from outcrop.aggregate.distances import TableDistances
-from outcrop.aggregate.machine import BufferTier, Machine, Network, SharedMemory, Tallies, Target, Wishes
-from outcrop.aggregate.placement import place, place_best, predict
+from outcrop.aggregate.placement import (
+    BufferTier,
+    Machine,
+    Network,
+    PlacementOptions,
+    SharedMemory,
+    Tallies,
+    Target,
+    place,
+    place_best,
+    predict,
+)
 from outcrop.aggregate.settings import read_settings
 from outcrop.errors import InputError
 from outcrop.tiers.tier import Persistence
@@ -19,7 +29,7 @@ TIERS = (
     BufferTier("nvr", 0.100, 0.15 * GB, persistence=Persistence.JOB),
 )
 BYTES = Tallies.of([0, 0, 0, 0], [0, 1, 2, 3], [10 * MB, 50 * MB, 20 * MB, 5 * MB])
-WISHES = Wishes(buffer_bytes=128 * MB, merged=False)
+OPTIONS = PlacementOptions(buffer_bytes=128 * MB, merged=False)
 FAST = SharedMemory(1e-6, 10e9)
 
 
@@ -35,13 +45,13 @@ def test_published_table() -> None:
     """To three decimals, for every rank and tier."""
     for rank in range(4):
         for tier in range(3):
-            seconds = predict(machine(), BYTES, WISHES, [rank], [tier]).seconds
+            seconds = predict(machine(), BYTES, OPTIONS, [rank], [tier]).seconds
             assert round(seconds, 3) == pytest.approx(TABLE[rank, tier], abs=1e-9), (rank, tier)
 
 
 def test_the_least_of_the_table_is_chosen() -> None:
     """Rank 1 and HBM; the terms add up to what is predicted."""
-    placement = place(machine(), BYTES, 1, WISHES)
+    placement = place(machine(), BYTES, 1, OPTIONS)
     (choice,) = placement.choices
     assert (choice.rank, TIERS[choice.tier].name, choice.bytes) == (1, "hbm", 85 * MB)
     assert choice.cost.total == pytest.approx(placement.seconds, rel=1e-12)
@@ -54,7 +64,7 @@ def test_the_least_of_the_table_is_chosen() -> None:
 )
 def test_ladder_of_capacities(room: tuple[int, int, int], tier: str) -> None:
     """With HBM capped the choice falls to DRAM, with DRAM capped to NVM; and says so."""
-    placement = place(machine(room), BYTES, 1, WISHES)
+    placement = place(machine(room), BYTES, 1, OPTIONS)
     assert TIERS[placement.choices[0].tier].name == tier
     assert any(f"in {tier} instead of hbm" in note for note in placement.notes) == (tier != "hbm")
 
@@ -62,17 +72,17 @@ def test_ladder_of_capacities(room: tuple[int, int, int], tier: str) -> None:
 def test_no_room_is_one_line() -> None:
     """What was asked for, and what would do."""
     with pytest.raises(InputError, match=r"buffers of 2 x 128 MiB .* room for 0 .* give smaller buffers"):
-        place(machine((0, 0, 255 * MB)), BYTES, 1, WISHES)
+        place(machine((0, 0, 255 * MB)), BYTES, 1, OPTIONS)
 
 
 def test_persistence_and_tier_are_filters() -> None:
     """Of a tier that was asked for only the topology decides."""
-    lasting = place(machine(), BYTES, 1, Wishes(128 * MB, persistence=Persistence.JOB, merged=False))
+    lasting = place(machine(), BYTES, 1, PlacementOptions(128 * MB, persistence=Persistence.JOB, merged=False))
     assert TIERS[lasting.choices[0].tier].name == "nvr"
-    asked = place(machine(), BYTES, 1, Wishes(128 * MB, tier="dram", merged=False))
+    asked = place(machine(), BYTES, 1, PlacementOptions(128 * MB, tier="dram", merged=False))
     assert (asked.choices[0].rank, TIERS[asked.choices[0].tier].name) == (1, "dram")
     with pytest.raises(InputError, match="'ssd' is unknown; there are hbm"):
-        place(machine(), BYTES, 1, Wishes(tier="ssd"))
+        place(machine(), BYTES, 1, PlacementOptions(tier="ssd"))
 
 
 def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
@@ -88,11 +98,11 @@ def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
         dram = (BufferTier("dram", 1e-7, 400e9, 400e9),)
         return Machine(np.arange(ranks) // 8, apart, np.ones(4), dram, np.full((4, 1), GB), network)
 
-    assert len(place_best(on(4), tallies, domains, Wishes()).choices) == 16
-    fewer = place_best(on(1), tallies, domains, Wishes())
+    assert len(place_best(on(4), tallies, domains, PlacementOptions()).choices) == 16
+    fewer = place_best(on(1), tallies, domains, PlacementOptions())
     assert len(fewer.choices) <= 8
-    assert fewer.seconds > place_best(on(4), tallies, domains, Wishes()).seconds
-    assert len(place(on(1), tallies, domains, Wishes()).choices) == 16
+    assert fewer.seconds > place_best(on(4), tallies, domains, PlacementOptions()).seconds
+    assert len(place(on(1), tallies, domains, PlacementOptions()).choices) == 16
 
 
 def test_local_targets_and_shared_memory_change_the_prediction() -> None:
@@ -104,7 +114,7 @@ def test_local_targets_and_shared_memory_change_the_prediction() -> None:
     def seconds(target: Target, merged: bool, memory: SharedMemory = FAST) -> float:
         on = Machine(four, base.distances, base.distance_to_target, TIERS, np.full((4, 3), GB), base.network, target,
                      memory)  # fmt: skip
-        return place(on, tallies, 1, Wishes(merged=merged)).seconds
+        return place(on, tallies, 1, PlacementOptions(merged=merged)).seconds
 
     shared = Target(0.0, 1e9)
     assert seconds(Target(0.0, 1e9, is_shared=False), True) < seconds(shared, True)
@@ -116,7 +126,7 @@ def test_distances_of_the_wrong_length_are_refused() -> None:
     """Protects the core from rows that are not of all nodes."""
     wrong = Machine(np.arange(4), TableDistances(np.zeros((4, 3))), np.ones(4), TIERS, np.full((4, 3), GB))
     with pytest.raises(InputError, match="are 3; there are 4 nodes"):
-        place(wrong, BYTES, 1, WISHES)
+        place(wrong, BYTES, 1, OPTIONS)
 
 
 def test_errors_of_distances_come_out() -> None:
@@ -127,7 +137,7 @@ def test_errors_of_distances_come_out() -> None:
             raise ZeroDivisionError(f"node {node}")
 
     with pytest.raises(ZeroDivisionError, match="node 0"):
-        place(Machine(np.arange(4), Broken(), np.ones(4), TIERS, np.full((4, 3), GB)), BYTES, 1, WISHES)
+        place(Machine(np.arange(4), Broken(), np.ones(4), TIERS, np.full((4, 3), GB)), BYTES, 1, OPTIONS)
 
 
 def test_settings_come_from_arguments_hints_and_environment() -> None:
@@ -137,10 +147,11 @@ def test_settings_come_from_arguments_hints_and_environment() -> None:
         {"cb_buffer_size": "1048576", "cb_config_list": "a:2,*:1", "cb_nodes": "3"},
         {"OUTCROP_AGG_TIER": "dram", "OUTCROP_AGG_PERSISTENCE": "job", "PATH": "/bin"},
     )
-    assert (settings.tier, settings.buffer_bytes, settings.count) == ("hbm", MB, 3)
+    values = settings.values
+    assert (values["tier"], values["buffer_bytes"], values["count"]) == ("hbm", MB, 3)
     assert settings.origins["persistence"] == "OUTCROP_AGG_PERSISTENCE"
-    wishes = settings.wishes(["b", "a"])
-    assert (wishes.persistence, wishes.most_on_node) == (Persistence.JOB, (1, 2))
+    options = settings.placement_options(["b", "a"])
+    assert (options.persistence, options.max_on_node) == (Persistence.JOB, [1, 2])
     with pytest.raises(InputError, match="OUTCROP_AGG_COUNT = 'x' must be a whole number"):
         read_settings(environment={"OUTCROP_AGG_COUNT": "x"})
     with pytest.raises(InputError, match="'typo' of aggregation is unknown"):

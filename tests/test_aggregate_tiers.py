@@ -12,7 +12,7 @@ import pytest
 
 import outcrop.aggregate as agg
 from outcrop import _core
-from outcrop.aggregate.machine_text import machine_text, text_of_this_node
+from outcrop.aggregate.nodes import machine_text, text_of_this_node
 from outcrop.errors import InputError
 from outcrop.tiers.survey import find_tiers
 
@@ -106,12 +106,12 @@ def test_machine_files_are_refused_with_their_line(tmp_path: Path) -> None:
 def test_machine_text_says_what_the_tiers_of_this_machine_are(tmp_path: Path) -> None:
     """What is written as a file and read again is what there is: names, rooms, figures to the last bit."""
     tiers = [tier for tier in find_tiers() if tier.free_bytes and tier.kind != "pfs"]
-    nodes = _core.aggregate_join_nodes([machine_text(tiers, tmp_path)], "machine")
-    assert len(nodes.tiers) == len(tiers)
-    found = {name: room for (name, *_), room in zip(nodes.tiers, nodes.room_bytes, strict=True)}
+    listed, _ = _core.aggregate_parse_node(machine_text(tiers, tmp_path), "machine")
+    assert len(listed) == len(tiers)
+    found = {name: room for name, *_, room, _ in listed}
     for tier in tiers:
         assert found[tier.name] == tier.free_bytes
-    for name, _, fill, _, lasts, files in nodes.tiers:
+    for name, _, fill, _, lasts, files, _, _ in listed:
         tier = next(one for one in tiers if one.name == name)
         assert (lasts, files) == (int(tier.persistence), not tier.is_memory)
         assert tier.write_bytes_per_second in (None, fill)

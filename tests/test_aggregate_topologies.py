@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outcrop.aggregate.distances import Surroundings, find_distances
-from outcrop.aggregate.factors import near_equal
-from outcrop.aggregate.here import Facts, facts_here, run_command, surroundings_of
-from outcrop.aggregate.hosts import expand_hosts
-from outcrop.aggregate.ping_pong import partners
-from outcrop.aggregate.topologies import make_topology, parse_topology
+import outcrop.aggregate as agg
+from outcrop.aggregate.distances import Surroundings, expand_hosts, find_distances
+from outcrop.aggregate.surroundings import Facts, facts_here, partners, run_command, surroundings_of
+from outcrop.aggregate.topologies import make_topology, near_equal, parse_topology
 from outcrop.errors import InputError
 
 
@@ -135,8 +133,8 @@ def test_wrong_topologies_are_refused(name: str, nodes: int, message: str) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0: a b", "line 1: .* must be `rank: group switch port`"),
-        ("0: a b c\n0: a b d", "line 2: rank 0 is there twice"),
+        ("0: a b", "ranks:1: must be `rank: group switch port`"),
+        ("0: a b c\n0: a b d", "ranks:2: rank 0 is there twice"),
         ("0: a b c\n2: a b d", "rank 1 is missing"),
         ("", "rank 0 is missing"),
         ("9" * 5000 + ": a b c", "must be `rank: group switch port`"),
@@ -163,23 +161,12 @@ def rows(around: Surroundings, provider: str) -> list[list[float]]:
     return [found.distances.row(node).tolist() for node in range(around.nodes)]
 
 
-def test_a_file_comes_first(tmp_path: Path) -> None:
-    """Even where Slurm knows; nodes have the order of the job, not of the file."""
-    path = tmp_path / "ranks"
-    path.write_text("0: g s 1\n1: g t 1\n2: g s 2\n")
-    slurm = [{"SLURM_TOPOLOGY_ADDR": f"a.n{node}"} for node in range(3)]
-    around = Surroundings(["x", "y", "z"], [2, 0, 1], slurm, file=path)
-    assert rows(around, "file") == [[0, 3, 3], [3, 0, 2], [3, 2, 0]]
-
-
-def test_a_file_that_puts_ranks_of_a_node_apart_is_refused(tmp_path: Path) -> None:
-    """Both ranks and the host are named; so is a file of another number of ranks."""
+def test_a_file_of_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
+    """By the core, which reads it before any provider is asked (tests/core/aggregate_machine.cpp)."""
     path = tmp_path / "ranks"
     path.write_text("0: g s 1\n1: g t 1\n")
-    with pytest.raises(InputError, match="ranks 0 and 1 are both on x"):
-        find_distances(Surroundings(["x"], [0, 0], file=path))
-    with pytest.raises(InputError, match="is of 2 ranks; there are 3"):
-        find_distances(Surroundings(["x"], [0, 0, 0], file=path))
+    with pytest.raises(InputError, match="ranks is of 2 ranks; there are 1"):
+        agg.declare(None, [], target=tmp_path, topology=path)
 
 
 def test_slurm_addresses() -> None:
@@ -256,7 +243,7 @@ def test_every_node_meets_every_other_in_the_same_round(nodes: int) -> None:
 def test_who_answered_is_said() -> None:
     """And why those before did not."""
     found = find_distances(Surroundings(["a", "b"], [0, 1]))
-    assert str(found).startswith("distances by node (file: none is named; Slurm: this is no job of Slurm's;")
+    assert str(found).startswith("distances by node (Slurm: this is no job of Slurm's;")
     assert [found.distances.row(node).tolist() for node in range(2)] == [[0, 1], [1, 0]]
 
 

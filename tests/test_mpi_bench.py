@@ -14,12 +14,10 @@ import pytest
 from mpi_programs import launcher, mpirun
 from outcrop import _core
 from outcrop.bench import page_cache
-from outcrop.bench.aggregate.bench import Request, ranks_of
-from outcrop.bench.aggregate.figures import cell, of_programs
+from outcrop.bench.aggregate.bench import BenchRequest, programs_for, ranks_of
+from outcrop.bench.aggregate.figures import cell, not_faster, of_programs, remarks, summary, table
+from outcrop.bench.aggregate.job import MODES, Baton, schedule
 from outcrop.bench.aggregate.kernel import KERNELS, Contents, make_kernel
-from outcrop.bench.aggregate.programs import programs_for
-from outcrop.bench.aggregate.schedule import MODES, Baton, schedule
-from outcrop.bench.aggregate.table import not_faster, remarks, summary, table
 from outcrop.bench.aggregate.way import extent_of, implementation_of_open_mpi
 from outcrop.bench.ranks import LAUNCHERS
 from outcrop.cli.main import call
@@ -116,7 +114,7 @@ def test_a_program_whose_other_never_comes_gives_up(tmp_path: Path, monkeypatch:
     """A program that was killed must not leave the other one waiting for ever."""
     path = tmp_path / "baton"
     path.touch()
-    monkeypatch.setattr("outcrop.bench.aggregate.schedule.SECONDS_MOST", 0.0)
+    monkeypatch.setattr("outcrop.bench.aggregate.job.MAX_SECONDS", 0.0)
     with pytest.raises(StorageError, match=r"baton: the other program of MPI has not done its turn"):
         Baton(path).wait_for(1)
 
@@ -225,7 +223,7 @@ def test_bad_input_is_one_line(
 def test_workloads_have_the_names_of_simulations() -> None:
     """One kernel, both layouts of HACC-IO, or all."""
     for name, kernels in (("s3d", ("s3d",)), ("hacc", ("hacc-aos", "hacc-soa")), ("all", tuple(KERNELS))):
-        assert Request(Path(), workload=name).job().workloads == kernels
+        assert BenchRequest(Path(), workload=name).job().workloads == kernels
 
 
 def test_numbers_of_ranks() -> None:

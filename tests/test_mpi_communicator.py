@@ -16,7 +16,7 @@ pytest.importorskip("mpi4py")
 
 EVERY_RANK = """
 from mpi4py import MPI
-from outcrop.aggregate.communicator import Communicator
+from outcrop.aggregate.ranks import Communicator
 
 world = MPI.COMM_WORLD
 with Communicator(world) as ranks:
@@ -32,7 +32,7 @@ if world.Get_rank() == 0:
 
 ONE_LINE = """
 from mpi4py import MPI
-from outcrop.aggregate.communicator import Communicator
+from outcrop.aggregate.ranks import Communicator
 from outcrop.errors import InputError
 
 {before}
@@ -83,7 +83,7 @@ def test_missing_compilers_are_told_on_all_ranks(tmp_path: Path) -> None:
     """No rank waits for one that could not compile; the line says what to install."""
     before = (
         "import importlib.util, shutil\n"
-        "import outcrop.aggregate.communicator\n"
+        "import outcrop.aggregate.ranks\n"
         "shutil.which = lambda *some, **others: None\n"
         "importlib.util.find_spec = lambda name: None\n"
     )
@@ -157,7 +157,7 @@ def test_without_mpi4py_the_line_says_what_to_install() -> None:
     """Protects those who have not asked for the extra."""
     script = (
         "import sys; sys.modules['mpi4py'] = None\n"
-        "from outcrop.aggregate.communicator import Communicator\n"
+        "from outcrop.aggregate.ranks import Communicator\n"
         "from outcrop.errors import InputError\n"
         "try:\n    Communicator(None)\n"
         "except InputError as error:\n    print(error)\n"

@@ -10,8 +10,7 @@ import pytest
 
 from mpi_programs import run_ranks
 from outcrop.aggregate.distances import Surroundings, find_distances
-from outcrop.aggregate.here import Facts, surroundings_of
-from outcrop.aggregate.pmix import PmixAnswer, ask_pmix, loaded_pmix
+from outcrop.aggregate.surroundings import Facts, PmixAnswer, ask_pmix, loaded_pmix, surroundings_of
 
 HEADERS = ("/usr/include", "/usr/lib/x86_64-linux-gnu/pmix2/include", "/usr/lib/aarch64-linux-gnu/pmix2/include")
 
@@ -113,7 +112,7 @@ def test_coordinates_of_all_nodes_become_distances() -> None:
 ASKED = """
 import os, socket
 from mpi4py import MPI
-from outcrop.aggregate.pmix import ask_pmix
+from outcrop.aggregate.surroundings import ask_pmix
 first, second = ask_pmix(), ask_pmix()
 assert first == second
 assert first.coordinates or first.refusal

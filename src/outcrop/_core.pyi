@@ -1,6 +1,6 @@
 """Types of the compiled core."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -341,12 +341,61 @@ class SlotFile:
     def accept(self) -> None:
         """What was written last is the last commit from now on."""
 
+class AggregateCost:
+    """A prediction for a domain by its terms, in seconds. `total` is their sum without `hidden`."""
+
+    @property
+    def merge(self) -> float:
+        """Ranks of a node put their bytes together, in the nodes that send."""
+
+    @property
+    def messages(self) -> float:
+        """Latency of all messages to the aggregator."""
+
+    @property
+    def transfer(self) -> float:
+        """Bytes of other nodes."""
+
+    @property
+    def copy(self) -> float:
+        """Bytes of the aggregator's own node."""
+
+    @property
+    def target_latency(self) -> float: ...
+    @property
+    def target_transfer(self) -> float: ...
+    @property
+    def hidden(self) -> float:
+        """What overlap of filling and emptying buffers saves."""
+
+    @property
+    def total(self) -> float:
+        """Until the domain is where it belongs."""
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """All but the total, by name."""
+
+class AggregateChoice:
+    """The aggregator of a domain. `node` and `tier` are numbers of the machine's, `bytes` those of the domain."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def node(self) -> int: ...
+    @property
+    def tier(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def cost(self) -> AggregateCost: ...
+
 class AggregatePlacement:
     """Where aggregators are, and what that is predicted to cost."""
 
     @property
-    def choices(self) -> list[tuple[int, int, int, int, float, float, float, float, float, float, float]]:
-        """Of each domain: rank, node, tier, bytes, then the seconds of each term of its cost."""
+    def choices(self) -> list[AggregateChoice]:
+        """One for each domain. All gather at the same time."""
 
     @property
     def seconds(self) -> float:
@@ -365,81 +414,95 @@ class AggregatePlacement:
         """Whether no other placement has a lower sum of costs."""
 
     @property
-    def together(self) -> int:
-        """How many of the domains that were asked for are one."""
-
-    @property
     def most_on_node(self) -> int:
-        """Aggregators on one node, at most."""
+        """The maximum number of aggregators on a node."""
 
     @property
     def notes(self) -> list[str]:
         """What was left out or taken instead, and why."""
 
-    def explain(self, domains_most: int) -> str:
-        """In words, with the domains that take longest."""
+    def explain(self, domains_most: int = 1) -> str:
+        """In words: the whole, then the domains that take longest, with what other places would have cost."""
 
-def aggregate_place(machine: object, tallies: object, domains: int, wishes: object) -> AggregatePlacement:
-    """The least sum of costs; the arguments are of outcrop.aggregate.machine. Raises InputError for want of room."""
+class PlacementOptions:
+    """How to gather: `buffers` of `buffer_bytes` for each aggregator, on a tier that keeps its content at least as long
+    as `persistence`, or on the `tier` of that name. With `merged`, ranks of a node send one message together.
+    `max_on_node` limits the aggregators of each node; empty where nothing does."""
+
+    def __init__(
+        self,
+        buffer_bytes: int = ...,
+        buffers: int = 2,
+        persistence: int = 0,
+        tier: str = "",
+        merged: bool = True,
+        max_on_node: Sequence[int] = (),
+    ) -> None:
+        """Raises InputError where there is no buffer."""
+
+    @property
+    def buffer_bytes(self) -> int: ...
+    @property
+    def buffers(self) -> int: ...
+    @property
+    def persistence(self) -> int: ...
+    @property
+    def tier(self) -> str: ...
+    @property
+    def merged(self) -> bool: ...
+    @property
+    def max_on_node(self) -> list[int]: ...
+    def sending_merged(self, merged: bool) -> PlacementOptions:
+        """The same, but for that."""
+
+def aggregate_place(machine: object, tallies: object, domains: int, options: PlacementOptions) -> AggregatePlacement:
+    """The least sum of costs; machine and tallies are of outcrop.aggregate.placement. Raises InputError for want of
+    room."""
 
 def aggregate_place_best(
-    machine: object, tallies: object, domains: int, wishes: object, try_both: bool
+    machine: object, tallies: object, domains: int, options: PlacementOptions, try_both: bool
 ) -> AggregatePlacement:
     """The number of domains that is done first. Raises InputError for want of room."""
 
 def aggregate_predict(
-    machine: object, tallies: object, wishes: object, ranks: NDArray[np.uint32], tiers: NDArray[np.uint32]
+    machine: object, tallies: object, options: PlacementOptions, ranks: NDArray[np.uint32], tiers: NDArray[np.uint32]
 ) -> AggregatePlacement:
     """What it costs where ranks and tiers are given."""
 
+class AggregateSettings:
+    """The values that hold; see settings.hpp."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """By the name of the field."""
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Where each is from: "argument tier", "hint cb_nodes", "OUTCROP_AGG_COUNT" or "default"."""
+
+    def placement_options(self, hosts: Sequence[str]) -> PlacementOptions:
+        """On nodes with these hosts. Raises InputError."""
+
 def aggregate_settings(
     arguments: Mapping[str, str], hints: Mapping[str, str], environment: Mapping[str, str]
-) -> dict[str, tuple[Any, str]]:
-    """Each setting with where it is from. Raises InputError."""
+) -> AggregateSettings:
+    """The first that says something: arguments, hints, environment. Raises InputError."""
 
-def aggregate_most_on_nodes(list: str, hosts: Sequence[str]) -> list[int]:
-    """Aggregators of each host by a list as ROMIO's cb_config_list. Raises InputError."""
+def aggregate_setting_rows() -> list[tuple[str, str, str, str, str, str, str]]:
+    """The table of settings: argument, field, hint, ROMIO's hint, variable, what holds where it is not set, meaning."""
 
-class AggregateNodes:
-    """All nodes of a machine, joined; see machine_file.hpp."""
-
-    @property
-    def tiers(self) -> list[tuple[str, float, float, float, int, bool]]:
-        """Name, latency, bytes per second to fill and to empty, persistence, whether it holds files."""
-
-    @property
-    def media(self) -> list[list[tuple[str, list[int], str]]]:
-        """Of each node and tier: its name, NUMA nodes, folder."""
-
-    @property
-    def room_bytes(self) -> list[int]:
-        """Of each tier of node 0, then of node 1, ..."""
-
-    @property
-    def target_write(self) -> tuple[float, float, bool]:
-        """Latency, bytes per second, whether all nodes share it."""
-
-    @property
-    def target_read(self) -> tuple[float, float, bool]:
-        """The same for reading."""
-
-    @property
-    def target_text(self) -> str:
-        """What it is, and where its figures are from."""
-
-    @property
-    def network(self) -> tuple[float, float, int]:
-        """Latency, bytes per second of a card, cards of a node."""
-
-    @property
-    def lines(self) -> list[str]:
-        """Where figures are from, and what cannot be used."""
-
-def aggregate_join_nodes(texts: Sequence[str], file: str) -> AggregateNodes:
-    """Of the texts of machine files, one of each node. Raises InputError."""
+def aggregate_parse_node(
+    text: str, file: str
+) -> tuple[list[tuple[str, float, float, float, int, bool, int, str]], tuple[float, float] | None]:
+    """What a machine file says: of each tier its name, latency, bytes per second to fill and to empty, persistence,
+    whether it holds files, bytes, and origin; of the target for writing latency and bytes per second. Raises
+    InputError."""
 
 def aggregate_text_of_this_node(text: str, file: str, target: str) -> str:
     """The text with what cannot be used here, and a target. Raises InputError."""
+
+def aggregate_rank_places(text: str, file: str) -> list[list[str]]:
+    """Group, switch and port of each rank, by lines `rank: group switch port`. Raises InputError."""
 
 class AggregateExtent:
     """Bytes of a file and of a variable's memory, see extent.hpp."""
@@ -497,38 +560,30 @@ class PlainRuns:
     def flush(self) -> None:
         """Raises StorageError."""
 
-class AggregateOptions:
-    """Of a plan, the same on all ranks; see plan.hpp."""
-
-    buffer_bytes: int
-    buffers: int
-    aggregators: int
-    aggregators_on_node: int
-    own_run_bytes: int
-    OWN_WHERE_IT_PAYS: int
-    reading_only: bool
-
 class AggregatePlan:
-    """Made by all ranks together; see plan.hpp."""
+    """Made by all ranks together; see placed_plan.hpp."""
 
     def __init__(
         self,
         transport: int,
         variables: Sequence[Sequence[AggregateExtent]],
-        machine: object,
-        wishes: object,
-        options: AggregateOptions,
-        media: Sequence[object],
+        arguments: Mapping[str, str],
+        hints: Mapping[str, str],
+        environment: Mapping[str, str],
+        problem: str,
+        find_machine: Callable[[AggregateSettings], object],
     ) -> None:
-        """By the table of functions at that address, or by this process alone where it is 0. Raises InputError."""
+        """By the table of functions at that address, or by this process alone where it is 0. What `problem` says is
+        raised on all ranks. `find_machine` is collective: it gets the settings of all ranks and returns what this rank
+        knows of the machine (outcrop.aggregate.nodes.KnownMachine). Raises InputError."""
+
+    @property
+    def settings(self) -> AggregateSettings:
+        """The same on all ranks, but for the folder of a stage and its bytes."""
 
     @property
     def nbytes(self) -> int:
         """Of all ranks, in one step."""
-
-    @property
-    def begin(self) -> int:
-        """The first byte of the file."""
 
     @property
     def end(self) -> int:
@@ -539,52 +594,32 @@ class AggregatePlan:
         """The rank of each domain."""
 
     @property
-    def domain_nbytes(self) -> list[int]:
-        """Bytes in each domain."""
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Of one buffer."""
-
-    @property
-    def buffers(self) -> int:
-        """Of each aggregator."""
-
-    @property
-    def own(self) -> bool:
-        """Whether every rank writes and reads its own bytes."""
-
-    @property
-    def notes(self) -> list[str]:
-        """What could not be done as preferred, and why."""
+    def tiers(self) -> list[str]:
+        """Of each domain's buffers, by name."""
 
     @property
     def memory_nbytes(self) -> list[int]:
         """That each variable of this rank must have."""
 
     @property
-    def tiers(self) -> list[int]:
-        """Of each domain's buffers, by their number in the machine."""
-
-    @property
-    def places(self) -> list[str]:
-        """Where buffers of this rank's node lie, a line for each tier."""
-
-    @property
     def seconds(self) -> float:
         """Predicted for a step straight to its target."""
 
-    def staging(
-        self, habits: object
-    ) -> tuple[int | None, tuple[float, float, float], tuple[float, float, float] | None, str]:
-        """By the habits of outcrop.aggregate.staging: the tier that is chosen, if one is; seconds to write, to wait for
-        the drain and to read a step, straight and there; all of it in words."""
+    def add_measured(self, what: str, timing: AggregateTiming) -> None:
+        """What a step took, for `explain`: "write", "staged read"."""
 
-    def explain(self, domains_most: int) -> str:
-        """The placement in words."""
+    def explain(self, domains: int) -> str:
+        """In words."""
 
 class AggregateTiming:
-    """Of one write or read at this rank; see operation.hpp."""
+    """Of one write or read at this rank, in seconds since it began.
+
+    `seconds`: until its outcome was known. `seconds_copying`: at work on this rank's parts of buffers;
+    `seconds_filling`: the same with waiting for buffers. `seconds_storage`: of this rank's I/O threads at work; 0 where
+    it aggregates nothing. `seconds_messages`: in which messages to or from other nodes were under way.
+    `bytes_storage`: written or read by this rank for all. `overlap`: of the shorter of copying and storage, the part
+    that went on beside the other; None where one is missing.
+    """
 
     @property
     def seconds(self) -> float: ...
@@ -598,6 +633,8 @@ class AggregateTiming:
     def seconds_messages(self) -> float: ...
     @property
     def bytes_storage(self) -> int: ...
+    @property
+    def overlap(self) -> float | None: ...
 
 class AggregateRequest:
     """A write or read under way; it keeps its arrays."""
@@ -616,12 +653,32 @@ class AggregateFile:
     """A file that all ranks write or read; see file.hpp. What `problem` says is raised on all ranks."""
 
     @staticmethod
-    def create(plan: AggregatePlan, path: str, options: object) -> AggregateFile:
-        """An empty one, with the options of outcrop.aggregate.file. Raises StorageError."""
+    def create(
+        plan: AggregatePlan,
+        path: str,
+        way: str,
+        durable: bool,
+        node_files: bool,
+        settings: Mapping[str, str],
+        size_bytes: int,
+    ) -> AggregateFile:
+        """An empty one; `settings` hold instead of those of the plan. Raises StorageError, InputError."""
 
     @staticmethod
-    def open(plan: AggregatePlan, path: str, writable: bool, options: object) -> AggregateFile:
-        """One that exists. Raises StorageError."""
+    def open(
+        plan: AggregatePlan,
+        path: str,
+        way: str,
+        durable: bool,
+        node_files: bool,
+        settings: Mapping[str, str],
+        writable: bool,
+    ) -> AggregateFile:
+        """One that exists. Raises StorageError, InputError."""
+
+    @property
+    def staged(self) -> bool:
+        """Whether steps go to a stage first."""
 
     @property
     def notes(self) -> list[str]:

@@ -16,8 +16,8 @@ const std::vector<Tier> TIERS = {{"hbm", 0.010, 180 * GIGABYTE, UNLIMITED, Persi
                                  {"dram", 0.020, 90 * GIGABYTE, UNLIMITED, Persistence::process},
                                  {"nvr", 0.100, 0.15 * GIGABYTE, UNLIMITED, Persistence::job}};
 
-Surroundings surroundings(double distance_to_target = 1) {
-  Surroundings around;
+NodeConditions surroundings(double distance_to_target = 1) {
+  NodeConditions around;
   around.network = {0.030, 12.5 * GIGABYTE, 1};
   around.distance_to_target = distance_to_target;
   return around;
@@ -49,7 +49,7 @@ TEST(AggregateCost, IsThatOfThePublishedTable) {
 
 TEST(AggregateCost, OverlapHidesTheShorterOfFillingAndEmptying) {
   const Gathering all = gathering(16, 75 * MEGABYTE, 10 * MEGABYTE);
-  const Surroundings around = surroundings(3);
+  const NodeConditions around = surroundings(3);
   const Cost alone = cost(all, TIERS[0], around, {10, 1});
   const Cost both = cost(all, TIERS[0], around, {10, 2});
   EXPECT_EQ(alone.hidden, 0);
@@ -59,7 +59,7 @@ TEST(AggregateCost, OverlapHidesTheShorterOfFillingAndEmptying) {
 
 TEST(AggregateCost, AggregatorsOfANodeShareItsCardsAndTiers) {
   const Gathering all = gathering(0, 100 * MEGABYTE, 0);
-  Surroundings around = surroundings(0);
+  NodeConditions around = surroundings(0);
   const auto transfer = [&](std::uint32_t cards, std::uint32_t on_node) {
     around.network.cards_on_node = cards;
     around.crowd.on_node = on_node;
@@ -74,7 +74,7 @@ TEST(AggregateCost, AggregatorsOfANodeShareItsCardsAndTiers) {
 
 TEST(AggregateCost, TargetIsSharedByAllOrByThoseOfANode) {
   const Gathering all = gathering(0, 50 * MEGABYTE, 50 * MEGABYTE);
-  Surroundings around = surroundings(2);
+  NodeConditions around = surroundings(2);
   around.crowd = {4, 100};
   around.target = {0.001, 10 * GIGABYTE, true};
   const Cost shared = cost(all, TIERS[0], around);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/placement/elect_by_cost.hpp"
+#include "outcrop/aggregate/placement/placement.hpp"
 #include "outcrop/aggregate/transport/link.hpp"
 #include "outcrop/base/error.hpp"
 
@@ -90,7 +90,7 @@ TEST(AggregateElect, TheCostModelPlacesAPlansDomains) {
   options.elect = [&](const Ballot &ballot) {
     const auto own = std::make_shared<Placed>(*placed);
     const Election election = elect_by_cost(own, true)(ballot);
-    EXPECT_EQ(own->wishes.buffer_bytes, ballot.buffer_bytes);
+    EXPECT_EQ(own->options.buffer_bytes, ballot.buffer_bytes);
     EXPECT_EQ(own->placement.choices.size(), 4U);
     EXPECT_GT(own->placement.seconds, 0);
     EXPECT_TRUE(own->placement.merged) << "messages take their time, memory of a node none";

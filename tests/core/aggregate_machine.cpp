@@ -3,11 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <string>
 
+#include "aggregate_ranks.hpp"
 #include "outcrop/aggregate/node/numa_memory.hpp"
-#include "outcrop/aggregate/placement/machine_file.hpp"
-#include "outcrop/aggregate/placement/rank_places.hpp"
+#include "outcrop/aggregate/placement/machine.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
@@ -122,7 +123,7 @@ TEST(AggregateMachine, NodesThatDifferAreJoined) {
   std::vector<NodeDescription> nodes;
   for (const std::string &text : {dram, hbm + dram, hbm + dram + "[unusable]\nhbm = \"broken\"\n"})
     nodes.push_back(parse_node(text + target, "node.toml"));
-  const Nodes joined = join_nodes(nodes);
+  const JoinedNodes joined = join_nodes(nodes);
   ASSERT_EQ(joined.tiers.size(), 2);
   EXPECT_EQ(joined.tiers[0].name, "dram");
   EXPECT_EQ(joined.room_bytes, (std::vector<std::uint64_t>{1000, 0, 1000, 10, 1000, 0}));
@@ -151,10 +152,12 @@ TEST(AggregateMachine, PlacesOfRanksAreDistances) {
   const std::pair<const char *, const char *> wrong[] = {
       {"0: 0 0\n", "places:1: must be `rank: group switch port`"},
       {"0: 0 0 0 0\n", "places:1: must be"},
-      {"5: 0 0 0\n", "places:1: rank 5 of 5 ranks"},
+      {"5: 0 0 0\n", "places: rank 0 is missing; there must be a line for each rank from 0 on"},
       {"0: 0 0 0\n0: 0 0 0\n", "places:2: rank 0 is there twice"},
-      {"0: 0 0 0\n1: 0 0 1\n", "places:2: rank 1 is on a node with others"},
-      {"0: 0 0 0\n", "rank 1 has no line"},
+      {"0: 0 0 0\n1: 0 0 1\n", "places is of 2 ranks; there are 5"},
+      {"0: 0 0 0\n1: 0 0 1\n2: 1 0 0\n3: 1 0 1\n4: 1 0 2\n", "places: ranks 0 and 1 are on one node, not apart"},
+      {"0: 0 0 0\n2: 0 0 0\n", "rank 1 is missing"},
+      {"", "rank 0 is missing"},
   };
   for (const auto &[text, line] : wrong) {
     try {
@@ -164,6 +167,30 @@ TEST(AggregateMachine, PlacesOfRanksAreDistances) {
       EXPECT_NE(std::string(error.what()).find(line), std::string::npos) << error.what();
     }
   }
+}
+
+TEST(AggregateMachine, AFileOfPlacesComesBeforeWhatProvidersKnow) {
+  const Folder folder;
+  const std::string places = folder.file("places");
+  std::ofstream(places) << "0: g s 1\n1: g t 1\n2: g s 2\n";
+  ThreadRanks world(3, 1);
+  on_ranks(world, 3, [&](int rank, outcrop_transport &transport) {
+    MachineSources sources;
+    sources.node_text = "[dram]\nkind = \"dram\"\ncapacity = 1\nread = 1\nwrite = 1\n";
+    sources.distances = [](std::size_t, std::span<double> row) { std::ranges::fill(row, 7); };
+    sources.distances_known = "distances by a provider";
+    std::vector<double> row(3);
+    const Link link(transport);
+    DetectedMachine found = find_machine(link, sources);
+    found.machine.distances(0, row);
+    EXPECT_EQ(row, (std::vector<double>{7, 7, 7}));
+    EXPECT_NE(std::ranges::find(found.lines, "distances by a provider"), found.lines.end());
+    sources.topology_file = places;
+    found = find_machine(link, sources);
+    found.machine.distances(0, row);
+    EXPECT_EQ(row, (std::vector<double>{0, 3, 2})) << "at rank " << rank;
+    EXPECT_NE(std::ranges::find(found.lines, "distances by " + places), found.lines.end());
+  });
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 
 #include "outcrop/aggregate/placement/explain.hpp"
 #include "outcrop/aggregate/placement/placement.hpp"
-#include "outcrop/aggregate/placement/workload.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
@@ -40,15 +39,15 @@ Machine published() {
 const std::vector<Tally> PUBLISHED_BYTES = {
     {0, 0, 10 * MEGABYTE}, {0, 1, 50 * MEGABYTE}, {0, 2, 20 * MEGABYTE}, {0, 3, 5 * MEGABYTE}};
 
-Wishes wishes() {
-  Wishes result;
+PlacementOptions options() {
+  PlacementOptions result;
   result.buffer_bytes = 128 * MEGABYTE;
   result.merged = false;
   return result;
 }
 
 TEST(AggregatePlacement, TakesTheLeastOfThePublishedTable) {
-  const Placement placement = place(published(), PUBLISHED_BYTES, 1, wishes());
+  const Placement placement = place(published(), PUBLISHED_BYTES, 1, options());
   ASSERT_EQ(placement.choices.size(), 1U);
   const Choice &choice = placement.choices[0];
   EXPECT_EQ(choice.rank, 1U);
@@ -69,7 +68,7 @@ void cap(Machine &machine, std::size_t tier, std::uint64_t bytes) {
 TEST(AggregatePlacement, GoesDownTheLadderOfCapacities) {
   Machine machine = published();
   cap(machine, 0, 255 * MEGABYTE);  // two buffers of 128 MiB do not fit
-  Placement placement = place(machine, PUBLISHED_BYTES, 1, wishes());
+  Placement placement = place(machine, PUBLISHED_BYTES, 1, options());
   EXPECT_EQ(machine.tiers[placement.choices[0].chosen.tier].name, "dram");
   ASSERT_EQ(placement.notes.size(), 1U);
   EXPECT_EQ(
@@ -77,29 +76,29 @@ TEST(AggregatePlacement, GoesDownTheLadderOfCapacities) {
       "1 of 1 aggregators have their buffers in dram instead of hbm: it has no room left for 2 x 128 MiB on their "
       "nodes");
   cap(machine, 1, 0);
-  placement = place(machine, PUBLISHED_BYTES, 1, wishes());
+  placement = place(machine, PUBLISHED_BYTES, 1, options());
   EXPECT_EQ(machine.tiers[placement.choices[0].chosen.tier].name, "nvr");
-  EXPECT_NE(explain(placement, machine, wishes()).find("hbm there: 469.6 ms, 1.55 s less, but it has no room"),
+  EXPECT_NE(explain(placement, machine, options()).find("hbm there: 469.6 ms, 1.55 s less, but it has no room"),
             std::string::npos)
-      << explain(placement, machine, wishes());
+      << explain(placement, machine, options());
   cap(machine, 2, 256 * MEGABYTE - 1);
-  EXPECT_THROW(place(machine, PUBLISHED_BYTES, 1, wishes()), InputError);
+  EXPECT_THROW(place(machine, PUBLISHED_BYTES, 1, options()), InputError);
 }
 
 TEST(AggregatePlacement, PersistenceIsAFilterAndATierCanBeAskedFor) {
   const Machine machine = published();
-  Wishes job = wishes();
+  PlacementOptions job = options();
   job.persistence = Persistence::job;
   const Placement lasting = place(machine, PUBLISHED_BYTES, 1, job);
   EXPECT_EQ(lasting.choices[0].chosen.tier, 2U);
   EXPECT_EQ(lasting.choices[0].verdicts[0], Verdict::forgets);
   EXPECT_EQ(lasting.notes.size(), 2U);
-  Wishes dram = wishes();
+  PlacementOptions dram = options();
   dram.tier = "dram";
   const Placement asked = place(machine, PUBLISHED_BYTES, 1, dram);
   EXPECT_EQ(asked.choices[0].chosen.tier, 1U);
   EXPECT_EQ(asked.choices[0].rank, 1U);  // only the topology decides
-  EXPECT_EQ(asked.choices[0].verdicts[0], Verdict::not_wished);
+  EXPECT_EQ(asked.choices[0].verdicts[0], Verdict::not_asked);
   dram.tier = "flash";
   EXPECT_THROW(place(machine, PUBLISHED_BYTES, 1, dram), InputError);
   job.persistence = Persistence::permanent;
@@ -110,7 +109,7 @@ struct Instance {
   Machine machine;
   std::vector<Tally> tallies;
   std::size_t domains = 1;
-  Wishes wishes;
+  PlacementOptions options;
 };
 
 double any(std::mt19937 &random, double least, double most) {
@@ -144,19 +143,19 @@ Instance random_instance(std::mt19937 &random) {
   for (std::uint32_t domain = 0; domain < one.domains; ++domain)
     for (std::uint32_t rank = 0; rank < one.machine.node_of_rank.size(); ++rank)
       one.tallies.push_back({domain, rank, below(4) * 10 * MEGABYTE});
-  one.wishes.merged = below(2) == 0;
+  one.options.merged = below(2) == 0;
   return one;
 }
 
 // What every placement costs, rank by rank and tier by tier, that keeps the rules: rooms, one domain a rank, spread.
 class Everything {
  public:
-  Everything(const Instance &one, std::uint32_t most_on_node)
+  Everything(const Instance &one, std::uint32_t max_on_node)
       : one_(one),
-        most_(most_on_node),
+        most_(max_on_node),
         sorted_(sorted_tallies(one.tallies)),
-        work_(one.machine, sorted_, one.domains, one.wishes),
-        crowd_{most_on_node, static_cast<std::uint32_t>(one.domains)},
+        work_(one.machine, sorted_, one.domains, one.options),
+        crowd_{max_on_node, static_cast<std::uint32_t>(one.domains)},
         distances_(gathered(work_.tallies(), one.machine)),
         room_(one.machine.room_bytes),
         on_node_(one.machine.nodes()),
@@ -178,7 +177,7 @@ class Everything {
 
   double with(std::size_t domain, std::size_t rank, std::size_t tier) {
     const std::uint32_t node = one_.machine.node_of_rank[rank];
-    const std::uint64_t needed = one_.wishes.buffer_bytes * one_.wishes.buffers;
+    const std::uint64_t needed = one_.options.buffer_bytes * one_.options.buffers;
     if (is_taken_[rank] || on_node_[node] == most_ || room_[node * 2 + tier] < needed)
       return std::numeric_limits<double>::infinity();
     const Gathering gathering = work_.gathering(domain, node, distances_[domain * one_.machine.nodes() + node]);
@@ -196,7 +195,7 @@ class Everything {
   const Instance &one_;
   std::uint32_t most_;
   std::vector<Tally> sorted_;
-  Workload work_;
+  DomainCosts work_;
   Crowd crowd_;
   std::vector<double> distances_;
   std::vector<std::uint64_t> room_;
@@ -209,7 +208,7 @@ TEST(AggregatePlacement, IsTheLeastThatTryingEverythingFinds) {
   int with_fallback = 0;
   for (int i = 0; i < 300; ++i) {
     const Instance one = random_instance(random);
-    const Placement placement = place(one.machine, one.tallies, one.domains, one.wishes);
+    const Placement placement = place(one.machine, one.tallies, one.domains, one.options);
     double sum = 0;
     std::set<std::uint32_t> ranks;
     for (const Choice &choice : placement.choices) {
@@ -225,7 +224,7 @@ TEST(AggregatePlacement, IsTheLeastThatTryingEverythingFinds) {
       chosen_ranks.push_back(choice.rank);
       chosen_tiers.push_back(choice.chosen.tier);
     }
-    const Placement again = predict(one.machine, one.tallies, one.wishes, chosen_ranks, chosen_tiers);
+    const Placement again = predict(one.machine, one.tallies, one.options, chosen_ranks, chosen_tiers);
     if (again.crowd.on_node == placement.crowd.on_node) {
       EXPECT_EQ(again.seconds, placement.seconds) << i;
     }
@@ -241,7 +240,7 @@ TEST(AggregatePlacement, CapacityIsSharedByAggregatorsOfANode) {
   machine.room_bytes = {512 * MEGABYTE, 256 * MEGABYTE, std::uint64_t{1} << 40};
   std::vector<Tally> tallies;
   for (std::uint32_t rank = 0; rank < 4; ++rank) tallies.push_back({rank, rank, MEGABYTE});
-  const Placement placement = place(machine, tallies, 4, wishes());
+  const Placement placement = place(machine, tallies, 4, options());
   std::vector<std::size_t> counts(3);
   for (const Choice &choice : placement.choices) ++counts[choice.chosen.tier];
   EXPECT_EQ(counts, (std::vector<std::size_t>{2, 1, 1}));
@@ -263,13 +262,13 @@ TEST(AggregatePlacement, NumberOfAggregatorsFollowsTheCardsAndTheTarget) {
   std::vector<Tally> tallies;
   for (std::uint32_t domain = 0; domain < 64; ++domain)
     for (std::uint32_t rank = 0; rank < 64; ++rank) tallies.push_back({domain, rank, 4 * MEGABYTE});
-  const Placement many = place_best(machine, tallies, 64, Wishes{}, true);
+  const Placement many = place_best(machine, tallies, 64, PlacementOptions{}, true);
   EXPECT_GE(many.choices.size(), 32U) << "one for each card at least";
   machine.network.cards_on_node = 1;
-  EXPECT_LT(place_best(machine, tallies, 64, Wishes{}, true).choices.size(), many.choices.size());
+  EXPECT_LT(place_best(machine, tallies, 64, PlacementOptions{}, true).choices.size(), many.choices.size());
   machine.target.bytes_per_second = 5e9;  // less than what a card carries
   machine.network.latency_seconds = 1e-8;
-  EXPECT_LE(place_best(machine, tallies, 64, Wishes{}, true).choices.size(), 4U);
+  EXPECT_LE(place_best(machine, tallies, 64, PlacementOptions{}, true).choices.size(), 4U);
 }
 
 TEST(AggregatePlacement, RanksOfANodeSendTogetherWhereLatencyCosts) {
@@ -278,11 +277,11 @@ TEST(AggregatePlacement, RanksOfANodeSendTogetherWhereLatencyCosts) {
   machine.shared_memory = {1e-6, 1e10};
   std::vector<Tally> tallies;
   for (std::uint32_t rank = 0; rank < 16; ++rank) tallies.push_back({0, rank, MEGABYTE});
-  const Placement together = place_best(machine, tallies, 1, wishes(), true);
+  const Placement together = place_best(machine, tallies, 1, options(), true);
   EXPECT_TRUE(together.merged);
-  EXPECT_LT(together.seconds, place(machine, tallies, 1, wishes()).seconds / 2);
+  EXPECT_LT(together.seconds, place(machine, tallies, 1, options()).seconds / 2);
   machine.shared_memory = {1, 1e6};
-  EXPECT_FALSE(place_best(machine, tallies, 1, wishes(), true).merged);
+  EXPECT_FALSE(place_best(machine, tallies, 1, options(), true).merged);
 }
 
 TEST(AggregatePlacement, LimitsOfNodesAreKept) {
@@ -290,13 +289,13 @@ TEST(AggregatePlacement, LimitsOfNodesAreKept) {
   std::vector<Tally> tallies;
   for (std::uint32_t domain = 0; domain < 2; ++domain)
     for (std::uint32_t rank = 0; rank < 4; ++rank) tallies.push_back({domain, rank, MEGABYTE});
-  Wishes limited = wishes();
-  limited.most_on_node = {1, 0, 1, 0};
+  PlacementOptions limited = options();
+  limited.max_on_node = {1, 0, 1, 0};
   std::set<std::uint32_t> nodes;
   for (const Choice &choice : place(machine, tallies, 2, limited).choices) nodes.insert(choice.chosen.node);
   EXPECT_EQ(nodes, (std::set<std::uint32_t>{0, 2}));
   EXPECT_THROW(place(machine, tallies, 3, limited), InputError);
-  EXPECT_THROW(place(machine, tallies, 5, wishes()), InputError) << "more aggregators than ranks";
+  EXPECT_THROW(place(machine, tallies, 5, options()), InputError) << "more aggregators than ranks";
 }
 
 TEST(AggregatePlacement, NodesAreNumberedInTheOrderOfTheirLowestRanks) {
@@ -305,9 +304,9 @@ TEST(AggregatePlacement, NodesAreNumberedInTheOrderOfTheirLowestRanks) {
 }
 
 TEST(AggregatePlacement, NothingToGatherIsAPlacement) {
-  const Placement placement = place(published(), {}, 0, wishes());
+  const Placement placement = place(published(), {}, 0, options());
   EXPECT_TRUE(placement.choices.empty());
-  EXPECT_EQ(explain(placement, published(), wishes()), "nothing to gather\n");
+  EXPECT_EQ(explain(placement, published(), options()), "nothing to gather\n");
 }
 
 TEST(AggregatePlacement, TalliesInAnyOrderAndPartsGiveTheSame) {
@@ -319,9 +318,9 @@ TEST(AggregatePlacement, TalliesInAnyOrderAndPartsGiveTheSame) {
     const std::vector<Tally> halves = shuffled;
     shuffled.insert(shuffled.end(), halves.begin(), halves.end());
     std::shuffle(shuffled.begin(), shuffled.end(), random);
-    const Placement placement = place(one.machine, one.tallies, one.domains, one.wishes);
-    const Placement again = place(one.machine, shuffled, one.domains, one.wishes);
-    EXPECT_EQ(explain(placement, one.machine, one.wishes, 9), explain(again, one.machine, one.wishes, 9));
+    const Placement placement = place(one.machine, one.tallies, one.domains, one.options);
+    const Placement again = place(one.machine, shuffled, one.domains, one.options);
+    EXPECT_EQ(explain(placement, one.machine, one.options, 9), explain(again, one.machine, one.options, 9));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "outcrop/aggregate/placement/settings.hpp"
+#include "outcrop/aggregate/text/format.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
@@ -31,15 +32,15 @@ TEST(AggregateSettings, ArgumentsWinOverHintsAndHintsOverTheEnvironment) {
   EXPECT_EQ(read_settings({}, {}, {}).count.value, 0U);
 }
 
-TEST(AggregateSettings, EverySettingReachesTheWishes) {
+TEST(AggregateSettings, EverySettingReachesThePlacement) {
   const Settings settings =
       read_settings({}, {{"cb_buffer_size", "33554432"}, {"romio_ds_write", "disable"}},
                     {{"OUTCROP_AGG_TIER", "hbm"}, {"OUTCROP_AGG_PERSISTENCE", "job"}, {"OUTCROP_AGG_BUFFERS", "3"}});
-  const Wishes wishes = to_wishes(settings);
-  EXPECT_EQ(wishes.buffer_bytes, 32U << 20);
-  EXPECT_EQ(wishes.tier, "hbm");
-  EXPECT_EQ(wishes.persistence, Persistence::job);
-  EXPECT_EQ(wishes.buffers, 3U);
+  const PlacementOptions options = placement_options(settings, {});
+  EXPECT_EQ(options.buffer_bytes, 32U << 20);
+  EXPECT_EQ(options.tier, "hbm");
+  EXPECT_EQ(options.persistence, Persistence::job);
+  EXPECT_EQ(options.buffers, 3U);
 }
 
 TEST(AggregateSettings, BuffersOfAnySizeAreTakenFromRomiosHint) {
@@ -96,12 +97,12 @@ TEST(AggregateSettings, WrongValuesAreNamedWithTheirOrigin) {
 
 TEST(AggregateSettings, HostsAreThoseOfRomio) {
   const std::vector<std::string> hosts = {"a", "b", "c"};
-  EXPECT_EQ(most_on_nodes("*:1", hosts), (std::vector<std::uint32_t>{1, 1, 1}));
-  EXPECT_EQ(most_on_nodes("b:3, *:2", hosts), (std::vector<std::uint32_t>{2, 3, 2}));
-  EXPECT_EQ(most_on_nodes("a,c:0", hosts), (std::vector<std::uint32_t>{1, 0, 0}));
-  EXPECT_EQ(most_on_nodes("*:*", hosts)[0], 0xffffffffU);
-  EXPECT_THROW(most_on_nodes(":2", hosts), InputError);
-  EXPECT_THROW(most_on_nodes("a:-1", hosts), InputError);
+  EXPECT_EQ(max_on_nodes("*:1", hosts), (std::vector<std::uint32_t>{1, 1, 1}));
+  EXPECT_EQ(max_on_nodes("b:3, *:2", hosts), (std::vector<std::uint32_t>{2, 3, 2}));
+  EXPECT_EQ(max_on_nodes("a,c:0", hosts), (std::vector<std::uint32_t>{1, 0, 0}));
+  EXPECT_EQ(max_on_nodes("*:*", hosts)[0], 0xffffffffU);
+  EXPECT_THROW(max_on_nodes(":2", hosts), InputError);
+  EXPECT_THROW(max_on_nodes("a:-1", hosts), InputError);
 }
 
 }  // namespace

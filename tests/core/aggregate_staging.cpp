@@ -23,14 +23,14 @@ struct Scene {
     machine.target_read = {0, 2.0 * gib, is_shared};
     machine.tiers = {{"dram", 0, 1e15, 1e15, Persistence::process}, {"fast", 0, 4.0 * gib, 8.0 * gib, lasts, true}};
     machine.room_bytes = {gib, room};
-    Wishes wishes;
-    wishes.tier = "dram";
+    PlacementOptions options;
+    options.tier = "dram";
     const std::vector<Tally> tallies = {{0, 0, gib}};
-    placement = place(machine, tallies, 1, wishes);
+    placement = place(machine, tallies, 1, options);
   }
 
-  Staging decide(const Habits &habits, const StagingWork &work = {UNLIMITED, UNLIMITED}) const {
-    return decide_staging(machine, placement, habits, work);
+  Staging decide(const StepUsage &usage, const StagingRates &rates = {UNLIMITED, UNLIMITED}) const {
+    return decide_staging(machine, placement, usage, rates);
   }
 };
 
@@ -40,7 +40,7 @@ TEST(AggregateStaging, AddsUpWhatTheProgramWaitsFor) {
   const Staging staging = Scene().decide({.seconds_between = 0.5, .reads_back = 3, .durable = true});
   EXPECT_NEAR(staging.straight.write, 1, near);
   EXPECT_NEAR(staging.straight.read, 0.5, near);
-  EXPECT_NEAR(staging.straight.total(staging.habits), 2.5, 2 * near);
+  EXPECT_NEAR(staging.straight.total(staging.usage), 2.5, 2 * near);
   ASSERT_EQ(staging.options.size(), 1);
   const StageOption &option = staging.options[0];
   EXPECT_NEAR(option.seconds_drain, 1.125, near);
@@ -51,7 +51,7 @@ TEST(AggregateStaging, AddsUpWhatTheProgramWaitsFor) {
 }
 
 TEST(AggregateStaging, DependsOnHowStepsAreUsed) {
-  const auto is_staged = [](const Habits &habits) { return Scene().decide(habits).chosen.has_value(); };
+  const auto is_staged = [](const StepUsage &usage) { return Scene().decide(usage).chosen.has_value(); };
   EXPECT_FALSE(is_staged({.durable = true})) << "the drain is waited for: 1.375 against 1 s";
   EXPECT_TRUE(is_staged({.seconds_between = 0.4, .durable = true})) << "0.975 against 1 s";
   EXPECT_FALSE(is_staged({.seconds_between = 0.3, .durable = true})) << "1.075 against 1 s";
@@ -67,23 +67,23 @@ TEST(AggregateStaging, CountsTheWorkOfTheThreadThatStages) {
 }
 
 TEST(AggregateStaging, OffersOnlyWhatKeepsStepsAndHasRoom) {
-  const Habits long_between{.seconds_between = 10, .reads_back = 1, .durable = true};
-  const auto refusal = [](const Scene &scene, const Habits &habits) {
-    const Staging staging = scene.decide(habits);
+  const StepUsage long_between{.seconds_between = 10, .reads_back = 1, .durable = true};
+  const auto refusal = [](const Scene &scene, const StepUsage &usage) {
+    const Staging staging = scene.decide(usage);
     EXPECT_EQ(staging.chosen.has_value(), staging.options[0].refusal.empty());
     return staging.options[0].refusal;
   };
   EXPECT_EQ(refusal(Scene(), long_between), "");
   EXPECT_NE(refusal(Scene(gib), long_between).find("on node 0, which has 1 GiB"), std::string::npos);
-  Habits limited = long_between;
+  StepUsage limited = long_between;
   limited.room_bytes = gib / 2;
   EXPECT_NE(refusal(Scene(), limited).find("which has 512 MiB"), std::string::npos);
   EXPECT_NE(refusal(Scene(8 * gib, false, Persistence::reboot), long_between).find("persistence is reboot"),
             std::string::npos);
-  Habits brief = long_between;
+  StepUsage brief = long_between;
   brief.persistence = Persistence::reboot;
   EXPECT_EQ(refusal(Scene(8 * gib, false, Persistence::reboot), brief), "");
-  Habits cached = long_between;
+  StepUsage cached = long_between;
   cached.durable = false;
   EXPECT_NE(refusal(Scene(), cached).find("page cache"), std::string::npos);
   EXPECT_EQ(refusal(Scene(8 * gib, true), cached), "") << "a target that nodes share has no such cache";

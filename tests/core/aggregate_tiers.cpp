@@ -104,7 +104,7 @@ class Ladder {
       const auto number = static_cast<std::uint64_t>(rank), count = static_cast<std::uint64_t>(ranks);
       const Declaration mine{{{strided(number * 8, part, 8, count * 8)}}};
       try {
-        PlacedPlan placed = PlacedPlan::make(transport, mine, agreed_settings(transport, {}, environment));
+        PlacedPlan placed = PlacedPlan::make(transport, mine, agreed_settings(transport, {{}, {}, environment}));
         FileOptions options{.durable = true};
         placed.set_stage(options, true);
         aggregate::File file = aggregate::File::create(placed.plan(), path, options);
@@ -198,7 +198,8 @@ TEST(AggregateTiers, FilesThatAreOnlyReadAreLookedForOnAllStages) {
   ThreadRanks world(1);
   const Texts environment = {
       {"OUTCROP_AGG_MACHINE", machine}, {"OUTCROP_AGG_STAGE", "auto"}, {"OUTCROP_AGG_STAGE_BYTES", "1MiB"}};
-  PlacedPlan placed = PlacedPlan::make(world.transport(0), {}, agreed_settings(world.transport(0), {}, environment));
+  PlacedPlan placed =
+      PlacedPlan::make(world.transport(0), {}, agreed_settings(world.transport(0), {{}, {}, environment}));
   FileOptions options;
   placed.set_stage(options, false);
   EXPECT_EQ(options.settle_folders, std::vector<std::string>{folder.file("")});
@@ -211,7 +212,7 @@ TEST(AggregateTiers, SettingsThatDifferAreNamed) {
   on_ranks(world, 2, [&](int rank, outcrop_transport &transport) {
     try {
       PlacedPlan::make(transport, {},
-                       agreed_settings(transport, {{"outcrop_agg_count", std::to_string(rank + 1)}}, {}));
+                       agreed_settings(transport, {{}, {{"outcrop_agg_count", std::to_string(rank + 1)}}, {}}));
       ADD_FAILURE();
     } catch (const InputError &error) {
       EXPECT_STREQ(error.what(), "ranks 0 and 1 have other settings: count = 1 ; count = 2 ");

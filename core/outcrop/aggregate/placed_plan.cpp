@@ -1,11 +1,7 @@
 #include "outcrop/aggregate/placed_plan.hpp"
 
-#include <span>
-#include <string_view>
 #include <utility>
 
-#include "outcrop/aggregate/placement/explain.hpp"
-#include "outcrop/aggregate/placement/machine_here.hpp"
 #include "outcrop/aggregate/text/format.hpp"
 #include "outcrop/aggregate/transport/link.hpp"
 #include "outcrop/base/error.hpp"
@@ -13,70 +9,95 @@
 namespace outcrop::aggregate {
 namespace {
 
-// Of each rank: what must be alike, or what is wrong with it.
-std::vector<std::string> gather_strings(const Link &link, const std::string &mine) {
-  std::vector<std::size_t> begins;
-  const std::vector<char> all = link.gather_lists(std::span<const char>(mine), begins);
-  std::vector<std::string> texts;
-  for (std::size_t rank = 0; rank + 1 < begins.size(); ++rank)
-    texts.emplace_back(all.data() + begins[rank], begins[rank + 1] - begins[rank]);
-  return texts;
+// Collective: rank 0's variables, on all ranks, as texts "NAME=value", each ended by a zero byte.
+Texts environment_of_first(const Link &link, const GivenSettings &given) {
+  std::string mine;
+  if (link.rank() == 0)
+    for (const auto &[name, value] : given.environment) mine.append(name).append("=").append(value) += '\0';
+  const std::string text = gather_texts(link, mine, given.problem).front();
+  std::vector<const char *> variables;
+  for (std::size_t begin = 0; begin < text.size(); begin = text.find('\0', begin) + 1)
+    variables.push_back(text.data() + begin);
+  variables.push_back(nullptr);
+  return settings_in_environment(variables.data());
 }
 
 }  // namespace
 
-Settings agreed_settings(outcrop_transport &transport, const Texts &hints, const Texts &environment) {
+Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool first_has_environment) {
   const Link link(transport);
   Settings settings;
-  std::string mine;
+  const auto read = [&] {
+    settings = read_settings(given.arguments, given.hints, given.environment);
+    transport.seconds_most = settings.seconds_most.value;
+  };
   try {
-    settings = read_settings({}, hints, environment);
-    mine = std::string("+").append(alike(settings));
+    if (given.problem.empty()) read();
   } catch (const InputError &error) {
-    mine = std::string("-") + error.what();
+    // Another rank's environment may hold instead; what is wrong with the rest is told below.
+    if (!first_has_environment) given.problem = error.what();
   }
-  const std::vector<std::string> all = gather_strings(link, mine);
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    if (all[rank].front() == '-') throw InputError("rank " + std::to_string(rank) + ": " + all[rank].substr(1));
+  if (first_has_environment) {
+    given.environment = environment_of_first(link, given);
+    try {
+      read();
+    } catch (const InputError &error) {
+      given.problem = error.what();
+    }
+  }
+  const std::vector<std::string> all = gather_texts(link, alike(settings), given.problem);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank] != all[0])
-      throw InputError("ranks 0 and " + std::to_string(rank) + " have other settings: " + all[0].substr(1) + "; " +
-                       all[rank].substr(1));
+      throw InputError("ranks 0 and " + std::to_string(rank) + " have other settings: " + all[0] + "; " + all[rank]);
+  transport.seconds_most = settings.seconds_most.value;
   return settings;
 }
 
-PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &declaration, const Settings &settings) {
+PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &declaration, const Settings &settings,
+                            MachineSources sources) {
+  sources.machine_file = settings.machine.value;
+  sources.target_folder = settings.target.value;
+  sources.topology_file = settings.topology.value;
+  sources.reads_only = settings.reads_only.value;
   PlacedPlan made;
-  const Link link(transport);
   made.settings_ = settings;
-  MachineHere here = find_machine(link, settings);
-  Wishes wishes = to_wishes(settings);
-  if (!settings.hosts.value.empty()) wishes.most_on_node = most_on_nodes(settings.hosts.value, here.hosts);
+  DetectedMachine found = find_machine(Link(transport), sources);
   PlanOptions options;  // 0 for what nobody has set: the plan chooses by the bytes there are
   if (settings.buffer_bytes.is_set()) options.buffer_bytes = settings.buffer_bytes.value;
-  if (settings.buffers.is_set()) options.buffers = settings.buffers.value;
-  options.aggregators = settings.count.value;
+  if (settings.buffers.is_set()) options.buffers = static_cast<std::uint32_t>(settings.buffers.value);
+  options.aggregators = static_cast<std::uint32_t>(settings.count.value);
   options.reading_only = settings.reads_only.value;
   options.own_run_bytes = settings.own_run_bytes.value;
-  // Who says where buffers are or who has them wants aggregators.
+  // A user who says where buffers are, or which ranks have them, wants aggregators.
   if (!settings.own_run_bytes.is_set() && !settings.tier.is_set() && !settings.persistence.is_set() &&
       !settings.count.is_set() && !settings.hosts.is_set())
     options.own_run_bytes = own_where_it_pays;
-  options.aggregators_on_node = here.machine.network.cards_on_node;
-  options.media = here.media;
-  made.placed_ = std::make_shared<Placed>(Placed{std::move(here.machine), std::move(wishes), {}});
+  options.aggregators_on_node = found.machine.network.cards_on_node;
+  options.media = found.media;
+  made.placed_ =
+      std::make_shared<Placed>(Placed{std::move(found.machine), placement_options(settings, found.hosts), {}});
   options.elect = elect_by_cost(made.placed_, options.aggregators > 0);
-  made.media_ = std::move(here.media);
-  made.lines_ = std::move(here.lines);
+  made.media_ = std::move(found.media);
+  made.lines_ = std::move(found.lines);
   made.plan_ = Plan::make(transport, declaration, options);
+  made.placed_->machine.distances = nullptr;  // a provider of the caller may end now
   return made;
 }
 
-void PlacedPlan::set_stage(FileOptions &options, bool writable) {
-  if (options.node_files) return;
-  if (!settings_.chooses_stage()) {
-    options.stage_folder = settings_.stage.value;
-    options.stage_bytes = settings_.stage_bytes.value;
+std::vector<std::string> PlacedPlan::tiers() const {
+  std::vector<std::string> names;
+  for (const std::uint32_t tier : plan_->summary().tiers) names.push_back(placed_->machine.tiers[tier].name);
+  return names;
+}
+
+void PlacedPlan::set_stage(FileOptions &options, bool writable, const Texts &arguments) {
+  const Settings settings = with_arguments(settings_, arguments);
+  if (options.node_files && !arguments.contains("stage"))
+    return;  // refused by the file where an argument asks for both
+  if (!settings.chooses_stage()) {
+    options.stage_folder = settings.stage.value;
+    if (!options.stage_folder.empty() || arguments.contains("stage_bytes"))
+      options.stage_bytes = settings.stage_bytes.value;
     return;
   }
   for (const Medium &medium : media_)
@@ -84,13 +105,13 @@ void PlacedPlan::set_stage(FileOptions &options, bool writable) {
   if (!writable) return;
   const Machine &machine = placed_->machine;
   staging_ = decide_staging(machine, placed_->placement,
-                            {settings_.seconds_between.value, settings_.reads_back.value, options.durable,
-                             settings_.stage_persistence.value, settings_.stage_bytes.value});
+                            {settings.seconds_between.value, settings.reads_back.value, options.durable,
+                             settings.stage_persistence.value, settings.stage_bytes.value});
   if (!staging_->chosen) return;
   const std::uint32_t tier = staging_->options[*staging_->chosen].tier,
                       node = machine.node_of_rank[static_cast<std::size_t>(plan_->rank())];
   options.stage_folder = media_[tier].folder;
-  options.stage_bytes = settings_.stage_bytes.is_set() ? settings_.stage_bytes.value : machine.room(node, tier);
+  options.stage_bytes = settings.stage_bytes.value > 0 ? settings.stage_bytes.value : machine.room(node, tier);
 }
 
 std::map<std::string, double> PlacedPlan::predicted() const {
@@ -106,11 +127,13 @@ std::map<std::string, double> PlacedPlan::predicted() const {
   return seconds;
 }
 
-std::string PlacedPlan::explain(std::size_t domains_most) const {
+std::string PlacedPlan::explain(std::size_t max_domains, const std::string &library) const {
   const PlanSummary &summary = plan_->summary();
   std::string text = counted(placed_->machine.node_of_rank.size(), "rank") + " on " +
-                     counted(placed_->machine.nodes(), "node") + ": " + format_bytes(summary.bytes) + " a step\n" +
-                     aggregate::explain(placed_->placement, placed_->machine, placed_->wishes, domains_most);
+                     counted(placed_->machine.nodes(), "node") + (library.empty() ? "" : ", " + library) + ": " +
+                     format_bytes(summary.bytes) + " a step\n";
+  if (summary.own) text += "every rank writes and reads its own bytes, which are few long runs: no bytes travel\n";
+  text += aggregate::explain(placed_->placement, placed_->machine, placed_->options, max_domains);
   if (staging_) text += aggregate::explain(*staging_, placed_->machine);
   const auto add = [&](const std::vector<std::string> &lines) {
     for (const std::string &line : lines) text += line + '\n';

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from outcrop.aggregate.extents import Extent, contiguous, strided, subarray
-    from outcrop.aggregate.file import File, Request, create, merge, open
-    from outcrop.aggregate.measured import Timing
+    from outcrop.aggregate.file import File, Request, Timing, create, merge, open
     from outcrop.aggregate.plan import Plan, declare
 
 __all__ = [
@@ -36,12 +35,12 @@ __all__ = [
 ]
 
 # Loaded when first used: other modules of this folder need less.
-_HOMES = {
+_MODULES = {
     "Extent": "extents",
     "File": "file",
     "Plan": "plan",
     "Request": "file",
-    "Timing": "measured",
+    "Timing": "file",
     "contiguous": "extents",
     "create": "file",
     "declare": "plan",
@@ -53,9 +52,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'outcrop.aggregate' has no attribute {name!r}")
-    return getattr(import_module(f"outcrop.aggregate.{_HOMES[name]}"), name)
+    return getattr(import_module(f"outcrop.aggregate.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,29 +1,83 @@
 """How far the nodes at hand are from each other: the first provider that knows answers, and says so.
 
-    1  a file of the user's, lines `rank: group switch port`      5  names of hosts that tell where they stand
-    2  Slurm: the topology address of each node, or scontrol      6  measured: a ping-pong between nodes
-    3  PMIx: coordinates of the fabric                            7  the same node, or another one
-    4  (Cray) the name of the node in the machine room
+    1  Slurm: the topology address of each node, or scontrol      4  names of hosts that tell where they stand
+    2  PMIx: coordinates of the fabric                            5  measured: a ping-pong between nodes
+    3  (Cray) the name of the node in the machine room            6  the same node, or another one
+
+A file of the user's, lines `rank: group switch port`, comes before all of them: the core reads it.
+
+Nodes hang in a tree of switches; how far two are from each other follows from how much of their paths is the same:
+
+    group 0 ──┬── switch 0 ──┬── node 0       0, 0, 0
+              │              └── node 1       0, 0, 1      shares (0, 0) with node 0: the same switch
+              └── switch 1 ───── node 2       0, 1, 0      shares (0)
+    group 1 ────── switch 0 ───── node 3      1, 0, 0      shares nothing
+
+A unit is a link. A dragonfly's switches are connected with each other in a group, and its groups with each other; in a
+fat tree the way goes up to what both paths share, and down again.
 
 Nothing here looks at the machine: what a provider needs comes in with `Surroundings`, so that all can be tried without
-a cluster. A provider returns distances, or a text that says why it has none; what is there but wrong raises InputError.
+a cluster. A provider returns distances, or a text that says why it has none.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from outcrop.aggregate.hosts import expand_hosts
-from outcrop.aggregate.machine import Distances, Floats
-from outcrop.aggregate.paths import DRAGONFLY, PathDistances, tree_links
-from outcrop.aggregate.ping_pong import NODES_MOST
-from outcrop.aggregate.topologies import topology_file
-from outcrop.errors import InputError
+from outcrop.aggregate.placement import Distances, Floats
+
+MAX_PING_PONG_NODES = 64
+"""Every node meets every other: with more nodes it would take too long."""
+
+DRAGONFLY = (5.0, 3.0, 2.0, 0.0)
+"""Links between nodes whose paths (group, switch, port) share none, one, two and all parts: node - switch - switch in
+the group - switch in the other group - switch - node, at most."""
+
+
+def tree_links(levels: int) -> tuple[float, ...]:
+    """Of a tree: up to what both share, and down again."""
+    return tuple(2.0 * (levels - shared) for shared in range(levels + 1))
+
+
+@dataclass(frozen=True)
+class PathDistances:
+    """`paths` has a row for each node, of numbers from the top of the tree to the node; `links[s]` is the distance of
+    two that share the first s."""
+
+    paths: NDArray[np.int64]
+    links: tuple[float, ...]
+
+    @staticmethod
+    def of(paths: Sequence[Sequence[Hashable]], links: tuple[float, ...]) -> PathDistances:
+        """From parts of any kind, names for instance; all paths are of one length."""
+        levels = len(links) - 1
+        assert paths and all(len(path) == levels for path in paths)
+        numbers = np.empty((len(paths), levels), np.int64)
+        for level in range(levels):
+            known: dict[Hashable, int] = {}
+            numbers[:, level] = [known.setdefault(path[level], len(known)) for path in paths]
+        return PathDistances(numbers, links)
+
+    @property
+    def nodes(self) -> int:
+        """How many there are."""
+        return len(self.paths)
+
+    @property
+    def farthest(self) -> float:
+        """Between any two nodes."""
+        return float(max(self.row(0)))
+
+    def row(self, node: int) -> Floats:
+        """From a node to every node."""
+        same = np.logical_and.accumulate(self.paths == self.paths[node], axis=1)
+        distances: Floats = np.asarray(self.links, np.float64)[same.sum(axis=1)]
+        return distances
 
 
 @dataclass(frozen=True)
@@ -37,7 +91,6 @@ class Surroundings:
     hosts: Sequence[str]
     node_of_rank: Sequence[int]
     environments: Sequence[Mapping[str, str]] = ()
-    file: Path | None = None
     coordinates: Sequence[Sequence[int]] | None = None
     """Of each node in the fabric, as PMIx gives them (pmix.py)."""
     coordinates_refusal: str = ""
@@ -79,7 +132,7 @@ class Found:
 
 
 def find_distances(around: Surroundings) -> Found:
-    """By the first provider that knows them. Raises InputError for a file of the user's that cannot be."""
+    """By the first provider that knows them."""
     refusals: list[tuple[str, str]] = []
     for name, provider in PROVIDERS.items():
         answer = provider(around)
@@ -87,26 +140,6 @@ def find_distances(around: Surroundings) -> Found:
             return Found(answer, name, tuple(refusals))
         refusals.append((name, answer))
     raise AssertionError("the last provider always answers")
-
-
-def by_file(around: Surroundings) -> Distances | str:
-    """Ranks of a node must be at one place."""
-    if around.file is None:
-        return "none is named"
-    topology = topology_file(around.file)
-    assert topology.node_of_rank is not None
-    if len(topology.node_of_rank) != len(around.node_of_rank):
-        raise InputError(
-            f"{around.file} is of {len(topology.node_of_rank)} ranks; there are {len(around.node_of_rank)}"
-        )
-    places: dict[int, int] = {}
-    for rank, (node, place) in enumerate(zip(around.node_of_rank, topology.node_of_rank, strict=True)):
-        if places.setdefault(node, int(place)) != place:
-            first = list(around.node_of_rank).index(node)
-            raise InputError(f"{around.file}: ranks {first} and {rank} are both on {around.hosts[node]}, not apart")
-    order = [places[node] for node in range(around.nodes)]
-    assert isinstance(topology.distances, PathDistances)
-    return PathDistances(topology.distances.paths[order], DRAGONFLY)
 
 
 def by_slurm(around: Surroundings) -> Distances | str:
@@ -152,8 +185,8 @@ def by_ping_pong(around: Surroundings) -> Distances | str:
     a measurement tells apart."""
     if around.nodes < 3:
         return "there are no three nodes, so nothing is farther than something else"
-    if around.nodes > NODES_MOST:
-        return f"there are more than {NODES_MOST} nodes, of which every two would have to be asked"
+    if around.nodes > MAX_PING_PONG_NODES:
+        return f"there are more than {MAX_PING_PONG_NODES} nodes, of which every two would have to be asked"
     if around.ping_pong is None:
         return "nobody has measured"
     seconds = np.asarray(around.ping_pong(), np.float64)
@@ -172,7 +205,6 @@ def by_node(around: Surroundings) -> Distances | str:
 
 
 PROVIDERS: dict[str, Callable[[Surroundings], Distances | str]] = {
-    "file": by_file,
     "Slurm": by_slurm,
     "PMIx": by_pmix,
     "Cray": by_cray,
@@ -217,3 +249,21 @@ def _switches_above(listed: str) -> dict[str, list[str]]:
         for host in expand_hosts(switch["Nodes"]):
             above_node.setdefault(host, []).append(switch["SwitchName"])
     return above_node
+
+
+def expand_hosts(text: str) -> list[str]:
+    """All hosts of a list, in its order; numbers keep their leading zeros."""
+    return [host for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text) for host in _expand(part)]
+
+
+def _expand(part: str) -> Iterator[str]:
+    match = re.fullmatch(r"([^\[]*)\[([^\]]*)\](.*)", part)
+    if not match:
+        yield part
+        return
+    head, ranges, tail = match.groups()
+    for one in ranges.split(","):
+        first, _, last = one.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            for rest in _expand(tail):
+                yield f"{head}{number:0{len(first)}d}{rest}"

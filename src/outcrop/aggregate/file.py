@@ -12,7 +12,6 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -20,33 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core
-from outcrop.aggregate.measured import Timing
 from outcrop.aggregate.plan import Plan
-from outcrop.aggregate.staging import Asked, StageChoice, choose_stage
+from outcrop.aggregate.settings import texts
 from outcrop.errors import CommunicationError, InputError, OutcropError, shown
 from outcrop.paths import as_path, as_place, make_directory, remove_made, require_regular
 
 Arrays = Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]]
-BASE_MOST = 2**62
+MAX_BASE = 2**62
 WAYS = ("automatic", "buffered", "direct")
-
-
-@dataclass(frozen=True)
-class FileOptions:
-    """As core/outcrop/aggregate/file.hpp has them."""
-
-    durable: bool = False
-    way: str = "automatic"
-    size_bytes: int = 0
-    stage_folder: str = ""
-    stage_bytes: int = 0
-    settle_folders: tuple[str, ...] = ()
-    node_files: bool = False
-
-    def __post_init__(self) -> None:
-        if self.way not in WAYS:
-            raise InputError(f"way {self.way!r} must be one of {', '.join(WAYS)}")
-        _offset(self.size_bytes), _offset(self.stage_bytes)
+Timing = _core.AggregateTiming
 
 
 def create(
@@ -82,12 +63,13 @@ def create(
 
     What is None is taken from the plan's hints and the environment.
     """
-    plan.check_open()
-    _require_flags(durable=durable, node_files=node_files)
-    asked = Asked(stage, stage_bytes, stage_persistence, seconds_between, reads_back)
-    choice = choose_stage(plan, asked, durable=durable, node_files=node_files, writable=True)
-    options = FileOptions(durable, way, size_bytes, choice.folder, choice.room_bytes, choice.settle, node_files)
-    return File(_core.AggregateFile.create(plan._core, str(as_path(path, "path")), options), plan, choice)
+    settings = texts(
+        {"stage": stage, "stage_bytes": stage_bytes, "stage_persistence": stage_persistence,
+         "seconds_between": seconds_between, "reads_back": reads_back}
+    )  # fmt: skip
+    _check_options(plan, way, size_bytes, durable=durable, node_files=node_files)
+    place = str(as_path(path, "path"))
+    return File(_core.AggregateFile.create(plan._core, place, way, durable, node_files, settings, size_bytes), plan)
 
 
 def open(
@@ -106,19 +88,23 @@ def open(
 ) -> File:
     """An existing file, to be read, or to be written, too; options as of `create`. Collective. Raises StorageError, on
     all ranks."""
+    settings = texts(
+        {"stage": stage, "stage_bytes": stage_bytes, "stage_persistence": stage_persistence,
+         "seconds_between": seconds_between, "reads_back": reads_back}
+    )  # fmt: skip
+    _check_options(plan, way, 0, durable=durable, node_files=node_files)
+    place = str(as_path(path, "path"))
+    return File(_core.AggregateFile.open(plan._core, place, way, durable, node_files, settings, writable), plan)
+
+
+def _check_options(plan: Plan, way: str, size_bytes: int, **flags: bool) -> None:
     plan.check_open()
-    _require_flags(durable=durable, node_files=node_files)
-    asked = Asked(stage, stage_bytes, stage_persistence, seconds_between, reads_back)
-    choice = choose_stage(plan, asked, durable=durable, node_files=node_files, writable=writable)
-    options = FileOptions(durable, way, 0, choice.folder, choice.room_bytes, choice.settle, node_files)
-    core = _core.AggregateFile.open(plan._core, str(as_path(path, "path")), writable, options)
-    return File(core, plan, choice, writable=writable)
-
-
-def _require_flags(**values: object) -> None:
-    for name, value in values.items():
+    for name, value in flags.items():
         if not isinstance(value, bool):
             raise InputError(f"{name} {shown(value)} must be True or False")
+    if way not in WAYS:
+        raise InputError(f"way {way!r} must be one of {', '.join(WAYS)}")
+    _offset(size_bytes)
 
 
 def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
@@ -142,7 +128,7 @@ class Request:
 
     def __init__(self, core: _core.AggregateRequest, what: str, plan: Plan) -> None:
         self._core, self._what, self._plan = core, what, plan
-        self._is_counted = False
+        self._counted = False
 
     def test(self) -> bool:
         """Whether it is over; moves messages on. Raises as `wait` does, once it is."""
@@ -160,14 +146,14 @@ class Request:
         return self._count()
 
     def _check(self) -> None:
-        if not self._is_counted:  # others may have to be asked
+        if not self._counted:  # others may have to be asked
             self._plan.check_open()
 
     def _count(self) -> Timing:
-        timing = _timing(self._core.timing)
-        if not self._is_counted:
-            self._plan.measured.add(self._what, timing)
-            self._is_counted = True
+        timing = self._core.timing
+        if not self._counted:
+            self._plan._core.add_measured(self._what, timing)
+            self._counted = True
         return timing
 
 
@@ -178,11 +164,10 @@ class File:
     plan. What is wrong with one rank's arrays is raised as InputError on all ranks.
     """
 
-    def __init__(self, core: _core.AggregateFile, plan: Plan, staging: StageChoice, *, writable: bool = True) -> None:
+    def __init__(self, core: _core.AggregateFile, plan: Plan) -> None:
         self._core, self._plan = core, plan
-        self._is_closed = False
-        self._before = "staged " if staging.folder and writable else ""
-        plan.remember(staging)
+        self._closed = False
+        self._before = "staged " if core.staged else ""
 
     @property
     def is_staged(self) -> bool:
@@ -197,15 +182,15 @@ class File:
     def write(self, arrays: Arrays, base: int = 0) -> Timing:
         """Write a step. Raises StorageError with rank, file and offset; CommunicationError where a rank is gone."""
         memory, problem = self._memory(arrays, writable=False)
-        timing = _timing(self._core.write(memory, _offset(base), problem))
-        self._plan.measured.add(self._before + "write", timing)
+        timing = self._core.write(memory, _offset(base), problem)
+        self._plan._core.add_measured(self._before + "write", timing)
         return timing
 
     def read(self, arrays: Arrays, base: int = 0) -> Timing:
         """Read a step into the arrays. Raises as `write` does."""
         memory, problem = self._memory(arrays, writable=True)
-        timing = _timing(self._core.read(memory, _offset(base), problem))
-        self._plan.measured.add(self._before + "read", timing)
+        timing = self._core.read(memory, _offset(base), problem)
+        self._plan._core.add_measured(self._before + "read", timing)
         return timing
 
     def begin_write(self, arrays: Arrays, base: int = 0) -> Request:
@@ -225,10 +210,10 @@ class File:
 
     def close(self) -> None:
         """Wait for what is under way, and for what is staged to be in the file; nothing else may follow."""
-        if self._is_closed:
+        if self._closed:
             return
         self._plan.check_open()
-        self._is_closed = True
+        self._closed = True
         self._core.close()
 
     def __enter__(self) -> File:
@@ -278,22 +263,11 @@ def _wrong(array: Any, needed: int, writable: bool) -> str:
     return ""
 
 
-def _timing(core: _core.AggregateTiming) -> Timing:
-    return Timing(
-        core.seconds,
-        core.seconds_copying,
-        core.seconds_filling,
-        core.seconds_storage,
-        core.seconds_messages,
-        core.bytes_storage,
-    )
-
-
 def _offset(base: int) -> int:
     try:
         number = operator.index(base)
     except TypeError:
         number = -1
-    if not 0 <= number <= BASE_MOST:
+    if not 0 <= number <= MAX_BASE:
         raise InputError(f"{base!r} must be a whole number of bytes from 0 to 2^62")
     return number

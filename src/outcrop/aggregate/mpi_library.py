@@ -1,11 +1,12 @@
-"""Which MPI runs in this process, and what is needed to compile against it.
+"""Which MPI runs in this process, what is needed to compile against it, and its mpirun.
 
     mpi4py ──► the library that is loaded (path, name, version)
                     │   must be the same
     mpi.h  ──► the headers of $MPICC, of mpi4py's compiler, beside the library, of an mpicc
 
 Every MPI has a binary interface of its own, and several may be installed. Headers of another one than runs would
-compile and then crash, so what they are of is read from them and compared.
+compile and then crash, so what they are of is read from them and compared. Ranks are started by the mpirun of the same
+family, which is looked for beside the library, beside this Python, and on the path.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from outcrop.errors import InputError
 OPEN_MPI, MPICH, ABI = "Open MPI", "MPICH", "MPI ABI"
 WRAPPERS = ("mpicc", "mpicc.openmpi", "mpicc.mpich", "mpicc_abi")
 REMEDY = "install its development package, or set MPICC to its mpicc"
+PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich")
+OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none")
+"""More ranks than cores; without binding, or all would be bound to the first ones."""
 
 # What a header says of itself. MPICH's relatives (Intel, Cray) have its binary interface, and versions of their own.
 # Libraries of the standard's interface (MPI 5) are of any origin. Names are quoted, for MPICH is a macro, too.
@@ -63,7 +67,7 @@ class MpiLibrary:
     """The MPI library that is loaded. `text` is what it says of itself."""
 
     path: Path
-    is_: MpiVersion
+    version: MpiVersion
     text: str
 
 
@@ -72,7 +76,7 @@ class MpiHeaders:
     """Headers: the flags that make a compiler find them, what they are of, and who named them."""
 
     flags: tuple[str, ...]
-    is_: MpiVersion
+    version: MpiVersion
     origin: str
 
 
@@ -91,7 +95,7 @@ def loaded_library(mpi: Any) -> MpiLibrary:
         function = ctypes.cast(extension.MPI_Get_library_version, ctypes.c_void_p)
         ctypes.CDLL(None).dladdr(function, ctypes.byref(found))
     path = Path(os.fsdecode(found.file or b""))
-    if not path.is_file() or path.samefile(mpi.__file__):
+    if not path.versionfile() or path.samefile(mpi.__file__):
         raise InputError(f"mpi4py at {mpi.__file__} does not use a shared MPI library: install one that does")
     return MpiLibrary(path.resolve(), MpiVersion(ABI) if "mpi_abi" in path.name else version_of(text), text)
 
@@ -102,13 +106,13 @@ def find_headers(library: MpiLibrary, compiler: tuple[str, ...]) -> MpiHeaders:
     Raises InputError when there are none, or those of others only.
     """
     found = [headers for origin, flags in _candidates(library) if (headers := _probe(compiler, flags, origin))]
-    fitting = [headers for headers in found if headers.is_.fits(library.is_)]
+    fitting = [headers for headers in found if headers.version.fits(library.version)]
     if fitting:
-        return next((headers for headers in fitting if headers.is_ == library.is_), fitting[0])
+        return next((headers for headers in fitting if headers.version == library.version), fitting[0])
     if found:
-        others = ", ".join(dict.fromkeys(f"{headers.is_} ({headers.origin})" for headers in found))
-        raise InputError(f"{library.is_} runs ({library.path}), but mpi.h is of {others}: {REMEDY}")
-    raise InputError(f"no mpi.h found for {library.is_} ({library.path}): {REMEDY}")
+        others = ", ".join(dict.fromkeys(f"{headers.version} ({headers.origin})" for headers in found))
+        raise InputError(f"{library.version} runs ({library.path}), but mpi.h is of {others}: {REMEDY}")
+    raise InputError(f"no mpi.h found for {library.version} ({library.path}): {REMEDY}")
 
 
 class _SymbolInfo(ctypes.Structure):
@@ -130,7 +134,7 @@ def _candidates(library: MpiLibrary) -> Iterator[tuple[str, tuple[str, ...]]]:
     for wrapper in (own, configured):
         if wrapper and (flags := _shown_flags(wrapper)):
             yield wrapper[0], flags
-    if (prefix / "include" / "mpi.h").is_file():
+    if (prefix / "include" / "mpi.h").versionfile():
         yield str(prefix / "include"), (f"-I{prefix / 'include'}",)
     path = os.pathsep.join([str(prefix / "bin"), sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
     for name in WRAPPERS:
@@ -163,3 +167,61 @@ def _probe(compiler: tuple[str, ...], flags: tuple[str, ...], origin: str) -> Mp
         return None
     numbers = tuple(map(int, re.findall(r"\d+", said.group(2))[:3]))
     return MpiHeaders(flags, MpiVersion(said.group(1), numbers), origin)
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """The program, and the name of its MPI: Open MPI or MPICH, or a relative of that."""
+
+    program: Path
+    family: str
+
+    def command(self, ranks: int, *options: str) -> list[str]:
+        """What starts so many ranks of the command that follows."""
+        flags = [*OPEN_MPI_FLAGS, *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+        return [str(self.program), *(flags if self.family == OPEN_MPI else []), *options, "-n", str(ranks)]
+
+    def mpi_io(self) -> list[str]:
+        """Names of the implementations of MPI-IO among which Open MPI can choose when it starts (`--mca io NAME`); none
+        where there is no choice."""
+        if self.family != OPEN_MPI:
+            return []
+        lister = self.program.with_name("ompi_info")
+        if not lister.is_file():
+            return []
+        said = subprocess.run([lister, "--parsable"], capture_output=True, text=True).stdout
+        return sorted(set(re.findall(r"^mca:io:(\w+):", said, flags=re.M)))
+
+
+def find_launcher() -> Launcher:
+    """That of mpi4py's MPI. Raises InputError where mpi4py or the launcher is missing."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False  # this process only asks
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise InputError(f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({error})") from None
+    library = loaded_library(MPI)
+    wanted = OPEN_MPI if "Open MPI" in library.text else MPICH
+    prefix = library.path.parent.parent / "bin"
+    path = os.pathsep.join([str(prefix), sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
+    others = []
+    for name in PROGRAMS:
+        program = shutil.which(name, path=path)
+        if program and (family := _family(program)) == wanted:
+            return Launcher(Path(program), family)
+        if program:
+            others.append(program)
+    there = f"; {', '.join(others)} start others" if others else ""
+    missing = f"no mpirun found for {library.version} ({library.path}){there}"
+    raise InputError(f"{missing}: install it, or start ranks yourself")
+
+
+def _family(program: str) -> str:
+    """By what it says of itself."""
+    done = subprocess.run([program, "--version"], capture_output=True, text=True)
+    text = done.stdout + done.stderr
+    if re.search(r"open-?mpi|open mpi|openrte|prrte", text, flags=re.I):
+        return OPEN_MPI
+    return MPICH if re.search(r"hydra|mpich|intel", text, flags=re.I) else ""

@@ -17,18 +17,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.aggregate.machine import Machine, Network, Tallies, Target, Wishes
-from outcrop.aggregate.node_tiers import NodeTiers
-from outcrop.aggregate.placement import Placement, place, place_best, predict
+from outcrop.aggregate.nodes import NodeTiers
+from outcrop.aggregate.placement import (
+    Machine,
+    Network,
+    Placement,
+    PlacementOptions,
+    Tallies,
+    Target,
+    place,
+    place_best,
+    predict,
+)  # fmt: skip
 from outcrop.aggregate.topologies import Topology
 from outcrop.aggregate.workloads import Pattern, tally
 from outcrop.errors import InputError
 from outcrop.tiers.tier import Persistence
+from outcrop.units import counted, format_bytes
 
-RANKS_MOST, COSTS_ASKED_MOST = 1 << 17, 1 << 27
-COSTS_MOST, AGGREGATORS_LEAST = 1 << 22, 512
+MAX_RANKS, MAX_COSTS_ASKED = 1 << 17, 1 << 27
+MAX_COSTS, MIN_AGGREGATORS = 1 << 22, 512
 """Aggregators are tried unasked up to one for each card, as long as they times nodes are not more than that; but always
 up to so many. More are placed when they are asked for."""
+HEADS = ("placement", "aggregators", "nodes", "tier", "messages", "predicted", "GB/s", "merge", "latency", "transfer",
+         "copy", "target", "overlapped")  # fmt: skip
 ROMIO_BUFFER_BYTES = 16 << 20
 """The default of its cb_buffer_size."""
 
@@ -42,7 +54,7 @@ class Scenario:
     tiers: NodeTiers
     network: Network
     target: Target
-    wishes: Wishes = field(default_factory=Wishes)
+    options: PlacementOptions = field(default_factory=PlacementOptions)
     aggregators: int | None = None
 
     @property
@@ -88,7 +100,7 @@ class Row:
             "merged": self.placement.merged,
             "seconds": self.placement.seconds,
             "bytes_per_second": self.bytes_per_second,
-            "seconds_by_term": vars(cost),
+            "seconds_by_term": cost.terms,
             "notes": list(self.placement.notes),
             "choices": [
                 {"rank": one.rank, "node": one.node, "tier": one.tier, "bytes": one.bytes, "seconds": one.cost.total}
@@ -121,13 +133,13 @@ def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None, name: 
     """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks; `name` is what has
     asked for so many."""
     ranks = nodes * ranks_per_node
-    if ranks > RANKS_MOST:
-        raise InputError(f"{nodes} nodes of {ranks_per_node} ranks: there can be {RANKS_MOST} ranks at most")
+    if ranks > MAX_RANKS:
+        raise InputError(f"{nodes} nodes of {ranks_per_node} ranks: there can be {MAX_RANKS} ranks at most")
     if aggregators is not None and not 0 < aggregators <= ranks:
         raise InputError(f"{name} {aggregators} must be from 1 to {ranks}, the number of ranks")
-    if aggregators is not None and aggregators * nodes > COSTS_ASKED_MOST:
+    if aggregators is not None and aggregators * nodes > MAX_COSTS_ASKED:
         raise InputError(
-            f"{name} {aggregators}: of {nodes} nodes at most {COSTS_ASKED_MOST // nodes} can be asked"
+            f"{name} {aggregators}: of {nodes} nodes at most {MAX_COSTS_ASKED // nodes} can be asked"
         )
 
 
@@ -160,9 +172,9 @@ def _rows(scenario: Scenario, machine: Machine, pattern: Pattern) -> Iterator[Ro
     together = _together(domains, count)
     fewer = replace(tallies, domains=(tallies.domains // together).astype(np.uint32))
     tier = int(np.bincount([one.tier for one in chosen.choices]).argmax())
-    wishes = replace(scenario.wishes, merged=chosen.merged)
+    options = scenario.options.sending_merged(chosen.merged)
     ranks = round_robin(machine.node_of_rank, count)
-    yield _row("round robin", predict(machine, fewer, wishes, list(ranks), [tier] * count), machine, pattern)
+    yield _row("round robin", predict(machine, fewer, options, list(ranks), [tier] * count), machine, pattern)
     yield _row("as ROMIO", _as_romio(machine, pattern), machine, pattern)
     yield from _staged(scenario, machine, pattern, tallies, domains)
 
@@ -174,14 +186,14 @@ def _cards(scenario: Scenario) -> int:
 
 def _most_aggregators(scenario: Scenario) -> int:
     """That are tried unasked."""
-    return min(_cards(scenario), max(AGGREGATORS_LEAST, COSTS_MOST // scenario.topology.nodes))
+    return min(_cards(scenario), max(MIN_AGGREGATORS, MAX_COSTS // scenario.topology.nodes))
 
 
 def _choose(scenario: Scenario, machine: Machine, tallies: Tallies, domains: int) -> Placement:
     if scenario.aggregators is None:
-        return place_best(machine, tallies, domains, scenario.wishes)
+        return place_best(machine, tallies, domains, scenario.options)
     ways = (True, False) if scenario.ranks_per_node > 1 else (False,)
-    both = [place(machine, tallies, domains, replace(scenario.wishes, merged=merged)) for merged in ways]
+    both = [place(machine, tallies, domains, scenario.options.sending_merged(merged)) for merged in ways]
     return min(both, key=lambda placement: placement.seconds)
 
 
@@ -193,10 +205,10 @@ def _together(domains: int, count: int) -> int:
 def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
     """Its defaults: one aggregator a node, a buffer of 16 MiB in memory, of which every rank fills its part."""
     tallies, count = tally(pattern, machine.nodes)
-    wishes = Wishes(ROMIO_BUFFER_BYTES, 1, merged=False)
+    options = PlacementOptions(ROMIO_BUFFER_BYTES, 1, merged=False)
     names = [tier.name for tier in machine.tiers]
     tier = names.index("dram") if "dram" in names else 0
-    return predict(machine, tallies, wishes, list(round_robin(machine.node_of_rank, count)), [tier] * count)
+    return predict(machine, tallies, options, list(round_robin(machine.node_of_rank, count)), [tier] * count)
 
 
 def _staged(scenario: Scenario, machine: Machine, pattern: Pattern, tallies: Tallies, domains: int) -> Iterator[Row]:
@@ -220,3 +232,73 @@ def _row(name: str, placement: Placement, machine: Machine, pattern: Pattern) ->
         len({one.node for one in placement.choices}),
         pattern.file_bytes / placement.seconds if placement.seconds else math.inf,
     )
+
+
+def head(scenario: Scenario) -> Iterator[str]:
+    """What is simulated, with all figures that it goes by."""
+    nodes, network = scenario.topology.nodes, scenario.network
+    yield f"{scenario.topology.text}; {nodes} x {scenario.ranks_per_node} = {scenario.ranks} ranks"
+    cards = counted(network.cards_on_node, "card")
+    yield (
+        f"network: {cards} of {_rate(network.card_bytes_per_second)} a node, "
+        f"{_time(network.latency_seconds)} a link; target: {_target_text(scenario.target)}"
+    )
+    for one in scenario.tiers.tiers:
+        yield (
+            f"{one.tier.name}: {format_bytes(one.room_bytes)} free on a node, filled at "
+            f"{_rate(one.tier.fill_bytes_per_second)}, emptied at {_rate(one.tier.empty_bytes_per_second)}, "
+            f"{_time(one.tier.latency_seconds)}, lasts for {one.tier.persistence.name.lower()}; {one.origin}"
+        )
+
+
+def table(simulated: Simulated) -> Iterator[str]:
+    """A row for each way to gather; then why the chosen one, by its slowest domain."""
+    yield ""
+    yield f"{simulated.pattern.text}: {format_bytes(simulated.pattern.file_bytes)}"
+    rows = [HEADS, *(_cells(row) for row in simulated.rows)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if column in (0, 3, 4) else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+    if simulated.note:
+        yield simulated.note
+    yield ""
+    yield from simulated.rows[0].placement.explain().splitlines()
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    placement = row.placement
+    cost = placement.choices[placement.slowest].cost
+    return (
+        row.name,
+        str(len(placement.choices)),
+        str(row.nodes),
+        "+".join(row.tiers),
+        "of nodes" if placement.merged else "of ranks",
+        _time(placement.seconds),
+        f"{row.bytes_per_second / 1e9:.3g}",
+        *map(_time, (cost.merge, cost.messages, cost.transfer, cost.copy, cost.target_latency + cost.target_transfer)),
+        _time(-cost.hidden),
+    )
+
+
+def _target_text(target: Target) -> str:
+    if math.isinf(target.bytes_per_second):
+        return "limited by the network alone"
+    return f"{_rate(target.bytes_per_second)} for all together, {_time(target.latency_seconds)}"
+
+
+def _rate(bytes_per_second: float) -> str:
+    return "no limit" if math.isinf(bytes_per_second) else f"{bytes_per_second / 1e9:.4g} GB/s"
+
+
+def _time(seconds: float) -> str:
+    if seconds == 0:
+        return "0"
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
+        if abs(seconds) * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"

@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.aggregate.factors import near_equal
-from outcrop.aggregate.machine import Distances, Floats
-from outcrop.aggregate.paths import DRAGONFLY, PathDistances, tree_links
+from outcrop import _core
+from outcrop.aggregate.distances import DRAGONFLY, PathDistances, tree_links
+from outcrop.aggregate.placement import Distances, Floats
 from outcrop.errors import InputError
 from outcrop.paths import open_regular
 from outcrop.units import format_bytes
@@ -130,23 +130,8 @@ def topology_file(path: Path) -> Topology:
 
 def parse_topology(text: str, name: str) -> Topology:
     """The same of the text of a file of that name."""
-    places: dict[int, tuple[str, ...]] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.partition("#")[0].strip()
-        if not line:
-            continue
-        match = re.fullmatch(r"(\d{1,9})\s*:\s*(\S+)\s+(\S+)\s+(\S+)", line)
-        if not match:
-            raise InputError(f"{name}, line {number}: {line!r} must be `rank: group switch port`")
-        rank = int(match[1])
-        if rank in places:
-            raise InputError(f"{name}, line {number}: rank {rank} is there twice")
-        places[rank] = match.group(2, 3, 4)
-    missing = next((rank for rank in range(len(places)) if rank not in places), None)
-    if not places or missing is not None:
-        raise InputError(f"{name}: rank {missing or 0} is missing; there must be a line for each rank from 0 on")
     nodes: dict[tuple[str, ...], int] = {}
-    node_of_rank = [nodes.setdefault(places[rank], len(nodes)) for rank in range(len(places))]
+    node_of_rank = [nodes.setdefault(tuple(place), len(nodes)) for place in _core.aggregate_rank_places(text, name)]
     distances = PathDistances.of(list(nodes), DRAGONFLY)
     to_target = np.full(len(nodes), distances.farthest)
     return Topology(f"{name}, {len(nodes)} nodes", distances, to_target, np.asarray(node_of_rank, np.uint32))
@@ -177,3 +162,24 @@ def _two(sizes: tuple[int, ...], name: str, what: str) -> tuple[int, int]:
 
 def _by(sizes: tuple[int, ...]) -> str:
     return "x".join(map(str, sizes))
+
+
+def near_equal(count: int, axes: int) -> tuple[int, ...]:
+    """Factors of `count`, ascending, as near to each other as dividing one after the other makes them."""
+    assert count > 0 and axes > 0
+    factors: list[int] = []
+    for left in range(axes, 1, -1):
+        factor = max(one for one in range(1, _root(count, left) + 1) if count % one == 0)
+        factors.append(factor)
+        count //= factor
+    return tuple(sorted([*factors, count]))
+
+
+def _root(count: int, axes: int) -> int:
+    """The largest number whose power of `axes` is at most `count`."""
+    root = int(count ** (1 / axes) + 0.5)
+    while root**axes > count:
+        root -= 1
+    while (root + 1) ** axes <= count:
+        root += 1
+    return root

@@ -18,8 +18,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.aggregate.factors import near_equal
-from outcrop.aggregate.machine import Tallies
+from outcrop.aggregate.placement import Tallies
+from outcrop.aggregate.topologies import near_equal
 from outcrop.errors import InputError
 
 Counts = NDArray[np.int64]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 from outcrop.cli import options
-from outcrop.cli.agg_machine import machine
 from outcrop.cli.tiers import Declared
 from outcrop.errors import InputError
 from outcrop.units import parse_bytes
@@ -17,8 +17,6 @@ MAX_CARDS = 10**6
 MAX_LATENCY_SECONDS = 86400.0
 
 agg = typer.Typer(help="Aggregation: many ranks, one file.", rich_markup_mode=None)
-agg.command()(machine)
-
 Size = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--bytes-per-rank", metavar="SIZE", help="what each rank writes [default: the workload's]"),
@@ -76,19 +74,18 @@ def simulate(
 
     Tiers of its nodes are those of a file (docs/aggregation.md), or this machine's. Touches nothing but --json.
     """
-    from outcrop.aggregate.machine import Network, Target
-    from outcrop.aggregate.node_tiers import node_tiers
+    from outcrop.aggregate.nodes import node_tiers
+    from outcrop.aggregate.placement import Network, Target
     from outcrop.aggregate.settings import read_settings
-    from outcrop.aggregate.simulate import Scenario, check_ranks
+    from outcrop.aggregate.simulate import Scenario, check_ranks, head, table
     from outcrop.aggregate.simulate import simulate as run
-    from outcrop.aggregate.simulate_table import head, table
     from outcrop.aggregate.topologies import make_topology
     from outcrop.aggregate.workloads import make_patterns
 
     options.check_output(json, "--json")
     settings = read_settings({"tier": tier, "persistence": persistence, "buffer": buffer})
-    if aggregators is None and settings.count:
-        aggregators = settings.count
+    if aggregators is None and settings.values["count"]:
+        aggregators = settings.values["count"]
         check_ranks(nodes, ranks_per_node, aggregators, settings.origins["count"])
     check_ranks(nodes, ranks_per_node, aggregators)
     made = make_topology(topology, nodes, ranks_per_node)
@@ -103,7 +100,7 @@ def simulate(
         on_nodes,
         Network(latency, _rate(bandwidth, "--bandwidth"), cards),
         Target(bytes_per_second=_rate(target, "--target")) if target else on_nodes.shared or Target(),
-        settings.wishes([str(node) for node in range(nodes)]),
+        settings.placement_options([str(node) for node in range(nodes)]),
         aggregators,
     )
     print("\n".join(head(scenario)))
@@ -131,14 +128,35 @@ def bench(
     png: options.Png = None,
 ) -> None:  # fmt: skip
     """Write and read one file by many ranks, beside MPI-IO and plain system calls, turn about; print the figures."""
-    from outcrop.bench.aggregate.bench import Request
+    from outcrop.bench.aggregate.bench import BenchRequest
     from outcrop.bench.aggregate.bench import bench as run
 
     options.check_output(json, "--json")
     options.check_output(png, "--png")
-    figures = run(Request(directory, workload, size, turns, ways, durable), ranks, png)
+    figures = run(BenchRequest(directory, workload, size, turns, ways, durable), ranks, png)
     if figures:  # of several ranks one has them
         options.write_json(json, "--json", figures)
+
+
+@agg.command()
+def machine(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="to be written; one that exists is replaced")],
+    target: Annotated[Path, typer.Option("--target", metavar="DIR", help="where files will be")] = Path(),
+    tiers: Declared = None,
+    refresh: Annotated[bool, typer.Option("--refresh", help="measure again what is known from before")] = False,
+) -> None:
+    """Write a machine file: tiers of this node, where files go, network cards, for OUTCROP_AGG_MACHINE.
+
+    Programs in C, Fortran and Python that are given one place aggregators alike. What has not been measured before is
+    measured, as by `outcrop tiers`. Distances are of the ranks of a run, and not in it.
+    """
+    from outcrop.aggregate.nodes import machine_text
+    from outcrop.tiers.survey import find_tiers
+
+    options.check_output(file, "FILE")
+    found = find_tiers([target], tiers, measure=True, refresh=refresh, progress=_say)
+    options.write_file(file, "FILE", machine_text(found, target).encode())
+    print(f"{file}: {', '.join(tier.name for tier in found)}")
 
 
 @agg.command()
@@ -157,3 +175,7 @@ def _rate(text: str, option: str) -> float:
     if not slash or unit.strip() != "s":
         raise InputError(f"{option} {text}: write a bandwidth such as 12.5GB/s")
     return float(parse_bytes(amount))
+
+
+def _say(text: str) -> None:
+    print(f"{text} ...", file=sys.stderr, flush=True)

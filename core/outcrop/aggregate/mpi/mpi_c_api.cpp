@@ -5,7 +5,6 @@
 #include <new>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,7 +44,7 @@ struct outcrop_agg_file {
   std::string notes;
   std::string before;  // "staged " where steps go to a stage first
 
-  void add(const std::string &what, const Timing &timing) const { plan->placed->measured().add(before + what, timing); }
+  void add(const std::string &what, const Timing &timing) const { plan->placed->add_measured(before + what, timing); }
 };
 
 struct outcrop_agg_operation {
@@ -129,19 +128,6 @@ Texts texts_of(MPI_Info hints) {
   return texts;
 }
 
-/// The variables that are settings.
-Texts environment_texts() {
-  Texts texts;
-  constexpr std::string_view prefix = "OUTCROP_AGG_";
-  for (char **each = environ; *each != nullptr; ++each) {
-    const std::string_view variable = *each;
-    const std::size_t end = variable.find('=');
-    if (variable.starts_with(prefix) && end != std::string_view::npos)
-      texts[std::string(variable.substr(0, end))] = variable.substr(end + 1);
-  }
-  return texts;
-}
-
 FileOptions options_of(outcrop_agg_plan &plan, int flags, bool writable) {
   if ((flags & ~(OUTCROP_AGG_DURABLE | OUTCROP_AGG_BUFFERED | OUTCROP_AGG_DIRECT | OUTCROP_AGG_WRITABLE |
                  OUTCROP_AGG_NODE_FILES)) != 0)
@@ -189,8 +175,7 @@ void make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration
   const Declaration nothing;
   auto plan = std::make_unique<outcrop_agg_plan>();
   plan->transport = open_transport(communicator);
-  const Settings settings = agreed_settings(*plan->transport, texts_of(hints), environment_texts());
-  plan->transport->seconds_most = settings.seconds_most.value;
+  const Settings settings = agreed_settings(*plan->transport, {{}, texts_of(hints), settings_in_environment(environ)});
   plan->carried = choose_transport(*plan->transport, settings.transport);
   plan->placed = PlacedPlan::make(*plan->transport, declaration == nullptr ? nothing : declaration->value, settings);
   *made = plan.release();
@@ -331,7 +316,7 @@ int outcrop_agg_wait(outcrop_agg_operation **operation) {
   return guarded([&] {
     const std::unique_ptr<outcrop_agg_operation> ending(std::exchange(*operation, nullptr));
     given(ending.get(), "the operation").value.wait();
-    ending->plan->placed->measured().add(ending->what, ending->value.timing());
+    ending->plan->placed->add_measured(ending->what, ending->value.timing());
   });
 }
 

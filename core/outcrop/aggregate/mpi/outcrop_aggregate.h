@@ -78,28 +78,55 @@ OUTCROP_AGG_API void outcrop_agg_free_declaration(outcrop_agg_declaration **decl
 typedef struct outcrop_agg_plan outcrop_agg_plan;
 
 /* Collective over an intracommunicator, which is duplicated. Aggregators, their number, and the tiers of their buffers are
-   those that cost least on the machine. Hints, each also a variable of the environment (OUTCROP_AGG_TIER, ...):
+   those that cost least on the machine. Settings are hints, and variables of the environment where no hint says something.
 
-       outcrop_agg_tier, outcrop_agg_persistence          where buffers are; of that tier, at least
-       outcrop_agg_buffer, outcrop_agg_buffers            bytes of each buffer (cb_buffer_size); how many
-       outcrop_agg_count, outcrop_agg_hosts               aggregators (cb_nodes); where (cb_config_list)
-       outcrop_agg_machine                                a file that says what nodes are like, written by `outcrop agg
-                                                          machine`, as Python takes it; else memory is measured for a moment
-       outcrop_agg_target, outcrop_agg_topology           a folder where files will be; a file of ranks' places
-       outcrop_agg_stage, outcrop_agg_stage_bytes         a folder on a tier of the node, on which steps are staged: writes end
-                                                          when they are durable there, and get to the file in the background;
-                                                          the room that they may take on a node. "auto": where and if the
-                                                          model says so
-       outcrop_agg_reads_only                             "true": ranks may declare the same bytes; such a plan only reads
-       outcrop_agg_own_run_bytes                          each rank writes and reads its own where runs of all are so long
-                                                          in the mean; 0: never
-       outcrop_agg_transport                              "messages", or "rma" where that works
-       outcrop_agg_seconds_most                           a rank that has waited so long for others gets
-                                                          OUTCROP_AGG_COMMUNICATION; never, when left out
-       outcrop_agg_seconds_between, outcrop_agg_reads_back, outcrop_agg_stage_persistence   for that: computing between
-                                                          steps; how often one is read again; what a stage must survive
+   (settings: written by scripts/write_settings.py)
 
-   ROMIO's other hints have no effect; variables OUTCROP_AGG_... of other names are refused. Settings must be alike on all ranks, but for a stage's folder and bytes. */
+       outcrop_agg_tier, OUTCROP_AGG_TIER
+           The tier that holds the buffers. Default: the tier that costs least.
+       outcrop_agg_persistence, OUTCROP_AGG_PERSISTENCE
+           The minimum persistence of that tier: process, reboot, job or permanent. Default: process.
+       outcrop_agg_buffer or cb_buffer_size, OUTCROP_AGG_BUFFER
+           The bytes of each buffer, a multiple of 4096. Default: an eighth of a domain, 1 to 8 MiB.
+       outcrop_agg_buffers, OUTCROP_AGG_BUFFERS
+           The number of buffers of each aggregator, 2 to 8. Default: 4.
+       outcrop_agg_count or cb_nodes, OUTCROP_AGG_COUNT
+           The number of aggregators. Default: the number that is predicted to finish first.
+       outcrop_agg_hosts or cb_config_list, OUTCROP_AGG_HOSTS
+           The hosts that may have aggregators: host:number, ... or *:number. Default: all hosts.
+       outcrop_agg_machine, OUTCROP_AGG_MACHINE
+           A machine file, which describes the nodes; `outcrop agg machine` writes one. Default: what is found on the
+           nodes.
+       outcrop_agg_target, OUTCROP_AGG_TARGET
+           The folder where files will be. Default: the working directory.
+       outcrop_agg_topology, OUTCROP_AGG_TOPOLOGY
+           A file of lines `rank: group switch port`, which says where ranks are. Default: the first provider that knows
+           it.
+       outcrop_agg_stage, OUTCROP_AGG_STAGE
+           A folder on a tier of each node. Writes end when they are durable there, and reach the file in the
+           background. With "auto" the cost model decides where, and if. Default: none.
+       outcrop_agg_stage_bytes, OUTCROP_AGG_STAGE_BYTES
+           The bytes that a stage may take on a node. Default: all that is free there.
+       outcrop_agg_stage_persistence, OUTCROP_AGG_STAGE_PERSISTENCE
+           For a stage "auto": its minimum persistence: reboot, job or permanent. Default: job.
+       outcrop_agg_seconds_between, OUTCROP_AGG_SECONDS_BETWEEN
+           For a stage "auto": the seconds of computing between steps. Default: 0.
+       outcrop_agg_reads_back, OUTCROP_AGG_READS_BACK
+           For a stage "auto": how often a step is read again soon. Default: 0.
+       outcrop_agg_transport, OUTCROP_AGG_TRANSPORT
+           What carries bytes between nodes: messages, or rma (one-sided) where that works. Default: messages.
+       outcrop_agg_reads_only, OUTCROP_AGG_READS_ONLY
+           Ranks may declare the same bytes. Such a plan refuses to write. Default: false.
+       outcrop_agg_own_run_bytes, OUTCROP_AGG_OWN_RUN_BYTES
+           Each rank writes its own bytes where the mean length of the runs of all ranks is at least this; 0: never.
+           Default: 64 KiB on one node, never on several.
+       outcrop_agg_seconds_most, OUTCROP_AGG_SECONDS_MOST
+           The seconds after which a rank that waits for others fails. Default: no limit.
+
+   (end of the settings)
+
+   ROMIO's other hints have no effect; variables OUTCROP_AGG_... of other names are refused. Settings must be alike on all
+   ranks, but for a stage's folder and bytes. */
 OUTCROP_AGG_API int outcrop_agg_make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration,
                                           MPI_Info hints, outcrop_agg_plan **made);
 /* Bytes that the memory of one of this rank's variables must have. */

@@ -17,46 +17,15 @@
 //   target    has a bandwidth of its own, for all who write to it, or in each node where the target is there.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <string>
+#include <span>
+#include <vector>
+
+#include "outcrop/aggregate/node/tally.hpp"
+#include "outcrop/aggregate/placement/machine.hpp"
 
 namespace outcrop::aggregate {
-
-inline constexpr double UNLIMITED = std::numeric_limits<double>::infinity();
-
-/// How long what a tier holds lasts; as outcrop.tiers has it.
-enum class Persistence : std::uint8_t { process, reboot, job, permanent };
-
-/// What goes between nodes, or from a node to a shared target.
-struct Network {
-  double latency_seconds = 0;                ///< of a message, for each unit of distance
-  double card_bytes_per_second = UNLIMITED;  ///< of one network card
-  std::uint32_t cards_on_node = 1;
-};
-
-/// A place for buffers on a node. Filled and emptied are seen from the buffer, whichever way the file's bytes go.
-struct Tier {
-  std::string name;
-  double latency_seconds = 0;
-  double fill_bytes_per_second = UNLIMITED;
-  double empty_bytes_per_second = UNLIMITED;
-  Persistence persistence = Persistence::process;
-  bool holds_files = false;  ///< it is a file system of each node: steps can be staged there
-};
-
-/// Where the file is. One that is not shared is a device of each node, beside its network.
-struct Target {
-  double latency_seconds = 0;
-  double bytes_per_second = UNLIMITED;  ///< of all of it, or of each node's where it is not shared
-  bool is_shared = true;
-};
-
-/// Memory through which the ranks of a node put their bytes together.
-struct SharedMemory {
-  double latency_seconds = 0;
-  double bytes_per_second = UNLIMITED;
-};
 
 /// What reaches an aggregator for its domain.
 struct Gathering {
@@ -95,16 +64,101 @@ struct Cost {
 };
 
 /// What is given once for a node: everything a cost depends on but the gathering and the tier.
-struct Surroundings {
+struct NodeConditions {
   Network network;
   Target target;
   double distance_to_target = 1;
   Crowd crowd;
 };
 
-Cost cost(const Gathering &gathering, const Tier &tier, const Surroundings &around, const Turns &turns = {});
+Cost cost(const Gathering &gathering, const Tier &tier, const NodeConditions &around, const Turns &turns = {});
 
 /// Seconds in which `ranks` of one node put `bytes` together; none where one rank has them all.
 double seconds_merge(const SharedMemory &memory, std::uint32_t ranks, std::uint64_t bytes);
+
+struct NodeTally {
+  std::uint32_t node = 0;
+  std::uint32_t ranks = 0;  ///< of it that have bytes
+  std::uint64_t bytes = 0;
+  std::uint64_t messages = 0;  ///< that it sends to an aggregator on another node
+};
+
+/// Those of one node after another, by domain: domain d has [first[d], first[d + 1]).
+struct NodeTallies {
+  std::vector<std::size_t> first;
+  std::vector<NodeTally> tallies;
+
+  std::size_t domains() const { return first.size() - 1; }
+  std::span<const NodeTally> of(std::size_t domain) const {
+    return std::span(tallies).subspan(first[domain], first[domain + 1] - first[domain]);
+  }
+};
+
+/// Nodes numbered from 0, of each rank: from what names a node by the lowest rank there is on it.
+std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node);
+
+/// Sorted by domain and rank, one for each pair, none of 0 bytes.
+std::vector<Tally> sorted_tallies(std::span<const Tally> tallies);
+
+/// Of sorted tallies, `together` domains each made one.
+std::vector<Tally> merge_domains(std::span<const Tally> tallies, std::uint32_t together);
+
+/// Of sorted tallies. Messages hold a buffer at most; with `merged` they are of a node, otherwise of a rank.
+NodeTallies node_tallies(std::span<const Tally> tallies, std::size_t domains,
+                         std::span<const std::uint32_t> node_of_rank, std::uint64_t buffer_bytes, bool merged);
+
+/// For each of `all`, the distance that all messages of a domain go, to each node: a row of all nodes for each domain.
+std::vector<std::vector<double>> distances_gathered(std::span<const NodeTallies *const> all, std::size_t nodes,
+                                                    const Distances &distances);
+
+/// The same to one node for each domain.
+std::vector<double> distances_gathered_at(const NodeTallies &tallies, std::size_t nodes, const Distances &distances,
+                                          std::span<const std::uint32_t> node_of_domain);
+
+/// How to gather.
+struct PlacementOptions {
+  std::uint64_t buffer_bytes = 16U << 20;
+  std::uint32_t buffers = 2;                       ///< of each aggregator
+  Persistence persistence = Persistence::process;  ///< of their tier, at least
+  std::string tier = {};                           ///< its name; empty for any
+  bool merged = true;                              ///< ranks of a node send one message together
+  std::vector<std::uint32_t> max_on_node = {};     ///< aggregators; empty where nothing limits them
+};
+
+/// What domains cost on the nodes of a machine. Refers to the machine and the options.
+class DomainCosts {
+ public:
+  DomainCosts(const Machine &machine, std::span<const Tally> sorted, std::size_t domains,
+              const PlacementOptions &options);
+
+  std::size_t domains() const { return tallies_.domains(); }
+  std::uint64_t bytes(std::size_t domain) const { return bytes_[domain]; }
+  const NodeTallies &tallies() const { return tallies_; }
+
+  /// Of a domain on a node that all its messages go `distance` to.
+  Gathering gathering(std::size_t domain, std::uint32_t node, double distance) const;
+
+  Turns turns(std::size_t domain) const;
+
+  Cost cost(std::size_t domain, std::size_t node, const Gathering &gathering, const Tier &tier,
+            const Crowd &crowd) const;
+
+ private:
+  struct Merging {  // nodes put their bytes together at the same time: the slowest counts, or the next if it gathers
+    double slowest = 0;
+    double second = 0;
+    std::uint32_t node = 0;
+  };
+  Merging merging(std::size_t domain) const;
+
+  const Machine &machine_;
+  const PlacementOptions &options_;
+  NodeTallies tallies_;
+  std::vector<std::uint64_t> bytes_;
+  std::vector<Merging> merging_;
+};
+
+/// The tallies of one domain among sorted ones.
+std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain);
 
 }  // namespace outcrop::aggregate

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -41,7 +42,7 @@ std::string reason(Verdict verdict) {
       return ", but it has no room for the buffers";
     case Verdict::forgets:
       return ", but what it holds does not last as long as asked";
-    case Verdict::not_wished:
+    case Verdict::not_asked:
       return ", but another tier was asked for";
     default:
       return "";
@@ -56,6 +57,20 @@ std::string tiers_taken(const Placement &placement, const Machine &machine) {
     if (counts[tier] > 0)
       text += (text.empty() ? "" : ", ") + std::to_string(counts[tier]) + " in " + machine.tiers[tier].name;
   return text;
+}
+
+constexpr std::size_t max_steps = 1024;
+
+double median(std::vector<double> values) {
+  const std::size_t middle = values.size() / 2;
+  std::ranges::sort(values);
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+double median_of(const std::deque<Timing> &steps, double Timing::*part) {
+  std::vector<double> values;
+  for (const Timing &each : steps) values.push_back(each.*part);
+  return median(std::move(values));
 }
 
 }  // namespace
@@ -77,16 +92,16 @@ std::string explain_choice(const Placement &placement, const Machine &machine, s
   if (choice.runner_up)
     text += "  next best: node " + std::to_string(choice.runner_up->node) + ", " +
             machine.tiers[choice.runner_up->tier].name + ": " + compared(choice.runner_up->cost.total(), seconds) +
-            (choice.runner_up_is_taken ? ", but other aggregators have all places there" : "") + "\n";
+            (choice.runner_up_taken ? ", but other aggregators have all places there" : "") + "\n";
   return text;
 }
 
-std::string explain(const Placement &placement, const Machine &machine, const Wishes &wishes,
-                    std::size_t domains_most) {
+std::string explain(const Placement &placement, const Machine &machine, const PlacementOptions &options,
+                    std::size_t max_domains) {
   if (placement.choices.empty()) return "nothing to gather\n";
   std::string text = counted(placement.choices.size(), "aggregator") + ", at most " +
                      std::to_string(placement.crowd.on_node) + " on a node, buffers of " +
-                     std::to_string(wishes.buffers) + " x " + format_bytes(wishes.buffer_bytes) + ": " +
+                     std::to_string(options.buffers) + " x " + format_bytes(options.buffer_bytes) + ": " +
                      tiers_taken(placement, machine) + "\n";
   text += placement.merged ? "ranks of a node put their bytes together and send them as one message\n"
                            : "every rank sends its own message\n";
@@ -98,9 +113,41 @@ std::string explain(const Placement &placement, const Machine &machine, const Wi
   std::stable_sort(slowest.begin(), slowest.end(), [&](std::size_t a, std::size_t b) {
     return placement.choices[a].chosen.cost.total() > placement.choices[b].chosen.cost.total();
   });
-  slowest.resize(std::min(slowest.size(), domains_most));
+  slowest.resize(std::min(slowest.size(), max_domains));
   for (const std::size_t domain : slowest) text += explain_choice(placement, machine, domain);
   return text;
+}
+
+std::optional<double> overlap(const Timing &timing) {
+  const double shorter = std::min(timing.seconds_copying, timing.seconds_storage);
+  if (shorter <= 0) return std::nullopt;
+  return std::clamp((timing.seconds_copying + timing.seconds_storage - timing.seconds) / shorter, 0.0, 1.0);
+}
+
+void MeasuredSteps::add(const std::string &what, const Timing &timing) {
+  std::deque<Timing> &kept = steps_[what];
+  kept.push_back(timing);
+  if (kept.size() > max_steps) kept.pop_front();
+}
+
+std::vector<std::string> MeasuredSteps::lines(int rank, const std::map<std::string, double> &predicted) const {
+  std::vector<std::string> lines;
+  for (const auto &[what, steps] : steps_) {
+    std::string line = "measured at rank " + std::to_string(rank) + ", " + std::to_string(steps.size()) + " " + what +
+                       (steps.size() == 1 ? "" : "s") + ": " + format_seconds(median_of(steps, &Timing::seconds));
+    if (const auto found = predicted.find(what); found != predicted.end())
+      line += ", predicted " + format_seconds(found->second);
+    line += "; copying " + format_seconds(median_of(steps, &Timing::seconds_copying));
+    if (const double storage = median_of(steps, &Timing::seconds_storage); storage > 0)
+      line += ", storage " + format_seconds(storage);
+    std::vector<double> overlaps;
+    for (const Timing &each : steps)
+      if (const auto part = overlap(each)) overlaps.push_back(100 * *part);
+    if (!overlaps.empty())
+      line += ", " + std::to_string(std::lround(median(std::move(overlaps)))) + "% of the shorter beside the other";
+    lines.push_back(std::move(line));
+  }
+  return lines;
 }
 
 }  // namespace outcrop::aggregate

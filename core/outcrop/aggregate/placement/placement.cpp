@@ -6,30 +6,154 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "outcrop/aggregate/placement/assignment.hpp"
-#include "outcrop/aggregate/placement/rooms.hpp"
-#include "outcrop/aggregate/placement/workload.hpp"
 #include "outcrop/aggregate/text/format.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
 namespace {
 
-// Steps of finding the least sum, a column for a pair of domains each, at most. More of them are not done in seconds.
-constexpr double STEPS_MOST = 4e10;
+// --- capacity and persistence are filters, and aggregators are spread over nodes --------------------------------------
 
-bool can_be_least(std::size_t domains, const Rooms &rooms) {
+struct Capacity {
+  Columns columns;                   // a tier of a node each; nodes are the groups
+  std::vector<std::uint32_t> tier;   // of each column
+  std::vector<std::uint32_t> slots;  // aggregators that find room: of each tier of node 0, then of node 1, ...
+  std::uint32_t max_on_node = 1;     // aggregators
+};
+
+// Whether the options alone rule a tier out: forgets or not_asked; otherwise chosen.
+Verdict filtered(const Tier &tier, const PlacementOptions &options) {
+  if (!options.tier.empty() && tier.name != options.tier) return Verdict::not_asked;
+  return tier.persistence < options.persistence ? Verdict::forgets : Verdict::chosen;
+}
+
+std::string names(const Machine &machine) {
+  std::string text;
+  for (const Tier &tier : machine.tiers)
+    text += (text.empty() ? "" : ", ") + tier.name + " (" + in_words(tier.persistence) + ")";
+  return text;
+}
+
+// Before anything is counted: can any tier be what is asked for?
+void check_options(const Machine &machine, const PlacementOptions &options) {
+  bool is_known = options.tier.empty(), is_allowed = false;
+  for (const Tier &tier : machine.tiers) {
+    is_known |= tier.name == options.tier;
+    is_allowed |= filtered(tier, options) == Verdict::chosen;
+  }
+  if (!is_known) throw InputError("aggregation tier '" + options.tier + "' is unknown; there are " + names(machine));
+  if (!is_allowed)
+    throw InputError(std::string("no tier for aggregation keeps what it holds for as long as asked, persistence ") +
+                     in_words(options.persistence) + "; there are " + names(machine));
+}
+
+std::vector<std::uint32_t> find_slots(const Machine &machine, const PlacementOptions &options) {
+  const std::uint64_t needed = options.buffer_bytes * options.buffers;
+  std::vector<std::uint32_t> slots(machine.room_bytes.size());
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const Tier &tier = machine.tiers[i % machine.tiers.size()];
+    if (filtered(tier, options) != Verdict::chosen) continue;
+    slots[i] = static_cast<std::uint32_t>(std::min<std::uint64_t>(machine.room_bytes[i] / needed, 1U << 30));
+  }
+  return slots;
+}
+
+// Never dearer, whatever the domain; of equal ones the first.
+bool dominates(const Tier &one, const Tier &other, bool is_first) {
+  if (one.latency_seconds > other.latency_seconds || one.fill_bytes_per_second < other.fill_bytes_per_second ||
+      one.empty_bytes_per_second < other.empty_bytes_per_second)
+    return false;
+  return is_first || one.latency_seconds < other.latency_seconds ||
+         one.fill_bytes_per_second > other.fill_bytes_per_second ||
+         one.empty_bytes_per_second > other.empty_bytes_per_second;
+}
+
+// A tier with room for all that a node may have makes those that are never better superfluous.
+bool superfluous(const Machine &machine, std::span<const std::uint32_t> slots, std::size_t tier, std::uint32_t most) {
+  for (std::size_t other = 0; other < slots.size(); ++other)
+    if (other != tier && slots[other] >= most && dominates(machine.tiers[other], machine.tiers[tier], other < tier))
+      return true;
+  return false;
+}
+
+void add_columns(Capacity &capacity, const Machine &machine) {
+  const std::size_t tiers = machine.tiers.size();
+  for (std::size_t node = 0; node < machine.nodes(); ++node) {
+    const std::uint32_t most = capacity.columns.group_room[node];
+    const std::span<const std::uint32_t> slots = std::span(capacity.slots).subspan(node * tiers, tiers);
+    for (std::size_t tier = 0; tier < tiers; ++tier) {
+      if (most == 0 || slots[tier] == 0 || superfluous(machine, slots, tier, most)) continue;
+      capacity.columns.group.push_back(static_cast<std::uint32_t>(node));
+      capacity.columns.room.push_back(std::min(slots[tier], most));
+      capacity.tier.push_back(static_cast<std::uint32_t>(tier));
+    }
+  }
+}
+
+// As few on a node as will do; 0 where no number does.
+std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains) {
+  std::vector<std::uint32_t> sorted(limits.begin(), limits.end());
+  std::sort(sorted.begin(), sorted.end());
+  std::uint64_t below = 0;  // places on nodes whose own limit is met first
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    const std::size_t nodes = sorted.size() - i;
+    if (below + nodes * std::uint64_t{sorted[i]} >= domains)
+      return static_cast<std::uint32_t>((domains - below + nodes - 1) / nodes);
+    below += sorted[i];
+  }
+  return 0;
+}
+
+// Throws InputError where `domains` aggregators do not find room.
+Capacity find_capacity(const Machine &machine, std::span<const std::uint32_t> ranks_on_node, std::size_t domains,
+                       const PlacementOptions &options) {
+  check_options(machine, options);
+  if (domains > machine.node_of_rank.size())
+    throw InputError(std::to_string(domains) + " aggregators of " + std::to_string(machine.node_of_rank.size()) +
+                     " ranks: there can be one for each rank at most");
+  Capacity capacity;
+  capacity.slots = find_slots(machine, options);
+  const std::size_t tiers = machine.tiers.size();
+  std::vector<std::uint32_t> limits(machine.nodes());
+  std::uint64_t most = 0;
+  for (std::size_t node = 0; node < limits.size(); ++node) {
+    std::uint64_t slots = 0;
+    for (std::size_t tier = 0; tier < tiers; ++tier) slots += capacity.slots[node * tiers + tier];
+    limits[node] = static_cast<std::uint32_t>(std::min<std::uint64_t>(ranks_on_node[node], slots));
+    if (!options.max_on_node.empty()) limits[node] = std::min(limits[node], options.max_on_node[node]);
+    most += limits[node];
+  }
+  if (most < domains)
+    throw InputError("buffers of " + std::to_string(options.buffers) + " x " + format_bytes(options.buffer_bytes) +
+                     " for each of " + std::to_string(domains) + " aggregators: there is room for " +
+                     std::to_string(most) + " of them on the nodes that may be used; give smaller buffers or fewer " +
+                     "aggregators");
+  capacity.max_on_node = std::max(1U, spread(limits, domains));
+  for (std::uint32_t &limit : limits) limit = std::min(limit, capacity.max_on_node);
+  capacity.columns.group_room = std::move(limits);
+  add_columns(capacity, machine);
+  return capacity;
+}
+
+// --- choosing --------------------------------------------------------------------------------------------------------
+
+// Steps of finding the least sum, a column for a pair of domains each, at most. More of them are not done in seconds.
+constexpr double MAX_STEPS = 4e10;
+
+bool can_be_least(std::size_t domains, const Capacity &capacity) {
   const auto rows = static_cast<double>(domains);
-  return rows * rows * static_cast<double>(rooms.columns.group.size()) <= STEPS_MOST;
+  return rows * rows * static_cast<double>(capacity.columns.group.size()) <= MAX_STEPS;
 }
 
 // A placement being made: what each domain costs anywhere.
-struct Making {
+struct Candidates {
   const Machine &machine;
-  const Workload &work;
-  const Rooms &rooms;
+  const DomainCosts &work;
+  const Capacity &capacity;
   Crowd crowd;
   std::span<const double> distances;  // of each domain's messages to each node
 
@@ -38,15 +162,15 @@ struct Making {
   }
 
   Cost cost(std::size_t domain, std::size_t column) const {
-    const std::uint32_t node = rooms.columns.group[column];
-    return work.cost(domain, node, gathering(domain, node), machine.tiers[rooms.tier[column]], crowd);
+    const std::uint32_t node = capacity.columns.group[column];
+    return work.cost(domain, node, gathering(domain, node), machine.tiers[capacity.tier[column]], crowd);
   }
 
   std::vector<double> costs() const {
     std::vector<double> result;
-    result.reserve(work.domains() * rooms.columns.group.size());
+    result.reserve(work.domains() * capacity.columns.group.size());
     for (std::size_t domain = 0; domain < work.domains(); ++domain)
-      for (std::size_t column = 0; column < rooms.columns.group.size(); ++column)
+      for (std::size_t column = 0; column < capacity.columns.group.size(); ++column)
         result.push_back(cost(domain, column).total());
     return result;
   }
@@ -70,7 +194,7 @@ std::uint32_t rank_on(std::uint32_t node, std::span<const Tally> tallies, const 
   return static_cast<std::uint32_t>(best);
 }
 
-Choice make_choice(std::size_t domain, std::uint32_t rank, std::uint32_t tier, const Workload &work,
+Choice make_choice(std::size_t domain, std::uint32_t rank, std::uint32_t tier, const DomainCosts &work,
                    const Machine &machine, std::span<const Tally> sorted, const Crowd &crowd,
                    const Gathering &gathering) {
   Choice choice;
@@ -91,10 +215,15 @@ Choice make_choice(std::size_t domain, std::uint32_t rank, std::uint32_t tier, c
 }
 
 // What the placement as a whole has taken, so that each choice can be told from what was not to be had.
-class Judge {
+class Verdicts {
  public:
-  Judge(const Machine &machine, const Wishes &wishes, const Rooms &rooms, const std::vector<Choice> &choices)
-      : machine_(machine), wishes_(wishes), rooms_(rooms), on_node_(machine.nodes()), on_tier_(rooms.slots.size()) {
+  Verdicts(const Machine &machine, const PlacementOptions &options, const Capacity &capacity,
+           const std::vector<Choice> &choices)
+      : machine_(machine),
+        options_(options),
+        capacity_(capacity),
+        on_node_(machine.nodes()),
+        on_tier_(capacity.slots.size()) {
     for (const Choice &choice : choices) {
       ++on_node_[choice.chosen.node];
       ++on_tier_[choice.chosen.node * machine.tiers.size() + choice.chosen.tier];
@@ -106,37 +235,39 @@ class Judge {
     for (const Option &option : choice.tiers) {
       const Verdict verdict = of(option, choice.chosen);
       choice.verdicts.push_back(verdict);
-      if (verdict == Verdict::forgets || verdict == Verdict::not_wished) continue;
+      if (verdict == Verdict::forgets || verdict == Verdict::not_asked) continue;
       if (option.cost.total() < choice.tiers[choice.wanted_tier].cost.total()) choice.wanted_tier = option.tier;
     }
   }
 
-  void find_runner_up(Choice &choice, std::size_t domain, const Making &making, std::span<const double> costs) const {
+  void find_runner_up(Choice &choice, std::size_t domain, const Candidates &candidates,
+                      std::span<const double> costs) const {
     std::size_t best = costs.size();
     for (std::size_t column = 0; column < costs.size(); ++column)
-      if (rooms_.columns.group[column] != choice.chosen.node && (best == costs.size() || costs[column] < costs[best]))
+      if (capacity_.columns.group[column] != choice.chosen.node &&
+          (best == costs.size() || costs[column] < costs[best]))
         best = column;
     if (best == costs.size()) return;
-    const std::uint32_t node = rooms_.columns.group[best];
-    choice.runner_up = {node, rooms_.tier[best], making.cost(domain, best)};
-    choice.runner_up_is_taken = on_node_[node] == rooms_.columns.group_room[node] || is_taken(*choice.runner_up);
+    const std::uint32_t node = capacity_.columns.group[best];
+    choice.runner_up = {node, capacity_.tier[best], candidates.cost(domain, best)};
+    choice.runner_up_taken = on_node_[node] == capacity_.columns.group_room[node] || is_taken(*choice.runner_up);
   }
 
  private:
   std::size_t index(const Option &option) const { return option.node * machine_.tiers.size() + option.tier; }
-  bool is_taken(const Option &option) const { return on_tier_[index(option)] == rooms_.slots[index(option)]; }
+  bool is_taken(const Option &option) const { return on_tier_[index(option)] == capacity_.slots[index(option)]; }
 
   Verdict of(const Option &option, const Option &chosen) const {
     if (option.tier == chosen.tier) return Verdict::chosen;
-    const Verdict verdict = filtered(machine_.tiers[option.tier], wishes_);
+    const Verdict verdict = filtered(machine_.tiers[option.tier], options_);
     if (verdict != Verdict::chosen) return verdict;
-    if (rooms_.slots[index(option)] == 0) return Verdict::no_room;
+    if (capacity_.slots[index(option)] == 0) return Verdict::no_room;
     return is_taken(option) && option.cost.total() < chosen.cost.total() ? Verdict::taken : Verdict::dearer;
   }
 
   const Machine &machine_;
-  const Wishes &wishes_;
-  const Rooms &rooms_;
+  const PlacementOptions &options_;
+  const Capacity &capacity_;
   std::vector<std::uint32_t> on_node_, on_tier_;
 };
 
@@ -149,20 +280,20 @@ void find_slowest(Placement &placement) {
   }
 }
 
-void note_filters(Placement &placement, const Machine &machine, const Wishes &wishes) {
+void note_filters(Placement &placement, const Machine &machine, const PlacementOptions &options) {
   for (const Tier &tier : machine.tiers)
-    if (filtered(tier, wishes) == Verdict::forgets)
+    if (filtered(tier, options) == Verdict::forgets)
       placement.notes.push_back(tier.name + " is left out: what it holds does not last as long as asked");
 }
 
 // Capacity that was missing, and nodes that others had taken.
-void note_fallbacks(Placement &placement, const Machine &machine, const Wishes &wishes) {
+void note_fallbacks(Placement &placement, const Machine &machine, const PlacementOptions &options) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> instead;
   std::size_t displaced = 0;
   double most_lost = 0;
   for (const Choice &choice : placement.choices) {
     if (choice.wanted_tier != choice.chosen.tier) ++instead[{choice.wanted_tier, choice.chosen.tier}];
-    if (!choice.runner_up || !choice.runner_up_is_taken) continue;
+    if (!choice.runner_up || !choice.runner_up_taken) continue;
     const double lost = choice.chosen.cost.total() - choice.runner_up->cost.total();
     most_lost = std::max(most_lost, lost);
     displaced += lost > 0;
@@ -171,8 +302,8 @@ void note_fallbacks(Placement &placement, const Machine &machine, const Wishes &
   for (const auto &[tiers, count] : instead) {
     const std::string &wanted = machine.tiers[tiers.first].name, &got = machine.tiers[tiers.second].name;
     placement.notes.push_back(std::to_string(count) + all + "have their buffers in " + got + " instead of " + wanted +
-                              ": it has no room left for " + std::to_string(wishes.buffers) + " x " +
-                              format_bytes(wishes.buffer_bytes) + " on their nodes");
+                              ": it has no room left for " + std::to_string(options.buffers) + " x " +
+                              format_bytes(options.buffer_bytes) + " on their nodes");
   }
   if (displaced > 0)
     placement.notes.push_back(std::to_string(displaced) + all +
@@ -182,79 +313,92 @@ void note_fallbacks(Placement &placement, const Machine &machine, const Wishes &
 }
 
 // One number of domains, one way of sending: what a placement of it needs.
-struct Prepared {
-  Prepared(const Machine &machine, std::vector<Tally> sorted_, std::size_t domains, const Wishes &wishes_,
-           std::uint32_t together_)
-      : wishes(wishes_),
+struct Attempt {
+  Attempt(const Machine &machine, std::vector<Tally> sorted_, std::size_t domains, const PlacementOptions &options_,
+          std::uint32_t together_)
+      : options(options_),
         sorted(std::move(sorted_)),
         together(together_),
-        work(std::make_unique<Workload>(machine, sorted, domains, wishes)) {}
-  Prepared(const Prepared &) = delete;
-  Prepared &operator=(const Prepared &) = delete;
+        work(std::make_unique<DomainCosts>(machine, sorted, domains, options)) {}
+  Attempt(const Attempt &) = delete;
+  Attempt &operator=(const Attempt &) = delete;
 
-  Wishes wishes;
+  PlacementOptions options;
   std::vector<Tally> sorted;
   std::uint32_t together;
-  std::unique_ptr<Workload> work;
+  std::unique_ptr<DomainCosts> work;
 };
 
-Placement place_prepared(const Machine &machine, const Prepared &prepared, std::span<const double> distances) {
-  const Workload &work = *prepared.work;
-  const Wishes &wishes = prepared.wishes;
+Placement place_attempt(const Machine &machine, const Attempt &attempt, std::span<const double> distances) {
+  const DomainCosts &work = *attempt.work;
+  const PlacementOptions &options = attempt.options;
   const std::size_t domains = work.domains();
   std::vector<std::uint32_t> ranks_on_node(machine.nodes());
   for (const std::uint32_t node : machine.node_of_rank) ++ranks_on_node[node];
-  const Rooms rooms = find_rooms(machine, ranks_on_node, domains, wishes);
+  const Capacity capacity = find_capacity(machine, ranks_on_node, domains, options);
   Placement placement;
-  placement.merged = wishes.merged;
-  placement.together = prepared.together;
-  placement.crowd = {rooms.most_on_node, static_cast<std::uint32_t>(std::max<std::size_t>(1, domains))};
-  const Making making{machine, work, rooms, placement.crowd, distances};
-  const std::vector<double> costs = making.costs();
+  placement.merged = options.merged;
+  placement.together = attempt.together;
+  placement.crowd = {capacity.max_on_node, static_cast<std::uint32_t>(std::max<std::size_t>(1, domains))};
+  const Candidates candidates{machine, work, capacity, placement.crowd, distances};
+  const std::vector<double> costs = candidates.costs();
   if (!std::ranges::all_of(costs, [](double seconds) { return std::isfinite(seconds); }))
     throw InputError(
         "aggregators would take longer than numbers can tell; check the latencies and rates of the machine");
-  placement.is_least = can_be_least(domains, rooms);
+  placement.is_least = can_be_least(domains, capacity);
   const std::vector<std::uint32_t> column_of =
-      placement.is_least ? assign(domains, rooms.columns, costs) : assign_in_turn(domains, rooms.columns, costs);
+      placement.is_least ? assign(domains, capacity.columns, costs) : assign_in_turn(domains, capacity.columns, costs);
   std::vector<char> is_taken(machine.node_of_rank.size());
   for (std::size_t domain = 0; domain < domains; ++domain) {
-    const std::uint32_t node = rooms.columns.group[column_of[domain]];
-    const std::uint32_t rank = rank_on(node, tallies_of(prepared.sorted, domain), machine, is_taken);
-    placement.choices.push_back(make_choice(domain, rank, rooms.tier[column_of[domain]], work, machine, prepared.sorted,
-                                            placement.crowd, making.gathering(domain, node)));
+    const std::uint32_t node = capacity.columns.group[column_of[domain]];
+    const std::uint32_t rank = rank_on(node, tallies_of(attempt.sorted, domain), machine, is_taken);
+    placement.choices.push_back(make_choice(domain, rank, capacity.tier[column_of[domain]], work, machine,
+                                            attempt.sorted, placement.crowd, candidates.gathering(domain, node)));
   }
-  const Judge judge(machine, wishes, rooms, placement.choices);
-  const std::size_t columns = rooms.columns.group.size();
+  const Verdicts verdicts(machine, options, capacity, placement.choices);
+  const std::size_t columns = capacity.columns.group.size();
   for (std::size_t domain = 0; domain < domains; ++domain) {
-    judge.judge_tiers(placement.choices[domain]);
-    judge.find_runner_up(placement.choices[domain], domain, making,
-                         std::span(costs).subspan(domain * columns, columns));
+    verdicts.judge_tiers(placement.choices[domain]);
+    verdicts.find_runner_up(placement.choices[domain], domain, candidates,
+                            std::span(costs).subspan(domain * columns, columns));
   }
   find_slowest(placement);
-  note_filters(placement, machine, wishes);
-  note_fallbacks(placement, machine, wishes);
+  note_filters(placement, machine, options);
+  note_fallbacks(placement, machine, options);
   return placement;
+}
+
+// All domains of the ballot, with ranks of a node that send together, or not.
+Placement place_exactly(const Placed &placed, const Ballot &ballot) {
+  PlacementOptions apart = placed.options;
+  apart.merged = false;
+  Placement best = place(placed.machine, ballot.tallies, ballot.domains, apart);
+  if (!ballot.can_merge || placed.machine.nodes() == placed.machine.node_of_rank.size()) return best;
+  PlacementOptions together = placed.options;
+  together.merged = true;
+  Placement merged = place(placed.machine, ballot.tallies, ballot.domains, together);
+  return merged.seconds < best.seconds ? merged : best;
 }
 
 }  // namespace
 
-Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains, const Wishes &wishes) {
-  const Prepared prepared(machine, sorted_tallies(tallies), domains, wishes, 1);
-  const NodeTallies *const all[] = {&prepared.work->tallies()};
-  return place_prepared(machine, prepared, distances_gathered(all, machine.nodes(), machine.distances).front());
+Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
+                const PlacementOptions &options) {
+  const Attempt attempt(machine, sorted_tallies(tallies), domains, options, 1);
+  const NodeTallies *const all[] = {&attempt.work->tallies()};
+  return place_attempt(machine, attempt, distances_gathered(all, machine.nodes(), machine.distances).front());
 }
 
-Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains, const Wishes &wishes,
-                     bool try_both) {
+Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
+                     const PlacementOptions &options, bool try_both) {
   const std::vector<Tally> sorted = sorted_tallies(tallies);
   const bool is_alone = machine.nodes() == machine.node_of_rank.size();  // a rank on each node: both are the same
-  std::deque<Prepared> all;
+  std::deque<Attempt> all;
   std::vector<const NodeTallies *> all_tallies;
   for (std::uint32_t together = 1; together == 1 || domains > together / 2; together *= 2) {
     const std::size_t count = (domains + together - 1) / together;
-    for (const bool merged : try_both && !is_alone ? std::vector{true, false} : std::vector{wishes.merged}) {
-      Wishes tried = wishes;
+    for (const bool merged : try_both && !is_alone ? std::vector{true, false} : std::vector{options.merged}) {
+      PlacementOptions tried = options;
       tried.merged = merged;
       all.emplace_back(machine, merge_domains(sorted, together), count, tried, together);
       all_tallies.push_back(&all.back().work->tallies());
@@ -265,7 +409,7 @@ Placement place_best(const Machine &machine, std::span<const Tally> tallies, std
   std::optional<InputError> refused;
   for (std::size_t i = 0; i < all.size(); ++i) {
     try {
-      Placement placement = place_prepared(machine, all[i], distances[i]);
+      Placement placement = place_attempt(machine, all[i], distances[i]);
       if (!best || placement.seconds <= best->seconds) best = std::move(placement);
     } catch (const InputError &error) {
       refused = error;  // fewer aggregators may find room
@@ -275,11 +419,11 @@ Placement place_best(const Machine &machine, std::span<const Tally> tallies, std
   return *std::move(best);
 }
 
-Placement predict(const Machine &machine, std::span<const Tally> tallies, const Wishes &wishes,
+Placement predict(const Machine &machine, std::span<const Tally> tallies, const PlacementOptions &options,
                   std::span<const std::uint32_t> ranks, std::span<const std::uint32_t> tiers) {
   assert(ranks.size() == tiers.size());
   const std::vector<Tally> sorted = sorted_tallies(tallies);
-  const Workload work(machine, sorted, ranks.size(), wishes);
+  const DomainCosts work(machine, sorted, ranks.size(), options);
   std::vector<std::uint32_t> on_node(machine.nodes()), nodes;
   Placement placement;
   for (const std::uint32_t rank : ranks) {
@@ -287,7 +431,7 @@ Placement predict(const Machine &machine, std::span<const Tally> tallies, const 
     placement.crowd.on_node = std::max(placement.crowd.on_node, ++on_node[nodes.back()]);
   }
   placement.crowd.in_all = static_cast<std::uint32_t>(std::max<std::size_t>(1, ranks.size()));
-  placement.merged = wishes.merged;
+  placement.merged = options.merged;
   placement.is_least = false;
   const std::vector<double> distances =
       distances_gathered_at(work.tallies(), machine.nodes(), machine.distances, nodes);
@@ -303,7 +447,8 @@ Placement predict(const Machine &machine, std::span<const Tally> tallies, const 
 double seconds_with(const Machine &machine, const Placement &placement, const Target &target, bool reading) {
   double seconds = 0;
   for (const Choice &choice : placement.choices) {
-    const Surroundings around{machine.network, target, machine.distance_to_target[choice.chosen.node], placement.crowd};
+    const NodeConditions around{machine.network, target, machine.distance_to_target[choice.chosen.node],
+                                placement.crowd};
     Tier tier = machine.tiers[choice.chosen.tier];
     if (reading) std::swap(tier.fill_bytes_per_second, tier.empty_bytes_per_second);
     seconds = std::max(seconds, cost(choice.gathering, tier, around, choice.turns).total());
@@ -312,24 +457,45 @@ double seconds_with(const Machine &machine, const Placement &placement, const Ta
 }
 
 Placement place_owned(const Machine &machine, std::span<const Tally> tallies, std::span<const std::uint32_t> ranks,
-                      const Wishes &wishes) {
+                      const PlacementOptions &options) {
   std::vector<std::uint32_t> on_node(machine.nodes());
   for (const std::uint32_t rank : ranks) ++on_node[machine.node_of_rank[rank]];
-  const Rooms rooms = find_rooms(machine, on_node, ranks.size(), wishes);
+  const Capacity capacity = find_capacity(machine, on_node, ranks.size(), options);
   std::optional<Placement> best;
   for (std::uint32_t tier = 0; tier < machine.tiers.size(); ++tier) {
     bool has_room = true;
     for (std::size_t node = 0; node < machine.nodes(); ++node)
-      has_room = has_room && rooms.slots[node * machine.tiers.size() + tier] >= on_node[node];
+      has_room = has_room && capacity.slots[node * machine.tiers.size() + tier] >= on_node[node];
     if (!has_room) continue;
-    Placement placement = predict(machine, tallies, wishes, ranks, std::vector<std::uint32_t>(ranks.size(), tier));
+    Placement placement = predict(machine, tallies, options, ranks, std::vector<std::uint32_t>(ranks.size(), tier));
     if (!best || placement.seconds < best->seconds) best = std::move(placement);
   }
   if (!best)
     throw InputError(
-        "no tier alone has room for " + std::to_string(wishes.buffers) + " x " + format_bytes(wishes.buffer_bytes) +
+        "no tier alone has room for " + std::to_string(options.buffers) + " x " + format_bytes(options.buffer_bytes) +
         " of every rank of a node, which write their own bytes; give " + "smaller buffers, or 0 for own_run_bytes");
   return *std::move(best);
+}
+
+Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly) {
+  return [placed = std::move(placed), exactly](const Ballot &ballot) {
+    placed->options.buffer_bytes = ballot.buffer_bytes;
+    placed->options.buffers = ballot.buffers;
+    placed->options.merged = false;
+    const std::vector<std::uint32_t> owners(ballot.owners.begin(), ballot.owners.end());
+    if (!owners.empty())
+      placed->placement = place_owned(placed->machine, ballot.tallies, owners, placed->options);
+    else
+      placed->placement =
+          exactly ? place_exactly(*placed, ballot)
+                  : place_best(placed->machine, ballot.tallies, ballot.domains, placed->options, ballot.can_merge);
+    Election election{{}, placed->placement.together, {}, placed->placement.merged};
+    for (const Choice &choice : placed->placement.choices) {
+      election.aggregators.push_back(static_cast<int>(choice.rank));
+      election.tiers.push_back(choice.chosen.tier);
+    }
+    return election;
+  };
 }
 
 }  // namespace outcrop::aggregate

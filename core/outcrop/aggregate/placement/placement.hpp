@@ -17,40 +17,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "outcrop/aggregate/decision/elect.hpp"
 #include "outcrop/aggregate/placement/cost.hpp"
-#include "outcrop/aggregate/placement/node_tallies.hpp"
 
 namespace outcrop::aggregate {
-
-/// Nodes are numbered from 0; each has a rank.
-struct Machine {
-  std::vector<std::uint32_t> node_of_rank;
-  std::vector<double> distance_to_target;  ///< of each node
-  Distances distances;                     ///< between nodes
-  Network network;
-  Target target;
-  Target target_read;  ///< the same with its figures for reading, where `target` has those for writing
-  SharedMemory shared_memory;
-  std::vector<Tier> tiers;
-  std::vector<std::uint64_t> room_bytes;  ///< of each tier of node 0, then of node 1, ...; 0 where there is none
-
-  std::size_t nodes() const { return distance_to_target.size(); }
-  std::uint64_t room(std::size_t node, std::size_t tier) const { return room_bytes[node * tiers.size() + tier]; }
-};
-
-struct Wishes {
-  std::uint64_t buffer_bytes = 16U << 20;
-  std::uint32_t buffers = 2;
-  Persistence persistence = Persistence::process;  ///< at least
-  std::string tier;                                ///< its name; empty for any
-  bool merged = true;                              ///< ranks of a node send one message together
-  std::vector<std::uint32_t> most_on_node;         ///< aggregators; empty where nothing limits them
-};
 
 /// Somewhere a domain can be gathered, and what it costs there.
 struct Option {
@@ -60,10 +36,7 @@ struct Option {
 };
 
 /// Why a tier of the chosen node was not taken. `taken`: by other aggregators, all of it.
-enum class Verdict : std::uint8_t { chosen, dearer, taken, no_room, forgets, not_wished };
-
-/// Whether the wishes alone rule a tier out: forgets or not_wished; otherwise chosen.
-Verdict filtered(const Tier &tier, const Wishes &wishes);
+enum class Verdict : std::uint8_t { chosen, dearer, taken, no_room, forgets, not_asked };
 
 struct Choice {
   std::uint32_t rank = 0;
@@ -76,7 +49,7 @@ struct Choice {
   std::vector<Option> tiers;        ///< all of the chosen node
   std::vector<Verdict> verdicts;    ///< of these
   std::optional<Option> runner_up;  ///< the cheapest on another node
-  bool runner_up_is_taken = false;  ///< cheaper or not, other aggregators have all places there
+  bool runner_up_taken = false;     ///< cheaper or not, other aggregators have all places there
   std::uint32_t wanted_tier = 0;    ///< of the cheapest place if every tier had room
 };
 
@@ -92,12 +65,13 @@ struct Placement {
 };
 
 /// Places `domains` domains. Throws InputError where they have no places, with what would have.
-Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains, const Wishes &wishes);
+Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
+                const PlacementOptions &options);
 
 /// Places as many domains as are done soonest: those given, or 2, 4, 8, ... neighbours made one. Fewer where it takes
 /// no longer. With `try_both`, ranks of a node send together or not, whichever is sooner.
-Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains, const Wishes &wishes,
-                     bool try_both);
+Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
+                     const PlacementOptions &options, bool try_both);
 
 /// What it would cost, by the same ranks and tiers, with another target: until the last domain is done. `reading`: from
 /// there, so that buffers are filled by what empties them in writing.
@@ -106,10 +80,22 @@ double seconds_with(const Machine &machine, const Placement &placement, const Ta
 /// Places domains that have their aggregators already on the tier that takes least time of those where all find room.
 /// Throws InputError where none has.
 Placement place_owned(const Machine &machine, std::span<const Tally> tallies, std::span<const std::uint32_t> ranks,
-                      const Wishes &wishes);
+                      const PlacementOptions &options);
 
 /// What a placement made elsewhere would cost: the rank of each domain, no two the same, and its tier.
-Placement predict(const Machine &machine, std::span<const Tally> tallies, const Wishes &wishes,
+Placement predict(const Machine &machine, std::span<const Tally> tallies, const PlacementOptions &options,
                   std::span<const std::uint32_t> ranks, std::span<const std::uint32_t> tiers);
+
+/// A placement, with what is needed to explain it.
+struct Placed {
+  Machine machine;
+  PlacementOptions options;
+  Placement placement;
+};
+
+/// Places by `placed`'s machine and options, but for the buffers, which are the plan's, and keeps there what was decided.
+/// With `exactly`, all domains of the ballot; otherwise as many as are done soonest. Ranks of a node send together where that
+/// is sooner.
+Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 
 }  // namespace outcrop::aggregate

@@ -1,12 +1,14 @@
 #include "outcrop/aggregate/placement/settings.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <limits>
 #include <optional>
 #include <sstream>
 
+#include "outcrop/aggregate/text/format.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/base/round.hpp"
@@ -14,72 +16,65 @@
 namespace outcrop::aggregate {
 namespace {
 
-constexpr const char *PERSISTENCES[] = {"process", "reboot", "job", "permanent"};
-constexpr const char *ARGUMENTS[] = {
-    "tier",        "persistence",       "buffer",          "buffers",     "count",   "hosts",  "stage",
-    "stage_bytes", "stage_persistence", "seconds_between", "reads_back",  "machine", "target", "topology",
-    "transport",   "reads_only",        "own_run_bytes",   "seconds_most"};
 constexpr std::string_view VARIABLES = "OUTCROP_AGG_";
 
-struct Found {
-  std::string text;
-  std::string origin;
-};
-
-std::string in_capitals(std::string text) {
-  for (char &c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return text;
+std::string in_capitals(std::string_view text) {
+  std::string capitals(text);
+  for (char &c : capitals) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return capitals;
 }
 
-// The first that there is: argument, its own hint, ROMIO's, variable. A text of nothing is none, as in shells.
-std::optional<Found> find(const Texts &arguments, const Texts &hints, const Texts &environment,
-                          const std::string &argument, const std::string &romio) {
-  const auto in = [](const Texts &texts, const std::string &name) {
-    const auto place = texts.find(name);
-    return place == texts.end() ? std::string() : place->second;
-  };
-  const std::string own = "outcrop_agg_" + argument, variable = in_capitals(own);
-  if (const std::string text = in(arguments, argument); !text.empty()) return Found{text, "argument " + argument};
-  for (const std::string &name : {own, romio})
-    if (const std::string text = in(hints, name); !text.empty()) return Found{text, "hint " + name};
-  if (const std::string text = in(environment, variable); !text.empty()) return Found{text, variable};
-  return std::nullopt;
+[[noreturn]] void refuse(const GivenText &given, const std::string &right) {
+  throw InputError(given.origin + " = '" + given.text + "' must be " + right);
 }
 
-std::string what(const Found &found) { return found.origin + " = '" + found.text + "'"; }
+// --- how texts are read ----------------------------------------------------------------------------------------------
 
-std::uint32_t parse_count(const Found &found, std::uint32_t least) {
+std::string any_text(const GivenText &given) { return given.text; }
+
+template <std::uint64_t least>
+std::uint64_t whole(const GivenText &given) {
   std::uint32_t value = 0;
-  const char *end = found.text.data() + found.text.size();
-  const auto [stopped, error] = std::from_chars(found.text.data(), end, value);
+  const char *end = given.text.data() + given.text.size();
+  const auto [stopped, error] = std::from_chars(given.text.data(), end, value);
   if (error != std::errc() || stopped != end || value < least)
-    throw InputError(what(found) + " must be a whole number of at least " + std::to_string(least));
+    refuse(given, "a whole number of at least " + std::to_string(least));
   return value;
 }
 
-double parse_number(const Found &found) {
+double number(const GivenText &given) {
   double value = -1;
-  const char *end = found.text.data() + found.text.size();
-  const auto [stopped, error] = std::from_chars(found.text.data(), end, value);
+  const char *end = given.text.data() + given.text.size();
+  const auto [stopped, error] = std::from_chars(given.text.data(), end, value);
   if (error != std::errc() || stopped != end || !(value >= 0) || value > std::numeric_limits<double>::max())
-    throw InputError(what(found) + " must be a number of at least 0");
+    refuse(given, "a number of at least 0");
   return value;
 }
 
-Persistence parse_persistence(const Found &found) {
-  for (std::size_t i = 0; i < std::size(PERSISTENCES); ++i)
-    if (found.text == PERSISTENCES[i]) return static_cast<Persistence>(i);
-  throw InputError(what(found) + " must be process, reboot, job or permanent");
+std::uint64_t bytes_or_none(const GivenText &given) {
+  return given.text == "0" ? 0 : parse_bytes(given.text, given.origin + " =");
 }
 
-std::string parse_transport(const Found &found) {
-  if (found.text != "messages" && found.text != "rma") throw InputError(what(found) + " must be messages or rma");
-  return found.text;
+std::uint64_t buffer_bytes(const GivenText &given) {
+  const std::uint64_t bytes = parse_bytes(given.text, given.origin + " =");
+  // ROMIO takes any size, so programs give any.
+  return given.origin == "hint cb_buffer_size" ? round_up(bytes, AlignedMemory::page_bytes) : bytes;
 }
 
-bool parse_truth(const Found &found) {
-  if (found.text != "true" && found.text != "false") throw InputError(what(found) + " must be true or false");
-  return found.text == "true";
+Persistence persistence(const GivenText &given) {
+  const std::optional<Persistence> found = persistence_named(given.text);
+  if (!found) refuse(given, "process, reboot, job or permanent");
+  return *found;
+}
+
+std::string transport(const GivenText &given) {
+  if (given.text != "messages" && given.text != "rma") refuse(given, "messages or rma");
+  return given.text;
+}
+
+bool truth(const GivenText &given) {
+  if (given.text != "true" && given.text != "false") refuse(given, "true or false");
+  return given.text == "true";
 }
 
 std::vector<std::string> split(const std::string &text, char at) {
@@ -91,169 +86,191 @@ std::vector<std::string> split(const std::string &text, char at) {
 
 struct HostLimit {
   std::string host;
-  std::uint32_t most = 1;
+  std::uint32_t aggregators = 1;
 };
 
 HostLimit parse_host(const std::string &entry, const std::string &list) {
   const std::vector<std::string> parts = split(entry, ':');
-  const Found found{parts.size() > 1 ? parts[1] : "1", "cb_config_list '" + list + "': number"};
+  const GivenText limit{parts.size() > 1 ? parts[1] : "1", "cb_config_list '" + list + "': number"};
   if (parts.empty() || parts.size() > 2 || parts[0].empty())
     throw InputError("cb_config_list '" + list + "' must be entries such as node1:2 or *:1 with commas between them");
-  if (found.text == "*") return {parts[0], std::numeric_limits<std::uint32_t>::max()};
-  return {parts[0], parse_count(found, 0)};
+  if (limit.text == "*") return {parts[0], std::numeric_limits<std::uint32_t>::max()};
+  return {parts[0], static_cast<std::uint32_t>(whole<0>(limit))};
 }
 
-std::string parse_hosts(const Found &found) {
-  most_on_nodes(found.text, {});  // is it a list?
-  return found.text;
+std::string host_list(const GivenText &given) {
+  max_on_nodes(given.text, {});  // is it a list?
+  return given.text;
 }
 
-// Each setting with its name.
-template <typename Visit>
-void visit(const Settings &settings, const Visit &each) {
-  each("tier", settings.tier);
-  each("persistence", settings.persistence);
-  each("buffer_bytes", settings.buffer_bytes);
-  each("buffers", settings.buffers);
-  each("count", settings.count);
-  each("hosts", settings.hosts);
-  each("stage", settings.stage);
-  each("stage_bytes", settings.stage_bytes);
-  each("stage_persistence", settings.stage_persistence);
-  each("seconds_between", settings.seconds_between);
-  each("reads_back", settings.reads_back);
-  each("machine", settings.machine);
-  each("target", settings.target);
-  each("topology", settings.topology);
-  each("transport", settings.transport);
-  each("reads_only", settings.reads_only);
-  each("own_run_bytes", settings.own_run_bytes);
-  each("seconds_most", settings.seconds_most);
+// --- the table -------------------------------------------------------------------------------------------------------
+
+template <auto Member, auto Parse>
+constexpr SettingRow setting(std::string_view name, std::string_view romio, std::string_view unset,
+                             std::string_view meaning) {
+  return {name,
+          name == "buffer" ? "buffer_bytes" : name,
+          romio,
+          unset,
+          meaning,
+          [](Settings &settings, const GivenText &given) { settings.*Member = {Parse(given), given.origin}; },
+          [](const Settings &settings) { return SettingValue((settings.*Member).value); },
+          [](const Settings &settings) -> const std::string & { return (settings.*Member).origin; }};
 }
 
-std::string in_words(Persistence persistence) { return PERSISTENCES[static_cast<std::size_t>(persistence)]; }
-const std::string &in_words(const std::string &text) { return text; }
-std::string in_words(bool truth) { return truth ? "true" : "false"; }
-template <typename Number>
-std::string in_words(Number number) {
-  return std::to_string(number);
-}
+constexpr std::array TABLE = {
+    setting<&Settings::tier, any_text>("tier", "", "the tier that costs least", "The tier that holds the buffers."),
+    setting<&Settings::persistence, persistence>(
+        "persistence", "", "process", "The minimum persistence of that tier: process, reboot, job or permanent."),
+    setting<&Settings::buffer_bytes, buffer_bytes>("buffer", "cb_buffer_size", "an eighth of a domain, 1 to 8 MiB",
+                                                   "The bytes of each buffer, a multiple of 4096."),
+    setting<&Settings::buffers, whole<2>>("buffers", "", "4", "The number of buffers of each aggregator, 2 to 8."),
+    setting<&Settings::count, whole<1>>("count", "cb_nodes", "the number that is predicted to finish first",
+                                        "The number of aggregators."),
+    setting<&Settings::hosts, host_list>("hosts", "cb_config_list", "all hosts",
+                                         "The hosts that may have aggregators: host:number, ... or *:number."),
+    setting<&Settings::machine, any_text>(
+        "machine", "", "what is found on the nodes",
+        "A machine file, which describes the nodes; `outcrop agg machine` writes one."),
+    setting<&Settings::target, any_text>("target", "", "the working directory", "The folder where files will be."),
+    setting<&Settings::topology, any_text>("topology", "", "the first provider that knows it",
+                                           "A file of lines `rank: group switch port`, which says where ranks are."),
+    setting<&Settings::stage, any_text>(
+        "stage", "", "none",
+        "A folder on a tier of each node. Writes end when they are durable there, and reach "
+        "the file in the background. With \"auto\" the cost model decides where, and if."),
+    setting<&Settings::stage_bytes, bytes_or_none>("stage_bytes", "", "all that is free there",
+                                                   "The bytes that a stage may take on a node."),
+    setting<&Settings::stage_persistence, persistence>(
+        "stage_persistence", "", "job", "For a stage \"auto\": its minimum persistence: reboot, job or permanent."),
+    setting<&Settings::seconds_between, number>("seconds_between", "", "0",
+                                                "For a stage \"auto\": the seconds of computing between steps."),
+    setting<&Settings::reads_back, number>("reads_back", "", "0",
+                                           "For a stage \"auto\": how often a step is read again soon."),
+    setting<&Settings::transport, transport>(
+        "transport", "", "messages",
+        "What carries bytes between nodes: messages, or rma (one-sided) where that works."),
+    setting<&Settings::reads_only, truth>("reads_only", "", "false",
+                                          "Ranks may declare the same bytes. Such a plan refuses to write."),
+    setting<&Settings::own_run_bytes, bytes_or_none>(
+        "own_run_bytes", "", "64 KiB on one node, never on several",
+        "Each rank writes its own bytes where the mean length of the runs of all ranks is at least this; 0: never."),
+    setting<&Settings::seconds_most, number>("seconds_most", "", "no limit",
+                                             "The seconds after which a rank that waits for others fails."),
+};
 
-// What is misspelt must not pass for said.
-void check_names(const Texts &arguments, const Texts &environment) {
-  const auto refuse_unknown = [](const Texts &given, const std::string &what, const auto &as_given) {
-    for (const auto &[name, text] : given) {
-      std::string known;
-      bool found = false;
-      for (const char *argument : ARGUMENTS) {
-        found = found || as_given(argument) == name;
-        known += (known.empty() ? "" : ", ") + as_given(argument);
-      }
-      if (!found) throw InputError(what + " '" + name + "' of aggregation is unknown; there are " + known);
-    }
+// The first that there is: argument, its own hint, ROMIO's, variable. An empty text is none, as in shells.
+std::optional<GivenText> find(const Texts &arguments, const Texts &hints, const Texts &environment,
+                              const SettingRow &row) {
+  const auto in = [](const Texts &texts, const std::string &name) {
+    const auto place = texts.find(name);
+    return place == texts.end() ? std::string() : place->second;
   };
-  refuse_unknown(arguments, "setting", [](const std::string &argument) { return argument; });
-  refuse_unknown(environment, "variable",
-                 [](const std::string &argument) { return std::string(VARIABLES) + in_capitals(argument); });
+  const std::string argument(row.name);
+  if (const std::string text = in(arguments, argument); !text.empty()) return GivenText{text, "argument " + argument};
+  for (const std::string &name : {row.hint(), std::string(row.romio)})
+    if (const std::string text = in(hints, name); !text.empty()) return GivenText{text, "hint " + name};
+  if (const std::string text = in(environment, row.variable()); !text.empty()) return GivenText{text, row.variable()};
+  return std::nullopt;
+}
+
+// A misspelt name must not pass for a setting.
+template <typename NameOf>
+void refuse_unknown(const Texts &given, const std::string &what, const NameOf &name_of) {
+  for (const auto &[name, text] : given) {
+    if (std::ranges::find(TABLE, name, name_of) != TABLE.end()) continue;
+    std::string known;
+    for (const SettingRow &row : TABLE) known.append(known.empty() ? "" : ", ").append(name_of(row));
+    throw InputError(what + " '" + name + "' of aggregation is unknown; there are " + known);
+  }
+}
+
+std::string name_of(const SettingRow &row) { return std::string(row.name); }
+
+std::string in_words(const SettingValue &value) {
+  if (const auto *text = std::get_if<std::string>(&value)) return *text;
+  if (const auto *truth = std::get_if<bool>(&value)) return *truth ? "true" : "false";
+  if (const auto *lasts = std::get_if<Persistence>(&value)) return aggregate::in_words(*lasts);
+  if (const auto *real = std::get_if<double>(&value)) return std::to_string(*real);
+  return std::to_string(std::get<std::uint64_t>(value));
 }
 
 }  // namespace
 
-std::uint64_t parse_bytes(const std::string &text, const std::string &name) {
-  const auto wrong = [&] { return InputError(name + " '" + text + "' must be a size such as 64MiB"); };
-  double number = 0;
-  const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  std::string unit(stopped, text.data() + text.size());
-  std::erase_if(unit, [](unsigned char c) { return std::isspace(c) != 0; });
-  for (char &c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (error != std::errc()) throw wrong();
-  std::size_t power = 0;
-  if (!unit.empty() && unit != "b") {
-    power = std::string("kmgt").find(unit[0]);
-    if (power++ == std::string::npos || (unit.size() > 1 && unit.substr(1) != "b" && unit.substr(1) != "ib"))
-      throw wrong();
-  }
-  const double base = unit.size() == 2 ? 1000 : 1024;
-  for (std::size_t i = 0; i < power; ++i) number *= base;
-  if (!(number >= 1) || number > 0x1p62) throw wrong();
-  return static_cast<std::uint64_t>(number);
-}
+std::string SettingRow::hint() const { return "outcrop_agg_" + std::string(name); }
+std::string SettingRow::variable() const { return std::string(VARIABLES) + in_capitals(name); }
+
+std::span<const SettingRow> setting_table() { return TABLE; }
 
 Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &environment) {
-  check_names(arguments, environment);
-  const auto set = [&](const std::string &argument, auto &setting, const auto &parse, const std::string &romio = "") {
-    if (const auto found = find(arguments, hints, environment, argument, romio))
-      setting = {parse(*found), found->origin};
-  };
-  const auto text = [](const Found &found) { return found.text; };
-  const auto bytes = [](const Found &found) { return parse_bytes(found.text, found.origin + " ="); };
+  refuse_unknown(arguments, "setting", name_of);
+  refuse_unknown(environment, "variable", [](const SettingRow &row) { return row.variable(); });
   Settings settings;
-  set("tier", settings.tier, text);
-  set("persistence", settings.persistence, parse_persistence);
-  set("buffer", settings.buffer_bytes, bytes, "cb_buffer_size");
-  // ROMIO takes any size, so programs give any.
-  if (settings.buffer_bytes.origin == "hint cb_buffer_size")
-    settings.buffer_bytes.value = round_up(settings.buffer_bytes.value, AlignedMemory::page_bytes);
-  set("buffers", settings.buffers, [](const Found &found) { return parse_count(found, 2); });
-  set("count", settings.count, [](const Found &found) { return parse_count(found, 1); }, "cb_nodes");
-  set("hosts", settings.hosts, parse_hosts, "cb_config_list");
-  set("stage", settings.stage, text);
-  set("stage_bytes", settings.stage_bytes, bytes);
-  set("stage_persistence", settings.stage_persistence, parse_persistence);
-  set("seconds_between", settings.seconds_between, parse_number);
-  set("reads_back", settings.reads_back, parse_number);
-  set("machine", settings.machine, text);
-  set("target", settings.target, text);
-  set("topology", settings.topology, text);
-  set("transport", settings.transport, parse_transport);
-  set("reads_only", settings.reads_only, parse_truth);
-  set("own_run_bytes", settings.own_run_bytes,
-      [&](const Found &found) { return found.text == "0" ? 0 : bytes(found); });
-  set("seconds_most", settings.seconds_most, parse_number);
+  for (const SettingRow &row : TABLE)
+    if (const auto found = find(arguments, hints, environment, row)) row.read(settings, *found);
   if (settings.stage_bytes.value > 0 && settings.stage.value.empty())
     throw InputError(settings.stage_bytes.origin + " is given without a stage");
   return settings;
 }
 
-std::vector<std::uint32_t> most_on_nodes(const std::string &list, std::span<const std::string> hosts) {
+Settings with_arguments(Settings settings, const Texts &arguments) {
+  refuse_unknown(arguments, "setting", name_of);
+  for (const auto &[name, text] : arguments)
+    std::ranges::find(TABLE, name, name_of)->read(settings, {text, "argument " + name});
+  return settings;
+}
+
+Texts settings_in_environment(const char *const *variables) {
+  Texts texts;
+  for (; *variables != nullptr; ++variables) {
+    const std::string_view variable = *variables;
+    const std::size_t end = variable.find('=');
+    if (variable.starts_with(VARIABLES) && end != std::string_view::npos)
+      texts[std::string(variable.substr(0, end))] = variable.substr(end + 1);
+  }
+  return texts;
+}
+
+std::vector<std::uint32_t> max_on_nodes(const std::string &list, std::span<const std::string> hosts) {
   std::vector<HostLimit> limits;
   for (std::string entry : split(list, ',')) {
     std::erase(entry, ' ');
     limits.push_back(parse_host(entry, list));
   }
-  std::vector<std::uint32_t> most;
+  std::vector<std::uint32_t> aggregators;
   for (const std::string &host : hosts) {
-    const auto named = std::find_if(limits.begin(), limits.end(),
-                                    [&](const HostLimit &one) { return one.host == "*" || one.host == host; });
-    most.push_back(named == limits.end() ? 0 : named->most);
+    const auto named =
+        std::ranges::find_if(limits, [&](const HostLimit &each) { return each.host == "*" || each.host == host; });
+    aggregators.push_back(named == limits.end() ? 0 : named->aggregators);
   }
-  return most;
+  return aggregators;
 }
 
-Wishes to_wishes(const Settings &settings) {
-  Wishes wishes;
-  wishes.buffer_bytes = settings.buffer_bytes.value;
-  wishes.buffers = settings.buffers.value;
-  wishes.persistence = settings.persistence.value;
-  wishes.tier = settings.tier.value;
-  return wishes;
+PlacementOptions placement_options(const Settings &settings, std::span<const std::string> hosts) {
+  PlacementOptions options;
+  options.buffer_bytes = settings.buffer_bytes.value;
+  options.buffers = static_cast<std::uint32_t>(settings.buffers.value);
+  options.persistence = settings.persistence.value;
+  options.tier = settings.tier.value;
+  if (!settings.hosts.value.empty()) options.max_on_node = max_on_nodes(settings.hosts.value, hosts);
+  return options;
 }
 
 std::vector<std::string> origins(const Settings &settings) {
   std::vector<std::string> lines;
-  visit(settings, [&](const char *name, const auto &setting) {
-    if (setting.is_set()) lines.push_back(std::string(name) + " by " + setting.origin);
-  });
+  for (const SettingRow &row : TABLE)
+    if (row.origin(settings) != "default") lines.push_back(std::string(row.field) + " by " + row.origin(settings));
   return lines;
 }
 
 std::string alike(const Settings &settings) {
-  std::ostringstream text;
-  visit(settings, [&](const std::string &name, const auto &setting) {
-    if (name == "stage_bytes" || (name == "stage" && !settings.chooses_stage())) return;
-    if (setting.is_set()) text << name << " = " << in_words(setting.value) << " ";
-  });
-  return text.str().empty() ? "all defaults" : text.str();
+  std::string text;
+  for (const SettingRow &row : TABLE) {
+    const bool is_own = row.name == "stage_bytes" || (row.name == "stage" && !settings.chooses_stage());
+    if (!is_own && row.origin(settings) != "default")
+      text += std::string(row.field) + " = " + in_words(row.value(settings)) + " ";
+  }
+  return text.empty() ? "all defaults" : text;
 }
 
 }  // namespace outcrop::aggregate

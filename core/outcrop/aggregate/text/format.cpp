@@ -1,8 +1,13 @@
 #include "outcrop/aggregate/text/format.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
+#include <charconv>
 #include <cstddef>
 #include <cstdio>
+
+#include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
 namespace {
@@ -42,6 +47,26 @@ std::string format_number(double value) {
   std::array<char, 48> text{};
   std::snprintf(text.data(), text.size(), "%.4g", value);
   return text.data();
+}
+
+std::uint64_t parse_bytes(const std::string &text, const std::string &name) {
+  const auto wrong = [&] { return InputError(name + " '" + text + "' must be a size such as 64MiB"); };
+  double number = 0;
+  const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string unit(stopped, text.data() + text.size());
+  std::erase_if(unit, [](unsigned char c) { return std::isspace(c) != 0; });
+  for (char &c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (error != std::errc()) throw wrong();
+  std::size_t power = 0;
+  if (!unit.empty() && unit != "b") {
+    power = std::string("kmgt").find(unit[0]);
+    if (power++ == std::string::npos || (unit.size() > 1 && unit.substr(1) != "b" && unit.substr(1) != "ib"))
+      throw wrong();
+  }
+  const double base = unit.size() == 2 ? 1000 : 1024;
+  for (std::size_t i = 0; i < power; ++i) number *= base;
+  if (!(number >= 1) || number > 0x1p62) throw wrong();
+  return static_cast<std::uint64_t>(number);
 }
 
 }  // namespace outcrop::aggregate

@@ -12,4 +12,7 @@ std::string format_rate(double bytes_per_second);                   ///< decimal
 std::string format_number(double value);                            ///< four digits
 std::string counted(std::uint64_t count, const std::string &what);  ///< "1 rank", "2 ranks"
 
+/// The bytes of "64MiB", "64M", "1.5GB" (decimal) or a plain number. Throws InputError, which begins with `name`.
+std::uint64_t parse_bytes(const std::string &text, const std::string &name);
+
 }  // namespace outcrop::aggregate

@@ -1,11 +1,11 @@
-#include "outcrop/aggregate/placement/table_text.hpp"
+#include "outcrop/aggregate/text/table_text.hpp"
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
 
-#include "outcrop/aggregate/placement/settings.hpp"
+#include "outcrop/aggregate/text/format.hpp"
 #include "outcrop/aggregate/text/listing.hpp"
 #include "outcrop/base/error.hpp"
 

@@ -1,0 +1,72 @@
+"""Writes the settings of aggregation, from the core's table, into the C header and the manual: `write_settings.py`.
+
+    core/outcrop/aggregate/placement/settings.cpp ──► outcrop_aggregate.h, docs: between two marks
+
+With --check nothing is written, and the exit code is 1 where a file does not say what the table says.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from outcrop import _core
+
+ROOT = Path(__file__).parent.parent
+BEGIN, END = "settings: written by scripts/write_settings.py", "end of the settings"
+
+
+def header() -> Iterator[str]:
+    """Lines of a C comment."""
+    for name, _, hint, romio, variable, unset, meaning in _core.aggregate_setting_rows():
+        assert name
+        yield f"       {hint}{f' or {romio}' if romio else ''}, {variable}"
+        text = f"{meaning} Default: {unset}."
+        yield from textwrap.wrap(text, 120, initial_indent=" " * 11, subsequent_indent=" " * 11)
+
+
+def table() -> Iterator[str]:
+    """Lines of a Markdown table."""
+    yield "| argument | MPI info hint | variable | meaning | default |"
+    yield "|---|---|---|---|---|"
+    for name, _, hint, romio, variable, unset, meaning in _core.aggregate_setting_rows():
+        hints = f"`{hint}`, `{romio}`" if romio else f"`{hint}`"
+        yield f"| `{name}` | {hints} | `{variable}` | {meaning} | {unset} |"
+
+
+FILES: dict[str, Callable[[], Iterator[str]]] = {
+    "core/outcrop/aggregate/mpi/outcrop_aggregate.h": header,
+    "docs/aggregation.md": table,
+}
+
+
+def written(text: str, lines: Iterator[str]) -> str:
+    """The text of a file with these lines between the lines that have the marks."""
+    before, begin, rest = text.partition(BEGIN)
+    first, newline, rest = rest.partition("\n")
+    _, end, after = rest.partition(END)
+    assert begin and end, "the marks are missing"
+    indent = rest[: rest.index(END)].rpartition("\n")[2]
+    return before + begin + first + newline + "\n".join(["", *lines, "", ""]) + indent + end + after
+
+
+def main() -> int:
+    """See the top of the file."""
+    wrong = []
+    for name, lines in FILES.items():
+        path = ROOT / name
+        text = path.read_text()
+        made = written(text, lines())
+        if made != text and "--check" in sys.argv:
+            wrong.append(name)
+        elif made != text:
+            path.write_text(made)
+    if wrong:
+        print(f"{', '.join(wrong)}: run scripts/write_settings.py", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

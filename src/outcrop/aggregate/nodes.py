@@ -1,0 +1,272 @@
+"""What nodes are like, for placement: their tiers, where files go, how far they are from each other.
+
+    tiers of this node, measured or assumed ──► machine_text ──┐
+    a machine file ────────────────────────────────────────────┴─► KnownMachine ──► the core's plan
+    providers of distances, asked by all ranks together ───────────┘
+    a file for `outcrop agg simulate`, or this node's tiers ──► node_tiers, of nodes that need not be here
+
+The format of machine files is in core/outcrop/aggregate/placement/machine.hpp, which reads them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outcrop import _core
+from outcrop.aggregate.distances import MAX_PING_PONG_NODES, Found, find_distances
+from outcrop.aggregate.placement import BufferTier, Distances, Floats, Target
+from outcrop.aggregate.ranks import Ranks
+from outcrop.aggregate.settings import Settings
+from outcrop.aggregate.surroundings import facts_here, surroundings_of
+from outcrop.errors import InputError
+from outcrop.paths import nearest_existing
+from outcrop.tiers.declarations import read_text
+from outcrop.tiers.storage_tiers import mount_of, mounted_tier
+from outcrop.tiers.survey import find_tiers
+from outcrop.tiers.tier import Persistence, Tier
+
+SHARED = "pfs"
+
+
+@dataclass(frozen=True)
+class Typical:
+    """Bytes per second and seconds where nothing is known of a tier but its kind."""
+
+    bytes_per_second: float
+    latency_seconds: float
+
+
+TYPICAL = {
+    "hbm": Typical(180e9, 1.5e-7),
+    "dram": Typical(90e9, 1e-7),
+    "cxl": Typical(25e9, 3e-7),
+    "nvm": Typical(8e9, 4e-7),
+    "dax": Typical(8e9, 4e-7),
+    "nvme": Typical(2e9, 2e-5),
+    "ssd": Typical(5e8, 1e-4),
+    "hdd": Typical(1.5e8, 8e-3),
+    "disk": Typical(1e9, 1e-4),
+    "tmpfs": Typical(5e9, 1e-6),
+    "pfs": Typical(1e11, 1e-3),
+}
+"""Orders of magnitude; HBM and DRAM as in the table that the cost model was published with."""
+
+
+@dataclass(frozen=True)
+class NodeTier:
+    """A tier, what buffers may take of it on each node, and where its figures are from."""
+
+    tier: BufferTier
+    room_bytes: int
+    origin: str
+
+
+@dataclass(frozen=True)
+class NodeTiers:
+    """All that can hold buffers, memory first, and what is shared by all nodes, where it is known."""
+
+    tiers: tuple[NodeTier, ...]
+    shared: Target | None
+CARDS = ("sys/class/infiniband", "sys/class/cxi")
+RESERVED = ("target", "network", "unusable")
+"""Tables of a machine file that are no tiers."""
+HEAD = """\
+# What a node is like, for aggregation: bytes, bytes per second, seconds. Change what is wrong; what a table may have is
+# said in the manual, "Aggregation".
+"""
+
+
+@dataclass(frozen=True)
+class KnownMachine:
+    """What a rank knows of the machine, for the core. `node_text` is a machine file, of the first rank of a node;
+    `problem` says why there is none. `lines` are what else `Plan.explain` shall say."""
+
+    node_text: str
+    problem: str
+    host: str
+    distances: Distances | None
+    distances_known: str
+    lines: Sequence[str]
+
+
+def known_machine(ranks: Ranks, settings: Settings) -> KnownMachine:
+    """Collective: by what every rank knows, and by settings that all have agreed on. Raises InputError."""
+    values = settings.values
+    text, problem = "", ""
+    if ranks.rank == ranks.node:
+        try:
+            text = _node_text(Path(values["machine"]) if values["machine"] else None, Path(values["target"]))
+        except InputError as error:
+            problem = str(error)
+    facts = facts_here()
+    found = None if values["topology"] else _find_distances(ranks, facts)
+    lines = _carried(ranks) if values["transport"] == "rma" else []
+    return KnownMachine(text, problem, facts.host, found.distances if found else None, str(found), lines)
+
+
+def _node_text(file: Path | None, target: Path) -> str:
+    return machine_text(find_tiers(), target) if file is None else read_text(file, f"machine {file}")
+
+
+def text_of_this_node(file: Path | None, target: Path) -> str:
+    """The text of a machine file, or one of the tiers there are, with what cannot be used here. Files will be at
+    `target`. Raises InputError for a file that is none."""
+    name = "this machine" if file is None else str(file)
+    return _core.aggregate_text_of_this_node(_node_text(file, target), name, str(target))
+
+
+def _find_distances(ranks: Ranks, facts: Any) -> Found:
+    """Collective: between nodes, by the first provider that knows. The same on all ranks."""
+    everyone = ranks.gather((ranks.node, facts))
+    leaders = sorted({node for node, _ in everyone})
+    node_of_rank = [leaders.index(node) for node, _ in everyone]
+
+    def find(ping_pong: Callable[[], Floats] | None = None) -> Found:
+        around = surroundings_of([facts for _, facts in everyone], node_of_rank, ping_pong)
+        return _of_first(ranks, lambda: find_distances(around))
+
+    found = find()
+    if found.provider == "node" and 2 < len(leaders) <= MAX_PING_PONG_NODES:
+        seconds = ranks.ping_pong(leaders)
+        found = find(lambda: seconds)
+    return found
+
+
+def _of_first(ranks: Ranks, make: Callable[[], Found]) -> Found:
+    """What rank 0 makes, or what is wrong there, for all ranks: it must be the same everywhere."""
+    made, problem = None, ""
+    if ranks.rank == 0:
+        try:
+            made = make()
+        except InputError as error:
+            problem = str(error)
+    made, problem = ranks.gather((made, problem))[0]
+    if made is None:
+        raise InputError(problem)
+    return made
+
+
+def _carried(ranks: Ranks) -> list[str]:
+    """Collective: one-sided communication where it works; what carries bytes between nodes."""
+    problem = ranks.use_rma()
+    return ["between nodes: rma" if not problem else f"between nodes: messages, for rma does not work: {problem}"]
+
+
+def node_tiers(file: Path | None) -> NodeTiers:
+    """Those of a file, or of this machine. Raises InputError."""
+    if file is None:
+        found = find_tiers()
+        tiers = tuple(node_tier(tier) for tier in found if tier.kind != SHARED and tier.free_bytes)
+        shared = next((tier for tier in found if tier.kind == SHARED), None)
+        target = _target(shared.latency_seconds_write, shared.write_bytes_per_second) if shared else None
+    else:
+        tiers, target = parse_node_tiers(read_text(file, f"tiers {file}"), str(file))
+    if not tiers:
+        raise InputError(f"{file or 'this machine'}: no tier of a node has room for buffers; declare one with --tiers")
+    return NodeTiers(tiers, target)
+
+
+def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target | None]:
+    """Tiers of nodes that need not be here, and the target, by a machine file. Raises InputError for what cannot be."""
+    listed, target = _core.aggregate_parse_node(text, file)
+    tiers = tuple(
+        NodeTier(BufferTier(name, latency, fill, empty, Persistence(lasts)), room, origin)
+        for name, latency, fill, empty, lasts, _, room, origin in listed
+        if room
+    )
+    return tiers, None if target is None else _target(*target)
+
+
+def node_tier(tier: Tier) -> NodeTier:
+    """For buffers, with what is typical of its kind where nothing is known."""
+    typical = TYPICAL[tier.kind]
+    read, write, latency = tier.read_bytes_per_second, tier.write_bytes_per_second, tier.latency_seconds_write
+    latency = tier.latency_seconds_read if latency is None else latency
+    is_known = read is not None and write is not None
+    buffer = BufferTier(
+        tier.name,
+        (0.0 if tier.origin == "declared" else typical.latency_seconds) if latency is None else latency,
+        write or typical.bytes_per_second,
+        read or typical.bytes_per_second,
+        tier.persistence,
+    )
+    return NodeTier(buffer, tier.free_bytes, tier.origin if is_known else f"assumed for {tier.kind}")
+
+
+def _target(latency_seconds: float | None, bytes_per_second: float | None) -> Target:
+    typical = TYPICAL[SHARED]
+    return Target(latency_seconds or typical.latency_seconds, bytes_per_second or typical.bytes_per_second)
+
+
+def machine_text(tiers: Sequence[Tier], target: Path) -> str:
+    """Of tiers that can hold buffers, and of the file system at `target`. Raises InputError where there is none."""
+    kept = {_name(tier): tier for tier in tiers if tier.kind != SHARED and tier.free_bytes and _is_plain(tier.where)}
+    tables = [_tier_table(name, tier) for name, tier in kept.items()]
+    return HEAD + "\n" + "\n".join([*tables, _target_table(tiers, target), _table("network", [("cards", cards())])])
+
+
+def cards(root: Path = Path("/")) -> int:
+    """Network cards of this node; at least one."""
+    folders = [root / folder for folder in CARDS if (root / folder).is_dir()]
+    return max(1, sum(len(os.listdir(folder)) for folder in folders))
+
+
+def _name(tier: Tier) -> str:
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", tier.name)
+    return f"{name}-tier" if name in RESERVED else name
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a machine file can hold it in quotes."""
+    return not re.search(r'["\\\n]', text)
+
+
+def _tier_table(name: str, tier: Tier) -> str:
+    found = node_tier(tier)
+    return _table(name, [("kind", tier.kind), *_place(tier), *_figures(found.tier.empty_bytes_per_second,
+                  found.tier.fill_bytes_per_second, None, found.tier.latency_seconds),
+                  ("capacity", found.room_bytes), ("persistence", tier.persistence.name.lower()),
+                  ("origin", found.origin)])  # fmt: skip
+
+
+def _place(tier: Tier) -> Iterator[tuple[str, str]]:
+    if tier.directory is not None:
+        yield "directory", str(tier.directory.absolute())
+    elif tier.kind != "dram":  # ordinary memory lies where the system puts it: near those who touch it first
+        yield "nodes", ",".join(map(str, tier.nodes))
+
+
+def _target_table(tiers: Sequence[Tier], folder: Path) -> str:
+    """What is at `folder`, with figures that `outcrop tiers` has measured, or those of its kind."""
+    try:
+        tier = mounted_tier(mount_of(nearest_existing(folder)))
+    except OSError as error:
+        raise InputError(f"target {folder}: {error.strerror}") from None
+    tier = next((one for one in tiers if one.name == tier.name), tier)
+    typical = TYPICAL[tier.kind]
+    rates = tier.read_bytes_per_second, tier.write_bytes_per_second
+    latencies = tier.latency_seconds_read, tier.latency_seconds_write
+    read, write = (rate or typical.bytes_per_second for rate in rates)
+    read_latency, write_latency = (typical.latency_seconds if one is None else one for one in latencies)
+    origin = tier.origin if all(rates) else f"assumed for {tier.kind}"
+    figures = _figures(read, write, read_latency, write_latency)
+    return _table("target", [("kind", tier.kind), *figures, ("origin", f"{_name(tier)}, {origin}")])
+
+
+def _figures(
+    read: float, write: float, read_latency: float | None, write_latency: float
+) -> Iterator[tuple[str, float]]:
+    yield from (("read", float(read)), ("write", float(write)))
+    if read_latency is not None:
+        yield "read_latency", float(read_latency)
+    yield "write_latency", float(write_latency)
+
+
+def _table(name: str, values: Sequence[tuple[str, str | float]]) -> str:
+    lines = [f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value!r}" for key, value in values]
+    return "\n".join([f"[{name}]", *lines, ""])

@@ -1,0 +1,274 @@
+"""What each rank finds out about where it runs, so that all together find their distances.
+
+    every rank: facts_here() ──► gathered from all ranks ──► surroundings_of(...) ──► distances.find_distances
+
+PMIx. The launcher has told the process where it is; nobody is waited for. Only the library that MPI has loaded is
+asked, and only where MPI has made it ready: nothing is started anew. Layouts are those of
+pmix_common.h, versions 3 to 5.
+
+    MPI ──loads──► libpmix ◄──given at the start── server of the launcher (Open MPI's prte, Slurm, PALS)
+                      ▲
+                      └── ask_pmix(): PMIx_Get of what is there already
+
+Ping-pong. The first ranks of all nodes measure how long a small message takes:
+
+    round 0    0 ◄─► 3    1 ◄─► 2        every node meets every other once, and all pairs of a round
+    round 1    0 ◄─► 1    2 ◄─► 3        measure at the same time
+    round 2    0 ◄─► 2    1 ◄─► 3
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from outcrop.aggregate.distances import Surroundings
+from outcrop.aggregate.placement import Floats
+
+CRAY_NAMES = ("etc/cray/xname", "proc/cray_xt/cname")
+VARIABLES = ("SLURM_JOB_ID", "SLURM_TOPOLOGY_ADDR", "SLURM_TOPOLOGY_ADDR_PATTERN")
+COMMAND_SECONDS = 10
+
+MAPS = Path("/proc/self/maps")
+STRING, DATA_ARRAY, COORDINATES, GEOMETRY = 3, 39, 47, 53
+LOGICAL_VIEW = 1
+HOST, FABRIC_COORDINATES, OPTIONAL = b"pmix.hname", b"pmix.fab.coord", b"pmix.optional"
+DIMS_MOST = 16
+"""More than any fabric has: more are something else."""
+
+MESSAGES = 10
+"""There and back, of which the fastest counts."""
+
+
+class _Process(ctypes.Structure):
+    _fields_ = (("namespace", ctypes.c_char * 256), ("rank", ctypes.c_uint32))
+
+
+class _Value(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_uint16), ("data", ctypes.c_uint64 * 3))
+
+
+class _Info(ctypes.Structure):
+    _fields_ = (("key", ctypes.c_char * 512), ("flags", ctypes.c_uint32), ("value", _Value))
+
+
+class _Array(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_uint16), ("size", ctypes.c_size_t), ("first", ctypes.c_void_p))
+
+
+class _Coordinates(ctypes.Structure):
+    _fields_ = (("view", ctypes.c_uint8), ("values", ctypes.POINTER(ctypes.c_uint32)), ("dims", ctypes.c_size_t))
+
+
+class _Geometry(ctypes.Structure):
+    _fields_ = (
+        ("fabric", ctypes.c_size_t),
+        ("identity", ctypes.c_void_p),
+        ("device", ctypes.c_void_p),
+        ("coordinates", ctypes.POINTER(_Coordinates)),
+        ("count", ctypes.c_size_t),
+    )
+
+
+@dataclass(frozen=True)
+class PmixAnswer:
+    """The host's name as the server has it, coordinates in the fabric, and why there are none."""
+
+    host: str = ""
+    coordinates: tuple[int, ...] = ()
+    refusal: str = ""
+
+
+NO_PMIX = PmixAnswer(refusal="MPI has loaded none")
+
+
+def ask_pmix(library: Path | None = None) -> PmixAnswer:
+    """Of this process. `library` is the PMIx that MPI has loaded, unless another is given."""
+    path = library or loaded_pmix()
+    if path is None:
+        return NO_PMIX
+    try:
+        pmix = ctypes.CDLL(str(path))
+        is_ready = bool(pmix.PMIx_Initialized())
+    except (OSError, AttributeError) as error:
+        return PmixAnswer(refusal=f"{path} cannot be used: {error}")
+    own = _Process()
+    # Counted: MPI's own beginning and end stay as they are.
+    if not is_ready or pmix.PMIx_Init(ctypes.byref(own), None, ctypes.c_size_t(0)) != 0:
+        return PmixAnswer(refusal="MPI does not use it")
+    try:
+        host = _host(_get(pmix, own, HOST))
+        coordinates = _coordinates(_get(pmix, own, FABRIC_COORDINATES))
+    finally:
+        pmix.PMIx_Finalize(None, ctypes.c_size_t(0))
+    return PmixAnswer(host, coordinates, "" if coordinates else "its server gives no coordinates")
+
+
+def loaded_pmix(maps: Path = MAPS) -> Path | None:
+    """The library of PMIx in this process, by what the system says is mapped."""
+    try:
+        lines = maps.read_text().splitlines()
+    except OSError:
+        return None
+    found = (Path(line.split(maxsplit=5)[5]) for line in lines if "/libpmix.so" in line)
+    return next(found, None)
+
+
+def _get(pmix: ctypes.CDLL, own: _Process, key: bytes) -> _Value | None:
+    """What is known of a key without asking anybody. The memory is PMIx's, and small: it is left."""
+    at_hand = _Info(OPTIONAL, 0, _Value(1))
+    at_hand.value.data[0] = 1
+    value = ctypes.POINTER(_Value)()
+    outcome = pmix.PMIx_Get(
+        ctypes.byref(own), key, ctypes.byref(at_hand), ctypes.c_size_t(1), ctypes.byref(value)
+    )  # fmt: skip
+    return value.contents if outcome == 0 and value else None
+
+
+def _host(value: _Value | None) -> str:
+    if value is None or value.type != STRING or not value.data[0]:
+        return ""
+    return ctypes.string_at(value.data[0]).decode(errors="replace")
+
+
+def _coordinates(value: _Value | None) -> tuple[int, ...]:
+    """The first, of the logical view where there is one."""
+    found = list(_views(value))
+    logical = [numbers for view, numbers in found if view == LOGICAL_VIEW]
+    return (logical or [numbers for _, numbers in found] or [()])[0]
+
+
+def _views(value: _Value | None) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Each view of each device. What is of a kind not known here is passed over."""
+    if value is None or value.type != DATA_ARRAY or not value.data[0]:
+        return
+    array = _Array.from_address(value.data[0])
+    if not array.first:
+        return
+    if array.type == COORDINATES:
+        each = list((_Coordinates * array.size).from_address(array.first))
+    elif array.type == GEOMETRY:
+        geometries = (_Geometry * array.size).from_address(array.first)
+        each = [one.coordinates[i] for one in geometries if one.coordinates for i in range(one.count)]
+    else:
+        return
+    for one in each:
+        if one.values and 0 < one.dims <= DIMS_MOST:
+            yield one.view, tuple(one.values[i] for i in range(one.dims))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of one rank: its host, the variables that matter, the name of the node in the machine room, if any, and what PMIx
+    says."""
+
+    host: str
+    environment: Mapping[str, str]
+    cray_name: str = ""
+    pmix: PmixAnswer = NO_PMIX
+
+
+def facts_here(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Facts:
+    """Those of this process."""
+    known = {name: environment[name] for name in VARIABLES if name in environment}
+    return Facts(socket.gethostname(), known, _cray_name(root), ask_pmix())
+
+
+def surroundings_of(
+    facts: Sequence[Facts],
+    node_of_rank: Sequence[int],
+    ping_pong: Callable[[], Floats] | None = None,
+) -> Surroundings:
+    """Of the facts of all ranks, in their order. What is known of a node is what its first rank knows."""
+    first: dict[int, Facts] = {}
+    for node, one in zip(node_of_rank, facts, strict=True):
+        first.setdefault(node, one)
+    nodes = [first[node] for node in range(len(first))]
+    names = [one.cray_name for one in nodes]
+    return Surroundings(
+        [one.host for one in nodes],
+        list(node_of_rank),
+        [one.environment for one in nodes],
+        [one.pmix.coordinates for one in nodes] if all(one.pmix.coordinates for one in nodes) else None,
+        next((one.pmix.refusal for one in nodes if one.pmix.refusal), ""),
+        cray_names=names if all(names) else (),
+        run=run_command,
+        ping_pong=ping_pong,
+    )
+
+
+def run_command(command: Sequence[str]) -> str | None:
+    """What a command prints; None where there is none, it fails, or it takes too long."""
+    if not shutil.which(command[0]):
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _cray_name(root: Path) -> str:
+    for name in CRAY_NAMES:
+        with suppress(OSError):
+            return (root / name).read_text().strip()
+    return ""
+
+
+def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
+    """Seconds of a message, a row for each node; `leaders` are the first ranks of the nodes, ascending. Collective over
+    an mpi4py communicator, on which nothing is sent."""
+    over = communicator.Dup()
+    try:
+        rank, row = over.Get_rank(), np.zeros(len(leaders))
+        if rank in leaders:
+            own = leaders.index(rank)
+            for partner in partners(own, len(leaders)):
+                if partner is None:
+                    continue
+                seconds = _there_and_back(over, leaders[partner], is_first=own < partner) / 2
+                row[partner] = seconds if own < partner else 0
+        rows = over.allgather(row)
+    finally:
+        over.Free()
+    table = np.stack([rows[leader] for leader in leaders])
+    both_ways: Floats = table + table.T
+    return both_ways
+
+
+def partners(own: int, nodes: int) -> Iterator[int | None]:
+    """Whom a node meets, round by round: those whose numbers add up to that of the round, modulo the number of rounds;
+    the last node meets who would meet itself. Of an odd number of nodes one has a rest in each round: None."""
+    rounds = nodes - 1 + nodes % 2
+    for number in range(rounds):
+        if own == rounds:
+            partner = number * (rounds + 1) // 2 % rounds
+        else:
+            partner = (number - own) % rounds
+            partner = rounds if partner == own else partner
+        yield partner if partner < nodes else None
+
+
+def _there_and_back(over: Any, other: int, *, is_first: bool) -> float:
+    message, fastest = bytearray(8), float("inf")
+    for _ in range(MESSAGES):
+        begin = time.perf_counter()
+        if is_first:
+            over.Send(message, other)
+            over.Recv(message, other)
+        else:
+            over.Recv(message, other)
+            over.Send(message, other)
+        fastest = min(fastest, time.perf_counter() - begin)
+    return fastest

@@ -1,0 +1,32 @@
+"""Protects the one table of settings: arguments of Python, the C header and the manual say what it says."""
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import outcrop.aggregate as agg
+from outcrop import _core
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_header_and_the_manual_are_written_from_the_table() -> None:
+    """`scripts/write_settings.py` has been run since the table was changed."""
+    command = [sys.executable, str(ROOT / "scripts" / "write_settings.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_setting_is_an_argument_of_python() -> None:
+    """Of `declare`, or of both `create` and `open`; and each has its words in the docstring."""
+    names = {row[0] for row in _core.aggregate_setting_rows()}
+    own = {"communicator", "extents", "hints"}
+    of_plans = set(inspect.signature(agg.declare).parameters) - own
+    others = {"path", "plan", "durable", "way", "size_bytes", "node_files", "writable"}
+    of_files = set(inspect.signature(agg.create).parameters) - others
+    assert of_files == set(inspect.signature(agg.open).parameters) - others
+    assert of_plans | of_files == names and not of_plans & of_files
+    for function, arguments in ((agg.declare, of_plans), (agg.create, of_files)):
+        said = str(function.__doc__)
+        assert all(f"        {name}: " in said for name in arguments), function
