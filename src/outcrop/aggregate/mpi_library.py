@@ -95,7 +95,7 @@ def loaded_library(mpi: Any) -> MpiLibrary:
         function = ctypes.cast(extension.MPI_Get_library_version, ctypes.c_void_p)
         ctypes.CDLL(None).dladdr(function, ctypes.byref(found))
     path = Path(os.fsdecode(found.file or b""))
-    if not path.versionfile() or path.samefile(mpi.__file__):
+    if not path.is_file() or path.samefile(mpi.__file__):
         raise InputError(f"mpi4py at {mpi.__file__} does not use a shared MPI library: install one that does")
     return MpiLibrary(path.resolve(), MpiVersion(ABI) if "mpi_abi" in path.name else version_of(text), text)
 
@@ -134,7 +134,7 @@ def _candidates(library: MpiLibrary) -> Iterator[tuple[str, tuple[str, ...]]]:
     for wrapper in (own, configured):
         if wrapper and (flags := _shown_flags(wrapper)):
             yield wrapper[0], flags
-    if (prefix / "include" / "mpi.h").versionfile():
+    if (prefix / "include" / "mpi.h").is_file():
         yield str(prefix / "include"), (f"-I{prefix / 'include'}",)
     path = os.pathsep.join([str(prefix / "bin"), sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
     for name in WRAPPERS:

@@ -3,41 +3,50 @@
     mpirun -n 8 outcrop agg bench -d SCRATCH            on these ranks
     outcrop agg bench -d SCRATCH --ranks 4,8,16         by mpirun of mpi4py's MPI, once for each number
 
-Kernels: kernel.py; ways: way.py; what is on the clock: rank.py; who takes
-turns with whom: schedule.py.
+Kernels: kernel.py; ways: way.py; what is on the clock, and who takes turns with whom: job.py. Programs of MPI: one, or
+where MPI-IO is chosen at the start, one for each.
+
+Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ taking turns, task by task
+           mpirun --mca io romio321    mpi-io:romio321                ─┘
+others     mpirun                      outcrop, mpi-io, posix
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from outcrop.bench.aggregate.figures import of_programs
-from outcrop.bench.aggregate.job import Job, measure
+from outcrop.bench.aggregate.figures import NOTES, draw, head, of_programs, remarks, summary, table
+from outcrop.bench.aggregate.job import MODES, Job, measure, to_text
 from outcrop.bench.aggregate.kernel import KERNELS, make_kernel
-from outcrop.bench.aggregate.picture import draw
-from outcrop.bench.aggregate.programs import programs_for, run_programs
-from outcrop.bench.aggregate.schedule import MODES
-from outcrop.bench.aggregate.table import NOTES, head, remarks, summary, table
 from outcrop.bench.aggregate.way import WAYS
 from outcrop.bench.core import describe_machine
 from outcrop.bench.ranks import LAUNCHERS, MpiRanks, all_ranks
-from outcrop.errors import InputError
+from outcrop.errors import InputError, StorageError
 from outcrop.paths import made_directory, require_directory
 from outcrop.tiers import discover
 from outcrop.units import format_bytes, parse_bytes
 
+if TYPE_CHECKING:
+    from outcrop.aggregate.mpi_library import Launcher
+
 RANKS = (4, 8, 16)
-RANKS_MOST = 4096
+MAX_RANKS = 4096
 COPIES_IN_MEMORY = 4
 """Of a rank's data: as it was made, as it is written, as it is read, and in the buffers of one way."""
 COPIES_ON_DISK = 2
+SECONDS_BETWEEN_CHECKS = 0.1
+SECONDS_TO_END = 10.0
 REMEDY = "give a smaller --size"
 DURABLE = ("both", "yes", "no")
 WORKLOADS = {
@@ -49,7 +58,7 @@ WORKLOADS = {
 
 
 @dataclass(frozen=True)
-class Request:
+class BenchRequest:
     """What is to be measured. Raises InputError for what cannot be."""
 
     directory: Path
@@ -85,7 +94,7 @@ class Request:
         )
 
 
-def bench(request: Request, ranks: str | None = None, png: Path | None = None) -> dict[str, Any]:
+def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = None) -> dict[str, Any]:
     """Measure and print; the figures as plain data, on the first rank: none on others.
 
     `ranks` are the numbers of them, with commas between; for a process that mpirun has not started. Raises InputError,
@@ -118,8 +127,8 @@ def ranks_of(text: str | None) -> tuple[int, ...]:
     if text is None:
         return RANKS
     counts = tuple(int(one) if one.isdecimal() else 0 for one in text.split(","))
-    if not all(1 <= one <= RANKS_MOST for one in counts):
-        raise InputError(f"--ranks {text}: write numbers from 1 to {RANKS_MOST} with commas between, such as 4,8,16")
+    if not all(1 <= one <= MAX_RANKS for one in counts):
+        raise InputError(f"--ranks {text}: write numbers from 1 to {MAX_RANKS} with commas between, such as 4,8,16")
     return counts
 
 
@@ -150,7 +159,7 @@ def _on_these_ranks(directory: Path, job: Job) -> list[dict[str, Any]]:
 
 
 def _by_mpirun(directory: Path, job: Job, counts: Sequence[int]) -> list[dict[str, Any]]:
-    from outcrop.aggregate.mpi_launcher import find_launcher
+    from outcrop.aggregate.mpi_library import find_launcher
 
     for count in counts:
         check_room(directory, job, count, count)
@@ -182,3 +191,82 @@ def _folder(directory: Path, ranks: MpiRanks) -> Iterator[str]:
 def _say(found: Sequence[dict[str, Any]]) -> None:
     for figures in found:
         print("\n".join([*head(figures), "", *table(figures), *remarks(figures), ""]), flush=True)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Ways of a program, and the options of mpirun that it needs for them."""
+
+    ways: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+def programs_for(ways: Sequence[str], mpi_io: Sequence[str]) -> list[Program]:
+    """That measure these ways, where `mpi_io` are the implementations to choose from, if any."""
+    if "mpi-io" not in ways or not mpi_io:
+        return [Program(tuple(ways))]
+    first, *others = mpi_io
+    own = tuple(f"mpi-io:{first}" if way == "mpi-io" else way for way in ways)
+    return [
+        Program(own, ("--mca", "io", first)),
+        *(Program((f"mpi-io:{name}",), ("--mca", "io", name)) for name in others),
+    ]
+
+
+def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], job: Job) -> list[dict[str, Any]]:
+    """What the programs have measured on so many ranks. Raises StorageError with what a program said that failed."""
+    ways = tuple(way for program in programs for way in program.ways)
+    with tempfile.TemporaryDirectory(prefix="turns-", dir=job.folder) as folder:
+        baton = Path(folder) / "baton"
+        baton.touch()
+        running, outputs = [], []
+        try:
+            for number, program in enumerate(programs):
+                outputs.append(Path(folder) / f"{number}.json")
+                asked = Path(folder) / f"{number}.job"
+                shared = str(baton) if len(programs) > 1 else ""
+                asked.write_text(
+                    to_text(replace(job, ways=ways, own=program.ways, output=str(outputs[-1]), baton=shared))
+                )
+                starts = launcher.command(ranks, *program.options)
+                command = [*starts, sys.executable, "-m", "outcrop.bench.aggregate.job", str(asked)]
+                said = (Path(folder) / f"{number}.said").open("w+")
+                process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=_environment())
+                running.append((process, said))
+            _wait(running)
+        finally:
+            for process, said in running:
+                _end(process)
+                said.close()
+        return [json.loads(output.read_text()) for output in outputs]
+
+
+def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
+    """Until all have ended. The first that fails is told; others would wait for it."""
+    while any(process.poll() is None for process, _ in running):
+        if any(process.returncode for process, _ in running):
+            break
+        time.sleep(SECONDS_BETWEEN_CHECKS)
+    for process, said in running:
+        if process.returncode:
+            said.seek(0)
+            lines = [line.strip() for line in said.read().splitlines() if line.strip()]
+            own = [line for line in lines if line.startswith("outcrop: ")]
+            text = own[0].removeprefix("outcrop: ") if own else (lines or ["it said nothing"])[-1]
+            raise StorageError(f"a program of MPI has failed ({process.returncode}): {text}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """mpirun ends its ranks when it is asked to end."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """More ranks than cores compute nothing here: threads of NumPy's libraries would only take memory."""
+    return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

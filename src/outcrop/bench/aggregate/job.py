@@ -1,23 +1,286 @@
-"""A program of MPI that measures tasks of `outcrop agg bench`.
+"""What ranks measure in `outcrop agg bench`, and in which order: a program of MPI.
 
     mpirun -n RANKS python -m outcrop.bench.aggregate.job JOB
 
-JOB is a file with a Job as JSON. What has been measured is written, as JSON, where the job says.
+JOB is a file with a Job as JSON. What has been measured is written, as JSON, where the job says. All ways take turns,
+so that none has the machine at a better time:
+
+    for each workload:  prepare the file to be read
+                        turn 0    write: a b c    durable write: b c a    cold read: c a b    warm read: a b c
+                        turn 1    write: b c a    ...
+
+    write   no file, all on the device ─► create ─► │ write, flush if durable │ ─► close ─► read back another way
+    read    its pages dropped ─► open ─► (warm: read once) ─► │ read │ ─► close, compare
+                             on the clock, from barrier to barrier, of the slowest rank
+
+Every write makes a new file. Reads are of one file for all ways, written by each rank's own calls and flushed. Several
+programs of MPI may share a schedule, each with ways of its own, which the others have not (Open MPI decides when it
+starts whether its MPI-IO is OMPIO or ROMIO). Then one does a task while the others sleep (`Baton`).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from outcrop.bench.aggregate.rank import Measured, RankBench, to_json
-from outcrop.bench.aggregate.schedule import MODES, Baton, Task, schedule
+from outcrop.bench import page_cache
+from outcrop.bench.aggregate.kernel import Contents, make_kernel
+from outcrop.bench.aggregate.way import MAKERS, MpiIo, OutcropWay, Way
+from outcrop.bench.peak_memory import PeakMemory
 from outcrop.bench.ranks import MpiRanks, all_ranks
-from outcrop.errors import InputError
+from outcrop.errors import CorruptionError, InputError, StorageError
+
+SECONDS_BETWEEN_LOOKS = 0.02
+MAX_SECONDS = 900.0
+STAMP_OF_READING = 2**32
+"""Beyond the numbers of tasks."""
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What is on the clock."""
+
+    name: str
+    text: str
+    is_write: bool
+    is_durable: bool = False
+    is_warm: bool = False
+
+
+MODES = (
+    Mode("write", "write", True),
+    Mode("write-durable", "write, durable", True, is_durable=True),
+    Mode("read-cold", "read, cold", False),
+    Mode("read-warm", "read, warm", False, is_warm=True),
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One measurement, or, without a mode, the preparation of a workload."""
+
+    number: int
+    workload: str
+    mode: Mode | None
+    way: str
+    turn: int
+
+
+def schedule(workloads: Sequence[str], modes: Sequence[Mode], ways: Sequence[str], turns: int) -> Iterator[Task]:
+    """All tasks; the first way prepares."""
+    number = 0
+    for workload in workloads:
+        yield Task(number, workload, None, ways[0], 0)
+        number += 1
+        for turn in range(turns):
+            for place, mode in enumerate(modes):
+                first = (turn + place) % len(ways)
+                for way in (*ways[first:], *ways[:first]):
+                    yield Task(number, workload, mode, way, turn)
+                    number += 1
+
+
+class Baton:
+    """A file with a byte for each task that has been done. One program alone needs none."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def wait_for(self, number: int) -> None:
+        """Until all tasks before that one have been done. Raises StorageError when that takes forever."""
+        if self._path is None:
+            return
+        end = time.monotonic() + MAX_SECONDS
+        while os.stat(self._path).st_size < number:
+            if time.monotonic() > end:
+                raise StorageError(f"{self._path}: the other program of MPI has not done its turn in {MAX_SECONDS} s")
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+
+    def pass_on(self) -> None:
+        """A task has been done. By one rank."""
+        if self._path is not None:
+            with self._path.open("ab") as file:
+                file.write(b".")
+
+
+@dataclass(frozen=True)
+class MeasuredTask:
+    """One task, of all ranks: seconds of the slowest. `known` is what the way knows of its own time, of the slowest."""
+
+    workload: str
+    mode: str
+    way: str
+    turn: int
+    seconds: float
+    seconds_set_up: float
+    seconds_close: float
+    cached_before: float | None
+    known: dict[str, float]
+
+
+@dataclass
+class Declared:
+    """A way that is in use, and what it took to have it. Bytes are of the first task, above what there was before."""
+
+    way: Way
+    seconds: float
+    memory: PeakMemory
+    bytes_by_rank: list[int | None] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        known = [one for one in self.bytes_by_rank if one is not None]
+        return {
+            "seconds_declare": self.seconds,
+            "memory_mean_bytes": round(sum(known) / len(known)) if known else None,
+            "memory_max_bytes": max(known, default=None),
+            "implementation": self.way.implementation if isinstance(self.way, MpiIo) else None,
+            "explained": self.way.plan.explain() if isinstance(self.way, OutcropWay) else None,
+        }
+
+
+class RankBench:
+    """One workload. All functions are collective."""
+
+    def __init__(self, workload: str, bytes_of_rank: int, folder: Path, ranks: MpiRanks) -> None:
+        self.kernel = make_kernel(workload, ranks.size, ranks.rank, bytes_of_rank)
+        self._ranks, self._folder = ranks, folder
+        self._contents = Contents(self.kernel, ranks.rank)
+        self._written, self._to_read = folder / f"{workload}.written", folder / f"{workload}.read"
+        self.declared: dict[str, Declared] = {}
+
+    def prepare(self) -> None:
+        """The file that all ways read."""
+        way = self._way("posix")
+        way.create(self._to_read, durable=True)
+        way.write(self._contents.stamped(STAMP_OF_READING))
+        way.close()
+        self._note_memory("posix")
+        self._ranks.wait_for_all()
+
+    def measure(self, task: Task) -> MeasuredTask:
+        """Raises CorruptionError where bytes are not what they should be."""
+        assert task.mode is not None
+        return self._write(task) if task.mode.is_write else self._read(task)
+
+    def end(self) -> None:
+        """Give back what was declared, remove the files."""
+        for one in self.declared.values():
+            one.way.end()
+        if self._ranks.rank == 0:
+            self._written.unlink(missing_ok=True)
+            self._to_read.unlink(missing_ok=True)
+        self._ranks.wait_for_all()
+
+    def _write(self, task: Task) -> MeasuredTask:
+        assert task.mode is not None
+        durable, known = task.mode.is_durable, {}
+        self._settle()
+        memory = self._contents.stamped(task.number)
+        way = self._way(task.way)
+        set_up = self._clock(lambda: way.create(self._written, durable))
+        seconds = self._clock(lambda: known.update(way.write(memory)))
+        close = self._clock(way.close)
+        self._note_memory(task.way)
+        if task.turn == 0:
+            self._check(task, self._other_than(task.way), self._written)
+        return self._measured(task, seconds, set_up, close, None, known)
+
+    def _read(self, task: Task) -> MeasuredTask:
+        assert task.mode is not None
+        known: dict[str, float] = {}
+        self._settle()
+        way = self._way(task.way)
+        self._contents.stamped(STAMP_OF_READING)
+        page_cache.drop(self._to_read)
+        self._ranks.wait_for_all()
+        set_up = self._clock(lambda: way.open(self._to_read))
+        if task.mode.is_warm:
+            way.read(self._contents.emptied())
+        memory = self._contents.emptied()
+        cached = page_cache.cached_share(self._to_read) if self._ranks.rank == 0 else None
+        seconds = self._clock(lambda: known.update(way.read(memory)))
+        close = self._clock(way.close)
+        self._note_memory(task.way)
+        self._demand_right(task, task.way)
+        return self._measured(task, seconds, set_up, close, cached, known)
+
+    def _settle(self) -> None:
+        """Nothing of an earlier task is on its way to the device any more."""
+        if self._ranks.rank == 0:
+            self._written.unlink(missing_ok=True)
+            os.sync()
+        self._ranks.wait_for_all()
+
+    def _way(self, name: str) -> Way:
+        """Made when it is first used."""
+        if name not in self.declared:
+            memory = PeakMemory()
+            made: list[Way] = []
+            make = MAKERS[name.partition(":")[0]]
+            seconds = self._clock(lambda: made.append(make(self._ranks.communicator, self.kernel, self._folder)))
+            self.declared[name] = Declared(made[0], seconds, memory)
+        return self.declared[name].way
+
+    def _other_than(self, name: str) -> str:
+        """What reads back what that way has written."""
+        return next((other for other in self.declared if other != name), "outcrop") if name == "posix" else "posix"
+
+    def _check(self, task: Task, reader: str, path: Path) -> None:
+        way = self._way(reader)
+        way.open(path)
+        way.read(self._contents.emptied())
+        way.close()
+        self._demand_right(task, reader)
+
+    def _note_memory(self, name: str) -> None:
+        """Of the first task of a way."""
+        one = self.declared[name]
+        if not one.bytes_by_rank:
+            one.bytes_by_rank = self._ranks.of_all(one.memory.bytes_more)
+
+    def _demand_right(self, task: Task, reader: str) -> None:
+        wrong = [rank for rank, right in enumerate(self._ranks.of_all(self._contents.is_right)) if not right]
+        if wrong:
+            assert task.mode is not None
+            raise CorruptionError(
+                f"{task.workload}, {task.mode.text} by {task.way}, turn {task.turn}: rank {wrong[0]} has read other "
+                f"bytes, by {reader}, than were written"
+            )
+
+    def _clock(self, act: Callable[[], object]) -> float:
+        """Seconds from barrier to barrier, of the slowest rank."""
+        self._ranks.wait_for_all()
+        begin = time.perf_counter()
+        act()
+        self._ranks.wait_for_all()
+        seconds: list[float] = self._ranks.of_all(time.perf_counter() - begin)
+        return max(seconds)
+
+    def _measured(
+        self, task: Task, seconds: float, set_up: float, close: float, cached: float | None, known: dict[str, float]
+    ) -> MeasuredTask:
+        assert task.mode is not None
+        every = self._ranks.of_all(known)
+        most = {name: max(one[name] for one in every) for name in known}
+        return MeasuredTask(task.workload, task.mode.name, task.way, task.turn, seconds, set_up, close, cached, most)
+
+
+def to_json(bench: RankBench, measured: list[MeasuredTask]) -> dict[str, Any]:
+    """Of one workload, as plain data."""
+    return {
+        "workload": bench.kernel.name,
+        "text": bench.kernel.text,
+        "file_bytes": bench.kernel.file_bytes,
+        "declared": {name: one.to_json() for name, one in bench.declared.items()},
+        "measured": [asdict(one) for one in measured],
+    }
 
 
 @dataclass(frozen=True)
@@ -45,7 +308,7 @@ def measure(job: Job, ranks: MpiRanks) -> dict[str, Any]:
     """All tasks of a job, on all ranks; the same plain data on each."""
     baton = Baton(Path(job.baton) if job.baton else None)
     benches: dict[str, RankBench] = {}
-    found: dict[str, list[Measured]] = {workload: [] for workload in job.workloads}
+    found: dict[str, list[MeasuredTask]] = {workload: [] for workload in job.workloads}
     last = {task.workload: task.number for task in job.tasks()}
     for task in job.tasks():
         if task.way in job.own:

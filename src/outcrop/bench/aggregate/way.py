@@ -5,12 +5,16 @@ mpi-io      the MPI's own: one view of all variables, one collective call; OMPIO
 posix       each rank its own runs, one pwrite or pread for each
 
 declare ─► create or open ─► write or read ─► close     all collective; only write and read are on the clock
+
+The file view of a kernel is an MPI datatype, made by the calls of MPI that count in 32 bits: mpi4py makes datatypes by
+those of 64 bits where MPI has them, and ROMIO of MPICH 4.0 ends the program when it is given such a one.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,8 +23,8 @@ from numpy.typing import NDArray
 
 import outcrop.aggregate as agg
 from outcrop import _core
+from outcrop.aggregate.mpi_library import loaded_library
 from outcrop.bench.aggregate.kernel import Kernel, Variable
-from outcrop.bench.aggregate.view import view_of
 
 Memory = NDArray[np.uint8]
 WAYS = ("outcrop", "mpi-io", "posix")
@@ -50,7 +54,7 @@ class Way(Protocol):
         """Give back what was declared."""
 
 
-class Outcrop:
+class OutcropWay:
     """By a plan."""
 
     def __init__(self, world: Any, kernel: Kernel, folder: Path) -> None:
@@ -67,11 +71,11 @@ class Outcrop:
 
     def write(self, memory: Memory) -> dict[str, float]:
         """See Way."""
-        return vars(self._file.write(self._kernel.arrays(memory)))
+        return _known(self._file.write(self._kernel.arrays(memory)))
 
     def read(self, memory: Memory) -> dict[str, float]:
         """See Way."""
-        return vars(self._file.read(self._kernel.arrays(memory)))
+        return _known(self._file.read(self._kernel.arrays(memory)))
 
     def close(self) -> None:
         """See Way."""
@@ -172,7 +176,7 @@ class Posix:
         """See Way."""
 
 
-MAKERS: dict[str, Callable[[Any, Kernel, Path], Way]] = {"outcrop": Outcrop, "mpi-io": MpiIo, "posix": Posix}
+MAKERS: dict[str, Callable[[Any, Kernel, Path], Way]] = {"outcrop": OutcropWay, "mpi-io": MpiIo, "posix": Posix}
 
 
 def implementation_of_open_mpi(chosen: str) -> str:
@@ -186,3 +190,66 @@ def extent_of(variable: Variable) -> agg.Extent:
     """For a plan."""
     items = f"V{variable.item_bytes}"
     return agg.subarray(variable.shape, variable.box, variable.starts, items, offset=variable.offset)
+
+
+def _known(timing: agg.Timing) -> dict[str, float]:
+    return {
+        "seconds": timing.seconds,
+        "seconds_copying": timing.seconds_copying,
+        "seconds_filling": timing.seconds_filling,
+        "seconds_storage": timing.seconds_storage,
+        "seconds_messages": timing.seconds_messages,
+        "bytes_storage": timing.bytes_storage,
+    }
+
+
+def view_of(mpi: Any, kernel: Kernel) -> Any:
+    """All variables of a rank, committed. `mpi` is mpi4py.MPI."""
+    library = ctypes.CDLL(str(loaded_library(mpi).path))
+    parts = [_part(mpi, library, one) for one in kernel.variables]
+    handles: list[Any] = [_handle(mpi, part).value for part in parts]
+    view = mpi.Datatype()
+    _call(
+        library.MPI_Type_create_struct,
+        ctypes.c_int(len(parts)),
+        _numbers([1] * len(parts)),
+        (ctypes.c_ssize_t * len(parts))(*(one.offset for one in kernel.variables)),
+        (_handle_type(mpi) * len(parts))(*handles),
+        ctypes.c_void_p(mpi._addressof(view)),
+    )
+    for part in parts:
+        part.Free()
+    return view.Commit()
+
+
+def _part(mpi: Any, library: ctypes.CDLL, variable: Variable) -> Any:
+    """A rank's box of an array, of bytes along the last axis."""
+    sizes = [(*some[:-1], some[-1] * variable.item_bytes) for some in (variable.shape, variable.box, variable.starts)]
+    part = mpi.Datatype()
+    _call(
+        library.MPI_Type_create_subarray,
+        ctypes.c_int(len(variable.shape)),
+        *map(_numbers, sizes),
+        ctypes.c_int(mpi.ORDER_C),
+        _handle(mpi, mpi.BYTE),
+        ctypes.c_void_p(mpi._addressof(part)),
+    )
+    return part
+
+
+def _handle_type(mpi: Any) -> type[ctypes.c_int] | type[ctypes.c_void_p]:
+    """MPI_Datatype: a number in MPICH, a pointer in Open MPI."""
+    return ctypes.c_int if mpi._sizeof(mpi.Datatype) == ctypes.sizeof(ctypes.c_int) else ctypes.c_void_p
+
+
+def _handle(mpi: Any, datatype: Any) -> ctypes.c_int | ctypes.c_void_p:
+    return _handle_type(mpi).from_address(mpi._addressof(datatype))
+
+
+def _numbers(values: Sequence[int]) -> ctypes.Array[ctypes.c_int]:
+    return (ctypes.c_int * len(values))(*values)
+
+
+def _call(function: Any, *arguments: object) -> None:
+    code = function(*arguments)
+    assert code == 0, f"{function.__name__} returned {code}"
