@@ -11,7 +11,7 @@ from outcrop.language.boundary import Boundary
 from outcrop.language.stencil import Field, Parameter, Signal, Stencil
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.tuner import build
-from outcrop.run.arguments import as_problem
+from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
 from strategies import MACHINE, assumed_rate, schemes_for
 

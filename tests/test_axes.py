@@ -189,7 +189,7 @@ def test_the_run_keeps_its_sides(tmp_path: Path) -> None:
     make_run(tmp_path / "run.oc", (5, 4, 3), 1, boundary={"x": "periodic", "z": ("fixed", "mirror")})
     kept = as_boundary(find_home(tmp_path / "run.oc").read().boundary)
     assert kept == Boundary(z=("fixed", "mirror"), x=("periodic", "periodic"))
-    assert oc.open(tmp_path / "run.oc")._problem(1).sides == kept.sides
+    assert oc.open(tmp_path / "run.oc").plan(1).problem.sides == kept.sides
 
 
 @pytest.mark.parametrize("shape", [(7,), (7, 9), (5, 4, 3)])

@@ -10,6 +10,7 @@ from outcrop.bench.literature.table2 import GIB, TABLE, Published, Traffic, blk_
 from outcrop.cli.main import call
 from outcrop.errors import BudgetError
 from outcrop.run.elsewhere import plan_elsewhere
+from outcrop.run.options import RunOptions
 from outcrop.tiers.declarations import load_machine
 from strategies import make_problem
 
@@ -108,7 +109,8 @@ def test_schemes_rank_as_the_paper_ranks_them(row: Published) -> None:
 def test_our_plan_of_these_blocks_is_the_paper_s(row: Published) -> None:
     """Given as sizes, they make a plan with as many passes and blocks, in as much memory."""
     sizes = {"bt": row.bt, "by": row.by, "bz": row.bz}
-    found = plan_elsewhere(MACHINE, "heat7", row.shape, 1000, "float64", scheme="skewed-5y", sizes=sizes)
+    options = RunOptions("heat7", row.shape, "float64", scheme="skewed-5y", sizes=sizes, steps=1000)
+    found = plan_elsewhere(MACHINE, options)
     assert len(found.plan.passes) == row.passes
     assert found.plan.blocks_per_pass * row.passes == row.blocks_in_all
     assert found.plan.memory_bytes / GIB == pytest.approx(row.largest_gib, rel=0.01)

@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 
 import outcrop as oc
 from folders import everything_below
-from outcrop.cli.initial_options import by_name, initial_values
+from initial_values import initial_values
 from outcrop.cli.main import call
 from outcrop.errors import InputError
 from outcrop.language.library.table import FAMILIES, Family
 from outcrop.language.symbols import Signal
+from outcrop.run.setup import values_by_name
 
 
 def waves() -> oc.Stencil:
@@ -79,20 +80,20 @@ def test_bad_input_is_one_line_and_makes_nothing(
 
 
 def test_values_are_asked_for_by_name_and_need_none_for_one_field() -> None:
-    assert by_name(["u=gaussian", "m=model.npy"], waves()) == {"u": "gaussian", "m": "model.npy"}
-    assert by_name(["u.previous=random:3"], waves()) == {"u.previous": "random:3"}
-    assert by_name([], flat()) == {"a": "zeros"}
-    assert by_name(["gaussian"], pushed()) == by_name(["u=gaussian"], pushed()) == {"u": "gaussian"}
-    assert by_name(["a=b.npy"], pushed()) == {"u": "a=b.npy"}, "a file may have = in its name"
+    assert values_by_name(["u=gaussian", "m=model.npy"], waves()) == {"u": "gaussian", "m": "model.npy"}
+    assert values_by_name(["u.previous=random:3"], waves()) == {"u.previous": "random:3"}
+    assert values_by_name(None, flat()) == {}
+    assert values_by_name(["gaussian"], pushed()) == values_by_name(["u=gaussian"], pushed()) == {"u": "gaussian"}
+    assert values_by_name(["a=b.npy"], pushed()) == {"u": "a=b.npy"}, "a file may have = in its name"
     with pytest.raises(InputError, match="no field 'a'"):
-        by_name(["a=c.npy"], pushed())
+        values_by_name(["a=c.npy"], pushed())
 
 
 def test_the_grid_has_the_size_of_any_file(tmp_path: Path) -> None:
     """Also of one that is not named first; what has no size of its own takes it."""
-    shape, sources = initial_values(["u=gaussian", "m=model.npy"], None, waves(), 1 << 20)
+    shape, sources = initial_values(["u=gaussian", "m=model.npy"], None, waves())
     assert shape == (6, 5, 4) and {name: source.shape for name, source in sources.items()} == dict.fromkeys("um", shape)
-    assert initial_values([], "9 7", flat(), 1 << 20)[0] == (7, 9)
+    assert initial_values(["a=zeros"], "9 7", flat())[0] == (7, 9)
     np.save("thin.npy", np.ones((1, 7, 9)))
     for text, words in [
         ("m=model.npy@resample", "model.npy@resample needs the size of the grid: give -n NX NY NZ"),
@@ -100,17 +101,17 @@ def test_the_grid_has_the_size_of_any_file(tmp_path: Path) -> None:
         ("a=thin.npy", r"shape \(1, 7, 9\); flat is for grids of two axes .*; give -n NX NY, and write FILE@resample"),
     ]:
         with pytest.raises(InputError, match=words):
-            initial_values([text], None, flat() if text.startswith("a") else waves(), 1 << 20)
+            initial_values([text], None, flat() if text.startswith("a") else waves())
 
 
 def test_each_field_s_file_is_fitted_to_the_grid() -> None:
     """Values of several fields may come from files of other sizes and fewer axes."""
     section = np.arange(20.0).reshape(4, 5)
     np.save("section.npy", section)
-    shape, sources = initial_values(["u=model.npy", "m=section.npy@resample:xz"], "4 5 6", waves(), 1 << 20)
+    shape, sources = initial_values(["u=model.npy", "m=section.npy@resample:xz"], "4 5 6", waves())
     assert shape == (6, 5, 4) and sources["m"].shape == shape
     assert np.array_equal(sources["m"].planes(0, 6)[[0, -1], 2], section.T[[0, -1]])
-    shape, sources = initial_values(["a=section.npy", "b=section.npy@resample:yx"], None, flat(), 1 << 20)
+    shape, sources = initial_values(["a=section.npy", "b=section.npy@resample:yx"], None, flat())
     assert shape == (4, 5) and np.array_equal(sources["b"].planes(0, 4), section)
 
 

@@ -106,3 +106,9 @@ def test_every_figure_of_a_report_is_explained() -> None:
     """The page of reports has each key of the JSON."""
     page = (ROOT / "docs" / "reference" / "report.md").read_text()
     assert not [field.name for field in fields(Report) if f"`{field.name}`" not in page]
+
+
+def test_the_page_of_options_is_what_the_options_say() -> None:
+    """Protects the reference: `scripts/options_page.py` writes it from the declarations."""
+    script = runpy.run_path(str(ROOT / "scripts" / "options_page.py"))
+    assert script["PAGE"].read_text() == script["page"](), "run scripts/options_page.py"

@@ -23,7 +23,7 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import validate
-from outcrop.run.arguments import as_problem
+from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import PlaneLayout, make_layout
 from outcrop.run.oracle import advance
 from outcrop.run.rehearsal import rehearse

@@ -19,7 +19,7 @@ from outcrop.language.stencil import Stencil
 from outcrop.plan.plan import Plan
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.validate import IllegalPlan, validate
-from outcrop.run.arguments import as_problem
+from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.oracle import advance_fields
 from outcrop.run.rehearsal import rehearse_fields

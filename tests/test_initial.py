@@ -1,17 +1,18 @@
 """Protects initial values: the same bits however they are streamed, and one clear refusal for what cannot be one."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 
+from manifests import make_manifest
 from outcrop.errors import CorruptionError, InputError
 from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.creation import created_state
 from outcrop.run.disk.layout import make_layout
-from outcrop.run.disk.manifest import Manifest, Settings
 from outcrop.run.disk.planes import Planes
 from outcrop.run.disk.state import State
 from outcrop.run.inputs.initial import checked_planes, make_source, parse_source, scan_finite
@@ -23,9 +24,14 @@ SHAPE = (11, 6, 5)
 def make_state(where: Path, shard_planes: int = 4, shape: tuple[int, int, int] = SHAPE) -> State:
     with created_state(
         [where],
-        Manifest("1", {"name": "heat7"}, {}, (ArrayEntry("u", False),), shape, "float32", "fixed", (str(where),),
-                 shard_planes, False, Settings(1 << 20, 1)),
-    ) as state:  # fmt: skip
+        replace(
+            make_manifest(where),
+            arrays=(ArrayEntry("u", False),),
+            shape=shape,
+            shard_planes=shard_planes,
+            target_step=0,
+        ),
+    ) as state:
         return state
 
 

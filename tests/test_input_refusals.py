@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outcrop.cli.initial_options import initial_values
+from initial_values import initial_values
 from outcrop.errors import InputError
 from outcrop.language.library import find_stencil
 from outcrop.run.inputs.initial import parse_source
@@ -120,10 +120,10 @@ def test_a_file_of_fewer_axes_alone_is_no_grid(tmp_path: Path, array: np.ndarray
     """With neither -n nor @resample a section must not become a grid of one row for a stencil of three axes."""
     text, stencil = save_npy(tmp_path, array), find_stencil("heat7")
     with pytest.raises(InputError, match=rf"{array.shape[-1]},?\); heat7.*three axes.*-n NX NY NZ, and write FILE@res"):
-        initial_values([text], None, stencil, 1 << 20)
+        initial_values([text], None, stencil)
     with pytest.raises(InputError, match=r"a\.npy@resample needs the size of the grid: give -n NX NY NZ"):
-        initial_values([f"{text}@resample"], None, stencil, 1 << 20)
-    shape, sources = initial_values([f"{text}@resample"], "5 4 11", stencil, 1 << 20)
+        initial_values([f"{text}@resample"], None, stencil)
+    shape, sources = initial_values([f"{text}@resample"], "5 4 11", stencil)
     assert shape == (11, 4, 5)
     assert np.array_equal(collect(sources["u"]), np.broadcast_to(array.reshape(-1, 1, 5), shape))
 

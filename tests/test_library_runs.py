@@ -16,7 +16,7 @@ from outcrop.language.library import STENCILS, find_stencil
 from outcrop.language.stencil import Stencil
 from outcrop.plan.planner import choose, smallest_budget_bytes
 from outcrop.plan.schemes import SCHEMES
-from outcrop.run.arguments import as_problem
+from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.oracle import advance_fields
 from strategies import MACHINE, assumed_rate, examples

@@ -4,6 +4,7 @@ this machine enters."""
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from outcrop.language import compile as compile_module
 from outcrop.plan.plan import Sizes
 from outcrop.run import engine
 from outcrop.run.elsewhere import plan_elsewhere
+from outcrop.run.options import RunOptions
 from outcrop.tiers import discover, measure
 from outcrop.tiers.declarations import load_machine, parse_machine, shipped_machines
 from strategies import make_problem
@@ -225,10 +227,10 @@ def test_shipped_machines_load_by_name_and_by_path() -> None:
 def test_what_a_plan_may_take_unless_told() -> None:
     """What the file declares usable, and the usual budget where it declares nothing; --memory goes before both."""
     declared, silent = parse_machine(GOOD, "mine"), parse_machine(changed('usable = "50%"', ""), "mine")
-    shape, steps = (2048, 2048, 2048), 10
-    assert plan_elsewhere(declared, "heat7", shape, steps).budget_bytes == 4 << 30
-    assert plan_elsewhere(silent, "heat7", shape, steps).budget_bytes == 1 << 30
-    told = plan_elsewhere(declared, "heat7", shape, steps, memory="10%")
+    options = RunOptions("heat7", (2048, 2048, 2048), steps=10)
+    assert plan_elsewhere(declared, options).budget_bytes == 4 << 30
+    assert plan_elsewhere(silent, options).budget_bytes == 1 << 30
+    told = plan_elsewhere(declared, replace(options, memory="10%"))
     assert told.budget_bytes == (8 << 30) // 10 >= told.plan.memory_bytes
 
 
@@ -242,8 +244,9 @@ def test_rates_follow_cores_and_memory() -> None:
     assert swept == pytest.approx(12e9 / (3 * 4)), "three words of four bytes for a cell"
     with pytest.raises(InputError, match="float64"):
         declared.update_rate(make_problem((8, 8, 8), (1, 1, 1), 1, "float64"), 1)
+    options = RunOptions("heat7", (1024, 512, 512), memory="64MiB", steps=64)
     slow, fast = (
-        plan_elsewhere(parse_machine(text, "mine"), "heat7", (1024, 512, 512), 64, memory="64MiB").plan.predicted
+        plan_elsewhere(parse_machine(text, "mine"), options).plan.predicted
         for text in (GOOD, changed('"2GB/s"', '"20GB/s"').replace("1.0e9", "1.0e10").replace("1.5 GB/s", "15GB/s"))
     )
     assert fast.seconds < slow.seconds

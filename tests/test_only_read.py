@@ -18,7 +18,7 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.tuner import TunedPlan, tune
-from outcrop.run.arguments import as_grid_boundary, as_problem, as_stencil
+from outcrop.run.definition import as_grid_boundary, as_problem, as_stencil
 from outcrop.run.disk.layout import make_layout
 from strategies import assumed_rate
 

@@ -18,7 +18,7 @@ from outcrop.language.stencil import Field, Stencil
 from outcrop.plan.plan import Sizes
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
-from outcrop.run.arguments import as_problem
+from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.disk.planes import Planes
 from outcrop.run.engine import Seeds

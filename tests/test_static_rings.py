@@ -16,7 +16,7 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import IllegalPlan, validate, validate_pass
-from outcrop.run.arguments import as_problem
+from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.oracle import advance_fields
 from strategies import MACHINE, assumed_rate

@@ -27,7 +27,7 @@ from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
-from outcrop.run.arguments import as_problem
+from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.oracle import record_fields
 from outcrop.run.taps.pass_taps import (

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from outcrop.language.boundary import Boundary
     from outcrop.language.stencil import Field, Parameter, Signal, Stencil
     from outcrop.run.inputs.resample import extrude, resample
+    from outcrop.run.options import RunOptions
     from outcrop.run.report import Report
     from outcrop.run.simulation import Simulation, open
     from outcrop.run.sweep import Sweep
@@ -38,6 +39,7 @@ __all__ = [
     "Placement",
     "Receivers",
     "Report",
+    "RunOptions",
     "Signal",
     "Simulation",
     "Snapshots",
@@ -67,6 +69,7 @@ _HOMES = {
     "Placement": ("outcrop.arrays.placing", "Placement"),
     "Receivers": ("outcrop.run.taps.acquisition", "Receivers"),
     "Report": ("outcrop.run.report", "Report"),
+    "RunOptions": ("outcrop.run.options", "RunOptions"),
     "Signal": ("outcrop.language.stencil", "Signal"),
     "Simulation": ("outcrop.run.simulation", "Simulation"),
     "Snapshots": ("outcrop.run.taps.acquisition", "Snapshots"),

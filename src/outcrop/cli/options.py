@@ -1,90 +1,39 @@
-"""The options that several commands share, and what those of `run` and `plan` mean together."""
+"""The options of commands: those of a run, made of `RunOptions`, and those that several commands share."""
 
 from __future__ import annotations
 
+import inspect
 import json as json_format
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional, TypeAlias
+from typing import Annotated, Any, Optional, TypeAlias, get_type_hints
 
 import typer
 
 from outcrop.cli import heap
-from outcrop.cli.initial_options import initial_values
-from outcrop.errors import InputError, shown
+from outcrop.cli.sizes import parse_size
+from outcrop.errors import InputError
 from outcrop.paths import make_directory, remove_made, require_output
-
-if TYPE_CHECKING:
-    from outcrop.axes import Shape
-    from outcrop.language.stencil import Stencil
-    from outcrop.run.inputs.source import Source
-    from outcrop.run.simulation import Simulation
+from outcrop.run.options import SIZES, RunOptions, default_text, option_table
 
 # Typer reads these at run time, so they are real objects, and Optional is spelled as Python 3.10 lets Typer see it.
-StencilName: TypeAlias = Annotated[
-    str,
-    typer.Argument(
-        metavar="STENCIL",
-        help="a built-in one, such as heat2, acoustic8_2d, maxwell or d3q19; an unknown name lists all there are",
-    ),
-]
-Size: TypeAlias = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("-n", metavar="NX [NY [NZ]]", help="cells along x (fastest), y, z; the file's when --init names one"),
-]
-Steps: TypeAlias = Annotated[int, typer.Option("-t", "--steps", metavar="STEPS", help="time steps")]
-Directories: TypeAlias = Annotated[
-    list[Path],
-    typer.Option("-d", "--directory", metavar="WHERE", help="directory or block device; repeat to use several"),
-]
-DirectoriesOrNone: TypeAlias = Annotated[
-    Optional[list[Path]],  # noqa: UP045
-    typer.Option("-d", "--directory", metavar="WHERE", help="as for run; not with --machine"),
-]
 Machine: TypeAlias = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--machine", metavar="FILE", help="plan for the machine a TOML file declares, or crest6 or crest10"),
 ]
-MemoryOrNone: TypeAlias = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--memory", help="as for run [default: 1GiB; what --machine declares usable]", show_default=False),
-]
-Memory: TypeAlias = Annotated[str, typer.Option(help="hard cap for the window: 256MiB, 1GiB, 25% of the machine")]
-DType: TypeAlias = Annotated[str, typer.Option(help="float32 or float64")]
 Threads: TypeAlias = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option(metavar="N", help="threads that update [default: all cores this process may use]", show_default=False),
 ]
-Bind: TypeAlias = Annotated[str, typer.Option(help="bind threads: auto (on several NUMA nodes), cores or none")]
-SchemeName: TypeAlias = Annotated[str, typer.Option(help="auto, wavefront, naive, overlapped, skewed-full, -3y or -5y")]
-Io: TypeAlias = Annotated[str, typer.Option(help="auto, io_uring, libaio, threads or mmap")]
-Parameters: TypeAlias = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option("--param", metavar="NAME=VALUE", help="a parameter of the stencil; repeat for several"),
-]
-Initial: TypeAlias = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option(
-        "--init",
-        metavar="[NAME=]VALUE",
-        help="zeros, gaussian, random:SEED, a number, or a file (.npy, .npz, .zarr, .nc, .sgy), FILE@resample to fit "
-        "it to the grid; with several fields NAME=VALUE, repeat for each [default: zeros]",
-        show_default=False,
-    ),
-]
-Boundary: TypeAlias = Annotated[
-    str,
-    typer.Option(help="fixed (the rim keeps its values), mirror or periodic; or by axis: x=periodic,z=fixed:mirror"),
-]
-InPlace: TypeAlias = Annotated[
-    bool, typer.Option("--in-place", help="one copy, not two: half the disk, but an interrupted pass loses the run")
-]
-CheckFinite: TypeAlias = Annotated[bool, typer.Option("--check-finite", help="refuse NaN and infinity in --init")]
 Json: TypeAlias = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--json", metavar="FILE", help="write the report as JSON"),
+]
+Save: TypeAlias = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--save", metavar="FILE", help="write these options to a new TOML file, to be run again"),
 ]
 Png: TypeAlias = Annotated[
     Optional[Path],  # noqa: UP045
@@ -94,108 +43,99 @@ BenchDirectory: TypeAlias = Annotated[
     Path, typer.Option("-d", "--directory", metavar="WHERE", help="for its files; made if missing")
 ]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", help="no progress and no report; only errors")]
-RawDevice: TypeAlias = Annotated[
-    bool, typer.Option("--raw-device", help="WHERE is a block device, all of whose content may be overwritten")
-]
-Bt: TypeAlias = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option("--bt", metavar="N", help="steps of a pass; sizes that are not given are chosen"),
-]
-Bx: TypeAlias = Annotated[Optional[int], typer.Option("--bx", metavar="N", help="cells of a block in x")]  # noqa: UP045
-By: TypeAlias = Annotated[Optional[int], typer.Option("--by", metavar="N", help="rows of a block")]  # noqa: UP045
-Bz: TypeAlias = Annotated[Optional[int], typer.Option("--bz", metavar="N", help="planes of a block")]  # noqa: UP045
-Slab: TypeAlias = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option("--slab", metavar="N", help="planes that are updated together"),
-]
-Diamond: TypeAlias = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option("--diamond", metavar="N", help="half the height of the cache tiles, in levels"),
-]
-Unstable: TypeAlias = Annotated[
-    bool, typer.Option("--unstable", help="run parameters that let waves grow, which are refused otherwise")
-]
-Force: TypeAlias = Annotated[bool, typer.Option("--force", help="replace the run, or what else a raw device, holds")]
+
+STENCIL = "a TOML file with the options, or a stencil: "
+_TYPES: dict[str, Any] = {
+    "shape": str,
+    "directory": list[Path],
+    "threads": int,
+    "params": list[str],
+    "init": list[str],
+    "steps": int,
+}
+"""How the command line reads an option; the others are text, or a flag where the default is False."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """What `run` and `plan` were asked for, as it was written."""
+def takes_run_options(*names: str, unless: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command the options of a run, all or those of `names`; as its first argument it gets those that were
+    given, by name and as they were written. `unless` says in words what options are that were not given.
+    """
 
-    stencil: str
-    size: str | None
-    steps: int
-    directories: Sequence[Path]
-    memory: str
-    dtype: str
-    threads: int | None
-    scheme: str
-    io: str
-    parameters: Sequence[str]
-    initial: Sequence[str]
-    boundary: str
-    in_place: bool
-    check_finite: bool
-    force: bool
-    raw_device: bool
-    bind: str
-    sizes: dict[str, int]
-    unstable: bool = False
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = get_type_hints(command, include_extras=True)
+        (_, *mine) = inspect.signature(command).parameters.values()
+        run = _run_parameters(names, unless)
+
+        @wraps(command)
+        def call(**given: Any) -> None:
+            said = {one.name: given.pop(one.name) for one in run}
+            command({name: value for name, value in said.items() if value is not None}, **given)
+
+        ours = [one.replace(annotation=own[one.name], kind=inspect.Parameter.KEYWORD_ONLY) for one in mine]
+        ours.sort(key=lambda one: one.default is not inspect.Parameter.empty)
+        call.__signature__ = inspect.Signature([*run, *ours])  # type: ignore[attr-defined]
+        call.__annotations__ = {one.name: one.annotation for one in [*run, *ours]}
+        return call
+
+    return decorate
 
 
-def make_simulation(request: Request) -> tuple[Simulation, dict[str, Source]]:
-    """The simulation that was asked for, and its initial values by field. Nothing is created; InputError for what
-    cannot be."""
-    from outcrop.run.arguments import as_stencil
-    from outcrop.run.inputs.initial import cache_within
-    from outcrop.run.simulation import Simulation
-    from outcrop.tiers import discover
-    from outcrop.units import parse_bytes
+def _run_parameters(names: Sequence[str], unless: str) -> list[inspect.Parameter]:
+    found = []
+    for name, option in option_table().items():
+        if names and name not in names:
+            continue
+        if name == "stencil":
+            found.append(_parameter(name, str, typer.Argument(metavar="STENCIL", help=STENCIL + option.help), True))
+        elif option.flags:
+            kind = _TYPES.get(name, bool if RunOptions.__dataclass_fields__[name].default is False else str)
+            default = unless or ("" if name == "directory" else default_text(name))  # the command asks for it
+            text = f"{option.help} [default: {default}]" if default else option.help
+            flags = typer.Option(*option.flags, metavar=option.metavar, help=text, show_default=False)
+            found.append(_parameter(name, kind, flags))
+    for name, text in SIZES.items() if not names else ():
+        found.append(_parameter(name, int, typer.Option(f"--{name}", metavar="N", help=text)))
+    return found
+
+
+def _parameter(name: str, kind: Any, told: Any, is_needed: bool = False) -> inspect.Parameter:
+    if not is_needed:
+        kind = Optional[kind]  # noqa: UP045
+    default = inspect.Parameter.empty if is_needed else None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, told])
+
+
+def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else: str = "") -> RunOptions:
+    """The options of a run that the command line gives, and for the others those of the TOML file it names.
+
+    Raises InputError when they do not say how many steps there are, or where the run is to be; the message goes on with
+    `or_else`.
+    """
+    from outcrop.run.definition import as_stencil
+    from outcrop.run.options_file import SUFFIX, read_options
+    from outcrop.run.setup import values_by_name
 
     heap.return_freed_memory()
-    stencil = as_stencil(request.stencil)
-    cache_bytes = cache_within(parse_bytes(request.memory, discover.memory_bytes()))
-    shape, sources = grid_and_values(request, stencil, cache_bytes)
-    simulation = Simulation(
-        stencil,
-        shape,
-        dtype=request.dtype,
-        directory=list(request.directories),
-        memory=request.memory,
-        threads=request.threads,
-        scheme=request.scheme,
-        io=request.io,
-        boundary=request.boundary,
-        params=parse_parameters(request.parameters),
-        in_place=request.in_place,
-        force=request.force,
-        raw_device=request.raw_device,
-        bind=request.bind,
-        sizes=request.sizes,
-        unstable=request.unstable,
-    )
-    return simulation, sources
-
-
-def grid_and_values(request: Request, stencil: Stencil, cache_bytes: int) -> tuple[Shape, dict[str, Source]]:
-    """The shape of the grid, and where values come from. Raises InputError for wrong steps too."""
-    require_steps(request.steps)
-    return initial_values(request.initial, request.size, stencil, cache_bytes)
-
-
-def require_steps(steps: int) -> None:
-    """Raise InputError for a number of steps that cannot be."""
-    from outcrop.run.arguments import STEPS_MOST
-
-    if steps < 1:
-        raise InputError(f"-t {shown(steps)}: the number of steps must be at least 1")
-    if steps > STEPS_MOST:
-        raise InputError(f"-t {shown(steps)}: at most {STEPS_MOST} steps at a time; go on with outcrop resume -t")
-
-
-def given_sizes(**sizes: int | None) -> dict[str, int]:
-    """Those that are given, by name."""
-    return {name: size for name, size in sizes.items() if size is not None}
+    name = given["stencil"]
+    options = read_options(name) if name.endswith(SUFFIX) else {"stencil": name}
+    if "stencil" not in options:
+        raise InputError(f'{name}: problem.stencil is missing; write stencil = "heat7", for example')
+    stencil = options["stencil"] = as_stencil(options["stencil"])
+    said = {key: value for key, value in given.items() if key != "stencil"}
+    if sizes := {key: said.pop(key) for key in SIZES if key in said}:
+        said["sizes"] = {**options.get("sizes", {}), **sizes}
+    if "shape" in said:
+        said["shape"] = parse_size(said["shape"], stencil)
+    if "params" in said:
+        said["params"] = {**options.get("params", {}), **parse_parameters(said["params"])}
+    if "init" in said:
+        said["init"] = {**values_by_name(options.get("init"), stencil), **values_by_name(said["init"], stencil)}
+    options = {**options, **said}
+    if options.get("steps") is None:
+        raise InputError("-t STEPS is missing: say how many time steps")
+    if needs_directory and "directory" not in options:
+        raise InputError(f"-d WHERE is missing: name the run's directory{or_else}")
+    return RunOptions(**options)
 
 
 def parse_parameters(texts: Sequence[str]) -> dict[str, float]:

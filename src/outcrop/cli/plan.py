@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -19,32 +20,11 @@ if TYPE_CHECKING:
     from outcrop.plan.problem import Problem
 
 
+@options.takes_run_options()
 def plan(
-    stencil: options.StencilName,
-    steps: options.Steps,
-    directory: options.DirectoriesOrNone = None,
-    size: options.Size = None,
-    memory: options.MemoryOrNone = None,
-    dtype: options.DType = "float32",
-    threads: options.Threads = None,
-    scheme: options.SchemeName = "auto",
-    io: options.Io = "auto",
-    parameters: options.Parameters = None,
-    initial: options.Initial = None,
-    boundary: options.Boundary = "fixed",
-    in_place: options.InPlace = False,
-    check_finite: options.CheckFinite = False,
+    given: dict[str, Any],
     json: options.Json = None,
     quiet: options.Quiet = False,
-    force: options.Force = False,
-    raw_device: options.RawDevice = False,
-    bind: options.Bind = "auto",
-    bt: options.Bt = None,
-    bx: options.Bx = None,
-    by: options.By = None,
-    bz: options.Bz = None,
-    slab: options.Slab = None,
-    diamond: options.Diamond = None,
     machine: options.Machine = None,
     draw: Annotated[
         Optional[Path],  # noqa: UP045
@@ -56,17 +36,15 @@ def plan(
     """Say what run with the same arguments would do, and what that should cost. Touches nothing."""
     options.check_output(json, "--json")
     options.check_output(draw, "--draw")
-    request = options.Request(
-        stencil, size, steps, directory or [], memory or "1GiB", dtype, threads, scheme, io,
-        parameters or [], initial or [], boundary, in_place, check_finite, force=True, raw_device=raw_device, bind=bind,
-        sizes=options.given_sizes(bt=bt, bx=bx, by=by, bz=bz, slab=slab, diamond=diamond), unstable=True,
-    )  # fmt: skip
     if machine is not None:
-        planned = elsewhere(request, machine, memory)
-    elif directory:
-        planned = options.make_simulation(request)[0].plan(steps)
+        planned = elsewhere(given, machine)
     else:
-        raise InputError("-d WHERE is missing: name the run's directory, or another machine with --machine")
+        from outcrop.run.simulation import Simulation
+
+        chosen = replace(
+            options.run_options(given, or_else=", or another machine with --machine"), force=True, unstable=True
+        )
+        planned = Simulation(chosen).plan()
     start = time.perf_counter()
     if check:
         planned.require_legal()
@@ -100,29 +78,20 @@ def plan(
         plan_explain.show(planned)
 
 
-def elsewhere(request: options.Request, name: str, memory: str | None) -> Planned:
+ABOUT_HERE = {"directory": "-d", "io": "--io", "raw_device": "--raw-device", "bind": "--bind"}
+"""Options that another machine's plan does not depend on."""
+
+
+def elsewhere(given: Mapping[str, Any], name: str) -> Planned:
     """The plan for the machine that the file `name` declares. Raises InputError for options about this machine."""
-    from outcrop.run.arguments import as_stencil
-    from outcrop.run.elsewhere import budget_within, plan_elsewhere
-    from outcrop.run.inputs.initial import cache_within
+    from outcrop.run.elsewhere import plan_elsewhere
     from outcrop.tiers.declarations import load_machine
 
-    about_here = {
-        "-d": request.directories,
-        "--io": request.io != "auto",
-        "--raw-device": request.raw_device,
-        "--bind": request.bind != "auto",
-    }
-    for option, is_given in about_here.items():
-        if is_given:
-            raise InputError(f"{option} is about this machine, --machine {name} about another; leave one of them out")
+    for option, flag in ABOUT_HERE.items():
+        if given.get(option) not in (None, False, "auto"):
+            raise InputError(f"{flag} is about this machine, --machine {name} about another; leave one of them out")
     declared = load_machine(name)
-    stencil = as_stencil(request.stencil)
-    shape, _ = options.grid_and_values(request, stencil, cache_within(budget_within(declared, memory)))
-    return plan_elsewhere(
-        declared, stencil, shape, request.steps, request.dtype, memory, request.threads, request.scheme,
-        request.boundary, options.parse_parameters(request.parameters), request.in_place, request.sizes,
-    )  # fmt: skip
+    return plan_elsewhere(declared, options.run_options(given, needs_directory=False))
 
 
 def describe(planned: Planned) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -15,43 +15,25 @@ More = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option("-t", "--steps", metavar="STEPS", help="steps to do from here on [default: those still missing]"),
 ]
-OtherMemory = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--memory", help="another budget than the run had"),
-]
-OtherThreads = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option("--threads", metavar="N", help="another number of threads"),
-]
-OtherIo = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--io", help="another storage backend"),
-]
-OtherBind = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--bind", help="bind threads to cores in another way: auto, cores or none"),
-]
 
 
+@options.takes_run_options("memory", "threads", "io", "bind", unless="as before")
 def resume(
+    given: dict[str, Any],
     where: Where,
     steps: More = None,
-    memory: OtherMemory = None,
-    threads: OtherThreads = None,
-    io: OtherIo = None,
-    bind: OtherBind = None,
     json: options.Json = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Finish an interrupted run, or take a finished one further with -t. The bits do not depend on the interruption."""
     from outcrop.run.progress import stage
+    from outcrop.run.setup import as_steps
     from outcrop.run.simulation import open as open_simulation
 
     options.check_output(json, "--json")
     output = RunOutput(quiet)
-    if steps is not None:
-        options.require_steps(steps)
-    simulation = open_simulation(where, memory=memory, threads=threads, io=io, bind=bind)
+    steps = None if steps is None else as_steps(steps)
+    simulation = open_simulation(where, **given)
     left = simulation.remaining_steps if steps is None else steps
     if left == 0:
         output.print(f"{where} is finished at step {simulation.step}; take it further with -t STEPS")

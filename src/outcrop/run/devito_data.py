@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from outcrop.errors import InputError
-from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.values import PlaneSource
 
 if TYPE_CHECKING:
     from outcrop.language.devito import Lowered
 
 
-def initial_planes(lowered: Lowered | None, manifest: Manifest) -> dict[str, PlaneSource]:
+def initial_planes(lowered: Lowered | None, manifest: Description, filled: Collection[str]) -> dict[str, PlaneSource]:
     """Planes of the arrays that have no values yet, of what the user has put into functions; others are left out.
 
     Where a field has been assigned, its function does not count, neither now nor for the values before.
     Raises InputError when the halos of a function's times differ.
     """
     found: dict[str, PlaneSource] = {}
-    assigned = {manifest.entry(name).field for name in manifest.filled}
+    assigned = {manifest.entry(name).field for name in filled}
     for name in lowered.state_names if lowered else ():
         assert lowered is not None
         if manifest.entry(name).field not in assigned and (array := lowered.initial(name)) is not None:

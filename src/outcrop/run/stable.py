@@ -21,7 +21,7 @@ from outcrop.language.stability import State as Uniform
 from outcrop.language.stability import corners
 from outcrop.language.stencil import Stencil
 from outcrop.run.disk.field import FieldView
-from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import PlaneSource
 from outcrop.run.inputs.source import plane_groups
@@ -33,14 +33,14 @@ Ranges = dict[str, tuple[float, float]]
 """The least and the largest value of fields."""
 
 
-def refuse_unstable(stencil: Stencil, manifest: Manifest, ranges: Mapping[str, tuple[float, float]]) -> None:
+def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str, tuple[float, float]]) -> None:
     """Raise InputError when it is certain that waves grow, by the ranges of all fields that are only read, and when one
-    of these is not finite everywhere.
+    of these is not finite everywhere. For a run before its first step.
 
     Of several fields it is, where an extreme of one is unstable with whatever the others have, at the same step.
     """
     names = [entry.name for entry in manifest.static]
-    if manifest.unstable or manifest.step:
+    if manifest.unstable:
         return
     for name, seen in ranges.items():
         if limit_of(stencil) and not all(map(math.isfinite, seen)):
@@ -89,7 +89,7 @@ def growing(stencil: Stencil, state: State) -> str | None:
 
 
 def watched(
-    name: str, planes: PlaneSource, manifest: Manifest, ranges: Ranges, done: Callable[[], None]
+    name: str, planes: PlaneSource, manifest: Description, ranges: Ranges, done: Callable[[], None]
 ) -> PlaneSource:
     """`planes` of the arrays, which note their least and largest value in the user's grid; then `done` is called."""
     pads = dict(zip(PLACES[len(manifest.shape)], manifest.padding, strict=True))

@@ -26,9 +26,10 @@ from outcrop.errors import InputError, shown
 from outcrop.language.compile import Copy, compile_kernel
 from outcrop.language.generate import ITEM_BYTES
 from outcrop.language.stencil import Stencil
-from outcrop.run.arguments import as_parameters, as_stencil, as_threads
+from outcrop.run.definition import as_parameters, as_stencil
 from outcrop.run.engine import pack_scalars
 from outcrop.run.given import require_mapping
+from outcrop.run.setup import as_threads
 from outcrop.tiers.discover import available_cores
 from outcrop.units import counted
 

@@ -260,17 +260,17 @@ class Table:
     """A table of the file: each value by its key, or an InputError that names file, key, value and what is right."""
 
     def __init__(self, file: str, place: str, values: Mapping[str, Any]) -> None:
-        self._file, self._place, self._values = file, place, values
+        self._file, self._place, self.values = file, place, values
         self._known: list[str] = []
 
     def has(self, key: str) -> bool:
         """Whether a key that may be left out is there."""
         self._known.append(key)
-        return key in self._values
+        return key in self.values
 
     def names(self) -> list[str]:
         """All keys of the file, in its order."""
-        return list(self._values)
+        return list(self.values)
 
     def text(self, key: str, right: str) -> str:
         """Some text, which must be what `right` says."""
@@ -340,20 +340,20 @@ class Table:
 
     def refuse_other_keys(self) -> None:
         """Raise InputError for a key that nothing has asked for."""
-        for key in self._values:
+        for key in self.values:
             if key not in self._known:
                 known = ", ".join(self._known)
                 raise InputError(f"{self._file}: {self._place}{_key(key)} is unknown; there are {known}")
 
     def wrong(self, key: str, right: str) -> InputError:
         """What to raise for a value that cannot be."""
-        return InputError(f"{self._file}: {self._place}{_key(key)} = {_shown(self._values[key])} must be {right}")
+        return InputError(f"{self._file}: {self._place}{_key(key)} = {_shown(self.values[key])} must be {right}")
 
     def _get(self, key: str, right: str) -> Any:
         self._known.append(key)
-        if key not in self._values:
+        if key not in self.values:
             raise InputError(f"{self._file}: {self._place}{key} is missing; it must be {right}")
-        return self._values[key]
+        return self.values[key]
 
     def _positive(
         self, key: str, value: object, right: str, minimum: float = 1.0, maximum: float = MAX_PER_SECOND

@@ -22,7 +22,7 @@ from outcrop.language.boundary import FIXED
 from outcrop.language.compile import compile_kernel
 from outcrop.language.library import find_stencil
 from outcrop.paths import made_directory
-from outcrop.run import arguments
+from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.engine import pack_scalars
 from outcrop.tiers import discover
@@ -97,7 +97,7 @@ def _in_cache(loop: Loop, scale: Scale, folder: Path) -> dict[str, Any]:
 def _sweeps(loop: Loop, scale: Scale, folder: Path, threads: int) -> dict[str, Any]:
     timer, stencil = Timer(loop, scale.sweep_shape, folder), find_stencil(loop.name)
     kernel = compile_kernel(stencil, "float32")
-    problem = arguments.as_problem(stencil, make_layout(scale.sweep_shape, "float32"), 1, FIXED, False)
+    problem = as_problem(stencil, make_layout(scale.sweep_shape, "float32"), 1, FIXED, False)
     scalars, turns = pack_scalars(stencil, {}, "float32"), []
     set_threads(threads)
     for _ in range(max(1, scale.turns // 6)):

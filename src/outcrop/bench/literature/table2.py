@@ -48,7 +48,7 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.schemes.wavefront import thickest_slab
 from outcrop.plan.tuner import build
-from outcrop.run.arguments import as_problem
+from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
 from outcrop.tiers.declarations import load_machine
 from outcrop.units import format_bytes

@@ -10,7 +10,7 @@ from outcrop.run.device.device import Device, member_of, needed_bytes, signature
 from outcrop.run.device.header import RUN, Header, encode_slot, read_header
 from outcrop.run.disk.directory import what_is_there
 from outcrop.run.disk.home import release
-from outcrop.run.disk.manifest import NEW, Manifest, parse_manifest
+from outcrop.run.disk.manifest import NEW, Description, new_manifest, parse_manifest
 from outcrop.units import format_bytes
 
 SLACK_BYTES = 1 << 16
@@ -33,16 +33,17 @@ def are_devices(places: list[Path], raw_device: bool) -> bool:
     return bool(devices)
 
 
-def check_devices(devices: list[Path], manifest: Manifest, force: bool) -> None:
+def check_devices(devices: list[Path], description: Description, force: bool) -> None:
     """Raise InputError unless the run can be created on these devices."""
-    release(hold_devices(devices, manifest, force))
+    release(hold_devices(devices, description, force))
 
 
-def hold_devices(devices: list[Path], manifest: Manifest, force: bool) -> list[int]:
+def hold_devices(devices: list[Path], description: Description, force: bool) -> list[int]:
     """Descriptors that hold the devices until they are closed, when the run can be created there. Raises InputError.
 
     Checked: duplicates, users, permission, size, and unless `force` that they hold nothing known.
     """
+    manifest = new_manifest(description)
     longest = manifest.to_bytes().decode() + " " * SLACK_BYTES
     encode_slot(Header(RUN, manifest.identity, longest))  # raises when there is no room
     seen: dict[str, Path] = {}
@@ -55,7 +56,7 @@ def hold_devices(devices: list[Path], manifest: Manifest, force: bool) -> list[i
         for index, device in enumerate(devices):
             device_use.require_writable(device)
             handles.append(device_use.claim(device))
-            _check_size(device, handles[-1], needed_bytes(manifest, index))
+            _check_size(device, handles[-1], needed_bytes(description, index))
         headers = [_read(device, handle, force) for device, handle in zip(devices, handles, strict=True)]
         replaced = {header.identity for header in headers if header and header.kind == RUN}
         for device, handle, header in zip(devices, handles, headers, strict=True):

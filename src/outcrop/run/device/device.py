@@ -23,7 +23,7 @@ from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.derived import snapshot_files
 from outcrop.run.disk.home import Home, release
 from outcrop.run.disk.layout import RECORD_BYTES, round_up
-from outcrop.run.disk.manifest import Manifest, parse_manifest, read_member
+from outcrop.run.disk.manifest import Description, Manifest, parse_manifest, read_member
 from outcrop.run.disk.region import Region
 from outcrop.run.disk.tap_files import check_sizes
 from outcrop.run.taps.snapshot_files import are_current, outdated, show_snapshots
@@ -159,7 +159,7 @@ class Device(Home):
         return paths
 
 
-def regions(manifest: Manifest, index: int, device: str) -> dict[tuple[str, int, int], Region]:
+def regions(manifest: Description, index: int, device: str) -> dict[tuple[str, int, int], Region]:
     """Where device number `index` of a run holds its shards, by (array, turn, shard)."""
     layout, begin, places = manifest.layout, HEADER_BYTES, {}
     for entry, turn in manifest.copies:
@@ -169,7 +169,7 @@ def regions(manifest: Manifest, index: int, device: str) -> dict[tuple[str, int,
     return places
 
 
-def needed_bytes(manifest: Manifest, index: int) -> int:
+def needed_bytes(manifest: Description, index: int) -> int:
     """Bytes that device number `index` of the run must have."""
     ends = [one.begin + one.size for one in regions(manifest, index, "").values()]
     return round_up(max(ends, default=HEADER_BYTES), RECORD_BYTES)

@@ -28,12 +28,12 @@ from outcrop.run.disk.directory import (
     opened,
     seal_member,
 )
-from outcrop.run.disk.manifest import MEMBER, NEW, Manifest, Member, read_member
+from outcrop.run.disk.manifest import MEMBER, NEW, Description, Manifest, Member, read_member
 from outcrop.run.disk.state import State
 from outcrop.run.taps.definitions import TapDefinitions, write_tap_files
 
 
-def check_records_folder(devices: list[Path], manifest: Manifest, force: bool) -> None:
+def check_records_folder(devices: list[Path], manifest: Description, force: bool) -> None:
     """Raise InputError unless the run has the folder that it needs, and no other: a new or empty one; if forced, that
     of a run that is gone, or of the one on these devices."""
     if bool(manifest.taps) != bool(manifest.records):

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from outcrop.axes import NAMES
 from outcrop.durable import Directory
 from outcrop.run.disk.arrays import ArrayEntry
-from outcrop.run.disk.manifest import MANIFEST, Manifest
+from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 
 GROUP = "zarr.json"
 """Metadata of a group or an array, for readers of Zarr."""
@@ -43,17 +43,17 @@ def array_folder(entry: ArrayEntry, turn: int) -> str:
     return entry.name if entry.is_static else f".{entry.name}.{turn}"
 
 
-def array_folders(manifest: Manifest) -> list[str]:
+def array_folders(manifest: Description) -> list[str]:
     """Folders of all arrays, in each directory of the run."""
     return [array_folder(entry, turn) for entry, turn in manifest.copies]
 
 
-def coordinate_folders(manifest: Manifest) -> list[str]:
+def coordinate_folders(manifest: Description) -> list[str]:
     """Folders of the coordinates, in the run's own directory."""
     return list(NAMES[len(manifest.shape)]) if manifest.coordinates else []
 
 
-def tap_folders(manifest: Manifest) -> list[str]:
+def tap_folders(manifest: Description) -> list[str]:
     """Folders of sources, receivers, norms and snapshots: in the run's own directory, or beside devices."""
     return ([TAPS] if manifest.taps else []) + ([SNAPSHOTS] if manifest.taps.snapshots else [])
 
@@ -63,7 +63,7 @@ def shard_name(shard: int, ndim: int) -> str:
     return "/".join(["c", str(shard), *["0"] * (ndim - 1)])
 
 
-def top_names(manifest: Manifest) -> set[str]:
+def top_names(manifest: Description) -> set[str]:
     """All names in the run's own directory that arrays, coordinates and taps take."""
     state = (entry.name for entry in manifest.state)
     return {*array_folders(manifest), *coordinate_folders(manifest), *tap_folders(manifest), *state}

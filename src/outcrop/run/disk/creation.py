@@ -33,7 +33,7 @@ from outcrop.run.disk.directory import (
     member_bytes,
 )
 from outcrop.run.disk.folder import further_directories
-from outcrop.run.disk.manifest import MANIFEST, MEMBER, Manifest, read_manifest
+from outcrop.run.disk.manifest import MANIFEST, MEMBER, Description, Manifest, read_manifest
 from outcrop.run.disk.state import State
 from outcrop.run.disk.zarr_format import index_parts
 from outcrop.run.taps.definitions import NO_TAPS_DEFINED, TapDefinitions, first_sums, write_tap_files
@@ -110,23 +110,25 @@ def created_in(
             raise
 
 
-def check_state(directories: list[Path], manifest: Manifest, force: bool = False, raw_device: bool = False) -> None:
+def check_state(
+    directories: list[Path], description: Description, force: bool = False, raw_device: bool = False
+) -> None:
     """Raise InputError unless `created_state` would work; changes nothing."""
     if are_devices(directories, raw_device):
-        check_records_folder(directories, manifest, force)
-        return check_devices(directories, manifest, force)
-    if manifest.records:
-        raise InputError(f"records {manifest.records}: a run in a directory keeps them there; leave it out")
-    check_directories(directories, manifest, _needed_bytes(directories, manifest), force)
+        check_records_folder(directories, description, force)
+        return check_devices(directories, description, force)
+    if description.records:
+        raise InputError(f"records {description.records}: a run in a directory keeps them there; leave it out")
+    check_directories(directories, description, _needed_bytes(directories, description), force)
     if force and directories[0].is_dir():
         with Directory.open(directories[0]) as own:
             own.release(own.hold(shared=True))
 
 
-def _needed_bytes(directories: list[Path], manifest: Manifest) -> list[int]:
+def _needed_bytes(directories: list[Path], description: Description) -> list[int]:
     needed = [0] * len(directories)
-    for shard in range(manifest.layout.shards):
-        needed[shard % len(directories)] += len(manifest.copies) * manifest.layout.shard_bytes(shard)
+    for shard in range(description.layout.shards):
+        needed[shard % len(directories)] += len(description.copies) * description.layout.shard_bytes(shard)
     return needed
 
 

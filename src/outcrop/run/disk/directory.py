@@ -18,7 +18,7 @@ from outcrop.errors import InputError
 from outcrop.paths import make_directory, nearest_existing, require_directory
 from outcrop.run.device import use as device_use
 from outcrop.run.disk.contents import array_folders, files_below, files_of_run, top_names
-from outcrop.run.disk.manifest import MANIFEST, MEMBER, NEW, Manifest, Member, read_manifest, read_member
+from outcrop.run.disk.manifest import MANIFEST, MEMBER, NEW, Description, Manifest, Member, read_manifest, read_member
 from outcrop.units import format_bytes
 
 _SLACK_BYTES = 1 << 20
@@ -31,7 +31,7 @@ _ATTEMPTS = 10
 """Directories that another process removes while it gives up are made once more."""
 
 
-def check_directories(directories: list[Path], manifest: Manifest, needed_bytes: list[int], force: bool) -> None:
+def check_directories(directories: list[Path], description: Description, needed_bytes: list[int], force: bool) -> None:
     """Raise InputError unless the run can be created there; `needed_bytes` for each directory.
 
     Checked: kinds, duplicates, contents, permission, free space (counting what `force` would replace).
@@ -52,11 +52,11 @@ def check_directories(directories: list[Path], manifest: Manifest, needed_bytes:
         for index, path in enumerate(directories):
             if path.is_dir():
                 there[index] = stack.enter_context(opened(path))
-        check_contents(there, manifest, force)
-        _check_space(directories, needed_bytes, _freed_bytes(there, manifest))
+        check_contents(there, description, force)
+        _check_space(directories, needed_bytes, _freed_bytes(there))
 
 
-def check_contents(there: dict[int, Directory], manifest: Manifest, force: bool) -> None:
+def check_contents(there: dict[int, Directory], description: Description, force: bool) -> None:
     """Raise InputError unless the run may take the directories `there`, by their places among those of the run: they
     are empty, or hold what it may replace."""
     own = there.get(0)
@@ -70,7 +70,7 @@ def check_contents(there: dict[int, Directory], manifest: Manifest, force: bool)
         return
     if old is not None and (foreign := files_of_run(own, old)[1]):
         raise InputError(f"directory {own.path} holds something that is not the run's ({foreign[0]}); move it away")
-    for name in sorted(top_names(manifest) - (top_names(old) if old else set())):
+    for name in sorted(top_names(description) - (top_names(old) if old else set())):
         if own.status(name) is not None:
             raise InputError(f"directory {own.path} holds something else ({name}); give a new or empty one")
 
@@ -185,7 +185,7 @@ def what_is_there(place: Path, old: Manifest) -> str:
     return f"{place} holds {what} {place}' or replace it with --force"
 
 
-def _freed_bytes(there: dict[int, Directory], manifest: Manifest) -> dict[int, int]:
+def _freed_bytes(there: dict[int, Directory]) -> dict[int, int]:
     """Bytes that go when what is there is replaced, by device."""
     total: dict[int, int] = {}
     for index, directory in there.items():

@@ -7,7 +7,8 @@ anything else of the run is looked at, and what follows from the rest is compare
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field, replace
+import uuid
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,24 +70,19 @@ class Member:
     folders: Annotated[tuple[FolderName, ...], Meta(max_length=2048)] = ()
 
 
-@dataclass(frozen=True)
-class Manifest:
-    """One committed state: arrays, the step they are at, and what is being computed.
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """A run as it is to be: what it computes, how, and where it is kept.
 
-    `arrays` are in the order of `arrays_of`, all of `shape`, which has the stencil's own axes. Those of the state exist
-    twice, and take turns. `current` says which turn holds generation number `generation`, which is `step` steps from
-    the initial values; a run is finished when `step` has reached `target_step`. `filled` has the arrays that have
-    values, each with the stamp of the writing that gave it these; before the first step others may wait for theirs.
-    `sums` are checksums of the files that taps keep, as far as their content counts. `stencil` is the stencil in its
-    JSON form, `boundary` the text of one on the three axes inside, `signals` are as `encode_signals` made them.
+    `arrays` are in the order of `arrays_of`, all of `shape`, which has the stencil's own axes. `stencil` is the
+    stencil in its JSON form, `boundary` the text of one on the three axes inside, `signals` are as `encode_signals`
+    made them.
 
     The user's own grid lies `padding` cells inside the arrays, on both sides of each axis; `rim` is that, or empty
-    where there is none. `ranges` are the least and the largest value of fields that are only read, as far as they were
-    seen; `unstable` says that the user wants the parameters even if waves grow. `records` is the folder of what taps
-    keep where that is not the run's own.
+    where there is none. `unstable` says that the user wants the parameters even if waves grow. `records` is the folder
+    of what taps keep where that is not the run's own.
     """
 
-    identity: Identity
     stencil: dict[str, Any]
     parameters: dict[Name, float]
     arrays: Annotated[tuple[ArrayEntry, ...], Meta(min_length=1, max_length=1024)]
@@ -97,21 +93,12 @@ class Manifest:
     shard_planes: Positive
     in_place: bool
     settings: Settings
-    phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
-    step: Count = 0
-    target_step: Count = 0
-    generation: Count = 0
-    current: Annotated[int, Meta(ge=0, le=1)] = 1  # so that the first values go to turn 0
-    filled: dict[Shown, Checksum] = field(default_factory=dict)
     signals: dict[Name, str] = field(default_factory=dict)
     coordinates: Coordinates | None = None
     taps: TapEntries = NO_ENTRIES
     rim: Annotated[tuple[Count, ...], Meta(max_length=3)] = ()
-    ranges: dict[Name, tuple[float, float]] = field(default_factory=dict)
     unstable: bool = False
     records: Text | None = None
-    sums: dict[Shown, Checksum] = field(default_factory=dict)
-    format: int = field(default=FORMAT)
 
     @property
     def layout(self) -> PlaneLayout:
@@ -161,6 +148,29 @@ class Manifest:
         there = ", ".join(entry.name for entry in self.arrays)
         raise InputError(f"{self.stencil.get('name', 'this run')} has no field {shown(name)}; there are: {there}")
 
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest(Description):
+    """One committed state of a run that exists.
+
+    Arrays of the state exist twice, and take turns. `current` says which turn holds generation number `generation`,
+    which is `step` steps from the initial values; a run is finished when `step` has reached `target_step`. `filled` has
+    the arrays that have values, each with the stamp of the writing that gave it these; before the first step others may
+    wait for theirs. `ranges` are the minimum and the maximum of fields that are only read, as far as they were seen.
+    `sums` are checksums of the files that taps keep, as far as their content counts.
+    """
+
+    identity: Identity
+    phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
+    step: Count = 0
+    target_step: Count = 0
+    generation: Count = 0
+    current: Annotated[int, Meta(ge=0, le=1)] = 1  # so that the first values go to turn 0
+    filled: dict[Shown, Checksum] = field(default_factory=dict)
+    ranges: dict[Name, tuple[float, float]] = field(default_factory=dict)
+    sums: dict[Shown, Checksum] = field(default_factory=dict)
+    format: int = field(default=FORMAT)
+
     def seed(self, name: str, stamp: int | None = None) -> int:
         """Where the checksum of a seal begins: it knows the run, the array and the writing that gave it its values,
         which are those of `filled` unless a stamp is given."""
@@ -175,11 +185,18 @@ class Manifest:
         return data
 
 
-def require_readable(manifest: Manifest) -> None:
-    """Raise InputError when a run of this manifest could not be opened again: its names or paths are beyond the
+def new_manifest(description: Description, target_step: int = 0) -> Manifest:
+    """The manifest of a new run, without values."""
+    given = {one.name: getattr(description, one.name) for one in fields(Description)}
+    return Manifest(**given, identity=uuid.uuid4().hex, target_step=target_step)
+
+
+def require_readable(description: Description) -> None:
+    """Raise InputError when a run of this description could not be opened again: its names or paths are beyond the
     schema."""
+    manifest = replace(new_manifest(description), sums=dict.fromkeys(description.taps.files, 0))
     try:
-        parse_manifest(replace(manifest, sums=dict.fromkeys(manifest.taps.files, 0)).to_bytes(), Path("this run"))
+        parse_manifest(manifest.to_bytes(), Path("this run"))
     except InputError as error:
         raise InputError(f"{str(error).removeprefix('this run ')}; a run like that could not be opened again") from None
 

@@ -11,23 +11,23 @@ So at every moment an array that the manifest lists as filled has whole values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from outcrop.axes import PLACES
 from outcrop.errors import InputError
-from outcrop.run.disk.manifest import NEW, READY, Manifest
+from outcrop.run.disk.manifest import NEW, READY, Description
 from outcrop.run.disk.state import State
 
 PlaneSource: TypeAlias = Callable[[int, int], np.ndarray[Any, Any]]
 """Planes z0 <= z < z1 on the three axes inside, shape (z1 - z0, ny, nx)."""
 
 
-def require_fields(manifest: Manifest, given: Iterable[str] = ()) -> None:
-    """Raise InputError, with the remedy, when fields that are only read have no values, nor are among those `given`."""
-    if missing := [entry.name for entry in manifest.static if entry.name not in {*manifest.filled, *given}]:
+def require_fields(manifest: Description, filled: Collection[str]) -> None:
+    """Raise InputError, with the remedy, when fields that are only read are not among those that have values."""
+    if missing := [entry.name for entry in manifest.static if entry.name not in filled]:
         names = " and ".join(missing)
         raise InputError(
             f"{manifest.stencil.get('name', 'this run')} reads {names}, which "
@@ -73,7 +73,7 @@ def complete(state: State, io: str = "auto") -> None:
                     _fill(state, {entry.name: planes.read}, io)
 
 
-def padded(planes: PlaneSource, manifest: Manifest) -> PlaneSource:
+def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
     """Planes of the arrays of planes of the user's grid, (z1 - z0, ny, nx) both; zeros around these."""
     if not any(manifest.padding):
         return planes

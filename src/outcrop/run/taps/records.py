@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import shown
-from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.state import State
 from outcrop.run.disk.tap_files import read_rows
 
@@ -22,7 +22,7 @@ NORMS = np.dtype([(name, "<f8") for name in ("step", "sum", "squares", "min", "m
 class Records(Mapping[str, NDArray[Any]], ABC):
     """Arrays by name, read when asked for, as of the last commit. Raises KeyError for other names."""
 
-    def __init__(self, state: State | None, manifest: Manifest) -> None:
+    def __init__(self, state: State | None, manifest: Description) -> None:
         self._state, self._manifest = state, manifest
         self._names = self._known(manifest)
 
@@ -45,7 +45,7 @@ class Records(Mapping[str, NDArray[Any]], ABC):
 
     @staticmethod
     @abstractmethod
-    def _known(manifest: Manifest) -> tuple[str, ...]:
+    def _known(manifest: Description) -> tuple[str, ...]:
         """The names there are."""
 
     @abstractmethod
@@ -61,7 +61,7 @@ class Traces(Records):
     """What receivers recorded: float64, shape (steps so far, points)."""
 
     @staticmethod
-    def _known(manifest: Manifest) -> tuple[str, ...]:
+    def _known(manifest: Description) -> tuple[str, ...]:
         return tuple(manifest.taps.traces)
 
     def _empty(self, name: str) -> NDArray[Any]:
@@ -76,7 +76,7 @@ class NormRecords(Records):
     """Sums of fields: a row with `step`, `sum`, `squares`, `min` and `max` for each time."""
 
     @staticmethod
-    def _known(manifest: Manifest) -> tuple[str, ...]:
+    def _known(manifest: Description) -> tuple[str, ...]:
         return manifest.taps.norms.fields if manifest.taps.norms else ()
 
     def _empty(self, name: str) -> NDArray[Any]:

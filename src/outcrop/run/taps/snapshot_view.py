@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import StorageError, shown
-from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.state import State
 from outcrop.run.taps.entries import SnapshotsEntry
 from outcrop.run.taps.snapshot_files import snapshot_name
@@ -99,7 +99,7 @@ def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDAr
 class SnapshotViews(Mapping[str, SnapshotView]):
     """Those of all fields, by name: "u", or "side/u" of snapshots that are called "side"."""
 
-    def __init__(self, state: State | None, manifest: Manifest) -> None:
+    def __init__(self, state: State | None, manifest: Description) -> None:
         self._state = state
         entries = manifest.taps.snapshots if state else ()
         self._places = {entry.prefix + field: (entry, field) for entry in entries for field in entry.fields}

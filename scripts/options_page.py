@@ -1,0 +1,90 @@
+"""docs/reference/options.md, written from `RunOptions`.
+
+    python scripts/options_page.py     write the page
+
+tests/test_docs.py compares the page with what this script would write.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from outcrop.run.options import GROUPS, SIZES, Option, default_text, option_table
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "options.md"
+
+BEGIN = """# Options of a run
+
+This page is for users of `outcrop run`, `outcrop plan`, `oc.Simulation` and files of options. Python's keywords and the
+keys of a file have the same names. `scripts/options_page.py` writes this page from `src/outcrop/run/options.py`.
+
+## Keep the options in a file
+
+```toml
+[problem]
+stencil = "heat7"
+shape = [512, 1024, 1024]
+steps = 200
+init = "gaussian"
+
+[resources]
+memory = "256MiB"
+
+[output]
+directory = "run.oc"
+```
+
+`outcrop run heat.toml` runs it. Options on the command line go before those of the file, as in
+`outcrop run heat.toml --memory 2GiB`. `outcrop run ... --save heat.toml` writes such a file; a file that exists is not
+overwritten. Each section below is a table of the file. Paths are relative to the working directory.
+
+In a file, `sources`, `receivers`, `snapshots` and `norms` are tables with the arguments of [`oc.Source` and the
+others](../how-to/sources.md) as keys; `values` and `points` can be the name of a .npy file. A `box` is a list of
+`[begin, end]`.
+
+In Python, `oc.Simulation("heat7", (512, 1024, 1024), memory="256MiB")` takes the options as keywords, and
+`oc.Simulation(oc.RunOptions(...))` takes them as one object.
+"""
+
+END = """
+## Options of the commands
+
+`run` and `plan` have these options beside those of the run:
+
+| option | meaning |
+|---|---|
+| `--json FILE` | write the [report](report.md) as JSON ([which files are allowed](errors.md#output-files)) |
+| `--quiet` | print no progress and no report |
+| `--save FILE` | only `run`: write the options to a new TOML file |
+| `--check` | only `plan`: [prove the plan legal](../how-to/plan.md#prove-a-plan-legal), as `run` always does |
+| `--explain` | only `plan`: list the best candidates, with the reason why each was not chosen |
+| `--draw FILE.png` | only `plan`: draw the plan |
+| `--machine FILE` | only `plan`: plan for [another machine](../how-to/plan.md#plan-for-another-machine) |
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [BEGIN]
+    for group, title in GROUPS.items():
+        rows = [_row(name, option) for name, option in option_table().items() if option.group == group]
+        if group == "sizes":
+            rows += [f"| `{name}` | `--{name} N` | {text} | chosen |" for name, text in SIZES.items()]
+        parts.append(f"## {title}: `[{group}]`\n\n| name | command line | meaning | default |\n|---|---|---|---|")
+        parts[-1] += "\n" + "\n".join(rows) + "\n"
+    return "\n".join(parts) + END
+
+
+def _row(name: str, option: Option) -> str:
+    said = " ".join([*option.flags[:1], *([option.metavar] if option.metavar else [])]) if option.flags else ""
+    if name == "stencil":
+        said = "STENCIL"
+    text = option.help if not option.details else f"{option.help}. {option.details}"
+    if not option.in_files:
+        text += " A file cannot set it." if option.details else ". A file cannot set it."
+    words = (said and f"`{said}`", text, default_text(name))
+    return "| " + " | ".join([f"`{name}`", *(word.replace("|", "\\|") for word in words)]) + " |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,365 @@
+"""`Setup`: a run's options, checked and brought into one form. Nothing is made yet.
+
+RunOptions ──────────────────────────► set_up ──┐
+                                                ├──► Setup ──► Simulation
+a run on disk, and options to change ► reopen ──┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outcrop import _core
+from outcrop.axes import Shape, axes_text, grid_shape, option_text
+from outcrop.errors import InputError, shown
+from outcrop.language.boundary import as_boundary
+from outcrop.language.stencil import Stencil
+from outcrop.paths import as_path, as_place, is_there
+from outcrop.plan.given_sizes import NAMES, GivenSizes
+from outcrop.plan.planner import find_scheme, require_budget
+from outcrop.plan.problem import Problem
+from outcrop.run.coordinates import require_other_names
+from outcrop.run.definition import Definition, are_equations, as_problem, as_stencil, definition_of
+from outcrop.run.disk.arrays import arrays_of
+from outcrop.run.disk.creation import check_state
+from outcrop.run.disk.layout import make_layout, stripe_planes
+from outcrop.run.disk.manifest import Description, Manifest, Settings, require_readable
+from outcrop.run.disk.state import State, open_state
+from outcrop.run.given import as_flag, as_whole_number, require_mapping
+from outcrop.run.inputs.initial import cache_within, make_source, needs_shape, parse_source
+from outcrop.run.inputs.lift import can_lift
+from outcrop.run.inputs.source import Source
+from outcrop.run.options import RunOptions
+from outcrop.run.signal_values import decode_signals, encode_signals
+from outcrop.run.stable import refuse_unstable
+from outcrop.run.taps.definitions import NO_TAPS_DEFINED, TapDefinitions
+from outcrop.run.taps.demand import demand_of
+from outcrop.tiers import discover
+from outcrop.tiers.discover import BINDS, lay_out
+from outcrop.units import parse_bytes
+
+if TYPE_CHECKING:
+    from outcrop.language.devito import Lowered
+
+DEFAULT_MEMORY = "1GiB"
+
+FOR_TESTS = "memory"
+"""A storage backend that has no files: nothing a run could live on."""
+
+MAX_STEPS = 10_000_000
+"""Of one run. A plan lists the passes, so it must not be endless; `resume -t` and another `run` go on from there."""
+
+MAX_THREADS = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """A run that is to be made, or one that is there (`state`).
+
+    `initial` are values by array that are written when the run begins. `steps` are those that were asked for beside
+    everything else. `taps` and `lowered` are what is not in the description, because the run is not on disk yet.
+    """
+
+    stencil: Stencil
+    description: Description
+    directories: tuple[Path, ...]
+    steps: int | None = None
+    initial: Mapping[str, Source] = field(default_factory=dict)
+    check_finite: bool = False
+    taps: TapDefinitions = NO_TAPS_DEFINED
+    lowered: Lowered | None = None
+    force: bool = False
+    raw_device: bool = False
+    state: State | None = None
+
+    def problem(self, steps: int) -> Problem:
+        """What `steps` steps compute, in the numbers that planning needs."""
+        one = self.description
+        problem = as_problem(self.stencil, one.layout, steps, as_boundary(one.boundary), one.in_place)
+        return replace(problem, taps=demand_of(one.taps, one.dtype))
+
+
+def set_up(options: RunOptions) -> Setup:
+    """Check all options of a new run; nothing is made. Raises InputError for what cannot be, BudgetError with the
+    smallest budget that works."""
+    for name in ("in_place", "force", "raw_device", "unstable", "check_finite"):
+        as_flag(getattr(options, name), name)
+    steps = None if options.steps is None else as_steps(options.steps)
+    if not are_equations(options.stencil):
+        options = replace(options, stencil=as_stencil(options.stencil))
+    settings = settings_of(options)
+    sources = Initial(options, settings.memory_bytes)
+    definition = definition_of(options, sources.shape)
+    directories = as_directories(options.directory)
+    description = _describe(definition, options, settings, directories)
+    require_readable(description)
+    require_other_names(description.coordinates, len(description.shape), [one.name for one in description.arrays])
+    setup = Setup(
+        definition.stencil,
+        description,
+        tuple(directories),
+        steps,
+        sources.by_name(definition.stencil, description.own_shape),
+        bool(options.check_finite),
+        definition.taps,
+        definition.lowered,
+        bool(options.force),
+        bool(options.raw_device),
+    )
+    _require_budget(setup)
+    refuse_unstable(setup.stencil, description, {})
+    check_state(directories, description, setup.force, setup.raw_device)
+    return setup
+
+
+def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
+    """The run in directory, or on block device, `path`, with the settings it had but for `changes`, by the names of
+    `RunOptions`; those that are None are none.
+
+    Raises InputError when there is no run, StorageError when files of it are missing.
+    """
+    place = as_path(path, "path")
+    state = open_state(place)
+    stencil = stencil_of(state.manifest, place)
+    given = {name: value for name, value in changes.items() if value is not None}
+    options = replace(options_of(state.manifest, stencil), **given)
+    if options.scheme != state.manifest.settings.scheme and "sizes" not in given:
+        options = replace(options, sizes=None)
+    signals = state.manifest.signals
+    if "signals" in given:
+        require_mapping(given["signals"], "signals", "src")
+        signals = encode_signals(stencil, {**decode_signals(signals), **given["signals"]})
+    description = replace(state.manifest, settings=settings_of(options), signals=signals)
+    others = [Path(name) for name in description.directories[1:]]
+    setup = Setup(stencil, description, (place, *others), state=state)
+    _require_budget(setup)
+    return setup
+
+
+def options_of(manifest: Manifest, stencil: Stencil) -> RunOptions:
+    """The options by which a run was made, as far as they are numbers and words; sources and receivers are on disk."""
+    settings, where = manifest.settings, manifest.coordinates
+    return RunOptions(
+        stencil,
+        manifest.own_shape,
+        manifest.dtype,
+        manifest.directories,
+        settings.memory_bytes,
+        settings.threads,
+        settings.scheme,
+        settings.io,
+        as_boundary(manifest.boundary),
+        manifest.parameters,
+        in_place=manifest.in_place,
+        bind=settings.bind,
+        sizes=settings.sizes,
+        signals=decode_signals(manifest.signals),
+        spacing=where.spacing if where else None,
+        origin=where.origin if where else None,
+        units=where.units if where else None,
+        unstable=manifest.unstable,
+        records=manifest.records,
+        steps=manifest.target_step or None,
+    )
+
+
+def as_steps(value: object) -> int:
+    """The number of steps of a run."""
+    steps = as_whole_number(value, "steps")
+    if steps > MAX_STEPS:
+        raise InputError(f"steps {shown(steps)}: at most {MAX_STEPS} at a time; go on with outcrop resume -t")
+    return steps
+
+
+def as_directories(directory: object) -> list[Path]:
+    """The paths of one directory or of several."""
+    several = directory if isinstance(directory, Sequence) and not isinstance(directory, str) else [directory]
+    if not several:
+        raise InputError("a run needs a directory to live in")
+    return [as_place(place, "directory") for place in several]
+
+
+def as_sizes(sizes: Mapping[str, int] | None) -> GivenSizes:
+    """Sizes by name, each at least 1; whether a scheme has them, planning knows."""
+    given = {} if sizes is None else sizes
+    require_mapping(given, "sizes", "bt")
+    for name in given:
+        if name not in NAMES:
+            raise InputError(f"size {shown(name)} is unknown; there are {', '.join(NAMES)}")
+    return GivenSizes(**{name: as_whole_number(size, name) for name, size in given.items()})
+
+
+def as_threads(threads: object) -> int:
+    """The number of threads."""
+    return as_whole_number(threads, "threads", MAX_THREADS)
+
+
+def parse_memory(memory: str | int, whole_bytes: int) -> int:
+    """Bytes of a budget, which may be a share of `whole_bytes`."""
+    try:
+        return parse_bytes(memory, whole_bytes)
+    except InputError as error:
+        raise InputError(f"memory: {error}") from None
+
+
+def settings_of(options: RunOptions) -> Settings:
+    """Budget in bytes, number of threads, a scheme and a storage backend that exist and work here, how to bind,
+    and the sizes that are given."""
+    threads = discover.available_cores() if options.threads is None else as_threads(options.threads)
+    scheme, io, bind = options.scheme, options.io, options.bind
+    for name, word in (("scheme", scheme), ("io", io), ("bind", bind)):
+        if not isinstance(word, str):
+            raise InputError(f"{name} {shown(word)} must be text, such as 'auto'")
+    if scheme != "auto":
+        find_scheme(scheme)
+    reasons = {name: reason for name, reason in _core.probe().items() if name != FOR_TESTS}
+    if io != "auto" and io not in reasons:
+        raise InputError(f"io {io!r} is unknown; there are auto, {', '.join(reasons)}")
+    if io != "auto" and reasons[io]:
+        raise InputError(f"io {io} does not work here: {reasons[io]}; auto takes what does")
+    if bind not in BINDS:
+        raise InputError(f"bind {bind!r} is unknown; there are {', '.join(BINDS)}")
+    lay_out(threads, bind)
+    memory = DEFAULT_MEMORY if options.memory is None else options.memory
+    budget_bytes = parse_memory(memory, discover.memory_bytes())
+    return Settings(budget_bytes, threads, scheme, io, bind, as_sizes(options.sizes).to_dict())
+
+
+def stencil_of(manifest: Manifest, path: Path) -> Stencil:
+    """The stencil of a run. Raises InputError when the rest of its manifest is not that of a run of this stencil."""
+    try:
+        stencil = Stencil.from_json(manifest.stencil)
+        sides = as_boundary(manifest.boundary)
+        texts = {name: len(values) for name, values in decode_signals(manifest.signals).items()}
+    except InputError as error:
+        raise InputError(f"{path} is damaged or not written by Outcrop ({error})") from None
+    wrong = {
+        "arrays": arrays_of(stencil) != manifest.arrays,
+        "shape": stencil.ndim != len(manifest.shape),
+        "parameters": list(manifest.parameters) != [one.name for one in stencil.parameters],
+        "signals": list(texts) != list(stencil.signals),
+        "boundary": str(sides) != manifest.boundary,
+    }
+    if found := [name for name, is_wrong in wrong.items() if is_wrong]:
+        raise InputError(f"{path} is damaged or not written by Outcrop ({found[0]}: not those of its stencil)")
+    return stencil
+
+
+def _describe(
+    definition: Definition, options: RunOptions, settings: Settings, directories: Sequence[Path]
+) -> Description:
+    layout = make_layout(grid_shape(definition.shape), definition.dtype)
+    records = options.records
+    return Description(
+        stencil=definition.stencil.to_json(),
+        parameters=definition.parameters,
+        arrays=arrays_of(definition.stencil),
+        shape=definition.shape,
+        dtype=layout.dtype,
+        boundary=str(definition.boundary),
+        directories=tuple(str(path.absolute()) for path in directories),
+        shard_planes=stripe_planes(layout.shape, layout.dtype, len(directories)),
+        in_place=bool(options.in_place),  # of NumPy's kind, too
+        settings=settings,
+        signals=definition.signals,
+        coordinates=definition.coordinates,
+        taps=definition.taps.entries,
+        rim=definition.padding if any(definition.padding) else (),
+        unstable=bool(options.unstable),
+        records=str(as_place(records, "records").absolute()) if records is not None else None,
+    )
+
+
+def _require_budget(setup: Setup) -> None:
+    settings = setup.description.settings
+    given = settings.given
+    steps, scheme = (given.bt or 1, settings.scheme) if given else (1, "auto")
+    require_budget(setup.problem(steps), settings.memory_bytes, scheme, given)
+
+
+class Initial:
+    """`init` of the options: values by array, and the `shape` of the grid where a file of them says it.
+
+    Raises InputError for fields that the stencil does not have, and for files that cannot be read.
+    """
+
+    def __init__(self, options: RunOptions, memory_bytes: int) -> None:
+        self.shape: Shape | None = None
+        self._given: Mapping[str, object] = {}
+        self._cache_bytes = cache_within(memory_bytes)
+        if options.init is not None and are_equations(options.stencil):
+            raise InputError("init cannot be given beside Devito's equations, whose functions hold the initial values")
+        if not are_equations(options.stencil):
+            stencil = as_stencil(options.stencil)
+            self._given = values_by_name(options.init, stencil)
+            if options.shape is None and self._given:
+                self.shape = _shape_of_files(self._given, stencil)
+
+    def by_name(self, stencil: Stencil, shape: Shape) -> dict[str, Source]:
+        """The sources of a grid of `shape`. Raises InputError for values that cannot be."""
+        each = self._cache_bytes // max(1, len(self._given))
+        return {name: make_source(values, shape, each) for name, values in self._given.items()}
+
+
+def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
+    """Initial values by array, of a mapping or of one value; text may be "NAME=VALUE", and a list have several.
+
+    A stencil of one field needs no name. Raises InputError for fields there are not, or that are given twice.
+    """
+    names = [entry.name for entry in arrays_of(stencil)]
+    if init is None:
+        return {}
+    if isinstance(init, Mapping):
+        pairs = list(init.items())
+    elif isinstance(init, (list, tuple)) and all(isinstance(one, str) for one in init):
+        pairs = [_named(text, names, stencil) for text in init]
+    elif isinstance(init, str):
+        pairs = [_named(init, names, stencil)]
+    elif len(stencil.fields) == 1:
+        pairs = [(names[0], init)]
+    else:
+        raise InputError(f"init: {stencil.name} has several fields; give values by name, such as {{{names[0]!r}: ...}}")
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name not in names:
+            there = ", ".join(names)
+            raise InputError(f"init {shown(value)}: {stencil.name} has no field {name!r}; there are: {there}")
+        if name in found:
+            raise InputError(f"init: {name} is given twice")
+        found[name] = value
+    return found
+
+
+def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]:
+    """("u", "gaussian") of "u=gaussian", or of "gaussian" where there is one field."""
+    name, equals, value = text.partition("=")
+    name = name.strip()
+    if equals and (name in names or not is_there(text)):
+        return name, value
+    if len(stencil.fields) > 1:
+        raise InputError(
+            f"--init {text}: {stencil.name} has several fields; write --init NAME={text}, NAME being one of "
+            f"{', '.join(names)}"
+        )
+    return names[0], text
+
+
+def _shape_of_files(given: Mapping[str, object], stencil: Stencil) -> Shape:
+    """The shape of the first of the initial values that has one of its own."""
+    files = [text for text in given.values() if isinstance(text, str) and not needs_shape(text)]
+    shapes = [tuple(one.shape) for one in given.values() if hasattr(one, "shape") and len(one.shape)]
+    if not files and shapes:
+        return shapes[0]
+    if not files:
+        text = next(iter(given.values()))
+        raise InputError(f"--init {text} needs the size of the grid: give {option_text(stencil.ndim)}")
+    source = parse_source(files[0], None)
+    if len(source.shape) != stencil.ndim:
+        message = f"{source.name} has shape {source.shape}; {stencil.name} is for grids of {axes_text(stencil.ndim)}"
+        if can_lift(source, stencil.ndim):
+            message += f"; give {option_text(stencil.ndim)}, and write FILE@resample to fit it to that grid"
+        raise InputError(message)
+    return source.shape
