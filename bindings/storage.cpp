@@ -19,13 +19,11 @@
 #include <vector>
 
 #include "bind.hpp"
-#include "buffer.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/storage/backends.hpp"
-#include "outcrop/storage/beneath.hpp"
-#include "outcrop/storage/crc32c.hpp"
-#include "outcrop/storage/seal.hpp"
+#include "outcrop/storage/checksums.hpp"
+#include "outcrop/storage/file.hpp"
+#include "outcrop/storage/store.hpp"
 
 namespace nb = nanobind;
 
@@ -140,7 +138,7 @@ void bind_storage(nb::module_ &module) {
   module.def("crc32c", &crc32c_of, nb::arg("data"), nb::arg("crc") = 0,
              "CRC32C of the bytes of `data`; with `crc`, of what that is the checksum of followed by `data`.");
   module.def("plane_seal", &plane_seal, nb::arg("z"), nb::arg("crc"), nb::arg("seed"),
-             "What follows the checksum `crc` behind plane z, see storage/seal.hpp.");
+             "What follows the checksum `crc` behind plane z, see storage/checksums.hpp.");
   module.def("plane_damage", &plane_damage, nb::arg("z"), nb::arg("is_whole"), nb::arg("path"), nb::arg("offset"),
              nb::arg("plane_bytes"), "What is wrong with a plane: its checksum, or only its seal when it `is_whole`.");
   module.def("probe", &probe, "Each backend and why it does not work here; an empty reason when it does.");

@@ -77,7 +77,7 @@ class Life {
  private:
   struct Open {
     std::unique_ptr<Folder> folder;
-    std::unique_ptr<Held> held;
+    std::unique_ptr<FolderLock> held;
     std::unique_ptr<SlotFile> slots;
     std::uint64_t generation = 0;
     Bytes content = Bytes(array_bytes);

@@ -80,11 +80,11 @@ class ModelFile final : public OpenFile {
   const std::string path_;
 };
 
-class ModelHeld final : public Held {
+class ModelLock final : public FolderLock {
  public:
-  ModelHeld(Storage &storage, std::string path, int process)
+  ModelLock(Storage &storage, std::string path, int process)
       : storage_(storage), path_(std::move(path)), process_(process) {}
-  ~ModelHeld() override {
+  ~ModelLock() override {
     if (const auto found = storage_.held_.find(path_); found != storage_.held_.end() && found->second == process_)
       storage_.held_.erase(found);
   }
@@ -111,7 +111,7 @@ class ModelFolder final : public Folder {
     return std::make_unique<ModelFile>(storage_, process_, directory_, name, found->second, whole(name));
   }
 
-  void create(const std::string &name, std::uint64_t size, Room) override {
+  void create(const std::string &name, std::uint64_t size, Allocation) override {
     const bool is_last = storage_.begin(process_, "create", whole(name));
     if (directory_.seen.contains(name)) throw StorageError("create", whole(name), 0, 0, EEXIST);
     if (storage_.fails()) throw StorageError("create", whole(name), 0, size, ENOSPC);
@@ -172,7 +172,7 @@ class ModelFolder final : public Folder {
     }
   }
 
-  std::unique_ptr<Held> hold(const std::string &name, double seconds) override {
+  std::unique_ptr<FolderLock> hold(const std::string &name, double seconds) override {
     const std::string path = whole(name);
     for (;;) {
       const bool is_last = storage_.begin(process_, "hold", path);
@@ -184,7 +184,7 @@ class ModelFolder final : public Folder {
       const bool is_ours = !is_free && found->second == process_.number;
       if (is_free || storage_.mutation_ == Mutation::clean_up_without_the_lock) {
         storage_.held_[path] = process_.number;
-        auto held = std::make_unique<ModelHeld>(storage_, path, process_.number);
+        auto held = std::make_unique<ModelLock>(storage_, path, process_.number);
         storage_.end(process_, is_last);
         return held;
       }

@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "outcrop/storage/files.hpp"
+#include "outcrop/storage/folder.hpp"
 
 namespace outcrop::model {
 
@@ -82,7 +82,7 @@ class Storage {
   friend class ModelFile;
   friend class ModelFolder;
   friend class ModelFiles;
-  friend class ModelHeld;
+  friend class ModelLock;
 
   static constexpr std::size_t sector_bytes = 512;
 

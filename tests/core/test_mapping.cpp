@@ -15,9 +15,8 @@
 
 #include "outcrop/base/error.hpp"
 #include "outcrop/exec/parallel_flush.hpp"
-#include "outcrop/storage/fingerprint.hpp"
+#include "outcrop/storage/checksums.hpp"
 #include "outcrop/storage/mapping.hpp"
-#include "outcrop/storage/write_back.hpp"
 
 namespace outcrop {
 namespace {
@@ -43,7 +42,7 @@ TEST_F(MappingTest, WhatIsFlushedIsInTheFile) {
   {
     const Mapping mapping(File::open(path("a"), true, false), true);
     ASSERT_EQ(mapping.size(), size);
-    EXPECT_TRUE(mapping.is_writable());
+    EXPECT_TRUE(mapping.writable());
     for (const std::size_t at : {std::size_t{0}, size / 2, size - 1}) mapping.data()[at] = std::byte{7};
     flush_in_parallel(mapping, 0, size, 3);
     mapping.flush(size - 3, 2);  // in the middle of a page
@@ -56,7 +55,7 @@ TEST_F(MappingTest, WhatIsFlushedIsInTheFile) {
 
 TEST_F(MappingTest, OnlyFilesOpenedForThatAreWritable) {
   File::create(path("a"), page);
-  EXPECT_FALSE(Mapping(File::open(path("a"), false, false)).is_writable());
+  EXPECT_FALSE(Mapping(File::open(path("a"), false, false)).writable());
 }
 
 TEST_F(MappingTest, PiecesShowWhereTheyWerePlaced) {

@@ -14,8 +14,8 @@
 #include "outcrop/base/error.hpp"
 #include "outcrop/exec/memory_meter.hpp"
 #include "outcrop/exec/topology.hpp"
-#include "outcrop/storage/backends.hpp"
 #include "outcrop/storage/meter.hpp"
+#include "outcrop/storage/store.hpp"
 
 namespace outcrop {
 namespace {

@@ -16,8 +16,8 @@
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/storage/backends.hpp"
-#include "outcrop/storage/beneath.hpp"
+#include "outcrop/storage/file.hpp"
+#include "outcrop/storage/store.hpp"
 
 namespace outcrop {
 namespace {

@@ -17,8 +17,8 @@
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/storage/backends.hpp"
 #include "outcrop/storage/pump.hpp"
+#include "outcrop/storage/store.hpp"
 
 namespace outcrop {
 namespace {
@@ -216,7 +216,7 @@ TEST_P(Contract, ClosedFilesAreErrors) {
 
 TEST_P(Contract, APumpMovesEveryByte) {
   fill(out_, file_bytes, 4);
-  Pump pump(*store_, {.piece_bytes = 3 * page, .in_flight_bytes = 16 * page, .capacity = 8});
+  Pump pump(*store_, {.chunk_bytes = 3 * page, .in_flight_bytes = 16 * page, .capacity = 8});
   constexpr std::size_t length = 8 * page;
   for (std::size_t begin = 0; begin < file_bytes; begin += length) {
     const Ticket written = pump.submit({true, 0, begin, out_ + begin, length, no_ticket});

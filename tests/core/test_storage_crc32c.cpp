@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "outcrop/storage/crc32c.hpp"
+#include "outcrop/storage/checksums.hpp"
 
 namespace outcrop {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/storage/backends.hpp"
 #include "outcrop/storage/pump.hpp"
+#include "outcrop/storage/store.hpp"
 
 namespace outcrop {
 namespace {
@@ -84,7 +84,7 @@ TEST(Faulty, APumpPutsShortAndLaterRight) {
   const AlignedMemory memory(2 * pages * page);
   for (std::size_t i = 0; i < pages * page; ++i) memory.data()[i] = static_cast<std::byte>(i * 17);
   const auto store = store_with({.seed = 3, .again_rate = 0.2, .short_rate = 0.5, .latency_microseconds = 50});
-  Pump pump(*store, {.piece_bytes = 4 * page, .in_flight_bytes = 16 * page, .capacity = 4});
+  Pump pump(*store, {.chunk_bytes = 4 * page, .in_flight_bytes = 16 * page, .capacity = 4});
   const Ticket written = pump.submit({true, 0, 0, memory.data(), pages * page, no_ticket});
   pump.wait(pump.submit({false, 0, 0, memory.data() + pages * page, pages * page, written}));
   EXPECT_TRUE(std::equal(memory.data(), memory.data() + pages * page, memory.data() + pages * page));
@@ -94,7 +94,7 @@ TEST(Faulty, APumpPutsShortAndLaterRight) {
 TEST(Faulty, APumpReportsTheFullDisk) {
   const AlignedMemory memory(pages * page);
   const auto store = store_with({.full_after_bytes = 5 * page});
-  Pump pump(*store, {.piece_bytes = page, .in_flight_bytes = page, .capacity = 4});
+  Pump pump(*store, {.chunk_bytes = page, .in_flight_bytes = page, .capacity = 4});
   try {
     pump.wait(pump.submit({true, 0, 0, memory.data(), pages * page, no_ticket}));
     FAIL() << "the error was lost";

@@ -13,7 +13,6 @@
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/round.hpp"
 #include "outcrop/storage/file.hpp"
 
 namespace outcrop {

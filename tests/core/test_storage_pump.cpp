@@ -66,7 +66,7 @@ void move_at_random(ScriptedStore &store, const PumpOptions &options) {
 TEST(Pump, MovesEveryByteInPieces) {
   for (const std::size_t piece : {std::size_t{1000}, std::size_t{4096}, std::size_t{1} << 20}) {
     ScriptedStore store(file_bytes);
-    move_at_random(store, {.piece_bytes = piece, .in_flight_bytes = 4 * piece, .capacity = 5});
+    move_at_random(store, {.chunk_bytes = piece, .in_flight_bytes = 4 * piece, .capacity = 5});
   }
 }
 
@@ -75,7 +75,7 @@ TEST(Pump, GoesOnAfterShortTransfers) {
   ScriptedStore store(file_bytes, 3, [&](const Transfer &transfer, std::size_t) {
     return static_cast<std::int64_t>(1 + random() % transfer.length);
   });
-  move_at_random(store, {.piece_bytes = 4096, .in_flight_bytes = 1 << 15, .capacity = 16});
+  move_at_random(store, {.chunk_bytes = 4096, .in_flight_bytes = 1 << 15, .capacity = 16});
 }
 
 TEST(Pump, RepeatsWhatWasOnlyInterrupted) {
@@ -84,7 +84,7 @@ TEST(Pump, RepeatsWhatWasOnlyInterrupted) {
     if (number % 7 == 1) return -EAGAIN;
     return static_cast<std::int64_t>(transfer.length);
   });
-  move_at_random(store, {.piece_bytes = 4096, .in_flight_bytes = 1 << 15, .capacity = 16});
+  move_at_random(store, {.chunk_bytes = 4096, .in_flight_bytes = 1 << 15, .capacity = 16});
 }
 
 TEST(Pump, JoinsShortRequestsThatFollowEachOther) {
@@ -94,7 +94,7 @@ TEST(Pump, JoinsShortRequestsThatFollowEachOther) {
   const auto short_read = [&](std::size_t offset, std::size_t place, Ticket after = no_ticket) {
     return Request{false, 0, offset, memory.data() + place, 1024, after};
   };
-  Pump pump(store, {.piece_bytes = 4096, .in_flight_bytes = 1 << 15, .capacity = 16});
+  Pump pump(store, {.chunk_bytes = 4096, .in_flight_bytes = 1 << 15, .capacity = 16});
   const Ticket first = pump.submit(read_of(blocker, 0));
   store.started(1);  // what comes now is there when the pump looks again
   for (std::size_t i = 0; i < 5; ++i) pump.submit(short_read(i * 1024, i * 1024));  // four are a piece
@@ -118,7 +118,7 @@ TEST(Pump, CompletesJoinedRequestsByTheirOwnBytes) {
   });
   const std::vector<std::byte> expected = store.bytes();
   std::vector<std::byte> memory(file_bytes);
-  Pump pump(store, {.piece_bytes = 1000, .in_flight_bytes = 4096, .capacity = count});
+  Pump pump(store, {.chunk_bytes = 1000, .in_flight_bytes = 4096, .capacity = count});
   std::vector<Ticket> tickets;
   for (std::size_t i = 0; i < count; ++i)
     tickets.push_back(pump.submit(Request{false, 0, i * length, memory.data() + i * length, length, no_ticket}));
@@ -134,7 +134,7 @@ TEST(Pump, KeepsToDepthAndBytesInFlight) {
   ScriptedStore store(file_bytes, 5);
   store.hold();
   std::vector<std::byte> memory(file_bytes);
-  Pump pump(store, {.piece_bytes = 1024, .in_flight_bytes = 4096, .capacity = 8});
+  Pump pump(store, {.chunk_bytes = 1024, .in_flight_bytes = 4096, .capacity = 8});
   pump.submit(read_of(memory, 0));
   store.started(4);
   store.allow();
@@ -167,7 +167,7 @@ TEST(Pump, StartsNothingBeforeWhatItMustFollow) {
 TEST(Pump, ABlockedReadLetsWritesPass) {
   ScriptedStore store(file_bytes);
   std::vector<std::byte> first(4096), read(4096), second(4096);
-  Pump pump(store, {.piece_bytes = 4096, .in_flight_bytes = 4096, .capacity = 8});  // one at a time
+  Pump pump(store, {.chunk_bytes = 4096, .in_flight_bytes = 4096, .capacity = 8});  // one at a time
   store.hold();
   const Ticket blocker = pump.submit(write_of(first, 0));
   pump.submit(read_of(read, 0, blocker));
@@ -182,7 +182,7 @@ TEST(Pump, ABlockedReadLetsWritesPass) {
 TEST(Pump, StartsRequestsOfADirectionInOrder) {
   ScriptedStore store(file_bytes);
   std::vector<std::vector<std::byte>> memory(16, std::vector<std::byte>(2048));
-  Pump pump(store, {.piece_bytes = 1024, .in_flight_bytes = 3072, .capacity = 4});
+  Pump pump(store, {.chunk_bytes = 1024, .in_flight_bytes = 3072, .capacity = 4});
   for (std::size_t i = 0; i < memory.size(); ++i) pump.submit(read_of(memory[i], i * 2048));
   pump.drain();
   const std::vector<Transfer> started = store.started();
@@ -195,7 +195,7 @@ TEST(Pump, NamesThePlaceOfTheFirstError) {
     return transfer.offset == 8192 ? -EIO : static_cast<std::int64_t>(transfer.length);
   });
   std::vector<std::byte> memory(file_bytes), later(4096);
-  Pump pump(store, {.piece_bytes = 4096, .in_flight_bytes = 4096, .capacity = 8});
+  Pump pump(store, {.chunk_bytes = 4096, .in_flight_bytes = 4096, .capacity = 8});
   const Ticket ticket = pump.submit(read_of(memory, 0));
   try {
     pump.wait(ticket);
@@ -239,7 +239,7 @@ TEST(Pump, CancelWakesWaitersAtOnce) {
   ScriptedStore store(file_bytes);
   store.hold();
   std::vector<std::byte> memory(file_bytes);
-  Pump pump(store, {.piece_bytes = 4096, .in_flight_bytes = 8192, .capacity = 8});
+  Pump pump(store, {.chunk_bytes = 4096, .in_flight_bytes = 8192, .capacity = 8});
   const Ticket ticket = pump.submit(read_of(memory, 0));
   store.started(2);
   auto waiter = std::async(std::launch::async, [&] { pump.wait(ticket); });
@@ -256,7 +256,7 @@ TEST(Pump, CancelWakesASubmitThatWaitsForRoom) {
   ScriptedStore store(file_bytes);
   store.hold();
   std::vector<std::byte> memory(4096);
-  Pump pump(store, {.piece_bytes = 4096, .in_flight_bytes = 4096, .capacity = 2});
+  Pump pump(store, {.chunk_bytes = 4096, .in_flight_bytes = 4096, .capacity = 2});
   pump.submit(read_of(memory, 0));
   pump.submit(read_of(memory, 0));
   auto third = std::async(std::launch::async, [&] { pump.submit(read_of(memory, 0)); });
@@ -270,7 +270,7 @@ TEST(Pump, DestructionNeverHangs) {
     ScriptedStore store(file_bytes);
     std::vector<std::byte> memory(file_bytes), after(4096);
     store.hold();
-    auto pump = std::make_unique<Pump>(store, PumpOptions{.piece_bytes = 4096, .in_flight_bytes = 8192, .capacity = 8});
+    auto pump = std::make_unique<Pump>(store, PumpOptions{.chunk_bytes = 4096, .in_flight_bytes = 8192, .capacity = 8});
     const Ticket first = pump->submit(read_of(memory, 0));
     pump->submit(write_of(after, 0, first));
     store.started(2);
@@ -284,7 +284,7 @@ TEST(Pump, DestructionNeverHangs) {
 TEST(Pump, OldTicketsStayDone) {
   ScriptedStore store(file_bytes);
   std::vector<std::byte> memory(512);
-  Pump pump(store, {.piece_bytes = 512, .in_flight_bytes = 512, .capacity = 3});
+  Pump pump(store, {.chunk_bytes = 512, .in_flight_bytes = 512, .capacity = 3});
   std::vector<Ticket> tickets;
   for (int i = 0; i < 50; ++i) tickets.push_back(pump.submit(read_of(memory, 0, tickets.empty() ? 0 : tickets.back())));
   pump.drain();
@@ -299,7 +299,7 @@ TEST(Pump, OldTicketsStayDone) {
 
 TEST(Pump, ManyThreadsMaySubmit) {
   ScriptedStore store(file_bytes);
-  Pump pump(store, {.piece_bytes = 512, .in_flight_bytes = 2048, .capacity = 2});
+  Pump pump(store, {.chunk_bytes = 512, .in_flight_bytes = 2048, .capacity = 2});
   std::vector<std::thread> threads;
   std::vector<std::vector<std::byte>> memory(4, std::vector<std::byte>(1024));
   for (std::size_t number = 0; number < memory.size(); ++number)

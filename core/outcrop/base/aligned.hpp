@@ -1,7 +1,7 @@
-// Memory for planes: aligned to 2 MiB, asked to be of huge pages, never touched here.
+// Rounding of byte counts to an alignment, and memory for planes: aligned to 2 MiB, with a request for huge pages.
 //
-// Pages come straight from the system, so that the thread that will use one can be the first to touch it, and so
-// that giving memory back really gives it back. Ends are not rounded to huge pages: a budget is kept to the page.
+// Pages come directly from the system and are not touched here. So the thread that will use a page can be the first to touch
+// it, and freed memory returns to the system. Ends are not rounded to huge pages, so a budget is kept to the page.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,9 +14,14 @@
 #include <utility>
 
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/round.hpp"
 
 namespace outcrop {
+
+/// The smallest multiple of `unit` that is not below `value`.
+constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+/// The largest multiple of `unit` that is not above `value`.
+constexpr std::uint64_t round_down(std::uint64_t value, std::uint64_t unit) { return value / unit * unit; }
 
 /// Owns `size` bytes of zeroed pages (not resident until touched), aligned to 2 MiB. Throws InputError when refused.
 class AlignedMemory {

@@ -1,13 +1,14 @@
-// The errors the world can cause. Bugs assert; these are for files, devices, memory and input.
+// The errors that files, devices, memory, other processes and input can cause. Bugs are caught by assertions.
 #pragma once
 
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 namespace outcrop {
 
-/// What was asked for cannot be done; the message names the value and what would be right.
+/// The request cannot be fulfilled. The message names the value and what would be right.
 struct InputError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -15,21 +16,38 @@ struct InputError : std::runtime_error {
 /// A transfer, flush or allocation on storage failed. The message holds path, offset, length and cause.
 struct StorageError : std::runtime_error {
   StorageError(const std::string &doing, const std::string &path_, std::uint64_t offset_, std::uint64_t length_,
-               int error);
-  /// What the system was asked to open or do is refused; `reason` says why.
-  StorageError(const std::string &doing, const std::string &path_, const std::string &reason, int error);
+               int error_)
+      : std::runtime_error(doing + " failed: " + path_ + extent(offset_, length_) + ": " + cause(error_)),
+        path(path_),
+        offset(offset_),
+        length(length_),
+        error(error_) {}
+
+  /// With a `reason` of our own, where the system would have succeeded or has only a number.
+  StorageError(const std::string &doing, const std::string &path_, const std::string &reason, int error_)
+      : std::runtime_error(doing + " failed: " + path_ + ": " + reason), path(path_), error(error_) {}
+
   std::string path;
-  std::uint64_t offset;
-  std::uint64_t length;
-  int error;  ///< errno, or 0 when the system reported none (a transfer that ended early)
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+  int error;  ///< errno, or 0 if a transfer ended early
+
+ private:
+  static std::string extent(std::uint64_t offset, std::uint64_t length) {
+    if (length == 0) return "";
+    return ", offset " + std::to_string(offset) + ", length " + std::to_string(length);
+  }
+  static std::string cause(int error) {
+    return error != 0 ? std::system_category().message(error) : "the file ends early";
+  }
 };
 
-/// Bytes read are not the bytes that were written.
+/// The bytes read are not the bytes that were written.
 struct CorruptionError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Another rank cannot be reached any more, or what carries bytes between ranks failed. Nothing collective works after it.
+/// Another rank cannot be reached any more, or communication between ranks failed. Collective calls fail after it.
 struct CommunicationError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

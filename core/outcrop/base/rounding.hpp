@@ -1,7 +1,7 @@
 // The floating-point mode that results depend on: round to nearest, keep subnormal numbers.
 //
-// Other libraries change it for their own good and do not put it back (Devito's operators do), and threads inherit it. Whoever
-// uses such a thing beside us must not change our bits.
+// Other libraries change the mode and do not restore it (Devito's operators do), and threads inherit it. Results must not
+// depend on such a library being used in the same process.
 #pragma once
 
 #if defined(__SSE__)
@@ -12,7 +12,7 @@
 
 namespace outcrop {
 
-/// As long as it lives, this thread computes as IEEE 754 has it.
+/// Sets the mode of IEEE 754 for this thread; the destructor restores the mode before.
 class StandardRounding {
  public:
   StandardRounding() : before_(read()) { write(standard); }
@@ -20,7 +20,7 @@ class StandardRounding {
   StandardRounding(const StandardRounding &) = delete;
   StandardRounding &operator=(const StandardRounding &) = delete;
 
-  /// For good, for this thread.
+  /// Sets the mode of IEEE 754 for this thread permanently.
   static void restore() { write(standard); }
 
  private:

@@ -1,4 +1,5 @@
-#include "outcrop/storage/faulty.hpp"
+// A store that fails on purpose, in a way that a seed repeats: for tests of everything above it.
+#include "outcrop/storage/store.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -8,15 +9,15 @@
 #include <thread>
 #include <utility>
 
+#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/round.hpp"
 
 namespace outcrop {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A random word for each (seed, transfer, question), so that answers do not depend on the order of completions.
+// A random word that depends on seed, transfer and question only, not on the order of completions.
 std::uint64_t random_word(std::uint64_t seed, std::uint64_t number, std::uint64_t question) {
   std::uint64_t word = seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + question * 0x94D049BB133111EB;
   for (int round = 0; round < 2; ++round) {  // the finaliser of splitmix64
@@ -53,13 +54,14 @@ class FaultyStore final : public Store {
   }
 
   std::size_t reap(std::span<Completion> completions, bool wait) override {
-    const std::size_t count = inside_->reap(arrived_, wait && held_.empty());
+    const std::size_t count = inside_->reap(arrived_, wait && delayed_.empty());
     for (std::size_t i = 0; i < count; ++i) arrive(arrived_[i]);
-    if (wait && !held_.empty()) std::this_thread::sleep_until(held_.front().due);
+    if (wait && !delayed_.empty()) std::this_thread::sleep_until(delayed_.front().due);
     std::size_t given = 0;
-    for (const auto now = Clock::now(); given < completions.size() && !held_.empty() && held_.front().due <= now;) {
-      completions[given++] = held_.front().completion;
-      held_.pop_front();
+    for (const auto now = Clock::now();
+         given < completions.size() && !delayed_.empty() && delayed_.front().due <= now;) {
+      completions[given++] = delayed_.front().completion;
+      delayed_.pop_front();
     }
     return given;
   }
@@ -71,7 +73,7 @@ class FaultyStore final : public Store {
     bool flip = false;
     std::uint64_t read = 0;
   };
-  struct Held {
+  struct Delayed {
     Completion completion;
     Clock::time_point due;
   };
@@ -84,13 +86,13 @@ class FaultyStore final : public Store {
     const std::uint64_t number = transfers_++;
     const auto due = Clock::now() + std::chrono::microseconds(faults_.latency_microseconds);
     if (const int failure = failure_of(transfer, number); failure != 0) {
-      held_.push_back({{transfer.tag, -failure}, due});
+      delayed_.push_back({{transfer.tag, -failure}, due});
       return;
     }
     assert(!free_.empty());
     const std::size_t slot = free_.back();
     free_.pop_back();
-    // Reads are counted by themselves: how many writes lie between them differs from run to run.
+    // Reads have numbers of their own, because the number of writes between them differs from run to run.
     const std::uint64_t read = transfer.write ? reads_ : reads_++;
     const bool flips = !transfer.write && (read == faults_.flip_at || happens(faults_.flip_rate, read, flip));
     pending_[slot] = Pending{transfer, due, flips, read};
@@ -109,12 +111,11 @@ class FaultyStore final : public Store {
     return 0;
   }
 
-  // At least one unit of the file's alignment, and less than all when that can be.
+  // Fewer bytes than asked, but at least one unit of the file's alignment.
   std::size_t shortened(const Transfer &transfer, std::uint64_t number) const {
     const std::size_t unit = inside_->alignment();
     if (transfer.length <= unit) return transfer.length;
-    const std::size_t most = transfer.length - 1;
-    const auto length = round_down(1 + random_word(faults_.seed, number, where) % most, unit);
+    const auto length = round_down(1 + random_word(faults_.seed, number, where) % (transfer.length - 1), unit);
     return std::max<std::size_t>(length, unit);
   }
 
@@ -126,7 +127,7 @@ class FaultyStore final : public Store {
       std::byte &victim = pending.transfer.data[(word >> 3) % static_cast<std::uint64_t>(completion.result)];
       victim ^= std::byte{1} << static_cast<int>(word & 7);
     }
-    held_.push_back({{pending.transfer.tag, completion.result}, pending.due});
+    delayed_.push_back({{pending.transfer.tag, completion.result}, pending.due});
     free_.push_back(slot);
   }
 
@@ -135,7 +136,7 @@ class FaultyStore final : public Store {
   std::vector<Pending> pending_;
   std::vector<std::size_t> free_;
   std::vector<Completion> arrived_;
-  std::deque<Held> held_;
+  std::deque<Delayed> delayed_;
   std::uint64_t transfers_ = 0, reads_ = 0, written_ = 0, flushes_ = 0;
 };
 

@@ -3,27 +3,33 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
+#include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
+
+#if __has_include(<linux/openat2.h>)
+#include <linux/openat2.h>
+#endif
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/round.hpp"
-#include "outcrop/storage/beneath.hpp"
 
 namespace outcrop {
 namespace {
 
 constexpr std::size_t usual_alignment = 4096;
-constexpr std::size_t least_alignment = 512;  // of memory; less is of no use
+constexpr std::size_t min_memory_alignment = 512;
 
-// What the file says O_DIRECT needs; 0 when it cannot be used, the usual when it does not say.
+// The alignment that the file reports for O_DIRECT: 0 when it cannot be used, the usual one when it does not report any.
 std::size_t direct_alignment([[maybe_unused]] int descriptor) {
 #ifdef STATX_DIOALIGN
   struct statx status {};
@@ -33,11 +39,13 @@ std::size_t direct_alignment([[maybe_unused]] int descriptor) {
   return usual_alignment;
 }
 
-// Some filesystems take the flag and refuse the first transfer; some want more of addresses in memory than `alignment`.
+// Some file systems accept the flag and refuse the first transfer; some need a larger alignment of memory than `alignment`.
 bool direct_reads_work(int descriptor, std::size_t alignment) {
   const AlignedMemory pages(2 * usual_alignment);
   return pread(descriptor, pages.data() + alignment % usual_alignment, usual_alignment, 0) >= 0 || errno != EINVAL;
 }
+
+}  // namespace
 
 int allocate(int descriptor, std::uint64_t size) {
   if (size == 0) return 0;
@@ -48,8 +56,6 @@ int allocate(int descriptor, std::uint64_t size) {
   if (error == EOPNOTSUPP) error = posix_fallocate(descriptor, 0, static_cast<off_t>(size));  // writes to every block
   return error;
 }
-
-}  // namespace
 
 Descriptor &Descriptor::operator=(Descriptor &&other) noexcept {
   if (this != &other) {
@@ -82,12 +88,13 @@ File File::open(const std::string &path, bool writable, bool direct, int folder,
   Descriptor found;
   try {
     found = open_with(O_DIRECT);
-  } catch (const StorageError &) {  // the file system knows no such transfers
+  } catch (const StorageError &) {  // the file system does not support it
     return file;
   }
   file.alignment_ = direct_alignment(found.get());
   if (file.alignment_ == 0 || !direct_reads_work(found.get(), usual_alignment)) return file;
-  file.memory_alignment_ = direct_reads_work(found.get(), least_alignment) ? least_alignment : file.alignment_;
+  file.memory_alignment_ =
+      direct_reads_work(found.get(), min_memory_alignment) ? min_memory_alignment : file.alignment_;
   file.direct_ = std::move(found);
   return file;
 }
@@ -116,7 +123,7 @@ File File::unnamed(const std::string &folder, std::uint64_t size) {
   file.path_ = file.whole_path_ = folder + " (without a name)";
   file.writable_ = true;
   file.buffered_ = Descriptor(::open(folder.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600));
-  if (file.buffered_.get() < 0) {  // some file systems know no such files
+  if (file.buffered_.get() < 0) {  // some file systems do not support O_TMPFILE
     std::string name = folder + "/.outcrop-XXXXXX";
     file.buffered_ = Descriptor(mkostemp(name.data(), O_CLOEXEC));
     if (file.buffered_.get() < 0) throw StorageError("create", folder, 0, 0, errno);
@@ -144,7 +151,8 @@ std::uint64_t File::size() const {
   return static_cast<std::uint64_t>(status.st_size);
 }
 
-std::size_t File::piece(std::uint64_t offset, std::size_t length) const {
+// How much of a transfer to move by one call: up to a page boundary, then whole pages, then the rest.
+std::size_t File::next_length(std::uint64_t offset, std::size_t length) const {
   if (!direct()) return length;
   const std::size_t beyond = (begin_ + offset) % AlignedMemory::page_bytes;
   if (beyond != 0) return std::min(length, AlignedMemory::page_bytes - beyond);
@@ -153,7 +161,7 @@ std::size_t File::piece(std::uint64_t offset, std::size_t length) const {
 
 void File::read(std::uint64_t offset, std::byte *data, std::size_t length) const {
   while (length > 0) {
-    const std::size_t now = piece(offset, length);
+    const std::size_t now = next_length(offset, length);
     const ssize_t done = pread(descriptor(offset, data, now), data, now, static_cast<off_t>(begin_ + offset));
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) throw StorageError("read", path_, offset, length, done < 0 ? errno : 0);
@@ -165,7 +173,7 @@ void File::read(std::uint64_t offset, std::byte *data, std::size_t length) const
 
 void File::write(std::uint64_t offset, const std::byte *data, std::size_t length) const {
   while (length > 0) {
-    const std::size_t now = piece(offset, length);
+    const std::size_t now = next_length(offset, length);
     const ssize_t done = pwrite(descriptor(offset, data, now), data, now, static_cast<off_t>(begin_ + offset));
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) throw StorageError("write", path_, offset, length, done < 0 ? errno : ENOSPC);
@@ -181,12 +189,116 @@ void File::flush() const {
 
 int File::descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const {
   if (!direct()) return buffered_.get();
-  // Whole pages, even where the device does with less: a page that is written here around the page cache and there through
-  // it, at the same time, may come out with old bytes.
+  // Whole pages, even if the device accepts less: a page that is written at the same time directly and through the page cache
+  // may keep old bytes.
   const std::uint64_t range = (begin_ + offset) | length;
   const bool is_direct = range % AlignedMemory::page_bytes == 0 && range % alignment_ == 0 &&
                          reinterpret_cast<std::uintptr_t>(data) % memory_alignment_ == 0;
   return is_direct ? direct_.get() : buffered_.get();
 }
+
+// --- opening safely -------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr int max_tries = 16;  // openat2 fails with EAGAIN when a folder is moved meanwhile
+
+int refuse(int error) {
+  errno = error;
+  return -1;
+}
+
+// The names of a path; empty if any of them is not plain.
+std::vector<std::string> components(const std::string &path) {
+  std::vector<std::string> names;
+  std::istringstream text(path);
+  for (std::string name; std::getline(text, name, '/');) {
+    if (name.empty() || name == "." || name == "..") return {};
+    names.push_back(name);
+  }
+  return path.ends_with('/') || path.find('\0') != std::string::npos ? std::vector<std::string>() : names;
+}
+
+// O_NONBLOCK is needed only while opening. If it stays, transfers of regular files fail with EAGAIN on some systems.
+bool make_blocking(int descriptor) {
+  const int flags = fcntl(descriptor, F_GETFL);
+  return flags >= 0 && fcntl(descriptor, F_SETFL, flags & ~O_NONBLOCK) == 0;
+}
+
+}  // namespace
+
+int open_at_once([[maybe_unused]] int folder, const std::string &path, [[maybe_unused]] int flags) {
+  if (components(path).empty()) return refuse(EXDEV);
+#if defined(SYS_openat2) && defined(RESOLVE_BENEATH)
+  open_how how{};
+  how.flags = static_cast<std::uint64_t>(flags | O_CLOEXEC);
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  for (int i = 0; i < max_tries; ++i) {
+    const long opened = syscall(SYS_openat2, folder, path.c_str(), &how, sizeof how);
+    if (opened >= 0 || (errno != EAGAIN && errno != EINTR)) return static_cast<int>(opened);
+  }
+  return -1;
+#else
+  return refuse(ENOSYS);
+#endif
+}
+
+int open_by_components(int folder, const std::string &path, int flags) {
+  const std::vector<std::string> names = components(path);
+  if (names.empty()) return refuse(EXDEV);
+  Descriptor inside;
+  for (std::size_t i = 0; i + 1 < names.size(); ++i) {
+    Descriptor next(openat(i == 0 ? folder : inside.get(), names[i].c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    struct stat status {};
+    if (next.get() < 0 || fstat(next.get(), &status) != 0) return -1;
+    if (S_ISLNK(status.st_mode)) return refuse(ELOOP);  // O_PATH opens the link itself
+    inside = std::move(next);
+  }
+  return openat(names.size() == 1 ? folder : inside.get(), names.back().c_str(), flags | O_NOFOLLOW | O_CLOEXEC);
+}
+
+Descriptor open_beneath(int folder, const std::string &path, int flags, const std::string &label) {
+  const int careful = flags | O_NONBLOCK | O_NOCTTY;
+  Descriptor file(open_at_once(folder, path, careful));
+  if (file.get() < 0 && (errno == ENOSYS || errno == EPERM || errno == E2BIG))
+    file = Descriptor(open_by_components(folder, path, careful));
+  const int error = errno;
+  if (file.get() < 0 && (error == ELOOP || error == EXDEV))
+    throw StorageError("open", label, "links and paths that lead out of the folder are not followed", error);
+  if (file.get() < 0 && (error == ENXIO || error == EISDIR))  // a pipe without a reader, a socket, a folder
+    throw StorageError("open", label, "it is not a regular file", error);
+  if (file.get() < 0) throw StorageError("open", label, 0, 0, error);
+  struct stat status {};
+  if (fstat(file.get(), &status) != 0) throw StorageError("open", label, 0, 0, errno);
+  if (!S_ISREG(status.st_mode)) throw StorageError("open", label, "it is not a regular file", EINVAL);
+  if (!make_blocking(file.get())) throw StorageError("open", label, 0, 0, errno);
+  return file;
+}
+
+// O_PATH finds out what it is without opening it: opening a pipe waits for its other end.
+File open_named(const std::string &path, bool writable, bool direct) {
+  const Descriptor seen(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  if (seen.get() < 0) throw StorageError("open", path, 0, 0, errno);
+  struct stat status {};
+  if (fstat(seen.get(), &status) != 0) throw StorageError("stat", path, 0, 0, errno);
+  const mode_t kind = status.st_mode;
+  if (S_ISFIFO(kind) || S_ISSOCK(kind) || S_ISDIR(kind))
+    throw StorageError("open", path, "it is not a regular file", S_ISDIR(kind) ? EISDIR : EINVAL);
+  return File::open(path, writable, direct);
+}
+
+File open_without_links(const std::string &path, bool writable, bool direct) {
+  const std::string folder = folder_of(path);
+  const Descriptor handle(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (handle.get() < 0) throw StorageError("open", folder, 0, 0, errno);
+  return File::open(name_in_folder(path), writable, direct, handle.get(), path);
+}
+
+std::string folder_of(const std::string &path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+std::string name_in_folder(const std::string &path) { return std::filesystem::path(path).filename().string(); }
 
 }  // namespace outcrop

@@ -1,6 +1,6 @@
-// libaio: the kernel's older asynchronous I/O, which containers that forbid io_uring mostly allow. It is asynchronous
-// for O_DIRECT only; by the page cache io_submit blocks, which is right but slow.
-#include "outcrop/storage/backends.hpp"
+// libaio: the older asynchronous I/O of the kernel, which most containers that forbid io_uring allow. It is asynchronous
+// only with O_DIRECT; with the page cache io_submit blocks, which is correct but slow.
+#include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_LIBAIO
 
@@ -62,9 +62,8 @@ class LibaioStore final : public Store {
   void prepare(const Transfer &transfer) {
     iocb *block = free_.back();
     free_.pop_back();
-    const Place found = place(transfer);
-    const int file = found.descriptor;
-    const auto offset = static_cast<long long>(found.offset);
+    const auto [file, begin] = locate(transfer);
+    const auto offset = static_cast<long long>(begin);
     if (transfer.write)
       io_prep_pwrite(block, file, transfer.data, transfer.length, offset);
     else
@@ -74,8 +73,8 @@ class LibaioStore final : public Store {
     waiting_.push_back(block);
   }
 
-  // Hands prepared blocks to the kernel. It stops at the first it does not like, and says why when that is the first of
-  // the call.
+  // Hands prepared blocks to the kernel. It stops at the first that it refuses, and returns the reason only if that is the
+  // first of the call.
   void push() {
     std::size_t next = 0;
     while (next < waiting_.size()) {
@@ -86,7 +85,7 @@ class LibaioStore final : public Store {
         in_kernel_ += static_cast<std::size_t>(result);
         continue;
       }
-      if ((result == 0 || result == -EAGAIN) && in_kernel_ > 0) break;  // something will complete and make room
+      if ((result == 0 || result == -EAGAIN) && in_kernel_ > 0) break;  // a completion will make room
       refused_.push_back({tag_of(waiting_[next]), result == 0 ? -EAGAIN : result});
       free_.push_back(waiting_[next++]);
     }
@@ -96,7 +95,7 @@ class LibaioStore final : public Store {
   io_context_t context_{};
   std::vector<iocb> blocks_;
   std::vector<iocb *> free_;
-  std::vector<iocb *> waiting_;  // prepared, not taken by the kernel, in order
+  std::vector<iocb *> waiting_;  // prepared, not yet taken by the kernel, in order
   std::vector<Completion> refused_;
   std::vector<io_event> events_;
   std::size_t in_kernel_ = 0;

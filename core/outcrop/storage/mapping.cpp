@@ -2,16 +2,26 @@
 
 #include <sys/mman.h>
 
+#include <cassert>
 #include <cerrno>
+#include <cstdint>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/storage/write_back.hpp"
 
 namespace outcrop {
 
 Mapping::Mapping(const File &file, bool tries_sync)
-    : path_(file.path()), size_(file.size()), is_writable_(file.writable()) {
+    : path_(file.path()), size_(file.size()), writable_(file.writable()) {
   if (size_ == 0) return;
   const int protection = PROT_READ | (file.writable() ? PROT_WRITE : 0);
   const auto begin = static_cast<off_t>(file.begin());
@@ -19,7 +29,7 @@ Mapping::Mapping(const File &file, bool tries_sync)
 #ifdef MAP_SYNC
   if (tries_sync && can_write_back()) {
     start = mmap(nullptr, size_, protection, MAP_SHARED_VALIDATE | MAP_SYNC, file.buffered_descriptor(), begin);
-    is_synchronous_ = start != MAP_FAILED;
+    synchronous_ = start != MAP_FAILED;
   }
 #endif
   if (start == MAP_FAILED) start = mmap(nullptr, size_, protection, MAP_SHARED, file.buffered_descriptor(), begin);
@@ -45,7 +55,7 @@ void Mapping::place(std::size_t at, const File &file, std::uint64_t offset, std:
 
 void Mapping::flush(std::size_t begin, std::size_t length) const {
   if (length == 0) return;
-  if (is_synchronous_) {
+  if (synchronous_) {
     write_back(data_ + begin, length);
     write_back_fence();
     return;
@@ -63,8 +73,100 @@ void Mapping::swap(Mapping &other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
-  std::swap(is_writable_, other.is_writable_);
-  std::swap(is_synchronous_, other.is_synchronous_);
+  std::swap(writable_, other.writable_);
+  std::swap(synchronous_, other.synchronous_);
+}
+
+// --- cache lines ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+#if defined(__x86_64__)
+
+constexpr std::uintptr_t line_bytes = 64;  // of x86-64
+
+// The addresses of the first cache line and of the end of the last byte.
+struct Lines {
+  Lines(const std::byte *data, std::size_t length)
+      : first(reinterpret_cast<std::uintptr_t>(data) / line_bytes * line_bytes),
+        end(reinterpret_cast<std::uintptr_t>(data) + length) {}
+  std::uintptr_t first, end;
+};
+
+// The intrinsics take pointers to void; none of them changes memory.
+void *address(std::uintptr_t line) { return reinterpret_cast<void *>(line); }
+
+__attribute__((target("clwb"))) void by_clwb(const std::byte *data, std::size_t length) {
+  const Lines lines(data, length);
+  for (std::uintptr_t line = lines.first; line < lines.end; line += line_bytes) _mm_clwb(address(line));
+}
+
+__attribute__((target("clflushopt"))) void by_clflushopt(const std::byte *data, std::size_t length) {
+  const Lines lines(data, length);
+  for (std::uintptr_t line = lines.first; line < lines.end; line += line_bytes) _mm_clflushopt(address(line));
+}
+
+void by_clflush(const std::byte *data, std::size_t length) {
+  const Lines lines(data, length);
+  for (std::uintptr_t line = lines.first; line < lines.end; line += line_bytes) _mm_clflush(address(line));
+}
+
+std::vector<WriteBackVariant> find_variants() {
+  std::vector<WriteBackVariant> found;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0) {
+    if ((b & bit_CLWB) != 0) found.push_back({"clwb", by_clwb});
+    if ((b & bit_CLFLUSHOPT) != 0) found.push_back({"clflushopt", by_clflushopt});
+  }
+  found.push_back({"clflush", by_clflush});  // part of x86-64
+  return found;
+}
+
+#elif defined(__aarch64__) && defined(__linux__) && defined(HWCAP_DCPOP)
+
+// The smallest line of any data cache, from the register CTR_EL0.
+std::uintptr_t smallest_line_bytes() {
+  std::uint64_t type;
+  asm("mrs %0, ctr_el0" : "=r"(type));
+  return std::uintptr_t{4} << ((type >> 16) & 15);
+}
+
+void by_dc_cvap(const std::byte *data, std::size_t length) {
+  static const std::uintptr_t bytes = smallest_line_bytes();
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  for (std::uintptr_t line = begin / bytes * bytes; line < begin + length; line += bytes)
+    asm volatile("sys #3, c7, c12, #1, %0" : : "r"(line) : "memory");  // dc cvap, for old assemblers
+}
+
+std::vector<WriteBackVariant> find_variants() {
+  if ((getauxval(AT_HWCAP) & HWCAP_DCPOP) == 0) return {};
+  return {{"dc cvap", by_dc_cvap}};
+}
+
+#else
+
+std::vector<WriteBackVariant> find_variants() { return {}; }
+
+#endif
+
+}  // namespace
+
+std::span<const WriteBackVariant> write_back_variants() {
+  static const std::vector<WriteBackVariant> variants = find_variants();
+  return variants;
+}
+
+void write_back(const std::byte *data, std::size_t length) {
+  assert(can_write_back());
+  write_back_variants().front().write_back(data, length);
+}
+
+void write_back_fence() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#elif defined(__aarch64__)
+  asm volatile("dsb sy" : : : "memory");
+#endif
 }
 
 }  // namespace outcrop

@@ -1,14 +1,15 @@
-// Files as memory, and how what is written there becomes durable.
+// Files mapped into memory, and how stores to them become durable.
 //
-//     synchronous   a file on persistent memory (DAX), mapped with MAP_SYNC: a cache line that is written back is durable
+//     synchronous   a file on persistent memory (DAX), mapped with MAP_SYNC: a cache line is durable once it is written back
 //     otherwise     pages of the page cache: msync
 //
-// Which of them it is, the kernel says: it refuses MAP_SYNC where it cannot keep that promise. A device error in a mapping is
-// a signal (SIGBUS), not a result.
+// The kernel decides which: it refuses MAP_SYNC where it cannot guarantee that. A device error in a mapping is a signal
+// (SIGBUS), not a result.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -20,14 +21,15 @@ class Mapping {
  public:
   Mapping() = default;
 
-  /// The whole of an open file, or its part; for writing if it was opened for that. With `tries_sync` synchronous where
-  /// file system and processor can do it. Throws StorageError.
+  /// Maps an open file, or the part that it is narrowed to; for writing if it was opened for writing. With `tries_sync` the
+  /// mapping is synchronous if file system and processor support that. Throws StorageError.
   explicit Mapping(const File &file, bool tries_sync = false);
 
-  /// `size` bytes of which nothing can be used before it is placed. Throws StorageError.
+  /// Reserves addresses for `size` bytes, which cannot be used before files are placed there. Throws StorageError.
   static Mapping reserve(std::size_t size);
 
-  /// Lets the bytes from `at` on be `length` bytes of the file from `offset` on, for reading. Whole pages, but for the end.
+  /// Maps `length` bytes of the file from `offset` on to the addresses from `at` on, for reading. All three are multiples of
+  /// a page, except for a length that ends with the file. Throws StorageError.
   void place(std::size_t at, const File &file, std::uint64_t offset, std::size_t length);
 
   Mapping(Mapping &&other) noexcept { swap(other); }
@@ -42,10 +44,12 @@ class Mapping {
 
   std::byte *data() const { return data_; }
   std::size_t size() const { return size_; }
-  bool is_writable() const { return is_writable_; }
-  bool is_synchronous() const { return is_synchronous_; }
+  bool writable() const { return writable_; }
+  bool synchronous() const { return synchronous_; }
+  bool is_writable() const { return writable_; }
+  bool is_synchronous() const { return synchronous_; }
 
-  /// Returns when those bytes are as durable as the file system makes them. Throws StorageError.
+  /// Makes the `length` bytes from `begin` on durable. Throws StorageError.
   void flush(std::size_t begin, std::size_t length) const;
 
  private:
@@ -54,7 +58,26 @@ class Mapping {
   std::string path_;
   std::byte *data_ = nullptr;
   std::size_t size_ = 0;
-  bool is_writable_ = false, is_synchronous_ = false;
+  bool writable_ = false, synchronous_ = false;
 };
+
+// Cache lines are written back by an instruction chosen at run time. The best, clwb, keeps the line in the cache; the others
+// drop it.
+
+struct WriteBackVariant {
+  const char *name;
+  void (*write_back)(const std::byte *data, std::size_t length);
+};
+
+/// Those this processor has, best first; empty if it has none.
+std::span<const WriteBackVariant> write_back_variants();
+
+inline bool can_write_back() { return !write_back_variants().empty(); }
+
+/// Starts to write back every cache line that holds any of these bytes.
+void write_back(const std::byte *data, std::size_t length);
+
+/// Waits until the lines that this thread has started to write back are in memory.
+void write_back_fence();
 
 }  // namespace outcrop

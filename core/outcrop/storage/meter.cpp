@@ -15,7 +15,7 @@
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/round.hpp"
+#include "outcrop/storage/mapping.hpp"
 
 namespace outcrop {
 namespace {
@@ -32,7 +32,7 @@ std::uint64_t next_random(std::uint64_t &state) {
   return z ^ (z >> 31);
 }
 
-// Devices and file systems may be faster with zeros, or with the same block again.
+// Devices and file systems may be faster with zeros, or with a repeated block.
 void fill_with_noise(std::byte *data, std::size_t size) {
   std::uint64_t state = 1;
   for (std::size_t i = 0; i + sizeof state <= size; i += sizeof state) {
@@ -61,41 +61,22 @@ class Offsets {
   std::uint64_t request_, begin_, count_, at_ = 0, state_;
 };
 
-void check(const Workload &workload, std::size_t depth_most) {
+void check(const Workload &workload, std::size_t max_depth) {
   if (workload.request_bytes == 0 || workload.span_bytes / workload.request_bytes < workload.depth)
     throw InputError("a span of " + std::to_string(workload.span_bytes) + " bytes is too small for " +
                      std::to_string(workload.depth) + " requests of " + std::to_string(workload.request_bytes));
-  if (workload.depth == 0 || workload.depth > depth_most)
-    throw InputError("depth " + std::to_string(workload.depth) + " must be from 1 to " + std::to_string(depth_most));
+  if (workload.depth == 0 || workload.depth > max_depth)
+    throw InputError("depth " + std::to_string(workload.depth) + " must be from 1 to " + std::to_string(max_depth));
 }
 
-class Mapping {
- public:
-  Mapping(const File &file, std::uint64_t size) : size_(size) {
-    void *start =
-        mmap(nullptr, size, PROT_READ | (file.writable() ? PROT_WRITE : 0), MAP_SHARED, file.buffered_descriptor(), 0);
-    if (start == MAP_FAILED) throw StorageError("map", file.path(), 0, size, errno);
-    start_ = static_cast<std::byte *>(start);
-  }
-  ~Mapping() { munmap(start_, size_); }
-  Mapping(const Mapping &) = delete;
-  Mapping &operator=(const Mapping &) = delete;
-
-  std::byte *start() const { return start_; }
-  std::uint64_t size() const { return size_; }
-
- private:
-  std::byte *start_;
-  std::uint64_t size_;
-};
-
-// One thread's share, each request moved by `move`: 0 or an errno. The clock is read once for many small requests, since it takes
-// as long as one of them.
+// What one thread has moved.
 struct Share {
   std::uint64_t requests = 0;
   int error = 0;
 };
 
+// Moves the requests of one thread by `move`, which returns 0 or an errno. The clock is read once for several small requests,
+// because reading it takes as long as one of them.
 template <typename Move>
 Share move_requests(const Workload &workload, Offsets offsets, Clock::time_point start, const Move &move) {
   constexpr std::size_t bytes_between_looks = std::size_t{64} << 10;
@@ -106,7 +87,7 @@ Share move_requests(const Workload &workload, Offsets offsets, Clock::time_point
   fill_with_noise(buffer.data(), buffer.size());
   Share share;
   for (; share.requests < requests && share.error == 0; ++share.requests) {
-    if (share.requests > 0 && share.requests % between == 0 && seconds_since(start) > workload.seconds_most) break;
+    if (share.requests > 0 && share.requests % between == 0 && seconds_since(start) > workload.max_seconds) break;
     share.error = move(offsets.next(), buffer.data());
   }
   return share;
@@ -116,7 +97,7 @@ Share load_and_store(const Workload &workload, const Offsets &offsets, Clock::ti
   return move_requests(workload, offsets, start, [&](std::uint64_t offset, std::byte *data) {
     std::byte *place = mapped + offset;
     std::memcpy(workload.write ? place : data, workload.write ? data : place, workload.request_bytes);
-    asm volatile("" : : "r"(data) : "memory");  // what is loaded counts as used
+    asm volatile("" : : "r"(data) : "memory");  // the compiler must not drop the load
     return 0;
   });
 }
@@ -154,7 +135,7 @@ Moved measure_transfers(Store &store, const Workload &workload) {
   std::vector<Completion> completions(workload.depth);
   while (in_flight > 0) {
     const std::size_t count = store.reap(completions, true);
-    const bool more = error == 0 && seconds_since(start) < workload.seconds_most;
+    const bool more = error == 0 && seconds_since(start) < workload.max_seconds;
     for (const Completion &one : std::span(completions).first(count)) {
       Transfer &transfer = in_slots[one.tag];
       const bool put_off = one.result == -EAGAIN || one.result == -EINTR;
@@ -168,7 +149,7 @@ Moved measure_transfers(Store &store, const Workload &workload) {
         asked += workload.request_bytes;
         transfer = request_in(one.tag);
       }
-      store.submit({&transfer, 1});  // at once: in batches devices wait for the last of each
+      store.submit({&transfer, 1});  // not in batches: a device would wait for the last of each
     }
   }
   if (error != 0)
@@ -179,16 +160,19 @@ Moved measure_transfers(Store &store, const Workload &workload) {
 }
 
 Moved measure_threads(const std::string &path, bool mapped, const Workload &workload) {
-  constexpr std::size_t threads_most = 1024;
-  check(workload, threads_most);
-  const File file = File::open(path, workload.write, false);
+  constexpr std::size_t max_threads = 1024;
+  check(workload, max_threads);
+  File file = File::open(path, workload.write, false);
   if (mapped && file.size() < workload.span_bytes) throw StorageError("map", path, 0, workload.span_bytes, ENODATA);
-  const std::optional<Mapping> mapping =
-      mapped ? std::optional<Mapping>(std::in_place, file, workload.span_bytes) : std::nullopt;
-  // The system reads that much around a fault, in vain where the next one is elsewhere.
+  std::optional<Mapping> mapping;
+  if (mapped) {
+    file.narrow(0, workload.span_bytes);
+    mapping.emplace(file);
+  }
+  // The system reads that much around a page fault, which is useless if the next request is elsewhere.
   constexpr std::size_t read_ahead_bytes = std::size_t{128} << 10;
   if (mapping && workload.random && workload.request_bytes < read_ahead_bytes)
-    madvise(mapping->start(), mapping->size(), MADV_RANDOM);
+    madvise(mapping->data(), mapping->size(), MADV_RANDOM);
 
   const Clock::time_point start = Clock::now();
   const std::size_t threads = workload.depth;
@@ -197,7 +181,7 @@ Moved measure_threads(const std::string &path, bool mapped, const Workload &work
   const auto work = [&](std::size_t i) {
     const Offsets offsets =
         workload.random ? Offsets(workload, 0, workload.span_bytes, i + 1) : Offsets(workload, i * part, part, 1);
-    shares[i] = mapping ? load_and_store(workload, offsets, start, mapping->start())
+    shares[i] = mapping ? load_and_store(workload, offsets, start, mapping->data())
                         : call(workload, offsets, start, file.buffered_descriptor());
   };
   {
@@ -211,8 +195,7 @@ Moved measure_threads(const std::string &path, bool mapped, const Workload &work
       throw StorageError(workload.write ? "write" : "read", path, 0, workload.request_bytes, share.error);
     moved.requests += share.requests;
   }
-  if (workload.flush && mapping && msync(mapping->start(), mapping->size(), MS_SYNC) != 0)
-    throw StorageError("flush", path, 0, mapping->size(), errno);
+  if (workload.flush && mapping) mapping->flush(0, mapping->size());
   if (workload.flush && !mapping) file.flush();
   moved.seconds = seconds_since(start);
   moved.bytes = moved.requests * workload.request_bytes;

@@ -1,8 +1,8 @@
-// How fast is a store, and how fast a file by plain calls or mapped? Transfers as runs make them, with nothing else going on.
+// Measures how fast a store is, and how fast a file is by plain calls or when mapped.
 //
-//     request   ├──┤                         sequential: one after the other, from the front again at the end of the span
-//     span      ├──┬──┬──┬── … ──┬──┤        random: any of them, each as likely as the others
-//     depth     as many in flight at any time; with 1 the time of a request is its latency
+//     request   ├──┤                         sequential: one after the other; after the end of the span again from its start
+//     span      ├──┬──┬──┬── … ──┬──┤        random: each with the same probability
+//     depth     the number of requests in flight; with 1 the time of a request is its latency
 #pragma once
 
 #include <cstddef>
@@ -13,31 +13,30 @@
 
 namespace outcrop {
 
-/// What is moved, over the first `span_bytes` of a file: `total_bytes`, or what `seconds_most` allow.
+/// Transfers within the first `span_bytes` of a file, until `total_bytes` are moved or `max_seconds` are over.
 struct Workload {
   bool write = false;
   bool random = false;
-  bool flush = false;  ///< make what was written durable at the end, within the time
+  bool flush = false;  ///< flush at the end; the time includes it
   std::size_t request_bytes = 4096;
-  std::size_t depth = 1;  ///< requests in flight, or threads that have one each
+  std::size_t depth = 1;  ///< requests in flight, or threads with one request each
   std::uint64_t span_bytes = 0;
   std::uint64_t total_bytes = 0;
-  double seconds_most = 0;
+  double max_seconds = 0;
 };
 
-/// What was moved, and how long that took.
 struct Moved {
   std::uint64_t bytes = 0;
   std::uint64_t requests = 0;
   double seconds = 0;
 };
 
-/// Moves that by the first file of the store; writes put noise there. At least one request is made. Throws InputError for a
-/// span smaller than a request, and for more requests in flight than the store takes; StorageError.
+/// Measures transfers of the first file of a store. Writes overwrite it with noise. At least one request is made. Throws
+/// InputError if the span is too small or the depth larger than that of the store, and StorageError.
 Moved measure_transfers(Store &store, const Workload &workload);
 
-/// Moves that through the page cache, by threads that share the span and do not wait for each other: by calls, pread and
-/// pwrite, or by loads from and stores to the mapped file. A flush is fdatasync or msync. Throws as above.
+/// Measures transfers through the page cache by independent threads that share the span: with pread and pwrite, or with
+/// loads from and stores to the mapped file. A flush is fdatasync or msync. Throws as measure_transfers.
 Moved measure_threads(const std::string &path, bool mapped, const Workload &workload);
 
 }  // namespace outcrop

@@ -10,23 +10,23 @@
 namespace outcrop {
 namespace {
 
-// How long to leave the system alone when it says EAGAIN and nothing is in flight that could free something.
+// The wait after EAGAIN when nothing is in flight that could free resources.
 constexpr std::chrono::milliseconds pause_again{1};
 
 }  // namespace
 
 Pump::Pump(Store &store, const PumpOptions &options)
-    : store_(store), options_(options), entries_(std::max<std::size_t>(options.capacity, 1)) {
-  assert(options.piece_bytes > 0);
-  for (Queue &queue : queues_) queue.ring.resize(entries_.size());
-  const std::size_t by_bytes = std::max<std::size_t>(options.in_flight_bytes / options.piece_bytes, 1);
-  // Small requests are pieces of their own, so there may be more of them than pieces of full size.
-  pieces_.resize(std::min(store.depth(), std::max<std::size_t>(4 * by_bytes, 32)));
-  free_pieces_.reserve(pieces_.size());
-  for (std::size_t i = pieces_.size(); i > 0; --i) free_pieces_.push_back(i - 1);
-  retries_.reserve(pieces_.size());
-  batch_.reserve(pieces_.size());
-  completions_.resize(pieces_.size());
+    : store_(store), options_(options), requests_(std::max<std::size_t>(options.capacity, 1)) {
+  assert(options.chunk_bytes > 0);
+  for (TicketQueue &queue : queues_) queue.ring.resize(requests_.size());
+  const std::size_t by_bytes = std::max<std::size_t>(options.in_flight_bytes / options.chunk_bytes, 1);
+  // Small requests are chunks of their own, so there may be more of them than chunks of full size.
+  chunks_.resize(std::min(store.depth(), std::max<std::size_t>(4 * by_bytes, 32)));
+  free_chunks_.reserve(chunks_.size());
+  for (std::size_t i = chunks_.size(); i > 0; --i) free_chunks_.push_back(i - 1);
+  retries_.reserve(chunks_.size());
+  batch_.reserve(chunks_.size());
+  completions_.resize(chunks_.size());
   thread_ = std::thread([this] { loop(); });
 }
 
@@ -44,13 +44,13 @@ Ticket Pump::submit(const Request &request) {
   // The request that held this slot before never waits for a later one, so this ends.
   finished_.wait(lock, [&] {
     const Ticket next = last_ + 1;
-    return stopped() || next <= entries_.size() || complete(next - entries_.size());
+    return stopped() || next <= requests_.size() || complete(next - requests_.size());
   });
   throw_if_stopped();
   const Ticket ticket = last_ + 1;
   assert(request.after < ticket);
   last_ = ticket;
-  entry(ticket) = Entry{request, ticket, 0, request.length * request.rows};
+  queued(ticket) = QueuedRequest{request, ticket, 0, request.length * request.rows};
   if (request.length * request.rows > 0) {
     ++unfinished_;
     queues_[request.write ? 1 : 0].push(ticket);
@@ -92,71 +92,73 @@ void Pump::cancel() {
 // A slot that already holds a later request had to be complete first.
 bool Pump::complete(Ticket ticket) const {
   if (ticket == no_ticket) return true;
-  const Entry &found = entry(ticket);
+  const QueuedRequest &found = queued(ticket);
   return found.ticket > ticket || (found.ticket == ticket && found.remaining == 0);
 }
 
 void Pump::throw_if_stopped() const {
-  if (failure_.happened) {
-    const bool known = failure_.file < store_.files().size();
-    throw StorageError(failure_.write ? "write" : "read", known ? store_.path(failure_.file) : "(no such file)",
-                       failure_.offset, failure_.length, failure_.error);
+  if (failure_) {
+    const Transfer &failed = failure_->transfer;
+    const bool known = failed.file < store_.files().size();
+    throw StorageError(failed.write ? "write" : "read", known ? store_.path(failed.file) : "(no such file)",
+                       failed.offset, failed.length, failure_->error);
   }
   if (cancelled_) throw Cancelled("the transfers were cancelled");
 }
 
 // Whether gather() would find something.
 bool Pump::startable() const {
-  if (free_pieces_.empty()) return false;
-  return std::ranges::any_of(
-      queues_, [this](const Queue &queue) { return queue.count > 0 && complete(entry(queue.front()).request.after); });
+  if (free_chunks_.empty()) return false;
+  return std::ranges::any_of(queues_, [this](const TicketQueue &queue) {
+    return queue.count > 0 && complete(queued(queue.front()).request.after);
+  });
 }
 
-// Cuts the next piece off the first request of a queue. False when there is none that may start.
-bool Pump::gather_from(Queue &queue) {
+// Cuts the next chunk off the first request of a queue. Returns false if that may not start.
+bool Pump::gather_from(TicketQueue &queue) {
   if (queue.count == 0) return false;
   const Ticket ticket = queue.front();
-  Entry &next = entry(ticket);
+  QueuedRequest &next = queued(ticket);
   if (!complete(next.request.after)) return false;
   const Request &request = next.request;
   const std::size_t row = next.issued / request.length, done = next.issued % request.length;
-  // A rest of less than half a piece goes with the last: a record is often a few KiB longer than a round number.
+  // A rest of less than half a chunk is added to the last one: records are often a few KiB longer than a power of two.
   const std::size_t rest = request.length - done;
-  const std::size_t length = rest <= options_.piece_bytes + options_.piece_bytes / 2 ? rest : options_.piece_bytes;
+  const std::size_t length = rest <= options_.chunk_bytes + options_.chunk_bytes / 2 ? rest : options_.chunk_bytes;
   if (in_flight_ > 0 && in_flight_bytes_ + length > options_.in_flight_bytes) return false;
-  const std::size_t number = free_pieces_.back();
-  free_pieces_.pop_back();
-  pieces_[number] =
-      Piece{ticket, Transfer{request.write, request.file, request.offset + row * request.file_stride + done,
+  const std::size_t number = free_chunks_.back();
+  free_chunks_.pop_back();
+  chunks_[number] =
+      Chunk{ticket, Transfer{request.write, request.file, request.offset + row * request.file_stride + done,
                              request.data + row * request.data_stride + done, length, number}};
   ++in_flight_;
   in_flight_bytes_ += length;
   next.issued += length;
   if (next.issued == request.length * request.rows) {
     queue.pop();
-    if (length == next.issued) join(queue, pieces_[number]);
+    if (length == next.issued) join(queue, chunks_[number]);
   }
-  batch_.push_back(pieces_[number].transfer);
+  batch_.push_back(chunks_[number].transfer);
   return true;
 }
 
-// Lets a piece that is a whole request go on with those behind it. What they wait for is complete, so none waits for another
-// one of the piece.
-void Pump::join(Queue &queue, Piece &piece) {
-  Transfer &whole = piece.transfer;
-  for (Ticket last = piece.ticket; queue.count > 0; queue.pop()) {
-    Entry &next = entry(queue.front());
+// Extends a chunk that is a whole request by the requests behind it. The requests that they wait for are complete, so none
+// waits for another one of the chunk.
+void Pump::join(TicketQueue &queue, Chunk &chunk) {
+  Transfer &whole = chunk.transfer;
+  for (Ticket last = chunk.ticket; queue.count > 0; queue.pop()) {
+    QueuedRequest &next = queued(queue.front());
     const Request &request = next.request;
     const bool follows = request.rows == 1 && request.file == whole.file &&
                          request.offset == whole.offset + whole.length && request.data == whole.data + whole.length;
-    const bool fits = whole.length + request.length <= options_.piece_bytes &&
+    const bool fits = whole.length + request.length <= options_.chunk_bytes &&
                       in_flight_bytes_ + request.length <= options_.in_flight_bytes;
     if (!follows || !fits || !complete(request.after)) return;
     assert(next.issued == 0);
     next.issued = request.length;
     whole.length += request.length;
     in_flight_bytes_ += request.length;
-    entry(last).joined = next.ticket;
+    queued(last).joined = next.ticket;
     last = next.ticket;
   }
 }
@@ -164,29 +166,29 @@ void Pump::join(Queue &queue, Piece &piece) {
 // Fills batch_ with what is to be submitted now.
 void Pump::gather() {
   batch_.clear();
-  if (stopped()) {  // pieces waiting for their second try count as in flight; they end here
+  if (stopped()) {  // chunks to retry count as in flight; they end here
     for (const std::size_t number : retries_) release(number);
     retries_.clear();
     return;
   }
-  for (const std::size_t number : retries_) batch_.push_back(pieces_[number].transfer);
+  for (const std::size_t number : retries_) batch_.push_back(chunks_[number].transfer);
   retries_.clear();
   for (bool more = true; more;) {  // in turns
     more = false;
-    for (std::size_t i = 0; i < queues_.size() && !free_pieces_.empty(); ++i, turn_ ^= 1)
+    for (std::size_t i = 0; i < queues_.size() && !free_chunks_.empty(); ++i, turn_ ^= 1)
       more = gather_from(queues_[turn_]) || more;
   }
 }
 
 void Pump::release(std::size_t number) {
   --in_flight_;
-  in_flight_bytes_ -= pieces_[number].transfer.length;
-  free_pieces_.push_back(number);
+  in_flight_bytes_ -= chunks_[number].transfer.length;
+  free_chunks_.push_back(number);
 }
 
 void Pump::settle(const Completion &completion) {
   const auto number = static_cast<std::size_t>(completion.tag);
-  Piece &piece = pieces_[number];
+  Chunk &chunk = chunks_[number];
   const std::int64_t result = completion.result;
   if (result == -EAGAIN || result == -EINTR) {
     retries_.push_back(number);
@@ -194,42 +196,37 @@ void Pump::settle(const Completion &completion) {
     return;
   }
   if (result <= 0) {
-    fail(piece.transfer, static_cast<int>(-result));
+    if (!failure_) failure_ = FailedTransfer{chunk.transfer, static_cast<int>(-result)};
     release(number);
     return;
   }
   const auto moved = static_cast<std::size_t>(result);
-  assert(moved <= piece.transfer.length);
-  (piece.transfer.write ? bytes_written_ : bytes_read_) += moved;
-  credit(piece, moved);
-  if (moved == piece.transfer.length) {
+  assert(moved <= chunk.transfer.length);
+  (chunk.transfer.write ? bytes_written_ : bytes_read_) += moved;
+  credit(chunk, moved);
+  if (moved == chunk.transfer.length) {
     release(number);
     return;
   }
-  piece.transfer.offset += moved;
-  piece.transfer.data += moved;
-  piece.transfer.length -= moved;
+  chunk.transfer.offset += moved;
+  chunk.transfer.data += moved;
+  chunk.transfer.length -= moved;
   in_flight_bytes_ -= moved;
   retries_.push_back(number);
 }
 
-// Counts bytes of a piece for the requests they belong to, in order.
-void Pump::credit(Piece &piece, std::size_t moved) {
+// Counts moved bytes of a chunk for its requests, in order.
+void Pump::credit(Chunk &chunk, std::size_t moved) {
   while (moved > 0) {
-    Entry &whole = entry(piece.ticket);
+    QueuedRequest &whole = queued(chunk.ticket);
     const std::size_t part = std::min(moved, whole.remaining);
     assert(part > 0);
     whole.remaining -= part;
     moved -= part;
     if (whole.remaining > 0) continue;
     --unfinished_;
-    if (whole.joined != no_ticket) piece.ticket = whole.joined;
+    if (whole.joined != no_ticket) chunk.ticket = whole.joined;
   }
-}
-
-void Pump::fail(const Transfer &transfer, int error) {
-  if (failure_.happened) return;  // the first is the cause
-  failure_ = Failure{true, transfer.write, transfer.file, transfer.offset, transfer.length, error};
 }
 
 // --- the thread ----------------------------------------------------------------------------------------------------

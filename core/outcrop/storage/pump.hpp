@@ -1,18 +1,18 @@
 // The thread that drives a store, so that compute threads never block in the system while submitting.
 //
-//     compute ──submit──► ring of requests ──┬─► reads, in order  ──┐   pieces of 2 MiB,
+//     compute ──submit──► ring of requests ──┬─► reads, in order  ──┐   chunks of 2 MiB,
 //             ◄──wait───                     └─► writes, in order ──┴─► at most 32 MiB in flight ──► Store
 //
-// Long requests are cut. Short ones that follow each other in the queue, in their file and in memory are joined: the system
-// takes its time for every transfer, however short.
+// Long requests are cut into chunks. Short requests that follow each other in the queue, in their file and in memory are
+// joined, because each transfer costs time in the system, however short it is.
 //
 // A request may name another one that must be complete before it starts (the write that frees the slot a read fills);
-// meanwhile requests of the other direction go on. Reads and writes that are ready take turns, piece by piece. Short
-// transfers are continued, EAGAIN and EINTR repeated. The first failure stops the pump: no new transfer starts, those
+// meanwhile requests of the other direction go on. Reads and writes that are ready take turns, chunk by chunk. Short
+// transfers are continued; EAGAIN and EINTR are repeated. The first failure stops the pump: no new transfer starts, those
 // in flight are reaped, and every waiter gets that error. After construction nothing is allocated.
 //
-// Request number t lives in slot t mod capacity, so a slot is taken again only when its former request is complete, and
-// a ticket older than `capacity` is complete by arithmetic.
+// Request number t lives in slot t mod capacity. A slot is reused only when its former request is complete, so a ticket
+// older than `capacity` is complete.
 #pragma once
 
 #include <array>
@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -31,8 +32,8 @@ namespace outcrop {
 using Ticket = std::uint64_t;
 constexpr Ticket no_ticket = 0;
 
-/// Bytes to move between memory and a file of the store, once request `after` is complete: `length` of them, or `rows` times
-/// `length`, a stride apart.
+/// Bytes to move between memory and a file of the store once request `after` is complete: `rows` times `length` bytes, a
+/// stride apart in the file and in memory.
 struct Request {
   bool write = false;
   std::uint32_t file = 0;
@@ -45,26 +46,26 @@ struct Request {
 };
 
 struct PumpOptions {
-  std::size_t piece_bytes = std::size_t{2} << 20;
+  std::size_t chunk_bytes = std::size_t{2} << 20;
   std::size_t in_flight_bytes = std::size_t{32} << 20;
-  std::size_t capacity = 1024;  ///< requests that may be unfinished; one more makes submit() wait
+  std::size_t capacity = 1024;  ///< maximum number of unfinished requests; then submit() waits
 };
 
-/// `store` must outlive the pump and belongs to it meanwhile. All functions may be called from any thread.
+/// `store` must outlive the pump, and nothing else may use it meanwhile. All functions may be called from any thread.
 class Pump {
  public:
   explicit Pump(Store &store, const PumpOptions &options = {});
 
-  /// Starts nothing more, waits for what is in flight, drops the rest.
+  /// Waits for the transfers in flight and drops the others.
   ~Pump();
   Pump(const Pump &) = delete;
   Pump &operator=(const Pump &) = delete;
 
-  /// Puts a request in the queue. Its memory must stay until the request is complete or the pump is gone. Throws
-  /// StorageError or Cancelled if the pump has stopped.
+  /// Queues a request. Its memory must stay valid until it is complete or the pump is destroyed. Throws StorageError or
+  /// Cancelled if the pump has stopped.
   Ticket submit(const Request &request);
 
-  /// Waits until the request is complete; no_ticket always is. Throws StorageError or Cancelled if the pump has stopped.
+  /// Waits until the request is complete; no_ticket is always complete. Throws StorageError or Cancelled if the pump has stopped.
   void wait(Ticket ticket);
 
   /// Waits until all requests are complete. Throws as wait() does.
@@ -72,7 +73,7 @@ class Pump {
 
   bool done(Ticket ticket) const;
 
-  /// No transfer starts any more and all waiters throw Cancelled.
+  /// Starts no more transfers and makes all waiters throw Cancelled.
   void cancel();
 
   std::uint64_t bytes_read() const { return bytes_read_; }
@@ -82,20 +83,20 @@ class Pump {
   double seconds_busy() const { return seconds_busy_; }
 
  private:
-  // One slot of the ring. Complete when `remaining` is 0; `issued` bytes have been cut into pieces.
-  struct Entry {
+  // One slot of the ring: a request, of which `issued` bytes have been cut into chunks and `remaining` are not moved yet.
+  struct QueuedRequest {
     Request request;
     Ticket ticket = no_ticket;
     std::size_t issued = 0, remaining = 0;
-    Ticket joined = no_ticket;  // the one behind it in the same piece
+    Ticket joined = no_ticket;  // the next one in the same chunk
   };
-  // A transfer in flight, or the rest of one that was short; `ticket` is the first one with bytes in it.
-  struct Piece {
+  // A transfer in flight, or the rest of one that was short; `ticket` is the first request with bytes in it.
+  struct Chunk {
     Ticket ticket = no_ticket;
     Transfer transfer;
   };
-  // Tickets of one direction that are not fully issued, in order.
-  struct Queue {
+  // Requests of one direction that are not fully issued, in order.
+  struct TicketQueue {
     std::vector<Ticket> ring;
     std::size_t first = 0, count = 0;
 
@@ -106,50 +107,46 @@ class Pump {
       --count;
     }
   };
-  struct Failure {
-    bool happened = false, write = false;
-    std::uint32_t file = 0;
-    std::uint64_t offset = 0;
-    std::size_t length = 0;
+  struct FailedTransfer {
+    Transfer transfer;
     int error = 0;
   };
 
   void loop();
   void gather();
-  bool gather_from(Queue &queue);
-  void join(Queue &queue, Piece &piece);
-  void credit(Piece &piece, std::size_t moved);
+  bool gather_from(TicketQueue &queue);
+  void join(TicketQueue &queue, Chunk &chunk);
+  void credit(Chunk &chunk, std::size_t moved);
   void release(std::size_t number);
   void settle(const Completion &completion);
-  void fail(const Transfer &transfer, int error);
-  bool stopped() const { return stopping_ || cancelled_ || failure_.happened; }
+  bool stopped() const { return stopping_ || cancelled_ || failure_.has_value(); }
   bool startable() const;
   bool complete(Ticket ticket) const;
   void throw_if_stopped() const;
-  Entry &entry(Ticket ticket) { return entries_[ticket % entries_.size()]; }
-  const Entry &entry(Ticket ticket) const { return entries_[ticket % entries_.size()]; }
+  QueuedRequest &queued(Ticket ticket) { return requests_[ticket % requests_.size()]; }
+  const QueuedRequest &queued(Ticket ticket) const { return requests_[ticket % requests_.size()]; }
 
   Store &store_;
   const PumpOptions options_;
 
   mutable std::mutex mutex_;
   std::condition_variable work_;      // the pump's thread waits here
-  std::condition_variable finished_;  // everybody else
-  std::vector<Entry> entries_;
-  std::array<Queue, 2> queues_;  // reads, writes
+  std::condition_variable finished_;  // all other threads wait here
+  std::vector<QueuedRequest> requests_;
+  std::array<TicketQueue, 2> queues_;  // reads, writes
   Ticket last_ = no_ticket;
   std::size_t unfinished_ = 0;
   bool stopping_ = false, cancelled_ = false;
-  Failure failure_;
+  std::optional<FailedTransfer> failure_;  // the first
 
-  // Of the pump's thread alone.
-  std::vector<Piece> pieces_;
-  std::vector<std::size_t> free_pieces_, retries_;  // numbers of pieces; retries still count as in flight
+  // Used by the pump's thread only.
+  std::vector<Chunk> chunks_;
+  std::vector<std::size_t> free_chunks_, retries_;  // numbers of chunks; retries count as in flight
   std::vector<Transfer> batch_;
   std::vector<Completion> completions_;
   std::size_t in_flight_ = 0, in_flight_bytes_ = 0;
-  std::size_t turn_ = 0;  // whose piece is next
-  bool again_ = false;    // the system asked to try later
+  std::size_t turn_ = 0;  // the queue whose turn it is
+  bool again_ = false;    // a transfer got EAGAIN
 
   std::atomic<std::uint64_t> bytes_read_{0}, bytes_written_{0};
   std::atomic<double> seconds_busy_{0};

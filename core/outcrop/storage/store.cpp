@@ -2,18 +2,19 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <cerrno>
+#include <cstring>
 #include <set>
 #include <string>
 
+#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop {
 namespace {
 
-// A single caller waits for each transfer, so they may be larger than a pump's; below what one system call moves.
-constexpr std::size_t longest_bytes = std::size_t{64} << 20;
+// Of a transfer by read() and write(): larger than a pump's, since only one is in flight.
+constexpr std::size_t max_transfer_bytes = std::size_t{64} << 20;
 
 }  // namespace
 
@@ -42,7 +43,7 @@ void Store::write(std::uint32_t file, std::uint64_t offset, const std::byte *dat
   move(Transfer{true, file, offset, const_cast<std::byte *>(data), length, 0});  // writes only read it
 }
 
-Store::Place Store::place(const Transfer &transfer) const {
+Store::Location Store::locate(const Transfer &transfer) const {
   if (transfer.file >= files_.size()) return {};
   const File &file = files_[transfer.file];
   if ((transfer.write && !file.writable()) || !file.holds(transfer.offset, transfer.length)) return {};
@@ -52,22 +53,130 @@ Store::Place Store::place(const Transfer &transfer) const {
 void Store::move(Transfer whole) {
   const std::lock_guard lock(moving_);
   while (whole.length > 0) {
-    Transfer piece = whole;
-    piece.length = std::min(whole.length, longest_bytes);
+    Transfer part = whole;
+    part.length = std::min(whole.length, max_transfer_bytes);
     std::array<Completion, 1> completion;
-    submit({&piece, 1});
+    submit({&part, 1});
     while (reap(completion, true) == 0) {
     }
     const std::int64_t result = completion[0].result;
     if (result == -EAGAIN || result == -EINTR) continue;
     if (result <= 0) {
       const std::string name = whole.file < files().size() ? path(whole.file) : "file " + std::to_string(whole.file);
-      throw StorageError(whole.write ? "write" : "read", name, piece.offset, piece.length, static_cast<int>(-result));
+      throw StorageError(whole.write ? "write" : "read", name, part.offset, part.length, static_cast<int>(-result));
     }
     whole.offset += static_cast<std::uint64_t>(result);
     whole.data += result;
     whole.length -= static_cast<std::size_t>(result);
   }
+}
+
+// --- backends -------------------------------------------------------------------------------------------------------
+
+// Defined in uring.cpp, libaio.cpp and threads.cpp. They throw StorageError if the system refuses to set the backend up.
+using MakeStore = std::unique_ptr<Store>(std::vector<File> files, std::size_t depth);
+MakeStore make_uring_store, make_libaio_store, make_thread_store, make_mmap_store, make_memory_store;
+
+namespace {
+
+struct Backend {
+  const char *name;
+  MakeStore *make;
+  bool automatic;  // "auto" may choose it
+  bool direct;     // can bypass the page cache
+  bool on_disk;    // opens the files of the FileSpecs; otherwise they only say how large files in memory begin
+};
+
+// "auto" takes the first that works.
+constexpr std::array backends{
+    Backend{"io_uring", make_uring_store, true, true, true},    //
+    Backend{"libaio", make_libaio_store, true, true, true},     //
+    Backend{"threads", make_thread_store, true, true, true},    //
+    Backend{"mmap", make_mmap_store, false, false, true},       //
+    Backend{"memory", make_memory_store, false, false, false},  //
+};
+
+// Why this backend does not work here; empty if it does. It must move bytes: some sandboxes allow only the set-up.
+std::string reason_against(const Backend &backend) {
+  constexpr std::size_t length = 4096;
+  try {
+    std::vector<File> files;
+    files.push_back(File::anonymous("probe", length));
+    const std::unique_ptr<Store> store = backend.make(std::move(files), 4);
+    const AlignedMemory memory(2 * length);
+    std::memset(memory.data(), 0x5A, length);
+    store->write(0, 0, memory.data(), length);
+    store->read(0, 0, memory.data() + length, length);
+    if (std::memcmp(memory.data(), memory.data() + length, length) != 0) return "does not keep what is written";
+    return "";
+  } catch (const std::runtime_error &error) {
+    return error.what();
+  }
+}
+
+std::uint64_t size_of(const FileSpec &spec) {
+  if (spec.size > 0) return spec.size;
+  try {
+    return File::open(spec.path, false, false, spec.folder, spec.label).size();
+  } catch (const StorageError &) {  // there is no such file: the one in memory grows as it is written
+    return 0;
+  }
+}
+
+std::unique_ptr<Store> open_with(const Backend &backend, const std::vector<FileSpec> &specs,
+                                 const StoreOptions &options) {
+  std::vector<File> files;
+  for (const FileSpec &spec : specs) {
+    if (backend.on_disk) {
+      const bool direct = options.direct && backend.direct && spec.direct;
+      files.push_back(File::open(spec.path, spec.writable, direct, spec.folder, spec.label));
+      if (spec.size > 0) files.back().narrow(spec.begin, spec.size);
+      files.back().set_scratch(spec.scratch);
+    } else {
+      files.push_back(File::anonymous(spec.label.empty() ? spec.path : spec.label, size_of(spec), spec.writable));
+    }
+  }
+  std::unique_ptr<Store> store = backend.make(std::move(files), options.depth);
+  if (options.direct && backend.direct)
+    for (const File &file : store->files())
+      if (!file.direct()) {
+        store->add_note("O_DIRECT is refused for " + file.path() + ", using the page cache");
+        break;
+      }
+  return store;
+}
+
+const Backend &choose(const std::string &name, std::string &given_up) {
+  std::string names = "auto";
+  for (const Backend &backend : backends) {
+    names += std::string(", ") + backend.name;
+    const bool automatic = name == "auto" && backend.automatic;
+    if (!automatic && name != backend.name) continue;
+    const std::string reason = reason_against(backend);
+    if (reason.empty()) return backend;
+    if (!automatic) throw InputError("I/O backend " + name + " does not work here: " + reason);
+    given_up += (given_up.empty() ? "" : "; ") + std::string(backend.name) + " does not work here: " + reason;
+  }
+  if (name == "auto") throw InputError("no I/O backend works here: " + given_up);
+  throw InputError("unknown I/O backend " + name + ", choose one of " + names);
+}
+
+}  // namespace
+
+std::vector<Probe> probe_backends() {
+  std::vector<Probe> result;
+  for (const Backend &backend : backends) result.push_back({backend.name, reason_against(backend)});
+  return result;
+}
+
+std::unique_ptr<Store> open_store(const std::string &name, const std::vector<FileSpec> &files,
+                                  const StoreOptions &options) {
+  std::string given_up;
+  const Backend &backend = choose(name, given_up);
+  std::unique_ptr<Store> store = open_with(backend, files, options);
+  if (!given_up.empty()) store->add_note(given_up);
+  if (options.faults.any()) store = make_faulty_store(std::move(store), options.faults);
+  return store;
 }
 
 }  // namespace outcrop

@@ -1,24 +1,225 @@
-// Blocking pread and pwrite by a pool of threads: works wherever files do.
-#include "outcrop/storage/backends.hpp"
-#include "outcrop/storage/pool.hpp"
+// Backends whose transfers are blocking calls, made by a pool of threads:
+//
+//     submit ──► todo ──► threads: move() ──► ready ──► reap
+//
+//     threads   pread and pwrite: works on every file system
+//     memory    the same on files in memory, for tests and for runs that need no disk. They begin as zeros with the size of
+//               the file they replace (0 if there is none), grow when written, and are deleted with the store
+//     mmap      copies from and to mapped files, always through the page cache. A device error in a mapping is a signal
+//               (SIGBUS), not a result, so this backend is for comparison and for file systems where nothing else works
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "outcrop/base/aligned.hpp"
+#include "outcrop/storage/mapping.hpp"
+#include "outcrop/storage/store.hpp"
 
 namespace outcrop {
 namespace {
+
+// Enough to keep a device busy with transfers of megabytes; the threads nearly always sleep in the kernel.
+constexpr std::size_t max_threads = 8;
+
+class PoolStore : public Store {
+ public:
+  PoolStore(std::vector<File> files, std::size_t depth);
+  ~PoolStore() override { assert(threads_.empty()); }
+
+  std::size_t depth() const override { return ready_.size(); }
+  void submit(std::span<const Transfer> transfers) override;
+  std::size_t reap(std::span<Completion> completions, bool wait) override;
+
+ protected:
+  // Makes one transfer on a thread of the pool, by pread or pwrite: returns bytes moved or -errno.
+  virtual std::int64_t move(const Transfer &transfer);
+
+  // Finishes what was submitted and ends the threads. Each derived class calls it in its destructor, because the threads
+  // call its move().
+  void stop();
+
+ private:
+  // A queue of at most `size` elements that never allocates.
+  template <typename T>
+  class BoundedQueue {
+   public:
+    explicit BoundedQueue(std::size_t size) : ring_(size) {}
+    std::size_t size() const { return ring_.size(); }
+    std::size_t count() const { return count_; }
+    void push(const T &value) { ring_[(first_ + count_++) % ring_.size()] = value; }
+    T pop() {
+      const T value = ring_[first_];
+      first_ = (first_ + 1) % ring_.size();
+      --count_;
+      return value;
+    }
+
+   private:
+    std::vector<T> ring_;
+    std::size_t first_ = 0, count_ = 0;
+  };
+
+  void start_threads();
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable todo_changed_, ready_changed_;
+  BoundedQueue<Transfer> todo_;
+  BoundedQueue<Completion> ready_;
+  std::size_t in_flight_ = 0;  // submitted and not reaped
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+PoolStore::PoolStore(std::vector<File> files, std::size_t depth)
+    : Store(std::move(files)), todo_(std::max<std::size_t>(depth, 1)), ready_(todo_.size()) {
+  threads_.reserve(std::min(max_threads, todo_.size()));
+}
+
+void PoolStore::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  todo_changed_.notify_all();
+  for (std::thread &thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void PoolStore::submit(std::span<const Transfer> transfers) {
+  {
+    const std::lock_guard lock(mutex_);
+    assert(in_flight_ + transfers.size() <= depth());
+    in_flight_ += transfers.size();
+    for (const Transfer &transfer : transfers) todo_.push(transfer);
+    start_threads();
+  }
+  todo_changed_.notify_all();
+}
+
+// On first use, when the derived class is constructed, and no more threads than transfers.
+void PoolStore::start_threads() {
+  try {
+    while (threads_.size() < threads_.capacity() && threads_.size() < in_flight_)
+      threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error &) {  // no more threads: one is enough to go on, with none the caller tries again
+    while (threads_.empty() && todo_.count() > 0) ready_.push(Completion{todo_.pop().tag, -EAGAIN});
+  }
+}
+
+std::size_t PoolStore::reap(std::span<Completion> completions, bool wait) {
+  std::unique_lock lock(mutex_);
+  if (wait && in_flight_ > 0) ready_changed_.wait(lock, [this] { return ready_.count() > 0; });
+  const std::size_t count = std::min(completions.size(), ready_.count());
+  for (std::size_t i = 0; i < count; ++i) completions[i] = ready_.pop();
+  in_flight_ -= count;
+  return count;
+}
+
+void PoolStore::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    todo_changed_.wait(lock, [this] { return stopping_ || todo_.count() > 0; });
+    if (todo_.count() == 0) return;
+    const Transfer transfer = todo_.pop();
+    lock.unlock();
+    const std::int64_t result = move(transfer);
+    lock.lock();
+    ready_.push(Completion{transfer.tag, result});
+    ready_changed_.notify_one();
+  }
+}
+
+std::int64_t PoolStore::move(const Transfer &transfer) {
+  const auto [file, begin] = locate(transfer);
+  const auto offset = static_cast<off_t>(begin);
+  const ssize_t moved = transfer.write ? pwrite(file, transfer.data, transfer.length, offset)
+                                       : pread(file, transfer.data, transfer.length, offset);
+  return moved < 0 ? -errno : moved;
+}
 
 class ThreadStore final : public PoolStore {
  public:
   using PoolStore::PoolStore;
   ~ThreadStore() override { stop(); }
   const char *name() const override { return "threads"; }
+};
+
+class MemoryStore final : public PoolStore {
+ public:
+  using PoolStore::PoolStore;
+  ~MemoryStore() override { stop(); }
+  const char *name() const override { return "memory"; }
+  void flush() override {}
+};
+
+class MmapStore final : public PoolStore {
+ public:
+  MmapStore(std::vector<File> files, std::size_t depth) : PoolStore(std::move(files), depth) {
+    for (const File &file : this->files()) mappings_.emplace_back(file);
+  }
+  ~MmapStore() override { stop(); }
+  const char *name() const override { return "mmap"; }
+
+  void flush() override {
+    for (std::size_t i = 0; i < mappings_.size(); ++i) {
+      const File &file = files()[i];
+      if (!file.writable() || file.scratch()) continue;
+      mappings_[i].flush(0, mappings_[i].size());
+      file.flush();
+    }
+  }
+
+  void close() override {
+    mappings_.clear();
+    Store::close();
+  }
 
  protected:
-  std::int64_t move(const Transfer &transfer) override { return move_by_call(transfer); }
+  std::int64_t move(const Transfer &transfer) override {
+    if (locate(transfer).descriptor < 0) return -EBADF;
+    const Mapping &mapping = mappings_[transfer.file];
+    if (transfer.offset >= mapping.size()) return transfer.write ? -ENOSPC : 0;
+    const std::size_t length = std::min<std::uint64_t>(transfer.length, mapping.size() - transfer.offset);
+    std::byte *place = mapping.data() + transfer.offset;
+    std::memcpy(transfer.write ? place : transfer.data, transfer.write ? transfer.data : place, length);
+    forget(place, length);
+    return static_cast<std::int64_t>(length);
+  }
+
+ private:
+  // Mapped pages count as memory of this process until they are dropped; their content stays in the page cache.
+  static void forget(std::byte *place, std::size_t length) {
+    const std::size_t into_page = reinterpret_cast<std::uintptr_t>(place) % AlignedMemory::page_bytes;
+    madvise(place - into_page, length + into_page, MADV_DONTNEED);
+  }
+
+  std::vector<Mapping> mappings_;
 };
 
 }  // namespace
 
 std::unique_ptr<Store> make_thread_store(std::vector<File> files, std::size_t depth) {
   return std::make_unique<ThreadStore>(std::move(files), depth);
+}
+
+std::unique_ptr<Store> make_memory_store(std::vector<File> files, std::size_t depth) {
+  return std::make_unique<MemoryStore>(std::move(files), depth);
+}
+
+std::unique_ptr<Store> make_mmap_store(std::vector<File> files, std::size_t depth) {
+  return std::make_unique<MmapStore>(std::move(files), depth);
 }
 
 }  // namespace outcrop

@@ -1,8 +1,8 @@
-// io_uring: transfers go to the kernel in batches, by one ring that one thread uses.
+// io_uring: transfers go to the kernel in batches, through one ring that one thread uses.
 //
-// The ring belongs to the thread that set it up (SINGLE_ISSUER and DEFER_TASKRUN are cheaper and ask for that). A store
-// is opened by one thread and driven by another, so the ring is made anew when the thread has changed.
-#include "outcrop/storage/backends.hpp"
+// The ring belongs to the thread that set it up: SINGLE_ISSUER and DEFER_TASKRUN are cheaper and require that. A store is
+// opened by one thread and driven by another, so the ring is made anew when the thread has changed.
+#include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_URING
 
@@ -18,10 +18,10 @@
 namespace outcrop {
 namespace {
 
-// The kernel splits what is longer than this anyway; the result says how much was moved.
-constexpr std::size_t longest_bytes = std::size_t{1} << 30;
+// The kernel splits longer transfers anyway.
+constexpr std::size_t max_transfer_bytes = std::size_t{1} << 30;
 
-// A number of this thread that no other ever gets; the system's own are used again.
+// A number that no other thread ever gets; the system reuses its own thread numbers.
 std::uint64_t thread_number() {
   static std::atomic<std::uint64_t> last{0};
   thread_local const std::uint64_t number = ++last;
@@ -63,7 +63,7 @@ class UringStore final : public Store {
 
   void submit(std::span<const Transfer> transfers) override {
     assert(in_kernel_ + waiting_.size() + refused_.size() + transfers.size() <= depth_);
-    const int error = own_ring();
+    const int error = ensure_ring();
     for (const Transfer &transfer : transfers) {
       if (error != 0)
         refused_.push_back({transfer.tag, -error});
@@ -95,8 +95,8 @@ class UringStore final : public Store {
     owner_ = thread_number();
   }
 
-  // Sees to it that there is a ring of this thread that takes transfers: 0 or an errno.
-  int own_ring() {
+  // Makes sure that this thread has a working ring. Returns 0 or an errno.
+  int ensure_ring() {
     if (ring_ && owner_ == thread_number()) return 0;
     if (in_kernel_ > 0) return EAGAIN;  // a broken ring is replaced when it is empty
     try {
@@ -110,8 +110,8 @@ class UringStore final : public Store {
   void prepare(const Transfer &transfer) {
     io_uring_sqe *entry = io_uring_get_sqe(ring_->get());
     assert(entry != nullptr);  // the queue has room for `depth` transfers
-    const auto [file, offset] = place(transfer);
-    const auto length = static_cast<unsigned>(std::min(transfer.length, longest_bytes));
+    const auto [file, offset] = locate(transfer);
+    const auto length = static_cast<unsigned>(std::min(transfer.length, max_transfer_bytes));
     if (transfer.write)
       io_uring_prep_write(entry, file, transfer.data, length, offset);
     else
@@ -120,7 +120,7 @@ class UringStore final : public Store {
     waiting_.push_back(transfer.tag);
   }
 
-  // Hands prepared entries to the kernel. It may take some only; the rest follows when something has completed.
+  // Hands prepared entries to the kernel. It may take only some; the others follow after a completion.
   void push() {
     while (!waiting_.empty()) {
       const int result = io_uring_submit(ring_->get());
@@ -132,7 +132,7 @@ class UringStore final : public Store {
       }
       const bool later = result == 0 || result == -EAGAIN || result == -EBUSY;
       if (later && in_kernel_ > 0) return;
-      // The kernel will not have them, or nothing is in flight that could make room: they have not begun. The ring still
+      // The kernel refuses them, or nothing is in flight that could make room. They have not begun, but the ring still
       // holds them, so it must not be submitted again.
       for (const std::uint64_t tag : waiting_) refused_.push_back({tag, later ? -EAGAIN : result});
       waiting_.clear();
@@ -144,7 +144,7 @@ class UringStore final : public Store {
 
   const std::size_t depth_;
   std::unique_ptr<Uring> ring_;
-  std::uint64_t owner_ = nobody;        // whose ring it is; of nobody when broken
+  std::uint64_t owner_ = nobody;        // the thread of the ring; nobody when the ring is broken
   std::size_t in_kernel_ = 0;           // taken by the kernel and not reaped
   std::vector<std::uint64_t> waiting_;  // tags of prepared entries that the kernel has not taken, in order
   std::vector<Completion> refused_;     // transfers that never began

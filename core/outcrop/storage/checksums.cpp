@@ -1,4 +1,4 @@
-// Three ways to one checksum, chosen at run time:
+// CRC32C is computed in one of three ways, chosen at run time:
 //
 //   fold         x86 with AVX-512 and VPCLMULQDQ: 512 bytes are folded onto the next 512 by carry-less products
 //   instruction  the CRC instruction of x86 (SSE4.2) or ARMv8, three streams at once because it takes three cycles
@@ -6,10 +6,11 @@
 //
 // Polynomials over GF(2) are stored reflected, as the CRC instruction wants them: in 32 bits, bit i is x^(31-i).
 // All constants are computed here at compile time from the polynomial alone.
-#include "outcrop/storage/crc32c.hpp"
+#include "outcrop/storage/checksums.hpp"
 
 #include <array>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -211,6 +212,54 @@ std::uint32_t crc32c_join(std::uint32_t first, std::uint32_t second, std::uint32
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc) {
   static const auto update = crc32c_variants().front().update;
   return ~update(~crc, bytes.data(), bytes.size());
+}
+
+// --- seal of a plane ------------------------------------------------------------------------------------------------
+
+std::uint32_t plane_seal(std::uint64_t z, std::uint32_t crc, std::uint32_t seed) {
+  std::array<std::byte, sizeof z + sizeof crc> bytes;
+  for (std::size_t i = 0; i < sizeof z; ++i) bytes[i] = static_cast<std::byte>(z >> (8 * i));
+  for (std::size_t i = 0; i < sizeof crc; ++i) bytes[sizeof z + i] = static_cast<std::byte>(crc >> (8 * i));
+  return crc32c(bytes, seed);
+}
+
+std::string plane_damage(long z, bool is_whole, const std::string &path, std::uint64_t offset,
+                         std::size_t plane_bytes) {
+  const std::string reason = is_whole ? "it is whole, but is not what was last written there: it belongs to another "
+                                        "plane, array, generation or run; it is"
+                                      : "checksum mismatch";
+  return "plane " + std::to_string(z) + " is damaged: " + reason + " in " + path + " at offset " +
+         std::to_string(offset) + ", " + std::to_string(plane_bytes) + " bytes";
+}
+
+// --- fingerprint of a tile ------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::uint64_t golden_ratio = 0x9E3779B97F4A7C15;
+constexpr std::size_t chains = 8;  // words at once: the steps of a chain wait for each other
+
+// One to one in both arguments, so that a single changed word always shows.
+constexpr std::uint64_t mix(std::uint64_t state, std::uint64_t word) {
+  const std::uint64_t product = (state ^ word) * golden_ratio;
+  return product ^ (product >> 32);
+}
+
+}  // namespace
+
+std::uint64_t fingerprint(std::span<const std::byte> bytes) {
+  std::array<std::uint64_t, chains> state{}, words;
+  for (std::size_t i = 0; i < chains; ++i) state[i] = i;
+  std::size_t at = 0;
+  for (; at + sizeof words <= bytes.size(); at += sizeof words) {
+    std::memcpy(words.data(), bytes.data() + at, sizeof words);
+    for (std::size_t i = 0; i < chains; ++i) state[i] = mix(state[i], words[i]);
+  }
+  words.fill(0);
+  if (at < bytes.size()) std::memcpy(words.data(), bytes.data() + at, bytes.size() - at);
+  std::uint64_t result = bytes.size();
+  for (std::size_t i = 0; i < chains; ++i) result = mix(result, mix(state[i], words[i]));
+  return result;
 }
 
 }  // namespace outcrop

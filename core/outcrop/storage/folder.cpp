@@ -1,4 +1,4 @@
-#include "outcrop/storage/files.hpp"
+#include "outcrop/storage/folder.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -9,13 +9,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "outcrop/base/error.hpp"
-#include "outcrop/storage/beneath.hpp"
 
 namespace outcrop {
 namespace {
@@ -35,14 +33,9 @@ void check_plain(const std::string &name, const std::string &folder) {
     throw StorageError("use", folder, "'" + name + "' is not the name of a file in it", EINVAL);
 }
 
-int give_size(int descriptor, std::uint64_t size, Room room) {
-  if (size == 0) return 0;
-  if (room == Room::as_written) return ftruncate(descriptor, static_cast<off_t>(size)) == 0 ? 0 : errno;
-  int error = 0;
-  do {
-    error = posix_fallocate(descriptor, 0, static_cast<off_t>(size));
-  } while (error == EINTR);
-  return error;
+int set_size(int descriptor, std::uint64_t size, Allocation allocation) {
+  if (allocation == Allocation::at_once) return allocate(descriptor, size);
+  return ftruncate(descriptor, static_cast<off_t>(size)) == 0 ? 0 : errno;
 }
 
 class SystemFile final : public OpenFile {
@@ -63,12 +56,12 @@ class SystemFile final : public OpenFile {
   const File file_;
 };
 
-class SystemHeld final : public Held {
+class SystemLock final : public FolderLock {
  public:
-  explicit SystemHeld(Descriptor held) : held_(std::move(held)) {}
+  explicit SystemLock(Descriptor file) : file_(std::move(file)) {}
 
  private:
-  const Descriptor held_;
+  const Descriptor file_;
 };
 
 class SystemFolder final : public Folder {
@@ -83,12 +76,12 @@ class SystemFolder final : public Folder {
     return std::make_unique<SystemFile>(File::open(name, writable, direct, handle_.get(), whole(name)));
   }
 
-  void create(const std::string &name, std::uint64_t size, Room room) override {
+  void create(const std::string &name, std::uint64_t size, Allocation allocation) override {
     check_plain(name, path_);
     constexpr int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     const Descriptor made(openat(handle_.get(), name.c_str(), flags, mode_));
     if (made.get() < 0) throw StorageError("create", whole(name), 0, 0, errno);
-    const int error = give_size(made.get(), size, room);
+    const int error = set_size(made.get(), size, allocation);
     if (error == 0) return;
     unlinkat(handle_.get(), name.c_str(), 0);
     throw StorageError("allocate", whole(name), 0, size, error);
@@ -130,7 +123,7 @@ class SystemFolder final : public Folder {
     if (fsync(handle_.get()) != 0) throw StorageError("flush", path_, 0, 0, errno);
   }
 
-  std::unique_ptr<Held> hold(const std::string &name, double seconds) override {
+  std::unique_ptr<FolderLock> hold(const std::string &name, double seconds) override {
     check_plain(name, path_);
     constexpr int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
     Descriptor file(openat(handle_.get(), name.c_str(), flags, mode_for_owner));
@@ -143,7 +136,7 @@ class SystemFolder final : public Folder {
       if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() >= seconds) return nullptr;
       std::this_thread::sleep_for(between_tries);
     }
-    return std::make_unique<SystemHeld>(std::move(file));
+    return std::make_unique<SystemLock>(std::move(file));
   }
 
  private:
@@ -154,7 +147,7 @@ class SystemFolder final : public Folder {
   const mode_t mode_;
 };
 
-// With those above that are missing; each is durable in the one above it.
+// Makes a folder and the missing ones above it, each durable in its parent.
 void make_own_folder(const std::string &path) {
   const std::string above = folder_of(path);
   int made = ::mkdir(path.c_str(), folder_for_owner);
@@ -201,29 +194,5 @@ Files &Files::system() {
   static SystemFiles files;
   return files;
 }
-
-// Looked at first, by a descriptor that does not open what it stands for: opening a pipe waits for its other end.
-File open_named(const std::string &path, bool writable, bool direct) {
-  const Descriptor seen(::open(path.c_str(), O_PATH | O_CLOEXEC));
-  if (seen.get() < 0) throw StorageError("open", path, 0, 0, errno);
-  const mode_t kind = status_of(seen.get(), path).st_mode;
-  if (S_ISFIFO(kind) || S_ISSOCK(kind) || S_ISDIR(kind))
-    throw StorageError("open", path, "it is not a regular file", S_ISDIR(kind) ? EISDIR : EINVAL);
-  return File::open(path, writable, direct);
-}
-
-File open_without_links(const std::string &path, bool writable, bool direct) {
-  const std::string folder = folder_of(path);
-  const Descriptor handle(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (handle.get() < 0) throw StorageError("open", folder, 0, 0, errno);
-  return File::open(name_in_folder(path), writable, direct, handle.get(), path);
-}
-
-std::string folder_of(const std::string &path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  return folder.empty() ? "." : folder;
-}
-
-std::string name_in_folder(const std::string &path) { return std::filesystem::path(path).filename().string(); }
 
 }  // namespace outcrop
