@@ -14,23 +14,23 @@ from statistics import median
 import fio
 
 from outcrop import _core
-from outcrop.bench.io.case import Case
+from outcrop.bench.io_cases import IoCase
 from outcrop.paths import made_directory
 
 SPAN_BYTES, SECONDS, KIB = 1 << 30, 0.3, 1024
 """So short that nobody gets to the end and finds the beginning in the page cache."""
 RECORD = 2048 * KIB
 CASES = [
-    *(Case(name, write, False, RECORD, 16, SPAN_BYTES) for name in ("io_uring", "libaio") for write in (False, True)),
-    *(Case(name, write, True, 4 * KIB, 32, SPAN_BYTES) for name in ("io_uring", "libaio") for write in (False, True)),
-    *(Case("io_uring", write, True, 4 * KIB, 1, SPAN_BYTES) for write in (False, True)),
-    Case("io_uring", False, True, 256 * KIB, 64, SPAN_BYTES),
-    Case("buffered", False, False, 1024 * KIB, 1, SPAN_BYTES),
-    Case("buffered", False, True, 64 * KIB, 1, SPAN_BYTES, warm=True, flush=False),
+    *(IoCase(name, write, False, RECORD, 16, SPAN_BYTES) for name in ("io_uring", "libaio") for write in (False, True)),
+    *(IoCase(name, write, True, 4 * KIB, 32, SPAN_BYTES) for name in ("io_uring", "libaio") for write in (False, True)),
+    *(IoCase("io_uring", write, True, 4 * KIB, 1, SPAN_BYTES) for write in (False, True)),
+    IoCase("io_uring", False, True, 256 * KIB, 64, SPAN_BYTES),
+    IoCase("buffered", False, False, 1024 * KIB, 1, SPAN_BYTES),
+    IoCase("buffered", False, True, 64 * KIB, 1, SPAN_BYTES, warm=True, flush=False),
 ]
 
 
-def bytes_per_second_of_fio(case: Case, path: Path) -> float:
+def bytes_per_second_of_fio(case: IoCase, path: Path) -> float:
     """What fio says of the same."""
     engine = "psync" if case.interface == "buffered" else case.interface
     cache = {"direct": int(engine != "psync"), "invalidate": int(not case.warm), "fadvise_hint": 0}
@@ -48,7 +48,7 @@ def main() -> None:
     with made_directory(directory), tempfile.TemporaryDirectory(prefix="outcrop-fio-", dir=directory) as folder:
         path = Path(folder) / "file"
         _core.create_file(str(path), SPAN_BYTES)
-        Case("threads", True, False, RECORD, 8, SPAN_BYTES).measure(path, float("inf"))
+        IoCase("threads", True, False, RECORD, 8, SPAN_BYTES).measure(path, float("inf"))
         for case in CASES:
             ours, theirs = [], []
             for _ in range(turns):

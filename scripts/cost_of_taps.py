@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import outcrop as oc
-from outcrop.bench.one_run import advance
+from outcrop.bench.rates import advance
 from outcrop.paths import made_directory
 from outcrop.tiers import measure
 

@@ -103,7 +103,7 @@ def test_stencil_bench_refuses_what_it_does_not_measure(tmp_path: Path, capsys: 
 def test_devito_computes_what_is_compared(name: str) -> None:
     """The equations that Devito is timed with have the stencil's fields, reach and stages."""
     pytest.importorskip("devito")
-    from outcrop.bench.stencils.devito_run import equations
+    from outcrop.bench.devito import equations
     from outcrop.language.devito import from_devito
     from outcrop.language.library import find_stencil
 

@@ -11,11 +11,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from images import create, make_image, put, take_images_for_devices
-from outcrop.bench.io import bench as io
-from outcrop.bench.io import raw_device
-from outcrop.bench.io.case import INTERFACES, PAGE_BYTES, Case, find_interface, unavailable
-from outcrop.bench.io.picture import draw
-from outcrop.bench.io.run import measure_limited
+from outcrop.bench import io
+from outcrop.bench.io import draw
+from outcrop.bench.io_cases import INTERFACES, PAGE_BYTES, IoCase, find_interface, measure_limited, unavailable
 from outcrop.cli.main import call
 from outcrop.errors import StorageError
 
@@ -118,7 +116,7 @@ def test_a_device_is_written_where_that_is_meant(tmp_path: Path, monkeypatch: py
     assert {(one["of"], one["write"], one["random"]) for one in rows} == {
         (of, *pattern) for of in ("file", "device") for pattern in patterns
     }
-    after, span, ends = image.read_bytes(), io.SMALL.span_bytes, raw_device.ENDS_BYTES
+    after, span, ends = image.read_bytes(), io.SMALL.span_bytes, io.DEVICE_END_BYTES
     assert after[:ends] == bytes(ends) and after[-ends:] == bytes(ends)
     written = after[ends:span]
     assert not any(written[i : i + 64] == before[ends + i : ends + i + 64] for i in range(0, len(written), 64))
@@ -182,7 +180,7 @@ def test_every_interface_writes_what_it_says(name: str, tmp_path: Path) -> None:
         pytest.skip(unavailable()[name])
     path = tmp_path / "file"
     path.write_bytes(bytes(2 * MIB))
-    rate = Case(name, True, False, 65536, 2, MIB).measure(path, sys.float_info.max)
+    rate = IoCase(name, True, False, 65536, 2, MIB).measure(path, sys.float_info.max)
     assert (rate.bytes, rate.requests) == (MIB, 16)
     content = path.read_bytes()
     assert all(any(content[i : i + 64]) for i in range(0, MIB, 64))
@@ -191,6 +189,6 @@ def test_every_interface_writes_what_it_says(name: str, tmp_path: Path) -> None:
 
 def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:
     """Also in a process of its own."""
-    case = Case("threads", False, False, 4096, 1, MIB)
+    case = IoCase("threads", False, False, 4096, 1, MIB)
     with pytest.raises(StorageError, match="No such file"):
         measure_limited([case], tmp_path / "none", 1.0, None)

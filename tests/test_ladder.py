@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcrop import _core
-from outcrop.bench import memory_group
-from outcrop.bench.core import smooth_planes
+from outcrop.bench import memory
 from outcrop.bench.literature import swap_file
 from outcrop.bench.literature.ladder import Bar, same_bits
 from outcrop.bench.literature.ladder_columns import (
@@ -31,6 +30,7 @@ from outcrop.bench.literature.ladder_columns import (
     find_column,
 )
 from outcrop.bench.literature.ladder_run import measure
+from outcrop.bench.rates import smooth_planes
 from outcrop.cli.main import call
 from outcrop.errors import InputError, StorageError
 from outcrop.language.library import find_stencil
@@ -168,18 +168,18 @@ def test_scaled_and_unlimited_bars_say_so() -> None:
 
 def can_limit() -> bool:
     """Whether memory groups can be made here."""
-    return memory_group.run_limited(["-c", "pass"], 100 * MIB).is_limited
+    return memory.run_limited(["-c", "pass"], 100 * MIB).is_limited
 
 
 def test_a_memory_group_limits_and_goes() -> None:
     """Protects the columns' budgets: page cache and memory count, what is beyond ends the process, no group stays."""
     if not can_limit():
         pytest.skip("no memory group can be made here")
-    output = memory_group.run_limited(["-c", f"print(len(bytearray({20 * MIB})))"], 200 * MIB)
+    output = memory.run_limited(["-c", f"print(len(bytearray({20 * MIB})))"], 200 * MIB)
     assert output.text.strip() == str(20 * MIB)
     assert output.peak_bytes is None or 20 * MIB <= output.peak_bytes <= 200 * MIB
     with pytest.raises(StorageError, match=r"killed by signal 9.*within 60 MiB"):
-        memory_group.run_limited(["-c", f"bytearray(b'x' * {200 * MIB})"], 60 * MIB)
+        memory.run_limited(["-c", f"bytearray(b'x' * {200 * MIB})"], 60 * MIB)
     assert not list(Path("/sys/fs/cgroup").rglob(f"outcrop-{os.getpid()}"))
 
 
@@ -187,10 +187,10 @@ def test_a_memory_group_limits_and_goes() -> None:
 def test_both_versions_of_groups_forbid_swap(tmp_path: Path, number: int, swap_limit: str) -> None:
     """Protects columns that are not to swap, by the files of either version; and that a folder which is no group
     counts as none."""
-    group = memory_group.Group(tmp_path, memory_group.VERSIONS[number])
+    group = memory.Group(tmp_path, memory.GROUP_FILES[number])
     with pytest.raises(FileNotFoundError):
         group.limit(60 * MIB, may_swap=False)
-    limit, swap = tmp_path / group.version.limit, tmp_path / group.version.swap_limit
+    limit, swap = tmp_path / group.files.limit, tmp_path / group.files.swap_limit
     limit.touch()
     group.limit(60 * MIB, may_swap=False)  # as where the kernel does not count swap
     assert limit.read_text() == str(60 * MIB) and not swap.exists()
@@ -204,9 +204,9 @@ def test_both_versions_of_groups_forbid_swap(tmp_path: Path, number: int, swap_l
 def test_a_failing_or_slow_child_is_told_in_one_line() -> None:
     """Protects the ladder from one bad column: its last line is kept, and it does not go on for ever."""
     with pytest.raises(StorageError, match=r"^InputError: too small$"):
-        memory_group.run_limited(["-c", "from outcrop.errors import InputError; raise InputError('too small')"], None)
+        memory.run_limited(["-c", "from outcrop.errors import InputError; raise InputError('too small')"], None)
     with pytest.raises(StorageError, match=r"^stopped after 1 s$"):
-        memory_group.run_limited(["-c", "import time; time.sleep(60)"], None, max_seconds=1.0)
+        memory.run_limited(["-c", "import time; time.sleep(60)"], None, max_seconds=1.0)
 
 
 def test_swap_is_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

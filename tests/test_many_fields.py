@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import outcrop
-from outcrop.bench.stencils.cases import CASES
+from outcrop.bench.stencils import CASES
 from outcrop.plan.memory import RINGS_IN_STEP
 from outcrop.plan.planner import smallest_budget_bytes
 from outcrop.run.oracle import advance_fields

@@ -13,12 +13,12 @@ import pytest
 
 from mpi_programs import launcher, mpirun
 from outcrop import _core
-from outcrop.bench import page_cache
 from outcrop.bench.aggregate.bench import BenchRequest, programs_for, ranks_of
 from outcrop.bench.aggregate.figures import cell, not_faster, of_programs, remarks, summary, table
 from outcrop.bench.aggregate.job import MODES, Baton, schedule
 from outcrop.bench.aggregate.kernel import KERNELS, Contents, make_kernel
 from outcrop.bench.aggregate.way import extent_of, implementation_of_open_mpi
+from outcrop.bench.memory import cached_share, drop_from_page_cache
 from outcrop.bench.ranks import LAUNCHERS
 from outcrop.cli.main import call
 from outcrop.errors import StorageError
@@ -185,9 +185,9 @@ def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
     """Protects the word cold: a file just written is in the page cache, one whose pages were dropped is not."""
     path = tmp_path / "file"
     path.write_bytes(np.random.default_rng(1).bytes(1 << 20))
-    assert page_cache.cached_share(path) == 1.0
-    page_cache.drop(path)
-    share = page_cache.cached_share(path)
+    assert cached_share(path) == 1.0
+    drop_from_page_cache(path)
+    share = cached_share(path)
     if share == 1.0:
         pytest.skip("this file system keeps pages")  # memory is all that tmpfs has
     assert share == 0.0

@@ -11,10 +11,8 @@ import pytest
 
 from mpi_programs import mpirun
 from outcrop.bench.ranks import LAUNCHERS
-from outcrop.bench.stream.figures import RankFigures, of_mode
-from outcrop.bench.stream.modes import LOOPS, MODES
-from outcrop.bench.stream.rank import Measured, Timed
-from outcrop.bench.stream.tier import find_tier, why_not_flushed
+from outcrop.bench.stream import RankFigures, mode_figures
+from outcrop.bench.stream_rank import LOOPS, MODES, LoopTime, ModeTimes, find_tier, why_not_flushed
 from outcrop.cli.main import call
 from outcrop.errors import InputError
 from outcrop.tiers.survey import find_tiers
@@ -44,14 +42,14 @@ def test_small_stream_bench_measures_every_mode(tmp_path: Path, capsys: pytest.C
 
 def test_bandwidths_are_bytes_over_seconds() -> None:
     """Two ranks on one node move the bytes of both, from the first one's beginning to the last one's end."""
-    times = {loop.name: [Timed(10.0, 1.0, 1.0), Timed(20.0, 2.0, 2.0)] for loop in LOOPS}
+    times = {loop.name: [LoopTime(10.0, 1.0, 1.0), LoopTime(20.0, 2.0, 2.0)] for loop in LOOPS}
     later = {name: [replace(one, begin=one.begin + 2) for one in of] for name, of in times.items()}
     ranks = [
-        RankFigures(0, "n0", {DRAM.name: Measured(1000, times, True)}),
-        RankFigures(1, "n0", {DRAM.name: Measured(1000, later, True)}),
-        RankFigures(2, "n1", {DRAM.name: Measured(1000, times, False)}),
+        RankFigures(0, "n0", {DRAM.name: ModeTimes(1000, times, True)}),
+        RankFigures(1, "n0", {DRAM.name: ModeTimes(1000, later, True)}),
+        RankFigures(2, "n1", {DRAM.name: ModeTimes(1000, times, False)}),
     ]
-    found = of_mode(DRAM, ranks)
+    found = mode_figures(DRAM, ranks)
     assert not found["is_right"] and found["array_bytes"] == 8000
     copy, add = found["loops"]["copy"], found["loops"]["add"]
     assert copy["by_rank"][0] == {"rank": 0, "node": "n0", "min": 4000, "median": 6000, "max": 8000}
@@ -92,7 +90,7 @@ def test_arrays_without_room_are_refused_before_they_are_made(
 ) -> None:
     """A tier that is nearly full is named with what is free."""
     full = replace(find_tier(tmp_path, None), free_bytes=1 << 20)
-    monkeypatch.setattr("outcrop.bench.stream.bench.find_tier", lambda directory, name: full)
+    monkeypatch.setattr("outcrop.bench.stream.find_tier", lambda directory, name: full)
     assert call(["bench", "stream", "--small", "-d", str(tmp_path)]) == 2
     assert "3 MiB" in capsys.readouterr().err
 

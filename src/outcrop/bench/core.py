@@ -14,7 +14,6 @@ stopped, in a process of its own.
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
@@ -22,29 +21,25 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from outcrop.bench import checksums, one_run, rates
+from outcrop.bench import rates
+from outcrop.bench.figures import describe_machine, machine_line, table_head, table_row
+from outcrop.bench.rates import OVERHEAD_BYTES, smooth_planes
 from outcrop.errors import InputError
-from outcrop.paths import made_directory, nearest_existing
+from outcrop.paths import made_directory
 from outcrop.plan.planner import largest_useful_bytes, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.run.engine import pack_scalars
 from outcrop.tiers import discover, measure
-from outcrop.tiers.storage_tiers import mount_of
 from outcrop.units import format_bytes, format_rate
 
 SHARES = (0.25, 0.0625, 0.0156)
 """Budgets of (c) as shares of both arrays."""
-OVERHEAD_BYTES = 150 << 20
-"""What a process may have resident above its budget."""
-CHECKSUM_SHARE_MOST = 0.03
-PREDICTION_MOST = 0.15
+MAX_CHECKSUM_SHARE = 0.03
+MAX_PREDICTION_ERROR = 0.15
 
 
 @dataclass(frozen=True)
-class Scale:
+class CoreScale:
     """How large: the grid (nz, ny, nx) in float32; float64 has half the planes, so that arrays are equally large."""
 
     shape: tuple[int, int, int]
@@ -57,8 +52,8 @@ class Scale:
     shares: tuple[float, ...] = SHARES
 
 
-FULL = Scale((4096, 512, 1024), steps=96, repeats=3, kernel_repeats=20_000, sweep_planes=256, settle_seconds=20)
-SMALL = Scale((64, 48, 64), steps=6, repeats=1, kernel_repeats=5, sweep_planes=16, settle_seconds=0)
+FULL = CoreScale((4096, 512, 1024), steps=96, repeats=3, kernel_repeats=20_000, sweep_planes=256, settle_seconds=20)
+SMALL = CoreScale((64, 48, 64), steps=6, repeats=1, kernel_repeats=5, sweep_planes=16, settle_seconds=0)
 
 
 def bench(
@@ -86,7 +81,7 @@ def bench(
             measure.measure_afresh(directory)
         figures: dict[str, Any] = {"benchmark": "core", "small": small, "machine": describe_machine(directory, threads)}
         figures["shares"] = scale.shares
-        print(", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
+        print(machine_line(figures))
         for dtype in ("float32", "float64"):
             figures[dtype] = bench_dtype(directory, scale, dtype, threads)
         print(table(figures))
@@ -96,27 +91,24 @@ def bench(
 def table(figures: dict[str, Any]) -> str:
     """The figures as the Markdown table of the README: medians in Gcell/s, (c) with its ratio to (b)."""
     dtypes = ("float32", "float64")
-
-    def row(name: str, cells: list[str]) -> str:
-        return f"| {name} | {' | '.join(cells)} |"
-
-    lines = [row("Gcell updates/s", [f"{dtype} {figures[dtype]['shape']}" for dtype in dtypes]), "|---|---|---|"]
+    heads = [f"{dtype} {figures[dtype]['shape']}" for dtype in dtypes]
+    lines = table_head(["Gcell updates/s", *heads], numbers=False)
     for name, key in (
         ("kernel, everything in the second-level cache", "kernel_cells_per_second"),
         ("(a) in memory, plain sweeps, best blocking in y", "sweep_cells_per_second"),
         ("(b) in memory, temporal blocking for the cache", "in_memory_cells_per_second"),
     ):
-        lines.append(row(name, [f"{figures[dtype][key] / 1e9:.2f}" for dtype in dtypes]))
+        lines.append(table_row([name, *(f"{figures[dtype][key] / 1e9:.2f}" for dtype in dtypes)]))
     for share in figures["shares"]:
         name, cells = name_of(share), []
         for dtype in dtypes:
             ratio = figures[dtype]["ratios"][f"{name}_to_b"]
             cells.append(f"{ratio * figures[dtype]['in_memory_cells_per_second'] / 1e9:.2f} ({ratio:.2f} of b)")
-        lines.append(row(f"(c) out of core, memory = {100 * share:g} % of both arrays", cells))
+        lines.append(table_row([f"(c) out of core, memory = {100 * share:g} % of both arrays", *cells]))
     return "\n".join(lines)
 
 
-def fitting(scale: Scale, directory: Path) -> Scale:
+def fitting(scale: CoreScale, directory: Path) -> CoreScale:
     """`scale` with its planes halved until both arrays fit memory (for the figures in memory) and disk."""
     room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape
@@ -127,22 +119,7 @@ def fitting(scale: Scale, directory: Path) -> Scale:
     return replace(scale, shape=(nz, ny, nx))
 
 
-def describe_machine(directory: Path, threads: int) -> dict[str, Any]:
-    """What has to be known to read the figures."""
-    mount = mount_of(nearest_existing(directory))
-    caches = discover.caches()
-    return {
-        "processor": discover.processor_name(),
-        "threads": threads,
-        "second_level_cache_bytes": caches.second_bytes,
-        "last_level_cache_bytes": caches.last_bytes,
-        "memory_bytes": discover.memory_bytes(),
-        "storage": f"{mount.source} {mount.type} on {mount.point}",
-        "system": f"{os.uname().sysname} {os.uname().release} {os.uname().machine}",
-    }
-
-
-def bench_dtype(directory: Path, scale: Scale, dtype: str, threads: int) -> dict[str, Any]:
+def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> dict[str, Any]:
     """All figures of heat7 in one dtype."""
     from outcrop.language.compile import compile_kernel
     from outcrop.language.library import heat7
@@ -172,25 +149,16 @@ def bench_dtype(directory: Path, scale: Scale, dtype: str, threads: int) -> dict
             print(f"  (a) sweeps of {swept.sweep_rows} rows  {format_rate(swept.cells_per_second)}cell/s", flush=True)
             for name, budget_bytes in budgets.items():
                 limit = None if name == "in_memory" else budget_bytes + OVERHEAD_BYTES
-                sizes = one_run.in_one_slab(problem) if name == "in_memory" else None
-                reports[name].append(one_run.advance(where, scale.steps, budget_bytes, limit, sizes))
+                sizes = rates.in_one_slab(problem) if name == "in_memory" else None
+                reports[name].append(rates.advance(where, scale.steps, budget_bytes, limit, sizes))
                 print(f"  {line_of(name, reports[name][-1])}", flush=True)
                 if name == "in_memory":  # and what comes next is to find its memory as the runs after it do
                     time.sleep(scale.settle_seconds)
-                    one_run.advance(where, max(1, scale.steps // 4), largest, None)
+                    rates.advance(where, max(1, scale.steps // 4), largest, None)
         middle = scale.shares[len(scale.shares) // 2]
-        cost = checksums.checksum_cost(where, scale.steps, budgets[name_of(middle)], scale.repeats)
+        cost = rates.checksum_cost(where, scale.steps, budgets[name_of(middle)], scale.repeats)
         print(f"  checksums lengthen a pass at {100 * middle:g} % by {100 * cost:.1f} %", flush=True)
     return summary(shape, scale, kernel.isa, l2, sweeps, reports, cost)
-
-
-def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
-    """Planes z0 to z1 - 1 of a smooth field, cheap to make."""
-    _, ny, nx = shape
-    z, y, x = np.ogrid[z0:z1, 0:ny, 0:nx]
-    waves = np.sin(0.01 * z), np.cos(0.02 * y), np.sin(0.03 * x)
-    product: NDArray[np.float32] = (waves[0] * waves[1]).astype("float32") * waves[2].astype("float32")
-    return product
 
 
 def name_of(share: float) -> str:
@@ -241,7 +209,7 @@ def line_of(name: str, report: dict[str, Any]) -> str:
 
 def summary(
     shape: tuple[int, int, int],
-    scale: Scale,
+    scale: CoreScale,
     isa: str,
     kernel_rate: float,
     sweeps: list[rates.SweepRate],
@@ -265,7 +233,7 @@ def summary(
         "in_memory_cells_per_second": b,
         "ratios": ratios,
         "checksum_cost": checksum_cost,
-        "checksum_within_3_percent": checksum_cost <= CHECKSUM_SHARE_MOST,
+        "checksum_within_3_percent": checksum_cost <= MAX_CHECKSUM_SHARE,
         "checks": {name: checks(every) for name, every in reports.items() if name != "in_memory"},
         "sweeps": [asdict(one) for one in sweeps],
         "runs": reports,
@@ -281,7 +249,7 @@ def checks(every: list[dict[str, Any]]) -> dict[str, bool | float]:
             report[key] == report["predicted"][key] for report in every for key in ("bytes_read", "bytes_written")
         ),
         "predicted_to_measured_seconds": prediction,
-        "prediction_within_15_percent": abs(prediction - 1) <= PREDICTION_MOST,
+        "prediction_within_15_percent": abs(prediction - 1) <= MAX_PREDICTION_ERROR,
         "peak_bytes_above_budget": above,
         "memory_within_budget_and_150_mib": above <= OVERHEAD_BYTES,
         "survived_memory_limit": all(report["cgroup_limit_bytes"] is not None for report in every),

@@ -1,24 +1,44 @@
-"""Update rates in memory with the generated kernel: everything in the second-level cache, and plain sweeps.
+"""Rates that several benchmarks measure: of the kernel in the second-level cache, of plain sweeps, and of whole runs.
 
-Neither touches storage; both call the traversal that runs use, on an endless grid.
+The first two call the traversal of runs on an endless grid, without storage. A run is advanced in a process of its own,
+so that its peak memory and its memory limit are its own:
+
+    python -m outcrop.bench.rates DIRECTORY STEPS BUDGET_BYTES SIZES     prints the report as JSON
 """
 
 from __future__ import annotations
 
+import json
+import sys
+import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from outcrop import _core
+from outcrop.bench.memory import run_limited
+from outcrop.errors import StorageError
 from outcrop.language.compile import Calls
 from outcrop.plan.actions import EVERYTHING
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.tuner import with_tiles
+from outcrop.run.disk.state import open_state
+from outcrop.run.engine import Engine, Seeds
+from outcrop.run.simulation import open as open_simulation
 
 ROW_BYTES = 4096
 SHARE_OF_CACHE = 0.7
-"""Of the second-level cache; the rest is for the stack, the kernel's code and what else runs."""
+"""Of the second-level cache; the rest is for the stack and the code of the kernel."""
+OVERHEAD_BYTES = 150 << 20
+"""Resident memory that a process may have beyond the budget of its run."""
 SWEEP_ROWS = (4, 8, 16, 32, 64, 128)
 CALL_PLANES = (1, 2)
 
@@ -80,3 +100,73 @@ def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, pla
         for sizes in [with_tiles(problem, Sizes(levels, planes, 0, rows, call_planes), 0, threads)]
     ]
     return max(found, key=lambda one: one.cells_per_second)
+
+
+def in_one_slab(problem: Problem) -> dict[str, int]:
+    """The sizes of a plan that has the whole grid in memory before it begins to update. A plan that chooses its sizes
+    reads and writes meanwhile, so its updates alone would not be those of a grid in memory."""
+    return {"bt": problem.steps, "slab": problem.planes, **({"by": problem.shape[1]} if problem.ndim == 3 else {})}
+
+
+def advance(
+    directory: Path,
+    steps: int,
+    budget_bytes: int,
+    limit_bytes: int | None,
+    sizes: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
+    """Advance the run in `directory` by `steps` steps within `budget_bytes`; its report and `cgroup_limit_bytes`.
+    `sizes` are given sizes of the plan.
+
+    `limit_bytes` limits all memory of the process, page cache included, where this process may ask the kernel for that;
+    `cgroup_limit_bytes` is None where it may not. Raises StorageError with the child's last line when it fails.
+    """
+    numbers = str(steps), str(budget_bytes), json.dumps(dict(sizes or {}))
+    arguments = ["-m", "outcrop.bench.rates", str(directory), *numbers]
+    try:
+        output = run_limited(arguments, limit_bytes)
+    except StorageError as error:
+        raise StorageError(f"a measured run of {steps} steps failed: {error}") from None
+    report: dict[str, Any] = json.loads(output.text)
+    report["cgroup_limit_bytes"] = limit_bytes if output.is_limited else None
+    return report
+
+
+def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:
+    """The share by which checksums lengthen the first pass of `steps` steps within `budget_bytes`; the median of
+    `pairs` pairs of passes with and without them. No counter shows this time, because checksums are taken
+    inside the updates.
+
+    Each pass goes from the current array of the run in `directory` to the other one and is never committed.
+    """
+    prepared = open_simulation(directory, memory=budget_bytes).prepare(steps)
+    state = open_state(directory)
+    arrays = state.files(0), state.files(1), state.static_files()
+
+    def seconds(checksum: bool) -> float:
+        with Engine(prepared, *arrays, state.layout, checksum=checksum, scratch=state.scratch) as engine:
+            start = time.perf_counter()
+            engine.run_pass(0, state.manifest.current, seeds=Seeds(*state.seeds()))
+            return time.perf_counter() - start
+
+    return median(seconds(True) / seconds(False) for _ in range(pairs)) - 1
+
+
+def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
+    """Planes z0 to z1 - 1 of a smooth field that is cheap to compute: initial values of heat7."""
+    _, ny, nx = shape
+    z, y, x = np.ogrid[z0:z1, 0:ny, 0:nx]
+    waves = np.sin(0.01 * z), np.cos(0.02 * y), np.sin(0.03 * x)
+    product: NDArray[np.float32] = (waves[0] * waves[1]).astype("float32") * waves[2].astype("float32")
+    return product
+
+
+def main() -> None:
+    """Run as a program; see the top of the file."""
+    directory, steps, budget_bytes = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    simulation = open_simulation(directory, memory=budget_bytes, sizes=json.loads(sys.argv[4]))
+    print(json.dumps(simulation.run(steps, progress="none").to_json()))
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from outcrop.bench.core import describe_machine, smooth_planes
+from outcrop.bench.figures import describe_machine, machine_line
+from outcrop.bench.rates import smooth_planes
 from outcrop.paths import made_directory
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan, Sizes
@@ -32,13 +33,13 @@ from outcrop.tiers import discover, measure
 from outcrop.units import format_bytes
 
 WITHIN_OF_BEST = 1.05
-PREDICTION_MOST = 0.15
+MAX_PREDICTION_ERROR = 0.15
 SECONDS_OF_TURNS = 30.0
 """About how long the fastest plans of a case run."""
 
 
 @dataclass(frozen=True)
-class Scale:
+class TunerScale:
     """Grids (nz, ny, nx), steps, budgets as shares of both arrays, and what the sweep goes over."""
 
     shapes: tuple[tuple[int, int, int], ...]
@@ -49,10 +50,10 @@ class Scale:
     diamonds: tuple[int, ...]
     finalists: int
     turns: int
-    turns_most: int
+    max_turns: int
 
 
-FULL = Scale(
+FULL = TunerScale(
     shapes=((512, 512, 512), (4096, 256, 256), (512, 512, 1024)),
     steps=48,
     shares=(0.25, 0.0625, 0.0156),
@@ -61,10 +62,10 @@ FULL = Scale(
     diamonds=(8, 16),
     finalists=3,
     turns=3,
-    turns_most=9,
+    max_turns=9,
 )
-SMALL = Scale(
-    ((48, 32, 64),), 8, (0.25,), levels=(4, 8), blocks=(1, 2), diamonds=(2, 4), finalists=1, turns=1, turns_most=1
+SMALL = TunerScale(
+    ((48, 32, 64),), 8, (0.25,), levels=(4, 8), blocks=(1, 2), diamonds=(2, 4), finalists=1, turns=1, max_turns=1
 )
 
 
@@ -76,16 +77,16 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
         if not small:
             measure.measure_afresh(directory)
         figures["machine"] = describe_machine(directory, threads)
-        print(", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
+        print(machine_line(figures))
         figures["cases"] = [case for shape in scale.shapes for case in _cases(directory, scale, shape)]
     within = sum(case["to_best"] <= WITHIN_OF_BEST for case in figures["cases"])
-    predicted = sum(abs(case["predicted_to_measured"] - 1) <= PREDICTION_MOST for case in figures["cases"])
+    predicted = sum(abs(case["predicted_to_measured"] - 1) <= MAX_PREDICTION_ERROR for case in figures["cases"])
     count = len(figures["cases"])
     print(f"within 5 % of the best: {within} of {count}; predicted within 15 %: {predicted} of {count}")
     return figures
 
 
-def _cases(directory: Path, scale: Scale, shape: tuple[int, int, int]) -> Iterator[dict[str, Any]]:
+def _cases(directory: Path, scale: TunerScale, shape: tuple[int, int, int]) -> Iterator[dict[str, Any]]:
     """All budgets of one grid."""
     with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
         where = Path(folder) / "run.oc"
@@ -97,7 +98,7 @@ def _cases(directory: Path, scale: Scale, shape: tuple[int, int, int]) -> Iterat
             yield _case(where, scale, share, budget_bytes)
 
 
-def _case(where: Path, scale: Scale, share: float, budget_bytes: int) -> dict[str, Any]:
+def _case(where: Path, scale: TunerScale, share: float, budget_bytes: int) -> dict[str, Any]:
     prepared = open_simulation(where, memory=budget_bytes).prepare(scale.steps)
     state = open_state(where)
     own = prepared.plan
@@ -127,10 +128,10 @@ def _case(where: Path, scale: Scale, share: float, budget_bytes: int) -> dict[st
     return case
 
 
-def _turns(once: list[tuple[float, Plan]], scale: Scale) -> int:
+def _turns(once: list[tuple[float, Plan]], scale: TunerScale) -> int:
     """How often the fastest plans take turns: short runs vary more, and are cheap to repeat."""
     seconds_turn = once[0][0] * (scale.finalists + 1)
-    return max(scale.turns, min(scale.turns_most, round(SECONDS_OF_TURNS / seconds_turn)))
+    return max(scale.turns, min(scale.max_turns, round(SECONDS_OF_TURNS / seconds_turn)))
 
 
 def _line(case: dict[str, Any]) -> str:
@@ -152,7 +153,7 @@ def _sizes(plan: Plan) -> list[int]:
     return [sizes.levels, sizes.slab, sizes.block_y, sizes.diamond]
 
 
-def _sweep(problem: Problem, machine: Machine, scale: Scale, budget_bytes: int) -> Iterator[Plan]:
+def _sweep(problem: Problem, machine: Machine, scale: TunerScale, budget_bytes: int) -> Iterator[Plan]:
     """Wavefronts of all sizes in the scale that fit, and what overlapped blocks there are."""
     seen: set[tuple[str, Sizes]] = set()
     for scheme, sizes in (*_wavefronts(problem, scale, budget_bytes), *_overlapped(problem, scale, budget_bytes)):
@@ -163,7 +164,7 @@ def _sweep(problem: Problem, machine: Machine, scale: Scale, budget_bytes: int) 
                 yield build(problem, scheme, tiled, machine, lambda _: 1e10)
 
 
-def _wavefronts(problem: Problem, scale: Scale, budget_bytes: int) -> Iterator[tuple[Scheme, Sizes]]:
+def _wavefronts(problem: Problem, scale: TunerScale, budget_bytes: int) -> Iterator[tuple[Scheme, Sizes]]:
     scheme = SCHEMES["wavefront"]
     for levels in scale.levels:
         for blocks in scale.blocks:
@@ -174,7 +175,7 @@ def _wavefronts(problem: Problem, scale: Scale, budget_bytes: int) -> Iterator[t
                 yield scheme, replace(sizes, slab=slab)
 
 
-def _overlapped(problem: Problem, scale: Scale, budget_bytes: int) -> Iterator[tuple[Scheme, Sizes]]:
+def _overlapped(problem: Problem, scale: TunerScale, budget_bytes: int) -> Iterator[tuple[Scheme, Sizes]]:
     scheme = SCHEMES["overlapped"]
     for sizes in scheme.candidates(problem, budget_bytes):
         few = scheme.volume(problem, sizes).cell_updates < 2 * problem.cells * sizes.levels

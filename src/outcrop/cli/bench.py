@@ -14,11 +14,11 @@ from outcrop.errors import InputError
 
 BENCHMARKS = {
     "core": ("core", "in memory, cache-blocked and out of core"),
-    "io": ("io.bench", "a device by access size, queue depth and interface"),
-    "kernel": ("kernel.bench", "generated loops beside loops written by hand"),
+    "io": ("io", "a device by access size, queue depth and interface"),
+    "kernel": ("kernel", "generated loops beside loops written by hand"),
     "ladder": ("literature.ladder", "from plain sweeps over swapped memory to wavefronts over direct I/O"),
-    "stencils": ("stencils.bench", "every family of the library, beside Devito"),
-    "stream": ("stream.bench", "bandwidth of DRAM and of arrays on a tier, by all ranks of mpirun"),
+    "stencils": ("stencils", "every family of the library, beside Devito"),
+    "stream": ("stream", "bandwidth of DRAM and of arrays on a tier, by all ranks of mpirun"),
     "table2": ("literature.table2", "blocks and traffic of a published table, planned only"),
     "tuner": ("tuner", "what it chooses against a sweep"),
 }

@@ -30,7 +30,7 @@ from outcrop.bench.aggregate.figures import NOTES, draw, head, of_programs, rema
 from outcrop.bench.aggregate.job import MODES, Job, measure, to_text
 from outcrop.bench.aggregate.kernel import KERNELS, make_kernel
 from outcrop.bench.aggregate.way import WAYS
-from outcrop.bench.core import describe_machine
+from outcrop.bench.figures import describe_machine
 from outcrop.bench.ranks import LAUNCHERS, MpiRanks, all_ranks
 from outcrop.errors import InputError, StorageError
 from outcrop.paths import made_directory, require_directory

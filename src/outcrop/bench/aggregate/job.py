@@ -29,10 +29,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from outcrop.bench import page_cache
 from outcrop.bench.aggregate.kernel import Contents, make_kernel
 from outcrop.bench.aggregate.way import MAKERS, MpiIo, OutcropWay, Way
-from outcrop.bench.peak_memory import PeakMemory
+from outcrop.bench.memory import PeakMemory, cached_share, drop_from_page_cache
 from outcrop.bench.ranks import MpiRanks, all_ranks
 from outcrop.errors import CorruptionError, InputError, StorageError
 
@@ -198,13 +197,13 @@ class RankBench:
         self._settle()
         way = self._way(task.way)
         self._contents.stamped(STAMP_OF_READING)
-        page_cache.drop(self._to_read)
+        drop_from_page_cache(self._to_read)
         self._ranks.wait_for_all()
         set_up = self._clock(lambda: way.open(self._to_read))
         if task.mode.is_warm:
             way.read(self._contents.emptied())
         memory = self._contents.emptied()
-        cached = page_cache.cached_share(self._to_read) if self._ranks.rank == 0 else None
+        cached = cached_share(self._to_read) if self._ranks.rank == 0 else None
         seconds = self._clock(lambda: known.update(way.read(memory)))
         close = self._clock(way.close)
         self._note_memory(task.way)

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any
 
-from outcrop.bench.core import OVERHEAD_BYTES, describe_machine
+from outcrop.bench.figures import describe_machine
 from outcrop.bench.literature.ladder_columns import (
     COLUMNS,
     COMPONENTS,
@@ -37,6 +37,7 @@ from outcrop.bench.literature.ladder_columns import (
     scaled,
 )
 from outcrop.bench.literature.swap_file import swap_file, swap_free_bytes
+from outcrop.bench.rates import OVERHEAD_BYTES
 from outcrop.errors import StorageError
 from outcrop.paths import made_directory
 from outcrop.tiers import discover, measure

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from outcrop.bench.core import OVERHEAD_BYTES
-from outcrop.bench.memory_group import run_limited
+from outcrop.bench.memory import run_limited
+from outcrop.bench.rates import OVERHEAD_BYTES
 from outcrop.errors import InputError
 from outcrop.plan.memory import Window
 from outcrop.run.disk.layout import make_layout

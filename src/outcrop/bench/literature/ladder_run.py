@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core
-from outcrop.bench.core import smooth_planes
 from outcrop.bench.literature import one_layer
 from outcrop.bench.literature.ladder_columns import COMPONENTS, Column, ColumnJob, ColumnRun, find_column
 from outcrop.bench.literature.one_layer import ArrayMemory, OneLayerRun
+from outcrop.bench.rates import smooth_planes
 from outcrop.plan.plan import Plan
 from outcrop.plan.schemes.literature import blocked
 from outcrop.run.disk.layout import make_layout

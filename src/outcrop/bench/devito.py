@@ -1,6 +1,6 @@
 """Devito in memory, as fast as it gets by itself: OpenMP, its advanced optimisations, blocks by its aggressive tuner.
 
-    python -m outcrop.bench.stencils.devito_run NAME STEPS N0 N1 N2
+    python -m outcrop.bench.devito NAME STEPS N0 N1 N2
 
 prints the seconds of one `apply` of so many steps as JSON: those that Devito's own summary gives its loops. The
 operator is compiled and tuned by an `apply` before, whose blocks the measured one takes over; the process ends
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from outcrop.bench.memory_group import run_limited
+from outcrop.bench.memory import run_limited
 from outcrop.errors import StorageError
 
 TUNING_STEPS = 30
@@ -37,7 +37,7 @@ def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
     """
     os.environ["OMP_NUM_THREADS"] = str(threads)
     try:
-        output = run_limited(["-m", "outcrop.bench.stencils.devito_run", name, str(steps), *map(str, shape)], None)
+        output = run_limited(["-m", "outcrop.bench.devito", name, str(steps), *map(str, shape)], None)
     except StorageError as error:
         raise StorageError(f"Devito failed on {name}: {error}") from None
     return float(json.loads(output.text)["seconds"])

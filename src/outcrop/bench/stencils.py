@@ -2,13 +2,12 @@
 
     sweeps       in memory, one step after the other, the best blocking in y
     in memory    temporal blocking for the cache: the updates alone of a run whose window holds the grid
-    out of core  whole runs with all reads, waits, flushes and commits, at a sixteenth of what the grid takes in memory
-    Devito       the same equations in memory, tuned by Devito itself (`devito_run`), where Devito has them, on
-                 fewer planes of the same size
+    out of core  whole runs with all reads, waits, flushes and commits, in a sixteenth of the memory
+    Devito       the same equations in memory, tuned by Devito itself (`devito`), where Devito has them, on fewer planes
+                 of the same size
 
 All figures are cells of the grid times steps per second, however many fields and stages a step has. Machines are noisy,
-so the four take turns and medians are compared. Runs go on from where the last one stopped, each in a process of its
-own.
+so the four take turns and medians are compared. Each run continues the one before it, in a process of its own.
 """
 
 from __future__ import annotations
@@ -17,17 +16,22 @@ import importlib.util
 import math
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
-from outcrop.bench import one_run, rates
-from outcrop.bench.core import OVERHEAD_BYTES, describe_machine
-from outcrop.bench.stencils import devito_run
-from outcrop.bench.stencils.cases import CASES, Case
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.bench import devito, rates
+from outcrop.bench.figures import describe_machine, machine_line, table_head, table_row
+from outcrop.bench.rates import OVERHEAD_BYTES
 from outcrop.errors import InputError
 from outcrop.language.compile import compile_kernel
+from outcrop.language.library import find_stencil
+from outcrop.language.stencil import Stencil
 from outcrop.paths import made_directory
 from outcrop.plan.planner import largest_useful_bytes, smallest_budget_bytes
 from outcrop.plan.problem import Problem
@@ -37,31 +41,103 @@ from outcrop.tiers import discover, measure
 from outcrop.units import format_bytes, format_rate
 
 SHARE = 0.0625
-"""Of all copies of all fields, which is what a run in memory takes."""
+"""Memory out of core, as a share of all copies of all fields (the memory of a run in memory)."""
 SWEEP_BYTES = 400 << 20
-"""Memory that plain sweeps go over: much more than caches hold."""
+"""Memory of plain sweeps: much larger than caches."""
 DEVITO_STEPS, DEVITO_BYTES = 32, 1 << 30
-"""Sweeps in memory take as long for each step and plane, however many; more than these are scaled up. Its tuner tries
-whole runs."""
+"""Maximum of a run of Devito; its time is scaled up to the case, because each step and plane takes equally long."""
 COLUMNS = ("sweeps", "in_memory", "out_of_core", "devito")
+
+# --- what is measured -------------------------------------------------------------------------------------------------
+
+Planes: TypeAlias = Callable[[int, int], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
-class Scale:
-    """`grid_bytes` is what all copies of all fields are to take, `steps_most` cuts the steps of the cases down."""
+class StencilCase:
+    """One stencil of the library. `plane` is (ny, nx) for grids of three axes and (nx,) for those of two.
+
+    Fields are smooth waves around 0, or around their value in `means`, from which they differ by at most a tenth.
+    Values are of the order of one, so that nothing grows, and no value becomes so small that a processor is slower.
+    """
+
+    name: str
+    plane: tuple[int, ...]
+    steps: int
+    means: Mapping[str, float]
+
+    @property
+    def stencil(self) -> Stencil:
+        """The stencil."""
+        return find_stencil(self.name)
+
+    def values(self, shape: tuple[int, ...]) -> dict[str, Planes]:
+        """Initial values of all fields of a grid of `shape`."""
+        return {field.name: smooth(shape, self.means.get(field.name, 0.0)) for field in self.stencil.fields}
+
+
+def smooth(shape: tuple[int, ...], mean: float) -> Planes:
+    """Waves along all axes: a hundredth around 0, or a tenth of `mean` around it."""
+    size = 0.1 * abs(mean) if mean else 0.01
+
+    def planes(z0: int, z1: int) -> NDArray[np.float32]:
+        axes: list[NDArray[Any]] = list(np.ogrid[tuple(slice(0, n) for n in (z1 - z0, *shape[1:]))])
+        axes[0] = axes[0] + z0
+        waves = [np.sin(0.02 * (number + 1) * axis + 0.5).astype("float32") for number, axis in enumerate(axes)]
+        product = waves[0]
+        for wave in waves[1:]:
+            product = product * wave
+        return (np.float32(mean) + np.float32(size) * product).astype("float32")
+
+    return planes
+
+
+_WIDE, _LONG, _NARROW, _ROW = (256, 512), (128, 512), (128, 256), (16384,)
+_VELOCITY = {"v": 2000.0}
+
+# A step of radius r takes r more planes of the window, so grids of high orders are longer.
+CASES = (
+    StencilCase("heat2", _WIDE, 96, {"u": 1.0}),
+    StencilCase("heat4", _WIDE, 64, {"u": 1.0}),
+    StencilCase("heat6", _LONG, 48, {"u": 1.0}),
+    StencilCase("heat8", _LONG, 32, {"u": 1.0}),
+    StencilCase("acoustic2", _WIDE, 64, _VELOCITY),
+    StencilCase("acoustic4", _LONG, 48, _VELOCITY),
+    StencilCase("acoustic6", _LONG, 40, _VELOCITY),
+    StencilCase("acoustic8", _LONG, 32, _VELOCITY),
+    StencilCase("acoustic8_sponge", _LONG, 32, {**_VELOCITY, "damp": 10.0}),
+    StencilCase("elastic4", _NARROW, 16, {"lam": 5e9, "mu": 5e9, "b": 5e-4}),
+    StencilCase("maxwell", _NARROW, 48, {"eps": 2.0}),
+    StencilCase("gray_scott", _WIDE, 48, {"u": 0.8, "v": 0.2}),
+    StencilCase("advection1", _WIDE, 96, {"u": 1.0}),
+    StencilCase("stream_function", _ROW, 96, {"psi": 1.0}),
+    StencilCase("sharpen", _ROW, 4, {"image": 1.0}),
+    StencilCase("d2q9", _ROW, 48, {}),
+    StencilCase("d3q19", _NARROW, 32, {}),
+)
+
+
+# --- the benchmark ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StencilScale:
+    """How much is measured: `grid_bytes` for all copies of all fields, at most `max_steps` steps of each case."""
 
     grid_bytes: int
     repeats: int
     settle_seconds: float
     """After what held the whole grid: virtual machines spend a while giving so much memory back."""
     plane_divisor: int = 1
-    steps_most: int = 1 << 30
+    max_steps: int = 1 << 30
     devito_for: tuple[str, ...] | None = None
-    """The stencils that Devito is asked for; None: all it has. It takes seconds to compile each."""
+    """The stencils that are measured with Devito; None: all that it has. It takes seconds to compile each."""
 
 
-FULL = Scale(grid_bytes=1 << 32, repeats=3, settle_seconds=10)
-SMALL = Scale(grid_bytes=1 << 20, repeats=1, settle_seconds=0, plane_divisor=8, steps_most=4, devito_for=("heat2",))
+FULL = StencilScale(grid_bytes=1 << 32, repeats=3, settle_seconds=10)
+SMALL = StencilScale(
+    grid_bytes=1 << 20, repeats=1, settle_seconds=0, plane_divisor=8, max_steps=4, devito_for=("heat2",)
+)
 
 
 def bench(
@@ -78,7 +154,7 @@ def bench(
     and grids that fit neither memory nor disk, StorageError when a run fails.
     """
     scale, cases = SMALL if small else FULL, chosen_cases(only)
-    grids = [(case, shape_of(case, scale, size), steps or min(case.steps, scale.steps_most)) for case in cases]
+    grids = [(case, shape_of(case, scale, size), steps or min(case.steps, scale.max_steps)) for case in cases]
     for case, shape, _ in grids:
         require_room(case, shape, directory)
     threads = discover.available_cores()
@@ -88,7 +164,7 @@ def bench(
         if not small:  # what the device does now, not on the day when it was first used
             measure.measure_afresh(directory)
         figures["machine"] = describe_machine(directory, threads)
-        print(", ".join(f"{key} {value}" for key, value in figures["machine"].items()))
+        print(machine_line(figures))
         if not has_devito:
             print("Devito is not installed, so its column stays empty; pip install 'outcrop[devito]' gives it")
         figures["stencils"] = [measured(directory, scale, case, shape, count, threads) for case, shape, count in grids]
@@ -96,7 +172,7 @@ def bench(
     return figures
 
 
-def chosen_cases(only: str | None) -> list[Case]:
+def chosen_cases(only: str | None) -> list[StencilCase]:
     """The cases of these names; InputError for one that is none."""
     known = {case.name: case for case in CASES}
     names = list(known) if only is None else [name.strip() for name in only.split(",")]
@@ -106,12 +182,12 @@ def chosen_cases(only: str | None) -> list[Case]:
     return [known[name] for name in names]
 
 
-def copies_of(case: Case) -> int:
+def copies_of(case: StencilCase) -> int:
     """Arrays that a run of a case takes in memory: its fields, and second copies of some of them."""
     return sum(2 if storage.is_double else 1 for storage in case.stencil.storage)
 
 
-def shape_of(case: Case, scale: Scale, size: tuple[int, int, int] | None) -> tuple[int, ...]:
+def shape_of(case: StencilCase, scale: StencilScale, size: tuple[int, int, int] | None) -> tuple[int, ...]:
     """The grid of a case: `size`, or as many planes of its own as fill the bytes of the scale."""
     if size is not None:
         nx, ny, nz = size
@@ -120,7 +196,7 @@ def shape_of(case: Case, scale: Scale, size: tuple[int, int, int] | None) -> tup
     return max(32, scale.grid_bytes // (copies_of(case) * math.prod(plane) * 4)), *plane
 
 
-def require_room(case: Case, shape: tuple[int, ...], directory: Path) -> None:
+def require_room(case: StencilCase, shape: tuple[int, ...], directory: Path) -> None:
     """Raise InputError when the copies of all fields would fit neither memory nor, in both turns, the disk."""
     in_memory = copies_of(case) * math.prod(shape) * 4
     on_disk = 2 * sum(storage.history for storage in case.stencil.storage) * math.prod(shape) * 4
@@ -132,7 +208,7 @@ def require_room(case: Case, shape: tuple[int, ...], directory: Path) -> None:
 
 
 def measured(
-    directory: Path, scale: Scale, case: Case, shape: tuple[int, ...], steps: int, threads: int
+    directory: Path, scale: StencilScale, case: StencilCase, shape: tuple[int, ...], steps: int, threads: int
 ) -> dict[str, Any]:
     """All figures of one stencil."""
     stencil, updates = case.stencil, math.prod(shape) * steps
@@ -148,14 +224,14 @@ def measured(
               f"{format_bytes(problem.grid_bytes)}; out of core within {format_bytes(budget)}", flush=True)  # fmt: skip
         planes = max(16, min(SWEEP_BYTES, 4 * scale.grid_bytes) // (problem.rings * problem.record_bytes))
         for turn in range(scale.repeats):
-            reports["out_of_core"].append(one_run.advance(where, steps, budget, budget + OVERHEAD_BYTES))
+            reports["out_of_core"].append(rates.advance(where, steps, budget, budget + OVERHEAD_BYTES))
             seconds["out_of_core"].append(reports["out_of_core"][-1]["seconds"])
             sweeps.append(rates.sweep_rate(problem, kernel.calls, scalars, threads, planes, 2))
             seconds["sweeps"].append(updates / sweeps[-1].cells_per_second)
-            whole, sizes = largest_useful_bytes(problem), one_run.in_one_slab(problem)
-            reports["in_memory"].append(one_run.advance(where, steps, whole, None, sizes))
+            whole, sizes = largest_useful_bytes(problem), rates.in_one_slab(problem)
+            reports["in_memory"].append(rates.advance(where, steps, whole, None, sizes))
             seconds["in_memory"].append(reports["in_memory"][-1]["seconds_update"])
-            if devito_run.has_equivalent(case.name) and case.name in (scale.devito_for or {case.name}):
+            if devito.has_equivalent(case.name) and case.name in (scale.devito_for or {case.name}):
                 seconds["devito"].append(devito_seconds(case.name, problem, shape, steps, threads))
             print(f"  turn {turn + 1}: " + _line(seconds, updates), flush=True)
             time.sleep(scale.settle_seconds)
@@ -178,11 +254,11 @@ def devito_seconds(name: str, problem: Problem, shape: tuple[int, ...], steps: i
     """What Devito takes for the grid and steps, from fewer planes and steps where there are many."""
     planes = min(shape[0], max(32, DEVITO_BYTES // (problem.rings * problem.plane_bytes)))
     fewer = min(steps, DEVITO_STEPS)
-    seconds = devito_run.seconds(name, (planes, *shape[1:]), fewer, threads)
+    seconds = devito.seconds(name, (planes, *shape[1:]), fewer, threads)
     return seconds * steps / fewer * shape[0] / planes
 
 
-def make_run(where: Path, case: Case, shape: tuple[int, ...], steps: int) -> Problem:
+def make_run(where: Path, case: StencilCase, shape: tuple[int, ...], steps: int) -> Problem:
     """A run with initial values in a new directory; what it is to compute."""
     simulation = Simulation(case.stencil, shape=shape, dtype="float32", directory=where)
     simulation.assign(case.values(shape))
@@ -208,14 +284,12 @@ def _line(seconds: dict[str, list[float]], updates: int) -> str:
 
 def table(figures: dict[str, Any]) -> str:
     """The figures as a Markdown table: medians in Gcell/s."""
-    lines = [
-        "| stencil | grid | plain sweeps | in memory | out of core | of in memory | Devito in memory | of Devito |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    heads = ("stencil", "grid", "plain sweeps", "in memory", "out of core", "of in memory")
+    lines = table_head((*heads, "Devito in memory", "of Devito"), numbers=False)
     for one in figures["stencils"]:
         rate, ratio = one["cells_per_second"], one["ratios"]
         grid = " x ".join(map(str, reversed(one["shape"])))
         cells = [f"{rate[name] / 1e9:.3g}" if rate[name] else "" for name in COLUMNS]
         own, devito = (f"{value:.2f}" if value else "" for value in list(ratio.values())[1:])
-        lines.append(f"| `{one['stencil']}` | {grid} | {' | '.join(cells[:3])} | {own} | {cells[3]} | {devito} |")
+        lines.append(table_row([f"`{one['stencil']}`", grid, *cells[:3], own, cells[3], devito]))
     return "\n".join(lines)

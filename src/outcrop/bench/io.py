@@ -1,0 +1,413 @@
+"""`outcrop bench io`: what a device does at each access size, queue depth and interface, after IOR and Figure 7 of the
+out-of-core papers.
+
+    sizes     256 B to 16 MiB, sequential and random, reads and writes, by every interface; nothing cached before
+    depths    4 KiB, sequential and random, 1 to 64 in flight, past the page cache
+    cached    256 B to 16 MiB of what the page cache holds: one thread by calls, or by loads and stores
+    raw       files against the device that --raw-device names; with --write-device it is written, too
+    beyond    a file that fits the memory, and one four times as large as the memory that a control group leaves
+
+Requests past the page cache are whole pages. Writes through it count until they are on the device, except in `cached`.
+All cases (`io_cases`) are measured in turns, and a figure is the rate over all turns.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outcrop import _core
+from outcrop.bench.figures import describe_machine, machine_line, new_picture, save_picture, table_head, table_row
+from outcrop.bench.io_cases import (
+    INTERFACES,
+    PAGE_BYTES,
+    PATTERNS,
+    IoCase,
+    IoRate,
+    find_interface,
+    measure_limited,
+    pattern_of,
+    pooled,
+    unavailable,
+)
+from outcrop.errors import InputError
+from outcrop.paths import made_directory
+from outcrop.run.device import use as device_use
+from outcrop.run.device.checks import hold_empty
+from outcrop.run.device.header import write_all
+from outcrop.tiers import discover
+from outcrop.units import format_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PARTS = ("sizes", "depths", "cached", "raw", "beyond")
+IN_FLIGHT_BYTES, MAX_DEPTH = 32 << 20, 64
+"""The bytes in flight are those of runs, and the number of requests at most MAX_DEPTH."""
+RECORD_BYTES = 1 << 20
+BEYOND_INTERFACES = ("buffered", "mmap", "load/store")
+"""Beside the best of those that bypass the page cache."""
+SPACE_FACTOR = 1.1
+"""Space that is needed, as a multiple of the size of the file."""
+
+
+@dataclass(frozen=True)
+class IoScale:
+    """How much is measured: `limit_bytes` of memory in the part `beyond`, `seconds` for one measurement."""
+
+    span_bytes: int
+    cached_bytes: int
+    limit_bytes: int
+    seconds: float
+    turns: int
+    sizes: tuple[int, ...]
+    depths: tuple[int, ...]
+
+
+FULL = IoScale(1 << 30, 64 << 20, 256 << 20, 0.25, 2, tuple(256 * 4**k for k in range(9)), (1, 2, 4, 8, 16, 32, 64))
+SMALL = IoScale(16 << 20, 4 << 20, 128 << 20, 0.01, 1, (256, 4096, 65536), (1, 8))
+
+
+def bench(
+    directory: Path,
+    small: bool = False,
+    png: Path | None = None,
+    raw_device: Path | None = None,
+    write_device: bool = False,
+    only: str | None = None,
+) -> dict[str, Any]:
+    """Measure a file in `directory`, print, and draw to `png`; the figures as plain data.
+
+    `only` names parts, with commas; `raw_device` is only read, unless `write_device`: then it must hold nothing. Raises
+    InputError for what cannot be, before anything is made or changed.
+    """
+    scale, parts = SMALL if small else FULL, _parts(only, raw_device)
+    if write_device and raw_device is None:
+        raise InputError("--write-device needs --raw-device DEVICE")
+    _require_room(directory, scale)
+    missing = unavailable()
+    figures: dict[str, Any] = {
+        "benchmark": "io",
+        "small": small,
+        "machine": describe_machine(directory, discover.available_cores()),
+        "span_bytes": scale.span_bytes,
+        "unavailable": missing,
+    }
+    with ExitStack() as stack:
+        device = None
+        if raw_device is not None:
+            device = RawDevice(raw_device, stack.enter_context(open_raw_device(raw_device, write_device)), write_device)
+        stack.enter_context(made_directory(directory))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory))
+        works = [one.name for one in INTERFACES if one.name not in missing]
+        parts_of = _Parts(Path(folder) / "file", scale, works, device)
+        figures["direct"] = parts_of.make_file()
+        print("\n".join(remarks(figures)))
+        for part in parts:
+            figures[part] = getattr(parts_of, part)()
+            print("\n".join(table(part, figures[part])), flush=True)
+    if png is not None:
+        draw(figures, png)
+    return figures
+
+
+def _parts(only: str | None, raw_device: Path | None) -> list[str]:
+    every = [part for part in PARTS if part != "raw" or raw_device]
+    names = every if only is None else list(dict.fromkeys(only.split(",")))
+    for name in names:
+        if name not in PARTS:
+            raise InputError(f"--only {name!r} is unknown; there are {', '.join(PARTS)}")
+    if ("raw" in names) != (raw_device is not None):
+        raise InputError("--only raw and --raw-device DEVICE go together")
+    return names
+
+
+def _require_room(directory: Path, scale: IoScale) -> None:
+    needed, free = int(SPACE_FACTOR * scale.span_bytes), discover.free_disk_bytes(directory)
+    if free < needed:
+        raise InputError(f"-d {directory} has {format_bytes(free)} free; {format_bytes(needed)} are needed")
+
+
+@dataclass(frozen=True)
+class RawDevice:
+    """The device of --raw-device; `write`: it may be written."""
+
+    path: Path
+    size_bytes: int
+    write: bool
+
+
+class _Parts:
+    """The parts, each a list of figures as plain data."""
+
+    def __init__(self, path: Path, scale: IoScale, interfaces: list[str], device: RawDevice | None) -> None:
+        self._path, self._scale, self._interfaces, self._device = path, scale, interfaces, device
+        self._threads = discover.available_cores()
+        self._direct = [name for name in interfaces if find_interface(name).is_direct]
+
+    def make_file(self) -> bool:
+        """Allocate and write the file, because blocks that were never written are read without the device.
+
+        Returns whether transfers bypass the page cache.
+        """
+        _core.create_file(str(self._path), self._scale.span_bytes)
+        self._fill(self._path, self._scale.span_bytes)
+        store = _core.Store([str(self._path)], direct=True)
+        direct = store.direct
+        store.close()
+        return direct
+
+    def _fill(self, path: Path, span_bytes: int) -> None:
+        self._case(self._direct[0], True, False, RECORD_BYTES, span_bytes).measure(path, float("inf"))
+
+    def sizes(self) -> list[dict[str, Any]]:
+        """Every interface at every access size."""
+        return self._measured(
+            self._case(name, write, random, size)
+            for size in self._scale.sizes
+            for write, random in PATTERNS
+            for name in self._interfaces
+            if size >= PAGE_BYTES or not find_interface(name).is_direct
+        )
+
+    def depths(self) -> list[dict[str, Any]]:
+        """Pages, at increasing depths."""
+        span = self._scale.span_bytes
+        return self._measured(
+            IoCase(name, write, random, PAGE_BYTES, depth, span)
+            for depth in self._scale.depths
+            for write, random in PATTERNS
+            for name in self._direct
+        )
+
+    def cached(self) -> list[dict[str, Any]]:
+        """Without the device: what a call costs, against loads and stores."""
+        return self._measured(
+            IoCase(name, write, random, size, 1, self._scale.cached_bytes, warm=True, flush=False)
+            for size in self._scale.sizes
+            for write, random in PATTERNS
+            for name in ("buffered", "load/store")
+        )
+
+    def raw(self) -> list[dict[str, Any]]:
+        """The same transfers of the file and of the device itself, over the size of the smaller one."""
+        device = self._device
+        assert device is not None, "this part is not asked for without one"
+        span = min(self._scale.span_bytes, device.size_bytes // RECORD_BYTES * RECORD_BYTES)
+        cases = [
+            self._case(name, write, random, size, span)
+            for size in self._scale.sizes
+            for write, random in PATTERNS
+            for name in (self._direct[0], "buffered")
+            if PAGE_BYTES <= size <= span and (device.write or not write)
+        ]
+        if device.write:
+            self._fill(device.path, span)
+        on_file, on_device = self._turns(cases, self._path), self._turns(cases, device.path)
+        return [{"of": "file", **one} for one in on_file] + [{"of": "device", **one} for one in on_device]
+
+    def beyond(self) -> list[dict[str, Any]]:
+        """Reads of what was read before, and writes, with memory for the whole file and with `limit_bytes`."""
+        cases = [
+            replace(self._case(name, write, random, PAGE_BYTES if random else RECORD_BYTES), warm=True)
+            for name in (self._direct[0], *BEYOND_INTERFACES)
+            for write, random in PATTERNS
+        ]
+        return [
+            one
+            for limit in (None, self._scale.limit_bytes)
+            for one in measure_limited(cases, self._path, 2 * self._scale.seconds, limit)
+        ]
+
+    def _case(self, name: str, write: bool, random: bool, size: int, span_bytes: int = 0) -> IoCase:
+        span = span_bytes or self._scale.span_bytes
+        in_flight = min(MAX_DEPTH, IN_FLIGHT_BYTES // size) if find_interface(name).backend else self._threads
+        return IoCase(name, write, random, size, max(1, min(in_flight, span // size)), span)
+
+    def _measured(self, cases: Iterator[IoCase]) -> list[dict[str, Any]]:
+        return self._turns(list(cases), self._path)
+
+    def _turns(self, cases: list[IoCase], path: Path) -> list[dict[str, Any]]:
+        """Measure all cases, then all again. The rate of a case is that of all its turns together."""
+        rates: dict[IoCase, list[IoRate]] = {case: [] for case in cases}
+        for _ in range(self._scale.turns):
+            for case in cases:
+                rates[case].append(case.measure(path, self._scale.seconds))
+        return [pooled(every).to_json() for every in rates.values()]
+
+
+# --- the raw device --------------------------------------------------------------------------------------------------
+
+MIN_DEVICE_BYTES = 1 << 20
+DEVICE_END_BYTES = 4 << 20
+"""Cleared at both ends of a written device, where programs look for its content: they must not mistake noise for it."""
+
+
+@contextmanager
+def open_raw_device(device: Path, write: bool) -> Iterator[int]:
+    """The size of a block device in bytes. With `write` no other process can use it meanwhile, and its ends are cleared
+    afterwards.
+
+    Raises InputError if it is no block device, too small, or cannot be opened, and with `write` unless it is free and
+    holds no content that is recognised.
+    """
+    if not device_use.is_block_device(device):
+        raise InputError(f"--raw-device {device} is not a block device")
+    handle = hold_empty(device) if write else device_use.open_device(device, os.O_RDONLY)
+    try:
+        if (size := device_use.size_of(handle)) < MIN_DEVICE_BYTES:
+            raise InputError(
+                f"--raw-device {device} has {format_bytes(size)}; {format_bytes(MIN_DEVICE_BYTES)} are needed"
+            )
+        try:
+            yield size
+        finally:
+            if write:
+                _clear_ends(device, size)
+    finally:
+        os.close(handle)
+
+
+def _clear_ends(device: Path, size: int) -> None:
+    handle = device_use.open_device(device, os.O_WRONLY)
+    try:
+        for begin in (0, max(0, size - DEVICE_END_BYTES)):
+            write_all(handle, bytes(min(DEVICE_END_BYTES, size - begin)), begin)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+Figures = list[dict[str, Any]]
+TITLES = {
+    "sizes": "nothing cached before; writes until they are on the device",
+    "depths": "pages, past the page cache",
+    "cached": "what the page cache holds, one thread",
+    "raw": "a file and the device itself; writes until they are on it",
+    "beyond": "a file that memory holds, and one that it does not",
+}
+
+
+def remarks(figures: dict[str, Any]) -> Iterator[str]:
+    """The machine, and what could not be measured."""
+    yield machine_line(figures)
+    for name, reason in figures["unavailable"].items():
+        yield f"{name} is not measured: {reason}"
+    if not figures["direct"]:
+        yield "The file system refuses O_DIRECT: all figures are through the page cache."
+
+
+def table(part: str, figures: Figures) -> Iterator[str]:
+    """The table of one part, line by line."""
+    yield from ("", f"{part}: {TITLES[part]}, MB/s", "")
+    if part == "depths":
+        yield from _pivot(figures, "in flight", lambda one: f"{pattern_of(one)}, {one['depth']}", _interface)
+    elif part == "raw":
+        yield from _pivot(figures, "access", _access, lambda one: f"{one['interface']}, {one['of']}")
+    elif part == "beyond":
+        yield from _pivot(figures, "access", lambda one: f"{_access(one)}, {memory_of(one)}", _interface)
+    else:
+        yield from _pivot(figures, "access", _access, _interface)
+
+
+def memory_of(one: dict[str, Any]) -> str:
+    """How much memory there was, for figures of the part `beyond`."""
+    if one["wanted_limit_bytes"] is None:
+        return "memory for all"
+    if one["limit_bytes"] is None:
+        return "not limited: no control group can be made here"
+    return f"within {format_bytes(one['limit_bytes'])}"
+
+
+def _access(one: dict[str, Any]) -> str:
+    return f"{pattern_of(one)}, {format_bytes(one['request_bytes'])}"
+
+
+def _interface(one: dict[str, Any]) -> str:
+    return str(one["interface"])
+
+
+def _pivot(
+    part: Figures, head: str, row_of: Callable[[dict[str, Any]], str], column_of: Callable[[dict[str, Any]], str]
+) -> Iterator[str]:
+    """Rows by pattern, then in the order in which they were measured."""
+    cells = {(row_of(one), column_of(one)): f"{one['bytes_per_second'] / 1e6:.4g}" for one in part}
+    order = [one.name for one in INTERFACES]
+    columns = dict.fromkeys(column_of(one) for one in sorted(part, key=lambda one: order.index(one["interface"])))
+    rows = dict.fromkeys(row_of(one) for one in sorted(part, key=lambda one: (one["random"], one["write"])))
+    yield from table_head([head, *columns])
+    for row in rows:
+        yield table_row([row, *(cells.get((row, column), "–") for column in columns)])
+
+
+# --- picture ---------------------------------------------------------------------------------------------------------
+
+COLUMNS = ("sequential read", "sequential write", "random read", "random write")
+COLORS = {"io_uring": "#e07b39", "libaio": "#c9b458", "threads": "#4c8c6b", "buffered": "#7f9db9", "mmap": "#8e6c8a",
+          "load/store": "#333333"}  # fmt: skip
+DASHED = ("device",)
+XLABELS = {"sizes": "access", "depths": "in flight", "cached": "access", "raw": "access", "beyond": ""}
+
+
+def draw(figures: dict[str, Any], output: Path) -> None:
+    """Write the picture to `output` as PNG: a row for each part, a column for each pattern."""
+    parts = [part for part in TITLES if part in figures]
+    picture = new_picture(16, 3.6 * len(parts))
+    grid = picture.subplots(len(parts), len(COLUMNS), squeeze=False)
+    for part, row in zip(parts, grid, strict=True):
+        for pattern, axes in zip(COLUMNS, row, strict=True):
+            chosen = [one for one in figures[part] if pattern_of(one) == pattern]
+            if not chosen:
+                axes.set_axis_off()
+                continue
+            if part == "beyond":
+                _bars(axes, chosen)
+            else:
+                _lines(axes, chosen, "depth" if part == "depths" else "request_bytes")
+            axes.set(title=f"{part}: {pattern}", ylabel="MB/s", xlabel=XLABELS[part])
+    machine = figures["machine"]
+    picture.suptitle(f"{machine['storage']}; {machine['processor']}, {machine['threads']} threads")
+    save_picture(picture, output, dpi=100)
+
+
+def _lines(axes: Axes, chosen: Figures, key: str) -> None:
+    """One line for each interface, of the device itself dashed."""
+    lines = {(one["interface"], one.get("of", "")) for one in chosen}
+    for name, of in sorted(lines, key=lambda line: (list(COLORS).index(line[0]), line[1])):
+        line = [one for one in chosen if (one["interface"], one.get("of", "")) == (name, of)]
+        axes.plot(
+            [one[key] for one in line],
+            [one["bytes_per_second"] / 1e6 for one in line],
+            marker="o",
+            color=COLORS[name],
+            linestyle="--" if of in DASHED else "-",
+            label=f"{name}, {of}" if of else name,
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    places = sorted({one[key] for one in chosen})
+    axes.set_xticks(places, [format_bytes(one) if key == "request_bytes" else str(one) for one in places], rotation=45)
+    axes.legend(frameon=False, fontsize=7)
+
+
+def _bars(axes: Axes, chosen: Figures) -> None:
+    """Two bars for each interface: with memory for all, and with less (hatched), or not, where none can be limited."""
+    names = list(dict.fromkeys(one["interface"] for one in chosen))
+    for one in chosen:
+        is_limited = one["wanted_limit_bytes"] is not None
+        place = names.index(one["interface"]) + (0.2 if is_limited else -0.2)
+        axes.bar(place, one["bytes_per_second"] / 1e6, 0.4, color=COLORS[one["interface"]], edgecolor="white",
+                 hatch="//" if is_limited else None, label=memory_of(one))  # fmt: skip
+    axes.set_yscale("log")
+    axes.margins(y=0.25)
+    axes.set_xticks(range(len(names)), names)
+    handles, labels = axes.get_legend_handles_labels()
+    each = dict(zip(labels, handles, strict=True))  # of all bars with one label the last
+    axes.legend(each.values(), each.keys(), frameon=False, fontsize=7, loc="upper left")

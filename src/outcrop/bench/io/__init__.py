@@ -1,1 +1,0 @@
-"""`outcrop bench io`: a device by access size, depth and interface."""

@@ -1,0 +1,175 @@
+"""Cases of `outcrop bench io`: how bytes are requested, how many at a time, and at which rate they come.
+
+Cases can be measured in a process of its own within limited memory:
+
+    python -m outcrop.bench.io_cases CASES FILE SECONDS     the cases as JSON; prints their figures as JSON
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from outcrop import _core
+from outcrop.bench.memory import drop_from_page_cache, run_limited
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A way to transfer bytes. `backend` is that of the store; "" if threads move one request each, without a store."""
+
+    name: str
+    backend: str
+    is_direct: bool
+
+
+INTERFACES = (
+    Interface("io_uring", "io_uring", True),
+    Interface("libaio", "libaio", True),
+    Interface("threads", "threads", True),
+    Interface("buffered", "", False),
+    Interface("mmap", "mmap", False),
+    Interface("load/store", "", False),
+)
+"""The first three bypass the page cache if the file system supports it. `buffered` is pread and pwrite, `load/store` a
+mapped file, both by one thread for each request in flight; `mmap` copies by a pool of threads, as runs with --io mmap
+do."""
+PAGE_BYTES = 4096
+REQUESTS_UNTIL_FLUSH = 16384
+"""Maximum number of random writes through the page cache: their flush takes much longer than the writes."""
+
+
+def find_interface(name: str) -> Interface:
+    """The interface of that name."""
+    return next(one for one in INTERFACES if one.name == name)
+
+
+def unavailable() -> dict[str, str]:
+    """Interfaces that do not work here, and why."""
+    reasons = _core.probe()
+    return {one.name: reasons[one.backend] for one in INTERFACES if reasons.get(one.backend)}
+
+
+PATTERNS = [(write, random) for write in (False, True) for random in (False, True)]
+"""(write, random) of the four access patterns."""
+
+
+def pattern_of(one: Mapping[str, Any]) -> str:
+    """The access pattern of a case or its figures, in words."""
+    return f"{'random' if one['random'] else 'sequential'} {'write' if one['write'] else 'read'}"
+
+
+@dataclass(frozen=True)
+class IoCase:
+    """Requests over the first `span_bytes` of a file, `depth` in flight.
+
+    `warm`: the page cache holds as much of the span as it can before; otherwise nothing. `flush`: the time includes
+    making writes through the page cache durable.
+    """
+
+    interface: str
+    write: bool
+    random: bool
+    request_bytes: int
+    depth: int
+    span_bytes: int
+    warm: bool = False
+    flush: bool = True
+
+    @property
+    def pattern(self) -> str:
+        """The access pattern in words."""
+        return pattern_of(asdict(self))
+
+    def measure(self, path: Path, max_seconds: float) -> IoRate:
+        """Measure transfers of the file for at most `max_seconds`. Raises StorageError."""
+        interface = find_interface(self.interface)
+        if not interface.is_direct:
+            (_fill_cache if self.warm else drop_from_page_cache)(path, self.span_bytes)
+        total = self.span_bytes
+        if self.warm and not self.flush:
+            total = sys.maxsize  # repeatedly: the first time costs page faults, too
+        elif self.write and self.random and not interface.is_direct:
+            total = min(total, REQUESTS_UNTIL_FLUSH * self.request_bytes)
+        flush = self.write and self.flush and not interface.is_direct
+        asked: dict[str, Any] = {
+            "write": self.write, "random": self.random, "flush": flush, "request_bytes": self.request_bytes,
+            "depth": self.depth, "span_bytes": self.span_bytes, "total_bytes": total, "seconds_most": max_seconds,
+        }  # fmt: skip
+        if not interface.backend:
+            return IoRate(self, *_core.measure_threads(str(path), mapped=self.interface == "load/store", **asked))
+        store = _core.Store(
+            [str(path)], backend=interface.backend, direct=interface.is_direct, writable=self.write, depth=self.depth
+        )
+        try:
+            return IoRate(self, *_core.measure_transfers(store, **asked))
+        finally:
+            store.close()
+
+
+@dataclass(frozen=True)
+class IoRate:
+    """Bytes and requests that were moved in a case, and the time."""
+
+    case: IoCase
+    bytes: int
+    requests: int
+    seconds: float
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Bandwidth of all requests together."""
+        return self.bytes / self.seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            **asdict(self.case),
+            "bytes": self.bytes,
+            "requests": self.requests,
+            "seconds": self.seconds,
+            "bytes_per_second": self.bytes_per_second,
+            "requests_per_second": self.requests / self.seconds,
+        }
+
+
+def pooled(rates: Sequence[IoRate]) -> IoRate:
+    """Several turns of one case as one."""
+    return IoRate(
+        rates[0].case,
+        sum(one.bytes for one in rates),
+        sum(one.requests for one in rates),
+        sum(one.seconds for one in rates),
+    )
+
+
+def _fill_cache(path: Path, span_bytes: int) -> None:
+    buffer = bytearray(1 << 20)
+    with path.open("rb", buffering=0) as file:
+        for _ in range(0, span_bytes, len(buffer)):
+            file.readinto(buffer)
+
+
+def measure_limited(
+    cases: Sequence[IoCase], path: Path, max_seconds: float, limit_bytes: int | None
+) -> list[dict[str, Any]]:
+    """The figures of cases in a process of its own; `limit_bytes` in them is None where no group could be made."""
+    every = json.dumps([asdict(case) for case in cases])
+    output = run_limited(["-m", "outcrop.bench.io_cases", every, str(path), str(max_seconds)], limit_bytes)
+    limits = {"wanted_limit_bytes": limit_bytes, "limit_bytes": limit_bytes if output.is_limited else None}
+    return [{**one, **limits} for one in json.loads(output.text)]
+
+
+def main() -> None:
+    """Run as a program; see the top of the file."""
+    cases = [IoCase(**one) for one in json.loads(sys.argv[1])]
+    path, max_seconds = Path(sys.argv[2]), float(sys.argv[3])
+    print(json.dumps([case.measure(path, max_seconds).to_json() for case in cases]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""`outcrop bench kernel`: is what the generator writes as fast as a loop written by hand?
+
+    cache    one thread, all arrays within the second-level cache
+    sweeps   plain sweeps over arrays in memory, all threads, each side with its best blocks of rows
+
+Both sides take turns, and medians are compared. The loops are in `handwritten/`; their results must equal the generated
+ones up to rounding.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.bench import rates
+from outcrop.bench.figures import describe_machine, machine_line
+from outcrop.errors import InputError
+from outcrop.language.boundary import FIXED
+from outcrop.language.compile import c_compiler, compile_kernel
+from outcrop.language.library import find_stencil
+from outcrop.paths import made_directory
+from outcrop.run.definition import as_problem
+from outcrop.run.disk.layout import make_layout
+from outcrop.run.engine import pack_scalars
+from outcrop.tiers import discover
+from outcrop.units import format_rate
+
+FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
+"""The flags of usual loops; unlike generated kernels they may fuse multiplications with additions."""
+SOURCES = Path(__file__).parent / "handwritten"
+Array32 = NDArray[np.float32]
+ROWS = (8, 16, 32, 64)
+"""Of blocks in sweeps."""
+SHARE_OF_CACHE = 0.75
+MAX_ROUNDING = 1e-5
+
+
+@dataclass(frozen=True)
+class KernelScale:
+    """Grids (nz, ny, nx) of sweeps, and how often everything is measured."""
+
+    sweep_shape: tuple[int, int, int]
+    updates_per_turn: int
+    turns: int
+
+
+FULL = KernelScale((72, 512, 1024), updates_per_turn=20_000_000, turns=30)
+SMALL = KernelScale((18, 32, 64), updates_per_turn=20_000, turns=3)
+
+
+def bench(directory: Path, small: bool = False) -> dict[str, Any]:
+    """Measure and print; the figures as plain data. Raises InputError when there is no C compiler with OpenMP."""
+    scale, threads = SMALL if small else FULL, discover.available_cores()
+    figures: dict[str, Any] = {"benchmark": "kernel", "small": small}
+    with made_directory(directory), tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
+        figures["machine"] = describe_machine(directory, threads)
+        print(machine_line(figures))
+        figures["loops"] = [
+            {
+                "stencil": loop.name,
+                **_in_cache(loop, scale, Path(folder)),
+                **_sweeps(loop, scale, Path(folder), threads),
+            }
+            for loop in LOOPS
+        ]
+    for one in figures["loops"]:
+        for place in ("cache", "sweep"):
+            rate = one[f"{place}_cells_per_second"]
+            print(f"{one['stencil']} {place}: generated {format_rate(rate['generated'])}cell/s, by hand "
+                  f"{format_rate(rate['handwritten'])}cell/s, ratio {one[f'{place}_ratio']:.2f}")  # fmt: skip
+    return figures
+
+
+def cache_shape(loop: HandwrittenLoop, cache_bytes: int) -> tuple[int, int, int]:
+    """A grid all of whose arrays fit the second-level cache: 256 cells a row, about as many planes as rows."""
+    cells = SHARE_OF_CACHE * cache_bytes / (4 * loop.arrays * 256)
+    side = max(2 * loop.radius + 2, int(cells**0.5))
+    return side, side, 256
+
+
+def _in_cache(loop: HandwrittenLoop, scale: KernelScale, folder: Path) -> dict[str, Any]:
+    shape = cache_shape(loop, discover.caches().second_bytes)
+    timer = LoopTimer(loop, shape, folder)
+    repeats = max(1, scale.updates_per_turn // timer.updates)
+    difference = timer.largest_difference()
+    set_threads(1)
+    turns = [(timer.generated(shape[1], repeats), timer.handwritten(shape[1], repeats)) for _ in range(scale.turns)]
+    rate = _rates(turns, timer.updates * repeats)
+    return {
+        "cache_shape": list(shape),
+        "largest_difference": difference,
+        "same_up_to_rounding": difference <= MAX_ROUNDING,
+        "cache_cells_per_second": rate,
+        "cache_ratio": rate["generated"] / rate["handwritten"],
+    }
+
+
+def _sweeps(loop: HandwrittenLoop, scale: KernelScale, folder: Path, threads: int) -> dict[str, Any]:
+    timer, stencil = LoopTimer(loop, scale.sweep_shape, folder), find_stencil(loop.name)
+    kernel = compile_kernel(stencil, "float32")
+    problem = as_problem(stencil, make_layout(scale.sweep_shape, "float32"), 1, FIXED, False)
+    scalars, turns = pack_scalars(stencil, {}, "float32"), []
+    set_threads(threads)
+    for _ in range(max(1, scale.turns // 6)):
+        found = rates.sweep_rate(problem, kernel.calls, scalars, threads, scale.sweep_shape[0], 2)
+        by_hand = min(timer.handwritten(rows, 1) for rows in ROWS for _ in range(3))
+        turns.append((timer.updates / found.cells_per_second, by_hand))
+    rate = _rates(turns, timer.updates)
+    return {
+        "sweep_shape": list(scale.sweep_shape),
+        "sweep_cells_per_second": rate,
+        "sweep_ratio": rate["generated"] / rate["handwritten"],
+    }
+
+
+def _rates(turns: list[tuple[float, float]], updates: int) -> dict[str, float]:
+    """Medians of both sides."""
+    return {
+        name: updates / median(turn[place] for turn in turns) for place, name in enumerate(("generated", "handwritten"))
+    }
+
+
+# --- loops written by hand -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HandwrittenLoop:
+    """A loop in `handwritten/`: the stencil `name`, its radius, and the number of arrays of a step."""
+
+    name: str
+    radius: int
+    arrays: int
+    values: tuple[float, ...]
+    """Mean values of the arrays: the one that is written, the newest values, and those that are only read."""
+
+
+LOOPS = (HandwrittenLoop("heat7", 1, 2, (0.0, 1.0)), HandwrittenLoop("acoustic8", 4, 3, (1.0, 1.0, 2000.0)))
+
+
+class LoopTimer:
+    """A hand-written loop and the generated kernel on the same arrays, of `shape` (nz, ny, nx), nx a multiple of 16.
+
+    `folder` takes the compiled loops. Raises InputError when there is no C compiler with OpenMP.
+    """
+
+    def __init__(self, loop: HandwrittenLoop, shape: tuple[int, int, int], folder: Path) -> None:
+        self.loop, self.shape = loop, shape
+        stencil = find_stencil(loop.name)
+        self._kernel = compile_kernel(stencil, "float32").calls[0][0]
+        self._scalars = pack_scalars(stencil, {}, "float32")
+        self._sweep = ctypes.cast(_library(loop.name, folder).sweep, ctypes.c_void_p)
+        self._clock = _library("clock", folder)
+        self._arrays = [_aligned(shape, value, number) for number, value in enumerate(loop.values)]
+
+    @property
+    def updates(self) -> int:
+        """Cells that a step updates."""
+        nz, ny, nx = (n - 2 * self.loop.radius for n in self.shape)
+        return nz * ny * nx
+
+    def handwritten(self, rows: int, repeats: int) -> float:
+        """Seconds of `repeats` steps in blocks of `rows`, on as many threads as OpenMP takes."""
+        function = getattr(self._clock, f"time_{self.loop.name}")
+        function.restype = ctypes.c_double
+        sizes = [ctypes.c_long(n) for n in (*self.shape, rows)]
+        pointers = [ctypes.c_void_p(array.ctypes.data) for array in self._arrays]
+        return float(function(self._sweep, *pointers, *sizes, self._scalars, ctypes.c_long(repeats)))
+
+    def generated(self, rows: int, repeats: int) -> float:
+        """Seconds of `repeats` steps in blocks of `rows`, on this thread."""
+        radius, (nz, ny, nx) = self.loop.radius, self.shape
+        written, newest, *others = (_planes(array) for array in self._arrays)
+        reads = [newest, written, *others] if self.loop.arrays > 2 else [newest]
+        sources = (ctypes.c_void_p * len(reads))(*(ctypes.addressof(one) for one in reads))
+        function = self._clock.time_generated
+        function.restype = ctypes.c_double
+        sizes = [ctypes.c_long(n) for n in (radius, nz - radius, radius, ny - radius, nx, ny, rows, repeats)]
+        kernel, count = ctypes.c_void_p(self._kernel), ctypes.c_long(len(reads))
+        return float(function(kernel, sources, count, written, self._scalars, *sizes))
+
+    def largest_difference(self) -> float:
+        """The largest difference between the results of one step of both, relative to the largest result."""
+        inside = (slice(self.loop.radius, -self.loop.radius),) * 3
+        before, found = self._arrays[0].copy(), []
+        for step in (self.handwritten, self.generated):
+            self._arrays[0][:] = before
+            step(self.shape[1], 1)
+            found.append(self._arrays[0][inside].copy())
+        self._arrays[0][:] = before
+        return float(np.abs(found[0] - found[1]).max() / np.abs(found[1]).max())
+
+
+def set_threads(threads: int) -> None:
+    """Set the number of threads of hand-written loops."""
+    ctypes.CDLL("libgomp.so.1").omp_set_num_threads(threads)
+
+
+def _aligned(shape: tuple[int, int, int], value: float, number: int) -> Array32:
+    """An array whose rows begin at multiples of 64 bytes, with some room around it, and waves around a value."""
+    room, cells = 1024, int(np.prod(shape))
+    memory = np.empty(cells + 2 * room + 16, np.float32)
+    first = room + (-memory.ctypes.data // 4) % 16
+    array: Any = memory[first : first + cells].reshape(shape)
+    z, y, x = np.ogrid[tuple(slice(0, n) for n in shape)]
+    memory[:] = value
+    array += (0.1 * max(value, 1.0) * np.sin(0.3 * z + number) * np.sin(0.2 * y) * np.cos(0.1 * x)).astype("float32")
+    return array  # type: ignore[no-any-return]
+
+
+def _planes(array: Array32) -> Any:
+    """Pointers to all planes."""
+    first, size = array.ctypes.data, array[0].nbytes
+    return (ctypes.c_void_p * len(array))(*(first + z * size for z in range(len(array))))
+
+
+def _library(name: str, folder: Path) -> ctypes.CDLL:
+    path = folder / f"{name}.so"
+    if not path.exists():
+        command: Sequence[str] = [*c_compiler(), *FLAGS, str(SOURCES / f"{name}.c"), "-o", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            reason = (done.stderr.strip().splitlines() or ["no reason given"])[0]
+            raise InputError(f"the C compiler cannot compile {name}.c with OpenMP: {reason}")
+    return ctypes.CDLL(str(path))

@@ -1,1 +1,0 @@
-"""`outcrop bench kernel`: generated loops beside loops written by hand."""

@@ -1,0 +1,206 @@
+"""The memory of measured processes: its limit, its peak, and what the page cache holds of a file.
+
+A process is limited, page cache included, by a control group of version 1 or 2 if this process may make one:
+
+    parent: make group ──► set limits ──► start child ───────────────────────► read peak ──► remove group
+    child:                                 join group ──► interpreter starts: all its memory counts
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from outcrop.errors import StorageError
+from outcrop.units import format_bytes
+
+MAX_REMOVALS, SECONDS_BETWEEN = 50, 0.1
+"""The kernel may take a moment to forget a process that has ended."""
+
+
+@dataclass(frozen=True)
+class GroupFiles:
+    """Names of the files of a control group: the limit of memory, that of swap (or of both together), and the peak."""
+
+    limit: str
+    swap_limit: str
+    swap_counts_memory: bool
+    peak: str
+
+
+GROUP_FILES = {
+    1: GroupFiles("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", True, "memory.max_usage_in_bytes"),
+    2: GroupFiles("memory.max", "memory.swap.max", False, "memory.peak"),
+}
+"""By the version of the interface."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a child printed. `is_limited`: whether a group limited it. `peak_bytes`: the peak of that group, page cache
+    included; None if the kernel does not count it."""
+
+    text: str
+    is_limited: bool
+    peak_bytes: int | None
+
+
+def run_limited(
+    arguments: Sequence[str], limit_bytes: int | None, may_swap: bool = False, max_seconds: float | None = None
+) -> Output:
+    """Run this interpreter with `arguments`, all its memory limited to `limit_bytes` if this process may do that.
+
+    With `may_swap` the system may swap memory beyond the limit out. Raises StorageError with the child's last line if
+    it fails, is killed, or takes longer than `max_seconds`.
+    """
+    command = [sys.executable, *arguments]
+    with _group(limit_bytes, may_swap) as group:
+        if group is not None:
+            command = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group.path / "cgroup.procs"), *command]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=max_seconds)
+        except subprocess.TimeoutExpired:
+            raise StorageError(f"stopped after {max_seconds:.0f} s") from None
+        peak = None if group is None else group.peak_bytes()
+    if done.returncode < 0:
+        beyond = f", maybe for lack of memory within {format_bytes(limit_bytes)}" if group and limit_bytes else ""
+        raise StorageError(f"killed by signal {-done.returncode}{beyond}")
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise StorageError(lines[-1].removeprefix("outcrop.errors."))
+    return Output(done.stdout, group is not None, peak)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A control group that exists, in the folder `path`."""
+
+    path: Path
+    files: GroupFiles
+
+    def peak_bytes(self) -> int | None:
+        """Its peak; None if the kernel does not count it."""
+        try:
+            return int((self.path / self.files.peak).read_text())
+        except (OSError, ValueError):
+            return None
+
+    def limit(self, limit_bytes: int, may_swap: bool) -> None:
+        """Raises OSError if the controller is not delegated or the group has no such files."""
+        with (self.path / self.files.limit).open("r+") as file:
+            file.write(str(limit_bytes))
+        swap_limit = self.path / self.files.swap_limit
+        if not may_swap and swap_limit.exists():  # not there: the kernel does not count swap
+            swap_limit.write_text(str(limit_bytes if self.files.swap_counts_memory else 0))
+
+    def remove(self) -> None:
+        """Once its processes have ended."""
+        for _ in range(MAX_REMOVALS):
+            try:
+                self.path.rmdir()
+                return
+            except OSError:
+                time.sleep(SECONDS_BETWEEN)
+
+
+@contextmanager
+def _group(limit_bytes: int | None, may_swap: bool) -> Iterator[Group | None]:
+    """A control group below this process's own, or None where none can be made."""
+    group = None if limit_bytes is None else _make_group(limit_bytes, may_swap)
+    try:
+        yield group
+    finally:
+        if group is not None:
+            group.remove()
+
+
+def _make_group(limit_bytes: int, may_swap: bool) -> Group | None:
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, own = line.split(":", 2)
+        if controllers == "":
+            root, files = Path("/sys/fs/cgroup"), GROUP_FILES[2]
+        elif controllers == "memory":
+            root, files = Path("/sys/fs/cgroup/memory"), GROUP_FILES[1]
+        else:
+            continue
+        group = Group(root / own.lstrip("/") / f"outcrop-{os.getpid()}", files)
+        try:
+            group.path.mkdir()
+        except OSError:
+            continue
+        try:
+            group.limit(limit_bytes, may_swap)
+        except OSError:
+            group.remove()
+            continue
+        return group
+    return None
+
+
+PROC = Path("/proc/self")
+
+
+class PeakMemory:
+    """The peak memory of this process since this object was made; pages shared by several processes count in parts."""
+
+    def __init__(self) -> None:
+        try:
+            (PROC / "clear_refs").write_text("5")  # resets the peak
+            self._before: int | None = _peak_bytes()
+        except OSError:
+            self._before = None
+
+    @property
+    def bytes_more(self) -> int | None:
+        """The peak above the memory at the start, in bytes; None if the system does not report it."""
+        return None if self._before is None else max(0, _peak_bytes() - self._before)
+
+
+def _peak_bytes() -> int:
+    status, rollup = (PROC / "status").read_text(), (PROC / "smaps_rollup").read_text()
+    return _value(status, "VmHWM") - _value(status, "RssShmem") + _value(rollup, "Pss_Shmem")
+
+
+def _value(text: str, name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB", text, flags=re.M)
+    return int(found.group(1)) * 1024 if found else 0
+
+
+PAGE_BYTES = mmap.PAGESIZE
+
+
+def drop_from_page_cache(path: Path, length: int = 0) -> None:
+    """Ask the system to drop the first `length` bytes of a file from the page cache; 0 for all. The file is flushed
+    first, because only clean pages can be dropped."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+        os.posix_fadvise(handle, 0, length, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(handle)
+
+
+def cached_share(path: Path) -> float | None:
+    """The share of a file's pages that is in the page cache; None if the system does not report it."""
+    with path.open("r+b") as file:  # mincore is right only for files that may be written
+        if os.fstat(file.fileno()).st_size == 0:
+            return 0.0
+        with mmap.mmap(file.fileno(), 0) as mapped:
+            pages = np.zeros(-(-len(mapped) // PAGE_BYTES), np.uint8)
+            place = np.frombuffer(mapped, np.uint8)
+            answer = ctypes.CDLL(None, use_errno=True).mincore(
+                ctypes.c_void_p(place.ctypes.data), ctypes.c_size_t(len(mapped)), ctypes.c_void_p(pages.ctypes.data)
+            )
+            del place
+    return float(np.mean(pages & 1)) if answer == 0 else None

@@ -1,1 +1,0 @@
-"""`outcrop bench stencils`: every family of the library, beside Devito."""

@@ -1,1 +1,0 @@
-"""`outcrop bench stream`: bandwidth of DRAM and of arrays on a tier."""

@@ -1,0 +1,308 @@
+"""STREAM on one rank: its loops, where their arrays are, and how long they take.
+
+    mode          reads from   writes to   and then
+    dram          DRAM         DRAM
+    none          tier         tier
+    individual    tier         tier        flushes every element, or every page if the tier needs msync
+    collective    tier         tier        flushes the whole result
+    read-only     tier         DRAM
+    write-only    DRAM         tier
+
+The names of modes are those of A. Jackson; the loops are those of McCalpin. The tier is the one that the user names, or
+the file system of a directory.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop import _core
+from outcrop.bench.ranks import Ranks
+from outcrop.errors import InputError
+from outcrop.paths import nearest_existing
+from outcrop.tiers import discover
+from outcrop.tiers.memory_tiers import bytes_on
+from outcrop.tiers.survey import find_tiers, tiers_holding
+from outcrop.tiers.tier import Persistence, Tier
+from outcrop.units import format_bytes
+
+SCALAR = 3.0
+ITEM_BYTES = 8
+PLACES = ("dram", "tier")
+STARTS = {"a": 2.0, "b": 2.0, "c": 0.0}
+"""Values of the arrays at the start of a turn; McCalpin sets a to 1 and doubles it."""
+
+
+@dataclass(frozen=True)
+class StreamLoop:
+    """A loop by its arrays; `second` is "" if only one array is read."""
+
+    name: str
+    first: str
+    second: str
+    result: str
+
+    @property
+    def arrays(self) -> int:
+        """The number of arrays that it moves."""
+        return 3 if self.second else 2
+
+    def value(self, first: float, second: float) -> float:
+        """Every element of the result, bit for bit, if the arrays read have these values everywhere."""
+        if not self.second:
+            return SCALAR * first if self.name == "scale" else first
+        return first + (SCALAR * second if self.name == "triad" else second)
+
+
+LOOPS = (
+    StreamLoop("copy", "a", "", "c"),
+    StreamLoop("scale", "c", "", "b"),
+    StreamLoop("add", "a", "b", "c"),
+    StreamLoop("triad", "b", "c", "a"),
+)
+
+
+@dataclass(frozen=True)
+class StreamMode:
+    """Where the arrays are that are read and written (`source` and `target`, each one of PLACES), and how results are
+    flushed."""
+
+    name: str
+    source: str
+    target: str
+    flush: str
+    text: str
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The places that it uses."""
+        return tuple(place for place in PLACES if place in (self.source, self.target))
+
+
+MODES = (
+    StreamMode("dram", "dram", "dram", "none", "arrays in DRAM"),
+    StreamMode("none", "tier", "tier", "none", "arrays on the tier, no flush"),
+    StreamMode("individual", "tier", "tier", "individual", "arrays on the tier, individual flush"),
+    StreamMode("collective", "tier", "tier", "collective", "arrays on the tier, collective flush"),
+    StreamMode("read-only", "tier", "dram", "none", "read from the tier, written to DRAM"),
+    StreamMode("write-only", "dram", "tier", "none", "read from DRAM, written to the tier"),
+)
+
+# --- the tier --------------------------------------------------------------------------------------------------------
+
+SHARE_OF_FREE = 2
+"""At most half of the free bytes are used."""
+
+
+@dataclass(frozen=True)
+class TierMemory:
+    """Memory on a tier; `mapping` if it is that of a mapped file."""
+
+    bytes: NDArray[np.uint8]
+    mapping: _core.MappedFile | None
+
+
+def find_tier(directory: Path, name: str | None) -> Tier:
+    """The tier of that name or of that kind; without a name the tier of `directory`. Raises InputError if there is
+    none, or if it is DRAM."""
+    tiers = find_tiers((directory,))
+    if name is None:
+        found = tiers_holding(nearest_existing(directory), tiers)
+        if not found:
+            raise InputError(f"-d {directory} is on no file system that outcrop tiers knows; give --tier")
+        return replace(found[0], where=str(directory.resolve()))
+    others = [tier for tier in tiers if tier.kind != "dram"]
+    named = [tier for tier in others if tier.name == name] or [tier for tier in others if tier.kind == name]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        raise InputError(f"--tier {name}: there are several; name one of {', '.join(tier.name for tier in named)}")
+    known = ", ".join(tier.name for tier in others) or "none besides DRAM"
+    why = "is what tiers are compared with" if name == "dram" else "is not a tier of this machine"
+    raise InputError(f"--tier {name} {why}; there are {known}")
+
+
+def why_not_flushed(tier: Tier) -> str:
+    """Why flushes are not measured on a tier; "" if they are."""
+    if tier.is_memory:
+        return f"{tier.kind} is memory: nothing there lasts longer than the process"
+    if tier.persistence == Persistence.REBOOT:
+        return f"{tier.kind} forgets when the machine goes down, flushed or not"
+    return ""
+
+
+def check_room(tier: Tier, needed_bytes: int) -> None:
+    """Raise InputError unless there is room for `needed_bytes` on the tier and as many in DRAM."""
+    if tier.note and not tier.free_bytes:
+        raise InputError(f"tier {tier.name} ({tier.where}) cannot be used: {tier.note}")
+    in_memory = 2 * needed_bytes if tier.is_memory or tier.kind == "tmpfs" else needed_bytes
+    for name, free, needed in ((tier.name, tier.free_bytes, needed_bytes),
+                               ("memory", discover.free_memory_bytes(), in_memory)):  # fmt: skip
+        if needed > free // SHARE_OF_FREE:
+            raise InputError(
+                f"bench stream takes {format_bytes(needed)} of {name} for arrays of four times the last-level caches; "
+                f"half of the {format_bytes(free)} that are free is less"
+            )
+
+
+def allocate(tier: Tier, nbytes: int) -> TierMemory:
+    """Memory of the NUMA nodes of a tier, or a mapped file without a name, synchronous if possible.
+
+    Raises InputError and StorageError.
+    """
+    if tier.directory is None:
+        return TierMemory(bytes_on(tier, nbytes), None)
+    mapping = _core.MappedFile.scratch(str(tier.directory), nbytes, tries_sync=True)
+    return TierMemory(mapping.bytes, mapping)
+
+
+# --- one rank --------------------------------------------------------------------------------------------------------
+
+ALIGNMENT_BYTES = 2 << 20
+PAGE_DOUBLES = 4096 // ITEM_BYTES
+PROBED_PAGES, PROBES = 8, 3
+"""Pages of each thread, and repeats, to find out how long flushing takes."""
+
+
+@dataclass(frozen=True)
+class StreamScale:
+    """How much is measured: `array_bytes` of one array of one rank. Modes take turns for `rounds` rounds. A turn has
+    one repeat that does not count and `repeats` that do, or fewer if it takes longer than `max_seconds`."""
+
+    array_bytes: int
+    rounds: int
+    repeats: int
+    max_seconds: float
+
+
+@dataclass(frozen=True)
+class LoopTime:
+    """When a loop began, by the clock of the node, and the seconds it and the flush after it took."""
+
+    begin: float
+    loop: float
+    flush: float
+
+    @property
+    def seconds(self) -> float:
+        """The time of loop and flush."""
+        return self.loop + self.flush
+
+
+@dataclass(frozen=True)
+class ModeTimes:
+    """One mode on one rank: doubles of an array, times of all repeats of each loop, and whether results were right."""
+
+    count: int
+    times: dict[str, list[LoopTime]]
+    is_right: bool
+
+    def __add__(self, later: ModeTimes) -> ModeTimes:
+        """Both turns of the same mode."""
+        both = {name: of + later.times[name] for name, of in self.times.items()}
+        return ModeTimes(self.count, both, self.is_right and later.is_right)
+
+
+def threads_of_rank(ranks: Ranks) -> int:
+    """The rank's share of the processors that ranks of its node may use, at most those that it may use itself."""
+    own = os.sched_getaffinity(0)
+    together: set[int] = set().union(*ranks.of_node(own))
+    return max(1, min(len(own), len(together) // ranks.on_node))
+
+
+class RankStream:
+    """STREAM on one rank: three arrays in DRAM and three on `tier`, allocated and touched."""
+
+    def __init__(self, tier: Tier, scale: StreamScale, threads: int, ranks: Ranks) -> None:
+        """Raises InputError and StorageError when there is no room."""
+        self._scale, self._ranks, self._threads = scale, ranks, threads
+        # Several ranks would bind themselves to the same cores; mpirun binds them.
+        self._stream = _core.Stream(threads, may_bind=ranks.on_node == 1)
+        self._pitch = -(-scale.array_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        nbytes = len(STARTS) * self._pitch
+        self._contents = {"dram": TierMemory(_core.aligned_array(nbytes), None), "tier": allocate(tier, nbytes)}
+        for place in PLACES:
+            self._start(place, self.count)
+        self._affordable: int | None = None
+
+    @property
+    def count(self) -> int:
+        """Doubles of a whole array."""
+        return self._scale.array_bytes // ITEM_BYTES
+
+    @property
+    def primitive(self) -> str:
+        """The primitive of flushes."""
+        mapping = self._contents["tier"].mapping
+        if mapping is None:
+            return "none"
+        return "MAP_SYNC + cache-line write-back" if mapping.is_synchronous else "msync"
+
+    @property
+    def flushed_at_once_bytes(self) -> int | None:
+        """Bytes of one individual flush."""
+        mapping = self._contents["tier"].mapping
+        return None if mapping is None else _core.Stream.flushed_at_once(mapping)
+
+    def measure(self, mode: StreamMode) -> ModeTimes:
+        """Measure one turn on all ranks at once, and check its results."""
+        count = self._count_of(mode)
+        values = {(place, name): value for place in mode.places for name, value in STARTS.items()}
+        for place in mode.places:
+            self._start(place, count)
+        self._settle()
+        times: dict[str, list[LoopTime]] = {loop.name: [] for loop in LOOPS}
+        self._ranks.wait_for_all()
+        begin = time.perf_counter()
+        for done in range(self._scale.repeats + 1):
+            late = time.perf_counter() - begin > self._scale.max_seconds
+            if done > 1 and any(self._ranks.of_all(late)):
+                break
+            for loop in LOOPS:
+                self._ranks.wait_for_node()
+                times[loop.name].append(self._run(mode, loop, count))
+                sources = (values[mode.source, name] if name else 0.0 for name in (loop.first, loop.second))
+                values[mode.target, loop.result] = loop.value(*sources)
+        is_right = all(self._stream.holds(self._array(*key, count), value) for key, value in values.items())
+        return ModeTimes(count, {name: of[1:] for name, of in times.items()}, is_right)
+
+    def _run(self, mode: StreamMode, loop: StreamLoop, count: int) -> LoopTime:
+        first = self._array(mode.source, loop.first, count)
+        second = self._array(mode.source, loop.second or loop.first, count)
+        result = self._array(mode.target, loop.result, count)
+        mapping, begin = self._contents[mode.target].mapping, time.monotonic()
+        return LoopTime(begin, *self._stream.run(loop.name, first, second, result, mode.flush, mapping))
+
+    def _count_of(self, mode: StreamMode) -> int:
+        """Doubles of an array: the number that the slowest rank can flush individually in the time of a turn."""
+        if mode.flush != "individual":
+            return self.count
+        if self._affordable is None:
+            probed = min(self.count, PROBED_PAGES * self._threads * PAGE_DOUBLES)
+            seconds = median(self._run(mode, LOOPS[0], probed).loop for _ in range(PROBES))
+            share = self._scale.max_seconds / (len(LOOPS) * (self._scale.repeats + 1))
+            pages = min(self._ranks.of_all(int(probed * share / seconds) // PAGE_DOUBLES))
+            self._affordable = min(self.count, max(pages, self._threads) * PAGE_DOUBLES)
+        return self._affordable
+
+    def _start(self, place: str, count: int) -> None:
+        for name, value in STARTS.items():
+            self._stream.fill(self._array(place, name, count), value)
+
+    def _settle(self) -> None:
+        """Flush what was written, so that it is not being written back during the next measurement."""
+        mapping = self._contents["tier"].mapping
+        if mapping is not None:
+            mapping.flush(0, len(mapping.bytes), self._threads)
+
+    def _array(self, place: str, name: str, count: int) -> NDArray[Any]:
+        begin = list(STARTS).index(name) * self._pitch
+        return self._contents[place].bytes[begin : begin + count * ITEM_BYTES].view(np.float64)
