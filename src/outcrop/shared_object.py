@@ -25,7 +25,7 @@ from pathlib import Path
 from outcrop.errors import InputError
 from outcrop.user_cache import CacheFolder, open_folder
 
-BYTES_MOST = 64 << 20
+MAX_BYTES = 64 << 20
 """A larger file in the cache is not one of ours: kernels have about 50 KB, transports 1 MB."""
 
 
@@ -42,7 +42,7 @@ def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], Non
     key = hashlib.sha256(json.dumps([*content, *_machine()]).encode()).hexdigest()[:32]
     name = f"{key}.so"
     with open_folder(kind, make=True) as folder:
-        if folder.read(name, BYTES_MOST) is None:
+        if folder.read(name, MAX_BYTES) is None:
             _keep(folder, name, build)
         return folder.path / name
 
@@ -54,7 +54,7 @@ def load_library(path: Path) -> ctypes.CDLL:
     or not only this user's, and for one that the system does not load.
     """
     with open_folder(path.parent.name, path.parents[2], make=False) as folder:
-        if folder.read(path.name, BYTES_MOST) is None:
+        if folder.read(path.name, MAX_BYTES) is None:
             raise InputError(f"{path} is damaged, or other users may write it: remove it, and try again")
         held = Path(f"/proc/self/fd/{folder.descriptor}")  # the folder that was checked, whatever its name is now
         try:

@@ -10,7 +10,7 @@ from outcrop.errors import InputError, shown
 
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt]?)(i?b)?|(%))\s*", re.IGNORECASE)
-_DIGITS_MOST = 40
+_MAX_DIGITS = 40
 
 ADDRESSABLE_BYTES = 1 << 63
 """No file offset and no size of memory reaches this: the system counts bytes in signed numbers of 64 bits."""
@@ -27,7 +27,7 @@ def parse_bytes(text: str | int, whole_bytes: int | None = None) -> int:
         if not match:
             raise InputError(f"size {shown(text)} is not understood; {remedy}")
         number, prefix, suffix, percent = match.groups()
-        if len(number) > _DIGITS_MOST:
+        if len(number) > _MAX_DIGITS:
             raise InputError(f"size {shown(text)} has too many digits; {remedy}")
         if percent:
             if whole_bytes is None:

@@ -39,8 +39,8 @@ class CacheFolder:
     kind: str
     descriptor: int
 
-    def read(self, name: str, bytes_most: int) -> bytes | None:
-        """The content of a file; None if it is missing, damaged, larger than that, or not only this user's."""
+    def read(self, name: str, max_bytes: int) -> bytes | None:
+        """The content of a file; None if it is missing, damaged, larger than `max_bytes`, or not only this user's."""
         try:
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.descriptor)
         except OSError:
@@ -48,7 +48,7 @@ class CacheFolder:
         try:
             info = os.fstat(handle)
             is_own = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and info.st_nlink == 1
-            if not is_own or info.st_mode & OTHERS_WRITE or info.st_size > bytes_most + _SEAL_BYTES:
+            if not is_own or info.st_mode & OTHERS_WRITE or info.st_size > max_bytes + _SEAL_BYTES:
                 return None
             with open(handle, "rb", closefd=False) as file:
                 data = file.read(info.st_size)
