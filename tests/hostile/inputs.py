@@ -61,6 +61,45 @@ write = "1GB/s"
 cards = 1
 """
 
+OPTIONS = """
+[problem]
+stencil = "acoustic2"
+shape = [6, 5, 4]
+steps = 3
+dtype = "float32"
+boundary = "x=periodic"
+params = { dt = 0.1, h = 1.0 }
+spacing = [1.0, 1.0, 1.0]
+units = "m"
+init = { v = 1.0, u = "random:3" }
+
+[[problem.sources]]
+field = "u"
+points = [2.0, 2.0, 2.0]
+values = "../wavelet.npy"
+scale = 0.5
+
+[[problem.receivers]]
+name = "line"
+field = "u"
+points = [[2.0, 2.0, 3.0], [2.0, 3.0, 2.0]]
+before = true
+
+[resources]
+memory = "8MiB"
+threads = 1
+io = "threads"
+
+[sizes]
+scheme = "wavefront"
+bt = 2
+slab = 2
+
+[output]
+snapshots = { every = 2, box = [[0, 4], [0, 5], [0, 4]] }
+norms = { every = 1, fields = ["u"] }
+"""
+
 
 def make_template(case: Path) -> None:
     """One file of each kind; `texts.json` says how each is named on the command line."""
@@ -84,6 +123,8 @@ def make_template(case: Path) -> None:
     (case / "tiers.toml").write_text(TIERS.format(folder=case))
     (case / "nodes.toml").write_text(NODES)
     (case / "node.toml").write_text(NODE)
+    (case / "run.toml").write_text(OPTIONS)
+    np.save(case / "wavelet.npy", np.arange(3.0))
     (case / "topology").write_text("".join(f"{rank}: {rank // 4} {rank // 2} {rank % 2}\n" for rank in range(8)))
 
 
@@ -143,15 +184,19 @@ def _of_tables(rng: random.Random, world: World) -> Case:
         "nodes.toml": [*SIMULATE, "--topology", "torus", "--tiers", "../nodes.toml"],
         "topology": [*SIMULATE, "--topology", "../topology", "--tiers", "../nodes.toml"],
         "node.toml": None,
+        "run.toml": ["run", "../run.toml", "-d", "../new.oc"],
+        "wavelet.npy": ["run", "../run.toml", "-d", "../new.oc"],
     }
     name = rng.choice(sorted(cases))
     path = world.case / name
-    if rng.random() < 0.8:
+    if rng.random() < 0.8 and path.suffix != ".npy":
         told = mutate_text(rng, path, world.root)
     else:
         told, _ = mutate(rng, path, [path, world.case / "texts.json"], world.root)
     words = cases[name]
     if words is None:
         return Case(f"{name}: {told}; declare", call=_declare, reads=True)
+    if words[0] == "run":
+        return Case(f"{name}: {told}; {' '.join(words[:2])}", words, may_change=("case/new.oc",), seconds=60.0)
     outputs = ("case/here/made.toml",) if "made.toml" in words else ()
     return Case(f"{name}: {told}; {' '.join(words[:2])}", words, reads=True, outputs=outputs, seconds=60.0)
