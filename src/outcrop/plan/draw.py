@@ -1,8 +1,8 @@
-"""A plan as shapes, for `outcrop plan --draw`: numbers only, no picture library.
+"""The shapes that `outcrop plan --draw` shows, as numbers; no picture library is needed.
 
 slabs      z against level: what each Update covers, leaning back by the skew per level
 tiles      y against level, or z of few rows: how a slab is cut for the cache
-time line  seconds against what is going on: plan/cost.py
+time line  transfers and updates against seconds: plan/cost.py
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _chunk_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, 
 
 
 def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
-    """What the model expects to go on during one pass of `plan`."""
+    """The time line that the model predicts for one pass of `plan`."""
     problem = plan.problem
     cells = sum(
         cell_updates(problem, action) for p in plan.passes for action in p.actions if isinstance(action, Update)
@@ -111,7 +111,7 @@ def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
 
 
 def _merged(spans: Iterable[Span]) -> Iterator[Span]:
-    """The spans, those that follow each other without a gap as one."""
+    """The spans, with reads and writes that follow each other without a gap as one."""
     last: dict[str, Span] = {}
     for span in spans:
         before = last.get(span.what)

@@ -75,9 +75,7 @@ class Window:
         )
 
 
-def make_window(
-    problem: Problem, ring_planes: tuple[int, int, int], slot: int, keeps_statics: bool = False
-) -> Window:
+def make_window(problem: Problem, ring_planes: tuple[int, int, int], slot: int, keeps_statics: bool = False) -> Window:
     """The window with rings of `ring_planes` slots. With `keeps_statics`, rings of fields that are only read are
     resident instead."""
     kept = (Ring(problem.planes, problem.record_bytes, True),) * (problem.statics if keeps_statics else 0)

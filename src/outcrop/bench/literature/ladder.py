@@ -6,8 +6,8 @@ paper's eleven columns and ours (ladder_columns.py); then two of them over share
     in core        memory for twice both arrays: a layer of arrays and a window, or page cache, that holds them again
     out of core    memory for a share of both arrays, the paper's half unless --memory says otherwise
 
-Every measurement is a process of its own in a memory group that limits page cache, too. All columns are measured once;
-then those that took little are repeated, in turns, while there is time. Medians count.
+Each measurement is a process of its own in a memory group, which also limits the page cache. All columns are measured
+once. Then the short ones are repeated, in turns, while there is time. The figures are medians.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from outcrop.tiers import discover, measure
 from outcrop.units import format_bytes, format_rate, format_seconds
 
 SHARE_COLUMNS = (11, 12)
-"""Those of the figure of speed over shares of memory."""
+"""The columns of the figure of speed over shares of memory."""
 
 
 def bench(
@@ -92,8 +92,8 @@ def _swap(directory: Path, scale: LadderScale, wanted: bool) -> Any:
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What is measured: a column with a budget."""
+class _Key:
+    """A bar to be measured: a column with a budget."""
 
     column: Column
     is_in_core: bool
@@ -101,22 +101,22 @@ class _Wanted:
 
 
 class _Ladder:
-    """All bars, and what has been measured of them."""
+    """All bars, and their measurements."""
 
     def __init__(self, directory: Path, scale: LadderScale, budget_bytes: int) -> None:
         self._directory, self._scale = directory, scale
         whole, both = scale.in_core_bytes, scale.both_bytes
-        self._in_core = [_Wanted(column, True, whole) for column in COLUMNS]
-        self._out_of_core = [_Wanted(column, False, budget_bytes) for column in COLUMNS]
+        self._in_core = [_Key(column, True, whole) for column in COLUMNS]
+        self._out_of_core = [_Key(column, False, budget_bytes) for column in COLUMNS]
         self._over_shares = [
-            _Wanted(find_column(number), False, int(share * both)) for share in scale.shares for number in SHARE_COLUMNS
+            _Key(find_column(number), False, int(share * both)) for share in scale.shares for number in SHARE_COLUMNS
         ]
-        self._runs: dict[_Wanted, list[Limited]] = {}
-        self._trouble: dict[_Wanted, str] = {}
-        self._wall: dict[_Wanted, float] = {}
+        self._runs: dict[_Key, list[Limited]] = {}
+        self._trouble: dict[_Key, str] = {}
+        self._wall: dict[_Key, float] = {}
 
     def measure_all(self) -> None:
-        """Everything once, then again what is worth it."""
+        """Measure all bars once, then repeat short ones while there is time."""
         begin = time.perf_counter()
         bars = list(dict.fromkeys([*self._in_core, *self._out_of_core, *self._over_shares]))
         for bar in bars:
@@ -126,10 +126,10 @@ class _Ladder:
                 if time.perf_counter() - begin + self._wall[bar] < self._scale.seconds_in_all:
                     self._measure(bar)
 
-    def _worth_repeating(self, bars: list[_Wanted]) -> Iterator[_Wanted]:
+    def _worth_repeating(self, bars: list[_Key]) -> Iterator[_Key]:
         return (bar for bar in bars if self._wall.get(bar, float("inf")) < self._scale.repeat_below_seconds)
 
-    def _measure(self, bar: _Wanted) -> None:
+    def _measure(self, bar: _Key) -> None:
         column, scale = bar.column, self._scale
         if column.through == "swap" and not bar.is_in_core and swap_free_bytes() < scale.both_bytes:
             self._trouble[bar] = "no swap here for that much; root may use --swap-file"
@@ -146,7 +146,7 @@ class _Ladder:
                 self._trouble[bar] = f"failed: {error}"
         print(f"  {line_of(self._entry(bar))}", flush=True)
 
-    def _entry(self, bar: _Wanted) -> Bar:
+    def _entry(self, bar: _Key) -> Bar:
         runs, trouble = tuple(self._runs.get(bar, ())), self._trouble.get(bar, "")
         return Bar(bar.column, bar.is_in_core, bar.budget_bytes, self._scale.steps, runs, trouble)
 
@@ -158,7 +158,7 @@ class _Ladder:
         if fastest is None:
             raise StorageError(f"no column could be measured in core; the first one {self._trouble[self._in_core[0]]}")
 
-        def group(bars: list[_Wanted]) -> list[dict[str, Any]]:
+        def group(bars: list[_Key]) -> list[dict[str, Any]]:
             return [entries[bar].to_json(fastest) for bar in bars]
 
         return {
@@ -172,8 +172,10 @@ class _Ladder:
 
 @dataclass(frozen=True)
 class Bar:
-    """`column` with `budget_bytes` of memory, asked for `steps` steps; `runs` of as many steps or, where `is_scaled`,
-    of fewer. `trouble` says why there are no runs, "" where there are some."""
+    """A bar of the ladder: a column in core or out of core, with its measurements and notes on them.
+
+    The column had `budget_bytes` of memory for `steps` steps. Its `runs` have that many steps or, if `is_scaled`,
+    fewer. `trouble` says why there are no runs; it is "" where there are some."""
 
     column: Column
     is_in_core: bool
@@ -203,7 +205,7 @@ class Bar:
 
     @property
     def seconds_components(self) -> dict[str, float]:
-        """Where the typical run's time went, of all steps; empty without runs."""
+        """The components of the time of the typical run, for all steps; empty without runs."""
         one = self.typical
         return {} if one is None else {k: v * self._scale(one) for k, v in one.measured.seconds_components.items()}
 
@@ -263,7 +265,7 @@ HEADS = {"update": "updates", "read_wait": "reads", "write_wait": "writes", "cop
 
 
 def line_of(entry: Bar) -> str:
-    """What is known of a bar so far, by its last run."""
+    """The last run of a bar in one line."""
     where = "in core" if entry.is_in_core else f"in {format_bytes(entry.budget_bytes)}"
     head = f"{entry.column.number:>2} {entry.column.name:<10} {where:<12}"
     if not entry.runs:
@@ -316,7 +318,7 @@ def _growth(inside: dict[str, Any], outside: dict[str, Any]) -> str:
 
 
 def _moved(row: dict[str, Any]) -> list[str]:
-    """Bytes between memory and flash, swap, and sizes: of the first run, since all move the same."""
+    """Bytes between memory and flash, bytes swapped, and sizes, of the first run; all runs move the same."""
     if not row["runs"]:
         return ["–", "–", "–"]
     one = row["runs"][0]["measured"]

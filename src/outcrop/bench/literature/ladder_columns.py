@@ -25,10 +25,10 @@ from outcrop.units import format_bytes, parse_bytes
 Through: TypeAlias = Literal["swap", "mmap", "aio"]
 
 STEPS_WHERE_HOPELESS = 2
-"""Without temporal blocking every step moves both arrays through swap; more of them only take longer."""
+"""Without temporal blocking every step moves both arrays through swap; more steps only take longer."""
 PAGED_SHARE = 0.5
-"""Where the system moves pages it needs room for those that are on their way. Larger blocks were slower, in one layer
-by three times: they lost pages that they still needed."""
+"""Where the system moves pages, it needs room for pages in transfer. Larger blocks were slower, in one layer by three
+times: they lost pages that they still needed."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ IN_CORE_SHARE = 2.0
 """Memory in core against both arrays: the paper's 128 GiB for 64 GiB."""
 USUAL_SHARE = "50%"
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015)
-"""What memory the figure of relative speed is for, against both arrays."""
+"""The memory of the figure of relative speed, as shares of both arrays."""
 SWAP_SPARE_BYTES = 256 << 20
 MIN_PLANES = 64
 
@@ -101,8 +101,8 @@ MIN_PLANES = 64
 class LadderScale:
     """The grid (nz, ny, nx) and for how long to measure.
 
-    `max_repeats` measurements of each bar at most, more than one only of those that took less than
-    `repeat_below_seconds`, and only until `seconds_in_all` have passed. One that takes `max_seconds` is stopped.
+    Each bar is measured up to `max_repeats` times: more than once only if it took less than `repeat_below_seconds`, and
+    until `seconds_in_all` have passed. A measurement that takes `max_seconds` is stopped.
     """
 
     shape: tuple[int, int, int]
@@ -179,7 +179,7 @@ def budget_of(memory: str | None, scale: LadderScale) -> int:
 
 
 COMPONENTS = ("update", "read_wait", "write_wait", "copy", "checksum", "commit")
-"""What the thread that interprets a plan does; in one layer updates include the waits for the system's paging."""
+"""What the thread that interprets a plan does. In one layer, updates include the waits for the system's paging."""
 
 
 @dataclass(frozen=True)

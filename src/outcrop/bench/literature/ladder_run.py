@@ -40,13 +40,13 @@ from outcrop.run.taps.recorder import Recorder
 
 STENCIL, DTYPE, FIELD = "heat7", "float32", "u"
 CHUNK_PLANES = 16
-"""Planes that initial values are made, and results summed up, at a time."""
+"""Initial values are made, and results summed up, in chunks of this many planes."""
 
 
 @dataclass(frozen=True)
 class Moved:
-    """Bytes. Of the process: read from devices, and made dirty to be written to them (0 where nothing counts). Of the
-    whole machine: swapped in and out."""
+    """Bytes that this process has read from devices, and has made dirty to be written to them (0 where the system does
+    not count them); and bytes that the whole machine has swapped in and out."""
 
     device_read: int = 0
     device_written: int = 0
@@ -84,7 +84,7 @@ def _counters(path: str) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _Done:
-    """What a way to run has to say: its counters have the names of the executor's."""
+    """A finished run; its counters have the names of those of the executor."""
 
     plan: Plan
     seconds: float
@@ -128,7 +128,7 @@ def measure(job: ColumnJob) -> ColumnRun:
 
 
 def _block_planes(plan: Plan, planes: int) -> int:
-    """bz, or the slab's where planes are streamed."""
+    """bz, or the planes of a slab where planes are streamed."""
     return plan.sizes.block_z or min(planes, plan.sizes.slab)
 
 
@@ -200,7 +200,7 @@ def _one_layer_plan(prepared: Prepared, column: Column) -> Plan:
 
 
 def _simulation(job: ColumnJob, column: Column, io: str = "auto") -> Simulation:
-    """Not on disk yet. Plans are made for the device as direct I/O finds it, whatever then moves the planes."""
+    """A run that is not on disk yet. Plans are made for direct I/O, whatever then moves the planes."""
     return Simulation(
         STENCIL,
         shape=job.shape,

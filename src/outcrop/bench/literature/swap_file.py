@@ -1,4 +1,4 @@
-"""Swap space in a file for as long as a benchmark takes. For root only; always switched off and removed.
+"""Swap space in a file during a benchmark. For root only. The file is always switched off and removed.
 
 create ──► mkswap ──► swapon ──► ... ──► swapoff ──► remove
                          └── Ctrl-C, errors ──┘
@@ -76,7 +76,7 @@ def _find(name: str) -> str:
 
 
 def _call(command: list[str], path: Path) -> None:
-    """In a session of its own, so that a Ctrl-C in the terminal does not reach it."""
+    """Run a program in a session of its own, so that a Ctrl-C in the terminal does not reach it."""
     done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
     if done.returncode != 0:
         said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

@@ -1,4 +1,4 @@
-"""What schemes share that cut the grid into blocks."""
+"""What the schemes share that cut the grid into blocks along all axes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Transfer = TypeVar("Transfer", Read, Write, Copy)
 
 
 class InStep(Generic[Transfer]):
-    """Actions on ranges of planes, handed out piece by piece in step with the updates."""
+    """Actions on ranges of planes, given out part by part in step with the updates."""
 
     def __init__(self, whole: Sequence[Transfer], first: int) -> None:
         self._whole: list[Transfer] = [one for one in whole if isinstance(one, Copy) or one.cut.cells]
         self._done = first
 
     def up_to(self, z_end: int) -> Iterator[Transfer]:
-        """What is left of planes below `z_end`."""
+        """The rest of the actions on planes below `z_end`."""
         for one in self._whole if z_end > self._done else ():
             z0, z1 = max(one.z0, self._done), min(one.z1, z_end)
             if z0 < z1:
@@ -41,7 +41,7 @@ def updates(problem: Problem, zeta0: int, zeta1: int, levels: int, region: Regio
 
 
 def static_reads(problem: Problem, z0: int, z1: int, frame: Rectangle) -> list[Read]:
-    """What a block reads of fields that nothing updates."""
+    """The reads of a block from fields that nothing updates."""
     return [Read(z0, z1, frame, "statics")] if problem.statics else []
 
 
@@ -68,9 +68,9 @@ def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: Giv
 
 
 MIN_SLAB = 64
-"""Planes of a block that are updated together; reading and writing go on between such slabs."""
+"""The minimum number of planes that are updated together; a block is read and written between such slabs."""
 MAX_OVERLAP = 9.0
-"""Blocks so small against their fringe that they touch more than this times their cells are not worth costing."""
+"""Blocks that touch more than this times their own cells, because of their fringe, are not worth costing."""
 
 
 def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
@@ -81,8 +81,8 @@ def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
 
 
 def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
-    """What is read before the first update of each block and written after its last, about a slab of planes each;
-    how many slabs there are; and about how many transfers."""
+    """Bytes that are read before the first update of each block and written after its last one, about a slab of planes
+    each; the number of slabs; and about the number of transfers."""
     rows, planes = sizes.block_y or problem.shape[1], sizes.block_z or problem.planes
     blocks = -(-problem.shape[1] // rows) * -(-problem.planes // planes)
     frame = min(problem.shape[1], rows + problem.radius_y * sizes.levels)
@@ -92,7 +92,8 @@ def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
 
 
 def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE) -> Window:
-    """The least memory a pass can do with: one level, blocks of one plane and a share of its rows, or as `given`."""
+    """The smallest window of a pass: one level, blocks of one plane and a share of its rows; or with the sizes
+    `given`."""
     (levels,), shares = given.levels(problem, (problem.stages,)), given.or_any("by", _shares(problem))
     whole = Sizes(levels, 1, diamond=0, block_x=given.bx or 0, block_z=given.bz or 1)
     sizes = (replace(whole, block_y=block_y) for block_y in shares)

@@ -123,7 +123,7 @@ class _BlockPass:
                     yield Carry(*self.z.span(parity), cut, parity)
 
     def _reads(self) -> Iterator[Read]:
-        """Level 0 of the body, then what earlier blocks have left; the odd array whole, but for 5y."""
+        """Level 0 of the body, then what earlier blocks have left. Except in 5y, the odd array is read whole."""
         z, y, x = self.z, self.y, self.x
         yield Read(*z.body(0), Rectangle(*y.body(0), *x.body(0)))
         yield from blocked.static_reads(self.problem, *self.planes, Rectangle(*y.frame(), *x.frame()))
@@ -139,7 +139,7 @@ class _BlockPass:
                 yield Read(*z.body(parity), Rectangle(*y.fringe(parity), *x.body(parity)), array, parity)
 
     def _writes(self) -> Iterator[Write]:
-        """All that later blocks, or the next pass, will look for."""
+        """All that later blocks, or the next pass, read."""
         z, y, x = self.z, self.y, self.x
         final = self.levels % 2
         for parity in (final, 1 - final):
