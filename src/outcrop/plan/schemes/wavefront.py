@@ -246,13 +246,12 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
 
 def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
     """One pass in one slab, which reads all, updates all, and writes all; and one pass or a few in several slabs, so
-    that transfers go on during updates. Slabs of few bytes are left out: they begin and end sooner than they save."""
+    that transfers go on during updates. Thinner slabs than those listed cost more time than they hide."""
     yield Sizes(problem.levels, _zetas(problem, problem.levels), diamond=0, keeps_statics=True)
-    thinnest = WHOLE_GRID_SLAB_BYTES / (problem.record_bytes * problem.state_arrays)
+    thicker = max(1, -(-WHOLE_GRID_SLAB_BYTES // (SLABS[0] * problem.record_bytes * problem.state_arrays)))
     for levels in islice(levels_worth_trying(problem), WHOLE_GRID_PASSES):
-        for slab in SLABS:
-            if thinnest <= slab < _zetas(problem, levels):
-                yield Sizes(levels, slab, diamond=0, keeps_statics=True)
+        slabs = (thicker * slab for slab in SLABS if thicker * slab < _zetas(problem, levels))
+        yield from (Sizes(levels, slab, diamond=0, keeps_statics=True) for slab in slabs)
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
