@@ -323,7 +323,7 @@ def test_figures_are_kept(home: Path) -> None:
 
 def test_the_oldest_figures_give_way(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the file stays small."""
-    monkeypatch.setattr(cache, "ENTRIES_MOST", 3)
+    monkeypatch.setattr(cache, "MAX_ENTRIES", 3)
     for number in (0, 1, 2, 0, 3):
         cache.keep("devices.json", f"disk {number}", DEVICE)
     assert list(cache.load("devices.json", StorageRates)) == ["disk 2", "disk 0", "disk 3"]
