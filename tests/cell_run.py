@@ -304,14 +304,14 @@ class CellRun:
 
     def _single(self, name: str) -> Levels:
         """The array for unfinished levels, which only a single field has."""
-        require(self.problem.is_single, "unfinished levels of several fields")
+        require(self.problem.single, "unfinished levels of several fields")
         require(name != "other" or self.uses_other, "an array that the pass does not name")
         return self.other if name == "other" else self.targets[0]
 
     def _slot(self, ring: int, z: int) -> _Slot:
         """The slot of plane z, emptied if it held another one."""
         place = self._place(ring, z)
-        resident = self.ring_sizes[ring].is_resident
+        resident = self.ring_sizes[ring].resident
         owner, frame = (None, self.problem.whole_plane) if resident else (self.block, self.block.frame)
         found = self.rings[ring].get(place)
         if found is None or (found.owner, found.plane) != (owner, z):
@@ -322,14 +322,14 @@ class CellRun:
     def _there(self, ring: int, z: int) -> _Slot:
         """The slot of plane z, which must hold it."""
         found = self.rings[ring].get(self._place(ring, z))
-        owner = None if self.ring_sizes[ring].is_resident else self.block
+        owner = None if self.ring_sizes[ring].resident else self.block
         require(found is not None and (found.owner, found.plane) == (owner, z), f"plane {z} is not in ring {ring}")
         assert found is not None
         return found
 
     def _place(self, ring: int, z: int) -> int:
         one = self.ring_sizes[ring]
-        return z if one.is_resident else (z + self.block.shift) % one.planes
+        return z if one.resident else (z + self.block.shift) % one.planes
 
 
 class CellGrid:

@@ -151,13 +151,13 @@ def test_scaled_and_unlimited_bars_say_so() -> None:
     column = find_column(1)
     runs = tuple(Limited(measured(2, seconds, swapped_out=1), 10 * MIB, None) for seconds in (4.0, 1.0, 2.0))
     entry = Bar(column, False, 10, 100, runs)
-    assert entry.seconds == 100.0 and entry.is_scaled and entry.is_comparable
+    assert entry.seconds == 100.0 and entry.is_scaled and entry.comparable
     assert entry.seconds_components["update"] == pytest.approx(10.0)
     assert entry.notes == ["2 of 100 steps measured, scaled"]
     unlimited = replace(entry, runs=(Limited(measured(100, 4.0), None, None),))
-    assert not unlimited.is_comparable and unlimited.notes == ["memory not limited here: not comparable"]
-    assert replace(unlimited, column=find_column(12)).is_comparable
-    assert replace(unlimited, is_in_core=True).is_comparable
+    assert not unlimited.comparable and unlimited.notes == ["memory not limited here: not comparable"]
+    assert replace(unlimited, column=find_column(12)).comparable
+    assert replace(unlimited, is_in_core=True).comparable
     dry = replace(entry, runs=(Limited(measured(100, 4.0), 10 * MIB, None),))
     assert dry.notes == ["nothing was swapped out"]
     none = replace(entry, runs=(), trouble="no swap here")

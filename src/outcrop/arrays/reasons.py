@@ -42,12 +42,12 @@ def why(
     places = list(free_bytes)
     rank = places.index(chosen.place)
     others = [one for one in demand.choices if one is not chosen]
-    passed = [one for one in others if (places.index(one.place) < rank) == demand.is_updated]
+    passed = [one for one in others if (places.index(one.place) < rank) == demand.updated]
     if not passed:
         is_hidden = chosen.transfer_seconds <= computing_seconds
-        return FASTEST if demand.is_updated else f"{SLOWEST}, {HIDDEN}" if is_hidden else SLOWEST
+        return FASTEST if demand.updated else f"{SLOWEST}, {HIDDEN}" if is_hidden else SLOWEST
     objections = _objections(passed, number, demands, found, free_bytes, computing_seconds)
-    return because(FASTEST_WITH_ROOM if demand.is_updated else SLOWEST_FOR_NOTHING, objections)
+    return because(FASTEST_WITH_ROOM if demand.updated else SLOWEST_FOR_NOTHING, objections)
 
 
 def _objections(

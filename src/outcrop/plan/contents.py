@@ -221,7 +221,7 @@ class Slots:
     def place(self, frame: Frame, shift: int, z0: int, z1: int, spans: Sequence[PlaneSpan], cells: CellLevels) -> None:
         """Put parts of planes z0 <= z < z1 of a block into their slots; slots that held other planes are emptied
         first."""
-        if self.ring.is_resident:
+        if self.ring.resident:
             frame, shift = self._disk, 0
         runs, first, end = self.runs, z0 + shift, z1 + shift
         for a, b, held in runs.over(first, end):
@@ -229,7 +229,7 @@ class Slots:
             for span in spans:
                 new = new.pasted(span, cells)
             runs.put(a, b, frame.content(new))
-        if self.ring.is_resident:
+        if self.ring.resident:
             return
         planes = self.ring.planes
         first = max(first, end - planes)
@@ -241,7 +241,7 @@ class Slots:
 
     def there(self, frame: Frame, shift: int, z0: int, z1: int) -> list[tuple[int, int, CellLevels]]:
         """The cells of planes z0 <= z < z1 of a block in the slots. Raises IllegalPlan where a plane is not there."""
-        if self.ring.is_resident:
+        if self.ring.resident:
             frame, shift = self._disk, 0
         found = []
         for first, end, content in self.runs.over(z0 + shift, z1 + shift):
@@ -252,7 +252,7 @@ class Slots:
 
     def change(self, frame: Frame, shift: int, z0: int, z1: int, cells: CellLevels) -> None:
         """Let planes z0 <= z < z1, which are in their slots, hold these cells."""
-        if self.ring.is_resident:
+        if self.ring.resident:
             frame, shift = self._disk, 0
         self.runs.put(z0 + shift, z1 + shift, frame.content(cells))
 

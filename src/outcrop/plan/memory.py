@@ -31,12 +31,12 @@ SHARE = 8
 
 @dataclass(frozen=True)
 class Ring:
-    """`planes` slots of `slot_bytes`. If `is_resident`, each plane of the grid has a slot of its own for the whole
+    """`planes` slots of `slot_bytes`. If `resident`, each plane of the grid has a slot of its own for the whole
     run."""
 
     planes: int
     slot_bytes: int
-    is_resident: bool = False
+    resident: bool = False
 
 
 @dataclass(frozen=True)

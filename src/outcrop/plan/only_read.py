@@ -48,7 +48,7 @@ def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
 def taken(candidates: Sequence[Candidate]) -> Candidate:
     """The candidate to be used, of candidates that all fit the budget."""
     choices = [Choice(place_of(one.sizes), ((MEMORY, one.predicted.memory_bytes),), one.seconds) for one in candidates]
-    demand = Demand("what is only read", tuple(choices), is_updated=False)
+    demand = Demand("what is only read", tuple(choices), updated=False)
     enough = {MEMORY: max(one.predicted.memory_bytes for one in candidates), DISK: 0}
     found = assign([demand], enough, EQUALLY_FAST * min(one.seconds for one in candidates))
     assert found is not None, "all fit"

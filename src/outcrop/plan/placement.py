@@ -52,7 +52,7 @@ class Demand:
 
     name: str
     choices: tuple[Choice, ...]
-    is_updated: bool
+    updated: bool
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[s
     updated, bytes of what is only read in each of `places`, the fastest first."""
     pairs = list(zip(demands, chosen, strict=True))
     step = max(round(computing_seconds * 1e9), sum(one.nanoseconds for one in chosen))
-    updated = sum(one.nanoseconds for demand, one in pairs if demand.is_updated)
+    updated = sum(one.nanoseconds for demand, one in pairs if demand.updated)
     read = dict.fromkeys(places, 0)
     for demand, one in pairs:
-        if not demand.is_updated:
+        if not demand.updated:
             for place, count in one.takes:
                 read[place] += count
     return step, updated, tuple(read.values())
@@ -112,7 +112,7 @@ class _Search:
         self._choices = [
             sorted(
                 demand.choices,
-                key=lambda one: (one.nanoseconds,) if demand.is_updated else (-speed[one.place], one.nanoseconds),
+                key=lambda one: (one.nanoseconds,) if demand.updated else (-speed[one.place], one.nanoseconds),
             )
             for demand in demands
         ]
@@ -121,7 +121,7 @@ class _Search:
         for number in reversed(self._order):
             least = min((one.nanoseconds for one in demands[number].choices), default=0)
             step, updated = self._least[0]
-            self._least.insert(0, (step + least, updated + least * demands[number].is_updated))
+            self._least.insert(0, (step + least, updated + least * demands[number].updated))
         self.best: dict[int, Choice] | None = None
         self._best_cost: Cost | None = None
         self.branches_left = MAX_BRANCHES

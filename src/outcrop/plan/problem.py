@@ -209,15 +209,15 @@ class Problem:
         return len(self.fields) + self.doubles
 
     @property
-    def is_plain(self) -> bool:
+    def plain(self) -> bool:
         """Whether there is one stage, and whatever is updated has two copies of which only the newest counts."""
         updated = [one for one in self.fields if not one.is_static]
         return self.stages == 1 and all(one.is_double and not one.has_previous for one in updated)
 
     @property
-    def is_single(self) -> bool:
+    def single(self) -> bool:
         """Whether one field is updated, plainly."""
-        return self.is_plain and self.state_arrays == 1
+        return self.plain and self.state_arrays == 1
 
     @property
     def boundary(self) -> str:

@@ -224,7 +224,7 @@ class _Repeats:
         share lose the plane that lies a ring below."""
         proof = self._proof
         for slots in proof.rings:
-            planes, shift = slots.ring.planes, 0 if slots.ring.is_resident else proof.block.shift
+            planes, shift = slots.ring.planes, 0 if slots.ring.resident else proof.block.shift
             is_kept = planes >= proof.problem.planes and shift == 0
             yield slots.runs, low + shift - (0 if is_kept else planes), high + shift, is_kept
         targets = [] if proof.problem.in_place else proof.targets
@@ -260,7 +260,7 @@ class Proof:
     when the pass begins."""
 
     def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
-        self.is_single = problem.is_single
+        self.single = problem.single
         fields, updates = one_of_each(problem.fields, problem.updates)
         self.problem = problem = replace(problem, fields=fields, updates=updates)
         self.levels, self.window, self.actions = one.levels, window, one.actions
@@ -562,7 +562,7 @@ class Proof:
 
     def _single(self, name: str) -> Runs[CellLevels]:
         """An array for unfinished levels, which exists for a single field only."""
-        require(self.is_single, "unfinished levels of several fields")
+        require(self.single, "unfinished levels of several fields")
         require(name != "other" or self.uses_other, "an array that the pass does not name")
         return self.other if name == "other" else self.targets[0]
 

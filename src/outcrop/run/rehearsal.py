@@ -169,12 +169,12 @@ class _Rehearsal:
 
     def _place(self, ring: int, z: int) -> int:
         one = self.ring_sizes[ring]
-        return z if one.is_resident else (z + self.block.shift) % one.planes
+        return z if one.resident else (z + self.block.shift) % one.planes
 
     def slot(self, ring: int, z: int) -> Cells:
         """The slot of the plane at position z in a ring."""
         slots, place = self.rings.setdefault(ring, {}), self._place(ring, z)
-        owner = None if self.ring_sizes[ring].is_resident else self.block
+        owner = None if self.ring_sizes[ring].resident else self.block
         if place not in slots or slots[place][:2] != (owner, z):
             slots[place] = (owner, z, np.full_like(self.other[0], np.nan))
         return slots[place][2]

@@ -7,4 +7,4 @@ from outcrop.plan.plan import Plan
 
 def ring_specs(plan: Plan) -> list[tuple[int, int, bool]]:
     """Planes, bytes of a slot, and whether it holds all planes for good, of every ring."""
-    return [(ring.planes, ring.slot_bytes, ring.is_resident) for ring in plan.window.rings(plan.problem)]
+    return [(ring.planes, ring.slot_bytes, ring.resident) for ring in plan.window.rings(plan.problem)]

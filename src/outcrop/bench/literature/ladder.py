@@ -134,7 +134,7 @@ class _Ladder:
         if column.through == "swap" and not bar.is_in_core and swap_free_bytes() < scale.both_bytes:
             self._trouble[bar] = "no swap here for that much; root may use --swap-file"
         else:
-            steps = min(scale.steps, STEPS_WHERE_HOPELESS if column.is_hopeless and not bar.is_in_core else scale.steps)
+            steps = min(scale.steps, STEPS_WHERE_HOPELESS if column.hopeless and not bar.is_in_core else scale.steps)
             window = scale.window_bytes if bar.is_in_core else int(bar.budget_bytes * column.window_share)
             job = ColumnJob(column.number, scale.shape, steps, window)
             limit, start = bar.budget_bytes + OVERHEAD_BYTES, time.perf_counter()
@@ -210,7 +210,7 @@ class Bar:
         return {} if one is None else {k: v * self._scale(one) for k, v in one.measured.seconds_components.items()}
 
     @property
-    def is_comparable(self) -> bool:
+    def comparable(self) -> bool:
         """Whether the budget was kept: by a memory group, or by a program that never takes more."""
         one = self.typical
         return one is not None and (self.is_in_core or not self.column.needs_limit or one.limit_bytes is not None)
@@ -222,7 +222,7 @@ class Bar:
         if one is None:
             return [self.trouble]
         notes = [f"{one.measured.steps} of {self.steps} steps measured, scaled"] if self.is_scaled else []
-        if not self.is_comparable:
+        if not self.comparable:
             notes.append("memory not limited here: not comparable")
         elif not self.is_in_core and self.column.through == "swap" and one.measured.swapped_out_bytes == 0:
             notes.append("nothing was swapped out")
@@ -245,7 +245,7 @@ class Bar:
             "relative_time": None if seconds is None else seconds / fastest_seconds,
             "cell_updates_per_second": None if one is None else one.measured.cells_updated / one.measured.seconds,
             **{f"seconds_{name}": self.seconds_components.get(name) for name in COMPONENTS},
-            "is_comparable": self.is_comparable,
+            "is_comparable": self.comparable,
             "notes": self.notes,
             "runs": [asdict(run) for run in self.runs],
         }

@@ -57,7 +57,7 @@ class Column:
         return self.through == "swap" and self.layers == 2
 
     @property
-    def is_hopeless(self) -> bool:
+    def hopeless(self) -> bool:
         """Whether out of core a few steps are measured and scaled."""
         return self.scheme == "naive"
 

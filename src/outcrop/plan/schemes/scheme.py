@@ -80,6 +80,6 @@ class Scheme:
         """What the scheme cannot do of the problem, and why; None when it can do all."""
         if problem.in_place and not self.in_place:
             return "run in place: blocks read what others have overwritten"
-        if self.single and not problem.is_single:
+        if self.single and not problem.single:
             return "run this stencil: it keeps unfinished levels of one field only, updated in one stage"
         return None

@@ -61,7 +61,7 @@ from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut, cut_axis
 def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
     """How y is cut into blocks; one block when `sizes` say nothing."""
     rows, radius, lead = problem.shape[1], problem.radius_y, _lead(problem, levels)
-    joint = not problem.is_plain
+    joint = not problem.plain
     return cut_axis(rows, radius, radius, levels, sizes.block_y, problem.row_group, lead, joint)
 
 
@@ -92,7 +92,7 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
     skew, reach = problem.skew_z, problem.skew_z * levels
     beside = problem.statics_z
     static = 2 * slab + max(reach - skew + 2 * beside, problem.first_plane + beside)
-    if blocks > 1 or not problem.is_plain:
+    if blocks > 1 or not problem.plain:
         even = odd = _max_ring_planes(problem, levels, slab)
     elif levels % 2 == 0:
         even, odd = 2 * slab + reach, slab + reach
