@@ -164,7 +164,9 @@ def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.f
 def main() -> None:
     """Run as a program; see the top of the file."""
     directory, steps, budget_bytes = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    simulation = open_simulation(directory, memory=budget_bytes, sizes=json.loads(sys.argv[4]))
+    sizes = json.loads(sys.argv[4])
+    scheme = "wavefront" if sizes else "auto"  # blocks of the literature could have these sizes, too
+    simulation = open_simulation(directory, memory=budget_bytes, scheme=scheme, sizes=sizes)
     print(json.dumps(simulation.run(steps, progress="none").to_json()))
 
 
