@@ -74,7 +74,7 @@ def test_figures_that_are_assumed_are_said_to_be(
     text = plan_text(*words, capsys=capsys)
     assert "updates  measured: " in text and "(arrays of less than 256 MiB are not worth measuring it)" in text
     assert list(json.loads(file.read_text())["assumed"]) == ["storage"]
-    monkeypatch.setattr(measure, "GRID_BYTES_LEAST", 1)
+    monkeypatch.setattr(measure, "MIN_GRID_BYTES", 1)
     assert "(plan writes nothing; run measures it)" in plan_text(*words, capsys=capsys)
     monkeypatch.setattr(measure, "SCRATCH_RECORDS", 32)
     assert call(["run", *words, "--force"]) == 0

@@ -1,4 +1,4 @@
-"""Figures that are kept between runs, so that each is measured once: JSON files in $XDG_CACHE_HOME/outcrop.
+"""Keep figures between runs, so that each is measured once, in JSON files in $XDG_CACHE_HOME/outcrop.
 
 They are sealed (`outcrop.user_cache`), and each value is checked. What is damaged, or not only this user's, counts as
 not measured.
@@ -27,7 +27,7 @@ MAX_ENTRIES = 500
 
 
 def load(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
-    """What the file of that name holds of such figures, by key; nothing where it cannot be used."""
+    """The figures in a file, by key; none if the file cannot be used."""
     try:
         with open_folder(make=False) as folder:
             content = json.loads(folder.read(name, MAX_BYTES) or b"{}")
@@ -39,7 +39,7 @@ def load(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
 
 
 def keep(name: str, key: str, value: DataclassInstance) -> None:
-    """Put figures into the file of that name. If the cache cannot be used, nothing is kept; that is no error."""
+    """Put figures into a file. If the cache cannot be used, nothing is kept, without an error."""
     kept = {known: asdict(one) for known, one in load(name, type(value)).items() if known != key}
     kept[key] = asdict(value)
     text = json.dumps(dict(list(kept.items())[-MAX_ENTRIES:]), indent=1)
@@ -48,7 +48,7 @@ def keep(name: str, key: str, value: DataclassInstance) -> None:
 
 
 def _are(figures: type[DataclassInstance], values: object) -> bool:
-    """Whether values can be such figures: texts, finite numbers, and None where that is what is not known."""
+    """Whether values can be such figures: texts, finite numbers, and None for what is unknown."""
     if not isinstance(values, Mapping):
         return False
     known = {field.name: field for field in fields(figures)}

@@ -52,12 +52,12 @@ MAX_COUNT = 10**6
 MAX_SIZE = 1 << 60
 MAX_PER_SECOND = 1e18
 MAX_SECONDS = 86400
-"""Beyond what any machine has, and small enough to calculate with."""
+"""Larger than those of any machine, and small enough to calculate with."""
 MAX_SHOWN = 60
 
 TIERS_VARIABLE = "OUTCROP_TIERS"
 TAKEN_NAMES = ("auto", *MEMORY_KINDS)
-"""Names that mean something else: a directory is no memory."""
+"""Names that mean something else, and cannot be those of directories."""
 MAX_NAME = 64
 TIER_NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}}")
 BANDWIDTHS = {key: f"{key}_bytes_per_second" for key in ("read", "write", "random_read", "random_write")}
@@ -69,13 +69,13 @@ DTYPES = ("float32", "float64")
 
 
 def declared_tiers(named: Path | None = None) -> list[Tier]:
-    """Those of the file that is named, or of the user's own. Raises InputError for what cannot be."""
+    """The tiers of the named file, or of the user's own. Raises InputError for a file that cannot be used."""
     path = named or _own_file()
     return [] if path is None else parse_tiers(read_text(path, f"tiers {path}"), str(path))
 
 
 def parse_tiers(text: str, file: str) -> list[Tier]:
-    """What `text` declares; `file` is its name, for messages. Raises InputError."""
+    """The tiers that `text` declares. `file` is its name in messages. Raises InputError for a value that cannot be."""
     top = parse_table(text, file)
     return [_tier(top, name, file) for name in top.names()]
 
@@ -101,9 +101,8 @@ def _tier(top: Table, name: str, file: str) -> Tier:
         raise InputError(f"{file}: the name {name!r} means something else; take none of {', '.join(TAKEN_NAMES)}")
     folder = _directory(table)
     quota = table.size("capacity") if table.has("capacity") else None
-    lasts = _persistence(table) if table.has("persistence") else None
-    figures = {field: table.bandwidth(key) for key, field in BANDWIDTHS.items() if table.has(key)}
-    figures |= {field: table.seconds(key) for key, field in LATENCIES.items() if table.has(key)}
+    lasts = _persistence(table)
+    figures = _figures(table)
     table.refuse_other_keys()
     tier = _mounted(name, folder)
     if lasts is not None and lasts > tier.persistence:
@@ -130,7 +129,7 @@ def _directory(table: Table) -> Path:
 
 
 def _mounted(name: str, folder: Path) -> Tier:
-    """As it is here. A directory may be missing: one file serves several machines."""
+    """The tier as it is on this machine. The directory may be missing: one file serves several machines."""
     if is_folder(folder):
         tier = mounted_tier(mount_of(folder), [folder], name)
         if tier.directory == folder.resolve():
@@ -143,7 +142,16 @@ def _mounted(name: str, folder: Path) -> Tier:
     )  # fmt: skip
 
 
-def _persistence(table: Table) -> Persistence:
+def _figures(table: Table) -> dict[str, float]:
+    """The figures in the table of a tier, by the names that Figures has for them."""
+    rates = {field: table.bandwidth(key) for key, field in BANDWIDTHS.items() if table.has(key)}
+    return rates | {field: table.seconds(key) for key, field in LATENCIES.items() if table.has(key)}
+
+
+def _persistence(table: Table) -> Persistence | None:
+    """The persistence in the table of a tier; None if it is left out."""
+    if not table.has("persistence"):
+        return None
     words = [one.name.lower() for one in Persistence]
     right = f"one of {', '.join(words)}"
     word = table.text("persistence", right)
@@ -153,7 +161,7 @@ def _persistence(table: Table) -> Persistence:
 
 
 def _bytes_in(folder: Path) -> int:
-    """What the files in there take on the disk."""
+    """The bytes that the files in a folder take on the disk."""
     count, left = 0, [os.fspath(folder)]
     while left:
         try:
@@ -169,7 +177,7 @@ def _bytes_in(folder: Path) -> int:
 
 
 def shipped_machines() -> list[str]:
-    """Names of the machines that come with Outcrop."""
+    """The names of the machines that come with Outcrop."""
     return sorted((path.stem for path in SHIPPED.glob("*.toml")), key=lambda name: (len(name), name))
 
 
@@ -224,8 +232,8 @@ def _device(storage: Table, name: str) -> StorageRates:
 
 
 def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """The text of a file that `what` names in messages. Raises InputError, also for what is no regular file: reading
-    a device or a FIFO may never end."""
+    """The text of a file, called `what` in messages. Raises InputError if it cannot be read, and if it is no regular
+    file: reading a device or a FIFO may never end."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # before it is opened, which has effects on some devices
             raise InputError(f"{what} is no regular file; name a TOML file")
@@ -244,7 +252,7 @@ def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
 
 
 def parse_table(text: str, name: str) -> Table:
-    """The outermost table of a file of that name. Raises InputError for what is no TOML."""
+    """The outermost table of a text. `name` is that of its file. Raises InputError if it is not TOML."""
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > MAX_LINE:
             raise InputError(f"{name}: line {number} has {len(line)} characters; write at most {MAX_LINE}")
@@ -257,14 +265,15 @@ def parse_table(text: str, name: str) -> Table:
 
 
 class Table:
-    """A table of the file: each value by its key, or an InputError that names file, key, value and what is right."""
+    """A table of a TOML file. It gives the checked value of a key, or raises an InputError that names file, key, value
+    and the right form."""
 
     def __init__(self, file: str, place: str, values: Mapping[str, Any]) -> None:
         self._file, self._place, self.values = file, place, values
         self._known: list[str] = []
 
     def has(self, key: str) -> bool:
-        """Whether a key that may be left out is there."""
+        """Whether an optional key is there."""
         self._known.append(key)
         return key in self.values
 
@@ -273,13 +282,13 @@ class Table:
         return list(self.values)
 
     def text(self, key: str, right: str) -> str:
-        """Some text, which must be what `right` says."""
+        """A text that is not empty. `right` describes it in messages."""
         if not isinstance(value := self._get(key, right), str) or not value:
             raise self.wrong(key, right)
         return value
 
     def table(self, key: str) -> Table:
-        """A table in this one."""
+        """A table inside this one."""
         if not isinstance(values := self._get(key, "a table"), dict):
             raise self.wrong(key, f"a table: write [{key}]")
         return Table(self._file, f"{self._place}{_key(key)}.", values)
@@ -295,7 +304,7 @@ class Table:
         return value
 
     def size(self, key: str, at_most: int | None = None) -> int:
-        """Bytes; of what is `at_most`, a percentage too."""
+        """A number of bytes; a percentage of `at_most`, if that is given."""
         right = 'a size such as "128GiB"'
         value = self._get(key, right)
         if isinstance(value, bool) or not isinstance(value, (str, int)):
@@ -326,7 +335,7 @@ class Table:
         return self._positive(key, count, right)
 
     def rate(self, key: str) -> float:
-        """Something per second."""
+        """A positive number per second."""
         right = "a positive number of cell updates per second, such as 5e9"
         return self._positive(key, self._get(key, right), right)
 
@@ -339,14 +348,14 @@ class Table:
         return self._positive(key, value, right, 0.0, MAX_SECONDS)
 
     def refuse_other_keys(self) -> None:
-        """Raise InputError for a key that nothing has asked for."""
+        """Raise InputError for a key that no call has asked for."""
         for key in self.values:
             if key not in self._known:
                 known = ", ".join(self._known)
                 raise InputError(f"{self._file}: {self._place}{_key(key)} is unknown; there are {known}")
 
     def wrong(self, key: str, right: str) -> InputError:
-        """What to raise for a value that cannot be."""
+        """The error for the value of a key that cannot be used."""
         return InputError(f"{self._file}: {self._place}{_key(key)} = {_shown(self.values[key])} must be {right}")
 
     def _get(self, key: str, right: str) -> Any:
@@ -366,12 +375,12 @@ class Table:
 
 
 def _key(key: str) -> str:
-    """A key in a message: as it is written, quoted where it needs that."""
+    """A key for a message, quoted if TOML needs that."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", key) else _shown(key)
 
 
 def _shown(value: object) -> str:
-    """A value in a message, in one short line."""
+    """A value for a message, in one short line."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # a number with more digits than Python writes

@@ -20,18 +20,18 @@ from outcrop.paths import nearest_existing
 
 PROC, SYS = Path("/proc"), Path("/sys")
 MAX_BYTES = 1 << 62
-"""No machine has more; what is larger is a file that means "no limit", or nonsense."""
+"""No machine has more. A larger number means "no limit", or is nonsense."""
 _CPUS = SYS / "devices" / "system" / "cpu"
 _NODES = SYS / "devices" / "system" / "node"
 UNLIMITED = 1 << 60
 CGROUP_FILE, CGROUP_ROOT = PROC / "self" / "cgroup", SYS / "fs" / "cgroup"
 
 BINDS = ("auto", "cores", "none")
-"""Threads are bound to cores: where there are several nodes; always; never."""
+"""Bind threads to cores if there are several nodes, always, or never."""
 
 
 def read(path: Path) -> str:
-    """The text of a file, in names of files as the system has them; nothing where it cannot be read."""
+    """The text of a file, decoded like file names; "" if it cannot be read."""
     try:
         return os.fsdecode(path.read_bytes()).strip()
     except OSError:
@@ -39,13 +39,13 @@ def read(path: Path) -> str:
 
 
 def number(text: str) -> int | None:
-    """A whole number from 0 on that a machine can have; None for anything else."""
+    """A whole number of at least 0 that a machine can have; None for anything else."""
     is_plain = text.isascii() and text.isdigit() and len(text) < 20
     return int(text) if is_plain and int(text) <= MAX_BYTES else None
 
 
 def numbered(text: str) -> dict[str, int]:
-    """Lines like "MemTotal:  24684092 kB" or "inactive_file 4096", as bytes by name; other lines are left out."""
+    """Bytes by name, from lines like "MemTotal:  24684092 kB" or "inactive_file 4096". Other lines are skipped."""
     found = {}
     for line in text.splitlines():
         name, *rest = line.replace(":", " ").split() or [""]
@@ -55,7 +55,7 @@ def numbered(text: str) -> dict[str, int]:
 
 
 def listed(text: str) -> int:
-    """How many numbers a list such as "0-1,4" has; 0 where it is none."""
+    """The number of numbers in a list such as "0-1,4"; 0 if it is no list."""
     count = 0
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -80,7 +80,7 @@ def available_cores() -> int:
 
 
 def memory_bytes() -> int:
-    """Memory this process may use: the machine's, or the limit of its cgroup where that is lower."""
+    """The memory that this process may use: the machine's, or the limit of its control group if that is lower."""
     return min(machine_bytes(), cgroup_limit_bytes())
 
 
@@ -90,13 +90,13 @@ def machine_bytes() -> int:
 
 
 def memory_nodes_of_machine() -> int:
-    """NUMA nodes with memory, also those that this process may not use; 0 where the kernel does not tell."""
+    """The number of NUMA nodes with memory, including those that this process may not use; 0 if it is unknown."""
     return listed(read(_NODES / "has_memory"))
 
 
 @lru_cache
 def caches() -> Caches:
-    """Cache sizes of the first core; 1 MiB and 16 MiB where the kernel does not tell."""
+    """Cache sizes of the first core; 1 MiB and 16 MiB if they are unknown."""
     sizes: dict[int, int] = {}
     for index in sorted((_CPUS / "cpu0" / "cache").glob("index*")):
         level, size = number(read(index / "level")), read(index / "size")
@@ -118,7 +118,7 @@ def last_level_bytes() -> int:
 
 
 def free_memory_bytes() -> int:
-    """Memory this process may still take: what the machine has available, or its cgroup where that is less."""
+    """The memory that this process may still take: what the machine, or its control group, has left."""
     return min(_available_bytes(), cgroup_free_bytes())
 
 
@@ -132,7 +132,7 @@ def _meminfo() -> dict[str, int]:
 
 
 def free_node_bytes(node: int) -> int | None:
-    """Memory of a NUMA node that is free or only caches files; None where the kernel does not tell."""
+    """The memory of a NUMA node that is free or only caches files; None if it is unknown."""
     known = numbered(read(_NODES / f"node{node}" / "meminfo").replace(f"Node {node} ", ""))
     if "MemFree" not in known:
         return None
@@ -140,13 +140,13 @@ def free_node_bytes(node: int) -> int | None:
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """What this user may still write there, or where it would be made."""
+    """The bytes that this user may still write in a folder, or in its nearest parent that exists."""
     space = os.statvfs(nearest_existing(folder))
     return space.f_bavail * space.f_frsize
 
 
 def processor_name() -> str:
-    """The processor's model name, or the architecture where the kernel does not tell."""
+    """The processor's model name, or the architecture if the name is unknown."""
     for line in read(PROC / "cpuinfo").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -155,7 +155,7 @@ def processor_name() -> str:
 
 @dataclass(frozen=True)
 class _ControlGroup:
-    """A folder of the memory controller, and the names of its files."""
+    """The folder of a control group that limits memory, and the names of its files."""
 
     folder: Path
     limit: str
@@ -166,19 +166,19 @@ class _ControlGroup:
         return min(UNLIMITED, number(read(self.folder / self.limit)) or UNLIMITED)
 
     def used_bytes(self) -> int:
-        """Without cached files, which give way."""
+        """Cached files do not count: the kernel drops them when memory is needed."""
         counts = numbered(read(self.folder / "memory.stat"))
         used = number(read(self.folder / self.usage)) or 0
         return max(0, used - sum(counts.get(key, 0) for key in self.file_cache))
 
 
 def cgroup_limit_bytes() -> int:
-    """The lowest limit of all groups around this process; UNLIMITED where there is none."""
+    """The lowest limit of all control groups that contain this process, or UNLIMITED."""
     return min((group.limit_bytes() for group in _control_groups()), default=UNLIMITED)
 
 
 def cgroup_free_bytes() -> int:
-    """What the limits leave to be taken; UNLIMITED where there is none."""
+    """The memory that these limits leave to this process, or UNLIMITED."""
     limited = [group for group in _control_groups() if group.limit_bytes() < UNLIMITED]
     return min((max(0, group.limit_bytes() - group.used_bytes()) for group in limited), default=UNLIMITED)
 
@@ -212,7 +212,7 @@ class NumaNode:
 
 @dataclass(frozen=True)
 class ThreadLayout:
-    """How many threads run on each node that has any; `note` says why they are not placed where they should be."""
+    """The number of threads on each node that has any. `note` says why threads are not placed as they should be."""
 
     threads_on_nodes: tuple[int, ...]
     note: str = ""
@@ -230,12 +230,12 @@ class ThreadLayout:
 
 
 def numa_nodes() -> tuple[NumaNode, ...]:
-    """The nodes with processors that this process may use; one that stands for all when built without hwloc."""
+    """The nodes with processors that this process may use; without hwloc, one node that stands for all."""
     return tuple(NumaNode(cores, processors) for cores, processors in _core.numa_nodes())
 
 
 def lay_out(threads: int, bind: str) -> ThreadLayout:
-    """Where that many threads go. Raises InputError when they are to be bound and cannot be."""
+    """The layout of so many threads. Raises InputError if they are to be bound and cannot be."""
     on_nodes = tuple(_core.threads_on_nodes(threads, bind))
     if _core.has_hwloc():
         return layout_of(on_nodes, bind, len(numa_nodes()), "the system refuses to bind them")
@@ -243,12 +243,12 @@ def lay_out(threads: int, bind: str) -> ThreadLayout:
 
 
 def layout_of(threads_on_nodes: tuple[int, ...], bind: str, nodes: int, obstacle: str) -> ThreadLayout:
-    """The layout on a machine of `nodes` nodes; a note names the obstacle if threads should be on several of them."""
+    """The layout on a machine of `nodes` nodes. A note names the obstacle if threads should be on several of them."""
     if bind == "none" or sum(threads_on_nodes) == 1 or nodes == 1 or len(threads_on_nodes) > 1:
         return ThreadLayout(threads_on_nodes)
     return ThreadLayout(threads_on_nodes, f"not placed on the {nodes} NUMA nodes: {obstacle}")
 
 
 def nodes_with_processors(told: Path = SYS / "devices" / "system" / "node" / "has_cpu") -> int:
-    """What the kernel says, as in "0-1,4"; 1 where it does not tell."""
+    """The number of nodes in the kernel's list, such as "0-1,4"; 1 if there is no list."""
     return listed(read(told)) or 1

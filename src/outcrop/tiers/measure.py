@@ -1,7 +1,7 @@
-"""Measure a storage device through the executor itself: the same transfers that a run makes, without updates.
+"""Measure a storage device through the executor, with the transfers that a run makes and without updates.
 
-A scratch file is made in the directory, written, read, then half read and half written at once; it is removed
-whatever happens. Figures are cached per device and backend, so that this happens once.
+A scratch file in the directory is written, read, then read and written at the same time. It is always removed. Figures
+are cached for each device and backend, so that this happens once.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ CACHE = "devices.json"
 RECORD_BYTES = 2 << 20
 SCRATCH_RECORDS = 512
 RING_RECORDS = 16
-GRID_BYTES_LEAST = SCRATCH_RECORDS * RECORD_BYTES // 4
-"""A device is not measured for smaller arrays: that would take longer than the run."""
+MIN_GRID_BYTES = SCRATCH_RECORDS * RECORD_BYTES // 4
+"""A device is not measured for smaller arrays, because that would take longer than the run."""
 WHOLE = Rectangle(0, 1, 0, RECORD_BYTES // 4 - 1024)
-"""All of a record but its tail, which goes along."""
+"""The cells of a record; its tail is moved with them."""
 ASSUMED = StorageRates(1e9, 1e9, 1e9, 0.01, "assumed")
-"""Stands in where nothing has been measured and measuring is not worth it or not allowed."""
+"""The device if it has not been measured, and measuring it is not worth the time or not allowed."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class _Transfer:
 
 
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> StorageRates:
-    """Bandwidths of the storage under `directories` together: cached, or measured where that may write and is
-    worth it."""
-    may_measure = may_write and problem.grid_bytes >= GRID_BYTES_LEAST
+    """The bandwidths of the storage under `directories` together: cached, or measured if that may write and is worth
+    the time."""
+    may_measure = may_write and problem.grid_bytes >= MIN_GRID_BYTES
     every = [_one_device(folder, io, may_measure) for folder in directories]
     distinct = {_source_of(folder): found for folder, found in zip(directories, every, strict=True)}
     found = list(distinct.values())
@@ -74,16 +74,16 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
 
 
 def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) -> str:
-    """Why `device` has assumed figures of a run that is worth measuring."""
+    """The reason why `device` has assumed the figures for a run."""
     if not all(folder.is_dir() for folder in directories):
         return "a raw device is not measured"
-    if problem.grid_bytes < GRID_BYTES_LEAST:
-        return f"arrays of less than {format_bytes(GRID_BYTES_LEAST)} are not worth measuring it"
+    if problem.grid_bytes < MIN_GRID_BYTES:
+        return f"arrays of less than {format_bytes(MIN_GRID_BYTES)} are not worth measuring it"
     return "there is too little free space to measure it" if may_write else "plan writes nothing; run measures it"
 
 
 def _source_of(folder: Path) -> str:
-    """What the bytes in `folder` lie on; places on one source share its bandwidth."""
+    """The source of the file system of `folder`. Folders on one source share its bandwidth."""
     return mount_of(folder).source if folder.is_dir() else str(folder)
 
 
@@ -97,7 +97,7 @@ def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
 
 
 def measure_afresh(folder: Path, io: str = "auto") -> StorageRates:
-    """Measure the device of `folder`, and let later runs plan with that instead of what was known before."""
+    """Measure the device of `folder`, and keep its figures for later runs in place of older ones."""
     measured = measure_device(folder, io)
     if measured is not ASSUMED:
         cache.keep(CACHE, _key(folder, io), measured)
@@ -152,7 +152,7 @@ def measure_device(folder: Path, io: str) -> StorageRates:
 
 @contextmanager
 def _busy_processor() -> Iterator[None]:
-    """Keep all cores and the memory busy meanwhile, as updates do: transfers take longer then."""
+    """Keep all cores and the memory busy, as updates do, because transfers then take longer."""
     stop = threading.Event()
 
     def work() -> None:

@@ -39,7 +39,7 @@ MEMORY_REPEATS = 5
 
 SCRATCH_BYTES, MIN_SCRATCH_BYTES = 1 << 30, 64 << 20
 SHARE_OF_FREE = 4
-"""Of the free space at most the fourth part is taken."""
+"""At most a quarter of the free space is used."""
 RECORD_BYTES, RECORDS_IN_FLIGHT = 2 << 20, 16
 PAGE_BYTES, PAGES_IN_FLIGHT = 4096, 32
 FILL_SECONDS, SEQUENTIAL_SECONDS, RANDOM_SECONDS, LATENCY_SECONDS = 4.0, 1.5, 1.0, 0.5
@@ -48,7 +48,7 @@ PREFIX = ".outcrop-measure-"
 
 
 def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
-    """Figures of the memory of those nodes, or of that near the threads when there are none.
+    """The figures of the memory of these nodes; without nodes, of the memory near the threads.
 
     Raises InputError when there is no room, or the system does not let memory be taken from nodes of one's choice.
     """
@@ -69,13 +69,13 @@ def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
 
 
 def _cores() -> int:
-    """One thread a core: two share what a core can have in flight."""
+    """The number of threads: one for each core. Two threads of a core share its requests in flight."""
     return sum(node.cores for node in numa_nodes())
 
 
 def measure_storage(folder: Path, free_bytes: int, io: str = "auto") -> Figures:
-    """Figures of the device under `folder`. Raises InputError where there is no room, StorageError and OSError where
-    files cannot be made or fail."""
+    """The figures of the device under `folder`. Raises InputError if there is too little room, and StorageError or
+    OSError if files cannot be made or transfers fail."""
     size = min(SCRATCH_BYTES, free_bytes // SHARE_OF_FREE, shutil.disk_usage(folder).free // SHARE_OF_FREE)
     size -= size % RECORD_BYTES
     if size < MIN_SCRATCH_BYTES:
@@ -105,7 +105,7 @@ class _Meter:
     span_bytes: int
 
     def moved_bytes(self, write: bool, seconds: float) -> int:
-        """How much was moved sequentially, in that time at most."""
+        """The bytes that were moved sequentially within the time."""
         return self._measure(write, False, RECORD_BYTES, RECORDS_IN_FLIGHT, seconds)[0]
 
     def sequential(self, write: bool) -> float:
@@ -145,7 +145,10 @@ class _Meter:
 
 @contextmanager
 def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Store]:
-    """A store with one new file of that size, all of it allocated. Raises StorageError, and OSError for the folder."""
+    """A store with one new file, all of it allocated. The file has no name any more, so it cannot stay behind.
+
+    Raises StorageError, and OSError for the folder.
+    """
     handle, name = tempfile.mkstemp(prefix=PREFIX, dir=folder)
     os.close(handle)
     try:
@@ -160,7 +163,7 @@ def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Stor
 
 
 def write_noise(store: _core.Store, records: int, record_bytes: int) -> None:
-    """Put the same noise into the first records: devices may be faster with zeros."""
+    """Fill the first records with noise: devices may be faster with zeros."""
     noise = _core.aligned_array(record_bytes)
     noise[:] = np.random.default_rng(0).integers(0, 256, record_bytes, np.uint8)
     for z in range(records):

@@ -19,11 +19,11 @@ from outcrop.errors import InputError
 from outcrop.tiers.tier import Persistence, Tier
 
 FASTER = 1.5
-"""So much faster than ordinary memory is HBM; CXL memory is slower than DRAM."""
+"""Memory that is faster than ordinary memory by this factor is HBM. CXL memory is slower than DRAM."""
 FAR = 1.25
-"""The sum of all nodes is within this factor of the memory of the machine, or it is nonsense."""
+"""The sizes of nodes are believed if their sum is within this factor of the memory of the machine."""
 KINDS_BY_WORD = {"HBM": "hbm", "MCDRAM": "hbm", "SPM": "hbm", "DRAM": "dram", "NVM": "nvm", "CXL-DRAM": "cxl"}
-"""As hwloc and the DAX driver call them; SPM (special purpose memory) is what firmware sets apart for being fast."""
+"""Kinds by the words of hwloc and the DAX driver. SPM, special purpose memory, is set apart by firmware as fast."""
 SOURCES = {"hbm": "high-bandwidth memory", "dram": "main memory", "cxl": "memory without processors of its own",
            "nvm": "non-volatile memory as plain memory"}  # fmt: skip
 
@@ -43,12 +43,12 @@ class MemoryNode:
 
 
 def memory_nodes(topology: str = "") -> list[MemoryNode]:
-    """Those of this machine, or of one in hwloc's notation or XML. Raises InputError for what that is not."""
+    """The nodes of this machine, or of a `topology` in hwloc's notation or XML. Raises InputError for other text."""
     return [MemoryNode(*node) for node in _core.memory_nodes(topology)]
 
 
 def memory_tiers(nodes: Sequence[MemoryNode], limit_bytes: int, free_bytes: Callable[[MemoryNode], int]) -> list[Tier]:
-    """The tiers that nodes make up, none larger than the limit; with figures where the firmware has any."""
+    """The tiers of the nodes, none larger than the limit, with the figures of the firmware."""
     kinds = {node.number: _kind(node, nodes) for node in nodes}
     groups: dict[str, list[MemoryNode]] = {}
     for kind in ("hbm", "dram", "cxl", "nvm"):
@@ -77,14 +77,14 @@ def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_m
 
 
 def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
-    """Zeros in the memory of its nodes. Raises InputError when the system does not allow that."""
+    """Zeros in the memory of the tier's nodes. Raises InputError if the system does not allow that."""
     if not _core.is_this_system():  # hwloc would bind nothing, and say it had
         raise InputError(f"{tier.name} is memory of another machine, by hwloc's variables: it is there for plans only")
     return _core.memory_on_nodes(nbytes, tier.nodes)
 
 
 def with_measured_kind(tier: Tier, tiers: Iterable[Tier]) -> Tier:
-    """The same, but what nobody knows and is measured to be much faster than ordinary memory is HBM."""
+    """The tier. Memory of an unknown kind becomes HBM if it was measured to be much faster than ordinary memory."""
     ordinary = [one.read_bytes_per_second or 0.0 for one in tiers if one.kind == "dram"]
     is_faster = any(0 < FASTER * rate < (tier.read_bytes_per_second or 0.0) for rate in ordinary)
     if tier.name.startswith("node") and is_faster:

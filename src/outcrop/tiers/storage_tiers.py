@@ -1,4 +1,4 @@
-"""File systems as tiers: which are mounted, what they hold, where one may write, and how long what is stored lasts.
+"""File systems as tiers: find the mounted ones, their kind, where this user may write, and how long files last.
 
 /proc/self/mountinfo (man 5 proc):   36 35 98:0 /part /point rw,noatime shared:1 - ext4 /dev/root rw,errors=continue
                                            device root point options              type source    file system's options
@@ -29,20 +29,20 @@ NETWORK = frozenset(
 )  # fmt: skip
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 WITHOUT_BLOCK_DEVICE = frozenset({"zfs", "btrfs", "bcachefs", "overlay"})
-"""On disks, but with a source, or a number of the device, that is none of a disk."""
+"""File systems on disks whose source or device number is not that of a disk."""
 PSEUDO_FOLDERS = ("/dev", "/proc", "/run", "/snap", "/sys")
-"""Of the system itself: no place for anybody's files."""
+"""Folders of the system itself, in which users keep no files."""
 USERS_FOLDERS = ("/dev/shm", "/run/user")
-"""But for these."""
+"""Folders below these in which users do keep files."""
 VIRTUAL = re.compile(r"(vd|xvd|loop|nbd|rbd|zram)")
-"""Disks whose kind the machine does not know: it is that of another machine, or of a file."""
+"""Virtual disks. Their kind is that of a disk of another machine, or of a file, and is unknown here."""
 MAP_SHARED_VALIDATE, MAP_SYNC = 0x03, 0x80000
-"""Linux's numbers: only with both does the kernel refuse what it cannot do (man 2 mmap)."""
+"""Flags of Linux. The kernel refuses what it cannot do only if both are given (man 2 mmap)."""
 BY_WRITE_BACK, BY_FLUSH, BY_NOTHING = "MAP_SYNC + cache-line write-back", "msync or fdatasync", "none"
 
 
 def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
-    """One tier for each file system on which this user may write, those of `directories` first to be asked."""
+    """One tier for each file system on which this user may write. Each tier uses one of `directories` if it can."""
     every = all_mounts()
     mounts = storage_mounts(every)
     known = {mount.device for mount in mounts}
@@ -92,7 +92,7 @@ def can_map_sync(folder: Path) -> bool:
 
 
 def _named_apart(tiers: Iterable[Tier]) -> list[Tier]:
-    """With other names for those that are called as one before: of two devices, or of places that read alike."""
+    """The tiers with unique names: a name that is taken gets a number."""
     found: dict[str, Tier] = {}
     for tier in tiers:
         name = tier.name
@@ -121,24 +121,24 @@ class Mount:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether nobody can write there."""
+        """Whether it is mounted read-only."""
         return "ro" in self.options
 
 
 def all_mounts() -> list[Mount]:
-    """All mounts that can be seen, in the order of the kernel; of those at one place the last, which hides others."""
+    """All visible mounts, in the order of the kernel. Of several at one place only the last one is visible."""
     return list(_parse_all(read(PROC / "self" / "mountinfo")))
 
 
 @lru_cache(maxsize=1)
 def _parse_all(text: str) -> tuple[Mount, ...]:
-    """Once for each text: it is asked for often, and rarely another one."""
+    """Parses each text once: the mounts are asked for often and seldom change."""
     found = filter(None, map(_parse, text.split("\n")))
     return tuple({mount.point: mount for mount in found}.values())
 
 
 def _parse(line: str) -> Mount | None:
-    """None for a line of another form."""
+    """The mount of a line; None if the line has another form."""
     words = line.split(" ")  # a source may be an empty word
     end = words.index("-") if "-" in words[6:] else len(words)
     if len(words) < end + 4:
@@ -149,7 +149,7 @@ def _parse(line: str) -> Mount | None:
 
 
 def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
-    """Those that hold files and can be written, one for each device: the one nearest to its root."""
+    """The mounts that hold files and can be written, one for each device: the one nearest to its root."""
     found: dict[str, Mount] = {}
     for mount in sorted(mounts, key=lambda mount: (len(mount.root), len(str(mount.point)))):
         if kind_of(mount) and not mount.is_read_only and is_folder(mount.point) and not _is_seen_through(mount):
@@ -164,7 +164,7 @@ def _is_seen_through(mount: Mount) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether it is one that this user may look at: containers of others, and servers that have gone, are not."""
+    """Whether the path is a folder that this user may look at. Folders of other containers and lost servers are not."""
     try:
         return path.is_dir()
     except OSError:
@@ -172,7 +172,7 @@ def is_folder(path: Path) -> bool:
 
 
 def mount_of(path: Path) -> Mount:
-    """The mount that an existing path lies on; one of which nothing is known where the kernel does not tell."""
+    """The mount of an existing path; one of unknown type if the kernel lists none."""
     resolved = path.resolve()
     holding = [mount for mount in all_mounts() if resolved.is_relative_to(mount.point)]
     device = f"device {resolved.stat().st_dev}"
@@ -181,7 +181,7 @@ def mount_of(path: Path) -> Mount:
 
 
 def device_of(path: Path) -> str | None:
-    """The file system an existing path is on, by the device of its mount; None when it is not there.
+    """The device of the mount of a path; None if the path does not exist.
 
     Not st_dev: btrfs has another number there for each of its subvolumes, all of which share one room.
     """
@@ -192,18 +192,18 @@ def device_of(path: Path) -> str | None:
 
 
 def cache_key(path: Path) -> str:
-    """The name of figures of the file system of an existing path, where they are kept from run to run."""
+    """The name, in the cache, of the figures of the file system of an existing path."""
     mount = mount_of(path)
     return f"{mount.source} {mount.point} {mount.type}"
 
 
 def holds_no_files(mount: Mount) -> bool:
-    """Whether it is one of the system's own, such as /proc: no kind of storage, and no room."""
+    """Whether it is a file system of the system itself, such as /proc, which has no room for files."""
     return is_folder(mount.point) and not kind_of(mount) and os.statvfs(mount.point).f_blocks == 0
 
 
 def kind_of(mount: Mount) -> str:
-    """Of KINDS in tier.py; nothing for what holds no files of anybody."""
+    """One of KINDS in tier.py; "" for a file system in which users keep no files."""
     if mount.type in IN_MEMORY:
         return "" if _is_below(mount.point, PSEUDO_FOLDERS) and not _is_below(mount.point, USERS_FOLDERS) else "tmpfs"
     if mount.type in NETWORK or ":/" in mount.source:  # a server's export, whatever brings it here
@@ -220,7 +220,7 @@ def _is_below(place: Path, folders: Sequence[str]) -> bool:
 
 
 def _block_device(mount: Mount) -> str:
-    """Its number; that of the source where the file system has made one up."""
+    """The number of its block device; that of its source if the file system has made up a number."""
     if (SYS / "dev" / "block" / mount.device).exists():
         return mount.device
     try:
@@ -248,7 +248,7 @@ def _kind_of_disk(number: str) -> str:
 
 
 def name_of(mount: Mount) -> str:
-    """Unique and stable: that of the device, or type and place: "nvme0n1p2", "vg-home", "tmpfs-dev-shm"."""
+    """The name of its tier, which is stable: the device, or type and place. "nvme0n1p2", "vg-home", "tmpfs-dev-shm"."""
     if mount.source.startswith("/dev/") and mount.type != "overlay":
         return Path(mount.source).name
     place = str(mount.point).strip("/").replace("/", "-").replace(" ", "-") or "root"
@@ -256,7 +256,7 @@ def name_of(mount: Mount) -> str:
 
 
 def writable_directory(mount: Mount, wanted: Sequence[Path] = ()) -> Path | None:
-    """Where on that file system this user may make files: one of `wanted`, or a usual place."""
+    """A folder on the file system in which this user may make files: one of `wanted`, or a usual place."""
     for folder in (*wanted, *_usual_places(mount)):
         if device_of(folder) == mount.device and is_folder(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder.resolve()

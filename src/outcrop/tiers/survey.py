@@ -1,5 +1,6 @@
-"""All tiers of this machine: memory, file systems, what the user declares; with figures that are known, or measured.
-Which of them hold a path, and which have one room together.
+"""Find all tiers of this machine, which of them hold a path, and which of them share their free space.
+
+A tier is memory, a file system, or declared by the user. Its figures are declared, known from before, or measured:
 
     NUMA nodes ──► memory_tiers ──┐
     mounts ──────► storage_tiers ─┼──► Tier ──► figures: declared, cached for its device, or measured now and kept
@@ -30,7 +31,7 @@ from outcrop.tiers.tier import Figures, Tier, with_figures
 
 CACHE = "tiers.json"
 MAIN_MEMORY = ("dram", "tmpfs")
-"""Kinds of tiers whose bytes are main memory: files of tmpfs are, too."""
+"""Kinds of tiers that take main memory. Files of tmpfs do, too."""
 
 
 def find_tiers(
@@ -66,7 +67,7 @@ def find_tiers(
 
 
 def memory_of_this_machine() -> list[Tier]:
-    """Its memory, or that of the machine hwloc's variables name, which is all free."""
+    """The memory of this machine; or all of the memory of another machine, if hwloc's variables name one."""
     nodes = memory_nodes()
     if not _core.is_this_system():
         return memory_tiers(nodes, sum(node.size_bytes for node in nodes), lambda node: node.size_bytes)
@@ -83,7 +84,7 @@ def memory_of_this_machine() -> list[Tier]:
 
 
 def _with_known(tier: Tier, known: Mapping[str, Figures]) -> Tier:
-    """With figures that an earlier run has measured, here."""
+    """The tier with the figures that an earlier run has measured on this machine."""
     if tier.is_memory and not _core.is_this_system():
         return tier
     try:
@@ -117,15 +118,15 @@ def _is_known(tier: Tier) -> bool:
 
 
 def _key(tier: Tier) -> str:
-    """The same for all tiers on one device."""
+    """The name of the tier's figures in the cache. All tiers on one device share it."""
     if tier.is_memory:
         return f"{discover.processor_name()} {discover.available_cores()} {tier.where}"
     return cache_key(Path(tier.where))
 
 
 def tiers_holding(path: Path, tiers: Sequence[Tier]) -> list[Tier]:
-    """Those on the file system of an existing path, best first: one that is declared for a folder around it, the
-    innermost; then the others."""
+    """The tiers on the file system of an existing path. Those that are declared for a folder around it come first, the
+    innermost before the others."""
     device = device_of(path)
     if device is None:
         return []
@@ -140,7 +141,7 @@ def _rank(tier: Tier, path: Path) -> tuple[bool, int]:
 
 @dataclass(frozen=True)
 class SharedRoom:
-    """Bytes that are free for several tiers together, each of which says that all are its own."""
+    """Free bytes that several tiers share. Each of them reports all of these bytes as its own."""
 
     name: str
     tiers: frozenset[str]
@@ -148,7 +149,7 @@ class SharedRoom:
 
 
 def shared_rooms(tiers: Sequence[Tier]) -> list[SharedRoom]:
-    """Memory, where there is tmpfs beside it, and each file system with several tiers, by their names."""
+    """Main memory, if there is a tmpfs, and each file system with several tiers."""
     groups: dict[str, list[Tier]] = {}
     for tier in tiers:
         if tier.kind in MAIN_MEMORY:

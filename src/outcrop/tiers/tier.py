@@ -1,4 +1,4 @@
-"""A tier: a place bytes can live, what fits, how fast it is, and how long what was stored there lasts.
+"""A tier is a place for bytes: memory or a file system, with its size, its speed, and how long stored bytes last.
 
     persistence     what was stored lasts until            primitive that gets it there
     PROCESS         the process ends (DRAM, HBM, CXL)      none
@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 MEMORY_KINDS = ("hbm", "dram", "cxl", "nvm")
-"""Memory that processors address: NUMA nodes. `nvm` is non-volatile memory used as plain memory, which forgets."""
+"""Memory that processors address, in NUMA nodes. `nvm` is non-volatile memory that is used as volatile memory."""
 STORAGE_KINDS = ("dax", "nvme", "ssd", "hdd", "disk", "tmpfs", "pfs")
-"""File systems: on persistent memory, on flash behind NVMe or not, on what turns, on a disk that does not tell, in
-memory, across a network."""
+"""File systems on persistent memory, on NVMe or other flash, on a rotating disk, on a disk of unknown kind, in memory,
+and across a network."""
 KINDS = (*MEMORY_KINDS, *STORAGE_KINDS)
 
 
 class Persistence(IntEnum):
-    """What is stored lasts until the process ends, the machine goes down, the batch job ends, or it is removed."""
+    """Stored bytes last until the process ends, the machine goes down, the batch job ends, or they are removed."""
 
     PROCESS = 0
     REBOOT = 1
@@ -34,7 +34,7 @@ class Persistence(IntEnum):
 
 @dataclass(frozen=True)
 class Figures:
-    """What is measured of a tier, and kept between runs. Bytes, bytes per second and seconds; None is not measured.
+    """The measured properties of a tier, which are kept between runs. None is not measured.
 
     Sequential figures are of the large requests that runs make (of all threads in memory, of a queue in files); random
     ones of 4 KiB in files and of a cache line in memory, many at once. Latencies are of one access at a time.
@@ -51,10 +51,9 @@ class Figures:
     """STREAM's triad with all threads; of memory only."""
     latency_seconds_read: float | None = None
     latency_seconds_write: float | None = None
-    """In files, past the page cache; whether the device has it safe is another matter. None of memory: stores do not
-    wait."""
+    """Of a write to a file past the page cache, which need not be durable. None for memory: stores do not wait."""
     latency_seconds_flush: float | None = None
-    """Until a few bytes just written are as safe as `persistence` says; 0 where nothing makes them so."""
+    """Until a few bytes just written are as durable as `persistence` says; 0 if nothing is needed for that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,31 +67,31 @@ class Tier(Figures):
     where: str
     """A directory, or "node 2", "nodes 0,1"."""
     capacity_bytes: int
-    """What the tier holds: within the limit of the cgroup for memory, within a declared quota."""
+    """The size of the tier, within the limit of the control group for memory, and within a declared quota."""
     free_bytes: int
-    """What may still be taken of it, now."""
+    """The bytes that may still be taken of it, now."""
     persistence: Persistence
     primitive: str
-    """What makes stored bytes last so long: "none", "msync", "MAP_SYNC + cache-line write-back"."""
+    """What makes stored bytes durable: "none", "msync or fdatasync", "MAP_SYNC + cache-line write-back"."""
     source: str = ""
-    """What it is made of: a device, a server, a processor's memory."""
+    """The device, server or kind of memory behind it."""
     note: str = ""
     is_declared: bool = False
-    """Whether the user says that it is there, in a TOML file."""
+    """Whether the user declared it in a TOML file."""
 
     @property
     def is_memory(self) -> bool:
-        """Whether it is addressed, not opened."""
+        """Whether it is memory, which is addressed, and no file system."""
         return self.kind in MEMORY_KINDS
 
     @property
     def directory(self) -> Path | None:
-        """Where its files go; None for memory."""
+        """The directory of its files; None for memory."""
         return None if self.is_memory else Path(self.where)
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """The system's numbers of its NUMA nodes; none for files."""
+        """The system's numbers of its NUMA nodes; () for a file system."""
         return tuple(int(number) for number in re.findall(r"\d+", self.where)) if self.is_memory else ()
 
     def to_json(self) -> dict[str, Any]:
@@ -101,7 +100,7 @@ class Tier(Figures):
 
 
 def with_figures(tier: Tier, figures: Figures) -> Tier:
-    """The tier with those of the figures that are known; what the user has declared stays."""
+    """The tier with the figures that are known. Figures that the user declared stay."""
     known = {name: value for name, value in asdict(figures).items() if value is not None}
     if tier.origin == "declared":
         known = {name: value for name, value in known.items() if getattr(tier, name) is None}

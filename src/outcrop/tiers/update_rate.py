@@ -17,16 +17,16 @@ from outcrop.plan.tuner import with_tiles
 
 LEVELS_MEASURED = 48
 WINDOW_BYTES = 1 << 30
-"""The window measured in: much more than caches hold, and quick to take."""
+"""The size of the window for measurements: much larger than the caches, and quickly allocated."""
 UPDATES_PER_MEASUREMENT = 1_200_000_000
-"""Of a heat equation; fewer where each takes longer."""
-SECONDS_AT_LEAST, SECONDS_AT_MOST = 2.0, 6.0
+"""For a heat equation. Stencils whose updates take longer are measured with fewer updates."""
+MIN_SECONDS, MAX_SECONDS = 2.0, 6.0
 SHARE_OF_RUN = 0.05
-REPEATS_LEAST, REPEATS_MOST = 2, 40
-"""Slabs in a measurement, after one that warms up."""
-SETTLE_SECONDS_MOST = 3.0
+MIN_REPEATS, MAX_REPEATS = 2, 40
+"""The number of slabs in a measurement, after one that warms up."""
+MAX_SETTLE_SECONDS = 3.0
 SETTLED = 1.03
-"""A measurement that is not faster than the one before by this factor shows the machine as it is."""
+"""The machine has settled when a measurement is not faster than the one before by this factor."""
 ASSUMED_CELLS_PER_SECOND = 1e9
 EXPECTED_CELLS_PER_SECOND = 5e9
 
@@ -50,7 +50,7 @@ class UpdateRateMeter:
         bind: str = "none",
         work: float = 1.0,
     ) -> None:
-        """`work` is about how much longer an update takes than that of a heat equation: so much less is measured."""
+        """`work` is the time of an update relative to that of a heat equation. A larger one means fewer updates."""
         self._problem, self._calls, self._scalars, self._threads = problem, calls, scalars, threads
         self._bind = bind
         self._ring_planes = (
@@ -61,12 +61,12 @@ class UpdateRateMeter:
         self._updates_per_measurement = int(UPDATES_PER_MEASUREMENT / work)
         expected = problem.cells * problem.levels * work / EXPECTED_CELLS_PER_SECOND
         possible = self._ring_planes >= _core.UpdateMeter.planes_needed(problem, 1, 1)
-        seconds = max(SECONDS_AT_LEAST, min(SECONDS_AT_MOST, SHARE_OF_RUN * expected))
+        seconds = max(MIN_SECONDS, min(MAX_SECONDS, SHARE_OF_RUN * expected))
         self._seconds_left = seconds if measure and possible else 0.0
 
     @property
     def is_measured(self) -> bool:
-        """Whether it has answered by what was measured, and not by an assumption."""
+        """Whether its answers are measured, and not assumed."""
         return bool(self._known)
 
     def __call__(self, sizes: Sizes) -> float:
@@ -102,23 +102,23 @@ class UpdateRateMeter:
         return with_tiles(problem, reduced, sizes.diamond, self._threads) if sizes.chunk else reduced
 
     def _settle(self, meter: _core.UpdateMeter, sizes: Sizes) -> None:
-        """Update until that becomes no faster: memory that was just taken is slow for a while, of virtual machines for
-        seconds, and what is measured first would look worse than what is measured later."""
-        end = time.perf_counter() + SETTLE_SECONDS_MOST
+        """Update until the rate no longer grows. Memory that was just allocated is slow for a while, on virtual
+        machines for seconds, and the first measurement would look worse than later ones."""
+        end = time.perf_counter() + MAX_SETTLE_SECONDS
         before, now = 0.0, self._measure(meter, sizes)
         while now > SETTLED * before and time.perf_counter() < end:
             before, now = now, self._measure(meter, sizes)
 
     def _measure(self, meter: _core.UpdateMeter, sizes: Sizes) -> float:
-        """The median of some slabs: thin ones of narrow blocks take a few milliseconds, in which a machine seldom shows
-        its everyday speed. Of two the better one."""
+        """The median rate of several slabs; of two slabs, the better rate. Thin slabs of narrow blocks take a few
+        milliseconds, too short a time to see the usual speed of the machine."""
         frame, region = _block(self._problem, sizes)
         repeats = self._updates_per_measurement // (sizes.slab * sizes.levels * frame.cells)
-        rates = meter.measure(sizes, frame, region, max(REPEATS_LEAST, min(REPEATS_MOST, repeats)))
+        rates = meter.measure(sizes, frame, region, max(MIN_REPEATS, min(MAX_REPEATS, repeats)))
         return sorted(rates, reverse=True)[(len(rates) - 1) // 2]
 
     def _guess(self, sizes: Sizes) -> float:
-        """From the most similar sizes that are known."""
+        """The rate that follows from the most similar sizes that were measured."""
 
         def distance(known: Sizes) -> float:
             slabs = abs(known.slab - sizes.slab) / max(known.slab, sizes.slab)
@@ -131,7 +131,7 @@ class UpdateRateMeter:
 
 
 def _block(problem: Problem, sizes: Sizes) -> tuple[Rectangle, Region]:
-    """Frame and region of a block in the middle, cut in y as wavefronts are."""
+    """The frame and region of a block in the middle of the grid, cut in y like those of wavefronts."""
     blocks = blocks_in_y(problem, sizes.levels, sizes).blocks
     if len(blocks) == 1:
         return problem.whole_plane, EVERYTHING
