@@ -1,4 +1,4 @@
-"""What lies beyond the faces of the grid.
+"""Boundaries: the values beyond the sides of the grid.
 
 fixed      a rim as thick as the stencil's radius keeps its initial values
 mirror     every cell is updated; beyond a face lie its mirror images, cell -1-k being cell k: no gradient across it
@@ -23,7 +23,7 @@ _MAX_TEXT = 200  # characters
 
 @dataclass(frozen=True)
 class Boundary:
-    """What lies below and above the grid along each axis. An axis is periodic on both sides or on none."""
+    """The sides of the grid, below and above along each axis. An axis is periodic on both sides or on none."""
 
     z: tuple[Side, Side] = ("fixed", "fixed")
     y: tuple[Side, Side] = ("fixed", "fixed")
@@ -40,18 +40,18 @@ class Boundary:
 
     @property
     def sides(self) -> tuple[tuple[Side, Side], ...]:
-        """Those of z, y and x."""
+        """The sides of z, y and x."""
         return self.z, self.y, self.x
 
     def rims(self, radii: tuple[int, int, int]) -> tuple[tuple[int, int], ...]:
-        """Cells along each axis, below and above, that keep their values, for a stencil that reaches `radii`."""
+        """The cells along each axis, below and above, that keep their values, for a stencil with these `radii`."""
         return tuple(
             (radius if low == "fixed" else 0, radius if high == "fixed" else 0)
             for radius, (low, high) in zip(radii, self.sides, strict=True)
         )
 
     def __str__(self) -> str:
-        """One word where all sides are alike, else as `as_boundary` reads it."""
+        """One word if all sides are equal, else text that `as_boundary` reads."""
         words = {side for sides in self.sides for side in sides}
         if len(words) == 1:
             return words.pop()
@@ -62,8 +62,11 @@ class Boundary:
 
 
 def as_boundary(value: object) -> Boundary:
-    """A Boundary of one word, of text such as "x=periodic,z=fixed:mirror", or of {"x": "periodic", "z": ("fixed",
-    "mirror")}. Axes that are not named are fixed. Raises InputError with what there is."""
+    """A Boundary, from one word, from text such as "x=periodic,z=fixed:mirror", or from a mapping such as
+    {"x": "periodic", "z": ("fixed", "mirror")}.
+
+    Axes that are not named are fixed. Raises InputError that lists the choices.
+    """
     if isinstance(value, Boundary):
         return value
     if isinstance(value, str) and len(value) > _MAX_TEXT:
@@ -108,9 +111,9 @@ def _side(word: object) -> Side:
 
 
 def boundary_on_grid(boundary: Boundary, ndim: int) -> Boundary:
-    """`boundary`, which names a grid's own axes, on the three axes inside; those that the grid has not are fixed.
+    """`boundary`, which names a grid's own axes, on the three axes inside. Axes that the grid does not have are fixed.
 
-    Of two axes the first may be called z as well as y. Raises InputError for sides of an axis there is not.
+    The first of two axes may be called z or y. Raises InputError for sides of an axis that does not exist.
     """
     if ndim == 2:
         if boundary.y not in (_FIXED, boundary.z) and boundary.z != _FIXED:
@@ -125,7 +128,7 @@ def boundary_on_grid(boundary: Boundary, ndim: int) -> Boundary:
 
 
 def boundary_text(boundary: Boundary, ndim: int) -> str:
-    """What `boundary_on_grid` gave, as it is written for the grid's own axes."""
+    """The text of a boundary on the three axes inside, written for the grid's own axes."""
     own = {1: (boundary.x,) * 3, 2: (boundary.z, boundary.z, boundary.x), 3: boundary.sides}[ndim]
     text = str(Boundary(*own))
     return ",".join(text.split(",")[-ndim:])

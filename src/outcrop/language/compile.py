@@ -24,13 +24,13 @@ from outcrop.shared_object import compiler_identity, find_compiler, load_library
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-fPIC", "-shared")
 
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "sse2": 16, "plain": 0}
-"""Instruction sets by the width of their vectors; `plain` leaves vectors to the compiler."""
+"""The bytes of a vector of each instruction set. `plain` leaves vectors to the compiler."""
 
 PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "cache size",
              "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
              "cpu", "revision", "isa", "uarch", "features")  # fmt: skip
-"""What decides on -march=native, of several architectures. The model's name alone does not: virtual machines call
-processors of several generations alike, and may hide some of their instructions."""
+"""Lines of /proc/cpuinfo that decide on -march=native, on several architectures. The name of the model is not enough:
+virtual machines give one name to processors of several generations, and may hide some of their instructions."""
 
 Copy: TypeAlias = tuple[int, int]
 Calls: TypeAlias = tuple[tuple[int, tuple[Copy, ...], tuple[Copy, ...]], ...]
@@ -75,7 +75,7 @@ def compile_kernel(stencil: Stencil, dtype: str, isa: str = "auto", boundary: Bo
 
 @lru_cache
 def available_isas() -> tuple[str, ...]:
-    """Instruction sets this processor has, widest first; `plain` always."""
+    """The instruction sets of this processor, widest first. `plain` is always one of them."""
     machine = platform.machine().lower()
     if machine in ("aarch64", "arm64"):
         return ("neon", "plain")
@@ -92,7 +92,7 @@ def best_isa() -> str:
 
 
 def c_compiler() -> tuple[str, ...]:
-    """The command of the compiler of kernels. Raises InputError where there is none."""
+    """The command of the C compiler. Raises InputError if there is none."""
     return find_compiler("C")
 
 
@@ -110,7 +110,7 @@ def _shared_object(source: str) -> Path:
 
 @lru_cache
 def _processor() -> dict[str, str]:
-    """What the kernel says of the first processor; its architecture where it says nothing."""
+    """Properties of the first processor, from /proc/cpuinfo; its architecture if that file says nothing."""
     found = {}
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
         for line in takewhile(str.strip, lines):

@@ -1,4 +1,4 @@
-"""A Program on whole arrays of NumPy: one operation after the other, each rounded to the dtype by itself."""
+"""Run a Program on whole arrays of NumPy, operation by operation, each rounded to the dtype."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class _StageWriter:
         self.type = code.c_type
 
     def lines(self) -> Iterator[str]:
-        """Both functions, and one for single cells where the boundary needs it."""
+        """The functions for a row and a block, and one for single cells if the boundary needs it."""
         if self._computes_edges():
             yield from self._cell_function()
         yield from self._row_function()
@@ -112,7 +112,7 @@ class _StageWriter:
         return self.radius_x > 0 and any(side != "fixed" for side in self.boundary.x)
 
     def _row_arguments(self) -> str:
-        """Targets q, the rows whose rim they take over p, and the rows r that are read."""
+        """Targets q, the rows p from which they take their rim, and the rows r that are read."""
         alone = "" if self.reads_target else "restrict "
         targets = "".join(
             f", {self.type} *{alone}q{j}, const {self.type} *{alone}p{j}" for j in range(len(self.in_place))
@@ -154,7 +154,7 @@ class _StageWriter:
         yield ""
 
     def _edges(self) -> list[tuple[Side, str, str, str]]:
-        """Kind, name, first cell and end of both edges; cells outside x0 .. x1 are somebody else's."""
+        """Kind, name, first cell and end of both edges. Another call updates the cells outside x0 .. x1."""
         radius = self.radius_x
         if not radius:
             return []
@@ -172,7 +172,7 @@ class _StageWriter:
         ]
 
     def _take_edges(self) -> Iterator[str]:
-        """What the cells at both ends of the row are to be, unless the rim can be copied afterwards."""
+        """Compute or keep the cells at both ends of the row, unless the rim can be copied afterwards."""
         for side, name, first, end in self._edges():
             yield f"  const long {name}0 = {first}, {name}1 = {end};"
             if side == "fixed" and not any(self.in_place):
@@ -253,7 +253,7 @@ class _Expressions:
         yield f"typedef {integer} m __attribute__((vector_size({size})));"
 
     def uniforms(self) -> Iterator[str]:
-        """What is the same for every cell: as scalars, and as vectors where the cells need it."""
+        """The operations that are the same for every cell, as scalars, and as vectors if cells need them."""
         uniform = self.program.uniform
         needed = set(self.program.results)
         for place, operation in enumerate(self.program.operations):
@@ -280,32 +280,32 @@ class _Expressions:
         return scalar if self.lanes == 1 else "{" + ", ".join([scalar] * self.lanes) + "}"
 
     def reach(self, row: Row) -> tuple[int, int]:
-        """First and last vector, counted from the current one, that the row's loads touch."""
+        """The first and last vector that the loads of a row touch, counted from the current vector."""
         offsets = self.rows[row]
         return min(min(offsets) // self.lanes, 0), max(-(-max(offsets) // self.lanes), 0)
 
     def first_vectors(self) -> Iterator[str]:
-        """Before the loop."""
+        """The vectors that are loaded before the loop."""
         for number, row in enumerate(self.rows):
             first, last = self.reach(row)
             for i in range(first, last) if self.lanes > 1 else ():
                 yield f"  v w{number}_{_index(i)} = *(const v *)(r{number} + b->x0 + {i * self.lanes});"
 
     def next_vectors(self) -> Iterator[str]:
-        """At the beginning of its body."""
+        """The vector of each row that is loaded at the beginning of the loop's body."""
         for number, row in enumerate(self.rows) if self.lanes > 1 else ():
             _, last = self.reach(row)
             yield f"    v w{number}_{_index(last)} = *(const v *)(r{number} + x + {last * self.lanes});"
 
     def move_along(self) -> Iterator[str]:
-        """At its end."""
+        """The vectors that move along at the end of the loop's body."""
         for number, row in enumerate(self.rows) if self.lanes > 1 else ():
             first, last = self.reach(row)
             for i in range(first, last):
                 yield f"    w{number}_{_index(i)} = w{number}_{_index(i + 1)};"
 
     def operations(self) -> Iterator[str]:
-        """All that depends on the cell, for a vector of cells at x."""
+        """The operations that depend on the cell, for a vector of cells at x."""
         numbers = {row: number for number, row in enumerate(self.rows)}
         for place, operation in self._of_cells():
             match operation:
@@ -315,7 +315,7 @@ class _Expressions:
                     yield from self._apply(place, operator, [f"t{i}" for i in operands])
 
     def cell_operations(self, column: Callable[[int], str]) -> Iterator[str]:
-        """The same for one cell; `column(dx)` is the place in its row of the cell dx from it."""
+        """The same operations for one cell. `column(dx)` is the index, in a row, of the cell at distance dx."""
         numbers = {row: number for number, row in enumerate(self.rows)}
         uniform = self.program.uniform
         for place, operation in self._of_cells():

@@ -25,7 +25,7 @@ _LARGEST_POWER = 16
 
 
 def lower(where: str, expressions: Sequence[sympy.Expr], fields: Sequence[str], scalars: Sequence[str]) -> Program:
-    """The program of `expressions`; InputError names the term that no kernel can compute, and `where` it is."""
+    """The program of `expressions`. Raises InputError that names `where`, and the term that no kernel can compute."""
     builder = _Builder(where, fields, scalars)
     results = tuple(builder.visit(expression) for expression in expressions)
     return Program(tuple(builder.operations), results)
@@ -129,7 +129,7 @@ class _Builder:
         return self._append(Apply("neg", (place,))) if negative else place
 
     def _scaled(self, coefficient: sympy.Expr, rest: sympy.Expr) -> int:
-        """Uniform factors first, then those of the cell, then division by those of the cell."""
+        """Multiply the uniform factors first, then those of the cell, then divide by those of the cell."""
         uniform = [factor for factor in sympy.Mul.make_args(coefficient) if factor != 1]
         factors = [factor for factor in sympy.Mul.make_args(rest) if factor != 1]
         below = [factor for factor in factors if _is_divisor(factor)]
@@ -168,7 +168,7 @@ class _Builder:
 
 
 def _split(term: sympy.Expr) -> tuple[bool, sympy.Expr, sympy.Expr]:
-    """Whether a term is to be subtracted, the product of its factors that do not depend on the cell, and the rest."""
+    """Whether to subtract a term, the product of its factors that do not depend on the cell, and the rest."""
     number, rest = term.as_coeff_Mul()
     negative = bool(number.is_negative)
     positive = term
@@ -191,7 +191,7 @@ def _ordered(terms: Sequence[sympy.Expr]) -> list[sympy.Expr]:
 
 
 def _key(term: sympy.Expr) -> tuple[object, ...]:
-    """Numbers, then scalars, then terms by how far from the centre and where they read, then by text."""
+    """Sorts numbers first, then scalars, then terms by the distance and direction of their loads, then by text."""
     loads = sorted(_offset_key(load) for load in term.atoms(AppliedUndef))
     kind = 0 if term.is_Number else 1 if not loads else 2
     return kind, len(loads), loads, _Text(term)
@@ -199,7 +199,7 @@ def _key(term: sympy.Expr) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class _Text:
-    """Orders terms by how they are written, which is worked out only when nothing else tells them apart."""
+    """Orders terms by their text, which is made only if nothing else distinguishes them."""
 
     term: sympy.Expr
 

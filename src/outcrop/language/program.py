@@ -31,13 +31,13 @@ from outcrop.language.schema import (
 )
 
 OPERATORS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "sqrt": 1, "abs": 1, "min": 2, "max": 2}
-"""Operators and how many operands they take. min and max are `a < b ? a : b` and `a > b ? a : b`."""
+"""The number of operands of each operator. min and max are `a < b ? a : b` and `a > b ? a : b`."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """The value of field number `field` at `offset` (z, y, x): the newest one, or with `age` 1 the one before the
-    field's latest update."""
+    """The value of field number `field` at `offset` (z, y, x): the newest one if `age` is 0, or the one before the
+    field's latest update if `age` is 1."""
 
     field: int
     offset: tuple[int, int, int]
@@ -46,7 +46,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Scalar:
-    """Scalar number `index`, rounded to the dtype: a parameter, or behind all parameters a signal."""
+    """Scalar number `index`, rounded to the dtype. Parameters are counted first, then signals."""
 
     index: int
 
@@ -71,7 +71,7 @@ Operation: TypeAlias = Load | Scalar | Constant | Apply
 
 @dataclass(frozen=True)
 class Program:
-    """Operations in order, and the positions of those that are results, one for each field that is updated."""
+    """Operations in order, and the positions of the results, one for each field that is updated."""
 
     operations: tuple[Operation, ...]
     results: tuple[int, ...]
@@ -126,8 +126,8 @@ class Program:
 
     @classmethod
     def from_json(cls, data: object) -> Program:
-        """The program that `to_json` described; ValueError when it is not one. Whether its fields and scalars exist,
-        the caller knows."""
+        """The program that `to_json` described. Raises ValueError if it is none. The caller has to check that its
+        fields and scalars exist (`require_sound`)."""
         members = read_members(data, "a program", "operations", "results")
         rows = read_list(members["operations"], "operations", MAX_OPERATIONS, minimum=1)
         operations = tuple(_read_operation(row, place) for place, row in enumerate(rows))
@@ -158,7 +158,7 @@ def _read_operation(row: object, place: int) -> Operation:
 
 @dataclass(frozen=True)
 class Stage:
-    """Gives the fields numbered `targets` new values, all of them from what was there before the stage.
+    """A part of a time step: it gives the fields numbered `targets` new values, from the values before the stage.
 
     `program` has one result for each target.
     """
@@ -180,7 +180,7 @@ class Stage:
 
     @cached_property
     def reaches(self) -> dict[tuple[int, int], bool]:
-        """For each pair (field, age) that it reads, whether it does so at neighbours."""
+        """For each pair (field, age) that it reads, whether it reads neighbours."""
         found: dict[tuple[int, int], bool] = {}
         for load in self.program.loads:
             key = load.field, load.age
@@ -220,13 +220,13 @@ class Stage:
         self.program.require_sound(fields, scalars)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Plain data from which `from_json` makes an equal stage."""
         return {"targets": list(self.targets), "program": self.program.to_json()}
 
     @classmethod
     def from_json(cls, data: object) -> Stage:
-        """The stage that `to_json` described; ValueError when it is not one. Whether its fields exist, its stencil
-        knows."""
+        """The stage that `to_json` described. Raises ValueError if it is none. The caller has to check that its fields
+        exist (`require_sound`)."""
         members = read_members(data, "a stage", "targets", "program")
         targets = read_list(members["targets"], "targets of a stage", MAX_FIELDS, minimum=1)
         numbers = tuple(read_whole(field, "the number of a field", MAX_FIELDS) for field in targets)
@@ -235,7 +235,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Storage:
-    """How the values of one field are kept, as its stages demand.
+    """How the values of one field are stored, as required by its stages.
 
     `is_static`: nothing updates it. `is_double`: an update may not overwrite the value it replaces, because neighbours
     or later stages still read that; the field then has two copies that take turns. `history`: values that have to be
@@ -248,7 +248,7 @@ class Storage:
 
 
 def storage_of(stages: Sequence[Stage], field: int) -> Storage:
-    """What the stages demand of a field."""
+    """The storage that the stages require for a field."""
     is_double, history, is_updated = False, 1, False
     for stage in stages:
         updates = field in stage.targets

@@ -1,4 +1,4 @@
-"""What stencils may hold: names, texts, numbers, and how much of everything.
+"""Limits and checks of what a stencil may hold: names, texts, numbers, and the maximum of each kind.
 
 A stencil becomes C that runs in the reader's process, and it comes from a user's program or from the manifest of a
 directory that somebody else made. Both are held against what is here, so whatever can be made can be read back, and
@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 from outcrop.errors import InputError, shown
 
 NAME_PATTERN = r"(?!_[_A-Z])[A-Za-z_][A-Za-z0-9_]{0,63}"
-"""All of the name of a field, parameter or signal: an identifier of C that C has not reserved, and a name that Zarr
-allows for an array. Names that are words of C, `C_WORDS`, are refused besides."""
+"""The pattern of the whole name of a field, parameter or signal: an identifier that C does not reserve, and that Zarr
+allows as the name of an array. The words of C, `C_WORDS`, are refused as well."""
 
 C_WORDS = frozenset(
     (
@@ -32,16 +32,16 @@ MAX_SCALARS = 256
 """Parameters and signals together."""
 MAX_STAGES = 64
 MAX_OPERATIONS = 4096
-"""Of all stages. The largest built-in stencil has 661; compilers need minutes for some of 4096."""
+"""Operations of all stages. The largest built-in stencil has 661. Compilers need minutes for some stencils of 4096."""
 MAX_OPERANDS = 64
-"""Values of fields that the core hands to one kernel (core/outcrop/exec/traverse.cpp)."""
+"""Values of fields that the core passes to one kernel (core/outcrop/exec/traverse.cpp)."""
 MAX_OFFSET = 64
-"""Cells along any axis. Along x, kernels read so many 64-byte lines beyond a plane, and the guards of the window, which
-keep these readable, have 64 (core/outcrop/exec/window.hpp)."""
+"""Cells along any axis. Along x, a kernel reads as many 64-byte lines beyond a plane. The guards of the window, which
+keep these readable, have 64 lines (core/outcrop/exec/window.hpp)."""
 MAX_SPAN = 4096
-"""Cells of all rows that a stage reads to update one: what compilers have to keep in registers."""
+"""Cells of all rows that a stage reads to update one cell. Compilers have to keep them in registers."""
 MAX_NAME, MAX_TEXT = 200, 65536
-"""Characters of the name of a stencil, and of its equation."""
+"""Characters of the name of a stencil, and of the text of its equation."""
 
 _NAME = re.compile(NAME_PATTERN)
 
@@ -65,7 +65,7 @@ def require_text(text: object, what: str, maximum: int) -> None:
 
 
 def as_number(value: object, what: str) -> float:
-    """A float of any real number. Raises InputError for what is none, and for numbers that no float can hold."""
+    """Any real number as a float. Raises InputError for other values, and for numbers that no float can hold."""
     try:
         if not isinstance(value, str | bytes | bytearray):
             return float(value)  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ def as_number(value: object, what: str) -> float:
 
 
 def as_finite(value: object, what: str) -> float:
-    """The same, and neither infinite nor NaN."""
+    """A finite number as a float. Raises InputError for other values."""
     number = as_number(value, what)
     if not math.isfinite(number):
         raise InputError(f"{what} {shown(value)} must be a finite number")

@@ -37,12 +37,12 @@ ReadCells: TypeAlias = Callable[[str, Cells], Weights]
 """The values of a field, by name, at cells of shape (..., 3)."""
 
 _NEAR = 1e-6
-"""How far outside a point may lie, over the number of cells along the axis: what rounding to float32 does."""
+"""A point may lie outside by this part of the number of cells along an axis, because of rounding to float32."""
 
 
 @dataclass(frozen=True)
 class SourceFactor:
-    """A factor of fields that are only read, such as dt**2/m, at the corners of points.
+    """A factor at the corners of sources, made of fields that are only read, such as dt**2/m.
 
     `program` has one result and loads fields by their position in `fields`; `scalars` are the values of its scalars.
     """
@@ -77,8 +77,8 @@ class SourceFactor:
 
     @classmethod
     def from_json(cls, data: object) -> SourceFactor:
-        """The factor that `to_json` described. Raises InputError when the data is not that. Whether a run has its
-        fields, and the cells that it reads, the caller knows."""
+        """The factor that `to_json` described. Raises InputError for any other data. The caller has to check that a run
+        has its fields, and the cells that it reads."""
         try:
             members = read_members(data, "it", "program", "fields", "scalars")
             fields = tuple(read_list(members["fields"], "fields", MAX_FIELDS))
@@ -115,12 +115,12 @@ class Injection:
 
     @property
     def steps(self) -> int:
-        """How many steps there are values for."""
+        """The number of steps with values."""
         return len(self.values)
 
     def resolved(self, read: ReadCells) -> Injection:
-        """The same without `scale`, its values at the corners multiplied into the weights. `read` is asked for the few
-        cells that the scale needs."""
+        """The same sources without `scale`: its values at the corners are multiplied into the weights. `read` gives the
+        few cells that the scale needs."""
         if self.scale is None:
             return self
         return replace(self, weights=self.weights * self.scale.at(self.cells, read), scale=None)
@@ -182,7 +182,7 @@ def linear(
 
 
 def spread(cells: NDArray[np.int64]) -> Cells:
-    """Cells of shape (..., axes) as (..., 3): z, y and x, those of axes that are not there being 0."""
+    """Cells of shape (..., axes) as (..., 3), z, y and x. Axes that the grid does not have are 0."""
     full = np.zeros((*cells.shape[:-1], 3), np.int64)
     full[..., PLACES[cells.shape[-1]]] = cells
     return full

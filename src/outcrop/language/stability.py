@@ -1,4 +1,4 @@
-"""How fast the worst wave grows: von Neumann's analysis of any stencil that is linear, or linear near a uniform state.
+"""The growth of the worst wave: von Neumann's analysis of a stencil that is linear, or is near a uniform state.
 
 In a plane wave exp(i k x) every load is a number times the field, so a whole step, stages and previous values
 included, is a matrix for each wave number k (J. von Neumann and R. D. Richtmyer, J. Appl. Phys. 21, 232, 1950). The
@@ -32,14 +32,14 @@ State: TypeAlias = Mapping[str, float]
 """A value for each field that is only read; for a stencil that is not linear, for each field."""
 
 Measure: TypeAlias = Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]
-"""Makes one array of the arrays of all fields that are only read."""
+"""Computes one array from the arrays of all fields that are only read."""
 
 MAX_GROWTH, MAX_GROWTH_SECOND = 1 + 1e-6, 1 + 1e-4
-"""What rounding may add to an eigenvalue of 1: of updates that read one value of a field, and of those that read two.
+"""The maximum eigenvalues that count as 1, because of rounding: for updates that read one value of a field, and two.
 
-Of second order in time, 1 is a double eigenvalue of the longest wave, and weights that are rounded to e move it by
-about the square root of e; Devito writes them with nine digits. A step that exceeds the limit by the part d makes waves
-grow by about the root of d, too, so the limit itself is as sharp as before.
+In second order in time, 1 is a double eigenvalue of the longest wave, and weights that are rounded to e move it by
+about the square root of e. Devito writes weights with nine digits. A step that exceeds the limit by the part d makes
+waves grow by about the root of d, too, so the limit itself is as sharp as before.
 """
 
 _MAX_UNKNOWNS = 64  # of a cell: of so many fields, or half as many with previous values
@@ -125,7 +125,7 @@ def _quotient(a: float, b: float) -> float:
 
 @dataclass(frozen=True)
 class Limit:
-    """Which parameter decides on stability, and near which uniform state a stencil that is not linear is judged.
+    """The parameter that decides on stability, and the uniform state near which a stencil that is not linear is judged.
 
     Steps up to the limit are stable, or with `is_minimum` those from the limit on.
     """
@@ -136,7 +136,7 @@ class Limit:
 
     @property
     def word(self) -> str:
-        """What the limit is called."""
+        """The word for the limit."""
         return "smallest" if self.is_minimum else "largest"
 
 
@@ -164,7 +164,7 @@ def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = 
 
 
 def max_growth(stencil: Stencil) -> float:
-    """The largest growth that counts as none."""
+    """The maximum growth of a stable stencil."""
     return MAX_GROWTH_SECOND if any(one.history == 2 for one in stencil.storage) else MAX_GROWTH
 
 
@@ -193,7 +193,7 @@ def _is_bounded(stencil: Stencil, values: Mapping[str, float], states: Sequence[
 
 
 def _bisect(is_stable: Callable[[float], bool], start: float, is_minimum: bool) -> float:
-    """Where stability ends, from the stable side."""
+    """The last stable value, by bisection."""
     inside, outside = (2.0, 0.5) if is_minimum else (0.5, 2.0)
     good = bad = start
     for _ in range(60):
@@ -221,7 +221,7 @@ def corners(ranges: Mapping[str, tuple[float, float]]) -> list[dict[str, float]]
 
 
 class Extremes:
-    """Collects the states to judge a run by while fields that are only read stream past.
+    """Collects the states by which a run is judged, from the planes of the fields that are only read.
 
     Kept are the cells, with the values of all fields there, in which a field or one of `measures` is least or largest.
     A measure is for instance a squared wave speed: `corners` would combine the lightest cell with the stiffest one,
@@ -233,7 +233,7 @@ class Extremes:
         self._found: dict[tuple[str, bool], tuple[float, dict[str, float]]] = {}
 
     def add(self, planes: Mapping[str, NDArray[Any]]) -> None:
-        """Arrays of one shape, the same cells of every field; others than `fields` do not count."""
+        """Add the same cells of each field, as arrays of one shape. Fields besides `fields` do not count."""
         planes = {name: planes[name] for name in self._fields}
         named = {**planes, **{f"measure {i}": measure(planes) for i, measure in enumerate(self._measures)}}
         for name, array in named.items():
@@ -247,7 +247,7 @@ class Extremes:
 
     @property
     def states(self) -> list[dict[str, float]]:
-        """What was found, each once."""
+        """The states that were found, each once."""
         if not self._fields:
             return [{}]
         return [dict(items) for items in dict.fromkeys(tuple(cell.items()) for _, cell in self._found.values())]
@@ -264,7 +264,7 @@ class _Amplification:
         self.waves = self._wave_numbers()
 
     def _wave_numbers(self) -> NDArray[np.float64]:
-        """Phases per cell, shape (waves, 3); a wave and its mirror image grow alike."""
+        """Phases per cell, shape (waves, 3). A wave and its mirror image grow alike, so half of them are enough."""
         parts = _PHASES if len(self.unknowns) > 1 else _PHASES_ALONE
         whole = np.linspace(-np.pi, np.pi, parts + 1)
         axes = [whole if radius else np.zeros(1) for radius in self.stencil.radii]

@@ -1,4 +1,4 @@
-"""What one step does to a grid: fields, parameters, and updates in a form that C and NumPy follow alike.
+"""A stencil is one time step of a grid: fields, parameters, and updates in a form that C and NumPy both follow.
 
     u, k = Field("u"), Parameter("k", 0.1)
     smooth = Stencil("smooth", {u: u[0, 0, 0] + k * (u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1])})
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["PREVIOUS", "Field", "Parameter", "ParameterValue", "PreviousField", "Signal", "Stencil"]
 
 PREVIOUS = ".previous"
-"""Behind the name of a field: its value before the latest update."""
+"""This suffix of a field's name means its value before the latest update."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class PreviousField:
 
 @dataclass(frozen=True)
 class ParameterValue:
-    """Name and default of a parameter as a Stencil keeps them."""
+    """The name and default of a parameter, as they are stored in a Stencil."""
 
     name: str
     default: float
@@ -114,7 +114,7 @@ Updates: TypeAlias = Mapping[Field, Any]
 
 @dataclass(frozen=True)
 class Copies:
-    """For one stage of an even or an odd step: (field, copy) of each source and of each target of its kernel."""
+    """The pairs (field, copy) of the sources and targets of a stage's kernel, in an even or an odd step."""
 
     sources: tuple[tuple[int, int], ...]
     targets: tuple[tuple[int, int], ...]
@@ -161,8 +161,7 @@ class Stencil:
             raise InputError(f"stencil {name!r}: {error}") from None
 
     def _set(self, *values: Any) -> None:
-        """Takes the members in their order, once they are known to be a stencil's. Raises ValueError for what no kernel
-        can compute."""
+        """Set the members, in their order. Raises ValueError if no kernel can compute them."""
         names = ("name", "fields", "parameters", "signals", "stages", "equation", "ndim")
         for key, value in zip(names, values, strict=True):
             object.__setattr__(self, key, value)
@@ -211,14 +210,14 @@ class Stencil:
 
     @cached_property
     def storage(self) -> tuple[Storage, ...]:
-        """How each field is kept."""
+        """The storage of each field."""
         return tuple(storage_of(self.stages, number) for number in range(len(self.fields)))
 
     @cached_property
     def copies(self) -> tuple[Copies, ...]:
-        """Which copies kernels read and write: for the stages of an even step, then for those of an odd one.
+        """The copies that kernels read and write, for the stages of an even step, then for those of an odd step.
 
-        A field with two copies changes over to the other one with each update, so this repeats after two steps. Copy 0
+        A field with two copies changes to the other copy with each update, so this repeats after two steps. Copy 0
         holds the newest value before an even step.
         """
         newest = [0] * len(self.fields)
@@ -240,8 +239,8 @@ class Stencil:
         return tuple(count * steps % 2 for count in flips)
 
     def scalars(self, values: Mapping[str, float]) -> tuple[float, ...]:
-        """Parameter values in kernel order: from `values`, else defaults. Raises InputError for a name there is
-        not."""
+        """The parameters in the order of kernels, from `values`, else from the defaults. Raises InputError for an
+        unknown name."""
         known = {parameter.name for parameter in self.parameters}
         for name in values:
             if name not in known:
@@ -266,7 +265,7 @@ class Stencil:
 
     @classmethod
     def from_json(cls, data: object) -> Stencil:
-        """The stencil that `to_json` described. Raises InputError when the data is not that.
+        """The stencil that `to_json` described. Raises InputError for any other data.
 
         Nothing in the data is believed: types, names, ranges and counts are those of `schema`, everything else is
         derived anew, and the whole has to be a stencil that `Stencil(...)` could have made. Needs no SymPy.
@@ -279,13 +278,13 @@ class Stencil:
         return stencil
 
     def digest(self) -> str:
-        """A short name of the content: fields, parameters and programs."""
+        """A digest of fields, parameters and programs, without the name."""
         content = {key: value for key, value in self.to_json().items() if key not in ("name", "equation")}
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def _read(data: object) -> tuple[Any, ...]:
-    """The members of a Stencil; InputError or ValueError where one of them is not what it has to be."""
+    """The members of a Stencil, from plain data. Raises InputError or ValueError for a member that cannot be."""
     members = read_members(data, "a stencil", "name", "fields", "parameters", "signals", "stages", "equation", "ndim")
     if not members["name"]:
         raise ValueError("a stencil without name")

@@ -1,4 +1,4 @@
-"""What users write with SymPy: parameters, signals and expressions; and the parts of a Stencil that these make up.
+"""Turn what users write with SymPy (parameters, signals and expressions) into the parts of a Stencil.
 
 Only new stencils need this module, and SymPy.
 """
@@ -19,8 +19,8 @@ from outcrop.language.schema import as_finite, require_name
 from outcrop.language.stencil import PREVIOUS, Field, ParameterValue
 
 MAX_TERMS = 100_000
-"""Terms of all expressions, written out. SymPy visits each of them several times; the largest built-in stencil has
-23,166."""
+"""The maximum number of terms of all expressions, written out. SymPy visits each of them several times. The largest
+built-in stencil has 23,166."""
 
 _MAX_SHOWN_TERMS = 5_000  # of expressions that are made text
 _MAX_TEXT = 1_000  # characters that are kept of it
@@ -32,7 +32,7 @@ class Parameter(sympy.Symbol):  # type: ignore[misc]
     default: float
 
     def __new__(cls, name: str, default: float) -> Parameter:
-        """A parameter called `name`, `default` unless a run sets it."""
+        """A parameter called `name`. Its value is `default` unless a run sets it."""
         require_name(name, "parameter")
         number = as_finite(default, f"parameter {name}: default")
         parameter: Parameter = sympy.Symbol.__xnew__(cls, name, real=True)
@@ -56,7 +56,7 @@ class Signal(sympy.Symbol):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Analysis:
-    """The parts of a Stencil; `text` is how its equations look."""
+    """The parts of a Stencil. `text` shows its equations."""
 
     fields: tuple[Field, ...]
     parameters: tuple[ParameterValue, ...]
@@ -67,7 +67,7 @@ class Analysis:
 
 
 def analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) -> Analysis:
-    """The parts of stencil `name`. Raises InputError naming what cannot be."""
+    """The parts of stencil `name`. Raises InputError that names a part that cannot be computed."""
     try:
         return _analyse(name, stages, ndim)
     except RecursionError:
@@ -104,8 +104,8 @@ def _analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None)
 
 
 def _terms(expressions: Sequence[sympy.Expr]) -> int:
-    """The number of terms of expressions when they are written out. Shared ones are visited once: written out, they may
-    be more than can ever be visited."""
+    """The number of terms of expressions, written out. Shared terms are visited once: written out, there may be more of
+    them than can ever be visited."""
     known: dict[sympy.Basic, int] = {}
     waiting: list[sympy.Basic] = list(expressions)
     while waiting:
@@ -119,7 +119,7 @@ def _terms(expressions: Sequence[sympy.Expr]) -> int:
 
 
 def _text(stages: Sequence[Mapping[Field, sympy.Expr]]) -> str:
-    """Equations as SymPy writes them, for people to read, and no longer than that makes sense."""
+    """The equations as SymPy writes them, cut to a length that people read."""
     text = "; ".join(f"{target.name}' = {result}" for stage in stages for target, result in stage.items())
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
 
@@ -137,7 +137,7 @@ def _expression(name: str, field: object, value: Any) -> sympy.Expr:
 
 
 def _fields(stages: Sequence[Mapping[Field, sympy.Expr]], loads: Sequence[sympy.Expr]) -> tuple[Field, ...]:
-    """Those that are updated, then those that are only read, by name."""
+    """The fields that are updated, then those that are only read, by name."""
     updated = dict.fromkeys(field for stage in stages for field in stage)
     read = sorted({load.func.__name__.removesuffix(PREVIOUS) for load in loads} - {field.name for field in updated})
     return (*updated, *map(Field, read))
@@ -153,7 +153,7 @@ def _scalars(name: str, expressions: Sequence[sympy.Expr]) -> tuple[tuple[Parame
 
 
 def _axes(name: str, loads: Sequence[sympy.Expr], ndim: int | None) -> int:
-    """The number of axes that offsets speak of, which must agree with `ndim` if that is given."""
+    """The number of axes of the offsets. It must agree with `ndim` if that is given."""
     found = {len(load.args) for load in loads}
     if len(found) > 1:
         raise InputError(f"stencil {name!r} mixes offsets of {' and '.join(map(str, sorted(found)))} numbers")
