@@ -41,13 +41,13 @@ class Access:
 
     @property
     def is_near(self) -> bool:
-        """Whether it is a neighbour's."""
+        """Whether it is the value of a neighbour."""
         return any(self.offset)
 
 
 @dataclass(frozen=True)
 class FieldUpdate:
-    """`function` at t + dt becomes `expression`, in which `reads` says what every Indexed is.
+    """An update: `function` at t + dt becomes `expression`. `reads` describes each Indexed of the expression.
 
     `earlier` is the update of the same field that this one continues, by reading its result at its own cell.
     """
@@ -66,12 +66,12 @@ class FieldUpdate:
 
     @property
     def accesses(self) -> tuple[Access, ...]:
-        """All that it reads, with what the updates read that it continues."""
+        """All values that it reads, with those of the updates that it continues."""
         own = [one for one in self.reads.values() if not self.continues(one)]
         return (*own, *(self.earlier.accesses if self.earlier else ()))
 
     def continues(self, access: Access) -> bool:
-        """Whether an access is to the result of the earlier update."""
+        """Whether an access reads the result of the earlier update."""
         return access.field == self.field and access.shift == 1
 
 
@@ -118,7 +118,7 @@ def _check(where: str, equation: Any) -> None:
 
 
 def reads_of(where: str, expression: Any, grid: Any) -> dict[Any, Access]:
-    """What every Indexed of a lowered expression reads."""
+    """The access of each Indexed of a lowered expression."""
     found = sorted(sympy.sympify(expression).atoms(Indexed), key=str)
     return {one: access_of(where, one, grid) for one in found}
 
@@ -129,7 +129,7 @@ def is_updatable(function: Any) -> bool:
 
 
 def access_of(where: str, indexed: Any, grid: Any) -> Access:
-    """What an Indexed reads. Raises InputError when that is no field of the grid, or not at a fixed distance."""
+    """The access of an Indexed. Raises InputError if it reads no field of the grid, or not at a fixed distance."""
     function = indexed.function
     if getattr(function, "is_SparseFunction", False):
         raise InputError(f"{where}: {function.name} lies at points; only its inject and interpolate can be used")
@@ -151,14 +151,14 @@ def access_of(where: str, indexed: Any, grid: Any) -> Access:
 
 
 def _distance(index: Any, dimension: Any) -> int | None:
-    """What an index adds to its dimension; None when it is something else."""
+    """The number that an index adds to its dimension; None if it has another form."""
     rest = sympy.Add(*(term for term in sympy.Add.make_args(index) if term != dimension))
     has_it = dimension in sympy.Add.make_args(index)
     return int(rest) if has_it and rest.is_Integer else None
 
 
 def check_function(where: str, function: Any, grid: Any) -> None:
-    """InputError unless a function is one that a run can keep as a field."""
+    """Raise InputError unless a run can keep the function as a field."""
     name = function.name
     if function.grid is not None and function.grid is not grid:
         kind = "a SubDomain" if getattr(function.grid, "is_SubDomain", False) else "another grid"
@@ -187,7 +187,7 @@ def _dtype(thing: Any) -> str:
 
 
 def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
-    """One update for each field: a second one of the same field, such as an Inc, continues the first.
+    """One update for each field. A second update of a field, such as an Inc, continues the first one.
 
     Raises InputError for reading at t + dt what is not there yet, and where the order of equations cannot be kept.
     """
@@ -209,7 +209,7 @@ def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
 
 
 def assign(updates: Sequence[FieldUpdate]) -> dict[str, int]:
-    """The stage in which each field is updated. Raises InputError for a value that is not there any more."""
+    """The stage in which each field is updated. Raises InputError for a value that no longer exists when it is read."""
     stages: dict[str, int] = {}
     for number, update in enumerate(updates):
         stage = max((stages[access.field] + 1 for access in update.accesses if access.shift == 1), default=0)
@@ -225,7 +225,7 @@ def assign(updates: Sequence[FieldUpdate]) -> dict[str, int]:
 
 
 def age(access: Access, stage: int, stages: dict[str, int]) -> int:
-    """How many updates of its field ago a value was the newest, seen from a stage."""
+    """The number of updates of the field since a value was the newest one, as seen from a stage."""
     if access.field not in stages:
         return 0
     return (stages[access.field] < stage) - access.shift
@@ -256,8 +256,8 @@ def _check_read(update: FieldUpdate, access: Access, stages: dict[str, int]) -> 
 
 @dataclass(frozen=True)
 class SymbolValues:
-    """The values of symbols: the grid's spacings become numbers, so that equal ones share products; the time step and
-    Constants become Parameters. `constants` are those that were met, by name."""
+    """The values of symbols. The grid's spacings become numbers, so that equal ones share products; the time step and
+    Constants become Parameters. `constants` has those that were used, by name."""
 
     grid: Any
     dt: float
@@ -277,7 +277,7 @@ class SymbolValues:
 
 
 def _value_of(constant: Any) -> float:
-    """The number in a Constant, which Devito converts when it is asked for and not before."""
+    """The number in a Constant. Devito converts it on access, so the access may fail."""
     try:
         return float(constant.data)
     except (TypeError, ValueError, OverflowError, MemoryError):
@@ -285,7 +285,7 @@ def _value_of(constant: Any) -> float:
 
 
 def number(value: Any) -> sympy.Expr:
-    """A number as Devito would print it into its code: weights have nine digits there, and whole numbers are exact."""
+    """A number as Devito prints it into its code: weights have nine digits, and whole numbers are exact."""
     if not value.is_Float:
         return value
     decimal = float(str(value))
@@ -293,8 +293,8 @@ def number(value: Any) -> sympy.Expr:
 
 
 def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], sympy.Expr]) -> sympy.Expr:
-    """`node` with every Indexed replaced by what `leaf` gives for it. Raises InputError with the term that no kernel
-    can compute."""
+    """`node` with each Indexed replaced by the result of `leaf`. Raises InputError with the term that no kernel can
+    compute."""
     if isinstance(node, Indexed):
         return leaf(node)
     if node.is_Number or node.is_NumberSymbol:
@@ -318,7 +318,7 @@ def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], s
 
 
 def _product(product: sympy.Expr) -> sympy.Expr:
-    """The same with sums multiplied out as far as something cancels: dt**2/m * (2*m*u/dt**2 + s) is 2*u + dt**2/m*s.
+    """The product with sums multiplied out if terms cancel: dt**2/m * (2*m*u/dt**2 + s) is 2*u + dt**2/m*s.
 
     That is how `solve` leaves its solutions. A factor of exactly 2 matters in long runs: one that is off in its last
     digit is a force on u that never ends.
@@ -335,7 +335,7 @@ def _product(product: sympy.Expr) -> sympy.Expr:
 
 
 def _cancels(factor: sympy.Expr, term: sympy.Expr) -> bool:
-    """Whether both have powers of the same thing, one above and one below the line."""
+    """Whether both have powers of the same base, one in the numerator and one in the denominator."""
     powers = term.as_powers_dict()
     return any(
         not base.is_Number and exponent.could_extract_minus_sign() != powers[base].could_extract_minus_sign()
@@ -365,7 +365,7 @@ def _why(node: Any) -> str:
 
 
 def shown(term: Any) -> str:
-    """A lowered term, or text, on one line and not too long, with indices that do not count the halo: u[t, x + 1] for
+    """A lowered term, or text, on one short line for a message. Indices do not count the halo: u[t, x + 1] for
     u[t, x + 9]."""
     if not isinstance(term, sympy.Basic):
         return _cut(str(term))

@@ -25,14 +25,14 @@ Reader: TypeAlias = Callable[[], Any]
 
 
 class Taken:
-    """Remembers values by what users call them, without keeping a copy."""
+    """Remembers checksums of values, by the names that users know, to notice changes."""
 
     def __init__(self, readers: Mapping[str, Reader]) -> None:
         self._readers = dict(readers)
         self._before = {name: _digest(read()) for name, read in self._readers.items()}
 
     def changed(self) -> str | None:
-        """The first whose values are others now; None when there is none."""
+        """The first name whose values have changed; None if there is none."""
         return next((name for name, read in self._readers.items() if _digest(read()) != self._before[name]), None)
 
 
@@ -80,7 +80,7 @@ class Lowered:
 
     @property
     def max_steps(self) -> int | None:
-        """How many steps sources, signals and receivers last; None where there are none."""
+        """The maximum number of steps of sources, signals and receivers; None if there are none."""
         lengths = [one.steps for one in self.injections] + [len(values) for values in self.signals.values()]
         lengths += [one.shape[0] - self.first_time for one in self.receivers.values()]
         return min(lengths, default=None)
@@ -100,7 +100,7 @@ class Lowered:
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """All arrays that a run begins with: every field, and "u.previous" where a step needs two values of u."""
+        """The names of all initial arrays: each field, and "u.previous" if a step needs two values of u."""
         names = [field.name for field in self.stencil.fields]
         pairs = zip(names, self.stencil.storage, strict=True)
         return (*names, *(name + PREVIOUS for name, storage in pairs if storage.history == 2))
@@ -126,8 +126,8 @@ class Lowered:
         return self._padded(function, (newest - name.endswith(PREVIOUS),))
 
     def _padded(self, function: Any, time: tuple[int, ...]) -> NDArray[np.floating]:
-        """One time of a function, with as much of its halo as there is padding; beyond the halo, which nothing reads,
-        zeros."""
+        """One time of a function, with as much of its halo as there is padding. Cells beyond the halo, which are never
+        read, are 0."""
         axes = [axis for axis in range(3) if self.dimensions[axis]]
         halo = [sizes[0] for sizes in function._size_inhalo[-len(axes) :]]
         cut: list[int | slice] = [*time]
@@ -148,8 +148,10 @@ class Lowered:
 def taken_from(
     constants: Mapping[str, Any], signals: Mapping[str, Any], sources: Sequence[Any], receivers: Sequence[Any]
 ) -> Taken:
-    """All that is read of Constants, functions of time, and sparse functions. What receivers hold is not read; an
-    object that is both is taken for a receiver."""
+    """The values that are read of Constants, functions of time, and sparse functions.
+
+    The data of receivers is not read. An object that is a source and a receiver counts as a receiver.
+    """
     readers: dict[str, Reader] = {}
 
     def add(name: str, one: Any, part: str) -> None:

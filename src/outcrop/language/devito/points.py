@@ -43,7 +43,7 @@ class Points:
     first_time: int
 
     def injections(self, operation: Any, position: int) -> Iterator[tuple[Injection, tuple[Any, ...]]]:
-        """Those of one inject, each with the functions that its factor reads."""
+        """The injections of one inject, each with the functions that its factor reads."""
         sparse = operation.interpolator.sfunction
         fields = operation.field if isinstance(operation.field, tuple | list) else (operation.field,)
         given = operation.expr if isinstance(operation.expr, tuple | list) else (operation.expr,)
@@ -60,7 +60,7 @@ class Points:
             yield Injection(access.field, cells, weights, values, scale), functions
 
     def samplings(self, operation: Any, position: int) -> Iterator[tuple[Sampling, Access]]:
-        """Those of one interpolate, one for each field and time that its expression has."""
+        """The samplings of one interpolate, one for each field and time in its expression."""
         sparse = operation.interpolator.sfunction
         where = f"operation {position + 1}, {sparse.name}.interpolate"
         self._check(where, operation, sparse)
@@ -95,7 +95,7 @@ class Points:
         return access_of(where, indexed, self.grid)
 
     def _corners(self, where: str, sparse: Any, target: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Cells and weights; a staggered target is shifted against the grid."""
+        """The cells and weights of corners. A staggered target is shifted against the grid."""
         interpolator, grid = sparse.interpolator, self.grid
         if isinstance(interpolator, LinearInterpolator) and sparse.r == 1:
             shifts = interpolator._field_shifts(target) if target is not None else ()
@@ -116,8 +116,8 @@ class Points:
     def _check_cells(
         self, where: str, cells: NDArray[np.int64], weights: NDArray[np.float64], beyond: tuple[int, ...]
     ) -> None:
-        """InputError when a corner that counts lies more than `beyond` cells outside the grid; those that do not count
-        are moved into it."""
+        """Raise InputError if a corner with a weight lies more than `beyond` cells outside the grid. Corners without a
+        weight are moved into it."""
         first = np.array(self.padding)
         last = first + np.maximum(spread(np.array(self.grid.shape)) - 1, 0)
         outside = ((cells < first - beyond) | (cells > last + beyond)).any(axis=2) & (weights != 0)
@@ -127,7 +127,7 @@ class Points:
         np.clip(cells, first - beyond, last + beyond, out=cells)
 
     def _scale(self, where: str, sparse: Any, expression: Any) -> tuple[SourceFactor | None, tuple[Any, ...]]:
-        """What the source is multiplied with, and the functions that this reads."""
+        """The factor of the source, and the functions that the factor reads."""
         source = sympy.Dummy("source", real=True)
         functions: dict[str, Any] = {}
 
@@ -205,7 +205,7 @@ def _precomputed(sparse: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 
 @dataclass(frozen=True)
 class PointOperation:
-    """A source in `field` at t + dt, or a receiver of it, and its position in the user's list."""
+    """A source in `field` at t + dt, or a receiver of it, with its position in the user's list."""
 
     position: int
     where: str
@@ -214,7 +214,7 @@ class PointOperation:
 
 
 def check_order(operations: Sequence[PointOperation], updates: Sequence[FieldUpdate]) -> None:
-    """InputError when sources, receivers and equations stand in an order that a step cannot keep."""
+    """Raise InputError if a step cannot keep the order of sources, receivers and equations."""
     for one in operations:
         name = one.field
         written = [update.position for update in updates if update.field == name]

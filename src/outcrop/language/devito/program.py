@@ -1,4 +1,4 @@
-"""From a list of Devito objects, a time step's program, to a Lowered."""
+"""Turn a list of Devito objects, the program of a time step, into a Lowered."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from outcrop.language.symbols import Signal
 _MAX_DEPTH = 20
 _MAX_TIME = 2**40
 _MAX_TEXT = 1000
-"""Characters of the equations that a stencil keeps, for people to read."""
+"""The maximum number of characters of the equations in a stencil, which are for people to read."""
 
 
 def from_devito(
@@ -93,7 +93,7 @@ def _flatten(equations: Any, depth: int = 0) -> list[Any]:
 
 
 def _grid(operations: Sequence[Any]) -> Any:
-    """The grid of all functions. Raises InputError when they have several, or one that cannot be kept."""
+    """The grid of all functions. Raises InputError if they have several grids, or one that cannot be used."""
     functions = [
         function
         for one in operations
@@ -122,7 +122,7 @@ def _grid(operations: Sequence[Any]) -> Any:
 
 
 def _first_time(updates: Sequence[FieldUpdate]) -> int:
-    """Where Devito's own loop begins: at the first step that has all it reads."""
+    """The first step of Devito's own loop: the first one whose reads all exist."""
     return max((-read.shift for update in updates for read in update.reads.values() if read.shift < 0), default=0)
 
 
@@ -137,7 +137,7 @@ def _stencil(
 
 
 def _expression(update: FieldUpdate, stage: int, stages: dict[str, int], values: SymbolValues) -> sympy.Expr:
-    """What an update computes, from the point of view of its stage."""
+    """The expression of an update, as seen from its stage."""
 
     def leaf(indexed: Any) -> sympy.Expr:
         access: Access = update.reads[indexed]
@@ -176,7 +176,7 @@ def _points(
 
 
 def _receivers(operations: Sequence[Any]) -> dict[str, Any]:
-    """The objects that interpolate, by name. Raises InputError when two have one name, or one does so twice."""
+    """The receivers, by name. Raises InputError if two have the same name, or one interpolates twice."""
     found: dict[str, Any] = {}
     for position, one in enumerate(operations):
         if isinstance(one, Interpolation):

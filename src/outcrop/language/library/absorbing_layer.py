@@ -1,4 +1,4 @@
-"""Damping values of an absorbing layer, plane by plane."""
+"""The damping of an absorbing layer, plane by plane."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def sponge(
 
 
 def _absorbing(shape: Sequence[int], sides: Collection[str]) -> list[tuple[bool, bool]]:
-    """Which ends of each axis absorb. Raises InputError for sides that the shape does not have."""
+    """For both ends of each axis, whether it absorbs. Raises InputError for sides that the shape does not have."""
     if not isinstance(sides, Collection) or len(sides) > len(SIDES) or not all(isinstance(one, str) for one in sides):
         raise InputError(f"sponge: sides {shown(sides)} must be some of {', '.join(SIDES)}")
     names = ("zy", "x") if len(shape) == 2 else NAMES[len(shape)]
@@ -84,7 +84,7 @@ def _absorbing(shape: Sequence[int], sides: Collection[str]) -> list[tuple[bool,
 
 
 def _profile(extent: int, width: int, low: bool, high: bool) -> NDArray[np.float64]:
-    """The square of the depth in the layers on both sides, as a part of their width; cell centres."""
+    """The square of the depth of cell centres in the layers on both sides, relative to their width."""
     place = np.arange(extent) + 0.5
     depth = np.zeros(extent)
     if low:

@@ -24,7 +24,7 @@ _NUMBERS = {1: "one", 2: "two", 3: "three"}
 
 
 def require(stencil: str, what: str, value: object, there_are: range | tuple[object, ...]) -> None:
-    """Raises InputError unless `value` is one of those there are, and of their type: 2.0 and True count nothing."""
+    """Raise InputError unless `value` is one of the choices, and of their type: 2.0 and True are no numbers of axes."""
     known = value
     if not isinstance(value, bool | str):
         try:
@@ -38,7 +38,7 @@ def require(stencil: str, what: str, value: object, there_are: range | tuple[obj
 
 
 def as_size(value: object, what: str, minimum: int = 1) -> int:
-    """A number of cells. Raises InputError for what is none, and for more than any array has."""
+    """A number of cells. Raises InputError for other values, and for more cells than any array has."""
     try:
         cells = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -49,14 +49,14 @@ def as_size(value: object, what: str, minimum: int = 1) -> int:
 
 
 def as_sizes(stencil: str, shape: Any, maximum: int, minimum: int = 1) -> tuple[int, ...]:
-    """The sizes of a grid of `minimum` to `maximum` axes. Raises InputError for what are none."""
+    """The sizes of a grid of `minimum` to `maximum` axes. Raises InputError for other values."""
     if not hasattr(shape, "__len__") or isinstance(shape, str | bytes) or not minimum <= len(shape) <= maximum:
         raise InputError(f"{stencil}: shape {shown(shape)} must have {_NUMBERS[minimum]} to {_NUMBERS[maximum]} sizes")
     return tuple(as_size(one, f"{stencil}: shape {shown(shape)}: size") for one in shape)
 
 
 def as_real_dtype(stencil: str, dtype: DTypeLike) -> np.dtype[Any]:
-    """A dtype of floats. Raises InputError for what is none."""
+    """A dtype of floats. Raises InputError for other values."""
     try:
         found = np.dtype(dtype)
         if found.kind == "f":
@@ -121,13 +121,13 @@ def over_square(h: tuple[Parameter, ...]) -> sympy.Expr:
 
 
 def ahead(f: Field, axis: int, order: int, ndim: int) -> sympy.Expr:
-    """The derivative at +1/2 of values at whole numbers, spacing 1."""
+    """The derivative at +1/2 of values at whole numbers, for a spacing of 1."""
     weights = staggered_derivative(order)
     return sympy.Add(*(w * (f[unit(axis, m + 1, ndim)] - f[unit(axis, -m, ndim)]) for m, w in enumerate(weights)))
 
 
 def behind(f: Field, axis: int, order: int, ndim: int) -> sympy.Expr:
-    """The derivative at whole numbers of values that lie half a cell ahead of them, spacing 1."""
+    """The derivative at whole numbers of values that lie half a cell ahead of them, for a spacing of 1."""
     weights = staggered_derivative(order)
     return sympy.Add(*(w * (f[unit(axis, m, ndim)] - f[unit(axis, -m - 1, ndim)]) for m, w in enumerate(weights)))
 

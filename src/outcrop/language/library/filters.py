@@ -10,7 +10,7 @@ from outcrop.language.stencil import Field, Parameter, Stencil
 
 
 def box27() -> Stencil:
-    """Weighted mean of the 27 cells around and including a cell, by how many axes a neighbour differs in.
+    """Weighted mean of the 27 cells around and including a cell. Weights depend on the number of axes of the offset.
 
     u' = w0 u + w1 (6 faces) + w2 (12 edges) + w3 (8 corners); the defaults are the binomial weights 8, 4, 2, 1
     over 64.

@@ -33,7 +33,7 @@ def lattice_directions(ndim: int) -> tuple[Vector, ...]:
 
 
 def lattice_weights(ndim: int) -> tuple[float, ...]:
-    """w_i, the part of a fluid at rest that moves along each of `lattice_directions`."""
+    """w_i, the fraction of a fluid at rest that moves along each of `lattice_directions`."""
     return tuple(float(_weight(c)) for c in lattice_directions(ndim))
 
 

@@ -1,4 +1,4 @@
-"""The table of built-in stencils, and their names.
+"""The table of built-in stencils, and the names by which they are found.
 
 A name is that of a family, then the order in space, the number of axes unless it is 3, and an option: "heat7", "heat4",
 "acoustic8", "acoustic8_2d", "acoustic8_2d_sponge", "maxwell_2d_te". What is left out has the family's default.
@@ -21,7 +21,7 @@ from outcrop.language.stencil import Stencil
 
 @dataclass(frozen=True)
 class Family:
-    """Stencils of one name: who makes them, and what of order, number of axes and options their names may hold.
+    """Stencils with one name: the function that makes them, and the orders, numbers of axes and options of their names.
 
     `limit` says what decides on stability, where that is not a parameter dt of a linear update. `measures` are what
     decides on it besides each field that is only read by itself (`stability.Extremes`).
@@ -38,7 +38,7 @@ class Family:
 _EVEN = range(2, 17, 2)
 _MAXWELL = {"te": {"mode": "te"}, "vacuum": {"medium": "vacuum"}, "lossy": {"medium": "lossy"}}
 _AT_REACTION = Limit("dt", state={"u": 0.0, "v": 0.5})
-"""Judged where reaction takes u away fastest: patterns hold v below 1/2."""
+"""Stability is judged where the reaction removes u fastest: patterns hold v below 1/2."""
 
 
 def _squared_speed(planes: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
@@ -68,14 +68,14 @@ FAMILIES: dict[str, Family] = {
     "d3q19": Family(maker("flow.lattice_boltzmann", ndim=3), limit=_near_rest(19)),
 }
 ALIASES = {"lattice_boltzmann": "d3q19", "lattice_boltzmann_2d": "d2q9"}
-"""Other names, by which nothing is stored: what the function is called, as for all other families."""
+"""Other names: those of the functions. Runs are never stored under these names."""
 
 STENCILS: dict[str, Callable[[], Stencil]] = {name: family.make for name, family in FAMILIES.items()}
 """One of each family."""
 
 
 def find_stencil(name: str) -> Stencil:
-    """The built-in stencil of that name; InputError lists those there are."""
+    """The built-in stencil of that name. Raises InputError that lists the names."""
     found = split_name(name) if isinstance(name, str) else None
     if found is None:
         raise InputError(f"stencil {shown(name)} is unknown; there are: {', '.join(map(_described, FAMILIES))}")
@@ -84,7 +84,7 @@ def find_stencil(name: str) -> Stencil:
 
 
 def split_name(name: str) -> tuple[Family, dict[str, Any]] | None:
-    """The family of a name and what its maker is to be given; None for a name that is none."""
+    """The family of a name, and the arguments of its function; None for an unknown name."""
     name = ALIASES.get(name, name)
     if name in FAMILIES:
         return FAMILIES[name], {}

@@ -122,7 +122,7 @@ def advection(ndim: int = 3, order: int = 1, *, equal_spacing: bool = True) -> S
 
 
 def _inflow(u: Field, axis: int, ndim: int, order: int, courant: sympy.Expr) -> sympy.Expr:
-    """What flows in from both neighbours along one axis, as multiples of their differences to the centre."""
+    """The inflow from both neighbours along one axis, as multiples of their differences to the centre."""
     here = u[(0,) * ndim]
     below, above = (u[unit(axis, step, ndim)] - here for step in (-1, 1))
     if order == 1:

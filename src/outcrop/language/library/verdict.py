@@ -1,4 +1,4 @@
-"""Whether a stencil is stable with given parameters, in words, and with the limit."""
+"""Say in words whether a stencil is stable with given parameters, and what the limit is."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from outcrop.language.stencil import Field, Stencil
 
 
 def limit_of(stencil: Stencil) -> Limit | None:
-    """What decides on the stability of a stencil: built-in knowledge, else its parameter dt; None if it has none."""
+    """The limit of a stencil: that of its family, else its parameter dt; None if it has no such parameter."""
     family = _family_of(stencil)
     limit = (family.limit if family else None) or Limit()
     return limit if limit.parameter in {one.name for one in stencil.parameters} else None
 
 
 def is_built_in(stencil: Stencil) -> bool:
-    """Whether the library has made it: then a parameter h is the distance between cells."""
+    """Whether a stencil is one of the library. A parameter h is then the distance between cells."""
     return _family_of(stencil) is not None
 
 
 def extremes_of(stencil: Stencil) -> Extremes:
-    """An empty collection of what `stability` is to know of the fields that are only read."""
+    """An empty collection of the extremes of the fields that are only read, which `stability` needs."""
     family = _family_of(stencil)
     fields = {one.name for one, storage in zip(stencil.fields, stencil.storage, strict=True) if storage.is_static}
     return Extremes(fields, family.measures if family else ())
@@ -55,8 +55,9 @@ def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence
 
 
 def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> str | None:
-    """One line when these parameters let a wave grow, with the largest stable step; None when none grows, or when that
-    cannot be said (`stability.growth`). `states` as in `stable_limit`.
+    """One line, with the largest stable step, if a wave grows with these parameters.
+
+    None if no wave grows, or if that is unknown (`stability.growth`). `states` is as in `stable_limit`.
     """
     limit = limit_of(stencil)
     known = [{**(limit.state if limit else {}), **state} for state in states]
@@ -79,7 +80,7 @@ def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[St
 
 
 def _infinite(stencil: Stencil, values: Mapping[str, float], state: State) -> str:
-    """What has to be another value than 0."""
+    """One line that names the values that must not be 0."""
     names = [parameter.name for parameter in stencil.parameters]
     given = dict(zip(names, stencil.scalars(values), strict=True))
     guilty = [
@@ -94,14 +95,14 @@ def _infinite(stencil: Stencil, values: Mapping[str, float], state: State) -> st
 
 
 def _shortened(step: float, limit: Limit) -> str:
-    """Five digits, rounded to the stable side."""
+    """The step with five digits, rounded to the stable side."""
     text = f"{step:.5g}"
     is_stable_side = float(text) >= step if limit.is_minimum else float(text) <= step
     return text if is_stable_side else f"{step * (1 + 1e-4 if limit.is_minimum else 1 - 1e-4):.5g}"
 
 
 def weights(stencil: Stencil, values: Mapping[str, float]) -> dict[tuple[int, int, int], float] | None:
-    """The weight of each neighbour when the update is a fixed linear combination without constant term, else None."""
+    """The weight of each neighbour; None unless the update is a fixed linear combination without a constant term."""
     if len(stencil.fields) > 1 or len(stencil.stages) > 1 or stencil.signals:
         return None
     program, scalars = stencil.stages[0].program, stencil.scalars(values)

@@ -92,7 +92,7 @@ class _Staggered:
         return Field("t" + "".join(sorted(self.names[one] + self.names[other])))
 
     def velocities(self) -> dict[Field, sympy.Expr]:
-        """From stresses."""
+        """The updates of velocities, from stresses."""
         updates = {}
         for axis in reversed(range(self.ndim)):
             v, b = self.v(axis), self._mean("b", [axis])
@@ -104,7 +104,7 @@ class _Staggered:
         return updates
 
     def stresses(self) -> dict[Field, sympy.Expr]:
-        """From the new velocities."""
+        """The updates of stresses, from the new velocities."""
         lam, mu = Field("lam")[self._here], Field("mu")[self._here]
         own = [behind(self.v(a), a, self.order, self.ndim) * scale for a, scale in enumerate(self.scales)]
         divergence = as_one(*reversed(own))
@@ -182,7 +182,7 @@ def maxwell(ndim: int = 3, mode: str = "tm", *, medium: str = "eps", equal_spaci
 
 
 class _Yee:
-    """The components that there are, and their updates."""
+    """The components of the fields, and their updates."""
 
     def __init__(self, ndim: int, electric: str, magnetic: str, medium: str, equal_spacing: bool) -> None:
         self.ndim, self.medium = ndim, medium
@@ -195,11 +195,11 @@ class _Yee:
         self.scales = [1 if equal_spacing else 1 / one for one in steps]
 
     def magnetic(self) -> dict[Field, sympy.Expr]:
-        """H from E."""
+        """The updates of H, from E."""
         return {h: h[self._here] - self.front * self._curl(axis, self.e, ahead) for axis, h in self.h.items()}
 
     def electric(self) -> dict[Field, sympy.Expr]:
-        """E from the new H."""
+        """The updates of E, from the new H."""
         updates = {}
         for axis, e in self.e.items():
             old, change = e[self._here], self.front * self._curl(axis, self.h, behind)
@@ -217,7 +217,7 @@ class _Yee:
         return (0,) * self.ndim
 
     def _curl(self, axis: str, of: dict[str, Field], derivative: Derivative) -> sympy.Expr:
-        """One component of a curl; what does not depend on an axis has no derivative along it."""
+        """One component of a curl. Derivatives along axes that the grid does not have are 0."""
         one, other = _NEXT[axis]
         terms = []
         for along, component, sign in ((one, other, 1), (other, one, -1)):
