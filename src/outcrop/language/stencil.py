@@ -140,7 +140,7 @@ class Stencil:
     def __init__(
         self, name: str, updates: Updates | Sequence[Updates], equation: str = "", ndim: int | None = None
     ) -> None:
-        from outcrop.language.symbols import analyse
+        from outcrop.language.symbols import analyse  # loads SymPy, which only new stencils need
 
         if not isinstance(name, str) or not name:
             raise InputError(f"the name {shown(name)} of a stencil must be text")
@@ -150,13 +150,12 @@ class Stencil:
             raise InputError(f"stencil {name!r} has {len(stages)} stages, at most {MAX_STAGES} are possible")
         if not all(isinstance(stage, Mapping) for stage in stages):
             raise InputError(f"stencil {name!r}: updates are a mapping from fields to expressions, or a list of such")
-        found = analyse(name, stages, ndim)
+        fields, parameters, signals, lowered, text, axes = analyse(name, stages, ndim)
         if isinstance(equation, str):
             equation = " ".join(equation.split())
         require_text(equation, f"stencil {name!r}: equation", MAX_TEXT)
-        text = equation or found.text
         try:
-            self._set(name, found.fields, found.parameters, found.signals, found.stages, text, found.ndim)
+            self._set(name, fields, parameters, signals, lowered, equation or text, axes)
         except ValueError as error:
             raise InputError(f"stencil {name!r}: {error}") from None
 

@@ -6,8 +6,7 @@ Only new stencils need this module, and SymPy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import sympy
 from sympy.core.function import AppliedUndef
@@ -54,19 +53,11 @@ class Signal(sympy.Symbol):  # type: ignore[misc]
         return signal
 
 
-@dataclass(frozen=True)
-class Analysis:
-    """The parts of a Stencil. `text` shows its equations."""
-
-    fields: tuple[Field, ...]
-    parameters: tuple[ParameterValue, ...]
-    signals: tuple[str, ...]
-    stages: tuple[Stage, ...]
-    ndim: int
-    text: str
+Parts: TypeAlias = tuple[tuple[Field, ...], tuple[ParameterValue, ...], tuple[str, ...], tuple[Stage, ...], str, int]
+"""The fields, parameters, signals and stages of a Stencil, the text of its equations, and its number of axes."""
 
 
-def analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) -> Analysis:
+def analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) -> Parts:
     """The parts of stencil `name`. Raises InputError that names a part that cannot be computed."""
     try:
         return _analyse(name, stages, ndim)
@@ -74,7 +65,7 @@ def analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) 
         raise InputError(f"stencil {name!r}: an expression is nested too deeply; split it into stages") from None
 
 
-def _analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) -> Analysis:
+def _analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) -> Parts:
     if not stages or not all(stages):
         raise InputError(f"stencil {name!r} updates no fields")
     if ndim is not None and (type(ndim) is not int or not 1 <= ndim <= 3):
@@ -100,7 +91,7 @@ def _analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None)
         for stage in expressions
     )
     text = _text(expressions) if terms <= _MAX_SHOWN_TERMS else ""
-    return Analysis(fields, parameters, signals, lowered, axes, text)
+    return fields, parameters, signals, lowered, text, axes
 
 
 def _terms(expressions: Sequence[sympy.Expr]) -> int:
