@@ -16,7 +16,7 @@ import outcrop as oc
 KILLS = int(os.environ.get("OUTCROP_KILLS", "50"))
 SHAPE = (6, 1 << 18)  # six tiles of a MiB
 SPAWN = get_context("forkserver")
-SPAWN.set_forkserver_preload(["numpy", "outcrop.arrays.create", "test_array_kill"])
+SPAWN.set_forkserver_preload(["numpy", "outcrop.arrays.placing", "test_array_kill"])
 
 
 def update_for_ever(path: Path, told: Connection) -> None:

@@ -311,7 +311,7 @@ def begin(path: Path, together: Barrier, answers: Any) -> None:
 def test_of_processes_that_begin_one_array_exactly_one_goes_on(tmp_path: Path) -> None:
     """The others are refused in one line and remove nothing."""
     context = get_context("forkserver")
-    context.set_forkserver_preload(["numpy", "outcrop.arrays.create", "test_array_trust"])
+    context.set_forkserver_preload(["numpy", "outcrop.arrays.placing", "test_array_trust"])
     for trial in range(3):
         path, together, answers = tmp_path / f"of{trial}" / "a", context.Barrier(3), context.SimpleQueue()
         children = [context.Process(target=begin, args=(path, together, answers)) for _ in range(3)]

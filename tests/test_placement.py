@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import outcrop as oc
 from outcrop import _core
-from outcrop.arrays.untouched import untouched_bytes
+from outcrop.arrays.storage import untouched_bytes
 from outcrop.errors import InputError
 from outcrop.plan.placement import Choice, Demand, assign, cost, fits
 from outcrop.tiers import discover

@@ -16,8 +16,7 @@ from outcrop import errors
 if TYPE_CHECKING:
     from outcrop import aggregate
     from outcrop.arrays.array import Array
-    from outcrop.arrays.create import array, open_array
-    from outcrop.arrays.placing import Placement, place
+    from outcrop.arrays.placing import Placement, array, open_array, place
     from outcrop.arrays.spec import ArraySpec
     from outcrop.language import library as stencils
     from outcrop.language.boundary import Boundary
@@ -77,10 +76,10 @@ _HOMES = {
     "Stencil": ("outcrop.language.stencil", "Stencil"),
     "Sweep": ("outcrop.run.sweep", "Sweep"),
     "aggregate": ("outcrop.aggregate", ""),
-    "array": ("outcrop.arrays.create", "array"),
+    "array": ("outcrop.arrays.placing", "array"),
     "extrude": ("outcrop.run.inputs.resample", "extrude"),
     "open": ("outcrop.run.simulation", "open"),
-    "open_array": ("outcrop.arrays.create", "open_array"),
+    "open_array": ("outcrop.arrays.placing", "open_array"),
     "place": ("outcrop.arrays.placing", "place"),
     "resample": ("outcrop.run.inputs.resample", "resample"),
     "stencils": ("outcrop.language.library", ""),

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core, durable
-from outcrop.arrays import committed, folder, record
+from outcrop.arrays import committed
 from outcrop.arrays.committed import Committed
 from outcrop.arrays.spec import ArraySpec
 from outcrop.durable import Directory
@@ -211,8 +211,8 @@ class ArrayHistory:
         return Committed(PATH, spec, SimpleNamespace(kind="disk"), lambda count: np.zeros(count, np.uint8))
 
     def _change(self, number: int) -> None:
-        keeper = self._open("update")
-        now = self._content(keeper)
+        array = self._open("update")
+        now = self._content(array)
         self.is_begun = True
         if now not in self.expected.seen:
             assert self._is_disturbed(), f"a process sees {now}"
@@ -221,36 +221,36 @@ class ArrayHistory:
             tiles = list(now.tiles)
             for tile in {self.random.randrange(len(tiles)) for _ in tiles}:
                 tiles[tile] = self.random.randrange(1, 256)
-                keeper.bytes[tile * TILE_BYTES : (tile + 1) * TILE_BYTES] = tiles[tile]
+                array.bytes[tile * TILE_BYTES : (tile + 1) * TILE_BYTES] = tiles[tile]
             if tuple(tiles) == now.tiles and now.generation:
                 continue
             now = replace(now, tiles=tuple(tiles), generation=now.generation + 1, steps=now.steps + 1)
             self.expected.begin(number, now)
-            keeper.flush(now.steps)
+            array.flush(now.steps)
             self.expected.announce(number, now)
-        keeper.close()
+        array.close()
 
     def _read(self, number: int) -> None:
-        keeper = self._open("read")
+        array = self._open("read")
         self.is_begun = True
-        if keeper.is_sealed:
-            assert self._content(keeper) in self.expected.seen or self._is_disturbed()
-        keeper.close()
+        if array.read_only:
+            assert self._content(array) in self.expected.seen or self._is_disturbed()
+        array.close()
 
     def _look(self) -> Content:
         if not set(self._names()) & {"commit.0.json", "commit.1.json"}:
             return self.nothing
-        keeper = self._open("read")
+        array = self._open("read")
         try:
-            return self._content(keeper)
+            return self._content(array)
         finally:
-            keeper.close()
+            array.close()
 
-    def _content(self, keeper: Committed) -> Content:
-        values = [int(keeper.bytes[tile * TILE_BYTES]) for tile in range(len(self.nothing.tiles))]
+    def _content(self, array: Committed) -> Content:
+        values = [int(array.bytes[tile * TILE_BYTES]) for tile in range(len(self.nothing.tiles))]
         expected = np.repeat(np.array(values, np.uint8), TILE_BYTES)[: self.nbytes]
-        assert np.array_equal(keeper.bytes, expected), "a tile is not of one writing"
-        return Content(tuple(values), keeper.generation, keeper.steps)
+        assert np.array_equal(array.bytes, expected), "a tile is not of one writing"
+        return Content(tuple(values), array.generation, array.steps)
 
 
 @contextlib.contextmanager
@@ -266,9 +266,7 @@ def simulated(system: SimulatedSystem, random: Random) -> Iterator[None]:
         for owner, name, value in [
             (durable, "SYSTEM", system),
             (committed, "_core", core),
-            (folder, "_core", core),
-            (record, "tiles_of", tiles_of),
-            (folder, "tiles_of", tiles_of),
+            (committed, "tiles_of", tiles_of),
             (committed, "os", calls),
             (committed, "uuid4", lambda: UUID(int=random.getrandbits(128))),
         ]:

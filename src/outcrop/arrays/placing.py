@@ -1,28 +1,100 @@
-"""Several arrays placed on the tiers of a machine: planned first, shown, and made when asked."""
+"""`oc.array`, `oc.open_array` and `oc.place`: arrays placed on the tiers of a machine, planned, shown, and made.
+
+For each array planning has to know where it could be, what it takes there, and how long a step's transfers are.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from outcrop.arrays.array import Array
-from outcrop.arrays.choices import demand_of, is_measured, spec_on
-from outcrop.arrays.find import possible_tiers
-from outcrop.arrays.making import make_array
-from outcrop.arrays.paths import check_name
-from outcrop.arrays.reasons import no_room, why
-from outcrop.arrays.spec import ArraySpec, amount
-from outcrop.arrays.untouched import without_promised
+from outcrop.arrays.array import Array, check_name, check_path, make_array, stored_bytes
+from outcrop.arrays.committed import holds_array, slots_bytes, spec_of
+from outcrop.arrays.spec import ArraySpec, Persist, amount, parse_path, possible_tiers
+from outcrop.arrays.storage import HEADER_BYTES, read_npy_header, without_promised
 from outcrop.errors import InputError, shown
 from outcrop.paths import nearest_existing
-from outcrop.plan.placement import Choice, Demand, PlacementRow, assign, table
+from outcrop.plan.placement import (
+    FASTEST,
+    FASTEST_WITH_ROOM,
+    HIDDEN,
+    SLOWEST,
+    SLOWEST_FOR_NOTHING,
+    Assignment,
+    Choice,
+    Demand,
+    PlacementRow,
+    assign,
+    because,
+    cost,
+    fits,
+    has_no_room,
+    table,
+    takes_longer,
+)
 from outcrop.tiers.survey import MAIN_MEMORY, SharedRoom, find_tiers, shared_rooms
 from outcrop.tiers.tier import Tier
 from outcrop.units import format_bytes, format_seconds, parse_bytes
+
+
+def array(
+    shape: int | tuple[int, ...],
+    dtype: DTypeLike = "float64",
+    tier: str = "auto",
+    access: str = "update",
+    persist: Persist = "never",
+    path: str | os.PathLike[str] | None = None,
+    *,
+    working: str = "tier",
+    bytes_read_per_step: float | None = None,
+    bytes_written_per_step: float | None = None,
+    seconds_per_step: float = 0.0,
+) -> Array:
+    """An array of zeros on a tier, or what is at `path`, if that is an array of the same shape and dtype.
+
+    `tier` is the name or kind of one ("dram", "nvme", "tmpfs", or as `outcrop tiers` says), or "auto": an array that is
+    updated goes to the fastest with room; one that is only read to the slowest from which it is read behind the
+    `seconds_per_step` that a step computes. Of an array that is committed, `path` says where.
+
+    See `ArraySpec` for the rest. Raises InputError when there is no such tier, no room, a tier that does not keep
+    values so long, a path on another file system or one that holds something else, before anything is made;
+    StorageError when a device fails, CorruptionError when no commit at `path` is whole.
+    """
+    spec = ArraySpec(shape, dtype, tier, access, persist, path, working, bytes_read_per_step, bytes_written_per_step)
+    if spec.is_committed and spec.path is None:
+        possible_tiers("array", spec, find_tiers())  # no path would help where the tier keeps nothing
+        raise InputError(f"persist={persist!r} needs a path, by which the array is found again")
+    return _make(spec, seconds_per_step)
+
+
+def open_array(path: str | os.PathLike[str], access: str | None = None, persist: Persist | None = None) -> Array:
+    """The array at `path`: the last commit that is whole, or the values of a .npy file.
+
+    It is used as it was made unless `access` and `persist` say otherwise; a .npy file is only read unless access is
+    "update". When the last commit is damaged the one before is opened, with a RuntimeWarning. Raises InputError when
+    there is no array, StorageError, CorruptionError.
+    """
+    where = parse_path(path)
+    check_name(where)
+    if not os.path.lexists(where):
+        raise InputError(f"there is no array at {where}; make one with oc.array")
+    if os.path.isdir(where):
+        if not holds_array(where):
+            raise InputError(f"{where} holds no array")
+        return _make(spec_of(where, access, persist), 0.0)
+    if persist not in (None, "never"):
+        raise InputError(f"{where} is a .npy file, which has no commits: leave out persist={persist!r}")
+    shape, dtype, _ = read_npy_header(where)
+    return _make(ArraySpec(shape, dtype, access=access or "read", path=where), 0.0)
+
+
+def _make(spec: ArraySpec, seconds_per_step: float) -> Array:
+    return place({"array": spec}, seconds_per_step).make()["array"]
 
 
 @dataclass(frozen=True)
@@ -219,3 +291,122 @@ def _check_paths(arrays: Mapping[str, ArraySpec]) -> None:
             other = seen.setdefault(os.path.realpath(spec.path), name)
             if other != name:
                 raise InputError(f"{name}: {spec.path} is the path of {other}, too; each array needs its own")
+
+
+def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
+    """The places for one array. Raises InputError when it cannot be made on any of `tiers`, whatever room there is."""
+    if spec.path is not None:
+        check_path(spec.path, spec)
+    possible = possible_tiers(name, spec, tiers)
+    if len(possible) > 1:
+        possible = [tier for tier in possible if is_measured(tier)] or possible
+    working = _dram(name, tiers) if spec.working == "dram" else None
+    choices = (_choice(spec_on(tier, name, spec), tier, working or tier) for tier in possible)
+    return Demand(name, tuple(choices), spec.access == "update")
+
+
+def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
+    """The same with a path, if it needs one: a folder of its name in the directory of the tier."""
+    if not spec.is_committed or spec.path is not None:
+        return spec
+    assert tier.directory is not None, "memory keeps nothing"
+    return replace(spec, path=tier.directory / name)
+
+
+def is_measured(tier: Tier) -> bool:
+    """Whether it is known how fast a tier is."""
+    return bool(tier.read_bytes_per_second and tier.write_bytes_per_second)
+
+
+def _dram(name: str, tiers: Sequence[Tier]) -> Tier:
+    for tier in tiers:
+        if tier.kind == "dram":
+            return tier
+    raise InputError(f"{name}: working='dram', but there is no tier of DRAM here")
+
+
+def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
+    """`working` is where the bytes are that the program works on."""
+    is_there = spec.path is not None and check_path(spec.path, spec)
+    takes = {tier.name: 0, working.name: 0}
+    if spec.is_committed:
+        takes[tier.name] += max(0, slots_bytes(spec) - (stored_bytes(spec.path) if is_there else 0))
+        if not (is_there and spec.access == "read"):
+            takes[working.name] += spec.nbytes
+    elif not is_there:
+        takes[tier.name] += spec.nbytes + (HEADER_BYTES if spec.path is not None else 0)
+    seconds = _seconds(spec.bytes_read_per_step, working.read_bytes_per_second)
+    seconds += _seconds(spec.bytes_written_per_step, working.write_bytes_per_second)
+    if spec.commit_every:
+        seconds += _seconds(spec.nbytes / spec.commit_every, tier.write_bytes_per_second)
+    return Choice(tier.name, tuple(takes.items()), seconds)
+
+
+def _seconds(count: float, per_second: float | None) -> float:
+    """0 where it is not known how fast a tier is: there was no choice then."""
+    return count / per_second if per_second else 0.0
+
+
+def why(
+    spec: ArraySpec,
+    number: int,
+    demands: Sequence[Demand],
+    found: Assignment,
+    free_bytes: Mapping[str, int],
+    computing_seconds: float,
+) -> str:
+    """Why demand `number` of a placement is where it is; `free_bytes` of the places, the fastest first."""
+    demand, chosen = demands[number], found.chosen[number]
+    if spec.path is not None:
+        return "its path is there"
+    if spec.tier not in ("auto", chosen.place) and len(demand.choices) > 1:
+        return f"the best {spec.tier}"
+    if len(demand.choices) == 1:
+        return "as asked" if spec.tier != "auto" else "no other tier could"
+    places = list(free_bytes)
+    rank = places.index(chosen.place)
+    others = [one for one in demand.choices if one is not chosen]
+    passed = [one for one in others if (places.index(one.place) < rank) == demand.updated]
+    if not passed:
+        is_hidden = chosen.transfer_seconds <= computing_seconds
+        return FASTEST if demand.updated else f"{SLOWEST}, {HIDDEN}" if is_hidden else SLOWEST
+    objections = _objections(passed, number, demands, found, free_bytes, computing_seconds)
+    return because(FASTEST_WITH_ROOM if demand.updated else SLOWEST_FOR_NOTHING, objections)
+
+
+def _objections(
+    passed: Sequence[Choice],
+    number: int,
+    demands: Sequence[Demand],
+    found: Assignment,
+    free_bytes: Mapping[str, int],
+    computing_seconds: float,
+) -> Iterator[str]:
+    """What speaks against other choices for one demand, all others staying where they are."""
+    places = tuple(free_bytes)
+    now = cost(demands, found.chosen, places, computing_seconds)[0]
+    for one in passed:
+        instead = [*found.chosen[:number], one, *found.chosen[number + 1 :]]
+        longer = cost(demands, instead, places, computing_seconds)[0] - now
+        if not fits(instead, free_bytes):
+            yield has_no_room(one.place)
+        elif longer > 0:
+            yield takes_longer(one.place, "a step", longer / 1e9)
+
+
+def no_room(demands: Sequence[Demand], free_bytes: Mapping[str, int]) -> str:
+    """The array that fits nowhere, or that all together do not; what there is, alone and shared."""
+    for demand in demands:
+        if not any(fits([one], free_bytes) for one in demand.choices):
+            needs = "; ".join(_lacks(one, free_bytes) for one in demand.choices)
+            return f"{demand.name}: no room: {needs}; use another tier or a smaller array"
+    free = ", ".join(f"{format_bytes(count)} of {place}" for place, count in free_bytes.items())
+    return f"no room for {', '.join(one.name for one in demands)} together; free are {free}: use smaller arrays"
+
+
+def _lacks(one: Choice, free_bytes: Mapping[str, int]) -> str:
+    short = [(place, count) for place, count in one.takes if count > free_bytes[place]]
+    return " and ".join(
+        f"it takes {format_bytes(count)} of {place}, where {format_bytes(free_bytes[place])} are free"
+        for place, count in short
+    )

@@ -1,11 +1,11 @@
-"""What is asked of an array on a tier: what it is, where, how a step uses it, and what is to be kept of it."""
+"""What is asked of an array on a tier: what it is, where, how a step uses it, what is kept; and which tiers can."""
 
 from __future__ import annotations
 
 import math
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from numbers import Real
@@ -16,13 +16,19 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from outcrop.errors import InputError, shown
-from outcrop.paths import as_path
+from outcrop.paths import as_path, nearest_existing
+from outcrop.tiers.survey import tiers_holding
+from outcrop.tiers.tier import KINDS, Persistence, Tier
 from outcrop.units import ADDRESSABLE_BYTES
 
 ACCESSES = ("read", "update")
 PLACES_TO_WORK = ("tier", "dram")
-AXES_MOST = 32
+MAX_AXES = 32
 """That any NumPy takes."""
+MAX_NUMBER = 1 << 62
+"""Bytes of an array, its steps and its generations: sums of them stay far from the end of 64-bit numbers."""
+MAX_CELL_BYTES = 32
+"""Of any dtype of plain numbers."""
 
 Persist: TypeAlias = "str | int"
 """When values are committed: "never", "end", "step" or after every so many steps."""
@@ -123,19 +129,15 @@ def commit_every(persist: Persist) -> int:
 
 def parse_shape(shape: object) -> tuple[int, ...]:
     """Cells along each axis, each at least 1. Raises InputError."""
-    sizes = islice(shape, AXES_MOST + 1) if isinstance(shape, Iterable) else [shape]
+    sizes = islice(shape, MAX_AXES + 1) if isinstance(shape, Iterable) else [shape]
     cells = tuple(_whole(n, shape) for n in sizes)
-    if len(cells) > AXES_MOST:
-        raise InputError(f"shape {shown(shape)} has more axes than NumPy takes; give at most {AXES_MOST}")
+    if len(cells) > MAX_AXES:
+        raise InputError(f"shape {shown(shape)} has more axes than NumPy takes; give at most {MAX_AXES}")
     if min(cells, default=1) < 1:
         raise InputError(f"shape {shown(cells)} must have at least one cell along each axis")
-    if math.prod(cells) >= ADDRESSABLE_BYTES // CELL_BYTES_MOST:
+    if math.prod(cells) >= ADDRESSABLE_BYTES // MAX_CELL_BYTES:
         raise InputError(f"shape {shown(cells)} has more cells than any machine can address")
     return cells
-
-
-CELL_BYTES_MOST = 32
-"""Of any dtype of plain numbers."""
 
 
 def _whole(size: object, shape: object) -> int:
@@ -199,3 +201,70 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
 
 def _amount(name: str, value: float | None, default: float) -> float:
     return default if value is None else amount(name, value)
+
+
+def possible_tiers(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
+    """At least one of `tiers`. `name` is the array's, for messages. Raises InputError that says why there is none."""
+    if not tiers:
+        raise InputError(f"{name}: there are no tiers to choose from")
+    found = _named(name, spec, tiers)
+    if spec.is_committed and spec.tier != "auto":
+        found = _lasting(name, spec, found, tiers)
+    if spec.path is not None:
+        found = _holding(name, spec, spec.path, found, tiers)
+    if spec.is_committed:
+        found = _lasting(name, spec, found, tiers)
+    elif spec.tier == "auto" and spec.path is None:
+        # tmpfs is memory, too, which DRAM offers for less.
+        found = [tier for tier in found if tier.kind != "tmpfs"] or found
+    return found
+
+
+def _named(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
+    if spec.tier == "auto":
+        return list(tiers)
+    found = [tier for tier in tiers if tier.name == spec.tier] or [tier for tier in tiers if tier.kind == spec.tier]
+    if not found:
+        what = f"no {spec.tier} here" if spec.tier in KINDS else f"no tier {spec.tier!r}"
+        raise InputError(f"{name}: there is {what}; there are {_listed(tiers)}")
+    unusable = [tier for tier in found if tier.note and not tier.free_bytes]
+    if spec.path is None and len(unusable) == len(found):
+        raise InputError(f"{name}: tier {found[0].name} ({found[0].where}) cannot be used: {found[0].note}")
+    return found
+
+
+def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
+    """The one on whose file system the path is; of several the one that is declared for a folder around it."""
+    existing = nearest_existing(path)
+    try:
+        existing.stat()
+    except OSError as error:
+        raise InputError(f"{name}: {path} cannot be used: {error.strerror}") from None
+    there = tiers_holding(existing, found)
+    if not there:
+        actual = next(iter(tiers_holding(existing, tiers)), None)
+        on = f"on {actual.name} ({actual.kind})" if actual else "on another file system"
+        wanted = f"tier {spec.tier}"
+        if all(tier.is_memory for tier in found):
+            raise InputError(f"{name}: {path} is {on}, not in {wanted}, which has no files; leave out one of them")
+        places = ", ".join(tier.where for tier in found if not tier.is_memory)
+        raise InputError(f"{name}: {path} is {on}, not on {wanted}; give a path on the file system of {places}")
+    return there[:1]
+
+
+def _lasting(name: str, spec: ArraySpec, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
+    """Those that keep values beyond the process; where the user has named none, also when the machine goes down."""
+    needed = Persistence.JOB if spec.tier == "auto" and spec.path is None else Persistence.REBOOT
+    lasting = [tier for tier in found if tier.persistence >= needed]
+    if not lasting:
+        able = [tier for tier in tiers if tier.persistence >= needed]
+        lost = "when the process ends" if needed is Persistence.REBOOT else "when the machine goes down"
+        raise InputError(
+            f"{name}: persist={spec.persist!r} on {_listed(found)}, which forgets {lost}; "
+            f"{'use ' + _listed(able) if able else 'no tier here keeps it longer'}"
+        )
+    return lasting
+
+
+def _listed(tiers: Sequence[Tier]) -> str:
+    return ", ".join(tier.name if tier.name == tier.kind else f"{tier.name} ({tier.kind})" for tier in tiers)

@@ -1,36 +1,45 @@
-"""An array whose bytes are a mapped .npy file: what is stored gets there some time, and surely when it is flushed.
+"""What keeps the bytes of an array: the interface, memory that keeps nothing, and a mapped .npy file.
 
-The header takes a page, so that values begin with one. Nothing protects a flush that does not finish: that is what
-commits are for.
+What is stored into a mapped file gets there some time, and surely when it is flushed. Its header takes a page, so that
+values begin with one. Nothing protects a flush that does not finish: that is what commits are for (committed.py). The
+path of a .npy file may be a link, because the user has named it. It is followed once, when the file is opened.
 
-The path of a .npy file may be a link, because the user has named it. It is followed once, when the file is opened.
+Files that Python has opened are handed to C++ by their descriptor, so that no name is looked up a second time.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
+import mmap
 import os
 import reprlib
 import warnings
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core
-from outcrop.arrays.keeper import Keeper, transfer_threads
-from outcrop.arrays.opened import named, path_of
-from outcrop.arrays.record import MAX_NUMBER
-from outcrop.arrays.spec import AXES_MOST, ArraySpec
+from outcrop.arrays.spec import MAX_AXES, MAX_NUMBER, ArraySpec
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
 from outcrop.paths import make_directory, remove_made
+from outcrop.tiers.memory_tiers import bytes_on
 from outcrop.tiers.storage_tiers import BY_NOTHING, BY_WRITE_BACK
+from outcrop.tiers.survey import MAIN_MEMORY
 from outcrop.tiers.tier import Tier
+
+MIN_TRANSFERS = 16
+"""Transfers at once: a device's queue wants to be full."""
 
 HEADER_BYTES = 4096
 MAX_HEADER_BYTES = 1 << 16
@@ -40,8 +49,130 @@ _PREFIX = np.lib.format.magic(1, 0)
 Header = tuple[tuple[int, ...], np.dtype[Any], int]
 """Shape, dtype and the first byte of the values."""
 
+_TAKEN: defaultdict[str, WeakValueDictionary[int, NDArray[np.uint8]]] = defaultdict(WeakValueDictionary)
+"""Memory that arrays have been given, by its tier, as long as it is in use. The system takes a page when it is first
+touched. Until then the page counts as free, and the next array would be given it once more."""
 
-class NpyFile(Keeper):
+
+def path_of(handle: int) -> str:
+    """A path by which this process opens again what `handle` is open on, whatever has become of its name."""
+    return f"/proc/self/fd/{handle}"
+
+
+@contextmanager
+def named(opened: str, path: Path) -> Iterator[None]:
+    """Let StorageErrors name `path` instead of `opened`, which means something only to this process."""
+    try:
+        yield
+    except StorageError as error:
+        raise type(error)(str(error).replace(opened, str(path))) from None
+
+
+@contextmanager
+def storage_errors(path: Path, what: str) -> Iterator[None]:
+    """Raise StorageError for OSError: the path cannot be `what`, such as "opened"."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{error.filename or path} cannot be {what}: {error.strerror}") from None
+
+
+def transfer_threads() -> int:
+    """Threads that flush or load an array."""
+    return max(MIN_TRANSFERS, len(os.sched_getaffinity(0)))
+
+
+class ArrayStorage(ABC):
+    """The bytes of an array and what becomes of them."""
+
+    primitive: str
+    """What makes values durable, "none" where nothing does."""
+    read_only = False
+    """Whether values are there for reading only."""
+
+    @property
+    @abstractmethod
+    def bytes(self) -> NDArray[np.uint8]:
+        """The bytes of the values, which users read and write."""
+
+    @abstractmethod
+    def flush(self, steps: int) -> int:
+        """Keep the values, `steps` steps from the beginning, as well as can be; the bytes written, as far as is known.
+        Raises StorageError."""
+
+    @property
+    def generation(self) -> int:
+        """Number of the last commit; 0 where there is none."""
+        return 0
+
+    @property
+    def steps(self) -> int:
+        """Steps from the beginning to the last commit."""
+        return 0
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Give up what was held. The bytes stay as long as anybody shows them."""
+
+    def values(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The bytes as an array."""
+        count = math.prod(shape) * dtype.itemsize
+        return self.bytes[:count].view(dtype).reshape(shape)
+
+
+class Volatile(ArrayStorage):
+    """Memory, or a file without a name: gone with the process."""
+
+    primitive = "none"
+
+    def __init__(self, content: NDArray[np.uint8]) -> None:
+        self._content = content
+
+    @property
+    def bytes(self) -> NDArray[np.uint8]:
+        """See ArrayStorage."""
+        return self._content
+
+    def flush(self, steps: int) -> int:
+        """Nothing: nobody could find it later."""
+        return 0
+
+
+def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
+    """Zeros on a tier that go with the process: memory of its NUMA nodes, or a mapped file without a name.
+
+    DRAM comes from the node whose thread is the first to touch it, as any memory does. Raises InputError, StorageError.
+    """
+    if tier.directory is not None:
+        with storage_errors(tier.directory, "used"), Directory.open(tier.directory) as folder:
+            opened = path_of(folder.handle)
+            with named(opened, tier.directory):
+                return _core.MappedFile.scratch(opened, nbytes).bytes
+    taken = _core.aligned_array(nbytes) if tier.kind == "dram" else bytes_on(tier, nbytes)
+    _TAKEN[_memory_of(tier)][id(taken)] = taken
+    return taken
+
+
+def _memory_of(tier: Tier) -> str:
+    """Files in memory take of the main one."""
+    return "dram" if tier.kind in MAIN_MEMORY else tier.name
+
+
+def without_promised(tiers: Sequence[Tier]) -> list[Tier]:
+    """The same with less free memory: without what this process has been given already."""
+    promised = {memory: sum(map(untouched_bytes, list(taken.values()))) for memory, taken in _TAKEN.items()}
+    return [replace(tier, free_bytes=max(0, tier.free_bytes - promised.get(_memory_of(tier), 0))) for tier in tiers]
+
+
+def untouched_bytes(content: NDArray[Any]) -> int:
+    """Of memory that begins with a page; 0 where the system does not say."""
+    pages = np.zeros(-(-content.nbytes // mmap.PAGESIZE), np.uint8)
+    answer = ctypes.CDLL(None).mincore(
+        ctypes.c_void_p(content.ctypes.data), ctypes.c_size_t(content.nbytes), ctypes.c_void_p(pages.ctypes.data)
+    )
+    return int(np.count_nonzero(pages & 1 == 0)) * mmap.PAGESIZE if answer == 0 else 0
+
+
+class NpyFile(ArrayStorage):
     """An existing .npy file in C order."""
 
     def __init__(self, path: Path, spec: ArraySpec, tier: Tier, writable: bool) -> None:
@@ -55,19 +186,19 @@ class NpyFile(Keeper):
             with named(self._opened, path):
                 self._mapping = _core.MappedFile.file(self._opened, writable)
         self._identity = status.st_dev, status.st_ino
-        self.is_sealed = not writable
+        self.read_only = not writable
         self.primitive = BY_WRITE_BACK if self._mapping.is_synchronous else "msync"
         if tier.kind == "tmpfs":
             self.primitive = BY_NOTHING
 
     @property
     def bytes(self) -> NDArray[np.uint8]:
-        """See Keeper."""
+        """See ArrayStorage."""
         return self._mapping.bytes[self._begin :]
 
     def flush(self, steps: int) -> int:
         """Until all of it is as durable as the file system makes it; how much of it had changed, nobody knows."""
-        if self.is_sealed:
+        if self.read_only:
             return 0
         with named(self._opened, self.path):
             self._mapping.flush(0, self._mapping.bytes.nbytes, transfer_threads())
@@ -105,7 +236,7 @@ def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     return _PREFIX + room.to_bytes(2, "little") + text
 
 
-def read_header(path: Path) -> Header:
+def read_npy_header(path: Path) -> Header:
     """Raises InputError when it is not such a file, or cut short."""
     with _opened(path, os.O_RDONLY) as (folder, handle):
         return _header_of(path, folder, handle)
@@ -132,8 +263,8 @@ def _header_of(path: Path, folder: Directory, handle: int) -> Header:
         raise InputError(f"{path} holds {what}, which cannot be mapped; arrays on tiers are of numbers or booleans")
     if is_fortran and len(shape) > 1:
         raise InputError(f"{path} holds an array in Fortran order; arrays on tiers are in C order")
-    if len(shape) > AXES_MOST or not all(type(count) is int and 1 <= count <= MAX_NUMBER for count in shape):
-        raise InputError(f"{path} is of shape {text}; arrays have at most {AXES_MOST} axes, and cells along each")
+    if len(shape) > MAX_AXES or not all(type(count) is int and 1 <= count <= MAX_NUMBER for count in shape):
+        raise InputError(f"{path} is of shape {text}; arrays have at most {MAX_AXES} axes, and cells along each")
     size, needed = os.fstat(handle).st_size, begin + math.prod(shape) * dtype.itemsize
     if size < needed:
         raise InputError(f"{path} is cut short: {size} bytes for shape {text} of {dtype}")
