@@ -8,8 +8,8 @@ import numpy as np
 import outcrop as oc
 from manifests import make_manifest
 from outcrop.run.device import use as device_use
-from outcrop.run.disk.creation import created_state
 from outcrop.run.disk.state import State
+from outcrop.run.places import created_state
 
 SHAPE = (40, 36, 50)
 

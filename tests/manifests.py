@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from outcrop.run.disk.arrays import ArrayEntry
+from outcrop.run.disk.entries import ArrayEntry
 from outcrop.run.disk.manifest import Manifest, Settings
 
 

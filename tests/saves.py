@@ -9,14 +9,14 @@ import pytest
 
 from outcrop.axes import grid_shape
 from outcrop.run.inputs.initial import checked_planes
-from outcrop.run.inputs.source import Source
+from outcrop.run.inputs.input_array import InputArray
 
 SHAPE = (11, 6, 5)
 VOLUME = np.random.default_rng(3).random(SHAPE).astype("float32")
 SECTION = VOLUME[:, 2]
 
 
-def collect(source: Source, group: int = 3) -> np.ndarray:
+def collect(source: InputArray, group: int = 3) -> np.ndarray:
     """All planes as a run asks for them, a few at a time, in ascending order."""
     count = grid_shape(source.shape)[0]
     planes = checked_planes(source, "float32", check_finite=True)

@@ -7,8 +7,9 @@ import numpy as np
 
 import outcrop as oc
 from outcrop.language.symbols import Signal
-from outcrop.run.disk.state import State, open_state
+from outcrop.run.disk.state import State
 from outcrop.run.oracle import advance_fields
+from outcrop.run.places import open_state
 
 SHAPE = (6, 5, 4)
 STATE = ["u", "u.previous", "v"]

@@ -15,8 +15,8 @@ import zarr
 
 import outcrop as oc
 from outcrop.durable import SYSTEM
-from outcrop.run.disk.homes import find_home
-from outcrop.run.disk.state import State, open_state
+from outcrop.run.disk.state import State
+from outcrop.run.places import open_state, storage_at
 from several_arrays import SHAPE, STATE, contents, make_run, same, state_of
 
 COMMIT_EVENTS = 3 + 2 * len(STATE)
@@ -73,7 +73,8 @@ WORK = """
 import sys
 from pathlib import Path
 import numpy as np
-from outcrop.run.disk.state import State, open_state
+from outcrop.run.disk.state import State
+from outcrop.run.places import open_state
 state = open_state(Path(sys.argv[1]))
 print(flush=True)
 with state.locked():
@@ -97,7 +98,7 @@ def test_killed_at_any_moment_all_arrays_are_at_the_same_step(tmp_path: Path) ->
         with subprocess.Popen([sys.executable, "-c", WORK, str(where)], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            while find_home(where).read().step == step and process.poll() is None:
+            while storage_at(where).read().step == step and process.poll() is None:
                 time.sleep(0.001)
             time.sleep(chance.uniform(0, 0.1))
             process.send_signal(signal.SIGKILL)

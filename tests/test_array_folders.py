@@ -12,11 +12,11 @@ import outcrop as oc
 from folders import everything_below
 from manifests import make_manifest
 from outcrop.errors import InputError
-from outcrop.run.disk.arrays import arrays_of
-from outcrop.run.disk.creation import created_state
-from outcrop.run.disk.directory import array_folders
+from outcrop.run.disk.contents import array_folders
+from outcrop.run.disk.entries import arrays_of
 from outcrop.run.disk.manifest import MANIFEST
 from outcrop.run.disk.verify import Findings, find_damage
+from outcrop.run.places import created_state, open_state
 from several_arrays import (
     SHAPE,
     make_run,
@@ -29,12 +29,12 @@ from several_arrays import (
 def test_verify_tests_every_array_and_names_the_damaged_one(tmp_path: Path) -> None:
     where = tmp_path / "run.oc"
     simulation, _ = make_run(where)
-    assert find_damage(where) == Findings([], [], 4 * 7, 0)
+    assert find_damage(open_state(where)) == Findings([], [], 4 * 7, 0)
     for name in ("m", "u.previous"):
         with open(str(state_of(simulation).current_files_of(name)[0]), "r+b") as file:
             file.seek(2 * state_of(simulation).layout.record_bytes + 7)
             file.write(b"\xff")
-    found = find_damage(where)
+    found = find_damage(open_state(where))
     assert found.checked == 28
     assert [line.split(" is damaged")[0] for line in found.damage] == ["u.previous: plane 2", "m: plane 2"]
 

@@ -14,9 +14,10 @@ import outcrop as oc
 from committed_arrays import SHAPE, made, refusal, ways
 from folders import tree
 from outcrop import durable
-from outcrop.arrays import folder
+from outcrop.arrays import committed
 from outcrop.errors import InputError
 from outcrop.run.disk.verify import find_damage
+from outcrop.run.places import open_state
 from several_arrays import make_run
 
 pytestmark = pytest.mark.timeout(300)  # a pipe that is waited for
@@ -145,11 +146,11 @@ def test_an_array_inside_a_run_lies_beside_what_the_run_has(tmp_path: Path) -> N
     assert tree(run) == before
     made(run / "mine")
     oc.array(SHAPE, "float32", path=run / "mine.npy").close()
-    assert find_damage(run).damage == []
+    assert find_damage(open_state(run)).damage == []
 
 
 def test_an_array_is_not_made_whose_record_could_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has an entry for each tile, and its length is bounded when it is read."""
-    monkeypatch.setattr(folder, "MAX_RECORD_BYTES", 1 << 14)
+    monkeypatch.setattr(committed, "MAX_RECORD_BYTES", 1 << 14)
     refused = refusal(partial(oc.array, SHAPE, "float32", persist="step", path=tmp_path / "a"), InputError)
     assert "a committed array has at most" in refused and not list(tmp_path.iterdir())

@@ -10,10 +10,10 @@ import zarr
 
 import outcrop as oc
 from outcrop.errors import InputError, StorageError
-from outcrop.run.disk.arrays import ArrayEntry, arrays_of
-from outcrop.run.disk.state import open_state
+from outcrop.run.disk.entries import ArrayEntry, arrays_of
 from outcrop.run.disk.values import complete
 from outcrop.run.disk.verify import Findings, find_damage
+from outcrop.run.places import open_state
 from several_arrays import SHAPE, STATE, after, contents, make_run, make_simulation, same, state_of, values, waves
 
 
@@ -72,7 +72,7 @@ def test_arrays_without_values_say_so_and_look_like_zeros_to_zarr(tmp_path: Path
         with pytest.raises(InputError, match=rf"no values of {name} yet; assign sim\['{name}'\]"):
             simulation[name][0]
     assert not zarr.open_group(str(where), mode="r")["v"][...].any()
-    assert find_damage(where) == Findings([], [], 7, 0)
+    assert find_damage(open_state(where)) == Findings([], [], 7, 0)
 
 
 @pytest.mark.parametrize("in_place", [False, True])

@@ -14,9 +14,9 @@ from outcrop.cli.sizes import join_sizes, parse_size
 from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid, boundary_text
 from outcrop.run.coordinates import Coordinates
-from outcrop.run.disk.homes import find_home
 from outcrop.run.disk.verify import find_damage
 from outcrop.run.inputs.initial import make_source, parse_source, scan_finite
+from outcrop.run.places import open_state, storage_at
 
 SHAPES = [(7,), (1,), (300,), (7, 9), (1, 1), (40, 33), (5, 4, 3)]
 OWN = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
@@ -48,7 +48,7 @@ def test_zarr_xarray_and_outcrop_show_the_stencil_s_own_axes(tmp_path: Path, sha
     array = zarr.open_array(str(where / "u"), mode="r")
     for found in (dataset["u"].values, array[...], simulation["u"][...], np.asarray(oc.open(where)["u"])):
         assert found.dtype == np.float32 and np.array_equal(found, values)
-    assert find_damage(where).damage == []
+    assert find_damage(open_state(where)).damage == []
 
 
 @pytest.mark.parametrize("shape", [(40,), (13, 17)])
@@ -187,7 +187,7 @@ def test_sides_that_cannot_be_are_refused(given: object, words: str) -> None:
 
 def test_the_run_keeps_its_sides(tmp_path: Path) -> None:
     make_run(tmp_path / "run.oc", (5, 4, 3), 1, boundary={"x": "periodic", "z": ("fixed", "mirror")})
-    kept = as_boundary(find_home(tmp_path / "run.oc").read().boundary)
+    kept = as_boundary(storage_at(tmp_path / "run.oc").read().boundary)
     assert kept == Boundary(z=("fixed", "mirror"), x=("periodic", "periodic"))
     assert oc.open(tmp_path / "run.oc").plan(1).problem.sides == kept.sides
 

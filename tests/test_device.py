@@ -20,12 +20,11 @@ from images import SHAPE, create, make_image, put, simulation, take_images_for_d
 from manifests import make_manifest
 from outcrop.errors import InputError, StorageError
 from outcrop.run.device import use as device_use
-from outcrop.run.device.device import Device, needed_bytes, regions
-from outcrop.run.device.header import HEADER_BYTES
-from outcrop.run.disk.arrays import ArrayEntry
+from outcrop.run.device.device import HEADER_BYTES, Device, needed_bytes, ranges_on
+from outcrop.run.disk.entries import ArrayEntry
 from outcrop.run.disk.layout import PlaneLayout
-from outcrop.run.disk.state import open_state
 from outcrop.run.disk.verify import find_damage
+from outcrop.run.places import open_state
 
 pytestmark = pytest.mark.usefixtures("images")
 
@@ -46,7 +45,7 @@ def test_a_run_on_devices_has_the_bits_and_bytes_of_one_in_directories(tmp_path:
         sim.run(steps=9, progress="none")
         again = oc.open(where[0])
         again.run(steps=5, progress="none")
-        assert find_damage(where[0]).damage == []
+        assert find_damage(open_state(where[0])).damage == []
     assert oc.open(devices[0]).step == 14
     np.testing.assert_array_equal(oc.open(devices[0])["u"][:], oc.open(folders[0])["u"][:])
     on_device, in_folder = open_state(devices[0]), open_state(folders[0])
@@ -80,7 +79,7 @@ def test_regions_are_apart_aligned_and_behind_the_header(devices: int, in_place:
     seen = set()
     for index in range(devices):
         end = HEADER_BYTES
-        for (name, turn, shard), region in regions(manifest, index, "x").items():
+        for (name, turn, shard), region in ranges_on(manifest, index, "x").items():
             assert region.begin >= end and region.begin % 4096 == 0
             assert region.size == manifest.layout.shard_bytes(shard)
             end = region.begin + region.size
@@ -106,11 +105,11 @@ def test_all_arrays_of_a_run_live_on_devices(tmp_path: Path, count: int, in_plac
     sim["u"] = values() + 3
     for name, expected in {**parts, "u": values() + 3}.items():
         np.testing.assert_array_equal(oc.open(devices[0])[name][...], expected)
-    found = find_damage(devices[0])
+    found = find_damage(open_state(devices[0]))
     assert (found.damage, found.checked) == ([], 3 * (SHAPE[0] + open_state(devices[0]).layout.shards))
     region = open_state(devices[0]).current_files_of("m")[0]
     put(Path(region.path), region.begin + 100, b"\xff\xff")
-    (line,) = find_damage(devices[0]).damage
+    (line,) = find_damage(open_state(devices[0])).damage
     assert line.startswith("m: plane 0 is damaged") and str(region) in line
 
 
@@ -157,15 +156,15 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     state = create(device)
     state.commit(0)
     handle = device_use.claim(device)
-    assert Device(device).is_held()
+    assert Device(device).in_use()
     with pytest.raises(InputError, match="in use by another process"), state.locked():
         pass
     with pytest.raises(InputError, match="in use by another process"):
         create(device, force=True)
     os.close(handle)
     with state.locked(), state.locked():
-        assert Device(device).is_held()
-    assert not Device(device).is_held()
+        assert Device(device).in_use()
+    assert not Device(device).in_use()
 
 
 def run_from_start(device: Path) -> None:
@@ -213,5 +212,5 @@ def test_killed_runs_end_with_the_same_bits(tmp_path: Path) -> None:
         assert step in (-1, STEPS) or reached >= step, f"kill {kills}: step {step} was lost, now {reached}"
         step = reached
         if step >= 0:
-            assert find_damage(device).damage == []
+            assert find_damage(open_state(device)).damage == []
     np.testing.assert_array_equal(oc.open(device)["u"][:], oc.open(undisturbed)["u"][:])

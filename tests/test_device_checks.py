@@ -9,10 +9,9 @@ import outcrop as oc
 from images import SHAPE, create, make_image, put
 from manifests import make_manifest
 from outcrop.errors import InputError
-from outcrop.run.device import signatures
+from outcrop.run.device import use as device_use
 from outcrop.run.device.device import needed_bytes
-from outcrop.run.disk.creation import check_state
-from outcrop.run.disk.state import open_state
+from outcrop.run.places import check_state, open_state
 
 pytestmark = pytest.mark.usefixtures("images")
 
@@ -30,12 +29,12 @@ def test_a_run_on_which_something_else_was_put_is_not_written(tmp_path: Path) ->
     assert device.read_bytes() == before
 
 
-@pytest.mark.parametrize("magic", sorted({*signatures._MAGICS}), ids=lambda magic: f"{magic[1]} at {magic[2]}")
+@pytest.mark.parametrize("magic", sorted({*device_use._MAGICS}), ids=lambda magic: f"{magic[1]} at {magic[2]}")
 def test_known_content_is_named_and_kept(
     tmp_path: Path, magic: tuple[str, str, int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Someone else's data: found without blkid too, kept without --force, and no trace of it with --force."""
-    monkeypatch.setattr(signatures, "by_blkid", lambda path: "")
+    monkeypatch.setattr(device_use, "by_blkid", lambda path: "")
     kind, name, offset, content = magic
     device = make_image(tmp_path / "a.img", noise=False)
     put(device, offset, content)
@@ -45,7 +44,7 @@ def test_known_content_is_named_and_kept(
     assert device.read_bytes() == before
     create(device, force=True)
     with device.open("rb") as file:
-        assert signatures.by_magic(file.fileno(), len(before)) == ""
+        assert device_use.by_magic(file.fileno(), len(before)) == ""
 
 
 def test_metadata_at_places_of_their_own_are_found(tmp_path: Path) -> None:
@@ -59,23 +58,23 @@ def test_metadata_at_places_of_their_own_are_found(tmp_path: Path) -> None:
         device.write_bytes(bytes(size))
         put(device, offset, content)
         with device.open("rb") as file:
-            assert words in signatures.by_magic(file.fileno(), size)
+            assert words in device_use.by_magic(file.fileno(), size)
         create(device, force=True)
         with device.open("rb") as file:
-            assert signatures.by_magic(file.fileno(), size) == ""
+            assert device_use.by_magic(file.fileno(), size) == ""
 
 
 def test_what_blkid_says_is_put_in_words() -> None:
     """The user learns what would be destroyed, with its label."""
     for export, words in [
         ("LABEL=data\nTYPE=ext4\nUSAGE=filesystem\n", "a file system (ext4, labelled data; says blkid)"),
-        ("DEVNAME=/dev/x\nTYPE=LVM2_member\nUSAGE=raid\n", f"{signatures.GROUP} (LVM2_member; says blkid)"),
+        ("DEVNAME=/dev/x\nTYPE=LVM2_member\nUSAGE=raid\n", f"{device_use.GROUP} (LVM2_member; says blkid)"),
         ("DEVNAME=/dev/x\nTYPE=crypto_LUKS\nUSAGE=crypto\n", "an encrypted volume (crypto_LUKS; says blkid)"),
         ("DEVNAME=/dev/x\nTYPE=swap\nUSAGE=other\n", "swap space (swap; says blkid)"),
         ("DEVNAME=/dev/x\nPTTYPE=gpt\n", "a partition table (gpt; says blkid)"),
         ("DEVNAME=/dev/x\n", ""),
     ]:
-        assert signatures._in_words(export) == words
+        assert device_use._in_words(export) == words
 
 
 def test_devices_need_the_flag_and_the_flag_needs_devices(tmp_path: Path) -> None:

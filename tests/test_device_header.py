@@ -10,10 +10,9 @@ import outcrop as oc
 from images import SHAPE, create, make_image, put, take_images_for_devices
 from outcrop.errors import InputError, StorageError
 from outcrop.language.symbols import Signal
-from outcrop.run.device import header as device_header
-from outcrop.run.device.device import Device
-from outcrop.run.device.header import RUN, SLOT_OFFSETS, Header
-from outcrop.run.disk.state import open_state
+from outcrop.run.device import device as device_module
+from outcrop.run.device.device import RUN, SLOT_OFFSETS, Device, Header
+from outcrop.run.places import open_state
 
 pytestmark = pytest.mark.usefixtures("images")
 
@@ -44,7 +43,7 @@ def test_a_torn_commit_leaves_the_manifest_before_it(tmp_path: Path) -> None:
     sectors = range(0, len(after), 512)
     changed = [place for place in sectors if after[place : place + 512] != before[place : place + 512]]
     assert changed and all(any(slot <= place < slot + (1 << 20) for slot in SLOT_OFFSETS) for place in changed)
-    length = len(device_header.encode_slot(Header(RUN, "1", state.manifest.to_bytes().decode())))
+    length = len(device_module.encode_slot(Header(RUN, "1", state.manifest.to_bytes().decode())))
     slot = min(SLOT_OFFSETS, key=lambda offset: abs(offset - changed[0]))
     for torn in [*range(0, length - 512, 512), 1, 35, 60, 64]:
         device.write_bytes(before)
@@ -92,7 +91,7 @@ def test_damaged_headers_are_refused_and_replaced_by_force_only(tmp_path: Path) 
 def test_a_newer_header_names_both_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = make_image(tmp_path / "a.img")
     with monkeypatch.context() as patch:
-        patch.setattr(device_header, "VERSION", 7)
+        patch.setattr(device_module, "VERSION", 7)
         create(device).commit(0)
     with pytest.raises(InputError, match="header version 7, this version reads 1"):
         open_state(device)

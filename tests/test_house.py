@@ -33,6 +33,13 @@ PYTHON_ARROWS = {
     "": {"errors", "units", "language", "plan", "run", "arrays", "aggregate", "_core"},  # the package's own __init__
     "_core": set(),
 }
+# Folder of src/outcrop/run -> the folders of run, and the modules beside them, that it may import from.
+RUN_ARROWS = {
+    "disk": {"coordinates"},
+    "device": {"disk"},
+    "taps": {"coordinates", "given", "disk"},
+    "inputs": {"given", "disk"},
+}
 # The kernel's C signature is shared by all of the core; it includes nothing.
 CPP_ARROWS = {
     "base": set(),
@@ -108,6 +115,20 @@ def test_python_folders_use_only_what_they_may(path: Path) -> None:
         if not (PACKAGE / used).is_dir() and not (PACKAGE / f"{used}.py").exists() and used != "_core":
             used = ""  # a name that the package itself exports
         assert used == own or used in PYTHON_ARROWS[own], f"{relative} must not import {module}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for folder in RUN_ARROWS for path in sorted((PACKAGE / "run" / folder).rglob("*.py"))],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
+def test_folders_of_run_use_only_what_they_may(path: Path) -> None:
+    """Protects the storage of a run: it knows neither devices nor what passes do besides updating."""
+    own = path.relative_to(PACKAGE / "run").parts[0]
+    for module in imported_modules(path):
+        if module.startswith("outcrop.run"):
+            used = "".join(module.split(".")[2:3])
+            assert used == own or used in RUN_ARROWS[own], f"{path.relative_to(PACKAGE)} must not import {module}"
 
 
 def module_of(path: Path) -> str:

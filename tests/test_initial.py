@@ -10,13 +10,13 @@ import zarr
 
 from manifests import make_manifest
 from outcrop.errors import CorruptionError, InputError
-from outcrop.run.disk.arrays import ArrayEntry
-from outcrop.run.disk.creation import created_state
+from outcrop.run.disk.entries import ArrayEntry
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.disk.planes import Planes
 from outcrop.run.disk.state import State
 from outcrop.run.inputs.initial import checked_planes, make_source, parse_source, scan_finite
-from outcrop.run.inputs.source import Source
+from outcrop.run.inputs.input_array import InputArray
+from outcrop.run.places import created_state
 
 SHAPE = (11, 6, 5)
 
@@ -35,7 +35,7 @@ def make_state(where: Path, shard_planes: int = 4, shape: tuple[int, int, int] =
         return state
 
 
-def collect(source: Source, group: int) -> np.ndarray:
+def collect(source: InputArray, group: int) -> np.ndarray:
     planes = source.shape[0]
     return np.concatenate([source.planes(z, min(z + group, planes)) for z in range(0, planes, group)])
 

@@ -124,7 +124,7 @@ def test_segy_with_several_offsets_is_refused(tmp_path: Path) -> None:
 PEAK_OF = """
 import importlib, sys
 from outcrop.run.inputs.initial import parse_source
-from outcrop.run.inputs.source import plane_groups
+from outcrop.run.inputs.input_array import plane_groups
 
 def peak_kib():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from outcrop.errors import InputError
-from outcrop.run.disk.field import SourceView
-from outcrop.run.inputs.initial import make_source, parse_source
+from outcrop.run.inputs.initial import InputView, make_source, parse_source
 from saves import SECTION, SHAPE, VOLUME, collect, save_npy
 
 
@@ -80,6 +79,6 @@ def test_functions_on_grids_of_fewer_axes() -> None:
 
 def test_files_of_one_axis_are_viewed_in_every_direction(tmp_path: Path) -> None:
     """All cells are read at once, so what is asked for has to be picked from them."""
-    view = SourceView(parse_source(save_npy(tmp_path, VOLUME[:, 0, 0]), None))
+    view = InputView(parse_source(save_npy(tmp_path, VOLUME[:, 0, 0]), None))
     for index in (3, -1, slice(None), slice(9, 2, -3), slice(2, 2), slice(None, None, -1)):
         assert np.array_equal(view[index], VOLUME[:, 0, 0][index])

@@ -16,7 +16,7 @@ import pytest
 
 import outcrop as oc
 from outcrop.errors import OutcropError
-from outcrop.run.disk.state import open_state
+from outcrop.run.places import open_state
 
 KILLS = int(os.environ.get("OUTCROP_KILLS", "60"))
 SHAPE = (61, 70, 83)

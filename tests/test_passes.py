@@ -14,9 +14,10 @@ import pytest
 
 import outcrop as oc
 from outcrop.errors import CorruptionError, InterruptedRun, StorageError
-from outcrop.run.disk.state import State, open_state
+from outcrop.run.disk.state import State
 from outcrop.run.engine import NO_SEEDS, Seeds
 from outcrop.run.passes import PassRunner
+from outcrop.run.places import open_state
 from outcrop.run.progress import Progress, Standing, make_progress
 from outcrop.run.taps.pass_taps import NO_TAPS, TapResults, Taps
 from outcrop.run.taps.recorder import Recorder

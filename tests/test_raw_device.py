@@ -19,7 +19,7 @@ import pytest
 
 import outcrop as oc
 from outcrop import _core
-from outcrop.run.disk.state import open_state
+from outcrop.run.places import open_state
 
 SIZES = ["-n", "50", "36", "40"]
 RUN = ["run", "heat7", *SIZES, "--memory", "512KiB", "--init", "random:3", "--quiet"]

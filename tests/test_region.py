@@ -9,7 +9,7 @@ import pytest
 
 from outcrop import _core
 from outcrop.errors import StorageError
-from outcrop.run.disk.region import Inside, Region, ShardFile, place_of, read_bytes
+from outcrop.run.disk.planes import DeviceRange, FileBeneath, ShardFile, place_of, read_bytes
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_each_kind_of_shard_gives_its_bytes(tmp_path: Path, folder: int) -> None
     """Offsets count from the beginning of a region; at the end there are fewer bytes."""
     path = str(tmp_path / "run" / "u" / "0")
     (tmp_path / "link").symlink_to(path)
-    kinds: list[ShardFile] = [path, Region(path, 100, 50), Inside(folder, "u/0", "run.oc/u/0")]
+    kinds: list[ShardFile] = [path, DeviceRange(path, 100, 50), FileBeneath(folder, "u/0", "run.oc/u/0")]
     assert [read_bytes(file, 3, 2) for file in kinds] == [b"\3\4", b"\x67\x68", b"\3\4"]
     assert len(read_bytes(kinds[2], 190, 100)) == 10
     assert place_of(str(tmp_path / "link")) == path
@@ -40,7 +40,7 @@ def test_what_leads_outside_or_is_no_file_is_refused(tmp_path: Path, folder: int
     (tmp_path / "run" / "link").symlink_to(tmp_path / "outside")
     (tmp_path / "run" / "linked").symlink_to("u")
     os.mkfifo(tmp_path / "run" / "pipe")
-    shard = Inside(folder, name, "run.oc/shard")
+    shard = FileBeneath(folder, name, "run.oc/shard")
     with pytest.raises(StorageError, match=r"^open failed: run.oc/shard: "):
         read_bytes(shard, 0, 1)
     for writable in (False, True):
@@ -60,7 +60,7 @@ def test_a_path_that_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
 def test_a_store_shows_labels_and_needs_no_descriptor_later(tmp_path: Path, folder: int) -> None:
     """The run directory may be closed once its files are open."""
     again = os.dup(folder)
-    store = _core.Store([Inside(again, "u/0", "run.oc/u/0"), str(tmp_path / "outside")], writable=True)
+    store = _core.Store([FileBeneath(again, "u/0", "run.oc/u/0"), str(tmp_path / "outside")], writable=True)
     os.close(again)
     assert store.paths == ["run.oc/u/0", str(tmp_path / "outside")]
     found = np.empty(5, np.uint8)

@@ -12,14 +12,14 @@ from hypothesis.extra.numpy import arrays
 import outcrop as oc
 from outcrop.errors import InputError
 from outcrop.run.inputs.initial import make_source, parse_source
-from outcrop.run.inputs.source import Source, array_source
+from outcrop.run.inputs.input_array import InputArray, from_array
 
 sizes = st.integers(1, 6)
 shapes = st.tuples(sizes, sizes, sizes)
 targets = st.tuples(*[st.integers(2, 9)] * 3)
 
 
-def collect(source: Source, group: int | None = None) -> np.ndarray:
+def collect(source: InputArray, group: int | None = None) -> np.ndarray:
     """All planes, `group` at a time."""
     count = source.shape[0]
     return np.concatenate([source.planes(z, min(z + (group or count), count)) for z in range(0, count, group or count)])
@@ -116,7 +116,7 @@ def test_only_planes_that_are_needed_are_read_and_each_once(count: int, expected
         asked.extend(range(z0, z1))
         return np.zeros((z1 - z0, 2, 2))
 
-    collect(oc.resample(Source("counted", (5, 2, 2), planes), (count, 3, 3)), group=2)
+    collect(oc.resample(InputArray("counted", (5, 2, 2), planes), (count, 3, 3)), group=2)
     assert asked == expected
 
 
@@ -164,7 +164,7 @@ def test_axes_in_any_order(axes: str, cache_bytes: int) -> None:
     """Also when planes lie across those that are stored, and few of them may be kept."""
     values = values_of((3, 4, 5))
     by_name = [values.shape[axes.index(letter)] for letter in "zyx"]
-    for array in (values, array_source("a source", values)):
+    for array in (values, from_array("a source", values)):
         result = collect(oc.resample(array, by_name, axes=axes, cache_bytes=cache_bytes), 2)
         assert np.array_equal(result, values.transpose([axes.index(letter) for letter in "zyx"]))
 
@@ -254,7 +254,7 @@ def test_a_file_is_fitted_by_its_name_alone(tmp_path: Path) -> None:
         ({"values": lambda z0, z1: None}, "has no samples"),
         ({"values": 3.5}, "has no samples"),
         ({"values": np.ones((2, 2), complex)}, "only real numbers"),
-        ({"values": Source("odd", (3, 4, 5), lambda z0, z1: np.ones((z1 - z0, 4, 5), complex))}, "only real numbers"),
+        ({"values": InputArray("odd", (3, 4, 5), lambda a, b: np.ones((b - a, 4, 5), complex))}, "only real numbers"),
     ],
 )
 def test_what_cannot_be_resampled_is_refused(arguments: dict[str, object], words: str) -> None:

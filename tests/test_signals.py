@@ -9,7 +9,7 @@ import pytest
 import outcrop as oc
 from folders import everything_below
 from outcrop.errors import InputError
-from outcrop.run.disk.homes import find_home
+from outcrop.run.places import storage_at
 from several_arrays import after, contents, make_run, make_simulation, same
 
 
@@ -17,7 +17,7 @@ def test_signals_are_kept_bit_for_bit(tmp_path: Path) -> None:
     """Decimal digits in a file would be another wavelet. The manifest has the doubles themselves, in base64."""
     where, wavelet = tmp_path / "run.oc", np.random.default_rng(1).standard_normal(200) * 1e-30
     make_simulation(where, signals={"w": wavelet.tolist()}).assign({"u": 1})
-    (text,) = find_home(where).read().signals.values()
+    (text,) = storage_at(where).read().signals.values()
     assert base64.b64decode(text) == wavelet.astype("<f8").tobytes()
 
 

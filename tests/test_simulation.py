@@ -10,8 +10,8 @@ import pytest
 import outcrop as oc
 from outcrop.errors import BudgetError, CorruptionError, InputError, StorageError
 from outcrop.run.disk.planes import Planes
-from outcrop.run.disk.state import open_state
 from outcrop.run.oracle import advance
+from outcrop.run.places import open_state
 
 SHAPE = (20, 12, 17)
 HEAT = oc.stencils.heat(ndim=3)

@@ -16,10 +16,9 @@ from folders import everything_below
 from manifests import make_manifest
 from outcrop.durable import SYSTEM
 from outcrop.errors import InputError, StorageError
-from outcrop.run.disk.creation import created_state
-from outcrop.run.disk.homes import find_home
 from outcrop.run.disk.manifest import FORMAT, MANIFEST, Manifest
-from outcrop.run.disk.state import State, open_state
+from outcrop.run.disk.state import State
+from outcrop.run.places import created_state, open_state, storage_at
 
 
 def create_state(directories: list[Path], manifest: Manifest, force: bool = False) -> State:
@@ -29,7 +28,7 @@ def create_state(directories: list[Path], manifest: Manifest, force: bool = Fals
 
 
 def read_now(where: Path) -> Manifest:
-    return find_home(where).read()
+    return storage_at(where).read()
 
 
 def test_commits_alternate_between_the_arrays_and_move_the_link(tmp_path: Path) -> None:

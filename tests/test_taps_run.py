@@ -18,8 +18,8 @@ from outcrop.durable import Directory
 from outcrop.errors import InputError, InterruptedRun, StorageError
 from outcrop.language.boundary import FIXED
 from outcrop.language.sparse import Injection, Sampling
-from outcrop.run.disk.homes import find_home
 from outcrop.run.oracle import record_fields
+from outcrop.run.places import storage_at
 from outcrop.run.taps.definitions import read_definitions
 from outcrop.run.taps.recorder import Recorder
 from shots import BOX, DT, LINE, SHAPE, SHOTS, STEPS, assert_same, everything, make, velocity, wavelets
@@ -38,7 +38,7 @@ def test_a_run_has_the_oracles_numbers(whole: dict[str, Any], tmp_path: Path) ->
     """Points in metres, scaled by dt^2 v^2, silent after their last value: field, traces, snapshots and norms."""
     sim = make(tmp_path / "run.oc")
     with Directory.open(tmp_path / "run.oc") as directory:
-        taps = read_definitions(directory, find_home(tmp_path / "run.oc").read())
+        taps = read_definitions(directory, storage_at(tmp_path / "run.oc").read())
     padded = np.zeros((STEPS, 2))
     padded[:50] = wavelets()
     shots: list[Injection] = [Injection(i.field, i.cells, i.weights, padded, i.scale) for i in taps.injections]
@@ -115,7 +115,7 @@ shots.make(Path({where!r})).run(shots.STEPS)
 def committed_step(where: Path) -> int:
     """How far a run of another process is."""
     try:
-        return find_home(where).read().step
+        return storage_at(where).read().step
     except InputError:
         return 0
 

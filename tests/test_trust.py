@@ -16,8 +16,8 @@ from folders import everything_below
 from outcrop.cli.main import call
 from outcrop.durable import sealed
 from outcrop.errors import CorruptionError, InputError, OutcropError, StorageError
-from outcrop.run.disk.state import open_state
 from outcrop.run.disk.verify import find_damage
+from outcrop.run.places import open_state
 
 SHAPE = (12, 10, 8)
 
@@ -106,10 +106,10 @@ SNAPSHOTS = [flip("snapshots.zarr/u/c/3/0/0/0"), cut("snapshots.zarr/u/c/1/0/0/0
 def test_verify_finds_what_is_not_what_was_written(damage: Callable[[Path], None], tmp_path: Path) -> None:
     where = tmp_path / "run.oc"
     make_run(where)
-    assert not find_damage(where).damage
+    assert not find_damage(open_state(where)).damage
     damage(where)
     try:
-        assert find_damage(where).damage
+        assert find_damage(open_state(where)).damage
     except StorageError as error:  # a file that is too short is refused at once
         assert "belong there" in str(error)
 

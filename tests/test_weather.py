@@ -17,7 +17,7 @@ import outcrop as oc
 from outcrop import _core
 from outcrop.cli.main import call
 from outcrop.errors import CorruptionError, OutcropError, StorageError
-from outcrop.run.disk.state import open_state
+from outcrop.run.places import open_state
 
 SHAPE = (40, 33, 50)
 MEMORY = 256 << 10

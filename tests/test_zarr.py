@@ -9,7 +9,7 @@ import zarr
 
 import outcrop as oc
 from outcrop.run.disk.layout import make_layout, stripe_planes
-from outcrop.run.disk.state import open_state
+from outcrop.run.places import open_state
 
 SHAPES = [(5, 4, 3), (1, 1, 1), (7, 33, 17), (9, 16, 64)]
 

@@ -256,7 +256,7 @@ class Ranks(Program):
 
 def step_of(where: Path) -> int | None:
     """How far a run is; None when a field has no values yet. Whatever is committed must be whole."""
-    from outcrop.run.disk.state import open_state
+    from outcrop.run.places import open_state
 
     try:
         manifest = open_state(where).manifest

@@ -16,7 +16,7 @@ from outcrop import durable
 from outcrop.durable import Directory
 from outcrop.errors import InputError
 from outcrop.run.disk import creation
-from outcrop.run.disk.directory import clear
+from outcrop.run.disk.creation import clear
 from outcrop.run.disk.manifest import MANIFEST, read_manifest
 from outcrop.run.disk.planes import Planes
 from outcrop.run.disk.state import State
@@ -51,7 +51,7 @@ def flush_of_the_wrong_file() -> Iterator[None]:
 @contextlib.contextmanager
 def cleanup_without_the_lock() -> Iterator[None]:
     """A start that is refused takes away what it believes to be its own."""
-    held = creation.held
+    held = creation.hold_directories
 
     @contextlib.contextmanager
     def careless(directories: Sequence[Path]) -> Iterator[Any]:
@@ -64,7 +64,7 @@ def cleanup_without_the_lock() -> Iterator[None]:
                 own.remove(MANIFEST)
             raise
 
-    with patch.object(creation, "held", careless):
+    with patch.object(creation, "hold_directories", careless):
         yield
 
 

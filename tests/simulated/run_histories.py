@@ -22,19 +22,17 @@ import numpy as np
 from outcrop.durable import Directory
 from outcrop.errors import InputError, OutcropError, StorageError
 from outcrop.language.sparse import Sampling
-from outcrop.run.disk.arrays import ArrayEntry
 from outcrop.run.disk.creation import created_in
-from outcrop.run.disk.field import FieldView
+from outcrop.run.disk.entries import ArrayEntry, NormsEntry, SnapshotsEntry
 from outcrop.run.disk.manifest import IN_FLIGHT, NEW, Manifest, Settings
-from outcrop.run.disk.state import State, open_state
-from outcrop.run.disk.values import assign, complete
+from outcrop.run.disk.state import State
+from outcrop.run.disk.tap_files import NORMS, first_sums, snapshot_name
+from outcrop.run.disk.values import FieldView, assign, complete
 from outcrop.run.disk.verify import find_damage, repair
-from outcrop.run.taps.definitions import NO_TAPS_DEFINED, TapDefinitions, first_sums
-from outcrop.run.taps.entries import NormsEntry, SnapshotsEntry
+from outcrop.run.places import open_state
+from outcrop.run.taps.definitions import NO_TAPS_DEFINED, TapDefinitions
 from outcrop.run.taps.pass_taps import FieldSum, TapResults
 from outcrop.run.taps.recorder import Recorder
-from outcrop.run.taps.records import NORMS
-from outcrop.run.taps.snapshot_files import snapshot_name
 from simulated.chance import Chance, Process
 from simulated.expected import Expected
 from simulated.substitutes import simulated, write_snapshot
@@ -200,7 +198,7 @@ class RunHistory:
             self.expected.begin(number, new)
             state = None
             try:
-                with created_in(self.directories, manifest, force, self.definitions) as state:
+                with created_in(self.directories, manifest, force, self.definitions.files) as state:
                     self.expected.announce(number, new)
                     self.expected.begin(number, ABSENT)
                     self._assign(number, state, self._some_names())
@@ -229,7 +227,7 @@ class RunHistory:
             settings=Settings(1 << 20, 1),
             taps=self.definitions.entries,
         )
-        return replace(manifest, sums=first_sums(manifest, self.definitions))
+        return replace(manifest, sums=first_sums(manifest, self.definitions.files))
 
     def _some_names(self) -> list[str]:
         return [one.name for one in self.arrays if one.name == "u" or self.random.random() < 0.5]
@@ -250,10 +248,10 @@ class RunHistory:
             elif action < 0.75:
                 self._assign(number, state, self._some_names())
             elif action < 0.85:
-                findings = find_damage(RUN)
+                findings = find_damage(open_state(RUN))
                 assert not findings.damage or self._is_disturbed(), findings.damage
             elif action < 0.9:
-                repair(RUN)
+                repair(open_state(RUN, check=False))
             else:
                 state = open_state(RUN)
 
@@ -392,11 +390,8 @@ class RunHistory:
 
     def _look(self) -> Content:
         """The run on disk, all of which is read."""
-        from outcrop.run.disk.homes import find_home
-
         try:
-            home = find_home(RUN)
-            state = State(RUN, home.read(), home)
+            state = open_state(RUN, check=False)
         except InputError as error:
             assert "holds no Outcrop run" in str(error), error
             return ABSENT
@@ -407,13 +402,13 @@ class RunHistory:
         if manifest.phase == IN_FLIGHT:
             (one,) = [one for one in self.expected.seen | self.expected.kept if _is_alike(one, manifest)][:1] or [found]
             return one
-        home.check(manifest)
+        state.check()
         for name in manifest.filled:
             with state.planes_of(name, "sync") as planes:
                 cells = planes.read(0, self.shape[0])
             _check(cells, int(cells[0, 0, 0]))
             found = found.with_arrays([name], int(cells[0, 0, 0]))
-        findings = find_damage(RUN)
+        findings = find_damage(open_state(RUN))
         assert not findings.damage, findings.damage
         return replace(found, **self._records(state))
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from outcrop import _core, durable
 from outcrop.errors import StorageError
 from outcrop.run.disk import planes, state, verify
-from outcrop.run.disk.region import Inside
+from outcrop.run.disk.planes import FileBeneath
 from simulated.system import SimulatedSystem
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -26,7 +26,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 class SimulatedStore:
     """`_core.Store` of files beneath folders."""
 
-    def __init__(self, files: Sequence[Inside], backend: str, direct: bool, writable: bool) -> None:
+    def __init__(self, files: Sequence[FileBeneath], backend: str, direct: bool, writable: bool) -> None:
         self.paths = [str(file) for file in files]
         self._handles: list[int] = []
         try:
@@ -64,7 +64,7 @@ class SimulatedStore:
 def write_snapshot(folder: int, name: str, content: bytes) -> int:
     """What the engine does with a snapshot before its pass ends: the checksum."""
     with storage_errors("write", name):
-        handle = _open_beneath(Inside(folder, name, name), os.O_RDWR)
+        handle = _open_beneath(FileBeneath(folder, name, name), os.O_RDWR)
         try:
             write_all(handle, 0, content)
             durable.SYSTEM.fsync(handle)
@@ -73,7 +73,7 @@ def write_snapshot(folder: int, name: str, content: bytes) -> int:
     return _core.crc32c(content)
 
 
-def _open_beneath(file: Inside, flags: int) -> int:
+def _open_beneath(file: FileBeneath, flags: int) -> int:
     system, folder = durable.SYSTEM, file.folder
     *parts, last = file.name.split("/")
     with storage_errors("open", file.label):
@@ -104,7 +104,7 @@ def storage_errors(what: str, path: str) -> Iterator[None]:
         raise StorageError(f"{what} failed: {path}: {os.strerror(error.errno or errno.EIO)}") from None
 
 
-def _read_bytes(file: Inside, offset: int, count: int) -> bytes:
+def _read_bytes(file: FileBeneath, offset: int, count: int) -> bytes:
     with storage_errors("read", file.label):
         handle = _open_beneath(file, os.O_RDONLY)
         try:
@@ -135,7 +135,7 @@ def simulated(system: SimulatedSystem, random: Random) -> Iterator[None]:
 
 
 def _REAL_CALLS(calls: SimpleNamespace) -> list[tuple[Any, str, object]]:
-    from outcrop.run.disk import home
+    from outcrop.run.disk import storage
     from outcrop.run.taps import definitions
 
-    return [(home, "os", calls), (definitions, "os", calls)]
+    return [(storage, "os", calls), (definitions, "os", calls)]

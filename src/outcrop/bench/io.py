@@ -38,8 +38,8 @@ from outcrop.bench.io_cases import (
 from outcrop.errors import InputError
 from outcrop.paths import made_directory
 from outcrop.run.device import use as device_use
-from outcrop.run.device.checks import hold_empty
-from outcrop.run.device.header import write_all
+from outcrop.run.device.creation import hold_empty
+from outcrop.run.device.device import write_all
 from outcrop.tiers import discover
 from outcrop.units import format_bytes
 

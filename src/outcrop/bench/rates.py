@@ -30,8 +30,8 @@ from outcrop.plan.actions import EVERYTHING
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.tuner import with_tiles
-from outcrop.run.disk.state import open_state
 from outcrop.run.engine import Engine, Seeds
+from outcrop.run.places import open_state
 from outcrop.run.simulation import open as open_simulation
 
 ROW_BYTES = 4096

@@ -25,8 +25,9 @@ from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.schemes.wavefront import thickest_slab
 from outcrop.plan.tuner import MAX_SLABS, build
-from outcrop.run.disk.state import State, open_state
+from outcrop.run.disk.state import State
 from outcrop.run.engine import Engine, Prepared, Seeds
+from outcrop.run.places import open_state
 from outcrop.run.simulation import Simulation
 from outcrop.run.simulation import open as open_simulation
 from outcrop.tiers import discover, measure

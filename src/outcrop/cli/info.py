@@ -11,7 +11,7 @@ from outcrop.units import format_bytes
 
 if TYPE_CHECKING:
     from outcrop.run.coordinates import Coordinates
-    from outcrop.run.disk.arrays import ArrayEntry
+    from outcrop.run.disk.entries import ArrayEntry
     from outcrop.run.disk.manifest import Manifest
 
 
@@ -19,15 +19,15 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
     """Say what WHERE holds: grid, stencil, parameters, fields, step."""
     from outcrop.axes import NAMES
     from outcrop.language.boundary import as_boundary, boundary_text
-    from outcrop.run.disk.homes import find_home
     from outcrop.run.disk.manifest import IN_FLIGHT, NEW
+    from outcrop.run.places import storage_at
     from outcrop.run.signal_values import decode_signals
 
-    home = find_home(where)
-    run = home.read()
+    storage = storage_at(where)
+    run = storage.read()
     if run.phase == NEW:
         state = "no values yet"
-    elif home.is_held():
+    elif storage.in_use():
         state = f"step {run.step} of {run.target_step}, being run now"
     elif run.phase == IN_FLIGHT:
         state = f"lost: a pass in place was interrupted after step {run.step}"

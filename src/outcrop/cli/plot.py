@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from outcrop.run.coordinates import Coordinates
-    from outcrop.run.disk.field import FieldView, SourceView
+    from outcrop.run.disk.values import FieldView
+    from outcrop.run.inputs.initial import InputView
 
 PIXELS_MOST = 2048
 """Longer sides are thinned: a picture, not the data."""
@@ -102,17 +103,16 @@ def _draw_line(figure: Figure, picture: Any, axes: list[_Axis], colors: str, tit
     line.set(xlabel=axis.label, ylabel=label, title=title)
 
 
-def _open(where: Path, field: str | None) -> tuple[FieldView | SourceView, str, str, Coordinates | None]:
+def _open(where: Path, field: str | None) -> tuple[FieldView | InputView, str, str, Coordinates | None]:
     """What `where` holds as something to index, its title, the name of its values, and where its cells are."""
-    from outcrop.run.disk.field import SourceView
-    from outcrop.run.disk.homes import may_hold_run
-    from outcrop.run.inputs.initial import parse_source
+    from outcrop.run.inputs.initial import InputView, parse_source
+    from outcrop.run.places import may_hold_run
     from outcrop.run.simulation import open as open_simulation
 
     if is_there(where) and not may_hold_run(where):
         if field is not None:
             raise InputError(f"--field {field}: {where} is no run, and has no fields; leave it out")
-        return SourceView(parse_source(str(where.absolute()), None)), where.name, "value", None
+        return InputView(parse_source(str(where.absolute()), None)), where.name, "value", None
     simulation = open_simulation(where)
     name = field or simulation.stencil.fields[0].name
     return simulation[name], f"{simulation.stencil.name}, step {simulation.step}", name, simulation.coordinates

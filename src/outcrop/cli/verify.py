@@ -23,10 +23,11 @@ def verify(
     Links and metadata for readers of Zarr are compared, too. Changes nothing without --repair.
     """
     from outcrop.run.disk.verify import find_damage, repair
+    from outcrop.run.places import open_state
 
-    for line in repair(where) if mend else ():
+    for line in repair(open_state(where, check=False)) if mend else ():
         print(line)
-    found = find_damage(where)
+    found = find_damage(open_state(where))
     for line in (*found.damage, *found.untidy):
         print(line)
     if found.damage:

@@ -1,4 +1,4 @@
-"""Where cells are in space, for those who read a run: the Zarr arrays that give its axes their coordinates."""
+"""Where cells are in space, for those who read a run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.axes import NAMES, Shape
+from outcrop.axes import NAMES
 from outcrop.errors import InputError, shown
-from outcrop.run.disk.schema import Shown
+from outcrop.run.disk.entries import Shown
 from outcrop.run.given import as_number
 
 
@@ -44,23 +44,6 @@ def as_coordinates(spacing: Numbers, origin: Numbers, units: str | None, ndim: i
     if min(steps) <= 0:
         raise InputError(f"spacing {shown(spacing)} must be positive")
     return Coordinates(steps, _numbers("origin", 0.0 if origin is None else origin, ndim), units or "")
-
-
-def coordinate_metadata(coordinates: Coordinates, axis: int, shape: Shape) -> dict[str, Any]:
-    """Content of the zarr.json of one axis: float64, in one chunk c/0, not compressed."""
-    return {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [shape[axis]],
-        "data_type": "float64",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [shape[axis]]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": 0.0,
-        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-        "attributes": {"units": coordinates.units} if coordinates.units else {},
-        "dimension_names": [NAMES[len(shape)][axis]],
-        "storage_transformers": [],
-    }
 
 
 def _numbers(what: str, given: Any, ndim: int) -> tuple[float, ...]:

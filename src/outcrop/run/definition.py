@@ -24,8 +24,7 @@ from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.given import as_number, as_whole_number, require_mapping, require_short_name
 from outcrop.run.options import RunOptions
 from outcrop.run.signal_values import encode_signals
-from outcrop.run.taps.checks import Grid, define
-from outcrop.run.taps.definitions import TapDefinitions
+from outcrop.run.taps.definitions import Grid, TapDefinitions, define
 
 if TYPE_CHECKING:
     from outcrop.language.devito import Lowered

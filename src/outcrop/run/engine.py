@@ -23,8 +23,8 @@ from outcrop.plan.machine import Machine
 from outcrop.plan.planner import Planned, choose, find_scheme, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.run.disk.layout import PlaneLayout
-from outcrop.run.disk.region import ShardFile
-from outcrop.run.disk.scratch import ScratchMaker, no_scratch
+from outcrop.run.disk.planes import ShardFile
+from outcrop.run.disk.storage import ScratchMaker, no_scratch
 from outcrop.run.rings import ring_specs
 from outcrop.run.scalars import Scalars, Signal
 from outcrop.run.taps.pass_taps import NO_TAPS, PassTaps, TapResults, Taps

@@ -24,7 +24,7 @@ from outcrop.run.engine import Engine, Seeds
 from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing
 from outcrop.run.taps.acquisition import OnSnapshot
 from outcrop.run.taps.recorder import Recorder
-from outcrop.run.taps.snapshot_view import new_snapshots
+from outcrop.run.taps.views import new_snapshots
 
 
 class PassRunner:

@@ -23,20 +23,19 @@ from outcrop.plan.planner import find_scheme, require_budget
 from outcrop.plan.problem import Problem
 from outcrop.run.coordinates import require_other_names
 from outcrop.run.definition import Definition, are_equations, as_problem, as_stencil, definition_of
-from outcrop.run.disk.arrays import arrays_of
-from outcrop.run.disk.creation import check_state
+from outcrop.run.disk.entries import arrays_of
 from outcrop.run.disk.layout import make_layout, stripe_planes
 from outcrop.run.disk.manifest import Description, Manifest, Settings, require_readable
-from outcrop.run.disk.state import State, open_state
+from outcrop.run.disk.state import State
 from outcrop.run.given import as_flag, as_whole_number, require_mapping
 from outcrop.run.inputs.initial import cache_within, make_source, needs_shape, parse_source
-from outcrop.run.inputs.lift import can_lift
-from outcrop.run.inputs.source import Source
+from outcrop.run.inputs.input_array import InputArray, can_lift
 from outcrop.run.options import RunOptions
+from outcrop.run.places import check_state, open_state
 from outcrop.run.signal_values import decode_signals, encode_signals
 from outcrop.run.stable import refuse_unstable
 from outcrop.run.taps.definitions import NO_TAPS_DEFINED, TapDefinitions
-from outcrop.run.taps.demand import demand_of
+from outcrop.run.taps.pass_taps import demand_of
 from outcrop.tiers import discover
 from outcrop.tiers.discover import BINDS, lay_out
 from outcrop.units import parse_bytes
@@ -67,7 +66,7 @@ class Setup:
     description: Description
     directories: tuple[Path, ...]
     steps: int | None = None
-    initial: Mapping[str, Source] = field(default_factory=dict)
+    initial: Mapping[str, InputArray] = field(default_factory=dict)
     check_finite: bool = False
     taps: TapDefinitions = NO_TAPS_DEFINED
     lowered: Lowered | None = None
@@ -298,7 +297,7 @@ class Initial:
             if options.shape is None and self._given:
                 self.shape = _shape_of_files(self._given, stencil)
 
-    def by_name(self, stencil: Stencil, shape: Shape) -> dict[str, Source]:
+    def by_name(self, stencil: Stencil, shape: Shape) -> dict[str, InputArray]:
         """The sources of a grid of `shape`. Raises InputError for values that cannot be."""
         each = self._cache_bytes // max(1, len(self._given))
         return {name: make_source(values, shape, each) for name, values in self._given.items()}

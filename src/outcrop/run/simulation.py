@@ -23,27 +23,24 @@ from outcrop.paths import nearest_existing
 from outcrop.plan.problem import Problem
 from outcrop.run.coordinates import Coordinates
 from outcrop.run.devito_data import initial_planes, put_traces, require_room, require_unchanged
-from outcrop.run.disk.creation import created_state
-from outcrop.run.disk.field import FieldView
 from outcrop.run.disk.manifest import Description, new_manifest
 from outcrop.run.disk.state import State
-from outcrop.run.disk.values import PlaneSource, assign, complete, padded, require_fields
+from outcrop.run.disk.values import FieldView, PlaneSource, assign, complete, padded, require_fields
 from outcrop.run.engine import Engine, Prepared, prepare
 from outcrop.run.given import require_mapping
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, scan_finite
-from outcrop.run.inputs.source import Source as ValueSource
+from outcrop.run.inputs.input_array import InputArray
 from outcrop.run.options import RunOptions, takes_options
 from outcrop.run.passes import PassRunner
+from outcrop.run.places import created_state
 from outcrop.run.progress import KINDS, make_progress
 from outcrop.run.report import Report, make_report
 from outcrop.run.setup import Setup, as_steps, reopen, set_up
 from outcrop.run.signal_values import decode_signals, require_steps
 from outcrop.run.stable import Ranges, growing, refuse_unstable, refuse_unstable_run, watched
 from outcrop.run.taps.acquisition import OnSnapshot
-from outcrop.run.taps.recorder import Recorder
-from outcrop.run.taps.records import NormRecords, Traces
-from outcrop.run.taps.snapshot_files import require_space
-from outcrop.run.taps.snapshot_view import SnapshotViews
+from outcrop.run.taps.recorder import Recorder, require_space
+from outcrop.run.taps.views import NormRecords, SnapshotViews, Traces
 
 
 class Simulation:
@@ -105,7 +102,7 @@ class Simulation:
 
     def _reader(self) -> State | None:
         """The run for those who only look: another thread may be in the middle of a pass."""
-        return State(self._state.path, self._state.manifest) if self._state else None
+        return self._state.reader() if self._state else None
 
     def require_fields(self, given: Iterable[str] = ()) -> None:
         """Raise InputError when a field that is only read has no values, neither now nor among those `given`."""
@@ -163,7 +160,7 @@ class Simulation:
         cache_bytes = cache_within(self.memory_bytes) // max(1, len(values))
         self._assign_sources({name: make_source(one, self.shape, cache_bytes) for name, one in values.items()})
 
-    def _assign_sources(self, sources: Mapping[str, ValueSource]) -> None:
+    def _assign_sources(self, sources: Mapping[str, InputArray]) -> None:
         dtype = self._description.dtype
         planes = {name: checked_planes(one, dtype, check_finite=False) for name, one in sources.items()}
         self._assign({name: padded(one, self._description) for name, one in planes.items()})
@@ -225,7 +222,7 @@ class Simulation:
         self._has_checked_values = True
 
     @property
-    def initial_values(self) -> dict[str, ValueSource]:
+    def initial_values(self) -> dict[str, InputArray]:
         """Values that the options name for arrays that have none yet: `fill` writes them."""
         return {name: one for name, one in self._setup.initial.items() if name not in self._filled}
 

@@ -20,11 +20,10 @@ from outcrop.language.library import extremes_of, limit_of, stability, stable_li
 from outcrop.language.stability import State as Uniform
 from outcrop.language.stability import corners
 from outcrop.language.stencil import Stencil
-from outcrop.run.disk.field import FieldView
 from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.state import State
-from outcrop.run.disk.values import PlaneSource
-from outcrop.run.inputs.source import plane_groups
+from outcrop.run.disk.values import FieldView, PlaneSource
+from outcrop.run.inputs.input_array import plane_groups
 
 GROUP_BYTES = 4 << 20
 """Of each field that are read together."""

@@ -28,11 +28,10 @@ from outcrop.bench.rates import smooth_planes
 from outcrop.plan.plan import Plan
 from outcrop.plan.schemes.literature import blocked
 from outcrop.run.disk.layout import make_layout
-from outcrop.run.disk.planes import Planes
-from outcrop.run.disk.region import Region, ShardFile
-from outcrop.run.disk.state import open_state
+from outcrop.run.disk.planes import DeviceRange, Planes, ShardFile
 from outcrop.run.engine import Engine, Prepared
 from outcrop.run.passes import PassRunner
+from outcrop.run.places import open_state
 from outcrop.run.progress import make_progress
 from outcrop.run.report import peak_memory_bytes
 from outcrop.run.simulation import Simulation
@@ -158,7 +157,7 @@ def _swapped(job: ColumnJob, column: Column) -> _Done:
     """Two layers over plain memory that the system may swap; blocks are locked in memory."""
     prepared = _simulation(job, column).plan(job.steps)
     layout = make_layout(job.shape, DTYPE)
-    array = [Region("array in memory", 0, layout.array_bytes)]
+    array = [DeviceRange("array in memory", 0, layout.array_bytes)]
     with Engine(prepared, [array], [array], [], layout, "memory", scratch=_memory_scratch, lock=True) as engine:
         arrays = [Planes(engine.store, layout, first_file=number) for number in (0, 1)]
         arrays[0].fill(lambda z0, z1: smooth_planes(z0, z1, job.shape))
@@ -214,7 +213,7 @@ def _simulation(job: ColumnJob, column: Column, io: str = "auto") -> Simulation:
 
 @contextmanager
 def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
-    yield [Region("scratch in memory", 0, count)] if count else []
+    yield [DeviceRange("scratch in memory", 0, count)] if count else []
 
 
 def _digest(job: ColumnJob, planes: Callable[[int, int], NDArray[Any]]) -> int:

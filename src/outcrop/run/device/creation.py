@@ -4,7 +4,17 @@
 
 Writing the superblock of the first device is the moment at which an older run is gone and the new one, still without
 values, is there: whoever finds it after a crash knows that there is nothing to lose. The zeros remove what other
-programs could still recognise, at both ends of the device.
+programs could still recognise, at both ends of the device. Checks change nothing.
+
+What block devices cannot hold lies in a folder beside them: points, traces, norms and snapshots of their run.
+
+    records/
+      outcrop-member.json    of which run it is
+      .taps/                 the same as in a run's own directory
+      snapshots.zarr/
+
+The manifest on the first device names it, and says which of its rows and snapshots count. A process that holds the
+devices holds the folder, too.
 """
 
 from __future__ import annotations
@@ -15,47 +25,193 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
+from outcrop.paths import remove_made, require_directory
 from outcrop.run.device import use as device_use
-from outcrop.run.device.checks import hold_devices
-from outcrop.run.device.device import member_text, opened, regions
-from outcrop.run.device.header import (
+from outcrop.run.device.device import (
     BLOCK_BYTES,
     HEADER_BYTES,
-    MEMBER,
     RUN,
+    SHARE,
     SLOT_BYTES,
-    SLOT_OFFSETS,
+    Device,
     Header,
+    encode_slot,
+    header_of,
+    member_of,
+    member_text,
+    needed_bytes,
+    opened,
+    ranges_on,
     read_header,
+    signature_on,
     write_all,
     write_slot,
     write_superblock,
 )
-from outcrop.run.disk.home import release
-from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.contents import files_below, snapshot_files, tap_folders
+from outcrop.run.disk.creation import clear_share, hold_directories, open_directory, seal_member, what_is_there
+from outcrop.run.disk.layout import index_parts
+from outcrop.run.disk.manifest import (
+    MEMBER,
+    NEW,
+    Description,
+    Manifest,
+    Member,
+    new_manifest,
+    parse_manifest,
+    read_member,
+)
 from outcrop.run.disk.state import State
-from outcrop.run.disk.zarr_format import index_parts
+from outcrop.run.disk.storage import release
+from outcrop.run.disk.tap_files import Definitions, write_tap_files
+from outcrop.units import format_bytes
+
+SLACK_BYTES = 1 << 16
+"""By how much the manifest of a run may grow after it was made: numbers of steps, names of arrays with values."""
 
 _TAIL_BYTES = 1 << 20
 """Backups of partition tables and the metadata of arrays lie within this of a device's end."""
 
 
-@contextlib.contextmanager
-def created_on_devices(devices: list[Path], manifest: Manifest, force: bool) -> Iterator[State]:
-    """Put a run without values on the devices; the caller commits the first ones inside the `with`.
+def are_devices(places: list[Path], raw_device: bool) -> bool:
+    """Whether the places of a new run are block devices. Raises InputError unless `raw_device` says so of all."""
+    devices = [place for place in places if device_use.is_block_device(place)]
+    others = [place for place in places if place not in devices]
+    if raw_device and others:
+        raise InputError(f"{others[0]} is not a block device; leave out --raw-device, or name a device")
+    if devices and others:
+        raise InputError(f"{devices[0]} is a block device and {others[0]} is not; a run uses one kind of place only")
+    if devices and not raw_device:
+        raise InputError(
+            f"{devices[0]} is a block device, and a run would overwrite what is on it; if that is meant, add "
+            "--raw-device (in Python raw_device=True)"
+        )
+    return bool(devices)
 
-    The devices are held meanwhile. As for `created_state`, InputError leaves all as it was, and whatever ends the
-    `with` before values are there takes the run away again; what was on the devices before is gone then.
+
+def check_devices(devices: list[Path], description: Description, force: bool) -> None:
+    """Raise InputError unless the run can be created on these devices and, where it needs one, in its folder."""
+    check_records_folder(devices, description, force)
+    release(hold_devices(devices, description, force))
+
+
+def hold_devices(devices: list[Path], description: Description, force: bool) -> list[int]:
+    """Descriptors that hold the devices until they are closed, when the run can be created there. Raises InputError.
+
+    Checked: duplicates, users, permission, size, and unless `force` that they hold nothing known.
     """
+    manifest = new_manifest(description)
+    longest = manifest.to_bytes().decode() + " " * SLACK_BYTES
+    encode_slot(Header(RUN, manifest.identity, longest))  # raises when there is no room
+    seen: dict[str, Path] = {}
+    for device in devices:
+        if (identity := device_use.identity_of(device)) in seen:
+            raise InputError(f"device {device} is given twice (also as {seen[identity]}); each must be another")
+        seen[identity] = device
+    handles: list[int] = []
+    try:
+        for index, device in enumerate(devices):
+            device_use.require_writable(device)
+            handles.append(device_use.claim(device))
+            _check_size(device, handles[-1], needed_bytes(description, index))
+        headers = [_read(device, handle, force) for device, handle in zip(devices, handles, strict=True)]
+        replaced = {header.identity for header in headers if header and header.kind == RUN}
+        for device, handle, header in zip(devices, handles, headers, strict=True):
+            if header and header.kind == RUN:
+                _check_run(device, header, force)
+            elif header and header.identity not in replaced:
+                _check_member(device, header, force)
+            if not force and (found := signature_on(device, handle)):
+                raise InputError(f"{device} holds {found}; give another device, or destroy what is there with --force")
+    except BaseException:
+        release(handles)
+        raise
+    return handles
+
+
+def hold_empty(device: Path) -> int:
+    """Descriptor that holds a device on which nothing known is, until it is closed. Raises InputError."""
+    device_use.require_writable(device)
+    handle = device_use.claim(device)
+    try:
+        found = "a run, or a share of one" if header_of(device, handle) else signature_on(device, handle)
+        if found:
+            raise InputError(f"{device} holds {found}; give a device that holds nothing")
+    except BaseException:
+        release([handle])
+        raise
+    return handle
+
+
+def _check_size(device: Path, handle: int, needed: int) -> None:
+    size = device_use.size_of(handle)
+    if size < needed:
+        raise InputError(
+            f"{device} has {size} bytes ({format_bytes(size)}), the run needs {needed} bytes ({format_bytes(needed)}) "
+            "there; use a larger device, several, a smaller grid, or --in-place for about half of it"
+        )
+
+
+def _read(device: Path, handle: int, force: bool) -> Header | None:
+    """The header of the device; None when it has none, or if forced, one that is damaged or of another version."""
+    try:
+        return read_header(handle, device)
+    except OSError as error:
+        raise InputError(f"{device} cannot be read: {error.strerror}") from None
+    except InputError as error:
+        if force:
+            return None
+        raise InputError(f"{error}; give another device, or destroy what is there with --force") from None
+
+
+def _check_run(device: Path, header: Header, force: bool) -> None:
+    if force:
+        return
+    old = parse_manifest(header.text.encode(), device)
+    if old.phase != NEW:
+        raise InputError(what_is_there(device, old))
+
+
+def _check_member(device: Path, header: Header, force: bool) -> None:
+    member = member_of(header)
+    if _is_alive(member):
+        raise InputError(f"{device} belongs to another run, in {member.get('run')}; give another device")
+    if not force:
+        raise InputError(
+            f"{device} holds a share of a run whose first device, {member.get('run')}, is not there any more under "
+            "this name; replace it with --force"
+        )
+
+
+def _is_alive(member: dict[str, object]) -> bool:
+    """Whether the run that a member names still is one of which this is a member."""
+    try:
+        return Device(Path(str(member.get("run")))).read().identity == member.get("identity")
+    except InputError:
+        return False
+
+
+@contextlib.contextmanager
+def created_on_devices(
+    devices: list[Path], manifest: Manifest, force: bool, definitions: Definitions
+) -> Iterator[State]:
+    """Put a run without values on the devices, with what `definitions` say of its sources and receivers in the folder
+    beside them; the caller commits the first values inside the `with`.
+
+    The devices are held meanwhile. InputError leaves all as it was, and whatever ends the `with` before values are
+    there takes the run away again; what was on the devices before is gone then.
+    """
+    check_records_folder(devices, manifest, force)
     handles = hold_devices(devices, manifest, force)
-    state = State(devices[0], manifest)
+    state = State(Device(devices[0]), manifest)
     try:
         try:
             for index, device in enumerate(devices):
                 _write_header(device, _header(manifest, index))
                 _write_indices(device, manifest, index)
-            with state.locked(handles):
+            with state.locked(handles), _created_records_folder(state, definitions, force):
                 yield state
         except BaseException:
             if not state.has_values:
@@ -68,7 +224,7 @@ def created_on_devices(devices: list[Path], manifest: Manifest, force: bool) -> 
 def _header(manifest: Manifest, index: int) -> Header:
     if index == 0:
         return Header(RUN, manifest.identity, manifest.to_bytes().decode())
-    return Header(MEMBER, manifest.identity, member_text(manifest, index))
+    return Header(SHARE, manifest.identity, member_text(manifest, index))
 
 
 def _write_header(device: Path, header: Header) -> None:
@@ -80,7 +236,7 @@ def _write_header(device: Path, header: Header) -> None:
         new = replace(header, sequence=old.sequence + 1 if old else 0)
         write_slot(handle, new)
         write_superblock(handle, new)
-        _clean(handle, keep=SLOT_OFFSETS[new.sequence % 2])
+        _clean(handle, keep=new.slot_offset)
         os.fsync(handle)
 
 
@@ -101,8 +257,8 @@ def _write_indices(device: Path, manifest: Manifest, index: int) -> None:
     # Not flushed here: values are flushed together with it before they are committed.
     layout = manifest.layout
     with _errors_named(device), opened(device, os.O_RDWR) as handle:
-        for (_, _, shard), region in regions(manifest, index, str(device)).items():
-            offset = region.begin + layout.records(shard) * layout.record_bytes
+        for (_, _, shard), place in ranges_on(manifest, index, str(device)).items():
+            offset = place.begin + layout.records(shard) * layout.record_bytes
             for part in index_parts(layout, shard):
                 write_all(handle, part, offset)
                 offset += len(part)
@@ -124,3 +280,82 @@ def _errors_named(device: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(f"cannot create the run on {device}: {error.strerror}") from error
+
+
+def check_records_folder(devices: list[Path], manifest: Description, force: bool) -> None:
+    """Raise InputError unless the run has the folder that it needs, and no other: a new or empty one; if forced, that
+    of a run that is gone, or of the one on these devices."""
+    if bool(manifest.taps) != bool(manifest.records):
+        raise InputError(
+            f"{devices[0]}: block devices hold arrays only; say with records=DIRECTORY where what sources, receivers, "
+            "snapshots and norms keep is to be"
+            if manifest.taps
+            else f"records {manifest.records}: there are no sources, receivers, snapshots or norms; leave it out"
+        )
+    if not manifest.records:
+        return
+    path = Path(manifest.records)
+    require_directory(path)
+    if path.is_dir():
+        with open_directory(path) as folder:
+            _check_content(folder, devices[0], force)
+
+
+def _check_content(folder: Directory, device: Path, force: bool) -> None:
+    names, member, path = folder.names(), read_member(folder), folder.path
+    ours = {MEMBER, *(member.folders if member else ())}
+    if foreign := [name for name in names if name not in ours]:
+        raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty one")
+    if member is None:
+        if names:
+            raise InputError(f"directory {path} holds something else ({names[0]}); give a new or empty one")
+    elif foreign := files_below(folder, member.folders)[1]:
+        raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty one")
+    elif (old := _run_of(member)) is not None and os.path.realpath(member.run) != os.path.realpath(device):
+        raise InputError(f"directory {path} belongs to another run, {member.run}; give another one")
+    elif not force and (old is None or old.phase != NEW):
+        raise InputError(f"directory {path} holds records of {member.run}; replace them with force, or give another")
+
+
+@contextlib.contextmanager
+def _created_records_folder(state: State, definitions: Definitions, force: bool) -> Iterator[None]:
+    """Make it, with points and without records, where the run has one. What ends the `with` before first values are
+    there takes the folder away again. Raises InputError, StorageError."""
+    manifest = state.manifest
+    if not manifest.records:
+        yield
+        return
+    with hold_directories([Path(manifest.records)]) as (taken, _, made):
+        folder = taken[0]
+        try:
+            _check_content(folder, state.path, force)
+        except BaseException:
+            remove_made(made)
+            raise
+        try:
+            try:
+                clear_share(folder)
+                member = Member(manifest.identity, str(state.path.absolute()), 0, tuple(tap_folders(manifest)))
+                folder.put(MEMBER, seal_member(member))
+                write_tap_files(folder, manifest, definitions)
+                for name, content in snapshot_files(manifest).items():
+                    folder.put(name, content)
+                folder.flush_all()
+            except OSError as error:
+                raise StorageError(f"cannot create {folder.path}: {error.strerror} ({error.filename})") from error
+            yield
+        except BaseException:
+            if not state.has_values:
+                with contextlib.suppress(OSError, StorageError):
+                    clear_share(folder)
+                remove_made(made)
+            raise
+
+
+def _run_of(member: Member) -> Manifest | None:
+    """The run that a folder belongs to, if it still is where it was."""
+    try:
+        found = Device(Path(member.run)).read()
+    except InputError:
+        return None
+    return found if found.identity == member.identity else None

@@ -1,4 +1,6 @@
-"""The names that a run takes in its directories. No other file is ever removed, even if a manifest names it.
+"""What a run keeps in its directories: its names, and the files that follow from its manifest.
+
+No file of another name is ever removed, even if a manifest names it.
 
     .u.0  .u.1  m              folders of arrays (`array_folder`), each with zarr.json and shards c/S/0/0
     u                          a link to the folder of its current turn
@@ -6,6 +8,17 @@
     .taps                      points, values and records of taps
     snapshots.zarr             a group, with a group of its own for snapshots that have a name
     zarr.json  .scratch-...
+
+    snapshots.zarr/zarr.json            group, with the metadata of all that is below it inlined
+    snapshots.zarr/u/c/T/0/0/0          everything of snapshot T: rows in C order, then the index of its planes
+    snapshots.zarr/time, step, z, y, x  coordinates; time where the stencil has a parameter dt
+    snapshots.zarr/side/...             those called "side": the same once more, a group of its own
+
+On three axes the file of a snapshot is a shard whose inner chunks are planes; with fewer axes it is a plain chunk.
+
+The files that follow from the manifest are metadata and coordinates for readers of Zarr. They are made with the run;
+those of snapshots grow with its steps. Nothing that Outcrop computes depends on them, so `outcrop verify` compares them
+with what they should be, and `--repair` writes them again.
 """
 
 from __future__ import annotations
@@ -13,10 +26,16 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from outcrop.axes import NAMES
 from outcrop.durable import Directory
-from outcrop.run.disk.arrays import ArrayEntry
+from outcrop.errors import StorageError
+from outcrop.run.disk.entries import ArrayEntry, SnapshotsEntry
+from outcrop.run.disk.layout import array_metadata, group_metadata, plain_metadata, to_json
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 
 GROUP = "zarr.json"
@@ -27,6 +46,12 @@ SNAPSHOTS = "snapshots.zarr"
 
 SCRATCH = ".scratch-"
 """How names of scratch files begin while they have one."""
+
+TIMES_PER_CHUNK = 1024
+"""Entries of time and step in one chunk. Their values follow from its number, so a chunk is written once and whole."""
+
+RESERVED = {ndim: ("time", "step", *names) for ndim, names in NAMES.items()}
+"""Names that fields of snapshots cannot have, by the number of axes."""
 
 _MAX_DEPTH = 8
 
@@ -104,3 +129,108 @@ def _below(directory: Directory, name: str, depth: int) -> Iterator[str]:
         return
     for inner in directory.names(name):
         yield from _below(directory, f"{name}/{inner}", depth + 1)
+
+
+def derived_files(manifest: Manifest) -> dict[str, bytes]:
+    """The files that follow from a manifest, in the run's own directory, by name."""
+    attributes = _attributes(manifest)
+    metadata = array_metadata(manifest.layout, len(manifest.shape), attributes)
+    files = {f"{array_folder(entry, turn)}/{GROUP}": to_json(metadata) for entry, turn in manifest.copies}
+    arrays: dict[str, dict[str, Any]] = {entry.name: metadata for entry in manifest.arrays}
+    for axis, name in enumerate(coordinate_folders(manifest)):
+        assert manifest.coordinates is not None
+        cells = manifest.coordinates.along(axis, manifest.shape[axis])
+        arrays[name] = _coordinate(name, len(cells), len(cells), "float64", manifest.coordinates.units)
+        files |= {f"{name}/c/0": cells.astype("<f8").tobytes(), f"{name}/{GROUP}": to_json(arrays[name])}
+    return files | snapshot_files(manifest) | {GROUP: to_json(group_metadata(arrays, attributes))}
+
+
+def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
+    """Those of snapshots, which say how many there are at the manifest's step; the one that lists the others last."""
+    files: dict[str, bytes] = {}
+    below: dict[str, dict[str, Any]] = {}
+    for entry in manifest.taps.snapshots:
+        group, arrays = f"{SNAPSHOTS}/{entry.prefix}", _snapshot_metadata(manifest, entry)
+        for name, cells in _box_coordinates(manifest, entry).items():
+            files[f"{group}{name}/c/0"] = cells.astype("<f8").tobytes()
+        for name, values in _times(manifest, entry).items():
+            files[f"{group}{name}"] = values
+        for name, metadata in arrays.items():
+            files[f"{group}{name}/{GROUP}"] = to_json(metadata)
+            below[entry.prefix + name] = metadata
+        if entry.name:
+            below[entry.name] = group_metadata(arrays, _attributes(manifest))
+            files[f"{group}{GROUP}"] = to_json(below[entry.name])
+    return files | {f"{SNAPSHOTS}/{GROUP}": to_json(group_metadata(below, _attributes(manifest)))} if below else files
+
+
+def show_snapshots(directory: Directory, manifest: Manifest) -> None:
+    """Say in the metadata how many snapshots there are, where it does not yet. Raises StorageError."""
+    try:
+        for name, content in outdated(directory, snapshot_files(manifest)).items():
+            directory.make_folder(name.rpartition("/")[0])
+            directory.replace(name, content)
+    except OSError as error:
+        raise StorageError(f"cannot list snapshots of {directory.path}: {error.strerror}") from error
+
+
+def outdated(directory: Directory, files: dict[str, bytes]) -> dict[str, bytes]:
+    """Of these files those that are missing or have other content."""
+    found = {}
+    for name, content in files.items():
+        try:
+            if directory.read_file(name, len(content) + 1) == content:
+                continue
+        except (OSError, StorageError):
+            pass
+        found[name] = content
+    return found
+
+
+def _attributes(manifest: Manifest) -> dict[str, Any]:
+    return {"stencil": manifest.stencil.get("name", ""), "parameters": manifest.parameters}
+
+
+def _snapshot_metadata(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, dict[str, Any]]:
+    """Content of zarr.json of every array of a group, by name, as of the manifest's step."""
+    count, axes, box = entry.count(manifest.step), NAMES[len(manifest.shape)], entry.shape
+    inner = (1, 1, *box[1:]) if len(box) == 3 else None
+    # xarray takes "coordinates" to mean that step belongs to these cells as time does.
+    belongs = {"coordinates": "step"}
+    found = {
+        name: plain_metadata((count, *box), (1, *box), manifest.dtype, ("time", *axes), belongs, inner)
+        for name in entry.fields
+    }
+    found["step"] = _coordinate("time", count, TIMES_PER_CHUNK, "int64", "")
+    if "dt" in manifest.parameters:
+        found["time"] = _coordinate("time", count, TIMES_PER_CHUNK, "float64", entry.time_units)
+    units = manifest.coordinates.units if manifest.coordinates else ""
+    return found | {axis: _coordinate(axis, n, n, "float64", units) for axis, n in zip(axes, box, strict=True)}
+
+
+def _coordinate(axis: str, count: int, chunk: int, dtype: str, units: str) -> dict[str, Any]:
+    return plain_metadata((count,), (chunk,), dtype, (axis,), {"units": units} if units else {})
+
+
+def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDArray[np.float64]]:
+    """Where the cells of the box are along each axis; their numbers in the user's grid where nothing is known."""
+    found = {}
+    for axis, name in enumerate(NAMES[len(manifest.shape)]):
+        begin, end = entry.box[axis]
+        cells = np.arange(manifest.shape[axis], dtype=np.float64) - manifest.padding[axis]
+        if manifest.coordinates:
+            cells = manifest.coordinates.along(axis, manifest.shape[axis])
+        found[name] = cells[begin:end]
+    return found
+
+
+def _times(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, bytes]:
+    """The chunks of step and time. Their values follow from their numbers, so each is written once and whole."""
+    files = {}
+    for chunk in range(-(-entry.count(manifest.step) // TIMES_PER_CHUNK)):
+        first = chunk * TIMES_PER_CHUNK
+        steps = np.array([entry.step_of(first + i) for i in range(TIMES_PER_CHUNK)], "<i8")
+        files[f"step/c/{chunk}"] = steps.tobytes()
+        if "dt" in manifest.parameters:
+            files[f"time/c/{chunk}"] = (steps * manifest.parameters["dt"]).astype("<f8").tobytes()
+    return files

@@ -22,10 +22,20 @@ from outcrop.errors import CorruptionError, InputError, StorageError, shown
 from outcrop.plan.given_sizes import NAMES as SIZES
 from outcrop.plan.given_sizes import GivenSizes
 from outcrop.run.coordinates import Coordinates
-from outcrop.run.disk.arrays import ArrayEntry
+from outcrop.run.disk.entries import (
+    NO_ENTRIES,
+    ArrayEntry,
+    Checksum,
+    Count,
+    FolderName,
+    Identity,
+    Name,
+    Positive,
+    Shown,
+    TapEntries,
+    Text,
+)
 from outcrop.run.disk.layout import PlaneLayout, make_layout
-from outcrop.run.disk.schema import Checksum, Count, FolderName, Identity, Name, Positive, Shown, Text
-from outcrop.run.taps.entries import NO_ENTRIES, TapEntries
 
 FORMAT = 3
 """Version of the directory's format; a reader refuses others. 1 had one field, 2 no seals."""

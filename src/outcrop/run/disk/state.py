@@ -15,7 +15,7 @@ writes generation g+1 into the other:
     commit:  manifest.json.tmp ──► fsync ──► rename ──► fsync folder     the rename is the moment of truth, for all
              u -> .u.1                                                   killed before this: mended by the next writer
 
-On a block device the protocol is the same: arrays and manifest are regions of it, see `device.py`.
+On a block device the protocol is the same: arrays and manifest are ranges of it, see `device.py`.
 
 In place there is one turn, so the manifest is marked "in flight" before the first write; a run that dies after that has
 lost its state; opening it says so. A process that changes a run holds its lock. Readers need none and write nothing.
@@ -31,27 +31,28 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
-from outcrop.run.disk.home import Home, release
-from outcrop.run.disk.homes import find_home
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import IN_FLIGHT, NEW, READY, Manifest, new_stamp
-from outcrop.run.disk.planes import Planes
-from outcrop.run.disk.region import ShardFile
+from outcrop.run.disk.planes import Planes, ShardFile
+from outcrop.run.disk.storage import RunStorage, release
 
 
 class State:
-    """A run in a directory or on a device. `manifest` is what was committed last, as far as this process knows."""
+    """A run in its storage. `manifest` is what was committed last, as far as this process knows."""
 
-    def __init__(self, path: Path, manifest: Manifest, home: Home | None = None) -> None:
-        self.path, self.manifest = path, manifest
-        self._home = home or find_home(path)
+    def __init__(self, storage: RunStorage, manifest: Manifest) -> None:
+        self.path, self.manifest = storage.path, manifest
+        self._storage = storage
         self._lock_depth = 0
         self.stamp = new_stamp()
         """That of the writing under way: of the next generation, or of arrays that are filled where they are."""
+
+    def reader(self) -> State:
+        """The same run for those who only look: another thread may be in the middle of a pass."""
+        return State(self._storage.reopened(), self.manifest)
 
     @property
     def layout(self) -> PlaneLayout:
@@ -61,7 +62,7 @@ class State:
     @property
     def records(self) -> Directory:
         """The directory of what taps keep: the run's own, or one beside block devices. Raises StorageError."""
-        return self._home.records(self.manifest)
+        return self._storage.records(self.manifest)
 
     @property
     def has_values(self) -> bool:
@@ -80,7 +81,7 @@ class State:
     def files_of(self, name: str, turn: int) -> Sequence[ShardFile]:
         """The shards of the array `name` in that turn. Raises InputError when there is no such array."""
         entry = self.manifest.entry(name)
-        return self._home.files(self.manifest, entry, 0 if entry.is_static or self.manifest.in_place else turn)
+        return self._storage.files(self.manifest, entry, 0 if entry.is_static or self.manifest.in_place else turn)
 
     def current_files_of(self, name: str) -> Sequence[ShardFile]:
         """The shards with the committed values of one array. Raises as `require_whole` does, and InputError when it
@@ -111,7 +112,7 @@ class State:
 
     def scratch(self, count: int) -> contextlib.AbstractContextManager[Sequence[ShardFile]]:
         """Room for `count` bytes that need not outlive a pass. Raises StorageError when there is none."""
-        return self._home.scratch(self.manifest, count)
+        return self._storage.scratch(self.manifest, count)
 
     def current_files(self) -> Sequence[Sequence[ShardFile]]:
         """For each array of the state the shards that hold the committed generation."""
@@ -126,7 +127,7 @@ class State:
         """Raise StorageError when an interrupted in-place pass has left nothing valid, InputError while one goes on."""
         if self.manifest.phase == IN_FLIGHT:
             if self._lock_depth == 0:
-                release(self._home.hold(shared=True))  # refused while another process is in the middle of a pass
+                release(self._storage.hold(shared=True))  # refused while another process is in the middle of a pass
             raise StorageError(
                 f"{self.path}: the state was lost when a pass in place was interrupted after step "
                 f"{self.manifest.step}; start the run again with --force"
@@ -165,7 +166,7 @@ class State:
                 sums=manifest.sums if sums is None else dict(sums),
             )
         )
-        self._home.tidy(self.manifest)
+        self._storage.tidy(self.manifest)
 
     def begin_filling(self, names: Sequence[str]) -> None:
         """To be called before the first write to arrays where they are: from here on they have no values."""
@@ -177,7 +178,7 @@ class State:
     def end_filling(self, names: Sequence[str]) -> None:
         """The current files of these arrays have values, already flushed."""
         self.change(filled=_in_order(self.manifest, self.manifest.filled | dict.fromkeys(names, self.stamp)))
-        self._home.tidy(self.manifest)
+        self._storage.tidy(self.manifest)
 
     def change(self, **values: object) -> None:
         """Store other settings or another target step."""
@@ -185,7 +186,7 @@ class State:
 
     def refresh(self) -> None:
         """Read again what another process may have committed. Raises InputError when it is another run by now."""
-        manifest = self._home.read()
+        manifest = self._storage.read()
         if manifest.identity != self.manifest.identity:
             raise InputError(f"{self.path} holds another run by now; open it again")
         self.manifest = manifest
@@ -201,14 +202,14 @@ class State:
         missing or cut short.
         """
         if self._lock_depth == 0:
-            self._held = self._home.hold(shared) if held is None else []
+            self._held = self._storage.hold(shared) if held is None else []
         self._lock_depth += 1
         try:
             if self._lock_depth == 1:
                 self.refresh()
                 if self.has_values and not shared and check:
-                    self._home.check(self.manifest)
-                    self._home.tidy(self.manifest)
+                    self._storage.check(self.manifest)
+                    self._storage.tidy(self.manifest)
             yield
         finally:
             self._lock_depth -= 1
@@ -217,31 +218,22 @@ class State:
 
     def check(self) -> None:
         """Raise StorageError when files of the run are missing or cut short, or when its directory has gone."""
-        self._home.check(self.manifest)
+        self._storage.check(self.manifest)
 
     def untidy(self) -> list[str]:
         """What of the files that follow from the manifest is not as it says, in words."""
-        return self._home.untidy(self.manifest)
+        return self._storage.untidy(self.manifest)
 
     def repair(self, sums: Mapping[str, int]) -> None:
         """Write the files that follow from the manifest again, and take `sums` for the checksums of records."""
         if sums != self.manifest.sums:
             self.change(sums=dict(sums))
-        self._home.repair(self.manifest)
+        self._storage.repair(self.manifest)
 
     def _store(self, manifest: Manifest) -> None:
-        self._home.store(manifest)
+        self._storage.store(manifest)
         self.manifest = manifest
 
 
 def _in_order(manifest: Manifest, filled: Mapping[str, int]) -> dict[str, int]:
     return {entry.name: filled[entry.name] for entry in manifest.arrays if entry.name in filled}
-
-
-def open_state(path: Path) -> State:
-    """Open the run in `path` and change nothing. Raises InputError when there is none, StorageError when files are
-    missing or cut short."""
-    home = find_home(path)
-    state = State(path, home.read(), home)
-    home.check(state.manifest)
-    return state

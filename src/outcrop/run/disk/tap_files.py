@@ -1,8 +1,14 @@
-"""The files of taps below TAPS: points and values, which are written once, and records, which grow with the run.
+"""The files of taps: points and values, which are written once, and records, which grow with the run, below TAPS; and
+snapshots below SNAPSHOTS.
 
+    run.oc/.taps/source-0       cells, weights, values
+    run.oc/.taps/receivers-0    cells, weights
     run.oc/.taps/trace-line     after step k its row k - 1: float64 for every point
     run.oc/.taps/norms-u        after step k its row k / every: step, sum, squares, min, max
     run.oc/.taps/snapshots-u    a CRC32C of the cells of each snapshot of u, in four bytes
+
+Points and values are little endian in C order. They are written and flushed before the manifest that names them is
+committed with values; it has their checksums, and their shapes.
 
 Without initial values norms begin with the row of step `every`. The rows of a pass are written and flushed before it is
 committed. Rows beyond the manifest's step do not count, and a pass that is done again writes them again, so no row is
@@ -12,8 +18,10 @@ the name of the file. So rows that are damaged, lost, misplaced or from elsewher
 
 from __future__ import annotations
 
+import math
 import stat
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +29,35 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, StorageError
-from outcrop.run.disk.contents import TAPS
+from outcrop.run.disk.contents import SNAPSHOTS, TAPS
+from outcrop.run.disk.entries import SUM_BYTES, SnapshotsEntry
+from outcrop.run.disk.layout import snapshot_index
 from outcrop.run.disk.manifest import Manifest
 
+Definitions: TypeAlias = Mapping[str, Sequence[NDArray[Any]]]
+"""For each file with points and values, by its name below TAPS, the arrays that it holds one behind the other."""
+
+NORMS = np.dtype([(name, "<f8") for name in ("step", "sum", "squares", "min", "max")])
+"""A row of norms."""
+
 _PART_BYTES = 4 << 20
+
+
+def first_sums(manifest: Manifest, definitions: Definitions) -> dict[str, int]:
+    """Checksums of all files below TAPS before the first step, by name."""
+    sums = {name: manifest.seed(name, 0) for name in manifest.taps.files}
+    for name, parts in definitions.items():
+        for part in parts:
+            sums[name] = continued(sums[name], part)
+    return sums
+
+
+def write_tap_files(directory: Directory, manifest: Manifest, definitions: Definitions) -> None:
+    """Make all files below TAPS durably: points and values, and records without rows. Raises OSError."""
+    for name, parts in definitions.items():
+        directory.put(f"{TAPS}/{name}", *parts)
+    for name in manifest.taps.records(0):
+        directory.put(f"{TAPS}/{name}")
 
 
 def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[Any]) -> None:
@@ -122,3 +155,41 @@ def _counted(manifest: Manifest) -> dict[str, int]:
     """Bytes of each file that count at the manifest's step."""
     rows = manifest.taps.records(manifest.step)
     return manifest.taps.definitions | {name: row_bytes * count for name, (row_bytes, count) in rows.items()}
+
+
+def snapshot_name(entry: SnapshotsEntry, field: str, number: int) -> str:
+    """The file of snapshot `number`, from 0, in the run's directory."""
+    return "/".join([SNAPSHOTS, f"{entry.prefix}{field}", "c", str(number), *["0"] * len(entry.box)])
+
+
+def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """For every snapshot that counts its name, and what is wrong with it, in words; "" if nothing.
+
+    The record of its checksum must be whole. Raises StorageError when that cannot be read.
+    """
+    itemsize = np.dtype(manifest.dtype).itemsize
+    for entry in manifest.taps.snapshots:
+        size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)
+        for field in entry.fields:
+            data = directory.read_file(f"{TAPS}/{entry.record(field)}", SUM_BYTES * entry.count(manifest.step))
+            for number, expected in enumerate(np.frombuffer(data, "<u4").tolist()):
+                name = snapshot_name(entry, field, number)
+                yield name, _snapshot_damage(directory, name, size, index, expected)
+
+
+def _snapshot_damage(directory: Directory, name: str, size: int, index: bytes, expected: int) -> str:
+    path, checksum, done = directory.path / name, 0, 0
+    try:
+        with directory.opened(name) as handle:
+            while part := directory.read_from(handle, done, min(_PART_BYTES, size - done)):
+                checksum, done = _core.crc32c(part, checksum), done + len(part)
+            tail = directory.read_from(handle, size, len(index) + 1)
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}"
+    except StorageError as error:
+        return str(error)
+    if done < size or len(tail) != len(index):
+        return f"{path} has not the {size + len(index)} bytes that belong there"
+    if checksum != expected:
+        return f"{path} is damaged: checksum mismatch"
+    return "" if tail == index else f"{path}: the index at offset {size} is damaged"

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, InputError
-from outcrop.run.disk.homes import find_home
+from outcrop.run.disk.layout import index_parts
 from outcrop.run.disk.manifest import Manifest
-from outcrop.run.disk.region import ShardFile, place_of, read_bytes
-from outcrop.run.disk.state import State, open_state
-from outcrop.run.disk.tap_files import checksum_of, damage_of, fill_up
-from outcrop.run.disk.zarr_format import index_parts
-from outcrop.run.taps.snapshot_files import damaged_snapshots
+from outcrop.run.disk.planes import ShardFile, place_of, read_bytes
+from outcrop.run.disk.state import State
+from outcrop.run.disk.tap_files import checksum_of, damage_of, damaged_snapshots, fill_up
 
 
 @dataclass(frozen=True)
@@ -33,13 +30,10 @@ class Findings:
     step: int
 
 
-def find_damage(path: Path) -> Findings:
-    """Test the run at `path`.
-
-    Raises InputError when there is no run or no state, or while it is being run, StorageError when a file cannot be
-    read.
-    """
-    state = _with_values(open_state(path))
+def find_damage(state: State) -> Findings:
+    """Test a run. Raises InputError when it has no values, or while it is being run, StorageError when a file cannot be
+    read."""
+    _require_values(state)
     with state.locked(shared=True):  # or another process could overwrite what is tested here
         names = list(state.manifest.filled)
         damage = [line for name in names for line in _damage_of(state, name)]
@@ -48,11 +42,10 @@ def find_damage(path: Path) -> Findings:
         return Findings(damage + records, state.untidy(), checked + count, state.manifest.step)
 
 
-def repair(path: Path) -> list[str]:
+def repair(state: State) -> list[str]:
     """Write the files that follow from the manifest again, and take what damaged records hold for right; what was done,
     a line each. Raises as `find_damage` does."""
-    home = find_home(path)
-    state = _with_values(State(path, home.read(), home))
+    _require_values(state)
     with state.locked(check=False):
         done = [f"{line}: mended" for line in state.untidy()]
         manifest, sums = state.manifest, dict(state.manifest.sums)
@@ -65,10 +58,9 @@ def repair(path: Path) -> list[str]:
     return done
 
 
-def _with_values(state: State) -> State:
+def _require_values(state: State) -> None:
     if not state.has_values:
         raise InputError(f"{state.path} holds no values yet, so there is nothing to verify")
-    return state
 
 
 def _damage_of_taps(state: State) -> tuple[list[str], int]:

@@ -1,14 +1,13 @@
-"""Initial values: where they come from, plane by plane, whatever the size of the grid.
+"""Initial values, whatever users name or assign, as an `InputArray`: planes on request, whatever the size of the grid.
 
-A `Source` gives planes z0 <= z < z1 on request; it is asked in ascending order, a few planes at a time, and gives the
-same values however the planes are grouped. On grids of two axes a row counts as a plane.
+On grids of two axes a row counts as a plane.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import reduce
 
 import numpy as np
@@ -16,11 +15,10 @@ import numpy as np
 from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, grid_shape, size_text
 from outcrop.errors import InputError, shown
 from outcrop.paths import as_path, is_there
-from outcrop.run.inputs.formats import FORMS
-from outcrop.run.inputs.lift import can_lift
+from outcrop.run.disk.values import PlanesView
+from outcrop.run.inputs.formats import FORMS, open_values
+from outcrop.run.inputs.input_array import CACHE_BYTES, Array, InputArray, can_lift, plane_groups, require_real
 from outcrop.run.inputs.resample import resample
-from outcrop.run.inputs.samples import open_values
-from outcrop.run.inputs.source import CACHE_BYTES, Array, Source, plane_groups, require_real
 
 NAMED = ("zeros", "gaussian", "random")
 """Values that need no file."""
@@ -41,8 +39,8 @@ def needs_shape(text: str) -> bool:
     return is_named(text) or _RESAMPLE.fullmatch(text) is not None
 
 
-def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES) -> Source:
-    """The source that `--init` names: zeros, gaussian, random[:SEED], a number, or a file, with @resample fitted to the
+def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES) -> InputArray:
+    """The array that `--init` names: zeros, gaussian, random[:SEED], a number, or a file, with @resample fitted to the
     grid.
 
     FILE@resample interpolates linearly onto `shape`, first and last samples on each other. FILE@resample:AXES does the
@@ -57,10 +55,10 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
         if name == "random":
             if rest and not _SEED.fullmatch(rest):
                 raise InputError(f"--init {shown(text)}: the seed must be a whole number, as in random:42")
-            return random_source(shape, int(rest or 0))
+            return _random(shape, int(rest or 0))
         if _NUMBER.fullmatch(text):
-            return constant_source(shape, float(text))
-        return zeros_source(shape) if name == "zeros" else gaussian_source(shape)
+            return _constant(shape, float(text))
+        return _zeros(shape) if name == "zeros" else _gaussian(shape)
     match = _RESAMPLE.fullmatch(text)
     if not set("./@") & set(text) and not is_there(text):
         raise InputError(
@@ -72,18 +70,18 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
     return resample(match["file"], shape, axes=match["axes"] or "", cache_bytes=cache_bytes)
 
 
-def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) -> Source:
-    """The source for what a user assigns: a number, an array, a zarr, dask or xarray object, a callable (z0, z1) ->
-    planes, a Source, or what `--init` accepts as text.
+def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) -> InputArray:
+    """The array for what a user assigns: a number, an array, a zarr, dask or xarray object, a callable (z0, z1) ->
+    planes, an InputArray, or what `--init` accepts as text.
 
     Raises InputError for other things and for the wrong shape.
     """
     if isinstance(values, (str, os.PathLike)):
         return parse_source(str(as_path(values, "values")), shape, cache_bytes)
     if callable(values) and not hasattr(values, "shape"):
-        return Source("a function", shape, values)
+        return InputArray("a function", shape, values)
     if np.isscalar(values) or (isinstance(values, np.ndarray) and values.ndim == 0):
-        return constant_source(shape, values)
+        return _constant(shape, values)
     return require_shape(open_values(values, "", cache_bytes), shape)
 
 
@@ -92,70 +90,70 @@ def cache_within(memory_bytes: int) -> int:
     return max(CACHE_BYTES, memory_bytes // 2)
 
 
-def require_shape(source: Source, shape: Shape | None) -> Source:
-    """The source itself; InputError unless it has `shape` (None: any)."""
-    if shape is None or source.shape == tuple(shape):
-        return source
-    if len(source.shape) == len(shape):
+def require_shape(array: InputArray, shape: Shape | None) -> InputArray:
+    """The array itself; InputError unless it has `shape` (None: any)."""
+    if shape is None or array.shape == tuple(shape):
+        return array
+    if len(array.shape) == len(shape):
         grid = f"is {tuple(shape)} {ORDERS[len(shape)]}, that is {size_text(shape)}"
     else:
         grid = f"{tuple(shape)} has {axes_text(len(shape))}"
     remedy = (
-        "to interpolate write FILE@resample, or use oc.resample" if can_lift(source, len(shape)) else "take a slice"
+        "to interpolate write FILE@resample, or use oc.resample" if can_lift(array, len(shape)) else "take a slice"
     )
-    raise InputError(f"{source.name} has shape {source.shape}, the grid {grid}; {remedy}")
+    raise InputError(f"{array.name} has shape {array.shape}, the grid {grid}; {remedy}")
 
 
-def checked_planes(source: Source, dtype: str, check_finite: bool) -> Callable[[int, int], Array]:
-    """Planes of shape (z1 - z0, ny, nx) on the three axes inside, of `source` converted to `dtype`.
+def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callable[[int, int], Array]:
+    """Planes of shape (z1 - z0, ny, nx) on the three axes inside, of `array` converted to `dtype`.
 
     Raises InputError for wrong shapes and, if asked, for values not finite.
     """
-    _, ny, nx = grid_shape(source.shape)
+    _, ny, nx = grid_shape(array.shape)
 
     def planes(z0: int, z1: int) -> Array:
-        first, end = (0, nx) if len(source.shape) == 1 else (z0, z1)
-        block = np.asarray(source.planes(first, end))
-        expected = (end - first, *source.shape[1:])
+        first, end = (0, nx) if len(array.shape) == 1 else (z0, z1)
+        block = np.asarray(array.planes(first, end))
+        expected = (end - first, *array.shape[1:])
         if block.shape != expected:
-            raise InputError(f"{source.name} gave shape {block.shape} for planes {first} to {end - 1}, not {expected}")
+            raise InputError(f"{array.name} gave shape {block.shape} for planes {first} to {end - 1}, not {expected}")
         block = block.reshape(z1 - z0, ny, nx)
-        require_real(source.name, block.dtype)
+        require_real(array.name, block.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             block = block.astype(dtype, copy=False)
         if check_finite and not np.isfinite(block).all():
             z, y, x = np.argwhere(~np.isfinite(block))[0]
-            cell, ndim = (z0 + z, y, x), len(source.shape)
+            cell, ndim = (z0 + z, y, x), len(array.shape)
             own = zip(NAMES[ndim], PLACES[ndim], strict=True)
             where = ", ".join(f"{name}={cell[place]}" for name, place in own)
-            raise InputError(f"{source.name} holds {block[z, y, x]} at {where} (--check-finite)")
+            raise InputError(f"{array.name} holds {block[z, y, x]} at {where} (--check-finite)")
         return block
 
     return planes
 
 
-def scan_finite(source: Source, dtype: str) -> None:
-    """Go through all of `source` once; InputError at the first value that is not finite in `dtype`."""
-    planes = checked_planes(source, dtype, check_finite=True)
-    for z0, z1 in plane_groups(grid_shape(source.shape), itemsize=8, group_bytes=4 << 20):
+def scan_finite(array: InputArray, dtype: str) -> None:
+    """Go through all of `array` once; InputError at the first value that is not finite in `dtype`."""
+    planes = checked_planes(array, dtype, check_finite=True)
+    for z0, z1 in plane_groups(grid_shape(array.shape), itemsize=8, group_bytes=4 << 20):
         planes(z0, z1)
 
 
-def zeros_source(shape: Shape) -> Source:
+def _zeros(shape: Shape) -> InputArray:
     """Zero everywhere."""
-    return Source("zeros", shape, lambda z0, z1: np.zeros((z1 - z0, *shape[1:]), np.float32))
+    return InputArray("zeros", shape, lambda z0, z1: np.zeros((z1 - z0, *shape[1:]), np.float32))
 
 
-def constant_source(shape: Shape, value: object) -> Source:
+def _constant(shape: Shape, value: object) -> InputArray:
     """One number everywhere."""
     number = np.asarray(value)
     require_real("the value", number.dtype)
     if not np.isfinite(number):
         raise InputError(f"the value {shown(value)} must be a finite number")
-    return Source("a constant", shape, lambda z0, z1: np.broadcast_to(number, (z1 - z0, *shape[1:])))
+    return InputArray("a constant", shape, lambda z0, z1: np.broadcast_to(number, (z1 - z0, *shape[1:])))
 
 
-def gaussian_source(shape: Shape) -> Source:
+def _gaussian(shape: Shape) -> InputArray:
     """A bump of height 1 in the middle, an eighth of the grid wide (standard deviation) along each axis."""
     bells = [np.exp(-(((np.arange(n) - (n - 1) / 2) / (n / 8)) ** 2) / 2) for n in shape]
 
@@ -163,10 +161,10 @@ def gaussian_source(shape: Shape) -> Source:
         across = reduce(np.multiply.outer, bells[1:]) if bells[1:] else 1.0
         return np.asarray(np.multiply.outer(bells[0][z0:z1], across))
 
-    return Source("gaussian", shape, planes)
+    return InputArray("gaussian", shape, planes)
 
 
-def random_source(shape: Shape, seed: int) -> Source:
+def _random(shape: Shape, seed: int) -> InputArray:
     """Uniform in [0, 1); each plane has its own generator, so values depend on the seed and the place only."""
 
     def planes(z0: int, z1: int) -> Array:
@@ -174,4 +172,19 @@ def random_source(shape: Shape, seed: int) -> Source:
             return np.random.default_rng([seed, 0]).random(shape[0], np.float32)[z0:z1]
         return np.stack([np.random.default_rng([seed, z]).random(shape[1:], np.float32) for z in range(z0, z1)])
 
-    return Source(f"random:{seed}", shape, planes)
+    return InputArray(f"random:{seed}", shape, planes)
+
+
+class InputView(PlanesView):
+    """Initial values, before any run: a file as `--init` names it, indexed like an array."""
+
+    def __init__(self, array: InputArray) -> None:
+        self._array, self.shape = array, array.shape
+        self.dtype = np.asarray(array.planes(0, 1)).dtype
+
+    def _read(self, wanted: range) -> Iterator[Array]:
+        if self.ndim == 1:  # cell by cell would read a file again for each
+            yield np.asarray(self._array.planes(0, self.shape[0]))[np.arange(wanted.start, wanted.stop, wanted.step)]
+            return
+        for z in wanted:
+            yield np.asarray(self._array.planes(z, z + 1))

@@ -8,27 +8,44 @@ range of the samples they lie between.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from outcrop.axes import NAMES, PLACES, Shape, axes_text, grid_shape
+import numpy as np
+
+from outcrop.axes import NAMES, PLACES, GridShape, Shape, axes_text, grid_shape
 from outcrop.errors import InputError, shown
 from outcrop.run.given import as_number, as_whole_number
-from outcrop.run.inputs.arrange import LETTERS, arrange
-from outcrop.run.inputs.interpolate import AxisMap, Interpolator, axis_map
-from outcrop.run.inputs.lift import lift
-from outcrop.run.inputs.samples import open_as_stored, open_values
-from outcrop.run.inputs.source import CACHE_BYTES, Array, Source, require_solid
+from outcrop.run.inputs.formats import open_as_stored, open_values
+from outcrop.run.inputs.input_array import (
+    CACHE_BYTES,
+    LETTERS,
+    Array,
+    InputArray,
+    arrange,
+    lift,
+    require_real,
+    require_solid,
+)
 
+Index: TypeAlias = np.ndarray[Any, np.dtype[np.intp]]
+Weight: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 Lengths: TypeAlias = float | Sequence[float]
 
 OUTSIDE = ("refuse", "nearest")
 
-SAMPLES_MOST = 1 << 27
-"""Along an axis of the result, each of whose samples has its place in the input listed."""
+MAX_SAMPLES = 1 << 27
+"""Along an axis of the result: for each sample its place in the input is listed."""
+
+BLOCK_BYTES = 1 << 20
+"""Rows are interpolated in blocks of about this size, so that what lies between input and result stays in the cache."""
+
+_EXACT = 1 << 53
+"""Whole numbers below this are exact in double precision, so NumPy divides them as Python does."""
 
 
 def resample(
@@ -41,7 +58,7 @@ def resample(
     origin: Lengths = 0.0,
     outside: str = "refuse",
     cache_bytes: int = CACHE_BYTES,
-) -> Source:
+) -> InputArray:
     """`values` on a grid of `shape`, interpolated linearly when its planes are asked for; to be assigned to a field.
 
     `values` is an array of one to three axes, a zarr, dask or xarray object, a file as `--init` names it, or what
@@ -60,13 +77,13 @@ def resample(
     """
     target = require_shape_of_grid(shape)
     cache_bytes = as_whole_number(cache_bytes, "cache_bytes", least=0)
-    source = lift(open_values(values, axes, cache_bytes), len(target))
+    array = lift(open_values(values, axes, cache_bytes), len(target))
     if not isinstance(outside, str) or outside not in OUTSIDE:
         raise InputError(f"outside {shown(outside)} is unknown; there are {', '.join(OUTSIDE)}")
     if spacing is None and new_spacing is None:
         if isinstance(origin, Iterable) or origin != 0.0:
             raise InputError(f"origin {shown(origin)} needs spacing and new_spacing")
-        maps = [_between_ends(source, place, target) for place in range(3)]
+        maps = [_between_ends(array, place, target) for place in range(3)]
     elif spacing is None or new_spacing is None:
         raise InputError("resample needs both spacing and new_spacing, or neither")
     else:
@@ -75,20 +92,20 @@ def resample(
         )
         start = _lengths("origin", origin, len(target), signed=True)
         maps = [
-            _at_distance(source, at, target, start[at] / old[at], new[at] / old[at], outside == "nearest")
+            _at_distance(array, at, target, start[at] / old[at], new[at] / old[at], outside == "nearest")
             for at in range(3)
         ]
-    interpolator = Interpolator(source, (maps[0], maps[1], maps[2]))
+    interpolator = Interpolator(array, (maps[0], maps[1], maps[2]))
 
     def planes(z0: int, z1: int) -> Array:
         if len(target) == 1:
             return interpolator.planes(0, 1)[0, 0, z0:z1]
         return interpolator.planes(z0, z1).reshape(z1 - z0, *target[1:])
 
-    return Source(f"{source.name}, resampled", target, planes)
+    return InputArray(f"{array.name}, resampled", target, planes)
 
 
-def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_bytes: int = CACHE_BYTES) -> Source:
+def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_bytes: int = CACHE_BYTES) -> InputArray:
     """A section (two axes), the same at `count` places along `axis`: "z", "y" or "x".
 
     `axes` are the letters of the section's own axes, slowest first, by default the other two in the order z, y, x:
@@ -101,45 +118,47 @@ def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_byt
     if not isinstance(axes, str) or (axes and set(axes) != set(others)):
         names = f"the axes {others[0]} and {others[1]}"
         raise InputError(f"axes {shown(axes)}: a section extruded along {axis} has {names}")
-    source = open_as_stored(section, as_whole_number(cache_bytes, "cache_bytes", least=0))
-    if len(source.shape) == 2:
-        own = source.axes if set(source.axes) == set(others) else ""
-        flat = arrange(source, axes or own or others, cache_bytes)
+    array = open_as_stored(section, as_whole_number(cache_bytes, "cache_bytes", least=0))
+    if len(array.shape) == 2:
+        own = array.axes if set(array.axes) == set(others) else ""
+        flat = arrange(array, axes or own or others, cache_bytes)
     else:
-        flat = arrange(source, source.axes, cache_bytes)
+        flat = arrange(array, array.axes, cache_bytes)
         if len(flat.shape) == 1 or axes or flat.shape[LETTERS.index(axis)] != 1:
-            raise InputError(f"{source.name} has shape {source.shape}; only a section, of two axes, can be extruded")
+            raise InputError(f"{array.name} has shape {array.shape}; only a section, of two axes, can be extruded")
     sizes = dict(zip(flat.axes or LETTERS, flat.shape, strict=True))
     sizes[axis] = count
-    return replace(resample(flat, [sizes[letter] for letter in LETTERS]), name=f"{source.name}, extruded along {axis}")
+    return replace(resample(flat, [sizes[letter] for letter in LETTERS]), name=f"{array.name}, extruded along {axis}")
 
 
 def require_shape_of_grid(shape: Sequence[int]) -> Shape:
     """The shape itself; InputError unless it is one to three whole numbers of at least 1."""
     if not isinstance(shape, Iterable) or isinstance(shape, str):
         raise InputError(f"shape {shown(shape)} must be one to three whole numbers, such as (nz, ny, nx)")
-    sizes = tuple(as_whole_number(size, f"shape {shown(shape)}: size", SAMPLES_MOST) for size in islice(shape, 4))
+    sizes = tuple(as_whole_number(size, f"shape {shown(shape)}: size", MAX_SAMPLES) for size in islice(shape, 4))
     return require_solid("the grid", sizes)
 
 
-def _between_ends(source: Source, place: int, target: Shape) -> AxisMap:
+def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
     """First sample on first, last on last, along one of the three axes inside."""
-    size, count = source.shape[place], grid_shape(target)[place]
+    size, count = array.shape[place], grid_shape(target)[place]
     if size > 1 and count == 1:
         raise InputError(
-            f"{source.name} has {size} samples along {_letter(place, target)}, the grid one; "
+            f"{array.name} has {size} samples along {_letter(place, target)}, the grid one; "
             "take a slice, or give spacings"
         )
     return axis_map(size, count, Fraction(0), Fraction(size - 1, max(1, count - 1)))
 
 
-def _at_distance(source: Source, place: int, target: Shape, origin: Fraction, step: Fraction, extend: bool) -> AxisMap:
+def _at_distance(
+    array: InputArray, place: int, target: Shape, origin: Fraction, step: Fraction, extend: bool
+) -> AxisMap:
     """Sample i at origin + i * step samples of the input, along one of the three axes inside."""
-    size, count = source.shape[place], grid_shape(target)[place]
+    size, count = array.shape[place], grid_shape(target)[place]
     last = origin + (count - 1) * step
     if size > 1 and not extend and (origin < 0 or last > size - 1):
         raise InputError(
-            f"{source.name} has samples 0 to {size - 1} along {_letter(place, target)}, the grid goes from "
+            f"{array.name} has samples 0 to {size - 1} along {_letter(place, target)}, the grid goes from "
             f"{float(origin):g} to {float(last):g} of them; outside='nearest' repeats the values at the rim"
         )
     return axis_map(size, count, origin, step)
@@ -164,3 +183,139 @@ def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> list
     for place, length in zip(PLACES[ndim], exact, strict=True):
         inside[place] = length
     return inside
+
+
+@dataclass(frozen=True)
+class AxisMap:
+    """Sample i of the result is a + weight[i] (b - a) of the samples a = low[i] and b = high[i] of `size` ones."""
+
+    size: int
+    low: Index
+    high: Index
+    weight: Weight
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the result is the input."""
+        return len(self) == self.size and bool((self.low == np.arange(self.size)).all()) and self.is_choice
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether nothing lies between samples, so that no arithmetic is needed."""
+        return not self.weight.any()
+
+    def part(self, first: int, last: int) -> AxisMap:
+        """The map of samples first <= i < last onto the samples of the input that they need, counted from the first."""
+        low, high = self.low[first:last], self.high[first:last]
+        start, stop = int(low[0]), int(high.max()) + 1
+        return AxisMap(stop - start, low - start, high - start, self.weight[first:last])
+
+
+def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap:
+    """The map of `count` samples at origin + i * step, in samples of the input; those outside get the nearest value.
+
+    A single sample is the value everywhere.
+    """
+    denominator = math.lcm(origin.denominator, step.denominator)
+    start, stride = int(origin * denominator), int(step * denominator)
+    most = (size - 1) * denominator
+    if max(abs(start), abs(start + count * stride), most, denominator) < _EXACT:
+        low, rest = np.divmod(np.clip(start + np.arange(count, dtype=np.intp) * stride, 0, most), denominator)
+        weight = rest / np.float64(denominator)
+    else:
+        places = [divmod(min(max(start + i * stride, 0), most), denominator) for i in range(count)]
+        low = np.array([place for place, _ in places], np.intp)
+        weight = np.array([rest / denominator for _, rest in places], np.float64)
+    return AxisMap(size, low, low + (weight > 0), weight)
+
+
+class Interpolator:
+    """Planes of an input array of three axes on other samples. It keeps two planes of the input, those around the last
+    one given."""
+
+    def __init__(self, array: InputArray, maps: tuple[AxisMap, AxisMap, AxisMap]) -> None:
+        self._array, self._maps = array, maps
+        self.shape: GridShape = (len(maps[0]), len(maps[1]), len(maps[2]))
+        self._blends = not all(axis.is_choice for axis in maps)
+        self._near: dict[int, Array] = {}
+        self._only: Array | None = None
+
+    def planes(self, z0: int, z1: int) -> Array:
+        """Planes z0 <= z < z1 of the result; float32 for input of up to 16 bits and float32, else wider."""
+        if self._maps[0].size == 1:
+            if self._only is None:
+                self._only = self._plane(z0)
+            result = np.broadcast_to(self._only, (z1 - z0, *self.shape[1:]))
+        else:
+            first = self._plane(z0)
+            result = np.empty((z1 - z0, *self.shape[1:]), first.dtype)
+            result[0] = first
+            for z in range(z0 + 1, z1):
+                result[z - z0] = self._plane(z)
+        if z1 == self.shape[0]:
+            self._near.clear()
+            self._only = None
+        return result
+
+    def _plane(self, z: int) -> Array:
+        along, down, across = self._maps
+        low, high, weight = int(along.low[z]), int(along.high[z]), along.weight[z]
+        self._near = {place: plane for place, plane in self._near.items() if place in (low, high)}
+        a, b = self._input(low), self._input(high)
+        if down.size == 1:
+            row = _interpolate(_blend(a, b, weight) if weight else a, across, 1)
+            return np.broadcast_to(row, self.shape[1:])
+        if down.is_identity and across.is_identity:
+            return _blend(a, b, weight) if weight else a
+        result = np.empty(self.shape[1:], a.dtype)
+        rows = self._rows_of_block(a.itemsize)
+        for y0 in range(0, len(down), rows):
+            part = down.part(y0, min(y0 + rows, len(down)))
+            wanted = slice(int(down.low[y0]), int(down.low[y0]) + part.size)
+            block = _blend(a[wanted], b[wanted], weight) if weight else a[wanted]
+            order = ((across, 1), (part, 0)) if len(part) >= part.size else ((part, 0), (across, 1))
+            for axis_map, axis in order:
+                block = _interpolate(block, axis_map, axis)
+            result[y0 : y0 + rows] = block
+        return result
+
+    def _rows_of_block(self, itemsize: int) -> int:
+        """Rows of the result at a time: neither they nor the rows of the input that they need take much memory."""
+        _, down, across = self._maps
+        cells = max(len(across), across.size * -(-down.size // len(down)))
+        return max(1, BLOCK_BYTES // (cells * itemsize))
+
+    def _input(self, z: int) -> Array:
+        """Plane z of the input, ready for arithmetic, kept."""
+        if z not in self._near:
+            block = np.asarray(self._array.planes(z, z + 1))
+            require_real(self._array.name, block.dtype)
+            dtype = np.result_type(block.dtype, np.float32) if self._blends else block.dtype
+            self._near[z] = np.array(block[0], dtype)  # a copy: a view would keep the whole group of planes it is from
+        return self._near[z]
+
+
+def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
+    """A block of two axes on other samples along one of them."""
+    if axis_map.is_identity:
+        return block
+    a = np.take(block, axis_map.low, axis)
+    if axis_map.is_choice:
+        return a
+    weight = axis_map.weight[:, None] if axis == 0 else axis_map.weight
+    return _blend(a, np.take(block, axis_map.high, axis), weight)
+
+
+def _blend(a: Array, b: Array, weight: Any) -> Array:
+    """a + weight (b - a), within what a and b span in spite of rounding; a itself where the weight is 0."""
+    weight = np.asarray(weight, a.dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        result = b - a
+        result *= weight
+        result += a
+    np.clip(result, np.minimum(a, b), np.maximum(a, b), out=result)
+    np.copyto(result, a, where=weight == 0)
+    return result

@@ -1,31 +1,36 @@
-"""Points and values of a run's sources and receivers, in exact binary beside the manifest.
+"""What a run does besides updating, complete: made of what users ask for, and read again from its files.
 
-    run.oc/.taps/source-0       cells, weights, values
-    run.oc/.taps/receivers-0    cells, weights
-
-Cells are int64 of shape (points, corners, 3), weights float64 of shape (points, corners), values float64 of shape
-(steps, points), all little endian in C order. They are written once, and flushed, before the manifest that names them
-is committed with values; it has their checksums, and their shapes.
+Names, points and values are checked against the grid. Points and values are kept in exact binary beside the manifest
+(disk/tap_files.py): cells are int64 of shape (points, corners, 3), weights float64 of shape (points, corners), values
+float64 of shape (steps, points).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop import _core
+from outcrop.axes import NAMES, PLACES, Shape, grid_shape
 from outcrop.durable import Directory
-from outcrop.errors import CorruptionError, StorageError
-from outcrop.language.sparse import Injection, Sampling, SourceFactor
-from outcrop.run.disk.contents import TAPS
+from outcrop.errors import CorruptionError, InputError, StorageError, shown
+from outcrop.language.boundary import Boundary
+from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, spread
+from outcrop.language.stencil import Stencil
+from outcrop.run.coordinates import Coordinates
+from outcrop.run.disk.contents import RESERVED, TAPS
+from outcrop.run.disk.entries import NormsEntry, SamplingEntry, SnapshotsEntry, SourceEntry, TapEntries
 from outcrop.run.disk.manifest import Manifest
-from outcrop.run.taps.entries import NormsEntry, SamplingEntry, SnapshotsEntry, SourceEntry, TapEntries
+from outcrop.run.disk.tap_files import Definitions
+from outcrop.run.given import as_flag, as_whole_number, require_short_name
+from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source
+from outcrop.units import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +47,13 @@ class TapDefinitions:
         """What the manifest says of it."""
         return TapEntries(
             tuple(
-                SourceEntry(one.field, len(one.cells), one.steps, _plain(one.scale), one.cells.shape[1])
+                SourceEntry(
+                    one.field,
+                    len(one.cells),
+                    one.steps,
+                    None if one.scale is None else one.scale.to_json(),
+                    one.cells.shape[1],
+                )
                 for one in self.injections
             ),
             tuple(
@@ -53,50 +64,263 @@ class TapDefinitions:
             self.norms,
         )
 
+    @property
+    def files(self) -> Definitions:
+        """What each file with points and values holds."""
+        points: dict[str, list[NDArray[Any]]] = {}
+        for number, source in enumerate(self.injections):
+            points[f"source-{number}"] = [source.cells, source.weights, source.values]
+        for number, one in enumerate(self.samplings):
+            points[f"receivers-{number}"] = [one.cells, one.weights]
+        types = ("<i8", "<f8", "<f8")
+        return {
+            name: [np.ascontiguousarray(part, kind) for part, kind in zip(parts, types, strict=False)]
+            for name, parts in points.items()
+        }
+
 
 NO_TAPS_DEFINED = TapDefinitions()
 
 
-def definition_parts(definitions: TapDefinitions) -> dict[str, list[NDArray[Any]]]:
-    """What each file holds, by its name below TAPS."""
-    sources = {
-        f"source-{number}": [one.cells, one.weights, one.values] for number, one in enumerate(definitions.injections)
-    }
-    receivers = {f"receivers-{number}": [one.cells, one.weights] for number, one in enumerate(definitions.samplings)}
-    types = ("<i8", "<f8", "<f8")
-    return {
-        name: [np.ascontiguousarray(part, kind) for part, kind in zip(parts, types, strict=False)]
-        for name, parts in {**sources, **receivers}.items()
-    }
+@dataclass(frozen=True)
+class Grid:
+    """What points are checked against: the user's own grid, which lies `padding` cells inside the arrays.
+
+    `parameters` are values of the stencil's parameters, `coordinates` those of the arrays.
+    """
+
+    stencil: Stencil
+    shape: Shape
+    padding: tuple[int, ...]
+    boundary: Boundary
+    coordinates: Coordinates | None
+    parameters: dict[str, float]
+    dtype: str
+
+    def corners(self, what: str, points: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Cells of the arrays and weights of points between them. Raises InputError for points outside the grid."""
+        ndim = len(self.shape)
+        places = _numbers(points, f"{what}: points must be numbers of shape (points, {ndim})")
+        if places.ndim == 1 and len(places) == ndim:
+            places = places[None]
+        where = self.coordinates or Coordinates((1.0,) * ndim, tuple(-float(pad) for pad in self.padding))
+        origin = [o + pad * h for o, pad, h in zip(where.origin, self.padding, where.spacing, strict=True)]
+        cells, weights = linear(what, places, self.shape, where.spacing, origin)
+        return cells + spread(np.array(self.padding, np.int64)), weights
+
+    @property
+    def arrays(self) -> Shape:
+        """The shape of the arrays that the run stores."""
+        return tuple(n + 2 * pad for n, pad in zip(self.shape, self.padding, strict=True))
+
+    @property
+    def updated(self) -> list[str]:
+        """The fields that a step updates."""
+        pairs = zip(self.stencil.fields, self.stencil.storage, strict=True)
+        return [field.name for field, storage in pairs if not storage.is_static]
 
 
-def first_sums(manifest: Manifest, definitions: TapDefinitions) -> dict[str, int]:
-    """Checksums of all files below TAPS before the first step, by name."""
-    sums = {name: manifest.seed(name, 0) for name in manifest.taps.files}
-    for name, parts in definition_parts(definitions).items():
-        for part in parts:
-            sums[name] = _core.crc32c(part.reshape(-1).view(np.uint8), sums[name])
-    return sums
+def define(
+    grid: Grid,
+    sources: Sequence[Source] = (),
+    receivers: Sequence[Receivers] = (),
+    snapshots: Snapshots | Sequence[Snapshots] | None = None,
+    norms: Norms | None = None,
+    more: TapDefinitions | None = None,
+) -> TapDefinitions:
+    """What the user wants, checked, beside `more`, which is there already. Raises InputError for what cannot be."""
+    injections = [*(more.injections if more else ()), *(_injection(grid, *one) for one in enumerate(_list(sources)))]
+    samplings = list(more.samplings if more else ())
+    for one in _list(receivers):
+        samplings.append(_sampling(grid, one, {other.name for other in samplings}))
+    for number, injection in enumerate(injections):
+        _check_rim(grid, number, injection)
+    kept = _all_snapshots(grid, [] if snapshots is None else _list(snapshots))
+    added_up = _norms(grid, norms) if norms is not None else None
+    return TapDefinitions(tuple(injections), tuple(samplings), kept, added_up)
 
 
-def write_tap_files(directory: Directory, manifest: Manifest, definitions: TapDefinitions) -> None:
-    """Make all files below TAPS durably: points and values, and records without rows. Raises OSError."""
-    for name, parts in definition_parts(definitions).items():
-        directory.put(f"{TAPS}/{name}", *parts)
-    for name in manifest.taps.records(0):
-        directory.put(f"{TAPS}/{name}")
+def _list(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, Sequence) and not isinstance(given, (str, bytes)) else [given]
+
+
+def _injection(grid: Grid, number: int, source: Any) -> Injection:
+    if not isinstance(source, Source):
+        raise InputError(f"sources: {shown(source)} is no oc.Source")
+    what = f"source {number} in {shown(source.field)}"
+    if not isinstance(source.field, str) or source.field not in grid.updated:
+        raise InputError(f"{what}: sources need a field that is updated; there are: {', '.join(grid.updated)}")
+    cells, weights = grid.corners(what, source.points)
+    values = _numbers(source.values, f"{what}: values must be numbers of shape (steps,) or (steps, points)")
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2 or values.shape[1] != len(cells):
+        raise InputError(f"{what}: values have shape {values.shape}; they need (steps, {len(cells)})")
+    if not np.isfinite(values).all():
+        step, point = np.argwhere(~np.isfinite(values))[0]
+        raise InputError(f"{what}: the value of point {point} in step {step} is {values[step, point]}")
+    scale = _scale(grid, what, source.scale)
+    return Injection(source.field, cells, weights, np.ascontiguousarray(values), scale)
+
+
+def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
+    """An array of real numbers. Raises InputError with the text `refusal` for anything else."""
+    try:
+        found = np.asarray(given)
+        if found.dtype.kind in "uif":
+            return found.astype(np.float64, copy=False)
+    except Exception:  # lists of different lengths, and what users' own classes raise
+        pass
+    raise InputError(refusal)
+
+
+def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
+    """The program of a scale, which reads nothing but the cell's own fields that do not change."""
+    if given is None:
+        return None
+    import sympy
+
+    from outcrop.language.lower import lower
+
+    try:
+        expression = sympy.sympify(given, strict=True)
+    except Exception:  # SympifyError, and what users' own classes raise
+        expression = None
+    if not isinstance(expression, sympy.Expr) or isinstance(given, np.ndarray):
+        raise InputError(f"{what}: scale {shown(given)} is neither a number nor an expression")
+    if expression.has(sympy.nan, sympy.oo, sympy.zoo, sympy.I, -sympy.oo):
+        raise InputError(f"{what}: scale {shown(given)} must be real and finite")
+    names = [one.name for one in grid.stencil.fields]
+    static = [one for one in names if one not in grid.updated]
+    parameters = [one.name for one in grid.stencil.parameters]
+    for symbol in expression.free_symbols:
+        if symbol.name not in parameters:
+            raise InputError(f"{what}: scale has {symbol}; the stencil's parameters are: {', '.join(parameters)}")
+    program = lower(what, [expression], names, parameters)
+    for load in program.loads:
+        if names[load.field] not in static or load.offset != (0, 0, 0):
+            raise InputError(
+                f"{what}: scale reads {names[load.field]} at {load.offset}; it may read fields that nothing updates, "
+                f"at their centre; there are: {', '.join(static) or 'none'}"
+            )
+    return SourceFactor(program, tuple(names), tuple(grid.parameters[name] for name in parameters))
+
+
+def _sampling(grid: Grid, one: Any, taken: set[str]) -> Sampling:
+    if not isinstance(one, Receivers):
+        raise InputError(f"receivers: {shown(one)} is no oc.Receivers")
+    what = f"receivers {shown(one.name)}"
+    if not isinstance(one.name, str) or not (one.name.isascii() and one.name.isidentifier()):
+        raise InputError(f"{what}: a name is letters, digits and _, such as 'line'")
+    require_short_name("receivers", one.name)
+    if one.name in taken:
+        raise InputError(f"{what} are there twice; each name must be another")
+    names = [field.name for field in grid.stencil.fields]
+    if not isinstance(one.field, str) or one.field not in names:
+        raise InputError(f"{what}: there is no field {shown(one.field)}; there are: {', '.join(names)}")
+    cells, weights = grid.corners(what, one.points)
+    return Sampling(one.name, one.field, cells, weights, as_flag(one.before, f"{what}: before"))
+
+
+def _check_rim(grid: Grid, number: int, source: Injection) -> None:
+    """InputError for a source in cells that keep their values."""
+    loud: NDArray[np.bool_] = (source.values != 0).any(axis=0)
+    matters = (source.weights != 0) & loud[:, None]
+    low, high = np.array(grid.boundary.rims(grid.stencil.radii)).T
+    first, end = low, np.array(grid_shape(grid.arrays)) - high
+    bad = ((source.cells < first) | (source.cells >= end)).any(axis=2) & matters
+    if bad.any():
+        point, corner = np.argwhere(bad)[0]
+        ndim = len(grid.shape)
+        places = zip(NAMES[ndim], source.cells[point, corner][list(PLACES[ndim])], strict=True)
+        cell = ", ".join(f"{axis}={place}" for axis, place in places)
+        raise InputError(
+            f"source {number} in {source.field!r}: point {point} needs cell {cell} of the fixed rim, which keeps its "
+            f"values; move it inwards, {counted(int(low.max(initial=0)), 'cell')} from the boundary at least"
+        )
+
+
+def _all_snapshots(grid: Grid, given: Sequence[Any]) -> tuple[SnapshotsEntry, ...]:
+    """Those of all names. Raises InputError for names that are there twice, or that arrays beside them have."""
+    found: dict[str, SnapshotsEntry] = {}
+    for one in given:
+        entry = _snapshots(grid, one)
+        if entry.name in found:
+            which = f"two have the name {entry.name!r}" if entry.name else "several need a name each, but for one"
+            raise InputError(f"snapshots: {which}; give oc.Snapshots(..., name=...)")
+        found[entry.name] = entry
+    taken = {*grid.updated, *RESERVED[len(grid.shape)]}
+    for name in found:
+        if name in taken:
+            raise InputError(f"snapshots: name {name!r} is that of a field or a coordinate; take another one")
+    return tuple(found.values())
+
+
+def _snapshots(grid: Grid, given: Any) -> SnapshotsEntry:
+    if not isinstance(given, Snapshots):
+        raise InputError(f"snapshots: {shown(given)} is no oc.Snapshots")
+    if not isinstance(given.name, str) or (given.name and not (given.name.isascii() and given.name.isidentifier())):
+        raise InputError(f"snapshots: name {shown(given.name)} must be letters, digits and _, such as 'side'")
+    require_short_name("snapshots", given.name)
+    fields = _fields(grid, "snapshots", given.fields)
+    for name in fields:
+        if name in RESERVED[len(grid.shape)]:
+            raise InputError(f"snapshots: field {name!r} has the name of a coordinate; leave it out")
+    if not isinstance(given.time_units, str):
+        raise InputError(f"snapshots: time_units {shown(given.time_units)} must be text, such as 's'")
+    initial = as_flag(given.initial, "snapshots: initial")
+    every, box = as_whole_number(given.every, "snapshots: every"), _box(grid, given.box)
+    return SnapshotsEntry(every, fields, box, given.time_units, initial, given.name)
+
+
+def _norms(grid: Grid, given: Any) -> NormsEntry:
+    if not isinstance(given, Norms):
+        raise InputError(f"norms: {shown(given)} is no oc.Norms")
+    every, fields = as_whole_number(given.every, "norms: every"), _fields(grid, "norms", given.fields)
+    return NormsEntry(every, fields, as_flag(given.initial, "norms: initial"))
+
+
+def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
+    if not isinstance(names, Iterable):
+        raise InputError(f"{what}: fields {shown(names)} must be names; there are: {', '.join(grid.updated)}")
+    wanted: tuple[Any, ...] = (names,) if isinstance(names, str) else tuple(islice(names, len(grid.updated) + 1))
+    for name in wanted:
+        if not isinstance(name, str) or name not in grid.updated:
+            raise InputError(f"{what}: {shown(name)} is no field that is updated; there are: {', '.join(grid.updated)}")
+    if len(set(wanted)) < len(wanted):
+        raise InputError(f"{what}: fields {', '.join(wanted)} name one twice")
+    return wanted or tuple(grid.updated)
+
+
+def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
+    """The ranges of a box in the arrays."""
+    given = box if isinstance(box, Sequence) else [box]
+    slices = [slice(None)] * len(grid.shape) if box is None else list(islice(given, 4))
+    if len(slices) != len(grid.shape) or not all(isinstance(one, slice) for one in slices):
+        axes = ", ".join(NAMES[len(grid.shape)])
+        raise InputError(f"snapshots: box {shown(box)} must be a slice for each axis: {axes}")
+    found = []
+    for axis, one, n, pad in zip(NAMES[len(grid.shape)], slices, grid.shape, grid.padding, strict=True):
+        try:
+            begin, end, step = one.indices(n)
+        except TypeError:
+            raise InputError(f"snapshots: box {shown(one)} along {axis} must have whole numbers") from None
+        is_beyond = any(place is not None and not -n <= place <= n for place in (one.start, one.stop))
+        if step != 1 or begin >= end or is_beyond:
+            raise InputError(f"snapshots: box {shown(one)} along {axis} is no part of 0 to {n}, every cell of it")
+        found.append((begin + pad, end + pad))
+    return tuple(found)
 
 
 def read_definitions(directory: Directory, manifest: Manifest) -> TapDefinitions:
-    """What `write_tap_files` wrote; values are mapped from their files. Raises StorageError when something is missing,
+    """What the files of a run hold; values are mapped from their files. Raises StorageError when something is missing,
     CorruptionError when a cell lies outside the grid."""
     entries = manifest.taps
     injections, samplings = [], []
     for number, source in enumerate(entries.sources):
         cells, weights = _points(directory, manifest, f"source-{number}", source)
-        injections.append(
-            Injection(source.field, cells, weights, mapped_values(directory, manifest, number), _scale(source.scale))
-        )
+        scale = None if source.scale is None else SourceFactor.from_json(source.scale)
+        injections.append(Injection(source.field, cells, weights, mapped_values(directory, manifest, number), scale))
     for number, one in enumerate(entries.samplings):
         cells, weights = _points(directory, manifest, f"receivers-{number}", one)
         samplings.append(Sampling(one.name, one.field, cells, weights, one.before))
@@ -138,11 +362,3 @@ def _opened(directory: Directory, manifest: Manifest, name: str) -> Iterator[int
             yield handle
     except OSError as error:
         raise StorageError(f"{path} cannot be used: {error.strerror}") from None
-
-
-def _plain(scale: SourceFactor | None) -> dict[str, Any] | None:
-    return None if scale is None else scale.to_json()
-
-
-def _scale(data: dict[str, Any] | None) -> SourceFactor | None:
-    return None if data is None else SourceFactor.from_json(data)

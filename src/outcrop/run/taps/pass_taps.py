@@ -11,10 +11,10 @@ numbers in the stencil's order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import inf
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,13 +24,19 @@ from numpy.typing import NDArray
 from outcrop.errors import InputError
 from outcrop.plan.memory import Staging
 from outcrop.plan.plan import Plan
-from outcrop.plan.problem import Problem
+from outcrop.plan.problem import Problem, TapDemand
 from outcrop.plan.schemes import SCHEMES
+from outcrop.run.disk.entries import TapEntries
 
 Points: TypeAlias = NDArray[np.int64]
 """Shape (points, 3): z, y and x of cells of the grid."""
 Box: TypeAlias = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 """Half open ranges along z, y and x."""
+CORNER_BYTES = 120
+"""Of a corner of a point: its cell and weight here, its cell and its place in a table in the core."""
+TRACE_BYTES = 32
+"""Of a point in each step, while its corners are added up to a row of a trace and written."""
+
 RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 
 
@@ -261,4 +267,16 @@ def _exact(integer: bytes, special: float) -> float:
     try:
         return float(Fraction(value, 1 << 1074))
     except OverflowError:
-        return inf if value > 0 else -inf
+        return math.inf if value > 0 else -math.inf
+
+
+def demand_of(entries: TapEntries, dtype: str) -> TapDemand:
+    """The memory that these taps want beside the window on arrays of `dtype`, for planning."""
+    item_bytes = np.dtype(dtype).itemsize
+    sources = sum(one.points * one.corners for one in entries.sources)
+    samplings = sum(one.points * one.corners for one in entries.samplings)
+    return TapDemand(
+        snapshot_bytes=sum(math.prod(one.shape) * len(one.fields) for one in entries.snapshots) * item_bytes,
+        point_bytes=(sources + samplings) * CORNER_BYTES,
+        step_bytes=sources * item_bytes + samplings * 8 + sum(one.points for one in entries.samplings) * TRACE_BYTES,
+    )

@@ -3,25 +3,47 @@
 before(first, steps)        files for its snapshots, values of its sources ──► Taps for Engine.run_pass
 after(first, results)       corners of receivers added up ──► rows of traces, norms and checksums, flushed
 commit                      from here on these rows count, and the snapshots are shown
+
+The files of snapshots, with the indices of their planes, are made in full size before the pass that fills them. No
+reader sees them: what lies beyond the manifest's step is not in the metadata. The core fills and flushes them and takes
+their checksums. A pass that is done again fills them again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outcrop.axes import grid_shape
+from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
 from outcrop.language.sparse import Cells, Injection, Weights
+from outcrop.run.disk.entries import SnapshotsEntry
+from outcrop.run.disk.layout import snapshot_index
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
-from outcrop.run.disk.tap_files import check_records, continued, write_rows
+from outcrop.run.disk.tap_files import NORMS, check_records, continued, snapshot_name, write_rows
 from outcrop.run.taps.definitions import NO_TAPS_DEFINED, mapped_values, read_definitions
-from outcrop.run.taps.pass_taps import NO_TAPS, FieldSum, PointInjection, PointSamples, SumRequest, TapResults, Taps
-from outcrop.run.taps.records import NORMS
-from outcrop.run.taps.snapshot_files import make_files
+from outcrop.run.taps.pass_taps import (
+    NO_TAPS,
+    Box,
+    FieldSum,
+    PointInjection,
+    PointSamples,
+    SnapshotFile,
+    SumRequest,
+    TapResults,
+    Taps,
+)
+from outcrop.units import format_bytes
+
+DIRECT_BYTES = 1 << 20
+"""Snapshots of as many bytes bypass the page cache. Smaller ones cost it nothing, and would make tiny transfers."""
 
 
 class Recorder:
@@ -127,3 +149,65 @@ def _interpolated(seen: NDArray[np.float64], weights: Weights) -> NDArray[np.flo
 
 def _table(sums: Sequence[FieldSum]) -> NDArray[np.void]:
     return np.array([(one.step, one.sum, one.squares, one.minimum, one.maximum) for one in sums], NORMS)
+
+
+def require_space(directory: Directory, manifest: Manifest, last_step: int) -> None:
+    """Raise InputError unless the snapshots up to a step have room."""
+    if not manifest.taps.snapshots:
+        return
+    times = needed = 0
+    for entry in manifest.taps.snapshots:
+        more = entry.count(last_step) - entry.count(manifest.step)
+        each = math.prod(entry.shape) * np.dtype(manifest.dtype).itemsize + len(snapshot_index(entry.shape, 1))
+        times, needed = times + more, needed + more * len(entry.fields) * each
+    room = os.statvfs(directory.handle)
+    free = room.f_bavail * room.f_frsize
+    if needed > free:
+        raise InputError(
+            f"no space: {times} snapshots need {format_bytes(needed)} in {directory.path}, {format_bytes(free)} are "
+            "free; make room, or start again with fewer of them or a smaller box"
+        )
+
+
+def make_files(
+    directory: Directory, manifest: Manifest, fields: list[str], first: int, steps: int
+) -> list[tuple[str, SnapshotFile]]:
+    """Files for the snapshots that the pass of so many steps from step `first` on is to keep, each with the name of the
+    record of its checksum; `fields` are those of the stencil, in its order. Raises OSError and StorageError."""
+    itemsize = np.dtype(manifest.dtype).itemsize
+    return [
+        file for entry in manifest.taps.snapshots for file in _files(directory, entry, itemsize, fields, first, steps)
+    ]
+
+
+def _files(
+    directory: Directory, entry: SnapshotsEntry, itemsize: int, fields: list[str], first: int, steps: int
+) -> Iterator[tuple[str, SnapshotFile]]:
+    size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)
+    for number in range(entry.count(first), entry.count(first + steps)):
+        for field in entry.fields:
+            name = snapshot_name(entry, field, number)
+            folder = name.rpartition("/")[0]
+            directory.make_folder(folder)
+            directory.remove(name)  # of a pass that was killed
+            directory.create(name, size=size + len(index))
+            directory.write(name, size, index)
+            parts = folder.split("/")
+            for count in range(len(parts), len(parts) - len(entry.box) - 2, -1):
+                directory.flush("/".join(parts[:count]))
+            step, box = entry.step_of(number), _grid_box(entry.box)
+            direct = size >= DIRECT_BYTES
+            yield (
+                entry.record(field),
+                SnapshotFile(fields.index(field), step, box, name, direct=direct, folder=directory.handle),
+            )
+
+
+def _grid_box(box: tuple[tuple[int, int], ...]) -> Box:
+    """The box on the three axes inside."""
+    (z0, y0, x0), (z1, y1, x1) = (grid_shape(tuple(ends)) for ends in zip(*box, strict=True))
+    if len(box) < 3:
+        y0, y1 = 0, 1
+    if len(box) < 2:
+        z0, z1 = 0, 1
+    return (z0, z1), (y0, y1), (x0, x1)

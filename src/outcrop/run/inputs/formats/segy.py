@@ -14,11 +14,11 @@ import numpy as np
 
 from outcrop.errors import InputError
 from outcrop.paths import require_regular
-from outcrop.run.inputs.formats.cells import PIECE_BYTES
-from outcrop.run.inputs.source import Array, Source, chunked_source
+from outcrop.run.inputs.formats.binary import PIECE_BYTES
+from outcrop.run.inputs.input_array import Array, InputArray, from_chunks
 
 
-def segy_source(path: Path, variable: str, cache_bytes: int) -> Source:
+def open_segy(path: Path, variable: str, cache_bytes: int) -> InputArray:
     """A section or a volume. A plane takes one sample of every trace, so the file is read about size / `cache_bytes`
     times, a few traces at a time.
 
@@ -38,7 +38,7 @@ def segy_source(path: Path, variable: str, cache_bytes: int) -> Source:
         raise InputError(f"{path} cannot be read as SEG-Y, or is cut short: {error}") from None
     if not file.unstructured and len(file.offsets) > 1:
         raise InputError(f"{path} has {len(file.offsets)} offsets at each place; only stacked traces are a model")
-    return chunked_source(str(path), traces, cache_bytes)
+    return from_chunks(str(path), traces, cache_bytes)
 
 
 class _Traces:

@@ -8,7 +8,7 @@ from typing import Any
 
 from outcrop.errors import InputError
 from outcrop.paths import require_regular
-from outcrop.run.inputs.source import Source, chunked_source, named_axes
+from outcrop.run.inputs.input_array import InputArray, from_chunks, named_axes
 
 MAX_METADATA_BYTES = 64 << 20
 """A file of metadata that is larger is none."""
@@ -17,7 +17,7 @@ MAX_CODED_BYTES_MORE = 1 << 20
 """A chunk that a codec cannot shrink becomes a little larger, and a shard has an index of its chunks."""
 
 
-def zarr_source(path: Path, variable: str, cache_bytes: int) -> Source:
+def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
     """A Zarr array, or a group of one array, or a run directory (its current state)."""
     try:
         import zarr
@@ -39,7 +39,7 @@ def zarr_source(path: Path, variable: str, cache_bytes: int) -> Source:
     except Exception as error:  # zarr raises many kinds for what is not Zarr
         raise InputError(f"{path} cannot be opened as Zarr: {' '.join(str(error).split())}") from None
     store.max_bytes = 2 * math.prod(node.shards or node.chunks) * node.dtype.itemsize + MAX_CODED_BYTES_MORE
-    return chunked_source(str(path), node, cache_bytes, named_axes(_dimension_names(node)))
+    return from_chunks(str(path), node, cache_bytes, named_axes(_dimension_names(node)))
 
 
 def _dimension_names(array: Any) -> tuple[str | None, ...]:

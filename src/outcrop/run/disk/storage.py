@@ -1,33 +1,109 @@
-"""A run in a directory: its manifest, its lock, its shards, and the links to the current arrays.
+"""Where a run is kept: what is needed of any such place, and a run in directories.
 
-All names are opened beneath descriptors of the run's directories, and no link is followed: links are for readers of
-Zarr. A further directory is used only when it says itself that it belongs to this run.
+    read, store     the manifest, replaced as a whole or not at all
+    files           where the shards of each array are
+    records         where taps keep what they see
+    hold            keep other processes from changing the run
+
+In a directory the manifest is a file, replaced by renaming; `u` links to the folder of the current turn of u, as soon
+as that has values; before, readers of Zarr see an array without chunks, that is of zeros. All names are opened beneath
+descriptors of the run's directories, and no link is followed: links are for readers of Zarr. A further directory is
+used only when it says itself that it belongs to this run. Block devices are the other kind of place (run/device).
+
+Scratch files are room for the arrays that a pass keeps for itself: rows between blocks, and levels that are not final.
+Such a file has no name once it is open, so it goes with the process however that ends.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 import stat
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
-from outcrop.run.disk.arrays import ArrayEntry
-from outcrop.run.disk.contents import SCRATCH, array_folder, shard_name
-from outcrop.run.disk.derived import derived_files
-from outcrop.run.disk.home import Home, release
+from outcrop.run.disk.contents import SCRATCH, array_folder, derived_files, outdated, shard_name, show_snapshots
+from outcrop.run.disk.entries import ArrayEntry
+from outcrop.run.disk.layout import index_parts
 from outcrop.run.disk.manifest import MANIFEST, Manifest, read_manifest, read_member
-from outcrop.run.disk.region import Inside, ShardFile
-from outcrop.run.disk.scratch import scratch_in
+from outcrop.run.disk.planes import FileBeneath, ShardFile
 from outcrop.run.disk.tap_files import check_sizes
-from outcrop.run.disk.zarr_format import index_parts
-from outcrop.run.taps.snapshot_files import are_current, outdated, show_snapshots
+
+ScratchMaker: TypeAlias = Callable[[int], AbstractContextManager[Sequence[ShardFile]]]
+"""Gives room for so many bytes, as no file or one, for as long as it takes to open it."""
 
 
-class Folder(Home):
-    """See Home. The manifest is a file, replaced by renaming; `u` links to the folder of the current turn of u,
-    as soon as that has values; before, readers of Zarr see an array without chunks, that is of zeros."""
+class RunStorage(ABC):
+    """The place at `path` that keeps a run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def reopened(self) -> RunStorage:
+        """The same place once more, with descriptors of its own."""
+        return type(self)(self.path)
+
+    @abstractmethod
+    def read(self) -> Manifest:
+        """The manifest that was committed last. Raises InputError when there is none."""
+
+    @abstractmethod
+    def store(self, manifest: Manifest) -> None:
+        """Commit a manifest: after a crash at any moment the old or the new one is read. Raises StorageError."""
+
+    @abstractmethod
+    def files(self, manifest: Manifest, entry: ArrayEntry, turn: int) -> Sequence[ShardFile]:
+        """The shards of an array of `manifest.copies`, in the order of their planes."""
+
+    @abstractmethod
+    def records(self, manifest: Manifest) -> Directory:
+        """The directory of what taps keep. Raises StorageError when it is not there."""
+
+    @abstractmethod
+    def check(self, manifest: Manifest) -> None:
+        """Raise StorageError unless all shards and records are there, in their full sizes, where the storage
+        was opened."""
+
+    @abstractmethod
+    def hold(self, shared: bool = False) -> list[int]:
+        """Descriptors that keep other processes away until they are closed, except those that share it. Raises
+        InputError when another process is in the way."""
+
+    @abstractmethod
+    def in_use(self) -> bool:
+        """Whether some process holds the run right now."""
+
+    @abstractmethod
+    def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
+        """Room for `count` bytes that need not last: see above. Raises StorageError when there is none."""
+
+    @abstractmethod
+    def tidy(self, manifest: Manifest) -> None:
+        """Make links and metadata say what the manifest does: a crash after a commit may have left them as they were
+        before. Raises StorageError."""
+
+    @abstractmethod
+    def untidy(self, manifest: Manifest) -> list[str]:
+        """Which of the files that follow from the manifest are not as it says, in words."""
+
+    @abstractmethod
+    def repair(self, manifest: Manifest) -> None:
+        """Write all files that follow from the manifest again. Raises StorageError."""
+
+
+def release(handles: Sequence[int]) -> None:
+    """Close what `hold` returned."""
+    for handle in handles:
+        os.close(handle)
+
+
+class RunFolder(RunStorage):
+    """A run in its own directory, and perhaps in further ones."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -35,11 +111,11 @@ class Folder(Home):
         self._others: list[Directory] | None = None
 
     def read(self) -> Manifest:
-        """See Home."""
+        """See RunStorage."""
         return read_manifest(self._directory)
 
     def store(self, manifest: Manifest) -> None:
-        """See Home."""
+        """See RunStorage."""
         self._require_here(manifest)
         try:
             self._directory.replace(MANIFEST, manifest.to_bytes())
@@ -47,19 +123,19 @@ class Folder(Home):
             raise StorageError(f"cannot commit to {self.path / MANIFEST}: {error.strerror}") from error
 
     def files(self, manifest: Manifest, entry: ArrayEntry, turn: int) -> list[ShardFile]:
-        """See Home: names beneath descriptors."""
+        """See RunStorage: names beneath descriptors."""
         directories = [self._directory, *self._further(manifest)]
         return [
-            Inside(place.handle, name, str(place.path / name))
+            FileBeneath(place.handle, name, str(place.path / name))
             for place, name in _places(directories, manifest, entry, turn)
         ]
 
     def records(self, manifest: Manifest) -> Directory:
-        """See Home: the run's own."""
+        """See RunStorage: the run's own."""
         return self._directory
 
     def check(self, manifest: Manifest) -> None:
-        """See Home."""
+        """See RunStorage."""
         self._require_here(manifest)
         directories = [self._directory, *self._further(manifest)]
         for entry, turn in manifest.copies:
@@ -78,7 +154,7 @@ class Folder(Home):
         check_sizes(self._directory, manifest)
 
     def hold(self, shared: bool = False) -> list[int]:
-        """See Home."""
+        """See RunStorage."""
         handles = [self._directory.hold(shared)]
         if not self._directory.is_here():
             release(handles)
@@ -91,8 +167,8 @@ class Folder(Home):
                 raise StorageError(f"{self.path} cannot be made durable: {error.strerror}") from None
         return handles
 
-    def is_held(self) -> bool:
-        """See Home."""
+    def in_use(self) -> bool:
+        """See RunStorage."""
         try:
             release(self.hold(shared=True))
         except InputError:
@@ -100,16 +176,15 @@ class Folder(Home):
         return False
 
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
-        """See Home: a file without a name."""
+        """See RunStorage: a file without a name."""
         for name in self._directory.names():
             if name.startswith(SCRATCH):  # of a process that was killed before it had opened it
                 self._directory.remove(name)
         return scratch_in(self._directory, count)
 
     def tidy(self, manifest: Manifest) -> None:
-        """See Home: the links of the state's arrays, and the snapshots up to its step."""
-        if not are_current(self._directory, manifest):
-            show_snapshots(self._directory, manifest)
+        """See RunStorage: the links of the state's arrays, and the snapshots up to its step."""
+        show_snapshots(self._directory, manifest)
         for entry in manifest.state:
             if not self._is_linked(manifest, entry):
                 try:
@@ -118,7 +193,7 @@ class Folder(Home):
                     raise StorageError(f"cannot link {self.path / entry.name}: {error.strerror}") from error
 
     def untidy(self, manifest: Manifest) -> list[str]:
-        """See Home."""
+        """See RunStorage."""
         files = outdated(self._directory, derived_files(manifest))
         wrong = [f"{self.path / name} is not what belongs there" for name in files]
         wrong += [
@@ -130,7 +205,7 @@ class Folder(Home):
         return wrong + [f"{self.path / name} does not lead to {to}" for name, to in links if self._leads(name) != to]
 
     def repair(self, manifest: Manifest) -> None:
-        """See Home; the indices of shards, too."""
+        """See RunStorage; the indices of shards, too."""
         own = self._directory
         try:
             for name, content in outdated(own, derived_files(manifest)).items():
@@ -242,3 +317,27 @@ def _places(
         (directories[shard % len(directories)], f"{folder}/{shard_name(shard, ndim)}")
         for shard in range(manifest.layout.shards)
     ]
+
+
+@contextmanager
+def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]]:
+    """A file of `count` bytes in a directory; none for no bytes. Raises StorageError when there is no space."""
+    if count == 0:
+        yield []
+        return
+    name = f"{SCRATCH}{secrets.token_hex(8)}"
+    try:
+        directory.create(name, size=count)
+    except OSError as error:
+        raise StorageError(f"allocate {directory.path / name}: {error.strerror} ({count} bytes)") from None
+    try:
+        yield [FileBeneath(directory.handle, name, str(directory.path / name))]
+    finally:
+        directory.remove(name)
+
+
+@contextmanager
+def no_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
+    """For plans that keep nothing for themselves."""
+    assert count == 0
+    yield []

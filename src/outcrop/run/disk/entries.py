@@ -1,13 +1,42 @@
-"""What the manifest says of sources, receivers, snapshots and norms; their points and values lie beside it."""
+"""What the manifest lists: arrays, sources, receivers, snapshots and norms, and the types and ranges of all it says.
+
+`msgspec` checks the types when a file of a run is read. Points and values of sources and receivers lie beside the
+manifest (tap_files.py).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from msgspec import Meta
 
-from outcrop.run.disk.schema import Count, Name, OptionalName, Positive, Shown
+from outcrop.language.stencil import PREVIOUS
+
+if TYPE_CHECKING:
+    from outcrop.language.stencil import Stencil
+
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=1 << 53)]
+Positive: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 53)]
+Checksum: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 32)]
+Identity: TypeAlias = Annotated[str, Meta(pattern="^[0-9a-z]{1,32}$")]
+
+Name: TypeAlias = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+"""Of a field, a parameter, receivers or snapshots. It becomes a part of file names."""
+OptionalName: TypeAlias = Annotated[str, Meta(pattern="^([A-Za-z_][A-Za-z0-9_]{0,63})?$")]
+
+ArrayName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}(\.previous)?$")]
+
+FolderName: TypeAlias = Annotated[
+    str, Meta(pattern=r"^(\.?[A-Za-z_][A-Za-z0-9_]{0,63}(\.previous)?(\.[01])?|snapshots\.zarr)$")
+]
+"""Of a folder of a run; see `contents`."""
+
+Shown: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+"""Text that may be printed: without control characters, which a terminal would obey."""
+
+Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
+"""A path."""
 
 Ranges: TypeAlias = tuple[tuple[Count, Count], ...]
 """Half open ranges of cells along a grid's own axes."""
@@ -15,9 +44,41 @@ Points: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 26)]
 Corners: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 10)]
 Several: TypeAlias = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1024)]
 
-
 NORMS_BYTES, SUM_BYTES = 5 * 8, 4
 """Of a row of norms, and of a checksum."""
+
+
+@dataclass(frozen=True)
+class ArrayEntry:
+    """One array of cells. One that `is_static` is only read by passes; of the others, the state, each pass writes the
+    next values."""
+
+    name: ArrayName
+    is_static: bool
+
+    @property
+    def field(self) -> str:
+        """The field whose values, or previous values, these are."""
+        return self.name.partition(".")[0]
+
+    @property
+    def is_previous(self) -> bool:
+        """Whether these are the values before the newest ones."""
+        return "." in self.name
+
+
+def arrays_of(stencil: Stencil) -> tuple[ArrayEntry, ...]:
+    """The state, field by field in the stencil's order, each followed by its previous values where a step needs both;
+    then the fields that are only read."""
+    state, static = [], []
+    for field, storage in zip(stencil.fields, stencil.storage, strict=True):
+        if storage.is_static:
+            static.append(ArrayEntry(field.name, True))
+            continue
+        state.append(ArrayEntry(field.name, False))
+        if storage.history == 2:
+            state.append(ArrayEntry(field.name + PREVIOUS, False))
+    return (*state, *static)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,227 @@
+"""Input arrays: a name, a shape, and a function that gives planes on request, whatever the values lie in.
+
+Shapes are those of the values themselves, of one to three axes. `arrange` brings the axes into the order of a grid, and
+`lift` puts values with fewer axes than a grid among the three axes inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from outcrop.axes import NAMES, PLACES, Shape, axes_text
+from outcrop.errors import InputError, shown
+from outcrop.units import ADDRESSABLE_BYTES
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+LETTERS = "".join(NAMES[3])
+
+CACHE_BYTES = 8 << 20
+"""Planes that may be kept of what is not stored plane by plane, so that it is not read and decoded for each plane."""
+
+SWEEP_BYTES = 4 << 20
+"""About how much of an input array is read at a time while all of it is gone through for a few planes."""
+
+
+@dataclass(frozen=True)
+class InputArray:
+    """`planes(z0, z1)` returns an array of shape (z1 - z0, *shape[1:]) of any real dtype.
+
+    Of two axes these are rows, of one axis cells. It is asked in ascending order, and gives the same values however the
+    planes are grouped. `axes` are the letters of the axes, slowest first, where they are known: a section may be "xz",
+    which is not the order of a grid yet.
+    """
+
+    name: str
+    shape: Shape
+    planes: Callable[[int, int], Array]
+    axes: str = ""
+
+
+def from_array(name: str, array: Array) -> InputArray:
+    """Planes of an array in memory, of one to three axes."""
+    require_real(name, array.dtype)
+    return InputArray(name, require_solid(name, array.shape), lambda z0, z1: array[z0:z1])
+
+
+def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> InputArray:
+    """Planes of a chunked array; a group of planes is decoded together and kept while its planes are asked for."""
+    try:
+        dtype = np.dtype(array.dtype)
+    except TypeError:
+        raise InputError(f"{name} has dtype {shown(array.dtype)}, which NumPy does not know") from None
+    require_real(name, dtype)
+    shape = require_solid(name, array.shape)
+    chunk_planes = min(_chunk_planes(array), shape[0])
+    chunk_bytes = chunk_planes * math.prod(shape[1:]) * dtype.itemsize
+    depth = max(1, -(-chunk_planes // -(-chunk_bytes // max(1, cache_bytes))))
+    cached: dict[int, Array] = {}
+
+    def decoded(first: int) -> Array:
+        if first not in cached:
+            cached.clear()
+            try:
+                with _one_chunk_at_a_time():
+                    cached[first] = np.asarray(array[first : min(first + depth, shape[0])])
+            except MemoryError:
+                raise
+            except Exception as error:  # libraries raise many kinds for what is damaged
+                reason = str(error) or type(error).__name__
+                raise InputError(f"{name} cannot be read at plane {first}: {reason}") from error
+        return cached[first]
+
+    def planes(z0: int, z1: int) -> Array:
+        parts = [decoded(first)[max(z0 - first, 0) : z1 - first] for first in range(z0 // depth * depth, z1, depth)]
+        if z1 == shape[0]:
+            cached.clear()
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    return InputArray(name, shape, planes, axes)
+
+
+def _chunk_planes(array: Any) -> int:
+    """Planes that are stored together: Zarr and HDF5 give one size for each axis, Dask the sizes of all chunks."""
+    chunks = getattr(array, "chunks", None)
+    if not chunks:
+        return 1 if len(array.shape) > 1 else int(array.shape[0])  # one by one cells would take long
+    return max(chunks[0]) if isinstance(chunks[0], tuple) else int(chunks[0])
+
+
+@contextlib.contextmanager
+def _one_chunk_at_a_time() -> Iterator[None]:
+    """Keep Zarr and Dask, where they are loaded, from decoding many chunks in memory at once."""
+    with contextlib.ExitStack() as settings:
+        if zarr := sys.modules.get("zarr"):
+            settings.enter_context(zarr.config.set({"async.concurrency": 1}))
+        if dask := sys.modules.get("dask"):
+            settings.enter_context(dask.config.set(scheduler="synchronous"))
+        yield
+
+
+def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
+    """The sizes as a shape; InputError unless they are one to three of at least 1, and not beyond all disks."""
+    shape = tuple(sizes)
+    if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # Dask has sizes NaN
+        raise InputError(f"{name} has shape {shown(shape)}; one to three axes (nz, ny, nx) of at least 1 are needed")
+    if math.prod(shape) >= ADDRESSABLE_BYTES // 16:
+        raise InputError(f"{name} has shape {shown(shape)}, which is more than any disk can hold")
+    return tuple(int(size) for size in shape)
+
+
+def named_axes(names: Sequence[str | None]) -> str:
+    """The letters of axes whose names are all z, y or x, such as "xz"; "" when they have other names."""
+    letters = [str(name).lower() for name in names]
+    return "".join(letters) if set(letters) <= set("zyx") and len(set(letters)) == len(letters) else ""
+
+
+def require_real(name: str, dtype: np.dtype[Any]) -> None:
+    """Raise InputError unless numbers of `dtype` are real."""
+    if dtype.kind not in "buif":
+        raise InputError(f"{name} has dtype {dtype}; only real numbers can be initial values")
+
+
+def plane_groups(shape: Shape, itemsize: int, group_bytes: int) -> Iterator[tuple[int, int]]:
+    """Ranges (z0, z1) that cover the planes of a shape in ascending order, of about `group_bytes` each."""
+    count = max(1, group_bytes // (math.prod(shape[1:]) * itemsize))
+    for z0 in range(0, shape[0], count):
+        yield z0, min(z0 + count, shape[0])
+
+
+def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
+    """The array with its axes in the order z, y, x. `axes` are the letters of its own, slowest first; "" changes none.
+
+    Where the result's planes lie across those of `array`, that is read about size / `cache_bytes` times.
+    Raises InputError for letters that are no axes, and unless there is one for each axis.
+    """
+    if isinstance(axes, str) and not axes:
+        return array
+    if not isinstance(axes, str) or not set(axes) <= set(LETTERS) or len(set(axes)) != len(axes):
+        raise InputError(f"axes {shown(axes)} of {array.name} are not known; write different letters of z, y and x")
+    if len(axes) != len(array.shape):
+        raise InputError(f"axes {axes!r} of {array.name}: it has shape {array.shape}, give a letter for each axis")
+    letters = "".join(letter for letter in LETTERS if letter in axes)
+    order = tuple(axes.index(letter) for letter in letters)
+    if letters == axes:
+        return replace(array, axes=letters)
+    if order[0] == 0:
+        shape = tuple(array.shape[axis] for axis in order)
+        return InputArray(array.name, shape, lambda z0, z1: array.planes(z0, z1).transpose(order), letters)
+    return from_chunks(array.name, _Across(array, order), cache_bytes, letters)
+
+
+class _Across:
+    """An input array with its axes in another `order`, as an array of one chunk."""
+
+    def __init__(self, array: InputArray, order: tuple[int, ...]) -> None:
+        self._array, self._order = array, order
+        self.shape = self.chunks = tuple(array.shape[axis] for axis in order)
+        self.dtype = np.asarray(array.planes(0, 1)).dtype
+
+    def __getitem__(self, wanted: slice) -> Array:
+        """Planes of a slice of the first axis."""
+        array, cut = self._array, [slice(None)] * len(self.shape)
+        cut[self._order[0]] = wanted
+        sizes = [len(range(size)[part]) for size, part in zip(array.shape, cut, strict=True)]
+        result = np.empty(sizes, self.dtype)
+        for z0, z1 in plane_groups(array.shape, self.dtype.itemsize, SWEEP_BYTES):
+            result[z0:z1] = array.planes(z0, z1)[(slice(None), *cut[1:])]
+        return result.transpose(self._order)
+
+
+def can_lift(array: InputArray, ndim: int) -> bool:
+    """Whether `array` has no more axes than `ndim`, not counting those of one sample."""
+    return sum(size > 1 for size in array.shape) <= ndim
+
+
+def lift(array: InputArray, ndim: int) -> InputArray:
+    """`array` on the three axes inside of a grid of `ndim` axes, with one sample along those it does not have.
+
+    With as many axes as the grid they correspond in their order. With fewer they go where their letters say, without
+    letters a section is (z, x), a profile (x). With more, those of one sample are left out, first to last.
+    Raises InputError when that leaves too many.
+    """
+    kept = _kept_axes(array, ndim)
+    letters = array.axes if len(kept) < ndim else ""
+    places = [_place(letter, ndim) for letter in letters] or PLACES[len(kept)]
+    sizes = [1, 1, 1]
+    for axis, place in zip(kept, places, strict=True):
+        sizes[place] = array.shape[axis]
+    shape = (sizes[0], sizes[1], sizes[2])
+    along_z = sizes[0] == array.shape[0]
+    whole: list[Array] = []
+
+    def planes(z0: int, z1: int) -> Array:
+        if along_z:
+            return np.asarray(array.planes(z0, z1)).reshape(z1 - z0, *shape[1:])
+        if not whole:  # what lies along z is a single plane of the array
+            whole.append(np.asarray(array.planes(0, array.shape[0])).reshape(shape))
+        block = whole[0][z0:z1]
+        if z1 == shape[0]:
+            whole.clear()
+        return block
+
+    return InputArray(array.name, shape, planes)
+
+
+def _kept_axes(array: InputArray, ndim: int) -> list[int]:
+    if not can_lift(array, ndim):
+        raise InputError(f"{array.name} has shape {array.shape}, the grid {axes_text(ndim)}; take a slice")
+    kept = list(range(len(array.shape)))
+    for axis, size in enumerate(array.shape):
+        if len(kept) > ndim and size == 1:
+            kept.remove(axis)
+    return kept
+
+
+def _place(letter: str, ndim: int) -> int:
+    """The axis inside that a grid of `ndim` axes calls by a letter; of two axes the first is z as well as y."""
+    if ndim == 2 and letter == "z":
+        letter = "y"
+    return PLACES[ndim][NAMES[ndim].index(letter)]

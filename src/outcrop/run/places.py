@@ -1,0 +1,71 @@
+"""Which kind of place keeps a run: a directory, with further ones, or block devices."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from outcrop.run.device import use as device_use
+from outcrop.run.device.creation import are_devices, check_devices, created_on_devices
+from outcrop.run.device.device import Device
+from outcrop.run.disk.creation import check_creation, created_in
+from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
+from outcrop.run.disk.state import State
+from outcrop.run.disk.storage import RunFolder, RunStorage
+from outcrop.run.disk.tap_files import first_sums
+from outcrop.run.taps.definitions import NO_TAPS_DEFINED, TapDefinitions
+
+
+def storage_at(path: Path) -> RunStorage:
+    """The storage of the run at `path`: a device where there is one, else a folder, which need not exist."""
+    return Device(path) if device_use.is_block_device(path) else RunFolder(path)
+
+
+def may_hold_run(path: Path) -> bool:
+    """Whether `path` is a block device or a directory with a manifest, and not a file of another kind."""
+    return device_use.is_block_device(path) or (path / MANIFEST).exists()
+
+
+def open_state(path: Path, check: bool = True) -> State:
+    """Open the run in `path` and change nothing. Raises InputError when there is none and, unless `check` is False,
+    StorageError when files are missing or cut short."""
+    storage = storage_at(path)
+    state = State(storage, storage.read())
+    if check:
+        state.check()
+    return state
+
+
+def check_state(places: list[Path], description: Description, force: bool = False, raw_device: bool = False) -> None:
+    """Raise InputError unless `created_state` would work; changes nothing."""
+    (check_devices if are_devices(places, raw_device) else check_creation)(places, description, force)
+
+
+@contextlib.contextmanager
+def created_state(
+    places: list[Path],
+    manifest: Manifest,
+    force: bool = False,
+    raw_device: bool = False,
+    definitions: TapDefinitions = NO_TAPS_DEFINED,
+) -> Iterator[State]:
+    """Make the directories and files of a run without values; the caller commits the first ones inside the `with`,
+    which holds the run.
+
+    With `raw_device` the places are block devices. `definitions` are those of the manifest's taps.
+
+    InputError leaves all as it was. Whatever ends the `with` early takes away again what was made, so that a refused or
+    interrupted start leaves nothing behind. With `force` an older run there is replaced. Raises StorageError when the
+    system refuses what had seemed possible.
+    """
+    files = definitions.files
+    manifest = replace(manifest, sums=first_sums(manifest, files))
+    if are_devices(places, raw_device):
+        with created_on_devices(places, manifest, force, files) as state:
+            yield state
+        return
+    check_creation(places, manifest, force)
+    with created_in(places, manifest, force, files) as state:
+        yield state
