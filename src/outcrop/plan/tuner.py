@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from operator import attrgetter
 
 from outcrop.plan.actions import Read, round_down
 from outcrop.plan.cost import REQUEST_SECONDS, SLAB_SECONDS, predict
@@ -68,43 +69,48 @@ def tune(
     rate: UpdateRate,
     taps: TapMemory = NO_TAP_MEMORY,
 ) -> TunedPlan | None:
-    """The cheapest plan, and what else was costed; None when nothing fits the budget, which is the window's. `taps` are
-    beside it, and may limit the steps of a pass."""
+    """The cheapest plan, and the other candidates that were costed; None when no window fits the budget. `taps` come on
+    top of the budget, and may limit the steps of a pass."""
     max_steps = min(taps.max_steps, MAX_STEPS_OF_PASS) if taps.step_bytes else MAX_STEPS_OF_PASS
     fitting = replace(problem, steps=min(problem.steps, max_steps))
     every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(fitting, budget_bytes)]
     if not every:
         return None
+    named, seconds = {scheme.name: scheme for scheme in schemes}, attrgetter("seconds")
+
+    def candidate(scheme: str, sizes: Sizes, rate: UpdateRate) -> Candidate:
+        plan = build(problem, named[scheme], sizes, machine, rate, taps)
+        return Candidate(scheme, sizes, len(plan.passes), plan.predicted)
+
+    # Rank all candidates by formulas: with an assumed update rate, then with the rate that is measured for the best.
     guess = _ranked(problem, every, machine, _rough_rate(problem, ASSUMED_CELLS_PER_SECOND))[0]
     tried = next(iter(tilings(problem, guess.scheme, guess.sizes, machine)))
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
     ranked = _ranked(problem, every, machine, rough_rate)
 
-    def candidate(scheme: Scheme, sizes: Sizes, rate: UpdateRate) -> Candidate:
-        plan = build(problem, scheme, sizes, machine, rate, taps)
-        return Candidate(scheme.name, sizes, len(plan.passes), plan.predicted)
-
+    # Make and cost the plans of the best ones, with the tiling that was measured.
     coarse = [
-        candidate(one.scheme, with_tiles(problem, one.sizes, tried.diamond, machine.threads), rough_rate)
+        candidate(one.scheme.name, with_tiles(problem, one.sizes, tried.diamond, machine.threads), rough_rate)
         for one in _worth_building(ranked)
     ]
-    coarse.sort(key=_seconds)
+    coarse.sort(key=seconds)
     first, others = coarse[0], coarse[1:]
-    named = {scheme.name: scheme for scheme in schemes}
-    fine = [
-        candidate(named[first.scheme], sizes, rate)
-        for sizes in tilings(problem, named[first.scheme], first.sizes, machine)
-    ]
-    fine.sort(key=_seconds)
-    best_diamonds = [candidate.sizes.diamond for candidate in fine[:2]]
+
+    # Measure several tilings of the first one, and the best of these for the others.
+    every_tiling = tilings(problem, named[first.scheme], first.sizes, machine)
+    fine = [candidate(first.scheme, sizes, rate) for sizes in every_tiling]
+    fine.sort(key=seconds)
+    best_diamonds = [one.sizes.diamond for one in fine[:2]]
     for place, other in enumerate(others):
         diamonds = best_diamonds[: 2 if place < SHORTLIST else 1]
         for sizes in tilings(problem, named[other.scheme], other.sizes, machine):
             is_first_there = all(place_of(one.sizes) != place_of(sizes) for one in fine)
             if sizes.diamond in diamonds or is_first_there:
-                fine.append(candidate(named[other.scheme], sizes, rate))
+                fine.append(candidate(other.scheme, sizes, rate))
+
+    # Take the cheapest.
     chosen = taken(fine)
-    rest = sorted((one for one in fine if one is not chosen), key=_seconds)
+    rest = sorted((one for one in fine if one is not chosen), key=seconds)
     plan = build(problem, named[chosen.scheme], chosen.sizes, machine, rate, taps)
     return TunedPlan(plan, (chosen, *rest))
 
@@ -117,10 +123,6 @@ def estimate(
     every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(problem, budget_bytes)]
     rate = _rough_rate(problem, cells_per_second)
     return min((_rough_seconds(problem, *one, machine, rate) for one in every), default=float("inf"))
-
-
-def _seconds(candidate: Candidate) -> float:
-    return candidate.seconds
 
 
 def build(
