@@ -55,6 +55,9 @@ _TYPES: dict[str, Any] = {
 }
 """How the command line reads an option; the others are text, or a flag where the default is False."""
 
+_FIRST = ("stencil", "shape", "steps", "directory", "memory")
+"""Options that nearly every run is given: help shows them before the others."""
+
 
 def takes_run_options(*names: str, unless: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command the options of a run, all or those of `names`; as its first argument it gets those that were
@@ -81,8 +84,9 @@ def takes_run_options(*names: str, unless: str = "") -> Callable[[Callable[..., 
 
 
 def _run_parameters(names: Sequence[str], unless: str) -> list[inspect.Parameter]:
-    found = []
-    for name, option in option_table().items():
+    found, table = [], option_table()
+    for name in dict.fromkeys((*_FIRST, *table)):
+        option = table[name]
         if names and name not in names:
             continue
         if name == "stencil":

@@ -71,11 +71,10 @@ class RunOptions:
             "cells along x (fastest), y, z; the file's when --init names one",
             ("-n",),
             "NX [NY [NZ]]",
-            default="the shape of the file that init names",
             details="In Python and in files (nz, ny, nx), (ny, nx) or (nx,), by the stencil's axes: the reverse order.",
         ),
     ] = None
-    dtype: Annotated[Any, Option("problem", "float32 or float64", ("--dtype",), default="float32")] = None
+    dtype: Annotated[Any, Option("problem", "float32 or float64", ("--dtype",), "TYPE", default="float32")] = None
     directory: Annotated[
         str | Path | Sequence[str | Path],
         Option(
@@ -145,10 +144,9 @@ class RunOptions:
         Mapping[str, float] | None,
         Option(
             "problem",
-            "a parameter of the stencil; repeat for several",
+            "a parameter of the stencil, in place of its default; repeat for several",
             ("--param",),
             "NAME=VALUE",
-            default="the stencil's defaults",
         ),
     ] = None
     in_place: Annotated[
