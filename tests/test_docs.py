@@ -112,3 +112,12 @@ def test_the_page_of_options_is_what_the_options_say() -> None:
     """Protects the reference: `scripts/options_page.py` writes it from the declarations."""
     script = runpy.run_path(str(ROOT / "scripts" / "options_page.py"))
     assert script["PAGE"].read_text() == script["page"](), "run scripts/options_page.py"
+
+
+def test_the_map_names_only_files_that_exist() -> None:
+    """Protects the developer: each path in ARCHITECTURE.md is one of the repository, of the package or of the core."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    roots = (ROOT, ROOT / "src" / "outcrop", ROOT / "core" / "outcrop")
+    paths = [path for path in re.findall(r"`([\w./-]+)`", text) if "/" in path]
+    assert len(paths) > 20
+    assert not [path for path in paths if not any((root / path).exists() for root in roots)]
