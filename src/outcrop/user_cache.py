@@ -1,4 +1,4 @@
-"""Files that Outcrop keeps for its user between runs: compiled code and measured figures.
+"""Files that Outcrop keeps for its user between runs: compiled code, built-in stencils and measured figures.
 
     $XDG_CACHE_HOME/outcrop/<kind>/<name>     content, then a seal: the SHA-256 of kind, name and content
 

@@ -237,13 +237,13 @@ class Extremes:
         planes = {name: planes[name] for name in self._fields}
         named = {**planes, **{f"measure {i}": measure(planes) for i, measure in enumerate(self._measures)}}
         for name, array in named.items():
-            for is_most in (False, True):
-                place = int(array.argmax() if is_most else array.argmin())
+            for largest in (False, True):
+                place = int(array.argmax() if largest else array.argmin())
                 value = float(array.flat[place])
-                best = self._found.get((name, is_most))
-                if best is None or (value > best[0] if is_most else value < best[0]):
+                best = self._found.get((name, largest))
+                if best is None or (value > best[0] if largest else value < best[0]):
                     cell = {one: float(values.flat[place]) for one, values in planes.items()}
-                    self._found[name, is_most] = (value, cell)
+                    self._found[name, largest] = (value, cell)
 
     @property
     def states(self) -> list[dict[str, float]]:

@@ -120,7 +120,7 @@ class Mount:
     options: frozenset[str]
 
     @property
-    def is_read_only(self) -> bool:
+    def read_only(self) -> bool:
         """Whether it is mounted read-only."""
         return "ro" in self.options
 
@@ -152,7 +152,7 @@ def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
     """The mounts that hold files and can be written, one for each device: the one nearest to its root."""
     found: dict[str, Mount] = {}
     for mount in sorted(mounts, key=lambda mount: (len(mount.root), len(str(mount.point)))):
-        if kind_of(mount) and not mount.is_read_only and is_folder(mount.point) and not _is_seen_through(mount):
+        if kind_of(mount) and not mount.read_only and is_folder(mount.point) and not _is_seen_through(mount):
             found.setdefault(mount.device, mount)
     return sorted(found.values(), key=lambda mount: str(mount.point))
 

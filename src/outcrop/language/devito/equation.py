@@ -40,7 +40,7 @@ class Access:
         return str(self.function.name)
 
     @property
-    def is_near(self) -> bool:
+    def near(self) -> bool:
         """Whether it is the value of a neighbour."""
         return any(self.offset)
 
@@ -92,7 +92,7 @@ def updates_of(equation: Any, position: int, grid: Any) -> Iterator[FieldUpdate]
         if not isinstance(one.lhs, Indexed):
             raise InputError(f"{place}: {one.lhs} is no TimeFunction; equations can only give u.forward a value")
         target = access_of(place, one.lhs, grid)
-        if not is_updatable(target.function) or target.shift != 1 or target.is_near or not target.offset:
+        if not is_updatable(target.function) or target.shift != 1 or target.near or not target.offset:
             raise InputError(f"{place}: equations can only give u.forward of a TimeFunction u a value, in every cell")
         reads = reads_of(place, one.rhs, grid)
         expression = one.rhs
@@ -198,7 +198,7 @@ def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
         for access in update.reads.values():
             if access.shift == 1 and access.field not in found:
                 raise InputError(f"{update.where}: reads {access.field}(t + dt), which no earlier equation writes")
-            if update.continues(access) and access.is_near:
+            if update.continues(access) and access.near:
                 raise InputError(f"{update.where}: reads {name}(t + dt) at neighbours, while it overwrites it")
             if access.shift == 1 and access.field != name:
                 read_since[access.field] = update.where
@@ -216,7 +216,7 @@ def assign(updates: Sequence[FieldUpdate]) -> dict[str, int]:
         for earlier in updates[:number]:
             oldest = [read for read in earlier.accesses if (read.field, read.shift) == (update.field, -1)]
             if oldest:
-                stage = max(stage, stages[earlier.field] + any(read.is_near for read in oldest))
+                stage = max(stage, stages[earlier.field] + any(read.near for read in oldest))
         stages[update.field] = stage
     for update in updates:
         for access in update.accesses:
@@ -247,7 +247,7 @@ def _check_read(update: FieldUpdate, access: Access, stages: dict[str, int]) -> 
         raise InputError(
             f"{update.where}: reads {name}(t - dt), which {name}(t + dt) has replaced by then; read {name}(t)"
         )
-    if access.is_near and stages[name] == stages[update.field]:
+    if access.near and stages[name] == stages[update.field]:
         raise InputError(
             f"{update.where}: reads {name}(t - dt) at neighbours while {name} is updated; "
             "only at the cell itself is possible"
