@@ -14,7 +14,6 @@
 
 #include "bind.hpp"
 #include "outcrop/base/aligned.hpp"
-#include "outcrop/exec/parallel_flush.hpp"
 #include "outcrop/exec/slot_file.hpp"
 #include "outcrop/exec/topology.hpp"
 #include "outcrop/storage/file.hpp"
@@ -38,9 +37,9 @@ nb::object bytes_of(nb::handle self) {
 
 Bytes memory_on_nodes(std::size_t nbytes, const std::vector<unsigned> &nodes) {
   auto memory = std::make_unique<AlignedMemory>(nbytes);
-  const bool is_bound = nodes.size() == 1 ? bind_memory(memory->data(), nbytes, nodes[0])
-                                          : interleave_memory(memory->data(), nbytes, nodes);
-  if (!is_bound) throw InputError("the system refuses to bind memory to NUMA node " + std::to_string(nodes.at(0)));
+  const bool bound = nodes.size() == 1 ? bind_memory(memory->data(), nbytes, nodes[0])
+                                       : interleave_memory(memory->data(), nbytes, nodes);
+  if (!bound) throw InputError("the system refuses to bind memory to NUMA node " + std::to_string(nodes.at(0)));
   std::byte *data = memory->data();
   const nb::capsule owner(memory.release(), [](void *taken) noexcept { delete static_cast<AlignedMemory *>(taken); });
   return {data, {nbytes}, owner};

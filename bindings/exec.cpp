@@ -1,17 +1,20 @@
-// Conversion only: plans, sizes and counters between Python and the executor.
+// Conversion only: plans, sizes, requests of taps and counters between Python and the executor.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -19,17 +22,21 @@
 #include "bind.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/base/rounding.hpp"
-#include "outcrop/exec/calibrate.hpp"
 #include "outcrop/exec/executor.hpp"
-#include "outcrop/exec/placement.hpp"
-#include "taps.hpp"
+#include "outcrop/exec/meters.hpp"
+#include "outcrop/exec/topology.hpp"
 
 namespace nb = nanobind;
 
 namespace outcrop {
 namespace {
 
-long field(nb::handle object, const char *name) { return nb::cast<long>(object.attr(name)); }
+template <typename Value>
+Value get(nb::handle object, const char *name) {
+  return nb::cast<Value>(object.attr(name));
+}
+
+long field(nb::handle object, const char *name) { return get<long>(object, name); }
 
 Grid to_grid(nb::handle python) {
   Grid grid;
@@ -48,18 +55,18 @@ Grid to_grid(nb::handle python) {
   grid.skew_z = field(python, "skew_z");
   grid.skew_y = field(python, "skew_y");
   grid.statics_z = field(python, "statics_z");
-  grid.item_bytes = nb::cast<std::size_t>(python.attr("item_bytes"));
-  grid.pitch_bytes = nb::cast<std::size_t>(python.attr("pitch_bytes"));
-  grid.plane_bytes = nb::cast<std::size_t>(python.attr("plane_bytes"));
-  grid.record_bytes = nb::cast<std::size_t>(python.attr("record_bytes"));
+  grid.item_bytes = get<std::size_t>(python, "item_bytes");
+  grid.pitch_bytes = get<std::size_t>(python, "pitch_bytes");
+  grid.plane_bytes = get<std::size_t>(python, "plane_bytes");
+  grid.record_bytes = get<std::size_t>(python, "record_bytes");
   return grid;
 }
 
 Fields to_fields(nb::iterable list) {
   std::vector<Field> fields;
   for (nb::handle one : list)
-    fields.push_back({nb::cast<bool>(one.attr("is_static")), nb::cast<bool>(one.attr("is_double")),
-                      nb::cast<bool>(one.attr("has_previous")), nb::cast<bool>(one.attr("flips"))});
+    fields.push_back({get<bool>(one, "is_static"), get<bool>(one, "is_double"), get<bool>(one, "has_previous"),
+                      get<bool>(one, "flips")});
   return Fields(std::move(fields));
 }
 
@@ -82,61 +89,152 @@ Stages to_stages(const Calls &calls, const Fields &fields, std::vector<std::byte
 }
 
 Tiling to_tiling(nb::handle sizes) {
-  return Tiling{nb::cast<long>(sizes.attr("diamond")), nb::cast<long>(sizes.attr("sweep_rows")),
-                nb::cast<long>(sizes.attr("planes_per_call")), nb::cast<long>(sizes.attr("chunk"))};
+  return Tiling{get<long>(sizes, "diamond"), get<long>(sizes, "sweep_rows"), get<long>(sizes, "planes_per_call"),
+                get<long>(sizes, "chunk")};
 }
 
-Cut to_cut(nb::handle cut) { return {field(cut, "y0"), field(cut, "y1"), field(cut, "x0"), field(cut, "x1")}; }
+Rectangle to_rectangle(nb::handle cells) {
+  return {field(cells, "y0"), field(cells, "y1"), field(cells, "x0"), field(cells, "x1")};
+}
 
 Bound to_bound(nb::handle bound) { return {field(bound, "at_zero"), field(bound, "slope")}; }
 
-Region to_region(nb::handle region) {
+UpdateRegion to_region(nb::handle region) {
   return {to_bound(region.attr("z_low")),  to_bound(region.attr("z_high")), to_bound(region.attr("y_low")),
           to_bound(region.attr("y_high")), to_bound(region.attr("x_low")),  to_bound(region.attr("x_high"))};
 }
 
-Array to_array(nb::handle action) {
-  const auto name = nb::cast<std::string>(action.attr("array"));
-  if (name == "source") return Array::source;
-  if (name == "target") return Array::target;
-  if (name == "statics") return Array::statics;
-  if (name == "other") return Array::other;
-  if (name == "faces") return Array::faces;
-  throw nb::type_error(("no such array: " + name).c_str());
+Array to_array(nb::handle name) {
+  const auto text = nb::cast<std::string_view>(name);
+  if (text == "source") return Array::source;
+  if (text == "target") return Array::target;
+  if (text == "statics") return Array::statics;
+  if (text == "other") return Array::other;
+  if (text == "faces") return Array::faces;
+  throw nb::type_error(("no such array: " + std::string(text)).c_str());
 }
 
-Action to_action(nb::handle action) {
-  const auto kind = nb::cast<std::string>(action.type().attr("__name__"));
-  if (kind == "Block")
-    return BlockAction{to_cut(action.attr("frame")),
-                       Own{field(action, "own_z0"), field(action, "own_z1"), to_cut(action.attr("own"))},
-                       field(action, "shift")};
-  if (kind == "Carry")
-    return CarryAction{field(action, "z0"), field(action, "z1"), to_cut(action.attr("cut")), field(action, "level")};
-  if (kind == "Read")
-    return ReadAction{field(action, "z0"), field(action, "z1"), to_cut(action.attr("cut")), to_array(action),
-                      field(action, "level")};
-  if (kind == "Copy")
-    return CopyAction{field(action, "z0"), field(action, "z1"), to_cut(action.attr("cut")), to_cut(action.attr("own"))};
-  if (kind == "Update")
-    return UpdateAction{field(action, "zeta0"), field(action, "zeta1"), field(action, "levels"),
-                        to_region(action.attr("region"))};
-  if (kind == "Write")
-    return WriteAction{field(action, "z0"), field(action, "z1"), to_cut(action.attr("cut")), to_array(action),
-                       field(action, "level")};
-  if (kind == "Commit") return CommitAction{};
-  throw nb::type_error(("no such action: " + kind).c_str());
+Action to_block(nb::handle action) {
+  return BlockAction{to_rectangle(action.attr("frame")),
+                     {field(action, "own_z0"), field(action, "own_z1"), to_rectangle(action.attr("own"))},
+                     field(action, "shift")};
 }
 
-Actions to_actions(nb::iterable list) {
-  Actions actions;
-  for (nb::handle action : list) actions.push_back(to_action(action));
-  return actions;
+Action to_carry(nb::handle action) {
+  return CarryAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("cut")),
+                     field(action, "level")};
+}
+
+Action to_copy(nb::handle action) {
+  return CopyAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("cut")),
+                    to_rectangle(action.attr("own"))};
+}
+
+// Converts a Read or a Write.
+template <typename TransferAction>
+Action to_transfer(nb::handle action) {
+  return TransferAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("cut")),
+                        to_array(action.attr("array")), field(action, "level")};
+}
+
+Action to_update(nb::handle action) {
+  return UpdateAction{field(action, "zeta0"), field(action, "zeta1"), field(action, "levels"),
+                      to_region(action.attr("region"))};
+}
+
+Action to_commit(nb::handle) { return CommitAction{}; }
+
+// The conversion for each type of plan/actions.py.
+class ActionConverter {
+ public:
+  ActionConverter() {
+    const nb::module_ actions = nb::module_::import_("outcrop.plan.actions");
+    const std::pair<const char *, Convert> conversions[] = {
+        {"Block", to_block},   {"Carry", to_carry},   {"Read", to_transfer<ReadAction>},
+        {"Copy", to_copy},     {"Update", to_update}, {"Write", to_transfer<WriteAction>},
+        {"Commit", to_commit},
+    };
+    for (const auto &[name, convert] : conversions) conversions_.emplace_back(actions.attr(name), convert);
+  }
+
+  Action operator()(nb::handle action) const {
+    for (const auto &[type, convert] : conversions_)
+      if (action.type().is(type)) return convert(action);
+    throw nb::type_error("not an action of outcrop.plan.actions");
+  }
+
+ private:
+  using Convert = Action (*)(nb::handle);
+  std::vector<std::pair<nb::object, Convert>> conversions_;
+};
+
+void make_pass(Pass *place, nb::iterable actions, long levels) {
+  const ActionConverter convert;
+  Pass pass{{}, levels};
+  for (nb::handle action : actions) pass.actions.push_back(convert(action));
+  new (place) Pass(std::move(pass));
 }
 
 std::vector<std::byte> to_bytes(nb::bytes bytes) {
   const auto *data = reinterpret_cast<const std::byte *>(bytes.c_str());
   return {data, data + bytes.size()};
+}
+
+nb::bytes from_bytes(const std::vector<std::byte> &bytes) { return nb::bytes(bytes.data(), bytes.size()); }
+
+template <typename Value, typename... Shape>
+using Values = nb::ndarray<nb::numpy, Value, nb::c_contig, Shape...>;
+
+std::vector<Cell> to_cells(nb::handle object) {
+  const auto cells = get<Values<const std::int64_t, nb::shape<-1, 3>>>(object, "cells");
+  std::vector<Cell> result;
+  for (std::size_t i = 0; i < cells.shape(0); ++i) result.push_back({cells(i, 0), cells(i, 1), cells(i, 2)});
+  return result;
+}
+
+Snapshot to_snapshot(nb::handle one) {
+  Snapshot result;
+  result.field = get<std::size_t>(one, "field");
+  result.done = get<long>(one, "step");
+  const nb::object box = one.attr("box");
+  long *const places[] = {&result.z0, &result.z1, &result.y0, &result.y1, &result.x0, &result.x1};
+  for (std::size_t i = 0; i < 6; ++i) *places[i] = nb::cast<long>(box[i / 2][i % 2]);
+  result.path = get<std::string>(one, "path");
+  result.offset = get<std::uint64_t>(one, "offset_bytes");
+  result.direct = get<bool>(one, "direct");
+  result.folder = get<int>(one, "folder");
+  result.label = get<std::string>(one, "label");
+  return result;
+}
+
+// `python` is a PassTaps of run/taps/pass_taps.py, which must outlive the result: values are read and written where they lie.
+TapRequests to_requests(nb::handle python) {
+  TapRequests result;
+  for (nb::handle one : python.attr("injections")) {
+    const auto values = get<Values<const std::uint8_t, nb::ndim<1>>>(one, "bytes");
+    result.injections.push_back(
+        {get<std::size_t>(one, "field"), to_cells(one), reinterpret_cast<const std::byte *>(values.data())});
+  }
+  for (nb::handle one : python.attr("samples")) {
+    const auto values = get<Values<double, nb::ndim<2>>>(one, "values");
+    result.samples.push_back({get<std::size_t>(one, "field"), to_cells(one), get<bool>(one, "before"), values.data()});
+  }
+  for (nb::handle one : python.attr("sums"))
+    result.sums.push_back({get<std::size_t>(one, "field"), get<long>(one, "step")});
+  for (nb::handle one : python.attr("snapshots")) result.snapshots.push_back(to_snapshot(one));
+  const nb::object staging = python.attr("staging");
+  result.staging = {get<std::size_t>(staging, "slots"), get<std::size_t>(staging, "slot_bytes")};
+  result.only_own = get<bool>(python, "only_own");
+  return result;
+}
+
+// For each sum a tuple: sum and sum of squares, each an integer as bytes and the sum of what is not finite; minimum; maximum.
+nb::list from_sums(const std::vector<FieldSum> &sums) {
+  nb::list result;
+  for (const FieldSum &one : sums)
+    result.append(nb::make_tuple(from_bytes(one.sum.integer()), one.sum.special(), from_bytes(one.squares.integer()),
+                                 one.squares.special(), one.minimum, one.maximum));
+  return result;
 }
 
 // Memory of the caller's that a window can lie in.
@@ -147,7 +245,7 @@ using Rings = std::vector<std::tuple<long, std::size_t, bool>>;
 
 std::vector<RingSpec> to_rings(const Rings &rings) {
   std::vector<RingSpec> result;
-  for (const auto &[planes, slot_bytes, is_resident] : rings) result.push_back({planes, slot_bytes, is_resident});
+  for (const auto &[planes, slot_bytes, resident] : rings) result.push_back({planes, slot_bytes, resident});
   return result;
 }
 
@@ -171,13 +269,13 @@ std::vector<unsigned> threads_on_nodes(unsigned threads, const std::string &bind
 }
 
 std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const Rings &rings, nb::iterable fields,
-                                        const Calls &calls, std::size_t scalars_bytes, long levels_max,
+                                        const Calls &calls, std::size_t scalars_bytes, long max_levels,
                                         unsigned threads, bool checksum, Store *store, std::optional<Memory> memory,
                                         bool lock, const std::string &bind, const std::string &topology) {
   ExecutorOptions options;
   options.placement = place_threads(threads, to_bind(bind), topology);
   options.rings = to_rings(rings);
-  options.levels_max = levels_max;
+  options.max_levels = max_levels;
   options.tiling = to_tiling(sizes);
   options.checksum = checksum;
   options.lock = lock;
@@ -210,10 +308,9 @@ std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_
   return result;
 }
 
-nb::tuple run(Executor &executor, nb::iterable actions, long levels, const FirstFiles &source, const FirstFiles &target,
+nb::tuple run(Executor &executor, const Pass &pass, const FirstFiles &source, const FirstFiles &target,
               const FirstFiles &statics, std::uint32_t scratch_file, long planes_per_file, long faces_rows,
               nb::bytes scalars, nb::object taps, nb::object seeds) {
-  const Actions list = to_actions(actions);
   const PassFiles files{to_files(source, planes_per_file, seeds, "sources"),
                         to_files(target, planes_per_file, seeds, "targets"),
                         to_files(statics, planes_per_file, seeds, "statics"),
@@ -225,7 +322,7 @@ nb::tuple run(Executor &executor, nb::iterable actions, long levels, const First
   TapResults results;
   {
     nb::gil_scoped_release release;
-    results = executor.run(list, levels, files, std::move(values), std::move(requests));
+    results = executor.run(pass, files, std::move(values), std::move(requests));
   }
   return nb::make_tuple(from_sums(results.sums), results.snapshot_sums);
 }
@@ -252,7 +349,7 @@ std::unique_ptr<UpdateMeter> make_update_meter(nb::object grid, nb::iterable fie
   const Grid core_grid = to_grid(grid);
   const Fields core_fields = to_fields(fields);
   Stages stages = to_stages(calls, core_fields, to_bytes(scalars), 0);
-  Placement placement = place_threads(threads, to_bind(bind));
+  ThreadPlacement placement = place_threads(threads, to_bind(bind));
   nb::gil_scoped_release release;
   return std::make_unique<UpdateMeter>(core_grid, std::move(stages), std::move(placement), core_fields.rings(),
                                        ring_planes);
@@ -261,17 +358,18 @@ std::unique_ptr<UpdateMeter> make_update_meter(nb::object grid, nb::iterable fie
 std::vector<double> measure(UpdateMeter &meter, nb::object sizes, nb::object frame, nb::object region, int repeats) {
   const Tiling tiling = to_tiling(sizes);
   const long levels = field(sizes, "levels"), slab = field(sizes, "slab");
-  const Cut cut = to_cut(frame);
-  const Region part = to_region(region);
+  const Rectangle cells = to_rectangle(frame);
+  const UpdateRegion part = to_region(region);
   nb::gil_scoped_release release;
-  return meter.measure(tiling, levels, slab, cut, part, repeats);
+  return meter.measure(tiling, levels, slab, cells, part, repeats);
 }
 
 }  // namespace
 
 void bind_exec(nb::module_ &module) {
+  nb::class_<Pass>(module, "Pass").def("__init__", &make_pass, nb::arg("actions"), nb::arg("levels"));
   nb::class_<Executor>(module, "Executor")
-      .def("run", &run, nb::arg("actions"), nb::arg("levels"), nb::arg("source"), nb::arg("target"), nb::arg("statics"),
+      .def("run", &run, nb::arg("one_pass"), nb::arg("source"), nb::arg("target"), nb::arg("statics"),
            nb::arg("scratch_file"), nb::arg("planes_per_file"), nb::arg("faces_rows"), nb::arg("scalars"),
            nb::arg("taps") = nb::none(), nb::arg("seeds") = nb::none())
       .def("swap_rings", &Executor::swap_rings)
@@ -279,9 +377,9 @@ void bind_exec(nb::module_ &module) {
       .def("counters", &counters)
       .def_prop_ro("memory_bytes", &Executor::memory_bytes)
       .def_prop_ro("threads_on_nodes", [](const Executor &executor) { return executor.placement().node_threads; })
-      .def_prop_ro("is_bound", [](const Executor &executor) { return executor.placement().is_bound; });
+      .def_prop_ro("is_bound", [](const Executor &executor) { return executor.placement().bound; });
   module.def("make_executor", &make_executor, nb::arg("grid"), nb::arg("sizes"), nb::arg("rings"), nb::arg("fields"),
-             nb::arg("calls"), nb::arg("scalars_bytes"), nb::arg("levels_max"), nb::arg("threads"), nb::arg("checksum"),
+             nb::arg("calls"), nb::arg("scalars_bytes"), nb::arg("max_levels"), nb::arg("threads"), nb::arg("checksum"),
              nb::arg("store").none(), nb::arg("memory").noconvert() = nb::none(), nb::arg("lock") = false,
              nb::arg("bind") = "none", nb::arg("topology") = "", nb::keep_alive<0, 10>(), nb::keep_alive<0, 11>());
   nb::class_<UpdateMeter>(module, "UpdateMeter")

@@ -40,7 +40,6 @@ NB_MODULE(_core, module) {
   outcrop::bind_exec(module);
   outcrop::bind_meters(module);
   outcrop::bind_arrays(module);
-  outcrop::bind_stream(module);
   outcrop::bind_aggregate(module);
   outcrop::bind_aggregate_placement(module);
 }

@@ -85,13 +85,17 @@ class Store:
     def paths(self) -> list[str]:
         """Paths or labels of the files, by number; with the first byte for parts."""
 
+class Pass:
+    """A pass as the executor runs it: the actions of plan/actions.py, translated once."""
+
+    def __init__(self, actions: Iterable[object], levels: int) -> None: ...
+
 class Executor:
     """Runs the actions of passes; owns the window, the threads and the thread that transfers planes."""
 
     def run(
         self,
-        actions: Iterable[object],
-        levels: int,
+        one_pass: Pass,
         source: Sequence[int],
         target: Sequence[int],
         statics: Sequence[int],
@@ -138,7 +142,7 @@ def make_executor(
     fields: Iterable[object],
     calls: _Calls,
     scalars_bytes: int,
-    levels_max: int,
+    max_levels: int,
     threads: int,
     checksum: bool,
     store: Store | None,

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "outcrop/exec/exact_sum.hpp"
+#include "outcrop/exec/grid_sums.hpp"
 
 namespace outcrop {
 namespace {

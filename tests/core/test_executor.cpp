@@ -87,9 +87,9 @@ void looking_kernel(const outcrop_block *block) {
 }
 
 // One pass, in the order of plan/schemes/wavefront.py.
-Actions actions_of(const Grid &grid) {
-  Actions actions;
-  const Cut whole = whole_plane(grid);
+Pass pass_of(const Grid &grid) {
+  std::vector<Action> actions;
+  const Rectangle whole = whole_plane(grid);
   const long end = grid.end_plane() + grid.skew_z * (levels - 1);
   long read = 0, read_statics = 0, copied = 0, written = 0;
   const auto up_to = [](long &done, long z) { return std::exchange(done, std::min(z, nz)); };
@@ -106,7 +106,7 @@ Actions actions_of(const Grid &grid) {
   }
   actions.push_back(WriteAction{written, nz, whole, Array::target, levels});
   actions.push_back(CommitAction{});
-  return actions;
+  return {actions, levels};
 }
 
 void run_case(long statics_z, unsigned seed) {
@@ -114,12 +114,12 @@ void run_case(long statics_z, unsigned seed) {
   Gate gate{grid, std::mt19937(seed)};
   ScriptedStore store(nz * grid.record_bytes, depth,
                       [&](const Transfer &transfer, std::size_t) { return gate.script(transfer); });
-  const Fields fields({Field{.is_double = true, .has_previous = true, .flips = true}, Field{.is_static = true}});
+  const Fields fields({Field{.two_copies = true, .has_previous = true, .flips = true}, Field{.read_only = true}});
   const Stages stages{{{looking_kernel, {0, 2, 1}, {2}}, {looking_kernel, {2, 0, 1}, {0}}}, {}, 0};
   ExecutorOptions options;
   options.placement = unbound(2);
   options.rings.assign(fields.rings(), {nz, grid.record_bytes, false});
-  options.levels_max = levels;
+  options.max_levels = levels;
   options.checksum = false;
   Executor executor(grid, options, fields, stages, &store);
   PassFiles files;
@@ -128,7 +128,7 @@ void run_case(long statics_z, unsigned seed) {
   files.statics = {{statics, nz}};
   Gate *const scalars = &gate;
   const auto *first = reinterpret_cast<const std::byte *>(&scalars);
-  executor.run(actions_of(grid), levels, files, {first, first + sizeof scalars});
+  executor.run(pass_of(grid), files, {first, first + sizeof scalars});
   EXPECT_EQ(gate.slab_given_up, -1) << "the update of this slab waits for planes it does not read";
   EXPECT_EQ(gate.planes_missing, 0) << "updates do not wait for planes they read";
   EXPECT_TRUE(gate.has_held) << "nothing was read ahead";

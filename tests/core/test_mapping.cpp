@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "outcrop/base/error.hpp"
-#include "outcrop/exec/parallel_flush.hpp"
+#include "outcrop/exec/slot_file.hpp"
 #include "outcrop/storage/checksums.hpp"
 #include "outcrop/storage/mapping.hpp"
 

@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "outcrop/base/error.hpp"
-#include "outcrop/exec/node_queues.hpp"
-#include "outcrop/exec/ownership.hpp"
+#include "outcrop/exec/team.hpp"
 #include "outcrop/exec/tiles.hpp"
 #include "pages.hpp"
 
@@ -129,7 +128,7 @@ TEST(Ownership, PartsSmallerThanAHugePageAreNotCut) {
 TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
   for (const std::size_t pitch : {std::size_t{64}, std::size_t{4096}})
     for (const Counts &threads : all_nodes) {
-      Placement placement{{}, threads, Counts(threads.size(), 0), false};
+      ThreadPlacement placement{{}, threads, Counts(threads.size(), 0), false};
       for (unsigned node = 0; node < threads.size(); ++node)
         for (unsigned i = 0; i < threads[node] && i < 2; ++i) placement.threads.push_back({node, 0});
       Team team(placement);
@@ -143,7 +142,7 @@ TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
 
 // On one node this holds of itself; with several it is what all of this is for.
 TEST(Ownership, PagesLieOnTheirOwnersNode) {
-  Placement placement;
+  ThreadPlacement placement;
   try {
     placement = place_threads(system_topology().nodes.size() > 1 ? 4 : 2, Bind::cores);
   } catch (const InputError &error) {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "outcrop/base/error.hpp"
-#include "outcrop/exec/placement.hpp"
 #include "outcrop/exec/team.hpp"
+#include "outcrop/exec/topology.hpp"
 
 namespace outcrop {
 namespace {
@@ -48,13 +48,13 @@ std::vector<Topology> all_machines() {
 TEST(Placement, EveryThreadHasAPlaceOnItsNode) {
   for (const Topology &topology : all_machines())
     for (unsigned threads = 1; threads <= 40; ++threads) {
-      const Placement placement = spread(topology, threads);
+      const ThreadPlacement placement = spread(topology, threads);
       ASSERT_EQ(placement.size(), threads);
       ASSERT_EQ(std::accumulate(placement.node_threads.begin(), placement.node_threads.end(), 0u), threads);
       ASSERT_EQ(placement.node_indices.size(), placement.node_threads.size());
       Counts seen(placement.nodes(), 0);
       for (unsigned i = 0; i < threads; ++i) {
-        const Place place = placement.threads[i];
+        const ThreadPlace place = placement.threads[i];
         ++seen[place.node];
         ASSERT_TRUE(i == 0 || place.node >= placement.threads[i - 1].node) << "those of a node follow each other";
         const unsigned os_index = placement.node_indices[place.node];
@@ -71,9 +71,9 @@ TEST(Placement, TakesFreeCoresBeforeHyperthreadsAndThoseBeforeSharing) {
     std::size_t cores = 0, processors = 0;
     for (const NumaNode &node : topology.nodes) cores += node.cores, processors += node.processors.size();
     for (unsigned threads = 1; threads <= processors; ++threads) {
-      const Placement placement = spread(topology, threads);
+      const ThreadPlacement placement = spread(topology, threads);
       std::set<unsigned> used;
-      for (const Place &place : placement.threads) used.insert(place.processor);
+      for (const ThreadPlace &place : placement.threads) used.insert(place.processor);
       ASSERT_EQ(used.size(), threads) << "no two threads on one processor";
       if (threads > cores) continue;
       for (unsigned node = 0; node < placement.nodes(); ++node)
@@ -117,20 +117,20 @@ TEST(Placement, PartsAddUpAndKeepProportions) {
 }
 
 TEST(Placement, OneNodeIsNeverBoundUnasked) {
-  const Placement placement = place_threads(3, Bind::none);
-  EXPECT_FALSE(placement.is_bound);
+  const ThreadPlacement placement = place_threads(3, Bind::none);
+  EXPECT_FALSE(placement.bound);
   EXPECT_EQ(placement.node_threads, (Counts{3}));
   EXPECT_FALSE(placement.processor(0).has_value());
   if (!has_hwloc()) GTEST_SKIP() << "built without hwloc";
   EXPECT_EQ(place_threads(3, Bind::automatic, "numa:1 core:4 pu:1").node_threads, (Counts{3}));
-  EXPECT_FALSE(place_threads(3, Bind::automatic, "numa:1 core:4 pu:1").is_bound);
+  EXPECT_FALSE(place_threads(3, Bind::automatic, "numa:1 core:4 pu:1").bound);
 }
 
 TEST(Placement, SeveralNodesAreUsedUnlessForbidden) {
   if (!has_hwloc()) GTEST_SKIP() << "built without hwloc";
   const std::string two = "numa:2 core:4 pu:2";
   EXPECT_EQ(place_threads(6, Bind::automatic, two).node_threads, (Counts{3, 3}));
-  EXPECT_FALSE(place_threads(6, Bind::automatic, two).is_bound) << "made-up nodes cannot be bound to";
+  EXPECT_FALSE(place_threads(6, Bind::automatic, two).bound) << "made-up nodes cannot be bound to";
   EXPECT_EQ(place_threads(6, Bind::none, two).node_threads, (Counts{6}));
   EXPECT_THROW(place_threads(6, Bind::cores, two), InputError);
 }
@@ -139,7 +139,7 @@ TEST(Placement, SeveralNodesAreUsedUnlessForbidden) {
 TEST(Placement, TeamsRunWhereTheyArePlaced) {
   if (!has_hwloc()) GTEST_SKIP() << "built without hwloc";
   const auto processors = static_cast<unsigned>(system_topology().nodes[0].processors.size());
-  Placement placement;
+  ThreadPlacement placement;
   try {
     placement = place_threads(std::min(4u, processors), Bind::cores);
   } catch (const InputError &error) {

@@ -5,8 +5,8 @@
 #include <random>
 #include <vector>
 
-#include "outcrop/exec/plane_sums.hpp"
-#include "outcrop/storage/crc32c.hpp"
+#include "outcrop/exec/transfers.hpp"
+#include "outcrop/storage/checksums.hpp"
 
 namespace outcrop {
 namespace {
@@ -40,8 +40,8 @@ TEST(Crc32cJoin, EqualsTheSumOfBothParts) {
 }
 
 // Any cover of the plane by disjoint rectangles whose sides are whole vectors.
-std::vector<Cut> random_cover(const Grid &grid, std::mt19937 &random) {
-  std::vector<Cut> cover;
+std::vector<Rectangle> random_cover(const Grid &grid, std::mt19937 &random) {
+  std::vector<Rectangle> cover;
   for (long y = 0; y < grid.ny;) {
     const long y_end = std::min(grid.ny, y + 1 + static_cast<long>(random() % 5));
     for (long x = 0; x < grid.pitch_cells();) {
@@ -63,11 +63,11 @@ TEST(PlaneSums, EqualTheSumOfTheWholePlaneForEveryPartition) {
       PlaneSums sums(grid);
       for (long z = 0; z < 9; ++z) {
         const std::vector<std::byte> plane = noise(grid.plane_bytes, static_cast<unsigned>(z));
-        for (const Cut &cut : random_cover(grid, random)) {
-          EXPECT_FALSE(sums.is_whole(z));
-          sums.add(z, plane.data(), grid.pitch_bytes, cut);
+        for (const Rectangle &cells : random_cover(grid, random)) {
+          EXPECT_FALSE(sums.whole(z));
+          sums.add(z, plane.data(), grid.pitch_bytes, cells);
         }
-        EXPECT_TRUE(sums.is_whole(z));
+        EXPECT_TRUE(sums.whole(z));
         EXPECT_EQ(sums.value(z), crc32c(plane)) << ny << " rows of " << nx;
       }
     }
@@ -78,14 +78,14 @@ TEST(PlaneSums, TakeRowsThatLieCloserInMemory) {
   const Grid grid = grid_of(6, 48);
   const std::vector<std::byte> plane = noise(grid.plane_bytes, 3);
   PlaneSums sums(grid);
-  for (const Cut cut : {Cut{0, 6, 0, 16}, Cut{0, 6, 16, 48}}) {
-    const std::size_t pitch = static_cast<std::size_t>(cut.columns()) * 4;
+  for (const Rectangle cells : {Rectangle{0, 6, 0, 16}, Rectangle{0, 6, 16, 48}}) {
+    const std::size_t pitch = static_cast<std::size_t>(cells.columns()) * 4;
     std::vector<std::byte> narrow;
     for (std::size_t y = 0; y < 6; ++y) {
-      const auto first = plane.begin() + static_cast<std::ptrdiff_t>(y * grid.pitch_bytes) + cut.x0 * 4;
+      const auto first = plane.begin() + static_cast<std::ptrdiff_t>(y * grid.pitch_bytes) + cells.x0 * 4;
       narrow.insert(narrow.end(), first, first + static_cast<std::ptrdiff_t>(pitch));
     }
-    sums.add(0, narrow.data() - cut.x0 * 4, pitch, cut);
+    sums.add(0, narrow.data() - cells.x0 * 4, pitch, cells);
   }
   EXPECT_EQ(sums.value(0), crc32c(plane));
 }
@@ -108,7 +108,7 @@ TEST(PlaneSums, BeginAnewWhenCleared) {
   sums.add(2, plane.data(), grid.pitch_bytes, {0, 3, 0, 16});
   sums.clear();
   sums.add(2, plane.data(), grid.pitch_bytes, {0, 4, 0, 16});
-  EXPECT_TRUE(sums.is_whole(2));
+  EXPECT_TRUE(sums.whole(2));
   EXPECT_EQ(sums.value(2), crc32c(plane));
 }
 

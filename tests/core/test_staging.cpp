@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "outcrop/base/error.hpp"
-#include "outcrop/exec/staging.hpp"
+#include "outcrop/exec/snapshots.hpp"
 #include "outcrop/storage/backends.hpp"
-#include "outcrop/storage/crc32c.hpp"
+#include "outcrop/storage/checksums.hpp"
 #include "outcrop/storage/faulty.hpp"
 
 namespace outcrop {
@@ -67,7 +67,7 @@ Recorded open(const std::vector<std::string> &paths, bool direct = true, const F
 
 std::byte value(std::uint32_t file, std::uint64_t at) { return static_cast<std::byte>(at * 31 + at / 509 + file); }
 
-void hand_on(Staging &staging, std::uint32_t file, std::uint64_t begin, std::uint64_t end) {
+void hand_on(StagingBuffer &staging, std::uint32_t file, std::uint64_t begin, std::uint64_t end) {
   while (begin < end) {
     const std::uint64_t next = std::min(end, (begin / staging.slot_bytes() + 1) * staging.slot_bytes());
     std::byte *to = staging.take(file, {begin, next});
@@ -101,7 +101,7 @@ void write_in_parts(unsigned threads, StagingSizes sizes, bool direct, unsigned 
       at = end;
     }
   std::shuffle(parts.begin(), parts.end(), random);
-  Staging staging(store, ranges, sizes);
+  StagingBuffer staging(store, ranges, sizes);
   std::atomic<std::size_t> next = 0;
   std::vector<std::thread> team;
   for (unsigned i = 0; i < threads; ++i)
@@ -134,7 +134,7 @@ TEST(Staging, StripsOfManyPlanesAreWrittenByWholeSlots) {
   const Scratch scratch(planes * plane_bytes);
   Recorded store = open({scratch.path});
   if (!store.direct()) GTEST_SKIP() << "no direct I/O here";
-  Staging staging(store, {{0, planes * plane_bytes}}, {16, 8 * page});
+  StagingBuffer staging(store, {{0, planes * plane_bytes}}, {16, 8 * page});
   for (std::uint64_t at = 0; at < plane_bytes; at += strip)
     for (std::uint64_t plane = 0; plane < planes; ++plane)
       hand_on(staging, 0, plane * plane_bytes + at, plane * plane_bytes + std::min(at + strip, plane_bytes));
@@ -148,7 +148,7 @@ TEST(Staging, WhereTooManySlotsAreOpenTheLongestUntouchedGoes) {
   const Scratch scratch(8 * slot);
   Recorded store = open({scratch.path});
   if (!store.direct()) GTEST_SKIP() << "no direct I/O here";
-  Staging staging(store, {{0, 8 * slot}}, {4, slot});  // three may be open
+  StagingBuffer staging(store, {{0, 8 * slot}}, {4, slot});  // three may be open
   hand_on(staging, 0, 0, 2 * page + 5);
   hand_on(staging, 0, slot, slot + 5);
   hand_on(staging, 0, 2 * slot, 2 * slot + 5);
@@ -173,7 +173,7 @@ TEST(Staging, AFailedWriteReachesEveryThread) {
   const Scratch scratch(bytes);
   Recorded store = open({scratch.path}, true, {.full_after_bytes = 20 * page});
   if (!store.direct()) GTEST_SKIP() << "no direct I/O here";
-  Staging staging(store, {{0, bytes}}, {2, page});
+  StagingBuffer staging(store, {{0, bytes}}, {2, page});
   std::atomic<int> failed = 0;
   std::vector<std::thread> team;
   for (std::uint64_t thread = 0; thread < 4; ++thread)

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "outcrop/base/error.hpp"
-#include "outcrop/exec/stream.hpp"
+#include "outcrop/exec/meters.hpp"
 #include "outcrop/storage/file.hpp"
 #include "outcrop/storage/mapping.hpp"
 

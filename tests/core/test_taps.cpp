@@ -160,12 +160,12 @@ TEST(PointTable, FindsPointsByPlaneRowsAndColumns) {
   PointTable table;
   table.add(grid, 7, {{3, 5, 20}, {3, 4, 0}, {0, 0, 0}, {nz - 1, ny - 1, nx - 1}, {3, 5, 20}});
   table.sort(grid);
-  const auto found = [&](long z, const Cut &cut) {
+  const auto found = [&](long z, const Rectangle &cells) {
     std::vector<std::size_t> indices;
-    table.for_each(z, cut, [&](const PointTable::Point &point) { indices.push_back(point.index); });
+    table.for_each(z, cells, [&](const PointTable::Point &point) { indices.push_back(point.index); });
     return indices;
   };
-  const Cut all = whole_plane(grid);
+  const Rectangle all = whole_plane(grid);
   EXPECT_EQ(found(3, all), (std::vector<std::size_t>{1, 0, 4}));
   EXPECT_EQ(found(3, {5, 6, 16, 32}), (std::vector<std::size_t>{0, 4}));
   EXPECT_TRUE(found(3, {5, 6, 0, 16}).empty());

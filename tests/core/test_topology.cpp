@@ -10,7 +10,6 @@
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/exec/placement.hpp"
 #include "outcrop/exec/topology.hpp"
 #include "pages.hpp"
 
@@ -43,7 +42,7 @@ TEST(Topology, FindsNodesAndCores) {
   EXPECT_EQ(cores_of(synthetic_topology("pack:2 numa:4 core:3 pu:1")), (Counts(8, 3)));
   EXPECT_EQ(cores_of(synthetic_topology("numa:4 l3:2 core:4 pu:1")),
             (Counts(4, 8)));  // several last-level caches in a node
-  EXPECT_FALSE(synthetic_topology("numa:2 core:1 pu:1").is_this_system);
+  EXPECT_FALSE(synthetic_topology("numa:2 core:1 pu:1").this_system);
 }
 
 TEST(Topology, ListsOneProcessorOfEachCoreFirst) {
@@ -84,7 +83,7 @@ TEST(Topology, ListsTheProcessorsOfThisThread) {
   cpu_set_t allowed;
   ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
   const Topology topology = system_topology();
-  if (!topology.is_this_system) GTEST_SKIP() << "hwloc was told about another machine";
+  if (!topology.this_system) GTEST_SKIP() << "hwloc was told about another machine";
   const std::vector<unsigned> processors = processors_of(topology);
   EXPECT_EQ(processors.size(), static_cast<std::size_t>(CPU_COUNT(&allowed)));
   for (const unsigned processor : processors) EXPECT_TRUE(CPU_ISSET(processor, &allowed));
@@ -96,7 +95,7 @@ TEST(BoundThread, RunsOnItsProcessorAndGoesBack) {
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   for (const unsigned processor : processors_of(system_topology())) {
     const BoundThread bound(processor);
-    if (!bound.is_bound()) GTEST_SKIP() << "threads cannot be bound here";
+    if (!bound.bound()) GTEST_SKIP() << "threads cannot be bound here";
     ASSERT_EQ(sched_getaffinity(0, sizeof during, &during), 0);
     EXPECT_EQ(CPU_COUNT(&during), 1);
     EXPECT_TRUE(CPU_ISSET(processor, &during));
@@ -111,7 +110,7 @@ TEST(BoundThread, WithoutAProcessorChangesNothing) {
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   const BoundThread bound(std::nullopt);
   ASSERT_EQ(sched_getaffinity(0, sizeof during, &during), 0);
-  EXPECT_FALSE(bound.is_bound());
+  EXPECT_FALSE(bound.bound());
   EXPECT_TRUE(CPU_EQUAL(&before, &during));
 }
 
@@ -120,7 +119,7 @@ TEST(Memory, ComesFromTheNodeItIsBoundTo) {
   const Topology topology = system_topology();
   for (const NumaNode &node : topology.nodes) {
     const AlignedMemory memory(std::size_t{4} << 20);
-    if (!topology.is_this_system || !bind_memory(memory.data(), memory.size(), node.os_index))
+    if (!topology.this_system || !bind_memory(memory.data(), memory.size(), node.os_index))
       GTEST_SKIP() << "memory cannot be bound here";
     for (std::size_t at = 0; at < memory.size(); at += AlignedMemory::page_bytes) memory.data()[at] = std::byte{1};
     const int found = node_of_page(memory.data());

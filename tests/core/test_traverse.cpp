@@ -79,10 +79,10 @@ std::ostream &operator<<(std::ostream &out, const Case &c) {
 }
 
 // Threads of made-up nodes, bound to nothing.
-Placement placement_of(const Case &c) {
-  Placement placement{{}, c.node_threads, std::vector<unsigned>(c.node_threads.size(), 0), false};
+ThreadPlacement placement_of(const Case &c) {
+  ThreadPlacement placement{{}, c.node_threads, std::vector<unsigned>(c.node_threads.size(), 0), false};
   for (unsigned node = 0; node < c.node_threads.size(); ++node)
-    placement.threads.insert(placement.threads.end(), c.node_threads[node], Place{node, 0});
+    placement.threads.insert(placement.threads.end(), c.node_threads[node], ThreadPlace{node, 0});
   return placement;
 }
 

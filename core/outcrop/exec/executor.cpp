@@ -9,13 +9,12 @@
 #include <utility>
 
 #include "outcrop/base/error.hpp"
-#include "outcrop/exec/ownership.hpp"
-#include "outcrop/storage/crc32c.hpp"
+#include "outcrop/storage/checksums.hpp"
 
 namespace outcrop {
 namespace {
 
-// Adds the life of this object to a counter of seconds.
+// Adds the lifetime of this object to a counter of seconds.
 class Timer {
  public:
   explicit Timer(std::atomic<double> &seconds) : seconds_(seconds) {}
@@ -37,7 +36,7 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
       stages_(std::move(stages)),
       window_(grid_, options.rings, options.memory),
       team_(options.placement),
-      traverse_(team_, grid_, window_, stages_, options.tiling, options.levels_max),
+      traverse_(team_, grid_, window_, stages_, options.tiling, options.max_levels),
       store_(store),
       transfers_(grid_, window_, fields_, store) {
   assert(window_.rings() == fields_.rings());
@@ -48,41 +47,38 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
   face_sums_.resize(fields_.rings() * static_cast<std::size_t>(grid.nz));
 }
 
-TapResults Executor::run(const Actions &actions, long levels, const PassFiles &files, std::vector<std::byte> scalars,
+TapResults Executor::run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
                          TapRequests requests) {
   const BoundThread bound = team_.bind_caller();
-  transfers_.set_files(files);
   stages_.scalars = std::move(scalars);
-  begin_pass(actions, levels, files);
-  begin_taps(std::move(requests));
-  begin_block(BlockAction{whole_plane(grid_), Own{}, 0});
-  for (const Action &action : actions) {
+  begin_pass(pass, files, std::move(requests));
+  begin_block(BlockAction{whole_plane(grid_), OwnedCells{}, 0});
+  for (const Action &action : pass.actions) {
     if (cancelled_) throw Cancelled("the run was cancelled");
     std::visit([this](const auto &one) { perform(one); }, action);
   }
   return taps_ ? taps_->results() : TapResults();
 }
 
-void Executor::begin_taps(TapRequests requests) {
+void Executor::begin_pass(const Pass &pass, const PassFiles &files, TapRequests requests) {
+  assert(pass.levels % stages_.per_step() == 0);
+  steps_ = pass.levels / stages_.per_step();
+  transfers_.set_files(files);
+  if (pass.levels > 0) traverse_.set_levels(pass.levels);
+  if (checks_) {
+    const bool reads_statics = std::any_of(pass.actions.begin(), pass.actions.end(), [](const Action &action) {
+      const auto *read = std::get_if<ReadAction>(&action);
+      return read != nullptr && read->array == Array::statics;
+    });
+    checks_->begin_pass(steps_, reads_statics, files);
+    traverse_.sum_into(checks_->source_sums(), checks_->target_sums());
+  }
   traverse_.set_taps(nullptr);
   taps_.reset();
   if (requests.empty()) return;
   if (store_ != nullptr && store_->direct()) requests.backend = store_->name();
   taps_.emplace(grid_, window_, fields_, stages_, std::move(requests), steps_, bytes_snapshots_);
   traverse_.set_taps(&*taps_);
-}
-
-void Executor::begin_pass(const Actions &actions, long levels, const PassFiles &files) {
-  assert(levels % stages_.per_step() == 0);
-  steps_ = levels / stages_.per_step();
-  if (levels > 0) traverse_.set_levels(levels);
-  if (!checks_) return;
-  const bool reads_statics = std::any_of(actions.begin(), actions.end(), [](const Action &action) {
-    const auto *read = std::get_if<ReadAction>(&action);
-    return read != nullptr && read->array == Array::statics;
-  });
-  checks_->begin_pass(steps_, reads_statics, files);
-  traverse_.sum_into(checks_->source_sums(), checks_->target_sums());
 }
 
 void Executor::swap_rings() {
@@ -108,10 +104,10 @@ void Executor::begin_block(const BlockAction &action) {
   if (taps_) taps_->set_own(action.own);
 }
 
-// The arrays an action is about, and their rings. Unfinished levels are kept of a single field only, of which a ring holds every
-// second level: those of the last level's parity in the target, the others elsewhere.
-std::vector<Lane> Executor::lanes(Array array, long level) const {
-  std::vector<Lane> result;
+// The arrays of an action, and their rings. Unfinished levels are kept of a single field only, of which a ring holds every
+// second level: the target has the levels of the last level's parity, `other` has the others.
+std::vector<ArrayRing> Executor::array_rings(Array array, long level) const {
+  std::vector<ArrayRing> result;
   if (array == Array::statics) {
     for (std::size_t i = 0; i < fields_.statics().size(); ++i)
       result.push_back({array, i, fields_.ring(fields_.statics()[i], 0)});
@@ -122,7 +118,7 @@ std::vector<Lane> Executor::lanes(Array array, long level) const {
     const std::size_t updated = fields_.size() - fields_.statics().size();
     if (level % 2 == 0) {
       for (std::size_t i = 0, place = 0; i < fields_.size(); ++i)
-        if (!fields_.is_static(i)) result.push_back({array, place++, fields_.ring(i, 0)});
+        if (!fields_.read_only(i)) result.push_back({array, place++, fields_.ring(i, 0)});
     } else {
       for (std::size_t i = 0; i < fields_.doubles().size(); ++i)
         result.push_back({array, updated + i, fields_.ring(fields_.doubles()[i], 1)});
@@ -136,19 +132,19 @@ std::vector<Lane> Executor::lanes(Array array, long level) const {
 
 void Executor::perform(const CarryAction &action) {
   wait_for_reads(action.z0, action.z1);
-  const std::vector<Lane> every = lanes(Array::faces, action.level);
+  const std::vector<ArrayRing> pairs = array_rings(Array::faces, action.level);
   {
     const Timer timer(counters_.seconds_write_wait);
-    for (const Lane &lane : every)
-      for (long z = action.z0; z < action.z1; ++z) transfers_.wait_for_write(lane.ring, z);
+    for (const ArrayRing &pair : pairs)
+      for (long z = action.z0; z < action.z1; ++z) transfers_.wait_for_write(pair.ring, z);
   }
   const Timer timer(counters_.seconds_copy);
-  for (const Lane &lane : every)
-    team_.for_each(action.z1 - action.z0, [&](long i) { carry(lane.ring, action.z0 + i, action.cut); });
+  for (const ArrayRing &pair : pairs)
+    team_.for_each(action.z1 - action.z0, [&](long i) { carry(pair.ring, action.z0 + i, action.cells); });
 }
 
 void Executor::perform(const ReadAction &action) {
-  transfers_.read(lanes(action.array, action.level), action.z0, action.z1, action.cut);
+  transfers_.read(array_rings(action.array, action.level), action.z0, action.z1, action.cells);
 }
 
 void Executor::perform(const CopyAction &action) {
@@ -167,7 +163,7 @@ void Executor::perform(const CopyAction &action) {
 
 void Executor::perform(const UpdateAction &action) {
   const long reach = grid_.skew_z * action.levels;
-  // Of fields that are only read no plane more than is needed: the next one comes behind all that is read ahead.
+  // Waiting for one more plane of a field that is only read would mean to wait for all that is read ahead of it.
   wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z),
                  std::min(grid_.nz, action.zeta1 + grid_.statics_z));
   {
@@ -181,21 +177,21 @@ void Executor::perform(const UpdateAction &action) {
 
 void Executor::perform(const WriteAction &action) {
   wait_for_reads(action.z0, action.z1);  // planes of the rim may be written without ever having been used
-  const std::vector<Lane> every = lanes(action.array, action.level);
-  if (transfers_.has_tail(action.array, action.cut) && checks_) {
+  const std::vector<ArrayRing> pairs = array_rings(action.array, action.level);
+  if (transfers_.has_tail(action.array, action.cells) && checks_) {
     const Timer timer(counters_.seconds_checksum);
     for (long z = action.z0; z < action.z1; ++z)
-      for (const Lane &lane : every) checks_->finish_record(lane, z);
+      for (const ArrayRing &pair : pairs) checks_->finish_record(pair, z);
   }
   if (action.array == Array::faces && checks_) {
     const Timer timer(counters_.seconds_checksum);
-    for (const Lane &lane : every)
+    for (const ArrayRing &pair : pairs)
       team_.for_each(action.z1 - action.z0, [&](long i) {
         const long z = action.z0 + i;
-        face_sums_[transfers_.face_index(lane.ring, z)] = sum_face(lane.ring, z, action.cut);
+        face_sums_[transfers_.face_index(pair.ring, z)] = sum_face(pair.ring, z, action.cells);
       });
   }
-  transfers_.write(every, action.z0, action.z1, action.cut);
+  transfers_.write(pairs, action.z0, action.z1, action.cells);
 }
 
 void Executor::perform(const CommitAction &) {
@@ -213,60 +209,61 @@ void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
   const Timer timer(counters_.seconds_read_wait);
   for (long z = z0; z < z1; ++z)
     for (std::size_t ring = 0; ring < window_.rings(); ++ring) {
-      if (z >= z1_statics && ring < fields_.size() && fields_.is_static(ring)) continue;
+      if (z >= z1_statics && ring < fields_.size() && fields_.read_only(ring)) continue;
       if (transfers_.wait_for_read(ring, z) && checks_) checks_->keep(ring, z);
     }
   check_faces(z0, z1);
 }
 
-std::uint32_t Executor::sum_face(std::size_t ring, long z, const Cut &cut) const {
-  const auto bytes = static_cast<std::size_t>(cut.rows()) * window_.pitch_bytes();
-  return crc32c({window_.cell(ring, z, cut.y0, cut.x0), bytes});
+std::uint32_t Executor::sum_face(std::size_t ring, long z, const Rectangle &cells) const {
+  const auto bytes = static_cast<std::size_t>(cells.rows()) * window_.pitch_bytes();
+  return crc32c({window_.cell(ring, z, cells.y0, cells.x0), bytes});
 }
 
-// Faces come back as they were written, in the same pass, so their checksums need not leave memory.
+// Faces are read back in the pass that has written them, so their checksums stay in memory.
 void Executor::check_faces(long z0, long z1) {
   if (!checks_) return;
   for (const long copy : {0, 1})
-    for (const Lane &lane : lanes(Array::faces, copy)) {
+    for (const ArrayRing &pair : array_rings(Array::faces, copy)) {
       std::atomic<long> bad{z1};
       const auto check = [&](long i) {
-        const Cut face = transfers_.take_face(lane.ring, z0 + i);
+        const Rectangle face = transfers_.take_face(pair.ring, z0 + i);
         if (face.empty()) return;
-        if (sum_face(lane.ring, z0 + i, face) != face_sums_[transfers_.face_index(lane.ring, z0 + i)]) bad = z0 + i;
+        if (sum_face(pair.ring, z0 + i, face) != face_sums_[transfers_.face_index(pair.ring, z0 + i)]) bad = z0 + i;
       };
       bool any = false;
-      for (long z = z0; z < z1 && !any; ++z) any = transfers_.has_face(lane.ring, z);
+      for (long z = z0; z < z1 && !any; ++z) any = transfers_.has_face(pair.ring, z);
       if (any) team_.for_each(z1 - z0, check);
-      if (bad < z1) throw CorruptionError(transfers_.damage(lane, bad, false));
+      if (bad < z1) throw CorruptionError(transfers_.damage(pair, bad, false));
     }
 }
 
-// Compares checksums and seals of those planes of the sources all of whose cells have been summed up.
+// Compares checksums and seals of those planes of the sources whose cells have all been summed up.
 void Executor::check_planes(long z0, long z1) {
   if (!checks_) return;
   const Timer timer(counters_.seconds_checksum);
   for (long z = z0; z < z1; ++z)
-    if (const auto wrong = checks_->wrong(z)) throw CorruptionError(transfers_.damage(wrong->lane, z, wrong->is_whole));
+    if (const auto wrong = checks_->wrong(z)) throw CorruptionError(transfers_.damage(wrong->pair, z, wrong->whole));
 }
 
-// What no update touches of a part of a plane.
-std::array<Cut, 2> Executor::rims(long z, const Cut &cut) const {
-  if (!is_updated(z) || grid_.first_row() >= grid_.end_row()) return {cut, Cut{}};
-  std::array<Cut, 2> rims{cut, cut};
-  rims[0].y1 = std::min(cut.y1, grid_.first_row());
-  rims[1].y0 = std::max(cut.y0, grid_.end_row());
+// The cells of a part of a plane that no update touches.
+std::array<Rectangle, 2> Executor::rims(long z, const Rectangle &cells) const {
+  const bool updated = z >= grid_.first_plane() && z < grid_.end_plane();
+  if (!updated || grid_.first_row() >= grid_.end_row()) return {cells, Rectangle{}};
+  std::array<Rectangle, 2> rims{cells, cells};
+  rims[0].y1 = std::min(cells.y1, grid_.first_row());
+  rims[1].y0 = std::max(cells.y0, grid_.end_row());
   return rims;
 }
 
-// Kernels carry the rim in x along; rows of the rim in y and planes of the rim in z are never updated, so second copies get them
-// once, and their checksums are those of every level.
+// Kernels write the rim in x. Rows of the rim in y and planes of the rim in z are never updated, so second copies get them
+// once, and their checksums hold for every level.
 void Executor::copy_rim(long z, const CopyAction &action) {
   const bool sums = checks_ && z >= own_.z0 && z < own_.z1;
-  for (const Cut &rim : rims(z, action.cut)) {
+  for (const Rectangle &rim : rims(z, action.cells)) {
     if (rim.empty()) continue;
     if (taps_) taps_->rim(z, rim);
-    const Cut own = intersection(rim, action.own);
+    const Rectangle own = intersection(rim, action.own);
     if (sums) checks_->add_to_sources(z, own);
     const std::size_t bytes = static_cast<std::size_t>(rim.columns()) * grid_.item_bytes;
     for (const std::size_t field : fields_.doubles())
@@ -277,12 +274,12 @@ void Executor::copy_rim(long z, const CopyAction &action) {
   }
 }
 
-void Executor::carry(std::size_t ring, long z, const Cut &cut) const {
-  const Cut &to = window_.frame(), &from = former_frame_;
-  assert(from.x0 == to.x0 && from.x1 == to.x1 && from.y0 <= to.y0 && intersection(cut, from) == cut);
-  std::byte *first = window_.cell(ring, z, cut.y0, to.x0);
+void Executor::carry(std::size_t ring, long z, const Rectangle &cells) const {
+  const Rectangle &to = window_.frame(), &from = former_frame_;
+  assert(from.x0 == to.x0 && from.x1 == to.x1 && from.y0 <= to.y0 && intersection(cells, from) == cells);
+  std::byte *first = window_.cell(ring, z, cells.y0, to.x0);
   const std::size_t back = static_cast<std::size_t>(to.y0 - from.y0) * window_.pitch_bytes();
-  std::memmove(first, first + back, static_cast<std::size_t>(cut.rows()) * window_.pitch_bytes());
+  std::memmove(first, first + back, static_cast<std::size_t>(cells.rows()) * window_.pitch_bytes());
 }
 
 }  // namespace outcrop

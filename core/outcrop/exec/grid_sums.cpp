@@ -1,22 +1,97 @@
 #include "outcrop/exec/grid_sums.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
 namespace outcrop {
 namespace {
 
+constexpr int limb_bits = 32;
+constexpr std::uint64_t limb_mask = (std::uint64_t{1} << limb_bits) - 1;
+constexpr int mantissa_bits = 52;
+constexpr int carry_bits = std::bit_width(ExactSum::at_once) - 1;
+
+// The bits of absolute values have the order of the numbers; infinity and NaN come last.
+using Bits = std::int64_t;
+constexpr Bits sign_mask = ~(Bits{1} << 63);
+
+inline __attribute__((always_inline)) Bits largest_of(const double *values, std::size_t count) {
+  Bits largest = 0;
+  for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, std::bit_cast<Bits>(values[i]) & sign_mask);
+  return largest;
+}
+
+// Adding and subtracting `unit` rounds to a bit that depends on `unit` only. No other operation here rounds.
+inline __attribute__((always_inline)) double take_high_parts(double *values, std::size_t count, double unit) {
+  constexpr std::size_t width = 8;
+  double sums[width] = {};
+  std::size_t i = 0;
+  for (; i + width <= count; i += width)
+    for (std::size_t j = 0; j < width; ++j) {
+      const double high = (values[i + j] + unit) - unit;
+      values[i + j] -= high;
+      sums[j] += high;
+    }
+  for (; i < count; ++i) {
+    const double high = (values[i] + unit) - unit;
+    values[i] -= high;
+    sums[0] += high;
+  }
+  for (std::size_t j = 1; j < width; ++j) sums[0] += sums[j];
+  return sums[0];
+}
+
+// Wider vectors change no bit.
+struct Steps {
+  Bits (*largest)(const double *, std::size_t);
+  double (*take_high)(double *, std::size_t, double);
+};
+
+Bits largest_plain(const double *values, std::size_t count) { return largest_of(values, count); }
+double take_high_plain(double *values, std::size_t count, double unit) { return take_high_parts(values, count, unit); }
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) Bits largest_avx2(const double *values, std::size_t count) {
+  return largest_of(values, count);
+}
+__attribute__((target("avx2"))) double take_high_avx2(double *values, std::size_t count, double unit) {
+  return take_high_parts(values, count, unit);
+}
+__attribute__((target("avx512f,prefer-vector-width=512"))) Bits largest_avx512(const double *values,
+                                                                               std::size_t count) {
+  return largest_of(values, count);
+}
+__attribute__((target("avx512f,prefer-vector-width=512"))) double take_high_avx512(double *values, std::size_t count,
+                                                                                   double unit) {
+  return take_high_parts(values, count, unit);
+}
+#endif
+
+Steps find_steps() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return {largest_avx512, take_high_avx512};
+  if (__builtin_cpu_supports("avx2")) return {largest_avx2, take_high_avx2};
+#endif
+  return {largest_plain, take_high_plain};
+}
+
+// 2^exponent, for normal numbers.
+double power_of_two(int exponent) { return std::bit_cast<double>(static_cast<Bits>(exponent + 1023) << mantissa_bits); }
+
 constexpr std::size_t group_bytes = 64;
 
 template <typename Value>
 constexpr long group_cells = group_bytes / sizeof(Value);
 
-// Sums of groups that are still to be added exactly, many at once.
+// Sums of groups that are to be added exactly, many at once.
 struct GroupSums {
-  static constexpr std::size_t most = ExactSum::at_once;
+  static constexpr std::size_t capacity = ExactSum::at_once;
 
-  double sums[most], squares[most];
+  double sums[capacity], squares[capacity];
   std::size_t count = 0;
 
   void empty_into(FieldSum &total) {
@@ -28,7 +103,7 @@ struct GroupSums {
 
 #define OUTCROP_INLINE inline __attribute__((always_inline))
 
-// What a register has room for, as the compiler has it: wider ones change no bit, they only do several of the same additions at
+// A vector register in the compiler's terms. Wider registers change no bit of the result; they do more of the same additions at
 // once.
 template <typename Value, std::size_t count>
 struct RegisterOf {
@@ -37,8 +112,7 @@ struct RegisterOf {
 template <typename Value, std::size_t count>
 using Register = typename RegisterOf<Value, count>::Type;
 
-// A group's halves are added until as many numbers are left as a register of doubles has room for; once of the values, once of
-// their squares.
+// Adds the halves of a group until one register of doubles is left; once for the values, once for their squares.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &sum, Register<double, width> &square) {
   constexpr std::size_t parts = group_cells<Value> / width;
@@ -58,7 +132,7 @@ OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &su
   square = squares[0];
 }
 
-// Numbers of which every `left` belong to a group: the first halves of all groups in both registers plus the second ones.
+// Each `left` successive numbers belong to a group. Adds the first and the second halves of all groups in both registers.
 template <std::size_t left, typename Numbers, std::size_t... place>
 OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &joined, std::index_sequence<place...>) {
   constexpr std::size_t half = left / 2;
@@ -66,7 +140,7 @@ OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &join
            __builtin_shufflevector(one, other, (place / half * left + place % half + half)...);
 }
 
-// Goes on with as many groups at once as a register has room for, until one number of each is left.
+// Goes on with as many groups at once as a register has numbers, until one number of each group is left.
 template <std::size_t width, std::size_t left = width>
 OUTCROP_INLINE void add_halves(Register<double, width> *groups, double *sums) {
   if constexpr (left == 1) {
@@ -87,7 +161,7 @@ OUTCROP_INLINE void add_groups(const Value *cells, GroupSums &groups) {
   groups.count += width;
 }
 
-// What is no number compares as false and changes nothing.
+// NaN compares as false and changes nothing.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void extend(const Value *row, long x0, long x1, FieldSum &total) {
   constexpr long count = width * sizeof(double) / sizeof(Value);
@@ -109,7 +183,7 @@ OUTCROP_INLINE void extend(const Value *row, long x0, long x1, FieldSum &total) 
   }
 }
 
-// Cells that are not there are 0.
+// Cells beyond the end of the row count as 0.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void add_row(const Value *row, long x0, long x1, GroupSums &groups, FieldSum &total) {
   constexpr long step = width * group_cells<Value>;
@@ -122,38 +196,39 @@ OUTCROP_INLINE void add_row(const Value *row, long x0, long x1, GroupSums &group
       std::copy(row + x0, row + x1, cells);
       add_groups<width>(cells, groups);
     }
-    if (groups.count == GroupSums::most) groups.empty_into(total);
+    if (groups.count == GroupSums::capacity) groups.empty_into(total);
   }
 }
 
 // Rows of one plane.
 template <std::size_t width, typename Value>
-OUTCROP_INLINE void add_rows(const std::byte *origin, std::size_t pitch_bytes, const Cut &cut, FieldSum &total) {
+OUTCROP_INLINE void add_rows(const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells,
+                             FieldSum &total) {
   GroupSums groups;
-  for (long y = cut.y0; y < cut.y1; ++y) {
+  for (long y = cells.y0; y < cells.y1; ++y) {
     const auto *row = reinterpret_cast<const Value *>(origin + y * static_cast<long>(pitch_bytes));
-    add_row<width>(row, cut.x0, cut.x1, groups, total);
+    add_row<width>(row, cells.x0, cells.x1, groups, total);
   }
   groups.empty_into(total);
 }
 
-using AddRows = void (*)(const std::byte *, std::size_t, const Cut &, FieldSum &);
+using AddRows = void (*)(const std::byte *, std::size_t, const Rectangle &, FieldSum &);
 
 template <typename Value>
-void add_plain(const std::byte *origin, std::size_t pitch_bytes, const Cut &cut, FieldSum &total) {
-  add_rows<2, Value>(origin, pitch_bytes, cut, total);
+void add_plain(const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells, FieldSum &total) {
+  add_rows<2, Value>(origin, pitch_bytes, cells, total);
 }
 
 #if defined(__x86_64__)
 template <typename Value>
-__attribute__((target("avx2"))) void add_avx2(const std::byte *origin, std::size_t pitch_bytes, const Cut &cut,
+__attribute__((target("avx2"))) void add_avx2(const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells,
                                               FieldSum &total) {
-  add_rows<4, Value>(origin, pitch_bytes, cut, total);
+  add_rows<4, Value>(origin, pitch_bytes, cells, total);
 }
 template <typename Value>
-__attribute__((target("avx512f"))) void add_avx512(const std::byte *origin, std::size_t pitch_bytes, const Cut &cut,
-                                                   FieldSum &total) {
-  add_rows<8, Value>(origin, pitch_bytes, cut, total);
+__attribute__((target("avx512f"))) void add_avx512(const std::byte *origin, std::size_t pitch_bytes,
+                                                   const Rectangle &cells, FieldSum &total) {
+  add_rows<8, Value>(origin, pitch_bytes, cells, total);
 }
 #endif
 
@@ -170,6 +245,70 @@ AddRows choose(std::size_t item_bytes) { return item_bytes == sizeof(float) ? ch
 
 }  // namespace
 
+void ExactSum::add(double value) {
+  if (!std::isfinite(value)) {
+    special_ += value;
+    return;
+  }
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  const std::uint64_t fraction = bits & ((std::uint64_t{1} << mantissa_bits) - 1);
+  const auto exponent = static_cast<unsigned>(bits >> mantissa_bits) & 0x7ffu;
+  // value = mantissa * 2^(shift - 1074); subnormal numbers have no leading one, and the exponent of the smallest normal ones.
+  const std::uint64_t mantissa = exponent == 0 ? fraction : fraction | std::uint64_t{1} << mantissa_bits;
+  const unsigned shift = exponent == 0 ? 0 : exponent - 1;
+  const unsigned limb = shift / limb_bits, within = shift % limb_bits;
+  const std::uint64_t low = (mantissa & limb_mask) << within, high = (mantissa >> limb_bits) << within;
+  const std::int64_t sign = (bits >> 63) != 0 ? -1 : 1;
+  limbs_[limb] += sign * static_cast<std::int64_t>(low & limb_mask);
+  limbs_[limb + 1] += sign * static_cast<std::int64_t>((low >> limb_bits) + (high & limb_mask));
+  limbs_[limb + 2] += sign * static_cast<std::int64_t>(high >> limb_bits);
+  if (++adds_ == max_adds) carry();
+}
+
+void ExactSum::add(double *values, std::size_t count) {
+  assert(count <= at_once);
+  constexpr int lowest = -900, highest = 1023 - carry_bits;  // no bit of a cut is subnormal, no sum overflows
+  static const Steps steps = find_steps();
+  while (const Bits largest = steps.largest(values, count)) {
+    const int above = static_cast<int>(largest >> mantissa_bits) - 1022;  // all are below 2^above
+    if (above < lowest || above > highest) {
+      for (std::size_t i = 0; i < count; ++i) add(values[i]);
+      return;
+    }
+    add(steps.take_high(values, count, power_of_two(above + carry_bits)));
+  }
+}
+
+void ExactSum::add(const ExactSum &other) {
+  ExactSum carried = other;
+  carried.carry();
+  for (std::size_t i = 0; i < limbs; ++i) limbs_[i] += carried.limbs_[i];
+  special_ += carried.special_;
+  if (++adds_ == max_adds) carry();
+}
+
+// After this every limb but the last is at least 0 and below 2^32.
+void ExactSum::carry() {
+  for (std::size_t i = 0; i + 1 < limbs; ++i) {
+    limbs_[i + 1] += limbs_[i] >> limb_bits;
+    limbs_[i] &= static_cast<std::int64_t>(limb_mask);
+  }
+  adds_ = 0;
+}
+
+std::vector<std::byte> ExactSum::integer() const {
+  ExactSum carried = *this;
+  carried.carry();
+  std::vector<std::byte> bytes;
+  const auto append = [&](std::int64_t limb, int count) {
+    for (int i = 0; i < count; ++i)
+      bytes.push_back(static_cast<std::byte>(static_cast<std::uint64_t>(limb) >> (8 * i)));
+  };
+  for (std::size_t i = 0; i + 1 < limbs; ++i) append(carried.limbs_[i], limb_bits / 8);
+  append(carried.limbs_[limbs - 1], 8);
+  return bytes;
+}
+
 void FieldSum::add(const FieldSum &other) {
   sum.add(other.sum);
   squares.add(other.squares);
@@ -182,21 +321,21 @@ GridSums::GridSums(const Grid &grid, const Window &window, const Fields &fields,
   for (std::size_t i = 0; i < requests_.size(); ++i) by_step_.emplace(requests_[i].done, i);
 }
 
-void GridSums::add(long done, long z0, long z1, const Cut &cut) {
+void GridSums::add(long done, long z0, long z1, const Rectangle &cells) {
   const auto [begin, end] = by_step_.equal_range(done);
   for (auto one = begin; one != end; ++one)
-    add(one->second, sum(fields_.ring(Entry{requests_[one->second].field, 0}, done), z0, z1, cut));
+    add(one->second, sum(fields_.ring(FieldValue{requests_[one->second].field, 0}, done), z0, z1, cells));
 }
 
-void GridSums::add_rim(long position, const Cut &cut) {
+void GridSums::add_rim(long position, const Rectangle &cells) {
   for (std::size_t i = 0; i < requests_.size(); ++i)
-    add(i, sum(fields_.ring(Entry{requests_[i].field, 0}, 0), position, position + 1, cut));
+    add(i, sum(fields_.ring(FieldValue{requests_[i].field, 0}, 0), position, position + 1, cells));
 }
 
-FieldSum GridSums::sum(std::size_t ring, long z0, long z1, const Cut &cut) const {
+FieldSum GridSums::sum(std::size_t ring, long z0, long z1, const Rectangle &cells) const {
   FieldSum total;
-  Cut part = cut;
-  part.x1 = std::min(cut.x1, grid_.nx);
+  Rectangle part = cells;
+  part.x1 = std::min(cells.x1, grid_.nx);
   const AddRows add_part = choose(grid_.item_bytes);
   for (long z = z0; z < z1; ++z) add_part(window_.origin(ring, z), window_.pitch_bytes(), part, total);
   return total;

@@ -11,10 +11,8 @@
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/base/round.hpp"
-#include "outcrop/exec/first_failure.hpp"
 #include "outcrop/exec/team.hpp"
-#include "outcrop/storage/crc32c.hpp"
-#include "outcrop/storage/fingerprint.hpp"
+#include "outcrop/storage/checksums.hpp"
 
 namespace outcrop {
 namespace {
@@ -87,7 +85,7 @@ Mapping SlotFile::map() const {
 }
 
 std::uint64_t SlotFile::write_changed(const std::byte *memory) {
-  const bool is_known = last_ && !last_->fingerprints.empty();
+  const bool known = last_ && !last_->fingerprints.empty();
   next_ = {{std::vector<std::uint32_t>(tiles_), std::vector<std::uint8_t>(tiles_)}, std::vector<std::uint64_t>(tiles_)};
   std::atomic<std::uint64_t> written{0};
   FirstFailure failure;
@@ -98,7 +96,7 @@ std::uint64_t SlotFile::write_changed(const std::byte *memory) {
       const std::span<const std::byte> bytes(memory + tile * tile_bytes_, length(tile));
       const std::uint64_t print = next_.fingerprints[tile] = fingerprint(bytes);
       const std::uint8_t slot = last_ ? last_->tiles.slots[tile] : 1;
-      if (is_known && print == last_->fingerprints[tile]) {
+      if (known && print == last_->fingerprints[tile]) {
         next_.tiles.checksums[tile] = last_->tiles.checksums[tile];
         next_.tiles.slots[tile] = slot;
         return;
@@ -136,6 +134,17 @@ const char *SlotFile::primitive() const {
   if (mapping_) return mapping_->is_synchronous() ? "MAP_SYNC + cache-line write-back" : "msync";
   return file_->file() != nullptr && file_->file()->direct() ? "direct writes + fdatasync"
                                                              : "buffered writes + fdatasync";
+}
+
+void flush_in_parallel(const Mapping &mapping, std::size_t begin, std::size_t length, unsigned threads) {
+  constexpr std::size_t piece = std::size_t{16} << 20;
+  Team team(threads);
+  FirstFailure failure;
+  team.for_each(static_cast<long>(round_up(length, piece) / piece), [&](long i) {
+    const std::size_t at = static_cast<std::size_t>(i) * piece;
+    failure.guard([&] { mapping.flush(begin + at, std::min(piece, length - at)); });
+  });
+  failure.rethrow();
 }
 
 }  // namespace outcrop

@@ -5,11 +5,11 @@
 //     slots 1      |         | tile 1 *|        |        later one is, whatever happens in between
 //
 // A commit has two halves. write_changed() writes those tiles that have changed since the last commit, each to its free slot,
-// and makes them durable. Where every tile lies now, and its checksum, is for the caller to write down as safely; accept()
-// then makes it the last commit. A caller that fails in between just writes again.
+// and makes them durable. The caller then records the slot and the checksum of every tile as durably, and calls accept(), which
+// makes this the last commit. A caller that fails in between just writes again.
 //
-// Bytes go past the page cache straight from the array's memory where the file allows it, several tiles at a time. On
-// persistent memory they are copied there and their cache lines written back.
+// Bytes are written past the page cache from the array's memory if the file allows it, several tiles at a time. In persistent
+// memory they are copied, and their cache lines are written back.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "outcrop/storage/files.hpp"
+#include "outcrop/storage/folder.hpp"
 #include "outcrop/storage/mapping.hpp"
 
 namespace outcrop {
@@ -30,7 +30,7 @@ struct CommittedTiles {
   std::vector<std::uint8_t> slots{};
 };
 
-/// A tile that is not what was committed. `error` is the device's, 0 when it gave other bytes without a word.
+/// A tile that differs from the commit. `error` is the device's, or 0 if the device returned other bytes without an error.
 struct DamagedTile {
   std::size_t tile = 0;
   std::uint64_t offset = 0;
@@ -39,10 +39,10 @@ struct DamagedTile {
 
 class SlotFile {
  public:
-  /// How bytes get there: by whatever is best, or by a mapping even where that is not persistent memory (for tests).
+  /// How bytes are written: the best way, or by a mapping even if that is not persistent memory (for tests).
   enum class Way { best, mapping };
 
-  /// A file that exists already, no link, and has room for the slots 0, or for both.  Throws StorageError.
+  /// Opens an existing file, not a link, with room for the slots 0, or for both. Throws StorageError.
   SlotFile(const std::string &path, std::uint64_t array_bytes, std::size_t tile_bytes, bool writable, unsigned threads,
            Way way = Way::best, Files &files = Files::system());
 
@@ -51,27 +51,28 @@ class SlotFile {
 
   std::size_t tiles() const { return tiles_; }
 
-  /// Reads a commit, which is the last one from now on, into memory, or nowhere when that is null; the damaged tiles, if any.
+  /// Reads a commit into memory, or only checks it if `memory` is null, and makes it the last commit. Returns damaged tiles.
   std::vector<DamagedTile> load(const CommittedTiles &commit, std::byte *memory);
 
-  /// The last commit as memory, for reading: its tiles where they lie. Throws StorageError.
+  /// Maps the last commit into memory for reading. Throws StorageError.
   Mapping map() const;
 
-  /// Writes what has changed since the last commit; its bytes. Throws StorageError, and the last commit is whole then, too.
+  /// Writes the tiles that have changed since the last commit, and returns their bytes. Throws StorageError; the last commit is
+  /// whole then, too.
   std::uint64_t write_changed(const std::byte *memory);
 
-  /// What has been written so far: the last commit, once accepted.
+  /// The tiles as written last; they are the last commit once accepted.
   const CommittedTiles &written() const { return next_.tiles; }
   void accept() { last_ = next_; }
 
-  /// What makes a commit durable.
+  /// The system's operation that makes a commit durable, in words.
   const char *primitive() const;
 
  private:
-  // A commit, and what the tiles were like in memory then.
+  // A commit, and the fingerprints of its tiles in memory.
   struct Known {
     CommittedTiles tiles{};
-    std::vector<std::uint64_t> fingerprints{};  // empty when nobody has looked
+    std::vector<std::uint64_t> fingerprints{};  // empty if unknown
   };
 
   std::size_t length(std::size_t tile) const;
@@ -83,9 +84,13 @@ class SlotFile {
   const std::size_t tile_bytes_, tiles_;
   const unsigned threads_;
   const std::unique_ptr<OpenFile> file_;
-  std::optional<Mapping> mapping_;  // where bytes get there by it
+  std::optional<Mapping> mapping_;  // if bytes are written by it
   std::optional<Known> last_;
   Known next_;
 };
+
+/// Makes a part of a mapping durable, as Mapping::flush does, by several threads: one thread alone does not fill the device's
+/// queue. Throws StorageError.
+void flush_in_parallel(const Mapping &mapping, std::size_t begin, std::size_t length, unsigned threads);
 
 }  // namespace outcrop

@@ -1,9 +1,111 @@
 #include "outcrop/exec/taps.hpp"
 
 #include <algorithm>
+#include <cassert>
+#include <tuple>
 #include <utility>
 
 namespace outcrop {
+namespace {
+
+bool writes(const StageCall &call, std::size_t ring) {
+  return std::find(call.targets.begin(), call.targets.end(), ring) != call.targets.end();
+}
+
+bool updates(const StageCall &call, const Fields &fields, std::size_t field) {
+  return writes(call, fields.ring(field, 0)) || writes(call, fields.ring(field, 1));
+}
+
+std::size_t last_stage(const Stages &stages, const Fields &fields, std::size_t field) {
+  auto stage = static_cast<std::size_t>(stages.per_step());
+  while (stage > 0 && !updates(stages.calls[stage - 1], fields, field)) --stage;
+  assert(stage > 0);  // fields that are only read have no sources
+  return stage - 1;
+}
+
+template <typename Value>
+void add_value(std::byte *cell, const std::byte *values, std::size_t index) {
+  *reinterpret_cast<Value *>(cell) += reinterpret_cast<const Value *>(values)[index];
+}
+
+}  // namespace
+
+void PointTable::add(const Grid &grid, std::size_t list, const std::vector<Cell> &cells) {
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const Cell &cell = cells[i];
+    assert(cell.z >= 0 && cell.z < grid.nz && cell.y >= 0 && cell.y < grid.ny && cell.x >= 0 && cell.x < grid.nx);
+    points_.push_back({grid.position(cell.z), cell.y, cell.x, list, i});
+  }
+}
+
+void PointTable::sort(const Grid &grid) {
+  if (points_.empty()) return;
+  std::stable_sort(points_.begin(), points_.end(), [](const Point &a, const Point &b) {
+    return std::tie(a.position, a.y, a.x) < std::tie(b.position, b.y, b.x);
+  });
+  first_.assign(static_cast<std::size_t>(grid.nz) + 1, 0);
+  for (const Point &point : points_) ++first_[static_cast<std::size_t>(point.position) + 1];
+  for (std::size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
+}
+
+Injections::Injections(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
+                       std::vector<PointInjection> lists)
+    : grid_(grid), window_(window), stages_(stages), lists_(std::move(lists)) {
+  tables_.resize(static_cast<std::size_t>(stages.per_step()));
+  for (std::size_t i = 0; i < lists_.size(); ++i)
+    tables_[last_stage(stages, fields, lists_[i].field)].add(grid, i, lists_[i].cells);
+  for (PointTable &table : tables_) table.sort(grid);
+  for (const StageCall &call : stages.calls) {
+    auto &rings = rings_.emplace_back();
+    for (const PointInjection &list : lists_)
+      rings.push_back(fields.ring(list.field, writes(call, fields.ring(list.field, 1)) ? 1 : 0));
+  }
+}
+
+void Injections::add(long level, long position, const Rectangle &cells) const {
+  const long step = (level - 1) / stages_.per_step();
+  const PointTable &table = tables_[static_cast<std::size_t>((level - 1) % stages_.per_step())];
+  const auto &rings = rings_[static_cast<std::size_t>(level - 1) % rings_.size()];
+  table.for_each(position, cells, [&](const PointTable::Point &point) {
+    const PointInjection &list = lists_[point.list];
+    std::byte *cell = window_.cell(rings[point.list], position, point.y, point.x);
+    const std::size_t index = static_cast<std::size_t>(step) * list.cells.size() + point.index;
+    if (grid_.item_bytes == sizeof(float))
+      add_value<float>(cell, list.values, index);
+    else
+      add_value<double>(cell, list.values, index);
+  });
+}
+
+Samples::Samples(const Grid &grid, const Window &window, const Fields &fields, std::vector<PointSamples> lists)
+    : grid_(grid), window_(window), fields_(fields), lists_(std::move(lists)) {
+  for (std::size_t i = 0; i < lists_.size(); ++i) (lists_[i].before ? before_ : after_).add(grid, i, lists_[i].cells);
+  before_.sort(grid);
+  after_.sort(grid);
+}
+
+// The values before a step are those after the step before it.
+void Samples::take(long done, long steps, long position, const Rectangle &cells) const {
+  if (done > 0) write(after_, done, done - 1, position, cells);
+  if (done < steps) write(before_, done, done, position, cells);
+}
+
+void Samples::take_rim(long steps, long position, const Rectangle &cells) const {
+  for (long step = 0; step < steps; ++step) {
+    write(after_, 0, step, position, cells);
+    write(before_, 0, step, position, cells);
+  }
+}
+
+void Samples::write(const PointTable &table, long done, long row, long position, const Rectangle &cells) const {
+  table.for_each(position, cells, [&](const PointTable::Point &point) {
+    const PointSamples &list = lists_[point.list];
+    const std::byte *cell = window_.cell(fields_.ring(FieldValue{list.field, 0}, done), position, point.y, point.x);
+    const double value = grid_.item_bytes == sizeof(float) ? static_cast<double>(*reinterpret_cast<const float *>(cell))
+                                                           : *reinterpret_cast<const double *>(cell);
+    list.values[static_cast<std::size_t>(row) * list.cells.size() + point.index] = value;
+  });
+}
 
 Taps::Taps(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages, TapRequests requests,
            long steps, std::atomic<std::uint64_t> &bytes_snapshots)
@@ -17,19 +119,19 @@ Taps::Taps(const Grid &grid, const Window &window, const Fields &fields, const S
       snapshots_(grid, window, fields, std::move(requests.snapshots), requests.backend, requests.staging,
                  bytes_snapshots) {}
 
-void Taps::before(long z0, long z1, const Cut &cut) { take(0, z0, z1, cut); }
+void Taps::before(long z0, long z1, const Rectangle &cells) { take(0, z0, z1, cells); }
 
-void Taps::after(long level, long z0, long z1, const Cut &cut) {
+void Taps::after(long level, long z0, long z1, const Rectangle &cells) {
   if (!injections_.empty())
-    for (const Cut &part : unfolded(grid_, cut))
+    for (const Rectangle &part : unfolded(grid_, cells))
       for (long z = z0; z < z1; ++z) injections_.add(level, z, part);
-  if (level % stages_ == 0) take(level / stages_, z0, z1, cut);
+  if (level % stages_ == 0) take(level / stages_, z0, z1, cells);
 }
 
-void Taps::take(long done, long z0, long z1, const Cut &cut) {
-  const Own own = only_own_ ? own_ : Own{};
+void Taps::take(long done, long z0, long z1, const Rectangle &cells) {
+  const OwnedCells own = only_own_ ? own_ : OwnedCells{};
   const long begin = std::max(z0, own.z0), end = std::min(z1, own.z1);
-  for (const Cut &part : unfolded(grid_, intersection(cut, own.cut))) {
+  for (const Rectangle &part : unfolded(grid_, intersection(cells, own.cells))) {
     if (begin >= end || part.empty()) continue;
     if (!samples_.empty())
       for (long z = begin; z < end; ++z) samples_.take(done, steps_, z, part);
@@ -39,11 +141,11 @@ void Taps::take(long done, long z0, long z1, const Cut &cut) {
   }
 }
 
-void Taps::rim(long position, const Cut &cut) {
-  Cut part = cut;
+void Taps::rim(long position, const Rectangle &cells) {
+  Rectangle part = cells;
   if (only_own_) {
     if (position < own_.z0 || position >= own_.z1) return;
-    part = intersection(cut, own_.cut);
+    part = intersection(cells, own_.cells);
   }
   if (part.empty()) return;
   samples_.take_rim(steps_, position, part);

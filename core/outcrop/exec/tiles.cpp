@@ -12,7 +12,7 @@ namespace outcrop {
 namespace {
 
 // A tile's place in the lattice of diamonds: row of tiles, and half tiles from the first row of the grid.
-struct Place {
+struct LatticePoint {
   long q, p;
 };
 
@@ -34,35 +34,36 @@ long distance(long p, long half, const std::vector<long> &begin) {
   return nearest;
 }
 
-std::vector<Place> places_in_order(long levels, long rows, long half, long diamond, long lean,
-                                   const std::vector<long> &begin) {
-  std::vector<Place> places;
+std::vector<LatticePoint> places_in_order(long levels, long rows, long half, long diamond, long lean,
+                                          const std::vector<long> &begin) {
+  std::vector<LatticePoint> places;
   for (long q = 0; (q - 1) * diamond < levels; ++q) {
     if (q == 0 && diamond == 1) continue;  // holds nothing but level 0
     for (long p = q % 2; (p - 1) * half < rows; p += 2) places.push_back({q, p});
   }
-  const auto key = [&](const Place &place) {
+  const auto key = [&](const LatticePoint &place) {
     return std::tuple(distance(place.p, half, begin) + lean * place.q, place.q, place.p);
   };
-  std::sort(places.begin(), places.end(), [&](const Place &a, const Place &b) { return key(a) < key(b); });
+  std::sort(places.begin(), places.end(),
+            [&](const LatticePoint &a, const LatticePoint &b) { return key(a) < key(b); });
   return places;
 }
 
-struct BandPlace {
+struct BandChunk {
   long band, chunk;
 };
 
 // A strip of bands begins so long after the one before it that no band of it overtakes that one's last.
-std::vector<BandPlace> bands_in_order(long bands, const Chunks &chunks, unsigned threads) {
+std::vector<BandChunk> bands_in_order(long bands, const Chunks &chunks, unsigned threads) {
   const long strip = std::min(bands, 2 * static_cast<long>(threads));
   const long stagger = std::max(strip, chunks.at_once);
-  std::vector<BandPlace> places;
+  std::vector<BandChunk> places;
   for (long band = 0; band < bands; ++band)
     for (long chunk = 0; chunk < chunks.count; ++chunk) places.push_back({band, chunk});
-  const auto key = [&](const BandPlace &place) {
+  const auto key = [&](const BandChunk &place) {
     return std::pair(place.band / strip * stagger + place.band % strip + place.chunk, place.band);
   };
-  std::sort(places.begin(), places.end(), [&](const BandPlace &a, const BandPlace &b) { return key(a) < key(b); });
+  std::sort(places.begin(), places.end(), [&](const BandChunk &a, const BandChunk &b) { return key(a) < key(b); });
   return places;
 }
 

@@ -1,16 +1,17 @@
 #include "outcrop/exec/topology.hpp"
 
+#include <algorithm>
+#include <cassert>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <utility>
+
 #include "outcrop/base/error.hpp"
 
 #ifdef OUTCROP_HAVE_HWLOC
 
 #include <hwloc.h>
-
-#include <algorithm>
-#include <map>
-#include <memory>
-#include <string_view>
-#include <utility>
 
 namespace outcrop {
 namespace {
@@ -239,3 +240,76 @@ bool interleave_memory(std::byte *, std::size_t, const std::vector<unsigned> &) 
 }  // namespace outcrop
 
 #endif
+
+namespace outcrop {
+namespace {
+
+// Where a node can run one more thread: on a free core, on a free processor of a core in use, or nowhere.
+enum class Vacancy { core, processor, none };
+
+Vacancy vacancy(const NumaNode &node, unsigned threads) {
+  if (threads < node.cores) return Vacancy::core;
+  return threads < node.processors.size() ? Vacancy::processor : Vacancy::none;
+}
+
+// Threads of each node. Each thread goes to the node with the best vacancy, and among these to the one where it gets the largest
+// share of the cores.
+std::vector<unsigned> threads_of_nodes(const std::vector<NumaNode> &nodes, unsigned threads) {
+  std::vector<unsigned> counts(nodes.size(), 0);
+  const auto is_better = [&](std::size_t a, std::size_t b) {
+    const Vacancy vacancy_a = vacancy(nodes[a], counts[a]), vacancy_b = vacancy(nodes[b], counts[b]);
+    if (vacancy_a != vacancy_b) return vacancy_a < vacancy_b;
+    return std::uint64_t{counts[a] + 1} * nodes[b].cores < std::uint64_t{counts[b] + 1} * nodes[a].cores;
+  };
+  for (unsigned thread = 0; thread < threads; ++thread) {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < nodes.size(); ++i)
+      if (is_better(i, best)) best = i;
+    ++counts[best];
+  }
+  return counts;
+}
+
+bool can_bind(const ThreadPlacement &placement) {
+  return std::all_of(placement.threads.begin(), placement.threads.end(),
+                     [](const ThreadPlace &place) { return BoundThread(place.processor).bound(); });
+}
+
+}  // namespace
+
+ThreadPlacement unbound(unsigned threads) {
+  assert(threads >= 1);
+  return ThreadPlacement{std::vector<ThreadPlace>(threads), {threads}, {0}, false};
+}
+
+ThreadPlacement spread(const Topology &topology, unsigned threads) {
+  assert(threads >= 1 && !topology.nodes.empty());
+  const std::vector<unsigned> counts = threads_of_nodes(topology.nodes, threads);
+  ThreadPlacement placement{{}, {}, {}, false};
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] == 0) continue;
+    const std::vector<unsigned> &processors = topology.nodes[i].processors;
+    for (unsigned k = 0; k < counts[i]; ++k)
+      placement.threads.push_back({placement.nodes(), processors[k % processors.size()]});
+    placement.node_threads.push_back(counts[i]);
+    placement.node_indices.push_back(topology.nodes[i].os_index);
+  }
+  return placement;
+}
+
+ThreadPlacement place_threads(unsigned threads, Bind bind, const std::string &synthetic) {
+  if (bind == Bind::none) return unbound(threads);
+  if (bind == Bind::cores && !has_hwloc())
+    throw InputError("threads cannot be bound: this version was built without hwloc");
+  const Topology topology = synthetic.empty() ? system_topology() : synthetic_topology(synthetic);
+  if (bind == Bind::cores && !topology.this_system)
+    throw InputError("threads cannot be bound to cores of a topology that is not this system's");
+  if (bind == Bind::automatic && topology.nodes.size() == 1) return unbound(threads);
+  ThreadPlacement placement = spread(topology, threads);
+  placement.bound = topology.this_system && can_bind(placement);
+  if (placement.bound || !topology.this_system) return placement;
+  if (bind == Bind::cores) throw InputError("threads cannot be bound: the system refuses");
+  return unbound(threads);
+}
+
+}  // namespace outcrop

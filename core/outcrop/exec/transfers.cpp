@@ -2,32 +2,34 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 #include <utility>
 
-#include "outcrop/storage/seal.hpp"
+#include "outcrop/storage/checksums.hpp"
 
 namespace outcrop {
 namespace {
 
-constexpr std::size_t together_bytes = std::size_t{1} << 20;  // of one lane, before the next one's turn
+constexpr std::size_t together_bytes = std::size_t{1} << 20;  // of one array, before the next one's turn
 
-// What a chain of transfers has to wait for: a read for what was written from its slot, either for those before it.
+// The transfer that a read has to wait for: the last write from its slot, or else the read before it.
 Ticket last_of(Ticket writing, Ticket reading) { return writing != no_ticket ? writing : reading; }
 
-}  // namespace
-
-const PlaneFiles &files_of(const PassFiles &files, const Lane &lane) {
-  switch (lane.array) {
+// The files of an array other than faces.
+const PlaneFiles &files_of(const PassFiles &files, const ArrayRing &pair) {
+  switch (pair.array) {
     case Array::source:
-      return files.source[lane.index];
+      return files.source[pair.index];
     case Array::target:
-      return files.target[lane.index];
+      return files.target[pair.index];
     case Array::statics:
-      return files.statics[lane.index];
+      return files.statics[pair.index];
     default:
       return files.other;
   }
 }
+
+}  // namespace
 
 Transfers::Transfers(const Grid &grid, const Window &window, const Fields &fields, Store *store)
     : grid_(grid), window_(window), fields_(fields), store_(store) {
@@ -44,41 +46,41 @@ Transfers::Transfers(const Grid &grid, const Window &window, const Fields &field
 }
 
 bool Transfers::wait_for_read(std::size_t ring, long z) {
-  Slot &entry = slot(ring, z);
-  if (pump_ == nullptr || !holds(entry, ring, z)) return false;
-  pump_->wait(std::exchange(entry.reading, no_ticket));
-  return std::exchange(entry.has_tail, false);
+  SlotState &state = slot(ring, z);
+  if (pump_ == nullptr || !holds(state, ring, z)) return false;
+  pump_->wait(std::exchange(state.reading, no_ticket));
+  return std::exchange(state.has_tail, false);
 }
 
 void Transfers::wait_for_write(std::size_t ring, long z) {
   if (pump_ != nullptr) pump_->wait(std::exchange(slot(ring, z).writing, no_ticket));
 }
 
-Cut Transfers::take_face(std::size_t ring, long z) {
-  return has_face(ring, z) ? std::exchange(slot(ring, z).face, Cut{}) : Cut{};
+Rectangle Transfers::take_face(std::size_t ring, long z) {
+  return has_face(ring, z) ? std::exchange(slot(ring, z).face, Rectangle{}) : Rectangle{};
 }
 
 bool Transfers::has_face(std::size_t ring, long z) const {
-  const Slot &entry = slot(ring, z);
-  return holds(entry, ring, z) && !entry.face.empty();
+  const SlotState &state = slot(ring, z);
+  return holds(state, ring, z) && !state.face.empty();
 }
 
 std::size_t Transfers::face_index(std::size_t ring, long z) const {
   return static_cast<std::size_t>(z) * fields_.rings() + ring;
 }
 
-bool Transfers::has_tail(Array array, const Cut &cut) const {
+bool Transfers::has_tail(Array array, const Rectangle &cells) const {
   const bool has_records = array == Array::source || array == Array::target || array == Array::statics;
-  return has_records && cut.y1 == grid_.ny && cut.x1 == grid_.pitch_cells();
+  return has_records && cells.y1 == grid_.ny && cells.x1 == grid_.pitch_cells();
 }
 
-std::string Transfers::damage(const Lane &lane, long z, bool is_whole) const {
-  const bool is_face = lane.array == Array::faces;
-  const Request whole = request(lane, z, is_face ? Cut{0, 0, 0, grid_.pitch_cells()} : whole_plane(grid_));
-  const std::string &path = store_->path(whole.file);
-  if (!is_face) return plane_damage(grid_.plane(z), is_whole, path, whole.offset, grid_.plane_bytes);
+std::string Transfers::damage(const ArrayRing &pair, long z, bool whole) const {
+  const bool face = pair.array == Array::faces;
+  const Request record = request(pair, z, face ? Rectangle{0, 0, 0, grid_.pitch_cells()} : whole_plane(grid_));
+  const std::string &path = store_->path(record.file);
+  if (!face) return plane_damage(grid_.plane(z), whole, path, record.offset, grid_.plane_bytes);
   return "rows between blocks of plane " + std::to_string(grid_.plane(z)) + " are damaged: checksum mismatch in " +
-         path + " at offset " + std::to_string(whole.offset);
+         path + " at offset " + std::to_string(record.offset);
 }
 
 void Transfers::drain() { pump_->drain(); }
@@ -87,82 +89,193 @@ void Transfers::cancel() {
   if (pump_) pump_->cancel();
 }
 
-Transfers::Slot &Transfers::slot(std::size_t ring, long z) {
+Transfers::SlotState &Transfers::slot(std::size_t ring, long z) {
   return slots_[ring][static_cast<std::size_t>(window_.ring(ring).slot(window_.place(ring, z)))];
 }
 
-const Transfers::Slot &Transfers::slot(std::size_t ring, long z) const {
+const Transfers::SlotState &Transfers::slot(std::size_t ring, long z) const {
   return slots_[ring][static_cast<std::size_t>(window_.ring(ring).slot(window_.place(ring, z)))];
 }
 
-void Transfers::submit(Slot &entry, Request request) {
-  request.after = request.write ? entry.writing : last_of(entry.writing, entry.reading);
+void Transfers::submit(SlotState &state, Request request) {
+  request.after = request.write ? state.writing : last_of(state.writing, state.reading);
   const Ticket ticket = pump_->submit(request);
-  if (!request.write) entry.writing = no_ticket;
-  (request.write ? entry.writing : entry.reading) = ticket;
+  if (!request.write) state.writing = no_ticket;
+  (request.write ? state.writing : state.reading) = ticket;
 }
 
-void Transfers::transfer(bool write, const std::vector<Lane> &lanes, long z0, long z1, const Cut &cut) {
+void Transfers::transfer(bool write, const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells) {
   const long together = std::max(1L, static_cast<long>(together_bytes / grid_.record_bytes));
   for (long first = z0; first < z1; first += together)
-    for (const Lane &lane : lanes)
-      for (long z = first; z < std::min(z1, first + together); ++z) transfer(write, lane, z, cut);
+    for (const ArrayRing &pair : pairs)
+      for (long z = first; z < std::min(z1, first + together); ++z) transfer(write, pair, z, cells);
 }
 
-void Transfers::transfer(bool write, const Lane &lane, long z, const Cut &cut) {
-  Slot &entry = slot(lane.ring, z);
-  entry.place = window_.place(lane.ring, z);
-  if (!write && lane.array == Array::faces) {
-    entry.face = cut;
-    pump_->wait(face_tickets_[face_index(lane.ring, z)]);  // as a rule a block ago
+void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectangle &cells) {
+  SlotState &state = slot(pair.ring, z);
+  state.place = window_.place(pair.ring, z);
+  if (!write && pair.array == Array::faces) {
+    state.face = cells;
+    pump_->wait(face_tickets_[face_index(pair.ring, z)]);  // it was usually written a block ago
   }
-  const bool ends_record = has_tail(lane.array, cut);
-  entry.has_tail = entry.has_tail || (!write && lane.array != Array::target && ends_record);
-  Request whole = request(lane, z, cut);
+  const bool ends_record = has_tail(pair.array, cells);
+  state.has_tail = state.has_tail || (!write && pair.array != Array::target && ends_record);
+  Request whole = request(pair, z, cells);
   whole.write = write;
   if (!ends_record) {
-    submit(entry, whole);
-    if (write && lane.array == Array::faces) face_tickets_[face_index(lane.ring, z)] = entry.writing;
+    submit(state, whole);
+    if (write && pair.array == Array::faces) face_tickets_[face_index(pair.ring, z)] = state.writing;
     return;
   }
-  if (cut.columns() == grid_.pitch_cells()) {  // the tail follows the last row, on disk and in the slot
+  if (cells.columns() == grid_.pitch_cells()) {  // the tail follows the last row, on disk and in the slot
     whole.length += grid_.tail_bytes();
-    submit(entry, whole);
+    submit(state, whole);
     return;
   }
-  submit(entry, whole);
+  submit(state, whole);
   Request tail = whole;
-  tail.offset += static_cast<std::uint64_t>(cut.rows() - 1) * grid_.pitch_bytes + whole.length;
-  tail.data = window_.tail(lane.ring, z);
+  tail.offset += static_cast<std::uint64_t>(cells.rows() - 1) * grid_.pitch_bytes + whole.length;
+  tail.data = window_.tail(pair.ring, z);
   tail.length = grid_.tail_bytes();
   tail.rows = 1;
-  submit(entry, tail);
+  submit(state, tail);
 }
 
-Request Transfers::request(const Lane &lane, long z, const Cut &cut) const {
+Request Transfers::request(const ArrayRing &pair, long z, const Rectangle &cells) const {
   Request result;
-  result.data = window_.cell(lane.ring, z, cut.y0, cut.x0);
-  result.length = static_cast<std::size_t>(cut.rows() * cut.columns()) * grid_.item_bytes;
-  if (lane.array == Array::faces) {
+  result.data = window_.cell(pair.ring, z, cells.y0, cells.x0);
+  result.length = static_cast<std::size_t>(cells.rows() * cells.columns()) * grid_.item_bytes;
+  if (pair.array == Array::faces) {
     const auto face_bytes = static_cast<std::size_t>(files_.faces_rows) * grid_.pitch_bytes;
-    assert(cut.rows() <= files_.faces_rows && cut.columns() == grid_.pitch_cells());
+    assert(cells.rows() <= files_.faces_rows && cells.columns() == grid_.pitch_cells());
     const std::size_t kept = fields_.rings() - fields_.statics().size();
     result.file = files_.faces_file;
-    result.offset = (static_cast<std::uint64_t>(z) * kept + lane.index) * face_bytes;
+    result.offset = (static_cast<std::uint64_t>(z) * kept + pair.index) * face_bytes;
     return result;
   }
-  const PlaneFiles &files = files_of(files_, lane);
+  const PlaneFiles &files = files_of(files_, pair);
   const long plane = grid_.plane(z);
   result.file = files.first_file + static_cast<std::uint32_t>(plane / files.planes_per_file);
   result.offset = static_cast<std::uint64_t>(plane % files.planes_per_file) * grid_.record_bytes +
-                  static_cast<std::uint64_t>(cut.y0) * grid_.pitch_bytes +
-                  static_cast<std::uint64_t>(cut.x0) * grid_.item_bytes;
-  if (cut.columns() == grid_.pitch_cells()) return result;
-  result.length = static_cast<std::size_t>(cut.columns()) * grid_.item_bytes;
-  result.rows = static_cast<std::size_t>(cut.rows());
+                  static_cast<std::uint64_t>(cells.y0) * grid_.pitch_bytes +
+                  static_cast<std::uint64_t>(cells.x0) * grid_.item_bytes;
+  if (cells.columns() == grid_.pitch_cells()) return result;
+  result.length = static_cast<std::size_t>(cells.columns()) * grid_.item_bytes;
+  result.rows = static_cast<std::size_t>(cells.rows());
   result.file_stride = grid_.pitch_bytes;
   result.data_stride = window_.pitch_bytes();
   return result;
+}
+
+PlaneSums::PlaneSums(const Grid &grid)
+    : grid_(grid),
+      sums_(static_cast<std::size_t>(grid.nz)),
+      bytes_(static_cast<std::size_t>(grid.nz)),
+      row_factors_(static_cast<std::size_t>(grid.ny + 1)) {
+  for (std::size_t rows = 0; rows < row_factors_.size(); ++rows)
+    row_factors_[rows] = crc32c_factor(rows * grid.pitch_bytes);
+}
+
+void PlaneSums::clear() {
+  for (auto &sum : sums_) sum.store(0, std::memory_order_relaxed);
+  for (auto &bytes : bytes_) bytes.store(0, std::memory_order_relaxed);
+}
+
+void PlaneSums::add(long z, const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells) {
+  if (cells.empty()) return;
+  const bool one_part = pitch_bytes == grid_.pitch_bytes && cells.columns() == grid_.pitch_cells();
+  const long rows_per_part = one_part ? cells.rows() : 1;
+  const auto item = static_cast<std::ptrdiff_t>(grid_.item_bytes);
+  const std::size_t part_bytes = static_cast<std::size_t>(rows_per_part * cells.columns()) * grid_.item_bytes;
+  // A part is followed by the rest of its last row, then by whole rows.
+  const std::uint32_t rest_factor =
+      crc32c_factor(static_cast<std::size_t>(grid_.pitch_cells() - cells.x1) * grid_.item_bytes);
+  std::uint32_t sum = 0;
+  for (long y = cells.y0; y < cells.y1; y += rows_per_part) {
+    const std::byte *first = origin + y * static_cast<std::ptrdiff_t>(pitch_bytes) + cells.x0 * item;
+    std::uint32_t part = crc32c({first, part_bytes});
+    if (!one_part) part = crc32c_join(part, 0, rest_factor);
+    sum ^= crc32c_join(part, 0, row_factors_[static_cast<std::size_t>(grid_.ny - y - rows_per_part)]);
+  }
+  sums_[index(z)].fetch_xor(sum, std::memory_order_relaxed);
+  bytes_[index(z)].fetch_add(
+      static_cast<std::size_t>(cells.rows()) * static_cast<std::size_t>(cells.columns()) * grid_.item_bytes,
+      std::memory_order_relaxed);
+}
+
+Checks::Checks(const Grid &grid, const Window &window, const Fields &fields)
+    : grid_(grid), window_(window), fields_(fields) {
+  const auto planes = static_cast<std::size_t>(grid.nz);
+  const auto add = [&](std::deque<Sums> &arrays, Array array, std::size_t index, std::size_t ring) {
+    arrays.push_back(
+        Sums{ArrayRing{array, index, ring}, PlaneSums(grid), std::vector<Tail>(planes), std::vector<bool>(planes)});
+  };
+  for (std::size_t i = 0; i < fields.state().size(); ++i) {
+    add(sources_, Array::source, i, fields.ring(fields.state()[i], 0));
+    add(targets_, Array::target, i, fields.ring(fields.state()[i], 0));
+  }
+  for (std::size_t i = 0; i < fields.statics().size(); ++i)
+    add(sources_, Array::statics, i, fields.ring(fields.statics()[i], 0));
+}
+
+void Checks::begin_pass(long steps, bool reads_statics, const PassFiles &files) {
+  reading_ = reads_statics ? sources_.size() : fields_.state().size();
+  for (std::size_t i = 0; i < reading_; ++i) sources_[i].seed = files_of(files, sources_[i].pair).seed;
+  for (Sums &one : sources_) {
+    one.sums.clear();
+    one.checked.assign(one.checked.size(), false);
+  }
+  for (Sums &one : targets_) {
+    one.sums.clear();
+    one.pair.ring = fields_.ring(fields_.state()[one.pair.index], steps);
+    one.seed = files_of(files, one.pair).seed;
+  }
+}
+
+std::vector<RingSums> Checks::source_sums() { return pointers(sources_, reading_); }
+std::vector<RingSums> Checks::target_sums() { return pointers(targets_, targets_.size()); }
+
+std::vector<RingSums> Checks::pointers(std::deque<Sums> &arrays, std::size_t count) const {
+  std::vector<RingSums> result;
+  for (std::size_t i = 0; i < count; ++i) result.push_back({arrays[i].pair.ring, &arrays[i].sums});
+  return result;
+}
+
+void Checks::keep(std::size_t ring, long z) {
+  for (Sums &one : sources_)
+    if (one.pair.ring == ring)
+      std::memcpy(&one.expected[static_cast<std::size_t>(z)], window_.tail(ring, z), sizeof(Tail));
+}
+
+std::uint32_t Checks::seal(const Sums &array, long z) const {
+  return plane_seal(static_cast<std::uint64_t>(grid_.plane(z)), array.sums.value(z), array.seed);
+}
+
+void Checks::add(std::deque<Sums> &arrays, std::size_t count, long z, const Rectangle &cells) {
+  for (std::size_t i = 0; i < count; ++i)
+    arrays[i].sums.add(z, window_.origin(arrays[i].pair.ring, z), window_.pitch_bytes(), cells);
+}
+
+std::optional<Checks::Wrong> Checks::wrong(long z) {
+  const auto place = static_cast<std::size_t>(z);
+  for (std::size_t i = 0; i < reading_; ++i) {
+    Sums &one = sources_[i];
+    if (one.checked[place] || !one.sums.whole(z)) continue;
+    one.checked[place] = true;
+    if (one.sums.value(z) != one.expected[place].crc) return Wrong{one.pair, false};
+    if (seal(one, z) != one.expected[place].seal) return Wrong{one.pair, true};
+  }
+  return std::nullopt;
+}
+
+// A record may be written before its plane is final. Its checksum then goes with the last of its cells.
+void Checks::finish_record(const ArrayRing &target, long z) const {
+  const Sums &array = targets_[target.index];
+  if (!array.sums.whole(z)) return;
+  const Tail known{array.sums.value(z), seal(array, z)};
+  std::byte *tail = window_.tail(target.ring, z);
+  std::memset(tail, 0, grid_.tail_bytes());
+  std::memcpy(tail, &known, sizeof known);
 }
 
 }  // namespace outcrop

@@ -6,29 +6,29 @@
 #include <thread>
 #include <utility>
 
-#include "outcrop/exec/ownership.hpp"
 #include "outcrop/exec/taps.hpp"
+#include "outcrop/exec/transfers.hpp"
 
 namespace outcrop {
 namespace {
 
-// A block in y leans back as the lower left sides of diamonds do, y + skew*level = odd multiples of skew*D: moved down by so
-// many rows, one of these sides lies on the edge of the block, and no tile is cut by it.
-long rows_down(const Region &region, const Grid &grid, const Tiling &tiling) {
+// The edge of a block in y has the slope of the lower left sides of diamonds, y + skew*level = odd multiples of skew*D. Moved
+// down by the number of rows returned, one of these sides lies on the edge of the block, and the edge cuts no tile.
+long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tiling) {
   const Bound &edge = region.y_low.slope != 0 ? region.y_low : region.y_high;
   if (tiling.diamond == 0 || tiling.chunk > 0 || edge.slope != -grid.skew_y) return 0;
   const long half = grid.skew_y * tiling.diamond, down = (half - edge.at_zero) % (2 * half);
   return down < 0 ? down + 2 * half : down;
 }
 
-// Pointers to the planes of all operands, taken again by every call of a thread.
+// Pointers to the planes of all operands. Each thread reuses this memory in every call.
 thread_local std::vector<const void *> source_planes;
 
 }  // namespace
 
 Traverse::Traverse(Team &team, const Grid &grid, const Window &window, const Stages &stages, Tiling tiling,
-                   long levels_max)
-    : team_(team), grid_(grid), window_(window), stages_(stages), tiling_(tiling), levels_(levels_max) {
+                   long max_levels)
+    : team_(team), grid_(grid), window_(window), stages_(stages), tiling_(tiling), levels_(max_levels) {
   assert(tiling.planes >= 1 && tiling.planes <= Tiling::max_planes);
 }
 
@@ -55,7 +55,7 @@ std::vector<Tile> Traverse::make_tiles(const Chunks &chunks, unsigned threads, c
 }
 
 Traverse::Schedule Traverse::make_schedule(const Chunks &chunks) const {
-  const Placement &placement = team_.placement();
+  const ThreadPlacement &placement = team_.placement();
   const unsigned nodes = placement.nodes();
   const std::vector<long> rows = first_rows(window_, placement.node_threads);
   const unsigned threads = *std::max_element(placement.node_threads.begin(), placement.node_threads.end());
@@ -65,16 +65,16 @@ Traverse::Schedule Traverse::make_schedule(const Chunks &chunks) const {
   return {window_.frame(), chunks.count, std::move(tiles), NodeQueues(nodes, owners)};
 }
 
-// Blocks may take turns, but they are few, as are thicknesses of slabs, and their schedules stay until the next pass.
+// Blocks may take turns, but there are few frames and few thicknesses of slabs. Their schedules stay until the next pass.
 Traverse::Schedule &Traverse::schedule(const Slab &slab) {
   const bool any_frame = team_.placement().nodes() == 1;
   const Chunks chunks = chunks_of(slab);
   for (Schedule &known : schedules_)
     if (known.chunks == chunks.count && (any_frame || known.frame == window_.frame())) return known;
   Schedule &made = schedules_.emplace_back(make_schedule(chunks));
-  if (made.tiles.size() > tiles_max_) {
-    tiles_max_ = made.tiles.size();
-    finished_ = std::make_unique<std::atomic<std::uint32_t>[]>(tiles_max_);
+  if (made.tiles.size() > max_tiles_) {
+    max_tiles_ = made.tiles.size();
+    finished_ = std::make_unique<std::atomic<std::uint32_t>[]>(max_tiles_);
   }
   return made;
 }
@@ -94,7 +94,7 @@ void Traverse::update(const Slab &slab, const std::atomic<bool> &cancelled) {
   });
 }
 
-// Tiles are taken in ascending order and needs point down, so some tile can always run: no deadlock (node_queues.hpp).
+// Tiles are taken in ascending order, and a tile needs only tiles before it, so some tile can always run (team.hpp).
 void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const {
   constexpr int spins_before_yield = 1000;
   for (const std::size_t i : tile.needs) {
@@ -111,75 +111,80 @@ void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bo
 
 void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
   const long r = grid_.skew_z;
-  const Region &region = slab.region;
+  const UpdateRegion &region = slab.region;
   const long y_low = tile.y_low - down, y_high = tile.y_high - down;
   if (y_low >= grid_.end_row() || y_high <= grid_.first_row()) return;
-  // Groups of zeta that hold at least one plane of the grid at one of the tile's levels.
+  // The range of zeta that has at least one plane of the grid at one of the tile's levels.
   const long begin = std::max(slab.zeta0 + tile.zeta_low, grid_.first_plane() + r * (tile.level_first - 1));
   const long end = std::min({slab.zeta1, slab.zeta0 + tile.zeta_high, grid_.end_plane() + r * (tile.level_last - 1)});
-  std::uint64_t cells = 0;
+  std::uint64_t updated = 0;
   for (long zeta = begin; zeta < end; zeta += tiling_.planes) {
     const long zeta_end = std::min(zeta + tiling_.planes, end);
     for (long level = tile.level_first; level <= tile.level_last; ++level) {
+      // Clip: the part of the tile at this level that lies inside the grid and inside the region of the block.
       if (zeta_end - r * (level - 1) <= grid_.first_plane()) break;  // higher levels lie lower still
       const long z0 = std::max({grid_.first_plane(), zeta - r * (level - 1), region.z_low.at(level)});
       const long z1 = std::min({grid_.end_plane(), zeta_end - r * (level - 1), region.z_high.at(level)});
       const long inset = tile.slope * std::labs(level - tile.centre);
-      const Cut cut{std::max({grid_.first_row(), y_low + inset, region.y_low.at(level)}),
-                    std::min({grid_.end_row(), y_high - inset, region.y_high.at(level)}),
-                    std::max(0L, region.x_low.at(level)), std::min(grid_.pitch_cells(), region.x_high.at(level))};
-      if (z0 >= z1 || cut.empty()) continue;
-      if (level == 1) sum_planes(sources_, std::max(z0, own_.z0), std::min(z1, own_.z1), intersection(cut, own_.cut));
-      if (level == 1 && taps_ != nullptr) taps_->before(z0, z1, cut);
-      update_planes(level, z0, z1, cut);
-      if (taps_ != nullptr) taps_->after(level, z0, z1, cut);
-      if (level == slab.levels) sum_planes(targets_, z0, z1, cut);
-      const long columns = std::min(grid_.nx, cut.x1) - std::min(grid_.nx, cut.x0);
-      cells += static_cast<std::uint64_t>((z1 - z0) * cut.rows() * columns);
+      const Rectangle cells{std::max({grid_.first_row(), y_low + inset, region.y_low.at(level)}),
+                            std::min({grid_.end_row(), y_high - inset, region.y_high.at(level)}),
+                            std::max(0L, region.x_low.at(level)),
+                            std::min(grid_.pitch_cells(), region.x_high.at(level))};
+      if (z0 >= z1 || cells.empty()) continue;
+
+      // Check: add the owned cells, as they were read, to the checksums of the sources.
+      if (level == 1)
+        sum_planes(sources_, std::max(z0, own_.z0), std::min(z1, own_.z1), intersection(cells, own_.cells));
+
+      // Hook before the first level: receivers, sums and snapshots of the values that the pass starts with.
+      if (level == 1 && taps_ != nullptr) taps_->before(z0, z1, cells);
+
+      // Update: call the kernel of the level's stage.
+      update_planes(level, z0, z1, cells);
+
+      // Hook after each level: add sources; after the last stage of a step receivers, sums and snapshots.
+      if (taps_ != nullptr) taps_->after(level, z0, z1, cells);
+
+      // Sum: add the cells, as they will be written, to the checksums of the targets.
+      if (level == slab.levels) sum_planes(targets_, z0, z1, cells);
+
+      // Count the cells that exist, without padding.
+      const long columns = std::min(grid_.nx, cells.x1) - std::min(grid_.nx, cells.x0);
+      updated += static_cast<std::uint64_t>((z1 - z0) * cells.rows() * columns);
     }
   }
-  cells_updated_.fetch_add(cells, std::memory_order_relaxed);
+  cells_updated_.fetch_add(updated, std::memory_order_relaxed);
 }
 
-void Traverse::update_planes(long level, long z0, long z1, const Cut &cut) {
-  if (grid_.periodic_z) {  // neighbouring positions are no neighbouring planes
-    for (long position = z0; position < z1; ++position) update_plane(level, position, cut);
-    return;
+// Neighbouring positions of a periodic axis are not neighbouring planes, so each gets a call of its own.
+void Traverse::update_planes(long level, long z0, long z1, const Rectangle &cells) {
+  const std::vector<std::size_t> &rings = stages_.at(level).sources;
+  const long r = grid_.radius_z, planes = grid_.periodic_z ? 1 : z1 - z0;
+  source_planes.resize(rings.size() * static_cast<std::size_t>(planes + 2 * r));
+  for (long position = z0; position < z1; position += planes) {
+    const long first = grid_.plane(position);
+    const void **next = source_planes.data();
+    for (const std::size_t ring : rings)
+      for (long z = first - r; z < first + planes + r; ++z) *next++ = window_.origin(ring, grid_.position(z));
+    call(level, position, position + planes, cells, source_planes.data());
   }
-  const std::vector<std::size_t> &rings = stages_.at(level).sources;
-  const long r = grid_.radius_z, planes = z1 - z0 + 2 * r;
-  source_planes.resize(rings.size() * static_cast<std::size_t>(planes));
-  const void **next = source_planes.data();
-  for (const std::size_t ring : rings)
-    for (long z = z0 - r; z < z1 + r; ++z) *next++ = window_.origin(ring, grid_.position(z));
-  call(level, z0, z1, cut, source_planes.data());
 }
 
-void Traverse::update_plane(long level, long position, const Cut &cut) {
-  const std::vector<std::size_t> &rings = stages_.at(level).sources;
-  const long r = grid_.radius_z, z = grid_.plane(position);
-  source_planes.resize(rings.size() * static_cast<std::size_t>(2 * r + 1));
-  const void **next = source_planes.data();
-  for (const std::size_t ring : rings)
-    for (long beside = -r; beside <= r; ++beside) *next++ = window_.origin(ring, grid_.position(z + beside));
-  call(level, position, position + 1, cut, source_planes.data());
-}
-
-// `planes` are those of each operand, from the radius below z0 to the radius above z1 - 1.
-void Traverse::call(long level, long z0, long z1, const Cut &cut, const void *const *planes) const {
-  constexpr std::size_t most = 64;
+// Calls the kernel. `planes` are, for each operand, those from the radius below z0 to the radius above z1 - 1.
+void Traverse::call(long level, long z0, long z1, const Rectangle &cells, const void *const *planes) const {
+  constexpr std::size_t max_operands = 64;
   const StageCall &stage = stages_.at(level);
-  const void *const *sources[most];
-  void *targets[most][Tiling::max_planes];
-  void *const *target_planes[most];
-  assert(stage.sources.size() <= most && stage.targets.size() <= most);
+  const void *const *sources[max_operands];
+  void *targets[max_operands][Tiling::max_planes];
+  void *const *target_planes[max_operands];
+  assert(stage.sources.size() <= max_operands && stage.targets.size() <= max_operands);
   for (std::size_t i = 0; i < stage.sources.size(); ++i)
     sources[i] = planes + static_cast<long>(i) * (z1 - z0 + 2 * grid_.radius_z) + grid_.radius_z;
   for (std::size_t j = 0; j < stage.targets.size(); ++j) {
     for (long z = z0; z < z1; ++z) targets[j][z - z0] = window_.origin(stage.targets[j], z);
     target_planes[j] = targets[j];
   }
-  for (const Cut &part : unfolded(grid_, cut)) {
+  for (const Rectangle &part : unfolded(grid_, cells)) {
     if (part.empty()) continue;
     const outcrop_block block{target_planes,
                               sources,
@@ -196,9 +201,9 @@ void Traverse::call(long level, long z0, long z1, const Cut &cut, const void *co
   }
 }
 
-void Traverse::sum_planes(const std::vector<RingSums> &sums, long z0, long z1, const Cut &cut) const {
+void Traverse::sum_planes(const std::vector<RingSums> &sums, long z0, long z1, const Rectangle &cells) const {
   for (const RingSums &one : sums)
-    for (const Cut &part : unfolded(grid_, cut))
+    for (const Rectangle &part : unfolded(grid_, cells))
       for (long z = z0; z < z1; ++z) one.sums->add(z, window_.origin(one.ring, z), window_.pitch_bytes(), part);
 }
 

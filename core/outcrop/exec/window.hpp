@@ -1,18 +1,18 @@
 // The window: the planes of all fields that are in memory now, or the part of them inside a frame.
 //
-// Every copy of a field (fields.hpp) has a ring of slots. Plane z of a ring lives in slot z mod planes(); slots have the layout
-// of a record on disk, so transfers need no copy:
+// Every copy of a field (problem.hpp) has a ring of slots. Plane z of a ring lies in slot z mod planes(). A slot has the
+// layout of a record on disk, so transfers need no copy:
 //
-//     slot:  | rows of the frame, one behind the other | tail: crc32c, zeros up to 4 KiB |
+//     slot:  | rows of the frame, one after the other | tail: crc32c, zeros up to 4 KiB |
 //
-// The frame is the whole plane, or the rows and columns of a block. Cells are addressed by their place in the grid whatever the
-// frame: origin() is where cell (0, 0) of a plane would lie, and the row pitch is that of the frame. Blocks that follow each
-// other may shift their planes, so that the first planes of the next one come to lie behind the last ones of this one. Rings of
-// fields that stay in memory as a whole know neither frames nor shifts. Planes are counted by position (grid.hpp).
+// The frame is the whole plane, or the rows and columns of a block. Cells are addressed by their place in the grid whatever
+// the frame is: origin() is where cell (0, 0) of a plane would lie, and the row pitch is that of the frame. Successive
+// blocks may shift their planes, so that the first planes of a block lie behind the last ones of the block before it. Rings
+// of fields that stay in memory as a whole have neither frames nor shifts. Planes are counted by position (problem.hpp).
 //
-// Guards before the first and behind the last slot keep the few bytes readable that kernels load beyond a plane. Where a step
-// reads and writes more rings than a first-level cache has places for one address, each ring begins a little further into its
-// page than the one before: the same cell of all of them would otherwise compete for these few places.
+// Guards before the first and behind the last slot keep those bytes readable that kernels load beyond a plane. With more
+// than 8 rings, each ring begins 512 bytes further into its page than the ring before it. Otherwise the same cell of all
+// rings would compete for the 8 lines of one set of the first-level cache.
 #pragma once
 
 #include <algorithm>
@@ -23,15 +23,15 @@
 #include <vector>
 
 #include "outcrop/base/aligned.hpp"
-#include "outcrop/exec/grid.hpp"
+#include "outcrop/exec/problem.hpp"
 
 namespace outcrop {
 
-/// What memory a ring takes. `is_resident`: it has a slot for each plane of the grid, whole and for good.
+/// The memory that a ring takes.
 struct RingSpec {
   long planes = 1;
   std::size_t slot_bytes = 0;
-  bool is_resident = false;
+  bool resident = false;  ///< it has a slot for each plane of the grid, and each slot always holds its whole plane
 };
 
 /// A cyclic buffer of slots inside memory owned by a Window.
@@ -41,7 +41,7 @@ class Ring {
 
   long planes() const { return spec_.planes; }
   std::size_t slot_bytes() const { return spec_.slot_bytes; }
-  bool is_resident() const { return spec_.is_resident; }
+  bool resident() const { return spec_.resident; }
   long slot(long place) const {
     assert(place >= 0);
     return place % spec_.planes;
@@ -54,15 +54,14 @@ class Ring {
   RingSpec spec_;
 };
 
-/// All rings in one huge-page allocation, or in memory of the caller. Every byte of the former is resident when the
-/// constructor's caller has touched it.
+/// All rings in one huge-page allocation, or in memory of the caller. The constructor does not touch the allocation.
 class Window {
  public:
   static constexpr std::size_t guard_bytes = 4096;
-  static constexpr std::size_t rings_in_step = 8;  // lines of a set in most first-level caches
-  static constexpr std::size_t shift_bytes = 512;  // what direct I/O asks of addresses, at most, on most devices
+  static constexpr std::size_t aligned_rings = 8;  // lines of a set in most first-level caches
+  static constexpr std::size_t shift_bytes = 512;  // the alignment that direct I/O needs on most devices
 
-  /// `given`, where it is not null, is at least bytes(...) of memory that outlives this, aligned to 64 bytes.
+  /// `given` is null, or at least bytes(...) of memory that outlives this, aligned to 64 bytes.
   Window(const Grid &grid, const std::vector<RingSpec> &rings, std::byte *given = nullptr)
       : grid_(grid),
         size_(bytes(rings)),
@@ -76,7 +75,7 @@ class Window {
     set_frame(whole_plane(grid));
   }
 
-  /// Bytes a window of these rings takes, guards included.
+  /// Bytes of a window of these rings, guards included.
   static std::size_t bytes(const std::vector<RingSpec> &rings) {
     std::size_t sum = guard_bytes;
     for (const RingSpec &spec : rings)
@@ -84,25 +83,25 @@ class Window {
     return sum;
   }
 
-  /// Behind each of so many rings.
+  /// Bytes behind each of `rings` rings.
   static constexpr std::size_t gap_bytes(std::size_t rings) {
-    return guard_bytes + (rings > rings_in_step ? shift_bytes : 0);
+    return guard_bytes + (rings > aligned_rings ? shift_bytes : 0);
   }
 
-  /// From now on slots are taken to hold this part of their planes, plane z lying in slot (z + shift) mod ring.
-  void set_frame(const Cut &frame, long shift = 0) {
+  /// From now on slots hold the cells `frame` of their planes, and plane z lies in slot (z + shift) mod ring.
+  void set_frame(const Rectangle &frame, long shift = 0) {
     frame_ = frame;
     shift_ = shift;
     pitch_bytes_ = static_cast<std::size_t>(frame.columns()) * grid_.item_bytes;
   }
-  const Cut &frame() const { return frame_; }
+  const Rectangle &frame() const { return frame_; }
   std::size_t pitch_bytes() const { return pitch_bytes_; }
   long pitch_cells() const { return frame_.columns(); }
-  /// Number of plane z among all planes that take turns in the slots of a ring.
-  long place(std::size_t ring, long z) const { return rings_[ring].is_resident() ? z : z + shift_; }
+  /// The place of plane z among all planes that take turns in the slots of a ring.
+  long place(std::size_t ring, long z) const { return rings_[ring].resident() ? z : z + shift_; }
 
   /// Whether the slots have room for that frame and a record's tail.
-  bool has_room(const Cut &frame) const {
+  bool has_room(const Rectangle &frame) const {
     const auto cells = static_cast<std::size_t>(frame.rows() * frame.columns());
     const std::size_t needed = cells * grid_.item_bytes + grid_.tail_bytes();
     return std::all_of(rings_.begin(), rings_.end(), [&](const Ring &ring) { return needed <= ring.slot_bytes(); });
@@ -112,7 +111,7 @@ class Window {
   std::byte *cell(std::size_t ring, long z, long y, long x) const {
     const auto item = static_cast<std::ptrdiff_t>(grid_.item_bytes);
     std::byte *first = rings_[ring].plane(place(ring, z));
-    if (rings_[ring].is_resident()) {
+    if (rings_[ring].resident()) {
       assert(pitch_bytes_ == grid_.pitch_bytes);
       return first + (y * grid_.pitch_cells() + x) * item;
     }
@@ -120,13 +119,13 @@ class Window {
   }
   std::byte *origin(std::size_t ring, long z) const { return cell(ring, z, 0, 0); }
 
-  /// Where the checksum of plane z lies once the frame reaches its last row.
+  /// Where the checksum of plane z lies if the frame includes its last row.
   std::byte *tail(std::size_t ring, long z) const { return cell(ring, z, grid_.ny - 1, frame_.x0) + pitch_bytes_; }
 
   const Ring &ring(std::size_t ring) const { return rings_[ring]; }
   std::size_t rings() const { return rings_.size(); }
 
-  /// What was the first ring is the second from now on, and the other way round.
+  /// Exchanges the first and the second ring.
   void swap_rings() { std::swap(rings_[0], rings_[1]); }
 
   std::byte *data() const { return data_; }
@@ -135,10 +134,10 @@ class Window {
  private:
   const Grid grid_;
   const std::size_t size_;
-  AlignedMemory memory_;  // empty when the memory is the caller's
+  AlignedMemory memory_;  // empty if the memory is the caller's
   std::byte *const data_;
   std::vector<Ring> rings_;
-  Cut frame_;
+  Rectangle frame_;
   long shift_ = 0;
   std::size_t pitch_bytes_ = 0;
 };

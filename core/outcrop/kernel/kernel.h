@@ -1,8 +1,8 @@
-/* The one signature every update kernel has: generated, hand-written or linked in. A stage of a step has one kernel.
+/* The signature of every update kernel: generated, hand-written or linked in. A stage of a step has one kernel.
  *
  * A call updates rows y0 <= y < y1, cells x0 <= x < x1 of `planes` consecutive planes of the grid.
  *
- *     source[i][k + dz]   plane (z + k + dz) of operand i that is read, |dz| <= radius     (first cell of the plane)
+ *     source[i][k + dz]   plane (z + k + dz) of operand i, which is read, |dz| <= radius   (first cell of the plane)
  *     target[j][k]        plane (z + k) of updated field j, k = 0 .. planes-1
  *
  *           x0                     x1
@@ -13,11 +13,12 @@
  * The first operands are the newest values of the updated fields, in their order. A target may be the plane of one of
  * the operands: of a field that is updated where it lies, or of the value that is older than the newest.
  *
- * x0 and x1 are multiples of 64 bytes. Where the boundary in x is fixed, cells within the x radius of it take the value of
- * the same cell of the newest operand; else cells beyond it are found in the row. Rows beyond a boundary in y that
- * is not fixed are found in the plane; rows of a fixed rim in y and planes of one in z are never asked for, and planes beyond
- * other boundaries in z are among the sources. A kernel may read up to 64 bytes per unit of x radius, rounded up to whole
- * vectors, before the first and behind the last cell of a plane: the window keeps that memory readable.
+ * x0 and x1 are multiples of 64 bytes. If the boundary in x is fixed, cells within the x radius of it take the value of the
+ * same cell of the newest operand. If it is not fixed, the kernel reads the cells beyond it from the same row. If the boundary
+ * in y is not fixed, the kernel reads the rows beyond it from the same plane. No call asks for rows of a fixed rim in y or for
+ * planes of a fixed rim in z. Planes beyond other boundaries in z are among the sources. A kernel may read up to 64 bytes per
+ * unit of x radius, rounded up to whole vectors, before the first and behind the last cell of a plane: the window keeps that
+ * memory readable.
  * A kernel never allocates, locks or fails.
  */
 #ifndef OUTCROP_KERNEL_H

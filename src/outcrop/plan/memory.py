@@ -3,9 +3,10 @@
     budget:  | window: rings of slots       | staging: slots | points | values of the steps of a pass |
 
 The window has rings of slots for the copies of all fields (core/outcrop/exec/window.hpp). Snapshots are gathered in the
-slots of the staging until they are written (core/outcrop/exec/staging.hpp). Sources and receivers have values for each
-point and step of a pass (points.hpp). The smallest budget includes the minimum of both; of the memory beyond it, each
-gets up to 1/SHARE. More staging makes longer writes and hides a slower device. More values allow passes of more steps.
+slots of the staging until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have values for
+each point and step of a pass (taps.hpp). The smallest budget includes the minimum of both; of the memory beyond it,
+each gets up to 1/SHARE. More staging makes longer writes and hides a slower device. More values allow passes of more
+steps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is to be computed, in the numbers that planning needs: grid, steps, fields and stages, and what depends on what.
 
-Planes are counted by their positions in the order in which the window meets them (core/outcrop/exec/grid.hpp): on a
+Planes are counted by their positions in the order in which the window meets them (core/outcrop/exec/problem.hpp): on a
 periodic axis they are taken from both ends in turn, so that neighbours across the ends are near each other, too.
 """
 

@@ -25,7 +25,7 @@ from outcrop.plan.problem import Problem
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.planes import ShardFile
 from outcrop.run.disk.storage import ScratchMaker, no_scratch
-from outcrop.run.rings import ring_specs
+from outcrop.run.rings import ring_specs, translated
 from outcrop.run.scalars import Scalars, Signal
 from outcrop.run.taps.pass_taps import NO_TAPS, PassTaps, TapResults, Taps
 from outcrop.tiers import discover, measure
@@ -183,7 +183,7 @@ class Engine:
         when that is refused. No plan is executed that is not proved legal: IllegalPlan before anything is opened."""
         prepared.require_legal()
         plan = prepared.plan
-        self._plan, self._scalars = plan, prepared.scalars
+        self._plan, self._passes, self._scalars = plan, translated(plan), prepared.scalars
         self._planes_per_file = layout.shard_planes
         every = [file for array in (*arrays_a, *arrays_b, *statics) for file in array]
         files = [str(file) if isinstance(file, Path) else file for file in every]
@@ -200,7 +200,7 @@ class Engine:
             fields=plan.problem.fields,
             calls=prepared.kernel.calls,
             scalars_bytes=prepared.scalars.bytes_per_step,
-            levels_max=max(one.levels for one in plan.passes),
+            max_levels=max(one.levels for one in plan.passes),
             threads=prepared.machine.threads,
             checksum=checksum,
             store=self._store,
@@ -239,12 +239,10 @@ class Engine:
         Blocks without holding the interpreter; raises StorageError, CorruptionError or InterruptedRun, and InputError
         before anything is changed for sources that lie in the rim.
         """
-        one, problem = self._plan.passes[index], self._plan.problem
-        steps = one.levels // problem.stages
+        steps = self._plan.passes[index].levels // self._plan.problem.stages
         wanted = PassTaps.of(taps, self._plan, first_step, steps)
         sums, snapshot_sums = self._executor.run(
-            one.actions,
-            one.levels,
+            self._passes[index],
             self._turns[source],
             self._turns[1 - source],
             self._statics,

@@ -38,7 +38,7 @@ from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.problem import DIRECT_BYTES, VECTOR_BYTES, Problem
 from outcrop.plan.schemes.literature import blocked, skewed
 from outcrop.plan.validate import validate_one_layer
-from outcrop.run.rings import ring_specs
+from outcrop.run.rings import ring_specs, translated
 
 NAME = "one-layer"
 PLANE_LINES = 5
@@ -144,6 +144,7 @@ class OneLayerRun:
         for one in {id(one): one for one in plan.passes}.values():
             validate_one_layer(plan.problem, one, plan.window)
         self._plan, self._memory, self._scalars = plan, memory, scalars
+        self._passes = translated(plan)
         self._current = 0
         self.seconds_flush = 0.0
         self._executor = _core.make_executor(
@@ -153,7 +154,7 @@ class OneLayerRun:
             fields=plan.problem.fields,
             calls=calls,
             scalars_bytes=0,
-            levels_max=max(one.levels for one in plan.passes),
+            max_levels=max(one.levels for one in plan.passes),
             threads=threads,
             checksum=False,
             store=None,
@@ -169,11 +170,10 @@ class OneLayerRun:
 
     def run_pass(self, index: int) -> None:
         """Run pass `index` of the plan, and wait for the file where there is one. Raises InterruptedRun."""
-        one = self._plan.passes[index]
         self._executor.run(
-            one.actions, one.levels, [], [], [], 0, planes_per_file=1, faces_rows=0, scalars=self._scalars
+            self._passes[index], [], [], [], 0, planes_per_file=1, faces_rows=0, scalars=self._scalars
         )
-        if one.levels % 2:
+        if self._plan.passes[index].levels % 2:
             self._executor.swap_rings()
             self._current = 1 - self._current
         start = time.perf_counter()

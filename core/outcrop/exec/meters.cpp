@@ -1,0 +1,361 @@
+#include "outcrop/exec/meters.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cassert>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "outcrop/base/error.hpp"
+#include "outcrop/base/round.hpp"
+#include "outcrop/exec/slot_file.hpp"
+#include "outcrop/storage/checksums.hpp"
+
+namespace outcrop {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// No slab ever meets the end of this grid.
+Grid endless(Grid grid) {
+  grid.nz = std::numeric_limits<int>::max();
+  grid.periodic_z = false;
+  return grid;
+}
+
+}  // namespace
+
+UpdateMeter::UpdateMeter(const Grid &grid, Stages stages, ThreadPlacement placement, std::size_t rings,
+                         long ring_planes)
+    : grid_(endless(grid)),
+      stages_(std::move(stages)),
+      window_(grid_, std::vector<RingSpec>(rings, {ring_planes, grid.record_bytes, false})),
+      team_(std::move(placement)) {
+  place_memory(window_, team_);
+}
+
+long UpdateMeter::planes_needed(const Grid &grid, long levels, long slab_planes) {
+  return slab_planes + grid.skew_z * (levels + 1) + 2 * grid.radius_z;
+}
+
+std::vector<double> UpdateMeter::measure(const Tiling &tiling, long levels, long slab_planes, const Rectangle &frame,
+                                         const UpdateRegion &region, int repeats) {
+  const long planes = planes_needed(grid_, levels, slab_planes);
+  const auto cells = static_cast<std::size_t>(frame.rows() * frame.columns());
+  const std::size_t slot_bytes = round_up(cells * grid_.item_bytes + grid_.tail_bytes(), AlignedMemory::page_bytes);
+  const std::vector<RingSpec> rings(window_.rings(), {planes, slot_bytes, false});
+  if (Window::bytes(rings) > window_.size())
+    throw InputError("slabs of " + std::to_string(slab_planes) + " planes and " + std::to_string(levels) +
+                     " levels do not fit a window of " + std::to_string(window_.size()) + " bytes");
+  const BoundThread bound = team_.bind_caller();
+  Window window(grid_, rings, window_.data());
+  window.set_frame(frame);
+  Traverse traverse(team_, grid_, window, stages_, tiling, levels);
+  const std::atomic<bool> cancelled{false};
+  std::vector<double> rates;
+  long zeta = grid_.first_plane() + grid_.skew_z * levels;
+  for (int repeat = 0; repeat < repeats + 1; ++repeat, zeta += slab_planes) {
+    const std::uint64_t before = traverse.cells_updated();
+    const Clock::time_point start = Clock::now();
+    traverse.update(Slab{zeta, zeta + slab_planes, levels, region}, cancelled);
+    const double rate = static_cast<double>(traverse.cells_updated() - before) / seconds_since(start);
+    if (repeat > 0) rates.push_back(rate);
+  }
+  return rates;
+}
+
+double measure_checksum_rate(unsigned threads, std::size_t plane_bytes, std::size_t total_bytes) {
+  const std::size_t planes = std::max<std::size_t>(threads, total_bytes / plane_bytes);
+  const AlignedMemory memory(planes * plane_bytes);
+  Team team(threads);
+  team.touch(memory.data(), memory.size());
+  std::atomic<std::uint32_t> sum{0};
+  const Clock::time_point start = Clock::now();
+  team.for_each(static_cast<long>(planes), [&](long i) {
+    sum += crc32c({memory.data() + static_cast<std::size_t>(i) * plane_bytes, plane_bytes});
+  });
+  return static_cast<double>(planes * plane_bytes) / seconds_since(start);
+}
+
+namespace {
+
+// Loops of STREAM over `count` elements.
+
+constexpr double stream_scalar = 3.0;
+
+// Copies cache line by cache line, with a statement between that keeps the compiler from calling the C library's copy: for arrays
+// as long as these, that bypasses the caches.
+[[gnu::always_inline]] inline void copy(const double *__restrict first, const double *, double *__restrict result,
+                                        std::size_t count) {
+  std::array<double, 8> line;
+  const std::size_t whole = count / line.size() * line.size();
+  for (std::size_t i = 0; i < whole; i += line.size()) {
+    std::memcpy(line.data(), &first[i], sizeof line);
+    std::memcpy(&result[i], line.data(), sizeof line);
+    asm volatile("");
+  }
+  for (std::size_t i = whole; i < count; ++i) result[i] = first[i];
+}
+
+[[gnu::always_inline]] inline void scale(const double *__restrict first, const double *, double *__restrict result,
+                                         std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) result[i] = stream_scalar * first[i];
+}
+
+[[gnu::always_inline]] inline void add(const double *__restrict first, const double *__restrict second,
+                                       double *__restrict result, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) result[i] = first[i] + second[i];
+}
+
+[[gnu::always_inline]] inline void triad(const double *__restrict first, const double *__restrict second,
+                                         double *__restrict result, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) result[i] = first[i] + stream_scalar * second[i];
+}
+
+using Read = std::span<const double>;
+using Written = std::span<double>;
+
+template <auto loop>
+void plain(Read first, Read second, Written result) {
+  loop(first.data(), second.data(), result.data(), result.size());
+}
+
+// Stores of 16 bytes limit a core before fast memories do. Stores of more than 32 bytes are no faster.
+#if defined(__x86_64__)
+template <auto loop>
+__attribute__((target("avx2"))) void wide(Read first, Read second, Written result) {
+  loop(first.data(), second.data(), result.data(), result.size());
+}
+bool has_wide() { return __builtin_cpu_supports("avx2"); }
+#else
+template <auto loop>
+constexpr StreamLoop wide = plain<loop>;
+bool has_wide() { return false; }
+#endif
+
+struct NamedLoop {
+  const char *name;
+  StreamLoop plain, wide;
+};
+
+constexpr NamedLoop stream_loops[] = {
+    {"copy", plain<copy>, wide<copy>},
+    {"scale", plain<scale>, wide<scale>},
+    {"add", plain<add>, wide<add>},
+    {"triad", plain<triad>, wide<triad>},
+};
+
+}  // namespace
+
+StreamLoop find_stream_loop(const std::string &name) {
+  const auto *const found = std::ranges::find(stream_loops, name, &NamedLoop::name);
+  if (found == std::end(stream_loops)) throw InputError("no such loop of STREAM: " + name);
+  return has_wide() ? found->wide : found->plain;
+}
+
+namespace {
+
+constexpr std::size_t line_bytes = 64, line_doubles = line_bytes / sizeof(double);
+
+std::uint64_t next_random(std::uint64_t &state) {  // xorshift64* (Vigna 2016)
+  state ^= state >> 12;
+  state ^= state << 25;
+  state ^= state >> 27;
+  return state * 0x2545F4914F6CDD1D;
+}
+
+// Marks a value as used, so that the compiler keeps the loops that computed it.
+template <typename Value>
+void use(const Value &value) {
+  asm volatile("" : : "g"(&value) : "memory");
+}
+
+// The parts of the arrays that belong to one thread.
+struct ThreadArrays {
+  std::span<double> a, b, c;
+};
+
+// Reads eight streams at once: a single stream has too few lines in flight to be limited by memory. Sums integers, since those of
+// doubles have an order, which is slower.
+void read(const ThreadArrays &arrays) {
+  constexpr std::size_t streams = 8;
+  const double *const a = arrays.a.data();
+  const std::size_t length = arrays.a.size() / streams / line_doubles * line_doubles;
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < length; i += line_doubles)
+    for (std::size_t stream = 0; stream < streams; ++stream) {
+      std::uint64_t line[line_doubles];
+      std::memcpy(line, a + stream * length + i, line_bytes);
+      for (const std::uint64_t bits : line) sum += bits;
+    }
+  use(sum);
+}
+
+void write(const ThreadArrays &arrays) {
+  for (double &value : arrays.a) value = stream_scalar;
+}
+
+struct MemoryLoop {
+  const char *name;
+  void (*run)(const ThreadArrays &arrays);
+  std::size_t named_arrays;
+};
+
+constexpr MemoryLoop memory_loops[] = {
+    {"read", read, 1},
+    {"write", write, 1},
+    {"copy", [](const ThreadArrays &arrays) { find_stream_loop("copy")(arrays.a, arrays.a, arrays.c); }, 2},
+    {"scale", [](const ThreadArrays &arrays) { find_stream_loop("scale")(arrays.c, arrays.c, arrays.b); }, 2},
+    {"add", [](const ThreadArrays &arrays) { find_stream_loop("add")(arrays.a, arrays.b, arrays.c); }, 3},
+    {"triad", [](const ThreadArrays &arrays) { find_stream_loop("triad")(arrays.b, arrays.c, arrays.a); }, 3},
+};
+
+}  // namespace
+
+MemoryMeter::MemoryMeter(ThreadPlacement placement, std::size_t array_bytes, const std::vector<unsigned> &nodes)
+    : team_(std::move(placement)),
+      memory_(3 * round_up(array_bytes, AlignedMemory::huge_bytes)),
+      count_(round_up(array_bytes, AlignedMemory::huge_bytes) / sizeof(double)),
+      a_(reinterpret_cast<double *>(memory_.data())),
+      b_(a_ + count_),
+      c_(b_ + count_) {
+  const bool taken = nodes.empty() || (nodes.size() == 1 ? bind_memory(memory_.data(), memory_.size(), nodes[0])
+                                                         : interleave_memory(memory_.data(), memory_.size(), nodes));
+  if (!taken) throw InputError("the system does not let memory be taken from a NUMA node of one's choice");
+  best_seconds(0, [&](unsigned member) {  // each thread is the first to touch its own part
+    const std::size_t begin = count_ * member / team_.size(), end = count_ * (member + 1) / team_.size();
+    std::fill(a_ + begin, a_ + end, 1.0);
+    std::fill(b_ + begin, b_ + end, 2.0);
+    std::fill(c_ + begin, c_ + end, 0.0);
+  });
+}
+
+double MemoryMeter::best_seconds(int repeats, const Team::Job &job) {
+  const BoundThread bound = team_.bind_caller();
+  double best = std::numeric_limits<double>::infinity();
+  for (int repeat = 0; repeat <= repeats; ++repeat) {
+    const Clock::time_point start = Clock::now();
+    team_.run(job);
+    if (repeat > 0) best = std::min(best, seconds_since(start));
+  }
+  return best;
+}
+
+double MemoryMeter::bandwidth(const std::string &name, int repeats) {
+  const auto *const loop = std::ranges::find(memory_loops, name, &MemoryLoop::name);
+  if (loop == std::end(memory_loops)) throw InputError("no such loop over memory: " + name);
+  const double seconds = best_seconds(repeats, [&](unsigned member) {
+    const std::size_t begin = count_ * member / team_.size(), end = count_ * (member + 1) / team_.size();
+    loop->run({{a_ + begin, a_ + end}, {b_ + begin, b_ + end}, {c_ + begin, c_ + end}});
+  });
+  return static_cast<double>(loop->named_arrays * count_ * sizeof(double)) / seconds;
+}
+
+double MemoryMeter::random_bandwidth(bool write) {
+  const std::size_t lines = count_ / line_doubles / team_.size();  // of each thread
+  const double seconds = best_seconds(1, [&](unsigned member) {
+    double *const own = a_ + member * lines * line_doubles;
+    std::uint64_t state = member + 1, sum = 0;
+    for (std::size_t i = 0; i < lines; ++i) {
+      double *line = own + ((next_random(state) >> 32) * lines >> 32) * line_doubles;  // a division would take longer
+      if (write) {
+        for (std::size_t k = 0; k < line_doubles; ++k) line[k] = stream_scalar;
+      } else {
+        std::uint64_t bits = 0;
+        std::memcpy(&bits, line, sizeof bits);
+        sum += bits;
+      }
+    }
+    use(sum);
+  });
+  return static_cast<double>(lines * team_.size() * line_bytes) / seconds;
+}
+
+double MemoryMeter::latency() {
+  const std::size_t lines = count_ / line_doubles, steps = std::min<std::size_t>(lines, 1'000'000);
+  std::vector<std::uint32_t> cycle(lines);
+  for (std::size_t i = 0; i < lines; ++i) cycle[i] = static_cast<std::uint32_t>(i);
+  std::uint64_t state = 1;
+  for (std::size_t i = lines - 1; i > 0; --i) std::swap(cycle[i], cycle[next_random(state) % i]);  // Sattolo: one cycle
+  auto *const chain = reinterpret_cast<std::uint64_t *>(b_);
+  for (std::size_t i = 0; i < lines; ++i) chain[i * line_doubles] = cycle[i] * line_doubles;
+  const BoundThread bound = team_.bind_caller();
+  std::uint64_t at = 0;
+  const Clock::time_point start = Clock::now();
+  for (std::size_t i = 0; i < steps; ++i) at = chain[at];
+  use(at);
+  const double seconds = seconds_since(start);
+  std::fill(b_, b_ + count_, 2.0);
+  return seconds / static_cast<double>(steps);
+}
+
+namespace {
+
+constexpr std::size_t page_doubles = 4096 / sizeof(double);
+constexpr unsigned min_flushing_threads = 8;  // fewer do not fill a device's queue
+
+}  // namespace
+
+Stream::Share Stream::share_of(unsigned member, std::size_t count) const {
+  const std::size_t pages = round_up(count, page_doubles) / page_doubles;
+  const std::size_t begin = std::min(count, pages * member / team_.size() * page_doubles);
+  return {begin, std::min(count, pages * (member + 1) / team_.size() * page_doubles) - begin};
+}
+
+void Stream::fill(std::span<double> values, double value) {
+  const BoundThread bound = team_.bind_caller();
+  team_.run([&](unsigned member) {
+    const Share share = share_of(member, values.size());
+    std::ranges::fill(values.subspan(share.begin, share.length), value);
+  });
+}
+
+bool Stream::holds(std::span<const double> values, double value) {
+  std::atomic<bool> all{true};
+  team_.run([&](unsigned member) {
+    const Share share = share_of(member, values.size());
+    if (!std::ranges::all_of(values.subspan(share.begin, share.length), [&](double one) { return one == value; }))
+      all = false;
+  });
+  return all;
+}
+
+std::size_t Stream::flushed_at_once(const Mapping &mapping) { return mapping.is_synchronous() ? 1 : page_doubles; }
+
+StreamSeconds Stream::run(StreamLoop loop, std::span<const double> first, std::span<const double> second,
+                          std::span<double> result, StreamFlush flush, const Mapping *mapping) {
+  assert(first.size() == result.size() && second.size() == result.size());
+  assert(flush == StreamFlush::none || mapping != nullptr);
+  const std::size_t at_once = flush == StreamFlush::individual ? flushed_at_once(*mapping) : result.size();
+  const auto offset = [&](std::size_t i) {
+    return static_cast<std::size_t>(reinterpret_cast<const std::byte *>(&result[i]) - mapping->data());
+  };
+  FirstFailure failure;
+  const BoundThread bound = team_.bind_caller();
+  const Clock::time_point start = Clock::now();
+  team_.run([&](unsigned member) {
+    const Share share = share_of(member, result.size());
+    failure.guard([&] {
+      for (std::size_t i = share.begin; i < share.begin + share.length; i += at_once) {
+        const std::size_t length = std::min(at_once, share.begin + share.length - i);
+        loop(first.subspan(i, length), second.subspan(i, length), result.subspan(i, length));
+        if (flush == StreamFlush::individual) mapping->flush(offset(i), length * sizeof(double));
+      }
+    });
+  });
+  failure.rethrow();
+  StreamSeconds seconds{seconds_since(start), 0};
+  if (flush == StreamFlush::collective && !result.empty()) {
+    const Clock::time_point looped = Clock::now();
+    flush_in_parallel(*mapping, offset(0), result.size_bytes(), std::max(min_flushing_threads, team_.size()));
+    seconds.flush = seconds_since(looped);
+  }
+  return seconds;
+}
+
+}  // namespace outcrop

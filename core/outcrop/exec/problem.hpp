@@ -1,0 +1,172 @@
+// What is computed: the extents of the grid and the order of its planes and rows, the fields with their copies, and the
+// kernels that a level calls.
+//
+// The window slides over positions. Usually position p is plane p. On a periodic axis planes are taken from both ends in
+// turn, so that neighbours across the ends are near each other, too, and nothing is read twice:
+//
+//     position   0   1    2   3    4   5   ...       a stencil of radius r then reaches 2r positions,
+//     plane      0  n-1   1  n-2   2  n-3  ...       and the window leans 2r positions per level
+//
+// Rows are folded in the same way when tiles are cut. On disk and in memory planes and rows lie in their own order.
+//
+// The copies of a field lie in rings of the window (window.hpp):
+//
+//     field          copies     arrays       rings
+//     read only      1          itself       one; it never changes
+//     updated        1          itself       one; updates overwrite the value they replace
+//     updated        2          itself       two that take turns: neighbours still read what an update replaces
+//     two levels     2          newest and   two; a step needs the value before the newest, too
+//                               previous
+//
+// The first copies of all fields are rings 0, 1, ... in the order of the fields; the second copies follow them. When a
+// pass begins, the newest value of a field is in its first copy.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "outcrop/kernel/kernel.h"
+
+namespace outcrop {
+
+/// Position of number i of n things that are taken from both ends in turn, and back.
+inline long fold(long i, long n) { return i < (n + 1) / 2 ? 2 * i : 2 * (n - 1 - i) + 1; }
+inline long unfold(long position, long n) { return position % 2 == 0 ? position / 2 : n - 1 - position / 2; }
+
+/// Extents of the grid and of its planes in memory. Rows are `pitch_bytes` apart, records `record_bytes`.
+struct Grid {
+  long nz = 0, ny = 0, nx = 0;
+  long radius_z = 0, radius_y = 0;     ///< how far the stencil reaches
+  long rim_z_low = 0, rim_z_high = 0;  ///< planes at both ends that keep their values
+  long rim_y_low = 0, rim_y_high = 0;  ///< rows
+  bool periodic_z = false, periodic_y = false;
+  long skew_z = 1, skew_y = 1;  ///< positions a dependency may move per level, at least 1
+  long statics_z = 0;           ///< maximum distance, in positions, at which updates read fields that nothing updates
+  std::size_t item_bytes = 0;
+  std::size_t pitch_bytes = 0;
+  std::size_t plane_bytes = 0;
+  std::size_t record_bytes = 0;
+
+  long pitch_cells() const { return static_cast<long>(pitch_bytes / item_bytes); }
+  std::size_t tail_bytes() const { return record_bytes - plane_bytes; }
+  long first_plane() const { return rim_z_low; }      ///< first plane that is updated
+  long end_plane() const { return nz - rim_z_high; }  ///< one past the last
+  long first_row() const { return rim_y_low; }
+  long end_row() const { return ny - rim_y_high; }
+
+  /// The plane at a position.
+  long plane(long position) const { return periodic_z ? unfold(position, nz) : position; }
+
+  /// The position of the plane whose values plane z has. z may lie beyond a boundary that is not fixed.
+  long position(long z) const {
+    if (periodic_z) return fold(((z % nz) + nz) % nz, nz);
+    while (z < 0 || z >= nz) z = z < 0 ? -1 - z : 2 * nz - 1 - z;
+    return z;
+  }
+};
+
+/// Rows y0 <= y < y1 and cells x0 <= x < x1 of a plane; x0 and x1 are multiples of 64 bytes, padding included.
+struct Rectangle {
+  long y0 = 0, y1 = 0, x0 = 0, x1 = 0;
+
+  long rows() const { return y1 - y0; }
+  long columns() const { return x1 - x0; }
+  bool empty() const { return y0 >= y1 || x0 >= x1; }
+  bool operator==(const Rectangle &) const = default;
+};
+
+inline Rectangle whole_plane(const Grid &grid) { return Rectangle{0, grid.ny, 0, grid.pitch_cells()}; }
+
+inline Rectangle intersection(const Rectangle &a, const Rectangle &b) {
+  return Rectangle{std::max(a.y0, b.y0), std::min(a.y1, b.y1), std::max(a.x0, b.x0), std::min(a.x1, b.x1)};
+}
+
+/// The rows of a plane that a rectangle of folded rows stands for: some at the lower end and some at the upper one.
+inline std::array<Rectangle, 2> unfolded(const Grid &grid, const Rectangle &folded) {
+  if (!grid.periodic_y) return {folded, Rectangle{}};
+  Rectangle low = folded, high = folded;
+  low.y0 = (folded.y0 + 1) / 2, low.y1 = (folded.y1 + 1) / 2;
+  high.y0 = grid.ny - folded.y1 / 2, high.y1 = grid.ny - folded.y0 / 2;
+  return {low, high};
+}
+
+struct Field {
+  bool read_only = false;  ///< no stage updates it
+  bool two_copies = false;
+  bool has_previous = false;  ///< both copies are arrays on disk
+  bool flips = false;         ///< a step leaves its newest value in the other copy
+};
+
+/// A value of a field that lies in a ring and is, or will be, an array on disk.
+struct FieldValue {
+  std::size_t field = 0;
+  int age = 0;  ///< 0: the newest value, 1: the one before
+};
+
+/// Arrays on disk, of all fields at once.
+enum class Array : std::uint8_t {
+  source,   ///< generation g
+  target,   ///< generation g + 1
+  statics,  ///< fields that nothing updates
+  other,    ///< as large as a grid, for unfinished levels of the other parity than the last
+  faces     ///< for each plane the rows between two blocks, first those of even levels, then those of odd ones
+};
+
+class Fields {
+ public:
+  explicit Fields(std::vector<Field> fields) : fields_(std::move(fields)) {
+    for (std::size_t i = 0; i < fields_.size(); ++i) {
+      second_.push_back(fields_[i].two_copies ? fields_.size() + doubles_.size() : i);
+      if (fields_[i].two_copies) doubles_.push_back(i);
+      if (fields_[i].read_only) statics_.push_back({i, 0});
+      if (!fields_[i].read_only) state_.push_back({i, 0});
+      if (fields_[i].has_previous) state_.push_back({i, 1});
+    }
+  }
+
+  std::size_t size() const { return fields_.size(); }
+  std::size_t rings() const { return fields_.size() + doubles_.size(); }
+  const std::vector<FieldValue> &state() const { return state_; }       ///< arrays that a pass reads and writes
+  const std::vector<FieldValue> &statics() const { return statics_; }   ///< arrays that it only reads
+  const std::vector<std::size_t> &doubles() const { return doubles_; }  ///< fields of two copies
+  bool read_only(std::size_t field) const { return fields_[field].read_only; }
+
+  /// The ring of copy 0 or 1 of a field.
+  std::size_t ring(std::size_t field, std::size_t copy) const { return copy == 0 ? field : second_[field]; }
+
+  /// The ring that holds a value after `steps` steps of a pass.
+  std::size_t ring(const FieldValue &value, long steps) const {
+    const bool second = (fields_[value.field].flips && steps % 2 != 0) != (value.age == 1);
+    return ring(value.field, second ? 1 : 0);
+  }
+
+ private:
+  std::vector<Field> fields_;
+  std::vector<std::size_t> second_, doubles_;
+  std::vector<FieldValue> state_, statics_;
+};
+
+/// What a level calls: the kernel of its stage, and the rings of its operands.
+struct StageCall {
+  outcrop_kernel kernel = nullptr;
+  std::vector<std::size_t> sources, targets;
+};
+
+/// A level is one stage of a step. Calls repeat after two steps, because copies take turns.
+struct Stages {
+  std::vector<StageCall> calls;    ///< of an even step, then of an odd one
+  std::vector<std::byte> scalars;  ///< those of each step behind each other, or one set for all
+  std::size_t scalars_bytes = 0;   ///< from one step's scalars to the next one's; 0: the same for all
+
+  long per_step() const { return static_cast<long>(calls.size() / 2); }
+  const StageCall &at(long level) const { return calls[static_cast<std::size_t>(level - 1) % calls.size()]; }
+  const void *scalars_of(long level) const {
+    return scalars.data() + static_cast<std::size_t>((level - 1) / per_step()) * scalars_bytes;
+  }
+};
+
+}  // namespace outcrop
