@@ -24,8 +24,7 @@ from outcrop.plan.memory import Staging, TapMemory
 from outcrop.plan.plan import Plan
 from outcrop.run.disk.layout import PlaneLayout, make_layout
 from outcrop.run.disk.storage import scratch_in
-from outcrop.run.engine import Engine, Prepared, Seeds
-from outcrop.run.scalars import Scalars
+from outcrop.run.engine import Engine, Prepared, Scalars, Seeds
 from outcrop.run.taps.pass_taps import NO_TAPS, TapResults, Taps
 from outcrop.tiers.discover import lay_out
 from strategies import MACHINE

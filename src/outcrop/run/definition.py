@@ -19,8 +19,8 @@ from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path
 from outcrop.plan.problem import Problem
 from outcrop.run.coordinates import Coordinates, as_coordinates
-from outcrop.run.dependencies import field_plans, stage_plans
 from outcrop.run.disk.layout import PlaneLayout
+from outcrop.run.engine import field_plans, stage_plans
 from outcrop.run.given import as_number, as_whole_number, require_mapping, require_short_name
 from outcrop.run.options import RunOptions
 from outcrop.run.signal_values import encode_signals

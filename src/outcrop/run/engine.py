@@ -1,8 +1,8 @@
 """Joins plan, kernel, storage and executor: the way from a problem to passes that run.
 
-prepare()  ──► Prepared: problem, kernel, machine (measured), plan      nothing taken yet
-Engine()   ──► plan proved legal, window in memory, files open          everything taken
-run_pass() ──► one generation to the next                               nothing allocated
+prepare()  ──► Prepared: problem, kernel, machine (measured), plan                nothing allocated yet
+Engine()   ──► plan proved legal and translated, window in memory, files open     everything allocated
+run_pass() ──► one generation to the next                                         nothing allocated
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from outcrop import _core
 from outcrop.language.boundary import Boundary
 from outcrop.language.compile import Kernel, compile_kernel
-from outcrop.language.program import Apply
+from outcrop.language.program import Apply, Stage
 from outcrop.language.stencil import Stencil
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.machine import Machine
+from outcrop.plan.plan import Plan
 from outcrop.plan.planner import Planned, choose, find_scheme, smallest_budget_bytes
-from outcrop.plan.problem import Problem
+from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.planes import ShardFile
 from outcrop.run.disk.storage import ScratchMaker, no_scratch
-from outcrop.run.rings import ring_specs, translated
-from outcrop.run.scalars import Scalars, Signal
 from outcrop.run.taps.pass_taps import NO_TAPS, PassTaps, TapResults, Taps
 from outcrop.tiers import discover, measure
 from outcrop.tiers.discover import ThreadLayout, lay_out
@@ -34,12 +36,80 @@ from outcrop.tiers.update_rate import UpdateRateMeter
 
 ArrayFiles: TypeAlias = Sequence["Path | ShardFile"]
 """The shards of an array, in the order of their planes."""
+Signal: TypeAlias = "Sequence[float] | NDArray[np.float64]"
+"""A value for every step, counted from the first one of a simulation."""
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
-"""Runs with fewer cell updates of a heat equation's work are over before measuring would pay."""
+"""A run with fewer cell updates of a heat equation's work takes less time than measuring would save."""
 TOO_SHORT = "the run is too short to be worth measuring"
 HEAT_OPERATIONS = 8
 """Additions and multiplications of an update of the simplest heat equation in three dimensions."""
+
+
+def field_plans(stencil: Stencil) -> tuple[FieldPlan, ...]:
+    """The fields of a stencil as planning sees them, in its order."""
+    return tuple(
+        FieldPlan(storage.is_static, storage.is_double, storage.history == 2, bool(copy), field.name)
+        for field, storage, copy in zip(stencil.fields, stencil.storage, stencil.newest_copies(1), strict=True)
+    )
+
+
+def stage_plans(stencil: Stencil) -> tuple[StagePlan, ...]:
+    """Its stages: what each reads and writes. The newest value of a target is read, too: cells of a rim keep it."""
+    return tuple(_stage_plan(stage) for stage in stencil.stages)
+
+
+def _stage_plan(stage: Stage) -> StagePlan:
+    neighbours: dict[tuple[int, int], bool] = {(field, 0): False for field in stage.targets}
+    for load in stage.program.loads:
+        key = load.field, load.age
+        neighbours[key] = neighbours.get(key, False) or load.offset != (0, 0, 0)
+    return StagePlan(tuple(Operand(field, age, far) for (field, age), far in neighbours.items()), stage.targets)
+
+
+class Scalars:
+    """Parameters and signals of a stencil, rounded to `dtype`, in the order in which kernels read them.
+
+    `parameters` are those that differ from their defaults; `signals` have a value for every step."""
+
+    def __init__(
+        self, stencil: Stencil, parameters: Mapping[str, float], signals: Mapping[str, Signal], dtype: str
+    ) -> None:
+        self._parameters = np.array(stencil.scalars(parameters), dtype)
+        self._signals = [np.asarray(signals.get(name, ()), dtype) for name in stencil.signals]
+        self._dtype, self._count = np.dtype(dtype), len(self._parameters) + len(self._signals)
+
+    @property
+    def bytes_per_step(self) -> int:
+        """Bytes from the scalars of one step to those of the next; 0 if all steps have the same."""
+        return self._count * self._dtype.itemsize if self._signals else 0
+
+    def of_steps(self, first: int, count: int) -> bytes:
+        """The scalars of `count` steps from step `first` on, or of any step if there are no signals. A signal is 0 in
+        steps beyond its end, for measurements."""
+        rows = np.zeros((max(1, count) if self._signals else 1, self._count), self._dtype)
+        rows[:, : len(self._parameters)] = self._parameters
+        for column, signal in enumerate(self._signals, len(self._parameters)):
+            values = signal[first : first + len(rows)]
+            rows[: len(values), column] = values
+        return rows.tobytes()
+
+
+def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> bytes:
+    """Parameter values in the stencil's order, rounded to `dtype`, as the kernel reads them; signals are 0."""
+    return Scalars(stencil, values, {}, dtype).of_steps(0, 0)
+
+
+def ring_specs(plan: Plan) -> list[tuple[int, int, bool]]:
+    """For each ring of the window its planes, the bytes of a slot, and whether it always holds all planes."""
+    return [(ring.planes, ring.slot_bytes, ring.resident) for ring in plan.window.rings(plan.problem)]
+
+
+def translated(plan: Plan) -> list[_core.Pass]:
+    """The passes of a plan as the executor runs them. A pass that is repeated is translated once."""
+    different = {id(one): one for one in plan.passes}
+    known = {key: _core.Pass(one.actions, one.levels) for key, one in different.items()}
+    return [known[id(one)] for one in plan.passes]
 
 
 @dataclass(frozen=True)
@@ -53,18 +123,18 @@ class Prepared(Planned):
 
     @property
     def thread_layout(self) -> str:
-        """The threads that update, and on how many NUMA nodes, in words."""
+        """The number of threads that update, and of their NUMA nodes, in words."""
         return str(self.layout)
 
     @property
     def numa_nodes(self) -> int:
-        """Nodes that these threads are on."""
+        """The number of NUMA nodes of these threads."""
         return self.layout.nodes
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """The seeds of the seals of a pass (core/outcrop/storage/seal.hpp): which run, array and writing a plane is of.
+    """The seeds of the seals of a pass, by run, array and pass of a plane (core/outcrop/storage/checksums.hpp).
 
     One for each array of the state as the pass reads it, one for each as it writes it, and one for each array that is
     only read, in the order of the arrays of the `Engine`; each is below 2**32. None: 0 for all."""
@@ -95,13 +165,8 @@ class Sample:
     bytes_snapshots: int = 0
 
 
-def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> bytes:
-    """Parameter values in the stencil's order, rounded to `dtype`, as the kernel reads them; signals are 0."""
-    return Scalars(stencil, values, {}, dtype).of_steps(0, 0)
-
-
 def work_per_update(stencil: Stencil) -> float:
-    """About how much longer updating a cell takes than in a heat equation, by its operations; the mean of stages."""
+    """The time to update a cell relative to a heat equation, by the number of operations; the mean of the stages."""
     programs = [stage.program for stage in stencil.stages]
     operations = sum(
         isinstance(operation, Apply) and not uniform
@@ -162,10 +227,12 @@ def prepare(
 
 
 class Engine:
-    """A window in memory and the open files of a run.
+    """A window in memory, the open files of a run, and the plan as the executor runs it.
 
-    These are of each array of the state in both turns (`arrays_b` is empty when running in place), and of the fields
-    that nothing updates."""
+    The files are those of each array of the state in both turns (`arrays_b` is empty for a run in place), and of the
+    fields that nothing updates. `checksum`: write and compare checksums and seals. `lock`: keep the window from being
+    swapped out. Raises IllegalPlan before anything is opened, if the plan cannot be proved legal, and InputError if the
+    window cannot be locked."""
 
     def __init__(
         self,
@@ -179,8 +246,6 @@ class Engine:
         scratch: ScratchMaker = no_scratch,
         lock: bool = False,
     ) -> None:
-        """`checksum`: write and compare checksums and seals. `lock`: keep the window from being swapped out; InputError
-        when that is refused. No plan is executed that is not proved legal: IllegalPlan before anything is opened."""
         prepared.require_legal()
         plan = prepared.plan
         self._plan, self._passes, self._scalars = plan, translated(plan), prepared.scalars
@@ -216,7 +281,7 @@ class Engine:
 
     @property
     def store(self) -> _core.Store:
-        """The open files: those of the first turn, then those of the second. Not for use during a pass."""
+        """The open files: those of the first turn, then those of the second. Do not use it during a pass."""
         return self._store
 
     @property
@@ -232,12 +297,13 @@ class Engine:
     def run_pass(
         self, index: int, source: int, first_step: int = 0, taps: Taps = NO_TAPS, seeds: Seeds = NO_SEEDS
     ) -> TapResults:
-        """Run pass `index` of the plan from the arrays of turn `source` (0 or 1) to the others and flush them to their
-        devices; `first_step` of the simulation comes first. On the way do what `taps` ask of these steps; snapshots are
-        on their devices, too, when this returns. Planes read must have the seals of `seeds`, planes written get them.
+        """Run pass `index` of the plan from the arrays of turn `source` (0 or 1) to the others and flush these to their
+        devices. `first_step` is its first step, counted from the beginning of the simulation. `taps` are the point
+        sources, receivers, sums and snapshots of the run; snapshots of these steps are on their devices when this
+        returns. Planes read must have the seals of `seeds`, planes written get them.
 
-        Blocks without holding the interpreter; raises StorageError, CorruptionError or InterruptedRun, and InputError
-        before anything is changed for sources that lie in the rim.
+        Blocks without holding the interpreter. Raises StorageError, CorruptionError or InterruptedRun, and, before
+        anything is changed, InputError for sources that lie in the rim.
         """
         steps = self._plan.passes[index].levels // self._plan.problem.stages
         wanted = PassTaps.of(taps, self._plan, first_step, steps)
@@ -266,7 +332,7 @@ class Engine:
         self._executor.cancel()
 
     def close(self) -> None:
-        """Give back memory and files."""
+        """Release the memory and close the files."""
         del self._executor
         self._store.close()
 

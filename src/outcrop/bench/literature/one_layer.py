@@ -38,7 +38,7 @@ from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.problem import DIRECT_BYTES, VECTOR_BYTES, Problem
 from outcrop.plan.schemes.literature import blocked, skewed
 from outcrop.plan.validate import validate_one_layer
-from outcrop.run.rings import ring_specs, translated
+from outcrop.run.engine import ring_specs, translated
 
 NAME = "one-layer"
 PLANE_LINES = 5
