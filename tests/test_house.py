@@ -1,12 +1,15 @@
 """The rules of the house, held by tests: who may use whom, how long a file may be, what the README may claim."""
 
 import ast
+import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+import outcrop as oc
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "outcrop"
@@ -304,15 +307,23 @@ def test_only_the_two_error_files_define_exceptions() -> None:
 
 
 @pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_public_python_has_docstrings(path: Path) -> None:
-    """Protects the reader of the API: every public class, function and method says what it does."""
+def test_files_and_classes_say_what_they_are(path: Path) -> None:
+    """Protects the reader of the code: what a file or a class is for cannot be seen from its lines."""
     tree = ast.parse(path.read_text())
     assert ast.get_docstring(tree), f"{path.relative_to(ROOT)} has no module docstring"
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
-    for parent in [tree, *classes]:
-        for node in parent.body:
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
-                assert ast.get_docstring(node), f"{path.relative_to(ROOT)}: {node.name} has no docstring"
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            assert ast.get_docstring(node), f"{path.relative_to(ROOT)}: {node.name} has no docstring"
+
+
+@pytest.mark.parametrize("name", oc.__all__)
+def test_public_python_has_docstrings(name: str) -> None:
+    """Protects the reader of the API: all that `outcrop` exports, and each method of it, says what it does."""
+    found = getattr(oc, name)
+    assert inspect.getdoc(found), f"{name} has no docstring"
+    for key, member in vars(found).items() if isinstance(found, type) else ():
+        if not key.startswith("_") and (callable(member) or isinstance(member, property | classmethod | staticmethod)):
+            assert inspect.getdoc(getattr(found, key)), f"{name}.{key} has no docstring"
 
 
 def files_of_tests() -> list[Path]:

@@ -236,9 +236,9 @@ class Array(NumpyLike):
     def __del__(self) -> None:
         if getattr(self, "_values", None) is None:  # closed, or never made
             return
-        is_behind = (self.persist == "end" and self.generation == self._opened) or self._steps != self._storage.steps
+        behind = (self.persist == "end" and self.generation == self._opened) or self._steps != self._storage.steps
         self.abandon()
-        if self._spec.is_committed and is_behind and not self._storage.read_only:
+        if self._spec.is_committed and behind and not self._storage.read_only:
             text = f"{self.path} was not closed: what changed after its commit {self.generation} is lost; use `with`"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
@@ -271,12 +271,12 @@ def make_array(spec: ArraySpec, tier: Tier, working: Tier) -> Array:
 def _storage_of(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
     if spec.path is None:
         return Volatile(take_memory(tier, spec.nbytes))
-    is_there = check_path(spec.path, spec)
+    exists = check_path(spec.path, spec)
     if spec.is_committed:
         return Committed(spec.path, spec, tier, lambda nbytes: take_memory(working, nbytes))
-    if not is_there:
+    if not exists:
         create_npy(spec.path, spec.shape, spec.dtype)
-    return NpyFile(spec.path, spec, tier, writable=not is_there or spec.access == "update")
+    return NpyFile(spec.path, spec, tier, writable=not exists or spec.access == "update")
 
 
 def check_name(path: Path) -> None:

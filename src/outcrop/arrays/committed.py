@@ -87,17 +87,17 @@ class Committed(ArrayStorage):
                 made = make_directory(path.absolute())
                 self._folder = Directory.open(path.absolute())
                 undo.callback(self.close)
-                is_reader = self._hold(spec.access)
+                reads_only = self._hold(spec.access)
                 undo.callback(remove_made, made)  # only while the folder is held, and as far as they are empty
                 records, problems = self._look(spec)
-                if not is_reader:
+                if not reads_only:
                     self._folder.flush()  # a killed process may have renamed its record and not made that durable
                 if not records:
                     undo.callback(_remove_files, self._folder)
                     self._begin(slots_bytes(spec))
-                self._open_tiles(spec, is_reader)
+                self._open_tiles(spec, reads_only)
             self.primitive = BY_NOTHING if tier.kind == "tmpfs" else self._file.primitive
-            if is_reader:
+            if reads_only:
                 self._load(records, problems, lambda record: self._file.verify(record.checksums, record.slots))
                 self._show()
             else:
@@ -108,17 +108,14 @@ class Committed(ArrayStorage):
 
     @property
     def bytes(self) -> NDArray[np.uint8]:
-        """See ArrayStorage."""
         return self._content
 
     @property
     def generation(self) -> int:
-        """See ArrayStorage."""
         return self._record.generation
 
     @property
     def steps(self) -> int:
-        """See ArrayStorage."""
         return self._record.steps
 
     def flush(self, steps: int) -> int:
@@ -152,7 +149,7 @@ class Committed(ArrayStorage):
         return written
 
     def close(self) -> None:
-        """See ArrayStorage. Nothing is committed."""
+        """Give up the folder; nothing is committed."""
         held, self._held = self._held, -1
         if held >= 0:
             self._folder.release(held)
@@ -192,18 +189,18 @@ class Committed(ArrayStorage):
         self._folder.flush()
         flush_parents(self._folder.path)
 
-    def _open_tiles(self, spec: ArraySpec, is_reader: bool) -> None:
+    def _open_tiles(self, spec: ArraySpec, reads_only: bool) -> None:
         tiles = self.path / TILES
-        with self._folder.opened(TILES, os.O_RDONLY if is_reader else os.O_RDWR) as handle:
+        with self._folder.opened(TILES, os.O_RDONLY if reads_only else os.O_RDWR) as handle:
             status = os.fstat(handle)
-            if not is_reader and status.st_nlink != 1:
+            if not reads_only and status.st_nlink != 1:
                 raise StorageError(f"{tiles} has another name, too (a hard link); copy the folder and use the copy")
-            if not is_reader and status.st_size < slots_bytes(spec):  # one slot, because it was only read
+            if not reads_only and status.st_size < slots_bytes(spec):  # one slot, because it was only read
                 self._folder.grow(TILES, slots_bytes(spec))
             # The core opens the name again, beneath the same descriptor and without following a link.
             self._identity, self._opened = (status.st_dev, status.st_ino), f"{path_of(self._folder.handle)}/{TILES}"
             with named(self._opened, tiles):
-                self._file = _core.SlotFile(self._opened, spec.nbytes, TILE_BYTES, not is_reader, transfer_threads())
+                self._file = _core.SlotFile(self._opened, spec.nbytes, TILE_BYTES, not reads_only, transfer_threads())
 
     def _check_here(self) -> None:
         """Raises StorageError when the path does not lead to this array any more."""
@@ -375,8 +372,8 @@ def _slots_bytes(nbytes: int, slots: int) -> int:
 def check_size(spec: ArraySpec) -> None:
     """Raises InputError for an array whose record would be too long to be read again."""
     if _record_bytes(spec.nbytes) > MAX_RECORD_BYTES:
-        most = MAX_RECORD_BYTES // BYTES_PER_TILE * TILE_BYTES >> 40
-        raise InputError(f"{spec.path} cannot be made: a committed array has at most {most} TiB; split it")
+        max_tib = MAX_RECORD_BYTES // BYTES_PER_TILE * TILE_BYTES >> 40
+        raise InputError(f"{spec.path} cannot be made: a committed array has at most {max_tib} TiB; split it")
 
 
 def _record_bytes(nbytes: int) -> int:
@@ -450,14 +447,14 @@ def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) ->
     """None when there is no such file."""
     path = folder.path / name
     # A record of more tiles than the file has room for is damaged, so that it need not be read.
-    most = min(MAX_RECORD_BYTES, _record_bytes(tiles_bytes))
+    max_bytes = min(MAX_RECORD_BYTES, _record_bytes(tiles_bytes))
     try:
         status = folder.status(name)
         if status is None:
             return None
-        if status.st_size > most:
+        if status.st_size > max_bytes:
             raise CorruptionError(f"{path} is damaged: {status.st_size} bytes are too many for the {TILES} beside it")
-        record = parse_record(folder.read(name, most), path)
+        record = parse_record(folder.read(name, max_bytes), path)
     except FileNotFoundError:
         return None
     except OSError as error:

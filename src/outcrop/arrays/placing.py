@@ -226,7 +226,7 @@ def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
     tiers = find_tiers(folders)
     for name, spec in arrays.items():
         possible = possible_tiers(name, spec, tiers)
-        if len(possible) > 1 and not all(map(is_measured, possible)):
+        if len(possible) > 1 and not all(map(measured, possible)):
             return find_tiers(folders, measure=True, progress=_tell)
     return tiers
 
@@ -249,10 +249,10 @@ def _limited(tier: Tier, capacities: Mapping[str, str | int]) -> Tier:
         size = f"{shown(given)} of {tier.name}"
         raise InputError(f"capacities: {size} must be a size such as '2GiB', or bytes; 0 for nothing")
     try:
-        most = 0 if given in (0, "0") else parse_bytes(given, tier.capacity_bytes)
+        limit = 0 if given in (0, "0") else parse_bytes(given, tier.capacity_bytes)
     except InputError as error:
         raise InputError(f"capacities: of {tier.name} {error}") from None
-    return replace(tier, free_bytes=min(tier.free_bytes, most))
+    return replace(tier, free_bytes=min(tier.free_bytes, limit))
 
 
 def _check_arrays(arrays: object) -> None:
@@ -299,7 +299,7 @@ def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
         check_path(spec.path, spec)
     possible = possible_tiers(name, spec, tiers)
     if len(possible) > 1:
-        possible = [tier for tier in possible if is_measured(tier)] or possible
+        possible = [tier for tier in possible if measured(tier)] or possible
     working = _dram(name, tiers) if spec.working == "dram" else None
     choices = (_choice(spec_on(tier, name, spec), tier, working or tier) for tier in possible)
     return Demand(name, tuple(choices), spec.access == "update")
@@ -313,7 +313,7 @@ def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
     return replace(spec, path=tier.directory / name)
 
 
-def is_measured(tier: Tier) -> bool:
+def measured(tier: Tier) -> bool:
     """Whether it is known how fast a tier is."""
     return bool(tier.read_bytes_per_second and tier.write_bytes_per_second)
 
@@ -327,13 +327,13 @@ def _dram(name: str, tiers: Sequence[Tier]) -> Tier:
 
 def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
     """`working` is where the bytes are that the program works on."""
-    is_there = spec.path is not None and check_path(spec.path, spec)
+    exists = spec.path is not None and check_path(spec.path, spec)
     takes = {tier.name: 0, working.name: 0}
     if spec.is_committed:
-        takes[tier.name] += max(0, slots_bytes(spec) - (stored_bytes(spec.path) if is_there else 0))
-        if not (is_there and spec.access == "read"):
+        takes[tier.name] += max(0, slots_bytes(spec) - (stored_bytes(spec.path) if exists else 0))
+        if not (exists and spec.access == "read"):
             takes[working.name] += spec.nbytes
-    elif not is_there:
+    elif not exists:
         takes[tier.name] += spec.nbytes + (HEADER_BYTES if spec.path is not None else 0)
     seconds = _seconds(spec.bytes_read_per_step, working.read_bytes_per_second)
     seconds += _seconds(spec.bytes_written_per_step, working.write_bytes_per_second)
@@ -368,8 +368,8 @@ def why(
     others = [one for one in demand.choices if one is not chosen]
     passed = [one for one in others if (places.index(one.place) < rank) == demand.updated]
     if not passed:
-        is_hidden = chosen.transfer_seconds <= computing_seconds
-        return FASTEST if demand.updated else f"{SLOWEST}, {HIDDEN}" if is_hidden else SLOWEST
+        hidden = chosen.transfer_seconds <= computing_seconds
+        return FASTEST if demand.updated else f"{SLOWEST}, {HIDDEN}" if hidden else SLOWEST
     objections = _objections(passed, number, demands, found, free_bytes, computing_seconds)
     return because(FASTEST_WITH_ROOM if demand.updated else SLOWEST_FOR_NOTHING, objections)
 

@@ -129,7 +129,6 @@ class Volatile(ArrayStorage):
 
     @property
     def bytes(self) -> NDArray[np.uint8]:
-        """See ArrayStorage."""
         return self._content
 
     def flush(self, steps: int) -> int:
@@ -193,7 +192,6 @@ class NpyFile(ArrayStorage):
 
     @property
     def bytes(self) -> NDArray[np.uint8]:
-        """See ArrayStorage."""
         return self._mapping.bytes[self._begin :]
 
     def flush(self, steps: int) -> int:
@@ -256,12 +254,12 @@ def _opened(path: Path, flags: int) -> Iterator[tuple[Directory, int]]:
 
 
 def _header_of(path: Path, folder: Directory, handle: int) -> Header:
-    shape, is_fortran, dtype, begin = _parsed(path, folder.read_from(handle, 0, len(_PREFIX) + 4 + MAX_HEADER_BYTES))
+    shape, fortran, dtype, begin = _parsed(path, folder.read_from(handle, 0, len(_PREFIX) + 4 + MAX_HEADER_BYTES))
     text = reprlib.repr(shape)
     if dtype.kind not in "biufc":
         what = reprlib.repr(str(dtype))
         raise InputError(f"{path} holds {what}, which cannot be mapped; arrays on tiers are of numbers or booleans")
-    if is_fortran and len(shape) > 1:
+    if fortran and len(shape) > 1:
         raise InputError(f"{path} holds an array in Fortran order; arrays on tiers are in C order")
     if len(shape) > MAX_AXES or not all(type(count) is int and 1 <= count <= MAX_NUMBER for count in shape):
         raise InputError(f"{path} is of shape {text}; arrays have at most {MAX_AXES} axes, and cells along each")
@@ -282,7 +280,7 @@ def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[An
             raise ValueError(length)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Python about the text
-            shape, is_fortran, dtype = reader(file)
+            shape, fortran, dtype = reader(file)
     except Exception:
         raise InputError(f"{path} holds something else than an array (no .npy file); give another path") from None
-    return shape, is_fortran, dtype, file.tell()
+    return shape, fortran, dtype, file.tell()

@@ -79,12 +79,10 @@ class Device(RunStorage):
         self._records: Directory | None = None
 
     def read(self) -> Manifest:
-        """See RunStorage."""
         with opened(self.path, os.O_RDONLY) as handle:
             return self._manifest(self._header(handle))
 
     def store(self, manifest: Manifest) -> None:
-        """See RunStorage."""
         try:
             device_use.require_writable(self.path)
             with opened(self.path, os.O_RDWR) as handle:
@@ -98,14 +96,13 @@ class Device(RunStorage):
             raise StorageError(f"cannot commit to {self.path}: {error}") from error
 
     def files(self, manifest: Manifest, entry: ArrayEntry, turn: int) -> Sequence[DeviceRange]:
-        """See RunStorage: ranges of the devices."""
+        """Ranges of the devices."""
         devices = [self.path, *self._others(manifest)]
         shares = [ranges_on(manifest, index, str(device)) for index, device in enumerate(devices)]
         shards = manifest.layout.shards
         return [shares[shard % len(devices)][entry.name, turn, shard] for shard in range(shards)]
 
     def check(self, manifest: Manifest) -> None:
-        """See RunStorage."""
         for index, path in enumerate([self.path, *self._others(manifest)]):
             with opened(path, os.O_RDONLY) as handle:
                 size = device_use.size_of(handle)
@@ -115,13 +112,13 @@ class Device(RunStorage):
             check_sizes(self.records(manifest), manifest)
 
     def records(self, manifest: Manifest) -> Directory:
-        """See RunStorage: the folder beside, which says itself that it belongs to this run."""
+        """The folder beside the devices, which says itself that it belongs to this run."""
         if self._records is None or not self._records.is_here():
             self._records = _records_of(manifest, self.path)
         return self._records
 
     def hold(self, shared: bool = False) -> list[int]:
-        """See RunStorage. Refused too when someone has made anything else of a device since. Nobody shares a device."""
+        """Refused too when a device holds anything else since. A device is never shared."""
         handles: list[int] = []
         self._found.clear()
         try:
@@ -140,7 +137,6 @@ class Device(RunStorage):
         return handles
 
     def in_use(self) -> bool:
-        """See RunStorage."""
         try:
             os.close(device_use.claim(self.path))
         except InputError:
@@ -149,7 +145,7 @@ class Device(RunStorage):
 
     @contextmanager
     def scratch(self, manifest: Manifest, count: int) -> Iterator[Sequence[DeviceRange]]:
-        """See RunStorage: what the first device has behind the shards."""
+        """What the first device has behind the shards."""
         begin = needed_bytes(manifest, 0)
         with opened(self.path, os.O_RDONLY) as handle:
             size = device_use.size_of(handle)
@@ -161,12 +157,12 @@ class Device(RunStorage):
         yield [DeviceRange(str(self.path), begin, count)] if count else []
 
     def tidy(self, manifest: Manifest) -> None:
-        """See RunStorage: shows the snapshots up to its step."""
+        """Shows the snapshots up to the step."""
         if manifest.records:
             show_snapshots(self.records(manifest), manifest)
 
     def untidy(self, manifest: Manifest) -> list[str]:
-        """See RunStorage: metadata of snapshots."""
+        """Metadata of snapshots."""
         if not manifest.records:
             return []
         directory = self.records(manifest)
@@ -174,7 +170,6 @@ class Device(RunStorage):
         return [f"{directory.path / name} is not what belongs there" for name in wrong]
 
     def repair(self, manifest: Manifest) -> None:
-        """See RunStorage."""
         self.tidy(manifest)
 
     def _header(self, handle: int) -> Header:

@@ -128,10 +128,10 @@ class Planes:
             self._store.read_into(self._first_file + shard, offset, records)
             for index, record in enumerate(records.reshape(count, layout.record_bytes)):
                 crc, seal = record[layout.plane_bytes :].view("<u4")[:2].tolist()
-                is_whole = _core.crc32c(record[: layout.plane_bytes]) == crc
-                if not is_whole or _core.plane_seal(first + index, crc, self._seed) != seal:
+                whole = _core.crc32c(record[: layout.plane_bytes]) == crc
+                if not whole or _core.plane_seal(first + index, crc, self._seed) != seal:
                     path, place = self._store.paths[self._first_file + shard], offset + index * layout.record_bytes
-                    raise CorruptionError(_core.plane_damage(first + index, is_whole, path, place, layout.plane_bytes))
+                    raise CorruptionError(_core.plane_damage(first + index, whole, path, place, layout.plane_bytes))
             yield first, self._cells(records, count)
 
     def fill(self, source: Callable[[int, int], np.ndarray[Any, Any]], z0: int = 0, z1: int | None = None) -> None:

@@ -111,11 +111,9 @@ class RunFolder(RunStorage):
         self._others: list[Directory] | None = None
 
     def read(self) -> Manifest:
-        """See RunStorage."""
         return read_manifest(self._directory)
 
     def store(self, manifest: Manifest) -> None:
-        """See RunStorage."""
         self._require_here(manifest)
         try:
             self._directory.replace(MANIFEST, manifest.to_bytes())
@@ -123,7 +121,7 @@ class RunFolder(RunStorage):
             raise StorageError(f"cannot commit to {self.path / MANIFEST}: {error.strerror}") from error
 
     def files(self, manifest: Manifest, entry: ArrayEntry, turn: int) -> list[ShardFile]:
-        """See RunStorage: names beneath descriptors."""
+        """Names beneath descriptors."""
         directories = [self._directory, *self._further(manifest)]
         return [
             FileBeneath(place.handle, name, str(place.path / name))
@@ -131,11 +129,10 @@ class RunFolder(RunStorage):
         ]
 
     def records(self, manifest: Manifest) -> Directory:
-        """See RunStorage: the run's own."""
+        """The run's own directory."""
         return self._directory
 
     def check(self, manifest: Manifest) -> None:
-        """See RunStorage."""
         self._require_here(manifest)
         directories = [self._directory, *self._further(manifest)]
         for entry, turn in manifest.copies:
@@ -154,7 +151,6 @@ class RunFolder(RunStorage):
         check_sizes(self._directory, manifest)
 
     def hold(self, shared: bool = False) -> list[int]:
-        """See RunStorage."""
         handles = [self._directory.hold(shared)]
         if not self._directory.is_here():
             release(handles)
@@ -168,7 +164,6 @@ class RunFolder(RunStorage):
         return handles
 
     def in_use(self) -> bool:
-        """See RunStorage."""
         try:
             release(self.hold(shared=True))
         except InputError:
@@ -176,14 +171,14 @@ class RunFolder(RunStorage):
         return False
 
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
-        """See RunStorage: a file without a name."""
+        """A file without a name."""
         for name in self._directory.names():
             if name.startswith(SCRATCH):  # of a process that was killed before it had opened it
                 self._directory.remove(name)
         return scratch_in(self._directory, count)
 
     def tidy(self, manifest: Manifest) -> None:
-        """See RunStorage: the links of the state's arrays, and the snapshots up to its step."""
+        """The links of the state's arrays, and the snapshots up to its step."""
         show_snapshots(self._directory, manifest)
         for entry in manifest.state:
             if not self._is_linked(manifest, entry):
@@ -193,7 +188,6 @@ class RunFolder(RunStorage):
                     raise StorageError(f"cannot link {self.path / entry.name}: {error.strerror}") from error
 
     def untidy(self, manifest: Manifest) -> list[str]:
-        """See RunStorage."""
         files = outdated(self._directory, derived_files(manifest))
         wrong = [f"{self.path / name} is not what belongs there" for name in files]
         wrong += [
@@ -205,7 +199,7 @@ class RunFolder(RunStorage):
         return wrong + [f"{self.path / name} does not lead to {to}" for name, to in links if self._leads(name) != to]
 
     def repair(self, manifest: Manifest) -> None:
-        """See RunStorage; the indices of shards, too."""
+        """The indices of shards, too."""
         own = self._directory
         try:
             for name, content in outdated(own, derived_files(manifest)).items():
@@ -223,8 +217,8 @@ class RunFolder(RunStorage):
                     offset = manifest.layout.records(shard) * manifest.layout.record_bytes
                     index = b"".join(index_parts(manifest.layout, shard))
                     with place.opened(name) as handle:
-                        is_right = place.read_from(handle, offset, len(index)) == index
-                    if not is_right:
+                        right = place.read_from(handle, offset, len(index)) == index
+                    if not right:
                         place.write(name, offset, index)
         except OSError as error:
             raise StorageError(f"cannot repair {self.path}: {error.strerror} ({error.filename})") from error

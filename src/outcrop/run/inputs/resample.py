@@ -198,12 +198,12 @@ class AxisMap:
         return len(self.low)
 
     @property
-    def is_identity(self) -> bool:
+    def identity(self) -> bool:
         """Whether the result is the input."""
-        return len(self) == self.size and bool((self.low == np.arange(self.size)).all()) and self.is_choice
+        return len(self) == self.size and bool((self.low == np.arange(self.size)).all()) and self.choice
 
     @property
-    def is_choice(self) -> bool:
+    def choice(self) -> bool:
         """Whether nothing lies between samples, so that no arithmetic is needed."""
         return not self.weight.any()
 
@@ -221,12 +221,12 @@ def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap
     """
     denominator = math.lcm(origin.denominator, step.denominator)
     start, stride = int(origin * denominator), int(step * denominator)
-    most = (size - 1) * denominator
-    if max(abs(start), abs(start + count * stride), most, denominator) < _EXACT:
-        low, rest = np.divmod(np.clip(start + np.arange(count, dtype=np.intp) * stride, 0, most), denominator)
+    last = (size - 1) * denominator
+    if max(abs(start), abs(start + count * stride), last, denominator) < _EXACT:
+        low, rest = np.divmod(np.clip(start + np.arange(count, dtype=np.intp) * stride, 0, last), denominator)
         weight = rest / np.float64(denominator)
     else:
-        places = [divmod(min(max(start + i * stride, 0), most), denominator) for i in range(count)]
+        places = [divmod(min(max(start + i * stride, 0), last), denominator) for i in range(count)]
         low = np.array([place for place, _ in places], np.intp)
         weight = np.array([rest / denominator for _, rest in places], np.float64)
     return AxisMap(size, low, low + (weight > 0), weight)
@@ -239,7 +239,7 @@ class Interpolator:
     def __init__(self, array: InputArray, maps: tuple[AxisMap, AxisMap, AxisMap]) -> None:
         self._array, self._maps = array, maps
         self.shape: GridShape = (len(maps[0]), len(maps[1]), len(maps[2]))
-        self._blends = not all(axis.is_choice for axis in maps)
+        self._blends = not all(axis.choice for axis in maps)
         self._near: dict[int, Array] = {}
         self._only: Array | None = None
 
@@ -268,7 +268,7 @@ class Interpolator:
         if down.size == 1:
             row = _interpolate(_blend(a, b, weight) if weight else a, across, 1)
             return np.broadcast_to(row, self.shape[1:])
-        if down.is_identity and across.is_identity:
+        if down.identity and across.identity:
             return _blend(a, b, weight) if weight else a
         result = np.empty(self.shape[1:], a.dtype)
         rows = self._rows_of_block(a.itemsize)
@@ -300,10 +300,10 @@ class Interpolator:
 
 def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
     """A block of two axes on other samples along one of them."""
-    if axis_map.is_identity:
+    if axis_map.identity:
         return block
     a = np.take(block, axis_map.low, axis)
-    if axis_map.is_choice:
+    if axis_map.choice:
         return a
     weight = axis_map.weight[:, None] if axis == 0 else axis_map.weight
     return _blend(a, np.take(block, axis_map.high, axis), weight)

@@ -305,8 +305,8 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
             begin, end, step = one.indices(n)
         except TypeError:
             raise InputError(f"snapshots: box {shown(one)} along {axis} must have whole numbers") from None
-        is_beyond = any(place is not None and not -n <= place <= n for place in (one.start, one.stop))
-        if step != 1 or begin >= end or is_beyond:
+        beyond = any(place is not None and not -n <= place <= n for place in (one.start, one.stop))
+        if step != 1 or begin >= end or beyond:
             raise InputError(f"snapshots: box {shown(one)} along {axis} is no part of 0 to {n}, every cell of it")
         found.append((begin + pad, end + pad))
     return tuple(found)

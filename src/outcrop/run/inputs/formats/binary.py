@@ -243,8 +243,8 @@ def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.d
 def _header_bytes(file: BinaryIO) -> bytes:
     """Magic, version, length and text, and nothing behind them, because a packed file may go on without end."""
     begin = file.read(12)
-    is_short = begin[6:7] == b"\1"  # version 1 has two bytes for the length, version 2 has four
-    count = 10 + int.from_bytes(begin[8:10], "little") if is_short else 12 + int.from_bytes(begin[8:12], "little")
+    short = begin[6:7] == b"\1"  # version 1 has two bytes for the length, version 2 has four
+    count = 10 + int.from_bytes(begin[8:10], "little") if short else 12 + int.from_bytes(begin[8:12], "little")
     return begin + file.read(max(0, min(count, MAX_HEADER_BYTES) - len(begin)))
 
 
