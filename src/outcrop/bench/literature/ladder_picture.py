@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outcrop.bench.figures import new_picture, save_picture
 from outcrop.bench.literature.ladder import HEADS
 from outcrop.bench.literature.ladder_columns import COMPONENTS
-from outcrop.paths import make_directory
 from outcrop.units import format_bytes
 
 if TYPE_CHECKING:
@@ -22,24 +22,18 @@ BAR = 0.38
 
 def draw(figures: dict[str, Any], output: Path) -> None:
     """Write the picture to `output` as PNG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 13), layout="constrained")
-    times, parts, speed = figure.subplots(3, 1, height_ratios=(3, 3, 2))
+    picture = new_picture(11, 13)
+    times, parts, speed = picture.subplots(3, 1, height_ratios=(3, 3, 2))
     _times(times, figures)
     _parts(parts, figures)
     _speed(speed, figures)
     nz, ny, nx = figures["shape"]
     both, budget = figures["both_arrays_bytes"], figures["memory_budget_bytes"]
-    figure.suptitle(
+    picture.suptitle(
         f"heat7 {nx} x {ny} x {nz} float32, {figures['steps']} steps; both arrays {format_bytes(both)}, "
         f"out of core in {format_bytes(budget)}"
     )
-    make_directory(output.absolute().parent)
-    figure.savefig(output, dpi=120, format="png")
+    save_picture(picture, output)
 
 
 def _times(axes: Axes, figures: dict[str, Any]) -> None:
