@@ -20,7 +20,7 @@
 #include "buffer.hpp"
 #include "outcrop/aggregate/placed_plan.hpp"
 #include "outcrop/aggregate/sinks/node_files.hpp"
-#include "outcrop/aggregate/steps/runs.hpp"
+#include "outcrop/aggregate/steps/pack.hpp"
 #include "outcrop/aggregate/transport/thread_transport.hpp"
 #include "outcrop/base/error.hpp"
 
@@ -98,11 +98,11 @@ std::unique_ptr<BoundPlan> make_plan(std::uintptr_t transport, Variables variabl
   return made;
 }
 
-Path to_path(const std::string &name) {
-  if (name == "buffered") return Path::buffered;
-  if (name == "direct") return Path::direct;
+CacheMode to_cache_mode(const std::string &name) {
+  if (name == "buffered") return CacheMode::buffered;
+  if (name == "direct") return CacheMode::direct;
   if (name != "automatic") throw InputError("path '" + name + "' must be automatic, buffered or direct");
-  return Path::automatic;
+  return CacheMode::automatic;
 }
 
 // A file, and whether its steps go to a stage first.
@@ -115,7 +115,7 @@ FileOptions make_options(BoundPlan &plan, const std::string &way, bool durable, 
                          bool node_files, bool writable, const Texts &settings) {
   FileOptions options;
   options.durable = durable;
-  options.path = to_path(way);
+  options.cache_mode = to_cache_mode(way);
   options.size_bytes = size_bytes;
   options.node_files = node_files;
   plan.placed->set_stage(options, writable, settings);

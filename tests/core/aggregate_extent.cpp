@@ -5,10 +5,8 @@
 #include <map>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/decision/declaration.hpp"
 #include "outcrop/aggregate/decision/domains.hpp"
-#include "outcrop/aggregate/decision/overlap.hpp"
-#include "outcrop/aggregate/decision/rounds.hpp"
+#include "outcrop/aggregate/decision/extent.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
@@ -194,7 +192,7 @@ TEST(AggregateRounds, HoldEveryByteOnceInPlacesLikeThoseOfTheFile) {
     for (std::size_t round = 0; round < rounds.count(); ++round) {
       std::uint64_t position = 0;
       EXPECT_FALSE(rounds.of(round).empty());
-      for (const Piece &piece : rounds.of(round)) {
+      for (const BufferedRange &piece : rounds.of(round)) {
         EXPECT_GE(piece.file.begin, last);
         EXPECT_GE(piece.position, position);
         EXPECT_EQ(piece.position % 4096, piece.file.begin % 4096);

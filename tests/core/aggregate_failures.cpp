@@ -11,9 +11,8 @@
 #include <chrono>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/node/failure.hpp"
-#include "outcrop/aggregate/node/neighbours.hpp"
 #include "outcrop/aggregate/node/node.hpp"
+#include "outcrop/aggregate/node/outcome.hpp"
 #include "outcrop/aggregate/transport/link.hpp"
 #include "outcrop/base/error.hpp"
 
@@ -102,7 +101,7 @@ TEST_P(AggregateFailures, ShortAndRepeatedTransfersAreContinued) {
   on_ranks(ranks, size, [&](int rank, outcrop_transport &transport) {
     const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 16384, .aggregators = 2});
     const Faults faults{.seed = 5, .again_rate = 0.3, .short_rate = 0.5};
-    File file = File::create(plan, folder.file("short"), {.path = Path::buffered, .faults = faults});
+    File file = File::create(plan, folder.file("short"), {.cache_mode = CacheMode::buffered, .faults = faults});
     const std::vector<std::span<const std::byte>> spans{memory};
     file.write(spans);
     std::vector<std::byte> found(memory.size());
@@ -246,7 +245,7 @@ TEST(AggregateFull, AFullFileSystemIsToldToAll) {
   const std::vector<std::byte> memory(10 * block, std::byte{1});
   const std::vector<std::string> texts = told<StorageError>(ranks, 4, [&](int rank, outcrop_transport &transport) {
     const Plan plan = Plan::make(transport, in_turns(rank, 4), {.buffer_bytes = 8192});
-    File file = File::open(plan, full, true, {.path = Path::buffered});
+    File file = File::open(plan, full, true, {.cache_mode = CacheMode::buffered});
     file.write(std::vector<std::span<const std::byte>>{memory});
   });
   expect_all_alike(texts, {"write by rank ", full, "No space left"});
@@ -263,27 +262,27 @@ TEST(AggregateNeighbours, ADeadProcessIsNoticed) {
   }
   close(ends[0]);
   const std::vector<int> processes{getpid(), child};
-  const Neighbours neighbours(processes);
-  EXPECT_EQ(neighbours.gone(), -1);
+  const ProcessWatch watch(processes);
+  EXPECT_EQ(watch.ended(), -1);
   close(ends[1]);
-  int gone = -1;
-  for (int turn = 0; turn < 1000 && gone < 0; ++turn) {  // not waited for: it is still there as a zombie
-    gone = neighbours.gone();
+  int ended = -1;
+  for (int turn = 0; turn < 1000 && ended < 0; ++turn) {  // not waited for: it is still there as a zombie
+    ended = watch.ended();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  EXPECT_EQ(gone, 1);
+  EXPECT_EQ(ended, 1);
   waitpid(child, nullptr, 0);
 }
 
-TEST(AggregateBell, IsHeardByWhoListenedBefore) {
+TEST(AggregateEventCount, LosesNoNotificationBetweenTestAndWait) {
   void *shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(shared, MAP_FAILED);
-  Bell &ping = static_cast<Bell *>(shared)[0], &pong = static_cast<Bell *>(shared)[1];
+  EventCount &ping = static_cast<EventCount *>(shared)[0], &pong = static_cast<EventCount *>(shared)[1];
   auto *turns = reinterpret_cast<std::atomic<int> *>(static_cast<std::byte *>(shared) + 1024);
-  const auto wait_for = [&](Bell &bell, int turn) {
+  const auto wait_for = [&](EventCount &event, int turn) {
     for (int waits = 0; *turns != turn && waits < 100; ++waits) {
-      const std::uint32_t heard = bell.listen();
-      if (*turns != turn) bell.sleep(heard, 1000000);
+      const std::uint32_t seen = event.count();
+      if (*turns != turn) event.wait(seen, 1000000);
     }
     return *turns == turn;
   };
@@ -294,13 +293,13 @@ TEST(AggregateBell, IsHeardByWhoListenedBefore) {
     for (int i = 0; i < rounds && good; ++i) {
       good = wait_for(ping, 2 * i + 1);
       ++*turns;
-      pong.ring();
+      pong.notify();
     }
     _exit(good ? 0 : 1);
   }
   for (int i = 0; i < rounds; ++i) {
     ++*turns;
-    ping.ring();
+    ping.notify();
     ASSERT_TRUE(wait_for(pong, 2 * i + 2)) << i;
   }
   int status = 0;

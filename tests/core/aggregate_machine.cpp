@@ -7,7 +7,7 @@
 #include <string>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/node/numa_memory.hpp"
+#include "outcrop/aggregate/node/shared_memory.hpp"
 #include "outcrop/aggregate/placement/machine.hpp"
 #include "outcrop/base/error.hpp"
 

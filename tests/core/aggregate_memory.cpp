@@ -9,9 +9,7 @@
 #include <string>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/node/available_memory.hpp"
-#include "outcrop/aggregate/node/memory_groups.hpp"
-#include "outcrop/aggregate/node/segment.hpp"
+#include "outcrop/aggregate/node/shared_memory.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

@@ -3,7 +3,7 @@
 
 #include "aggregate_sinks.hpp"
 #include "outcrop/aggregate/sinks/node_files.hpp"
-#include "outcrop/aggregate/text/listing.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

@@ -7,9 +7,8 @@
 #include <map>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/sinks/access.hpp"
-#include "outcrop/aggregate/sinks/manner.hpp"
 #include "outcrop/aggregate/sinks/node_files.hpp"
+#include "outcrop/aggregate/sinks/shared_file.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
@@ -83,7 +82,7 @@ struct Setting {
     plan.buffer_bytes = 4096 * (std::uint64_t{1} << below(random, 6)) * below(random, 5);
     plan.buffers = below(random, 2) == 0 ? 0 : static_cast<std::uint32_t>(2 + below(random, 4));
     plan.own_run_bytes = below(random, 3) == 0 ? std::uint64_t{1} << below(random, 13) : 0;
-    file.path = static_cast<Path>(below(random, 3));
+    file.cache_mode = static_cast<CacheMode>(below(random, 3));
     file.durable = below(random, 4) == 0;
     base = below(random, 3) == 0 ? below(random, 100000) : 4096 * below(random, 4);
     steps = 1 + below(random, 6);
@@ -106,7 +105,7 @@ struct Setting {
     return std::to_string(size) + " ranks, " + std::to_string(per_node) + " per node, " +
            std::to_string(plan.aggregators) + " aggregators, buffers " + std::to_string(plan.buffer_bytes) + " x " +
            std::to_string(plan.buffers) + ", own " + std::to_string(plan.own_run_bytes) + ", path " +
-           std::to_string(static_cast<int>(file.path)) + ", base " + std::to_string(base) + ", steps " +
+           std::to_string(static_cast<int>(file.cache_mode)) + ", base " + std::to_string(base) + ", steps " +
            std::to_string(steps) + (beside ? ", beside" : "") + (existing ? ", existing" : "") +
            (merged ? ", merged" : "") + (file.stage_folder.empty() ? "" : ", staged") +
            (file.node_files ? ", node files" : "");
@@ -242,17 +241,17 @@ TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
 }
 
 // One rank without room in the page cache is enough: all go around it. What all were asked for must be the same.
-TEST(AggregateManner, IsThatOfAllRanks) {
+TEST(AggregateOpenMode, IsThatOfAllRanks) {
   for (const int unlike : {-1, 0, 2}) {
     ThreadRanks ranks(3, 2);
     on_ranks(ranks, 3, [&](int rank, outcrop_transport &transport) {
       const Link link(transport);
       const bool alike = rank != unlike;
-      EXPECT_EQ(agree_on_manner(link, {.node_files = true, .ample_room = alike}).ample_room, unlike < 0);
-      EXPECT_TRUE(agree_on_manner(link, {.node_files = true}).node_files);
+      EXPECT_EQ(agree_on_open_mode(link, {.node_files = true, .ample_room = alike}).ample_room, unlike < 0);
+      EXPECT_TRUE(agree_on_open_mode(link, {.node_files = true}).node_files);
       if (unlike < 0) return;
-      EXPECT_THROW(agree_on_manner(link, {.staged = alike}), InputError);
-      EXPECT_THROW(agree_on_manner(link, {.node_files = alike}), InputError);
+      EXPECT_THROW(agree_on_open_mode(link, {.staged = alike}), InputError);
+      EXPECT_THROW(agree_on_open_mode(link, {.node_files = alike}), InputError);
     });
   }
   EXPECT_TRUE(has_ample_room(1));
@@ -260,7 +259,7 @@ TEST(AggregateManner, IsThatOfAllRanks) {
 }
 
 // What has ample room in the page cache is read through it, and is there for the next one who reads.
-TEST(AggregateAccess, ReadsThroughThePageCacheWhatHasRoomThere) {
+TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
   constexpr std::uint64_t bytes = 1 << 16;
   const Folder folder;
   const std::string path = folder.file("file");
@@ -268,23 +267,23 @@ TEST(AggregateAccess, ReadsThroughThePageCacheWhatHasRoomThere) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   ASSERT_EQ(fsync(file.get()), 0);
   ASSERT_EQ(posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
-  const auto reads_buffered = [&](Path way, bool ample_room) {
-    return Access(path, false, way, false, {.ample_room = ample_room}, {}).reads_buffered(0, bytes);
+  const auto reads_buffered = [&](CacheMode mode, bool ample_room) {
+    return SharedFile(path, false, mode, false, {.ample_room = ample_room}, {}).reads_buffered(0, bytes);
   };
-  EXPECT_TRUE(reads_buffered(Path::automatic, true));
+  EXPECT_TRUE(reads_buffered(CacheMode::automatic, true));
   // Where the file system has nothing but its cache, there is no other way.
-  EXPECT_EQ(reads_buffered(Path::automatic, false), reads_buffered(Path::direct, true));
+  EXPECT_EQ(reads_buffered(CacheMode::automatic, false), reads_buffered(CacheMode::direct, true));
 }
 
 // Ranks that write their own bytes need no buffers where those may wait in the page cache.
-TEST(AggregateAccess, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
+TEST(AggregateSharedFile, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
   const Folder folder;
   const std::string path = folder.file("file");
   std::ofstream(path) << "x";
   const auto writes_buffered = [&](bool durable, const Traffic &traffic) {
-    return Access(path, true, Path::automatic, durable, traffic, {}).writes_buffered();
+    return SharedFile(path, true, CacheMode::automatic, durable, traffic, {}).writes_buffered();
   };
-  const bool only_way = Access(path, true, Path::direct, false, {}, {}).writes_buffered();
+  const bool only_way = SharedFile(path, true, CacheMode::direct, false, {}, {}).writes_buffered();
   EXPECT_TRUE(writes_buffered(false, {.ample_room = true, .own = true}));
   EXPECT_TRUE(writes_buffered(true, {.ample_room = true, .own = true}));
   EXPECT_EQ(writes_buffered(true, {.ample_room = false, .own = true}), only_way);
@@ -292,18 +291,18 @@ TEST(AggregateAccess, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
 }
 
 // What shall last begins to reach the device while more is written, and all of it is in the file.
-TEST(AggregateAccess, WritesOwnBytesBackThatMustLast) {
+TEST(AggregateSharedFile, WritesOwnBytesBackThatMustLast) {
   constexpr std::size_t bytes = (std::size_t{5} << 20) + 77;
   const Folder folder;
   const std::string path = folder.file("file");
   std::ofstream(path) << "x";
   std::vector<std::byte> data(bytes);
   for (std::size_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>(i * 7 + i / 256);
-  Access access(path, true, Path::automatic, true, {.ample_room = true, .own = true}, {});
-  access.write(1, data.data(), bytes);
-  access.flush();
+  SharedFile shared(path, true, CacheMode::automatic, true, {.ample_room = true, .own = true}, {});
+  shared.write(1, data.data(), bytes);
+  shared.flush();
   std::vector<std::byte> found(bytes);
-  Access(path, false, Path::automatic, false, {.ample_room = true}, {}).read(1, found.data(), bytes);
+  SharedFile(path, false, CacheMode::automatic, false, {.ample_room = true}, {}).read(1, found.data(), bytes);
   EXPECT_EQ(found, data);
 }
 

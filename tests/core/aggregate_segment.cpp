@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "outcrop/aggregate/node/segment.hpp"
+#include "outcrop/aggregate/node/shared_memory.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

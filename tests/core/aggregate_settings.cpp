@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "outcrop/aggregate/placement/settings.hpp"
-#include "outcrop/aggregate/text/format.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

@@ -9,8 +9,7 @@
 #include <set>
 
 #include "aggregate_sinks.hpp"
-#include "outcrop/aggregate/sinks/drain.hpp"
-#include "outcrop/aggregate/sinks/staged_file.hpp"
+#include "outcrop/aggregate/sinks/stage.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

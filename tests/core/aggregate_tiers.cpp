@@ -12,10 +12,9 @@
 #include <sstream>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/node/numa_memory.hpp"
-#include "outcrop/aggregate/node/segment.hpp"
+#include "outcrop/aggregate/node/shared_memory.hpp"
 #include "outcrop/aggregate/placed_plan.hpp"
-#include "outcrop/aggregate/sinks/staged_file.hpp"
+#include "outcrop/aggregate/sinks/stage.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

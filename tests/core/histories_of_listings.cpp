@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "outcrop/aggregate/sinks/node_files.hpp"
-#include "outcrop/aggregate/text/listing.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/error.hpp"
 #include "protocol_histories.hpp"
 

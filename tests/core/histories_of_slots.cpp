@@ -3,13 +3,13 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <sstream>
-#include <string_view>
 
-#include "outcrop/aggregate/text/listing.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/exec/slot_file.hpp"
+#include "outcrop/storage/crc32c.hpp"
 #include "protocol_histories.hpp"
 
 namespace outcrop::model {
@@ -23,32 +23,52 @@ struct Record {
   CommittedTiles tiles;
 };
 
+std::uint32_t checksum_of(const std::string &line) { return crc32c(std::as_bytes(std::span(line))); }
+
+// A line of numbers, then its checksum.
 std::string text_of(const Record &record) {
-  std::ostringstream text;
-  text << record.generation << ' ' << record.attempt;
+  std::ostringstream line;
+  line << record.generation << ' ' << record.attempt;
   for (std::size_t i = 0; i < record.tiles.slots.size(); ++i)
-    text << ' ' << unsigned{record.tiles.slots[i]} << ' ' << record.tiles.checksums[i];
-  return aggregate::with_checksum(text.str() + "\n");
+    line << ' ' << unsigned{record.tiles.slots[i]} << ' ' << record.tiles.checksums[i];
+  return line.str() + '\n' + std::to_string(checksum_of(line.str()));
 }
 
 Record record_of(const std::string &text, std::size_t tiles) {
-  std::string_view lines = aggregate::checked_lines(text, "record");
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  const std::string line = text.substr(0, end);
+  if (end == text.size() || text.substr(end + 1) != std::to_string(checksum_of(line)))
+    throw CorruptionError("a record is damaged");
+  std::istringstream numbers(line);
   Record record;
-  const auto number = [&](auto &value) {
-    aggregate::take(lines, " ");
-    aggregate::take_number(lines, value);
-  };
-  number(record.generation);
-  number(record.attempt);
+  numbers >> record.generation >> record.attempt;
   record.tiles.slots.resize(tiles);
   record.tiles.checksums.resize(tiles);
   for (std::size_t i = 0; i < tiles; ++i) {
     unsigned slot = 0;
-    number(slot);
+    numbers >> slot >> record.tiles.checksums[i];
     record.tiles.slots[i] = static_cast<std::uint8_t>(slot);
-    number(record.tiles.checksums[i]);
   }
   return record;
+}
+
+std::string read_text(Folder &folder, const std::string &name) {
+  const std::unique_ptr<OpenFile> file = folder.open(name, false, false);
+  std::string text(file->size(), '\0');
+  file->read(0, std::as_writable_bytes(std::span(text)).data(), text.size());
+  return text;
+}
+
+// Written beside, made durable, renamed, and the folder made durable, as the commit of arrays does it.
+void write_durably(Folder &folder, const std::string &name, const std::string &text) {
+  const std::string beside = name + ".tmp";
+  folder.remove(beside);
+  folder.create(beside, text.size());
+  const std::unique_ptr<OpenFile> file = folder.open(beside, true, false);
+  file->write(0, std::as_bytes(std::span(text)).data(), text.size());
+  file->flush();
+  folder.rename(beside, name);
+  folder.flush();
 }
 
 class Life {
@@ -99,7 +119,7 @@ class Life {
     for (const std::uint64_t which : {0, 1}) {
       if (std::ranges::find(names, name_of(which)) == names.end()) continue;
       try {
-        records.push_back(record_of(aggregate::read_text(*opened.folder, name_of(which)), opened.slots->tiles()));
+        records.push_back(record_of(read_text(*opened.folder, name_of(which)), opened.slots->tiles()));
       } catch (const CorruptionError &) {
         throw Wrong{"a record is damaged"};
       }
@@ -147,7 +167,7 @@ class Life {
       try {
         found.slots->write_changed(found.content.data());
         const Record record{found.generation + 1, attempt, found.slots->written()};
-        aggregate::write_durably(*found.folder, name_of(record.generation), text_of(record));
+        write_durably(*found.folder, name_of(record.generation), text_of(record));
         found.slots->accept();
         found.generation = announced_ = record.generation;
         announced_attempt_ = attempt;

@@ -3,7 +3,6 @@
 #include <optional>
 #include <set>
 
-#include "outcrop/aggregate/sinks/drain.hpp"
 #include "outcrop/aggregate/sinks/stage.hpp"
 #include "outcrop/base/error.hpp"
 #include "protocol_histories.hpp"

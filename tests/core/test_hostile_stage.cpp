@@ -14,10 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "outcrop/aggregate/sinks/drain.hpp"
 #include "outcrop/aggregate/sinks/node_files.hpp"
 #include "outcrop/aggregate/sinks/stage.hpp"
-#include "outcrop/aggregate/text/listing.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/exec/slot_file.hpp"
 #include "outcrop/storage/crc32c.hpp"

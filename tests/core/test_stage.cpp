@@ -17,7 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include "outcrop/aggregate/sinks/drain.hpp"
 #include "outcrop/aggregate/sinks/stage.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"

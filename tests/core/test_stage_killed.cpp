@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/sinks/drain.hpp"
 #include "outcrop/aggregate/sinks/stage.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/file.hpp"

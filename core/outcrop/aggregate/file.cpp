@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "outcrop/aggregate/steps/opened.hpp"
+#include "outcrop/aggregate/steps/open_file.hpp"
 #include "outcrop/aggregate/steps/step.hpp"
 #include "outcrop/base/error.hpp"
 

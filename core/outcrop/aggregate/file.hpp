@@ -11,7 +11,7 @@
 
 #include "outcrop/aggregate/operation.hpp"
 #include "outcrop/aggregate/plan.hpp"
-#include "outcrop/aggregate/steps/file_options.hpp"
+#include "outcrop/aggregate/steps/open_file.hpp"
 
 namespace outcrop::aggregate {
 

@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "outcrop/aggregate/steps/timing.hpp"
+#include "outcrop/aggregate/steps/step.hpp"
 
 namespace outcrop::aggregate {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "outcrop/aggregate/text/format.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/aggregate/transport/link.hpp"
 #include "outcrop/base/error.hpp"
 

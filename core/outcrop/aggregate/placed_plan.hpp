@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "outcrop/aggregate/file.hpp"
-#include "outcrop/aggregate/node/medium.hpp"
+#include "outcrop/aggregate/node/shared_memory.hpp"
 #include "outcrop/aggregate/placement/explain.hpp"
 #include "outcrop/aggregate/placement/settings.hpp"
 #include "outcrop/aggregate/placement/staging.hpp"

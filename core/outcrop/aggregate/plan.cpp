@@ -165,7 +165,7 @@ void set_up_relays(Engine &engine) {
     RelayWork &work = engine.relays.emplace_back();
     work = {relay, engine.summary.aggregators[relay->domain], relay->rounds, {}};
     for (std::uint32_t round = 0; round < relay->rounds; ++round) {
-      RelayWork::Message message{round, 0, {}};
+      RelayWork::RoundMessage message{round, 0, {}};
       const std::span<const std::uint64_t> bytes = node.relay_table(*relay, round);
       for (std::size_t place = 0; place < bytes.size(); ++place) {
         if (bytes[place] == 0) continue;
@@ -183,7 +183,7 @@ void set_up(Engine &engine, const Decision &decision, std::span<const Medium> me
   std::vector<std::uint32_t> rounds;
   for (const std::vector<Range> &domain : decision.domains)
     rounds.push_back(merged ? static_cast<std::uint32_t>(cut_rounds(domain, decision.buffer_bytes).count()) : 0);
-  const RelayWishes relayed = merged ? RelayWishes{engine.summary.tallies, rounds} : RelayWishes{};
+  const RelayInputs relayed = merged ? RelayInputs{engine.summary.tallies, rounds} : RelayInputs{};
   engine.node = std::make_unique<Node>(engine.link, aggregators,
                                        BufferLayout{decision.buffer_bytes + AlignedMemory::page_bytes, decision.buffers,
                                                     engine.summary.tiers, media, relayed});

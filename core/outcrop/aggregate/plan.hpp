@@ -12,9 +12,8 @@
 #include <span>
 #include <utility>
 
-#include "outcrop/aggregate/decision/declaration.hpp"
-#include "outcrop/aggregate/decision/plan_options.hpp"
-#include "outcrop/aggregate/decision/plan_summary.hpp"
+#include "outcrop/aggregate/decision/decision.hpp"
+#include "outcrop/aggregate/decision/extent.hpp"
 #include "outcrop/aggregate/transport/transport.h"
 
 namespace outcrop::aggregate {

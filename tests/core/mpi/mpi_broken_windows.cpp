@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "outcrop/aggregate/mpi/mpi_calls.hpp"
+#include "outcrop/aggregate/mpi/mpi_two_sided.hpp"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #ifndef OUTCROP_TESTS_MPI_END_ALL_RANKS_H
 #define OUTCROP_TESTS_MPI_END_ALL_RANKS_H
 
-/* As in mpi_calls.hpp, whichever comes first. */
+/* As in mpi_two_sided.hpp, whichever comes first. */
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>

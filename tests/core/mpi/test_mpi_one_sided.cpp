@@ -12,8 +12,8 @@
 #include "../transport_contract.hpp"
 #include "mpi_broken_windows.hpp"
 #include "mpi_end_all_ranks.h"
-#include "outcrop/aggregate/mpi/mpi_calls.hpp"
 #include "outcrop/aggregate/mpi/mpi_transport.h"
+#include "outcrop/aggregate/mpi/mpi_two_sided.hpp"
 
 namespace outcrop::aggregate {
 namespace {

@@ -3,40 +3,64 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
-#include "outcrop/aggregate/node/failure.hpp"
-#include "outcrop/aggregate/node/node.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/base/round.hpp"
 
 namespace outcrop::aggregate {
+
+// --- which rank aggregates which domain ----------------------------------------------------------------------------
+
+Election elect_by_bytes(const Ballot &ballot) {
+  if (!ballot.owners.empty()) return {{ballot.owners.begin(), ballot.owners.end()}};
+  std::vector<std::uint32_t> load(ballot.nodes.size());
+  std::vector<int> chosen(ballot.domains, 0);
+  for (std::uint32_t domain = 0; domain < ballot.domains; ++domain) {
+    const auto own = std::ranges::equal_range(ballot.tallies, domain, {}, &Tally::domain);
+    const auto worse = [&](const Tally &a, const Tally &b) {
+      if (load[a.rank] != load[b.rank]) return load[a.rank] > load[b.rank];
+      if (a.bytes != b.bytes) return a.bytes < b.bytes;
+      return a.rank > b.rank;
+    };
+    if (own.empty()) continue;
+    const std::uint32_t best = std::ranges::max_element(own, worse)->rank;
+    chosen[domain] = static_cast<int>(best);
+    ++load[best];
+  }
+  return {std::move(chosen)};
+}
+
+// --- the plan ------------------------------------------------------------------------------------------------------
+
 namespace {
 
 constexpr std::uint64_t page = AlignedMemory::page_bytes, mib = std::uint64_t{1} << 20;
 
-// Runs of which a rank with its own domain may have so many.
-constexpr std::size_t own_regions_most = 1024;
-constexpr std::uint64_t own_run_bytes_usual = 64 << 10;
-// Holes below this are not told apart when domains are cut; they are not written either way.
+// The maximum number of contiguous runs for a rank that performs its own I/O.
+constexpr std::size_t max_own_regions = 1024;
+constexpr std::uint64_t usual_own_run_bytes = 64 << 10;
+// Shorter holes count as touched when domains are cut. They are not written either way.
 constexpr std::uint64_t gap_bytes = 64 << 10;
-constexpr std::size_t regions_of_all_most = 262144, regions_of_rank_least = 64;
-// Direct transfers of 8 MiB reach what a device can do, 2 MiB five sixths of it; four of them keep ranks and device busy.
-constexpr std::uint64_t buffer_bytes_most = 8 * mib, buffer_bytes_least = mib;
-constexpr std::uint32_t buffers_usual = 4;
-constexpr std::uint64_t domain_bytes_least = mib;
-constexpr std::uint64_t rounds_most = std::uint64_t{1} << 24;
-constexpr std::uint32_t aggregators_most = 16384;
+constexpr std::size_t max_regions = 262144, min_regions_of_rank = 64;
+// Direct transfers of 8 MiB reach the rate of a device, those of 2 MiB five sixths of it. Four buffers keep ranks and device
+// busy.
+constexpr std::uint64_t max_buffer_bytes = 8 * mib, min_buffer_bytes = mib;
+constexpr std::uint32_t usual_buffers = 4;
+constexpr std::uint64_t min_domain_bytes = mib;
+constexpr std::uint64_t max_rounds = std::uint64_t{1} << 24;
+constexpr std::uint32_t max_aggregators = 16384;
 
-// What each rank says first.
-struct Opening {
+// What each rank tells all others before anything is decided.
+struct Proposal {
   std::uint64_t bytes = 0, buffer_bytes = 0, own_run_bytes = 0;
   std::uint32_t buffers = 0, aggregators = 0, aggregators_on_node = 0;
   std::int32_t reading_only = 0, node = 0;
   std::int32_t can_own = 0, wrong = 0;
   char problem[200] = {};
 
-  bool same_options(const Opening &other) const {
+  bool same_options(const Proposal &other) const {
     return buffer_bytes == other.buffer_bytes && own_run_bytes == other.own_run_bytes && buffers == other.buffers &&
            aggregators == other.aggregators && aggregators_on_node == other.aggregators_on_node &&
            reading_only == other.reading_only;
@@ -46,11 +70,11 @@ struct Opening {
 std::string wrong_options(const PlanOptions &options) {
   if (options.buffer_bytes % page != 0)
     return "buffers of " + std::to_string(options.buffer_bytes) + " bytes: choose a multiple of 4096";
-  if (options.buffers == 1 || options.buffers > buffers_most)
-    return std::to_string(options.buffers) + " buffers: choose 2 to " + std::to_string(buffers_most);
+  if (options.buffers == 1 || options.buffers > max_buffers)
+    return std::to_string(options.buffers) + " buffers: choose 2 to " + std::to_string(max_buffers);
   if (options.aggregators_on_node == 0) return "0 aggregators on a node: choose at least 1";
-  if (options.aggregators > aggregators_most)
-    return std::to_string(options.aggregators) + " aggregators: choose at most " + std::to_string(aggregators_most);
+  if (options.aggregators > max_aggregators)
+    return std::to_string(options.aggregators) + " aggregators: choose at most " + std::to_string(max_aggregators);
   return "";
 }
 
@@ -60,7 +84,7 @@ std::uint64_t total_bytes(std::span<const Region> regions) {
   return bytes;
 }
 
-void raise_problems(std::span<const Opening> all) {
+void raise_problems(std::span<const Proposal> all) {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].wrong != 0) throw InputError("rank " + std::to_string(rank) + ": " + all[rank].problem);
     if (!all[rank].same_options(all[0]))
@@ -85,7 +109,7 @@ std::optional<Overlap> overlap_of(std::span<const Region> regions, std::span<con
   return std::nullopt;
 }
 
-// Every rank has its own.
+// Each rank becomes the aggregator of its own bytes.
 void follow_data(std::span<const Region> regions, std::span<const std::size_t> begins, Decision &decision) {
   for (std::size_t rank = 0; rank + 1 < begins.size(); ++rank) {
     if (begins[rank] == begins[rank + 1]) continue;
@@ -95,11 +119,11 @@ void follow_data(std::span<const Region> regions, std::span<const std::size_t> b
   }
 }
 
-void share_out(std::span<const Region> regions, const PlanOptions &options, std::size_t most, Decision &decision) {
+void share_out(std::span<const Region> regions, const PlanOptions &options, std::size_t max_count, Decision &decision) {
   std::size_t count = options.aggregators;
-  if (count == 0) count = std::clamp<std::size_t>(decision.bytes / domain_bytes_least, 1, most);
+  if (count == 0) count = std::clamp<std::size_t>(decision.bytes / min_domain_bytes, 1, max_count);
   const std::uint64_t share = decision.bytes / count / 8;
-  const std::uint64_t alignment = std::clamp<std::uint64_t>(std::bit_floor(share), page, buffer_bytes_most);
+  const std::uint64_t alignment = std::clamp<std::uint64_t>(std::bit_floor(share), page, max_buffer_bytes);
   decision.domains = cut_domains(regions, count, alignment);
 }
 
@@ -110,11 +134,11 @@ void choose_buffers(const PlanOptions &options, Decision &decision) {
     for (const Range &range : ranges) bytes += range.bytes();
     longest = std::max(longest, bytes);
   }
-  decision.buffers = options.buffers > 0 ? options.buffers : buffers_usual;
+  decision.buffers = options.buffers > 0 ? options.buffers : usual_buffers;
   decision.buffer_bytes = options.buffer_bytes;
   if (decision.buffer_bytes == 0)
-    decision.buffer_bytes = std::clamp(round_up(longest / 8, mib), buffer_bytes_least, buffer_bytes_most);
-  if (longest / decision.buffer_bytes > rounds_most)
+    decision.buffer_bytes = std::clamp(round_up(longest / 8, mib), min_buffer_bytes, max_buffer_bytes);
+  if (longest / decision.buffer_bytes > max_rounds)
     throw InputError("the bytes of this plan are spread over " + std::to_string(longest) + " bytes of the file, in " +
                      "more places than can be told apart; declare fewer or denser extents");
 }
@@ -123,30 +147,30 @@ void choose_buffers(const PlanOptions &options, Decision &decision) {
 
 Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &options, const std::string &problem) {
   const std::string wrong = problem.empty() ? wrong_options(options) : problem;
-  std::vector<Region> regions = regions_of(pattern, 1, own_regions_most);
+  std::vector<Region> regions = regions_of(pattern, 1, max_own_regions);
   const bool where_it_pays = options.own_run_bytes == own_where_it_pays;
-  const std::uint64_t run_bytes = where_it_pays ? own_run_bytes_usual : options.own_run_bytes;
+  const std::uint64_t run_bytes = where_it_pays ? usual_own_run_bytes : options.own_run_bytes;
   const bool can_own = run_bytes > 0 && !(where_it_pays && options.aggregators > 0) &&
                        total_bytes(regions) == pattern.bytes() && pattern.bytes() >= pattern.blocks() * run_bytes;
-  Opening mine{pattern.bytes(),
-               options.buffer_bytes,
-               options.own_run_bytes,
-               options.buffers,
-               options.aggregators,
-               options.aggregators_on_node,
-               options.reading_only,
-               link.node(),
-               can_own,
-               !wrong.empty(),
-               {}};
+  Proposal mine{pattern.bytes(),
+                options.buffer_bytes,
+                options.own_run_bytes,
+                options.buffers,
+                options.aggregators,
+                options.aggregators_on_node,
+                options.reading_only,
+                link.node(),
+                can_own,
+                !wrong.empty(),
+                {}};
   wrong.copy(mine.problem, sizeof mine.problem - 1);
-  const std::vector<Opening> all = link.gather(mine);
+  const std::vector<Proposal> all = link.gather(mine);
   raise_problems(all);
 
   Decision decision;
   std::vector<int> nodes;
   bool own = true;
-  for (const Opening &each : all) {
+  for (const Proposal &each : all) {
     decision.bytes += each.bytes;
     own = own && each.can_own != 0;
     nodes.push_back(each.node);
@@ -154,7 +178,7 @@ Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &opt
   std::ranges::sort(nodes);
   const auto count_nodes = static_cast<std::size_t>(std::ranges::unique(nodes).begin() - nodes.begin());
   own = own && (!where_it_pays || count_nodes == 1);
-  if (!own) regions = regions_of(pattern, gap_bytes, std::max(regions_of_rank_least, regions_of_all_most / all.size()));
+  if (!own) regions = regions_of(pattern, gap_bytes, std::max(min_regions_of_rank, max_regions / all.size()));
   std::vector<std::size_t> begins;
   const std::vector<Region> everywhere = link.gather_lists(std::span<const Region>(regions), begins);
   if (everywhere.empty()) {

@@ -4,23 +4,27 @@
 #include <cmath>
 #include <map>
 
+#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/round.hpp"
 
 namespace outcrop::aggregate {
+
+// --- domains -------------------------------------------------------------------------------------------------------
+
 namespace {
 
-// Repetitions apart by a gap that counts become regions of their own, as long as there are not too many.
-void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uint64_t gap_bytes, std::size_t most,
-           std::vector<Region> &regions) {
+// Repetitions with a gap of at least `gap_bytes` between them become regions of their own, if there are not too many.
+void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uint64_t gap_bytes,
+           std::size_t max_regions, std::vector<Region> &regions) {
   const detail::Walk walk = detail::walk_of(extent, {});
   std::uint64_t bytes = extent.block_bytes;
   for (std::size_t i = level; i < extent.dims.size(); ++i) bytes *= extent.dims[i].count;
   if (level < extent.dims.size()) {
     const Dimension &dim = extent.dims[level];
     // Gaps further inside are smaller.
-    if (dim.file_stride_bytes - walk.spans[level + 1] >= gap_bytes && regions.size() + dim.count <= 4 * most) {
+    if (dim.file_stride_bytes - walk.spans[level + 1] >= gap_bytes && regions.size() + dim.count <= 4 * max_regions) {
       for (std::uint64_t i = 0; i < dim.count; ++i)
-        split(extent, level + 1, file + i * dim.file_stride_bytes, gap_bytes, most, regions);
+        split(extent, level + 1, file + i * dim.file_stride_bytes, gap_bytes, max_regions, regions);
       return;
     }
   }
@@ -45,15 +49,15 @@ void join(std::vector<Region> &regions, std::uint64_t gap_bytes) {
 
 }  // namespace
 
-std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, std::size_t most) {
+std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, std::size_t max_regions) {
   std::vector<Region> regions;
-  for (const Entry &entry : pattern.entries())
-    split(entry.extent, 0, entry.extent.file_offset, gap_bytes, most, regions);
+  for (const DeclaredExtent &declared : pattern.extents())
+    split(declared.extent, 0, declared.extent.file_offset, gap_bytes, max_regions, regions);
   join(regions, gap_bytes);
-  if (regions.size() > most) {
+  if (regions.size() > max_regions) {
     std::vector<std::uint64_t> gaps;
     for (std::size_t i = 1; i < regions.size(); ++i) gaps.push_back(regions[i].range.begin - regions[i - 1].range.end);
-    const auto kept = gaps.begin() + static_cast<std::ptrdiff_t>(most - 1);
+    const auto kept = gaps.begin() + static_cast<std::ptrdiff_t>(max_regions - 1);
     std::ranges::nth_element(gaps, kept, std::ranges::greater{});
     join(regions, *kept + 1);
   }
@@ -111,6 +115,128 @@ std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std
   }
   if (domains.back().empty()) domains.pop_back();
   return domains;
+}
+
+// --- rounds --------------------------------------------------------------------------------------------------------
+
+Rounds cut_rounds(std::span<const Range> ranges, std::uint64_t buffer_bytes) {
+  constexpr std::uint64_t page = AlignedMemory::page_bytes;
+  Rounds rounds;
+  std::uint64_t position = 0;
+  const auto end_round = [&] {
+    if (position > 0) rounds.ends.push_back(static_cast<std::uint32_t>(rounds.ranges.size()));
+    position = 0;
+  };
+  for (Range rest : ranges)
+    while (!rest.empty()) {
+      position = round_up(position, page) + rest.begin % page;
+      if (position >= buffer_bytes) {
+        end_round();
+        continue;
+      }
+      // The position and the file have the same offset within a page, so a full buffer ends at a page of the file.
+      const std::uint64_t length = std::min(rest.bytes(), buffer_bytes - position);
+      rounds.ranges.push_back({{rest.begin, rest.begin + length}, position});
+      position += length;
+      rest.begin += length;
+      if (position == buffer_bytes) end_round();
+    }
+  end_round();
+  return rounds;
+}
+
+// --- the work of an aggregator -------------------------------------------------------------------------------------
+
+std::uint64_t bytes_in(const Pattern &pattern, std::span<const BufferedRange> round) {
+  std::uint64_t bytes = 0;
+  for (const BufferedRange &range : round) bytes += pattern.bytes_in(range.file);
+  return bytes;
+}
+
+DomainWork::DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> senders, const Node &node)
+    : domain_(domain), rounds_(std::move(rounds)), senders_(std::move(senders)), local_begins_(1) {
+  find_peers(node);
+  std::vector<int> local;
+  for (const Sender &sender : senders_) local.push_back(node.local_of(sender.rank));
+  std::vector<std::uint64_t> each(senders_.size());
+  for (std::uint32_t round = 0; round < rounds_.count(); ++round) {
+    std::uint64_t present = 0, whole = 0;
+    for (const BufferedRange &range : rounds_.of(round)) whole += range.file.bytes();
+    const std::size_t remote_before = remote_parts_.size();
+    for (std::uint32_t i = 0; i < senders_.size(); ++i) {
+      present += each[i] = bytes_in(senders_[i].pattern, rounds_.of(round));
+      if (each[i] > 0 && local[i] >= 0) local_parts_.push_back(static_cast<std::uint32_t>(local[i]));
+    }
+    for (std::uint32_t peer = 0; peer < peers_.size(); ++peer) {
+      std::uint64_t bytes = 0;
+      for (const std::uint32_t sender : peers_[peer].senders) bytes += each[sender];
+      if (bytes > 0) remote_parts_.push_back({round, peer, bytes});
+    }
+    parts_.push_back(
+        static_cast<std::uint32_t>(local_parts_.size() - local_begins_.back() + remote_parts_.size() - remote_before));
+    local_begins_.push_back(local_parts_.size());
+    dense_.push_back(present == whole);  // no byte is there twice: plans that write refuse that
+  }
+}
+
+// Senders are in the order of their ranks, as the ranks of a relay are.
+void DomainWork::find_peers(const Node &node) {
+  std::map<int, std::uint32_t> of_relay;
+  for (std::uint32_t i = 0; i < senders_.size(); ++i) {
+    const int rank = senders_[i].rank;
+    if (node.local_of(rank) >= 0) continue;
+    const Relay *relay = node.relays().find(domain_, node.nodes()[static_cast<std::size_t>(rank)]);
+    if (relay == nullptr) {
+      peers_.push_back({rank, {i}});
+      continue;
+    }
+    const auto [found, added] = of_relay.try_emplace(relay->rank, static_cast<std::uint32_t>(peers_.size()));
+    if (added) peers_.push_back({relay->rank, {}});
+    peers_[found->second].senders.push_back(i);
+  }
+}
+
+std::span<const BufferedRange> DomainWork::runs(std::size_t round) {
+  if (dense_[round]) return rounds_.of(round);
+  if (runs_round_ != round) find_runs(round);
+  return runs_;
+}
+
+RunTotals DomainWork::totals() {
+  RunTotals totals;
+  for (std::size_t round = 0; round < rounds_.count(); ++round)
+    for (const BufferedRange &run : runs(round)) {
+      totals.bytes += run.file.bytes();
+      if (run.file.bytes() >= AlignedMemory::page_bytes) ++totals.long_runs;
+    }
+  return totals;
+}
+
+void DomainWork::find_runs(std::size_t round) {
+  runs_.clear();
+  for (const BufferedRange &range : rounds_.of(round)) {
+    const std::size_t first = runs_.size();
+    for (const Sender &sender : senders_)
+      sender.pattern.visit_extents(range.file, [&](const DeclaredExtent &declared) {
+        visit_batches(declared.extent, range.file, [&](const Batch &batch) {
+          for (std::uint64_t i = 0; i < batch.count; ++i) {
+            const std::uint64_t begin = batch.file + i * batch.file_stride;
+            runs_.push_back({{begin, begin + batch.block}, range.position + (begin - range.file.begin)});
+          }
+        });
+      });
+    const auto found = std::span(runs_).subspan(first);
+    if (found.empty()) continue;
+    std::ranges::sort(found, {}, [](const BufferedRange &run) { return run.file.begin; });
+    std::size_t last = 0;
+    for (std::size_t i = 1; i < found.size(); ++i)
+      if (found[i].file.begin <= found[last].file.end)
+        found[last].file.end = std::max(found[last].file.end, found[i].file.end);
+      else
+        found[++last] = found[i];
+    runs_.resize(first + last + 1);
+  }
+  runs_round_ = round;
 }
 
 }  // namespace outcrop::aggregate

@@ -1,18 +1,23 @@
 #include "outcrop/aggregate/decision/extent.hpp"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
+
+// --- extents -------------------------------------------------------------------------------------------------------
+
 namespace {
 
-constexpr std::uint64_t offset_most = std::uint64_t{1} << 62;  // below what a signed offset of the system holds
+constexpr std::uint64_t max_offset = std::uint64_t{1} << 62;  // below what a signed offset of the system holds
 
 std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const char *what) {
   std::uint64_t result = 0;
   const bool overflows = multiply ? __builtin_mul_overflow(a, b, &result) : __builtin_add_overflow(a, b, &result);
-  if (overflows || result > offset_most)
+  if (overflows || result > max_offset)
     throw InputError(std::string(what) + " of an extent is too large: " + std::to_string(a) +
                      (multiply ? " x " : " + ") + std::to_string(b) + ", at most 2^62 bytes can be addressed");
   return result;
@@ -90,9 +95,9 @@ Extent nested(Extent extent) {
     if (dim.count == 0) extent.block_bytes = 0;
   if (extent.block_bytes == 0) return {extent.file_offset, 0, 0, {}};
   std::erase_if(extent.dims, [](const Dimension &dim) { return dim.count == 1; });
-  if (extent.dims.size() > Extent::dims_most)
+  if (extent.dims.size() > Extent::max_dims)
     throw InputError("an extent has " + std::to_string(extent.dims.size()) + " dimensions, at most " +
-                     std::to_string(Extent::dims_most));
+                     std::to_string(Extent::max_dims));
   std::ranges::stable_sort(extent.dims, std::ranges::greater{}, &Dimension::file_stride_bytes);
   std::uint64_t span = extent.block_bytes, total = extent.block_bytes;
   std::uint64_t memory = sum(extent.memory_offset, extent.block_bytes, "the memory");
@@ -142,6 +147,162 @@ Extent subarray(std::span<const std::uint64_t> sizes, std::span<const std::uint6
     memory_stride = product(memory_stride, subsizes[axis], "the memory");
   }
   return nested(std::move(extent));
+}
+
+// --- patterns ------------------------------------------------------------------------------------------------------
+
+Pattern::Pattern(const Declaration &declaration) : memory_bytes_(declaration.variables.size()) {
+  for (std::uint32_t variable = 0; variable < declaration.variables.size(); ++variable)
+    for (const Extent &given : declaration.variables[variable]) {
+      const Extent extent = nested(given);
+      if (extent.block_bytes == 0) continue;
+      memory_bytes_[variable] = std::max(memory_bytes_[variable], extent.memory_bytes());
+      extents_.push_back({extent, variable, extent.hull()});
+    }
+  arrange();
+}
+
+Pattern::Pattern(std::vector<DeclaredExtent> extents) : extents_(std::move(extents)) { arrange(); }
+
+void Pattern::arrange() {
+  std::ranges::stable_sort(extents_, {}, [](const DeclaredExtent &declared) { return declared.hull.begin; });
+  std::uint64_t end = 0;
+  for (const DeclaredExtent &declared : extents_) {
+    ends_.push_back(end = std::max(end, declared.hull.end));
+    bytes_ += declared.extent.bytes();
+    blocks_ += declared.extent.blocks();
+  }
+}
+
+std::size_t Pattern::first_in(const Range &range) const {
+  return static_cast<std::size_t>(std::ranges::upper_bound(ends_, range.begin) - ends_.begin());
+}
+
+std::uint64_t Pattern::bytes_in(const Range &range) const {
+  std::uint64_t bytes = 0;
+  visit_extents(range, [&](const DeclaredExtent &declared) { bytes += declared.extent.bytes_in(range); });
+  return bytes;
+}
+
+std::vector<std::uint64_t> Pattern::serialised(std::span<const Range> ranges) const {
+  std::vector<std::uint64_t> words;
+  for (const DeclaredExtent &declared : extents_) {
+    const auto inside = [&](const Range &range) { return declared.extent.bytes_in(range) > 0; };
+    // Ranges are sorted: only those that meet the hull are asked.
+    auto from = std::ranges::upper_bound(ranges, declared.hull.begin, {}, &Range::end);
+    bool found = false;
+    for (; from != ranges.end() && from->begin < declared.hull.end && !found; ++from) found = inside(*from);
+    if (!found) continue;
+    words.insert(words.end(), {declared.extent.file_offset, declared.extent.block_bytes, declared.extent.dims.size()});
+    for (const Dimension &dim : declared.extent.dims) words.insert(words.end(), {dim.count, dim.file_stride_bytes});
+  }
+  return words;
+}
+
+Pattern Pattern::parsed(std::span<const std::uint64_t> words) {
+  std::vector<DeclaredExtent> extents;
+  for (std::size_t i = 0; i < words.size();) {
+    Extent extent{words[i], 0, words[i + 1], std::vector<Dimension>(words[i + 2])};
+    i += 3;
+    for (Dimension &dim : extent.dims) {
+      dim = {words[i], words[i + 1], 0};
+      i += 2;
+    }
+    const Range hull = extent.hull();
+    extents.push_back({std::move(extent), 0, hull});
+  }
+  return Pattern(std::move(extents));
+}
+
+// --- overlaps ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// An extent from some dim on.
+struct ExtentTail {
+  std::span<const Dimension> dims;
+  std::uint64_t block = 0;
+  std::uint64_t file = 0;
+
+  std::uint64_t inside() const {  // bytes from first to last of one repetition
+    return dims.empty() ? block : ExtentTail{dims.subspan(1), block, 0}.span();
+  }
+  std::uint64_t span() const {
+    std::uint64_t bytes = block;
+    for (const Dimension &dim : dims) bytes += (dim.count - 1) * dim.file_stride_bytes;
+    return bytes;
+  }
+  ExtentTail repetition(std::uint64_t index) const {
+    return {dims.subspan(1), block, file + index * dims.front().file_stride_bytes};
+  }
+};
+
+std::optional<std::uint64_t> meet(const ExtentTail &a, const ExtentTail &b);
+
+// Both repeat with the same stride, so only the number of repetitions that one is ahead of the other matters. At most three
+// values of it bring a repetition of the one near a repetition of the other.
+std::optional<std::uint64_t> meet_in_step(const ExtentTail &a, const ExtentTail &b) {
+  const auto stride = static_cast<__int128>(a.dims.front().file_stride_bytes);
+  const auto count_a = static_cast<__int128>(a.dims.front().count),
+             count_b = static_cast<__int128>(b.dims.front().count);
+  const __int128 apart = static_cast<__int128>(a.file) - static_cast<__int128>(b.file);
+  for (__int128 ahead = apart / stride - 1; ahead <= apart / stride + 1; ++ahead) {
+    if (ahead <= -count_a || ahead >= count_b) continue;
+    const __int128 first = ahead < 0 ? -ahead : 0;  // the first repetition of a that has a partner in b
+    const auto found =
+        meet(a.repetition(static_cast<std::uint64_t>(first)), b.repetition(static_cast<std::uint64_t>(first + ahead)));
+    if (found) return found;
+  }
+  return std::nullopt;
+}
+
+// Every repetition of `a` that reaches into the hull of `b`.
+std::optional<std::uint64_t> meet_each(const ExtentTail &a, const ExtentTail &b) {
+  const Dimension &dim = a.dims.front();
+  const std::uint64_t inside = a.inside(), end = b.file + b.span();
+  const std::uint64_t first = a.file + inside > b.file ? 0 : (b.file - a.file - inside) / dim.file_stride_bytes + 1;
+  for (std::uint64_t i = first; i < dim.count && a.file + i * dim.file_stride_bytes < end; ++i)
+    if (const auto found = meet(a.repetition(i), b)) return found;
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> meet(const ExtentTail &a, const ExtentTail &b) {
+  if (a.file >= b.file + b.span() || b.file >= a.file + a.span()) return std::nullopt;
+  if (a.dims.empty() && b.dims.empty()) return std::max(a.file, b.file);
+  if (b.dims.empty()) return meet_each(a, b);
+  if (a.dims.empty()) return meet_each(b, a);
+  const std::uint64_t stride_a = a.dims.front().file_stride_bytes, stride_b = b.dims.front().file_stride_bytes;
+  if (stride_a == stride_b) return meet_in_step(a, b);
+  return stride_a > stride_b ? meet_each(a, b) : meet_each(b, a);
+}
+
+struct RankExtent {
+  const DeclaredExtent *declared;
+  int rank;
+};
+
+}  // namespace
+
+std::optional<std::uint64_t> meeting(const Extent &a, const Extent &b) {
+  if (a.block_bytes == 0 || b.block_bytes == 0) return std::nullopt;
+  return meet({a.dims, a.block_bytes, a.file_offset}, {b.dims, b.block_bytes, b.file_offset});
+}
+
+std::optional<Overlap> find_overlap(std::span<const Sender> senders) {
+  std::vector<RankExtent> all;
+  for (const Sender &sender : senders)
+    for (const DeclaredExtent &declared : sender.pattern.extents()) all.push_back({&declared, sender.rank});
+  std::ranges::stable_sort(all, {}, [](const RankExtent &found) { return found.declared->hull.begin; });
+  std::vector<RankExtent> open;  // those whose hulls reach to where we are
+  for (const RankExtent &next : all) {
+    std::erase_if(open,
+                  [&](const RankExtent &before) { return before.declared->hull.end <= next.declared->hull.begin; });
+    for (const RankExtent &before : open)
+      if (const auto offset = meeting(before.declared->extent, next.declared->extent))
+        return Overlap{*offset, std::min(before.rank, next.rank), std::max(before.rank, next.rank)};
+    open.push_back(next);
+  }
+  return std::nullopt;
 }
 
 }  // namespace outcrop::aggregate

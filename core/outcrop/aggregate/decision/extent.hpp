@@ -1,12 +1,14 @@
-// Which bytes of a file a rank holds, and where they lie in its memory: without a list of all of them.
+// Which bytes of a file a rank writes or reads, and where they lie in its memory: extents, and patterns of them.
+//
+// An extent describes repeated blocks without a list of them:
 //
 //     file    ..[block]....[block]....[block]......[block]....[block]....[block]..
 //               └─ file stride ─┘          dims[1]: 3 blocks
 //               └───────── file stride ────────────┘          dims[0]: 2 times that
 //
-// No dims: contiguous. One: strided. A subarray has one for each of its axes that is not whole. Dims lie inside each
-// other: from the first, which has the largest file stride, to the last, and no repetition begins before the one before
-// it has ended. So a range of the file is cut out by arithmetic, and bytes come in the order of the file.
+// No dims: contiguous. One: strided. A subarray has one for each of its axes that is not whole. Dims are nested, from the
+// first, which has the largest file stride, to the last. No repetition begins before the one before it has ended. So a
+// range of the file is cut out by arithmetic, and bytes come in the order of the file.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +16,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -36,7 +39,7 @@ struct Dimension {
 };
 
 struct Extent {
-  static constexpr std::size_t dims_most = 16;
+  static constexpr std::size_t max_dims = 16;
 
   std::uint64_t file_offset = 0, memory_offset = 0;
   std::uint64_t block_bytes = 0;  ///< 0: nothing at all
@@ -55,18 +58,20 @@ struct Extent {
   bool operator==(const Extent &) const = default;
 };
 
-/// Makers. They throw InputError for what overflows 64 bits, lies outside, or does not lie inside each other.
+// The functions that make extents throw InputError if an offset exceeds 2^62, a subarray lies outside of its array, or
+// repetitions overlap.
+
 Extent contiguous(std::uint64_t file_offset, std::uint64_t bytes, std::uint64_t memory_offset = 0);
 
-/// `count` blocks, a stride apart in the file and in memory (there one after the other when that stride is 0).
+/// `count` blocks, a stride apart in the file and in memory. A memory stride of 0 means that they are adjacent there.
 Extent strided(std::uint64_t file_offset, std::uint64_t count, std::uint64_t block_bytes,
                std::uint64_t file_stride_bytes, std::uint64_t memory_stride_bytes = 0);
 
-/// The part of an array in C order that begins at index `starts` and has `subsizes` items, itself packed in memory.
+/// The part of an array in C order that begins at index `starts` and has `subsizes` items. It is packed in memory.
 Extent subarray(std::span<const std::uint64_t> sizes, std::span<const std::uint64_t> subsizes,
                 std::span<const std::uint64_t> starts, std::uint64_t item_bytes, std::uint64_t file_offset = 0);
 
-/// Any other one: dims in any order. Leaves out dims of one, joins what is contiguous, checks.
+/// Any other extent, with dims in any order. Drops dims of one repetition, joins adjacent blocks, and checks.
 Extent nested(Extent extent);
 
 // --- visiting ------------------------------------------------------------------------------------------------------
@@ -80,7 +85,7 @@ namespace detail {
 
 struct Walk {
   std::span<const Dimension> dims;
-  std::array<std::uint64_t, Extent::dims_most + 1> spans{};  // bytes from first to last of what lies inside
+  std::array<std::uint64_t, Extent::max_dims + 1> spans{};  // bytes from first to last of what lies inside
   std::uint64_t block = 0;
   Range clip;
 };
@@ -143,5 +148,75 @@ void visit_batches(const Extent &extent, const Range &range, Visit &&visit) {
   if (extent.block_bytes == 0 || range.empty()) return;
   detail::walk_level(detail::walk_of(extent, range), 0, extent.file_offset, extent.memory_offset, visit);
 }
+
+// --- patterns ------------------------------------------------------------------------------------------------------
+
+/// What a rank will write or read in every step: extents for each of its variables. A rank with nothing has none.
+struct Declaration {
+  std::vector<std::vector<Extent>> variables;
+};
+
+/// One extent, and the variable in whose memory its bytes are.
+struct DeclaredExtent {
+  Extent extent;
+  std::uint32_t variable = 0;
+  Range hull;
+};
+
+/// The extents of all variables of a rank, in the order of the file, so that those in a range are found by search. Sender and
+/// receiver both compute that order, and with it where bytes lie in a message (pack.cpp).
+class Pattern {
+ public:
+  Pattern() = default;
+  explicit Pattern(const Declaration &declaration);
+  explicit Pattern(std::vector<DeclaredExtent> extents);
+
+  /// In the order of the file; none is empty.
+  std::span<const DeclaredExtent> extents() const { return extents_; }
+  /// Bytes of memory that each variable needs.
+  std::span<const std::uint64_t> memory_bytes() const { return memory_bytes_; }
+  std::uint64_t bytes() const { return bytes_; }
+  std::uint64_t blocks() const { return blocks_; }
+  std::uint64_t bytes_in(const Range &range) const;
+
+  /// Calls visit(extent) for those of which something may lie in the range.
+  template <typename Visit>
+  void visit_extents(const Range &range, Visit &&visit) const {
+    for (std::size_t i = first_in(range); i < extents_.size() && extents_[i].hull.begin < range.end; ++i)
+      if (extents_[i].hull.end > range.begin) visit(extents_[i]);
+  }
+
+  /// For another rank: the file side of those extents that have bytes in any of the ranges.
+  std::vector<std::uint64_t> serialised(std::span<const Range> ranges) const;
+  static Pattern parsed(std::span<const std::uint64_t> words);
+
+ private:
+  void arrange();
+  std::size_t first_in(const Range &range) const;
+
+  std::vector<DeclaredExtent> extents_;
+  std::vector<std::uint64_t> ends_;  // the largest end of a hull up to each extent
+  std::vector<std::uint64_t> memory_bytes_;
+  std::uint64_t bytes_ = 0, blocks_ = 0;
+};
+
+// --- overlaps ------------------------------------------------------------------------------------------------------
+// No two ranks may write the same byte. Overlaps are found when a plan is made, so that no step has to look for them.
+
+struct Sender {
+  int rank = 0;
+  Pattern pattern;
+};
+
+struct Overlap {
+  std::uint64_t offset = 0;
+  int first_rank = 0, second_rank = 0;  ///< the lower one first; may be the same
+};
+
+/// An offset at which two extents meet, if there is one.
+std::optional<std::uint64_t> meeting(const Extent &a, const Extent &b);
+
+/// One of the overlaps, if there are any.
+std::optional<Overlap> find_overlap(std::span<const Sender> senders);
 
 }  // namespace outcrop::aggregate

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "outcrop/aggregate/file.hpp"
-#include "outcrop/aggregate/mpi/mpi_calls.hpp"
 #include "outcrop/aggregate/mpi/mpi_transport.h"
+#include "outcrop/aggregate/mpi/mpi_two_sided.hpp"
 #include "outcrop/aggregate/mpi/outcrop_aggregate.h"
 #include "outcrop/aggregate/placed_plan.hpp"
 #include "outcrop/aggregate/sinks/node_files.hpp"
@@ -32,7 +32,7 @@ struct FreeTransport {
 struct outcrop_agg_plan {
   std::unique_ptr<outcrop_transport, FreeTransport> transport;  // outlives the plan
   std::optional<PlacedPlan> placed;
-  std::string carried = "messages";  // what carries bytes between nodes
+  std::string carried = "messages";  // how bytes get from node to node
   std::string explanation;
 
   const Plan &value() const { return placed->plan(); }
@@ -42,7 +42,7 @@ struct outcrop_agg_file {
   outcrop_agg_plan *plan;
   aggregate::File value;
   std::string notes;
-  std::string before;  // "staged " where steps go to a stage first
+  std::string before;  // "staged " if steps go to a stage first
 
   void add(const std::string &what, const Timing &timing) const { plan->placed->add_measured(before + what, timing); }
 };
@@ -68,7 +68,7 @@ int failed(int code, const char *text) noexcept {
   return code;
 }
 
-/// Calls what may throw; its outcome as a code.
+/// Calls `call` and turns its exception, if any, into a code.
 template <typename Call>
 int guarded(Call call) noexcept {
   try {
@@ -137,14 +137,14 @@ FileOptions options_of(outcrop_agg_plan &plan, int flags, bool writable) {
   FileOptions options;
   options.durable = (flags & OUTCROP_AGG_DURABLE) != 0;
   options.node_files = (flags & OUTCROP_AGG_NODE_FILES) != 0;
-  if ((flags & OUTCROP_AGG_BUFFERED) != 0) options.path = Path::buffered;
-  if ((flags & OUTCROP_AGG_DIRECT) != 0) options.path = Path::direct;
+  if ((flags & OUTCROP_AGG_BUFFERED) != 0) options.cache_mode = CacheMode::buffered;
+  if ((flags & OUTCROP_AGG_DIRECT) != 0) options.cache_mode = CacheMode::direct;
   plan.placed->set_stage(options, writable);
   return options;
 }
 
-/// The addresses of all variables with the bytes that the plan knows of them. Where one is missing, its memory is too
-/// small, which the operation tells all ranks.
+/// The addresses of all variables, with their declared sizes. A missing one gets size 0, which the operation reports to all
+/// ranks.
 template <typename Byte, typename Address>
 std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *const *memory) {
   std::vector<std::span<Byte>> spans;
@@ -155,7 +155,7 @@ std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *con
   return spans;
 }
 
-/// Collective: RMA where it was asked for, and works. What it is then, and why.
+/// Collective: tries RMA if the user asks for it. Returns what carries bytes from now on, and why.
 std::string choose_transport(outcrop_transport &transport, const Setting<std::string> &wish) {
   if (wish.value != "rma") return "messages";
   char why[400] = "";
@@ -164,10 +164,10 @@ std::string choose_transport(outcrop_transport &transport, const Setting<std::st
   return outcome == 0 ? "rma" : "messages, though " + wish.origin + " = rma: " + why;
 }
 
-outcrop_agg_file *opened(outcrop_agg_plan *plan, aggregate::File value, bool is_staged) {
+outcrop_agg_file *opened(outcrop_agg_plan *plan, aggregate::File value, bool staged) {
   std::string notes;
   for (const std::string &note : value.notes()) notes += note + '\n';
-  return new outcrop_agg_file{plan, std::move(value), std::move(notes), is_staged ? "staged " : ""};
+  return new outcrop_agg_file{plan, std::move(value), std::move(notes), staged ? "staged " : ""};
 }
 
 void make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration, MPI_Info hints,

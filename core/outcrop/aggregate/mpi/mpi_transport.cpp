@@ -2,34 +2,31 @@
 //
 //     messages          ──► one duplicate of the communicator, by MpiMessages
 //     gather, barrier   ──► another, by MpiCollectives
-//     one-sided         ──► two more and a window, by MpiOneSided: only where asked for, and where it has been seen to work
+//     one-sided         ──► two more and a window, by MpiOneSided, if the user asks for it and the probe succeeds
 //
-// After a failure ranks no longer agree on what comes next. Freeing a communicator is collective, and nobody may wait for
-// a rank that has failed: its communicators are left to MPI_Finalize.
+// After a failure ranks no longer agree on what comes next. Freeing a communicator is collective, and no rank may wait for
+// a rank that has failed, so communicators are left to MPI_Finalize.
 //
-// Errors are returned, whatever the handler of the user's communicator is. One kind never gets here: what goes wrong with a
-// transfer after it has begun, MPICH hands to the handler of MPI_COMM_WORLD. That is the user's; where it is MPI's default,
-// MPI_ERRORS_ARE_FATAL, MPI ends the program with a message of its own. mpi4py sets MPI_ERRORS_RETURN.
+// Errors are returned, whatever the handler of the user's communicator is. With one exception: MPICH hands errors of a
+// transfer that has begun to the handler of MPI_COMM_WORLD, which is the user's. With MPI's default, MPI_ERRORS_ARE_FATAL,
+// MPI ends the program with a message of its own. mpi4py sets MPI_ERRORS_RETURN.
 //
-// These files (mpi_*) use transport.h, transport_table.hpp and nothing else of the project: they are compiled wherever an MPI turns up.
+// These files (mpi_*) use transport.h and nothing else of the project, so that Python can compile them against any MPI.
 #include "outcrop/aggregate/mpi/mpi_transport.h"
 
 #include <cstdio>
 #include <cstring>
 #include <memory>
 
-#include "outcrop/aggregate/mpi/mpi_collectives.hpp"
-#include "outcrop/aggregate/mpi/mpi_communicator.hpp"
-#include "outcrop/aggregate/mpi/mpi_deadline.hpp"
-#include "outcrop/aggregate/mpi/mpi_messages.hpp"
 #include "outcrop/aggregate/mpi/mpi_one_sided.hpp"
-#include "outcrop/aggregate/transport/transport_table.hpp"
+#include "outcrop/aggregate/mpi/mpi_two_sided.hpp"
+#include "outcrop/aggregate/transport/transport.h"
 
 namespace outcrop::aggregate {
 namespace {
 
-constexpr std::size_t chunk_bytes_most = std::size_t{1} << 30;  // counts of MPI are int
-constexpr std::size_t slot_bytes_usual = std::size_t{1} << 20, slot_bytes_most = std::size_t{1} << 27;
+constexpr std::size_t max_chunk_bytes = std::size_t{1} << 30;  // counts of MPI are int
+constexpr std::size_t default_slot_bytes = std::size_t{1} << 20, max_slot_bytes = std::size_t{1} << 27;
 
 void copy_text(const std::string &text, std::span<char> target) {
   if (!target.empty()) std::snprintf(target.data(), target.size(), "%s", text.c_str());
@@ -45,11 +42,11 @@ class MpiTransport {
   outcrop_transport table{};
 
   outcrop_request send(const std::byte *data, std::size_t bytes, int to, int tag) {
-    return is_fetched(bytes) ? one_sided_->gets().send(data, bytes, to, tag) : messages_->send(data, bytes, to, tag);
+    return fetches(bytes) ? one_sided_->gets().send(data, bytes, to, tag) : messages_->send(data, bytes, to, tag);
   }
   outcrop_request receive(std::byte *data, std::size_t bytes, int from, int tag) {
-    return is_fetched(bytes) ? one_sided_->gets().receive(data, bytes, from, tag)
-                             : messages_->receive(data, bytes, from, tag);
+    return fetches(bytes) ? one_sided_->gets().receive(data, bytes, from, tag)
+                          : messages_->receive(data, bytes, from, tag);
   }
   void wait(std::span<outcrop_request> requests);
   bool test(std::span<outcrop_request> requests);
@@ -59,8 +56,8 @@ class MpiTransport {
   }
   void barrier() { collectives_->barrier(); }
 
-  /// Collective, with nothing under way. Why not, or nothing: then messages are fetched from windows from now on.
-  std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> most);
+  /// Collective, with nothing under way. From now on messages are fetched from windows. Returns why not, if that fails.
+  std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit);
 
   bool abandon() noexcept;
   void fail(const char *what) noexcept;
@@ -71,12 +68,12 @@ class MpiTransport {
   void describe_ranks();
   void meet_before_freeing() noexcept;
   void release();
-  bool is_fetched(std::size_t bytes) const { return one_sided_ && one_sided_->takes(bytes); }
-  std::string first_trouble(const std::string &mine);
+  bool fetches(std::size_t bytes) const { return one_sided_ && one_sided_->takes(bytes); }
+  std::string first_problem(const std::string &mine);
 
   Communicator messages_over_, collectives_over_;
   std::size_t chunk_bytes_;
-  Manner manner_{false, &table.seconds_most};
+  WaitPolicy policy_{false, &table.seconds_most};
   std::unique_ptr<MpiMessages> messages_;
   std::unique_ptr<MpiCollectives> collectives_;
   std::unique_ptr<MpiOneSided> one_sided_;  // none: all messages are sent
@@ -85,7 +82,7 @@ class MpiTransport {
 };
 
 MpiTransport::MpiTransport(MPI_Comm users, std::size_t chunk_bytes)
-    : chunk_bytes_(chunk_bytes == 0 ? chunk_bytes_most : std::min(chunk_bytes, chunk_bytes_most)) {
+    : chunk_bytes_(chunk_bytes == 0 ? max_chunk_bytes : std::min(chunk_bytes, max_chunk_bytes)) {
   check(MPI_Comm_dup(users, &messages_over_.value), "duplicating a communicator");
   check(MPI_Comm_dup(users, &collectives_over_.value), "duplicating a communicator");
   check(MPI_Comm_rank(users, &table.rank), "asking for the rank");
@@ -97,8 +94,8 @@ MpiTransport::MpiTransport(MPI_Comm users, std::size_t chunk_bytes)
     throw;
   }
   fill_table(table, this);
-  messages_ = std::make_unique<MpiMessages>(messages_over_.value, chunk_bytes_, manner_);
-  collectives_ = std::make_unique<MpiCollectives>(collectives_over_.value, chunk_bytes_, manner_, [this] {
+  messages_ = std::make_unique<MpiMessages>(messages_over_.value, chunk_bytes_, policy_);
+  collectives_ = std::make_unique<MpiCollectives>(collectives_over_.value, chunk_bytes_, policy_, [this] {
     if (one_sided_) one_sided_->gets().advance();
   });
 }
@@ -111,7 +108,7 @@ MpiTransport::~MpiTransport() {
   if (over != 0 || failed_) release();
 }
 
-// Freeing a window waits for all ranks, without a limit: so they meet before, which has one.
+// Freeing a window waits for all ranks without a limit. So they meet at a barrier first, which has one.
 void MpiTransport::meet_before_freeing() noexcept {
   try {
     barrier();
@@ -143,8 +140,8 @@ bool MpiTransport::abandon() noexcept {
 
 void MpiTransport::wait(std::span<outcrop_request> requests) {
   if (!one_sided_) return messages_->wait(requests);
-  for (Patience patience(manner_); !test(requests);)
-    patience.pause([] { return std::string("fetching or being fetched from"); });
+  for (Backoff backoff(policy_); !test(requests);)
+    backoff.pause([] { return std::string("fetching or being fetched from"); });
 }
 
 bool MpiTransport::test(std::span<outcrop_request> requests) {
@@ -152,10 +149,10 @@ bool MpiTransport::test(std::span<outcrop_request> requests) {
   one_sided_->gets().advance();
   bool all = true;
   for (outcrop_request &request : requests) {
-    const bool is_over =
+    const bool over =
         (request & MpiGets::mark) != 0 ? one_sided_->gets().over(request) : messages_->advance({&request, 1});
-    if (is_over) request = 0;
-    all = all && is_over;
+    if (over) request = 0;
+    all = all && over;
   }
   return all;
 }
@@ -166,7 +163,7 @@ void MpiTransport::describe_ranks() {
   check(MPI_Comm_split_type(messages_over_.value, MPI_COMM_TYPE_SHARED, table.rank, MPI_INFO_NULL, &node.value),
         "finding the ranks of a node");
   check(MPI_Comm_size(node.value, &ranks), "counting the ranks of a node");
-  manner_.crowded = static_cast<unsigned>(ranks) >= std::thread::hardware_concurrency();
+  policy_.crowded = static_cast<unsigned>(ranks) >= std::thread::hardware_concurrency();
   table.node = table.rank;
   check(MPI_Bcast(&table.node, 1, MPI_INT, 0, node.value), "finding the first rank of a node");
   std::string host(MPI_MAX_PROCESSOR_NAME, '\0');
@@ -175,49 +172,49 @@ void MpiTransport::describe_ranks() {
   copy_text(mpi_library_name(), table.name);
 }
 
-std::string MpiTransport::first_trouble(const std::string &mine) {
-  struct Trouble {
+std::string MpiTransport::first_problem(const std::string &mine) {
+  struct Problem {
     char text[240];
   } own{};
   copy_text(mine, own.text);
-  std::vector<Trouble> all(static_cast<std::size_t>(table.size));
+  std::vector<Problem> all(static_cast<std::size_t>(table.size));
   gather_all(&own, sizeof own, all.data());
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].text[0] != 0) return "rank " + std::to_string(rank) + ": " + all[rank].text;
   return "";
 }
 
-// Every step is tried on all ranks, and the next only where all have said that it worked. Nobody comes back from a call that
-// hangs, hence the deadline. What can be asked about has a limit of its own, and leaves MPI as it was.
-std::string MpiTransport::use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> most) {
-  const Deadline deadline(3 * most, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
-                                        " hangs with one-sided communication, which was asked for by transport = rma; "
-                                        "leave that out");
+// Each step is tried on all ranks, and the next only if it worked on all. A call that hangs never returns, hence the
+// deadline. What can be tested has a limit of its own, and leaves MPI as it was.
+std::string MpiTransport::use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit) {
+  const Deadline deadline(3 * limit, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
+                                         " hangs with one-sided communication, which was asked for by transport = rma; "
+                                         "leave that out");
   const auto attempt = [this](auto &&act) {
-    std::string trouble;
+    std::string problem;
     try {
       act();
     } catch (const std::exception &error) {
-      trouble = error.what();
+      problem = error.what();
     }
-    return first_trouble(trouble);
+    return first_problem(problem);
   };
   std::unique_ptr<MpiOneSided> tried;
-  std::string trouble = attempt([&] { tried = std::make_unique<MpiOneSided>(collectives_over_.value, slot_bytes); });
-  if (trouble.empty()) trouble = attempt([&] { tried->make_window(); });
-  const bool all_have_windows = trouble.empty();
-  if (trouble.empty()) trouble = attempt([&] { tried->open_window(); });
-  if (trouble.empty()) trouble = attempt([&] { tried->probe(table.rank, table.size, most); });
-  if (trouble.empty()) {
+  std::string problem = attempt([&] { tried = std::make_unique<MpiOneSided>(collectives_over_.value, slot_bytes); });
+  if (problem.empty()) problem = attempt([&] { tried->make_window(); });
+  const bool all_have_windows = problem.empty();
+  if (problem.empty()) problem = attempt([&] { tried->open_window(); });
+  if (problem.empty()) problem = attempt([&] { tried->probe(table.rank, table.size, limit); });
+  if (problem.empty()) {
     one_sided_ = std::move(tried);
   } else if (tried) {
-    // A probe that has not come to its end leaves requests behind, and with them all that they use.
-    const bool is_left = all_have_windows && !tried->is_idle();
-    if (is_left) tried->abandon();
-    if (!first_trouble(all_have_windows && !is_left ? "" : "this cannot be freed by all").empty()) tried->release();
-    if (is_left) static_cast<void>(tried.release());
+    // A probe that did not end leaves requests behind. All that they use must stay.
+    const bool left_behind = all_have_windows && !tried->idle();
+    if (left_behind) tried->abandon();
+    if (!first_problem(all_have_windows && !left_behind ? "" : "this cannot be freed by all").empty()) tried->release();
+    if (left_behind) static_cast<void>(tried.release());
   }
-  return trouble;
+  return problem;
 }
 
 void MpiTransport::fail(const char *what) noexcept {
@@ -229,7 +226,7 @@ void MpiTransport::fail(const char *what) noexcept {
   }
 }
 
-/// Errors of a communicator end in our hands as long as this lives, not in those of its owner.
+/// While this object lives, errors of a communicator are returned to us and not handled by its owner's handler.
 class ErrorsReturn {
  public:
   explicit ErrorsReturn(MPI_Comm communicator) : communicator_(communicator) {
@@ -248,7 +245,7 @@ class ErrorsReturn {
   MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
 };
 
-/// What is wrong is wrong on every rank, so nobody is left behind in a collective call.
+/// All of these errors occur on all ranks alike, so no rank is left behind in a collective call.
 void check_usable(MPI_Comm communicator) {
   int begun = 0, over = 0, inter = 0;
   MPI_Initialized(&begun);
@@ -284,10 +281,10 @@ int outcrop_use_one_sided(struct outcrop_transport *transport, size_t slot_bytes
   using namespace outcrop::aggregate;
   MpiTransport &own = *static_cast<MpiTransport *>(transport->self);
   try {
-    const std::size_t slot = slot_bytes == 0 ? slot_bytes_usual : std::min(slot_bytes, slot_bytes_most);
-    const std::string trouble = own.use_one_sided(slot, std::chrono::duration<double>(seconds_most));
-    copy_text(trouble, {text, text_bytes});
-    return trouble.empty() ? 0 : 1;
+    const std::size_t slot = slot_bytes == 0 ? default_slot_bytes : std::min(slot_bytes, max_slot_bytes);
+    const std::string problem = own.use_one_sided(slot, std::chrono::duration<double>(seconds_most));
+    copy_text(problem, {text, text_bytes});
+    return problem.empty() ? 0 : 1;
   } catch (const std::exception &failure) {
     own.fail(failure.what());
     copy_text(own.failure(), {text, text_bytes});

@@ -27,7 +27,7 @@ int outcrop_open_mpi_transport(const void *communicator, size_t chunk_bytes, str
 
    Returns 0. Or 1, on all ranks, where it did not work: the transport goes on as before, and `text` says at which rank
    what was wrong. Or 2 where the transport has failed. Where MPI hangs, the process ends after three times `seconds_most`
-   with a line that says so: see mpi_deadline.hpp. */
+   with a line that says so: see Deadline in mpi_one_sided.hpp. */
 int outcrop_use_one_sided(struct outcrop_transport *transport, size_t slot_bytes, double seconds_most, char *text,
                           size_t text_bytes);
 

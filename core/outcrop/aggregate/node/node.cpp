@@ -1,20 +1,116 @@
 #include "outcrop/aggregate/node/node.hpp"
 
+#include <linux/futex.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <climits>
+#include <ctime>
 #include <map>
+#include <utility>
 
-#include "outcrop/aggregate/text/format.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/base/round.hpp"
 
 namespace outcrop::aggregate {
+
+// --- waiting -------------------------------------------------------------------------------------------------------
+
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
+
+// Both counters are sequentially consistent: either the notifier sees the waiter, or the system sees the new count and does
+// not let it sleep. A waiter that dies leaves its count behind, which costs later notifications one call.
+void EventCount::notify() {
+  notifications_.fetch_add(1);
+  if (waiting_.load() > 0) syscall(SYS_futex, &notifications_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void EventCount::wait(std::uint32_t seen, std::uint32_t max_microseconds) {
+  const timespec most{static_cast<time_t>(max_microseconds / 1000000),
+                      static_cast<long>(max_microseconds % 1000000) * 1000};
+  waiting_.fetch_add(1);
+  if (notifications_.load() == seen) syscall(SYS_futex, &notifications_, FUTEX_WAIT, seen, &most, nullptr, 0);
+  waiting_.fetch_sub(1);
+}
+
+ProcessWatch::ProcessWatch(std::span<const int> processes) {
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    if (processes[i] == getpid()) continue;
+    const long handle = syscall(SYS_pidfd_open, processes[i], 0);
+    processes_.push_back({static_cast<int>(i), processes[i], Descriptor(handle < 0 ? -1 : static_cast<int>(handle))});
+  }
+}
+
+int ProcessWatch::ended() const {
+  for (const Process &process : processes_) {
+    if (process.handle.get() < 0) {
+      if (kill(process.number, 0) != 0 && errno == ESRCH) return process.index;
+      continue;
+    }
+    pollfd state{process.handle.get(), POLLIN, 0};  // readable when the process has ended
+    if (poll(&state, 1, 0) == 1) return process.index;
+  }
+  return -1;
+}
+
+// --- relays --------------------------------------------------------------------------------------------------------
+
 namespace {
 
-constexpr std::size_t no_lane = ~std::size_t{0};
+// The maximum size of a table. With more rounds, ranks send for themselves.
+constexpr std::uint64_t max_table_words = std::uint64_t{1} << 20;
+
+}  // namespace
+
+std::size_t Relay::place_of(int rank_of_node) const {
+  return static_cast<std::size_t>(std::ranges::lower_bound(ranks, rank_of_node) - ranks.begin());
+}
+
+Relays::Relays(const RelayInputs &inputs, std::span<const int> nodes, std::span<const int> aggregators) {
+  std::map<std::pair<int, std::size_t>, std::uint64_t> most;
+  for (const Tally &tally : inputs.tallies) {
+    const int rank = static_cast<int>(tally.rank), node = nodes[tally.rank];
+    if (node == nodes[static_cast<std::size_t>(aggregators[tally.domain])]) continue;
+    const std::pair<int, std::size_t> key{node, tally.domain};
+    Relay &relay = relays_[key];
+    relay.domain = tally.domain;
+    relay.rounds = inputs.rounds[tally.domain];
+    relay.ranks.push_back(rank);
+    relay.bytes += tally.bytes;
+    if (tally.bytes > most[key]) {
+      most[key] = tally.bytes;
+      relay.rank = rank;
+    }
+  }
+  std::erase_if(relays_, [](const auto &each) {
+    return each.second.ranks.size() < 2 || each.second.table_words() > max_table_words;
+  });
+}
+
+const Relay *Relays::find(std::size_t domain, int node) const {
+  const auto found = relays_.find({node, domain});
+  return found == relays_.end() ? nullptr : &found->second;
+}
+
+std::vector<const Relay *> Relays::on_node(int node) const {
+  std::vector<const Relay *> relays;
+  for (auto each = relays_.lower_bound({node, 0}); each != relays_.end() && each->first.first == node; ++each)
+    relays.push_back(&each->second);
+  return relays;
+}
+
+// --- the node ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::size_t no_state = ~std::size_t{0};
 
 }  // namespace
 
@@ -27,9 +123,9 @@ Node::Node(const Link &link, std::span<const int> aggregators, const BufferLayou
   leaders_.erase(std::ranges::unique(leaders_).begin(), leaders_.end());
 }
 
-// Two attempts: by nodes, and if on any node that does not work, each rank there for itself.
+// Two attempts: by nodes; then, for each node where that fails, each of its ranks as a node of its own.
 void Node::share(const Link &link, std::span<const int> aggregators, const BufferLayout &layout) {
-  struct Trouble {
+  struct SharingFailure {
     char text[300];
   };
   for (bool alone = false;; alone = true) {
@@ -37,10 +133,10 @@ void Node::share(const Link &link, std::span<const int> aggregators, const Buffe
     lay_out(aggregators, layout);
     const std::string reason = take_segments(link);
     if (!reason.empty()) notes_.push_back(reason);
-    Trouble mine{};
+    SharingFailure mine{};
     reason.copy(mine.text, sizeof mine.text - 1);
-    const std::vector<Trouble> all = link.gather(mine);
-    const auto failed = std::ranges::find_if(all, [](const Trouble &each) { return each.text[0] != 0; });
+    const std::vector<SharingFailure> all = link.gather(mine);
+    const auto failed = std::ranges::find_if(all, [](const SharingFailure &each) { return each.text[0] != 0; });
     if (failed == all.end()) return;
     if (alone) throw InputError("rank " + std::to_string(failed - all.begin()) + ": " + failed->text);
     segments_.clear();
@@ -59,13 +155,13 @@ void Node::find_ranks(int own) {
   local_ = static_cast<std::size_t>(std::ranges::find(ranks_, own) - ranks_.begin());
 }
 
-// Made by the first rank, found by the others. Collective; returns why this rank has none, if so.
+// Collective. The first rank of a node makes its segments, the others attach them. Returns why this rank failed, if so.
 std::string Node::take_segments(const Link &link) {
   std::string reason;
   std::vector<Segment::Address> mine;
   try {
-    for (std::size_t i = 0; leads() && i < needs_.size(); ++i)
-      segments_.push_back(Segment::make(needs_[i].bytes, i == 0 ? needs_[i].bytes : 0, needs_[i].medium));
+    for (std::size_t i = 0; leads() && i < specs_.size(); ++i)
+      segments_.push_back(Segment::make(specs_[i].bytes, i == 0 ? specs_[i].bytes : 0, specs_[i].medium));
     for (const std::shared_ptr<Segment> &segment : segments_) mine.push_back(segment->address());
   } catch (const InputError &error) {
     reason = error.what();
@@ -73,12 +169,12 @@ std::string Node::take_segments(const Link &link) {
   const std::vector<int> all_processes = link.gather(static_cast<int>(getpid()));
   std::vector<int> processes;
   for (const int rank : ranks_) processes.push_back(all_processes[static_cast<std::size_t>(rank)]);
-  neighbours_ = Neighbours(processes);
+  processes_ = ProcessWatch(processes);
   std::vector<std::size_t> begins;
   const std::vector<Segment::Address> all = link.gather_lists(std::span<const Segment::Address>(mine), begins);
   if (leads()) return reason;
   const auto leader = static_cast<std::size_t>(ranks_.front());
-  if (begins[leader + 1] - begins[leader] != needs_.size())
+  if (begins[leader + 1] - begins[leader] != specs_.size())
     return "rank " + std::to_string(leader) + " could not make shared memory";
   for (std::size_t i = begins[leader]; i < begins[leader + 1]; ++i) {
     segments_.push_back(Segment::attach(all[i], reason));
@@ -87,57 +183,57 @@ std::string Node::take_segments(const Link &link) {
   return reason;
 }
 
-// A lane for each domain of this node, its buffers behind those of the same tier.
+// A round state for each domain of this node. Buffers of domains of the same tier lie in one segment.
 void Node::lay_out(std::span<const int> aggregators, const BufferLayout &layout) {
-  lane_of_domain_.assign(aggregators.size(), no_lane);
-  seats_.clear();
-  needs_.assign(1, {});
+  state_of_domain_.assign(aggregators.size(), no_state);
+  locations_.clear();
+  specs_.assign(1, {});
   std::map<std::uint32_t, std::size_t> segment_of_tier;
   for (std::size_t domain = 0; domain < aggregators.size(); ++domain) {
     if (local_of(aggregators[domain]) < 0) continue;
-    const auto [found, is_new] = segment_of_tier.try_emplace(layout.tiers[domain], needs_.size());
-    if (is_new) needs_.push_back({layout.media.empty() ? Medium{} : layout.media[layout.tiers[domain]], 0});
-    lane_of_domain_[domain] = seats_.size();
-    seats_.push_back({found->second, needs_[found->second].bytes, layout.slot_bytes});
-    needs_[found->second].bytes += buffers_ * layout.slot_bytes;
+    const auto [found, added] = segment_of_tier.try_emplace(layout.tiers[domain], specs_.size());
+    if (added) specs_.push_back({layout.media.empty() ? Medium{} : layout.media[layout.tiers[domain]], 0});
+    state_of_domain_[domain] = locations_.size();
+    locations_.push_back({found->second, specs_[found->second].bytes, layout.slot_bytes});
+    specs_[found->second].bytes += buffers_ * layout.slot_bytes;
   }
   relays_ = Relays(layout.relayed, nodes_, aggregators);
   lay_out_relays(layout);
-  bells_at_ = sizeof(NodeEnd);
-  outcomes_at_ = bells_at_ + ranks_.size() * sizeof(Bell);
-  lanes_at_ = outcomes_at_ + outcome_slots * sizeof(OutcomeSlot);
-  tables_at_ = lanes_at_ + seats_.size() * sizeof(Lane);
-  needs_.front().bytes = tables_at_;
+  events_at_ = sizeof(NodeEnd);
+  outcomes_at_ = events_at_ + ranks_.size() * sizeof(EventCount);
+  round_states_at_ = outcomes_at_ + outcome_slots * sizeof(OutcomeSlot);
+  tables_at_ = round_states_at_ + locations_.size() * sizeof(RoundState);
+  specs_.front().bytes = tables_at_;
   for (const Relay *relay : relays_.on_node(ranks_.front()))
-    needs_.front().bytes += relay->table_words() * sizeof(std::uint64_t);
+    specs_.front().bytes += relay->table_words() * sizeof(std::uint64_t);
 }
 
-// Slots hold what the relay's ranks have of a round, which is not more than a buffer, nor than they have in all.
+// A slot holds what the relay's ranks have of a round: at most a buffer, and at most what they have in all.
 void Node::lay_out_relays(const BufferLayout &layout) {
-  table_of_domain_.assign(lane_of_domain_.size(), 0);
+  table_of_domain_.assign(state_of_domain_.size(), 0);
   relay_segment_ = 0;
   std::uint64_t words = 0;
   for (const Relay *relay : relays_.on_node(ranks_.front())) {
     if (relay_segment_ == 0) {
-      relay_segment_ = needs_.size();
-      needs_.emplace_back();
+      relay_segment_ = specs_.size();
+      specs_.emplace_back();
     }
     const std::uint64_t slot_bytes = round_up(std::min(relay->bytes, layout.slot_bytes), AlignedMemory::page_bytes);
-    lane_of_domain_[relay->domain] = seats_.size();
-    seats_.push_back({relay_segment_, needs_[relay_segment_].bytes, slot_bytes});
-    needs_[relay_segment_].bytes += buffers_ * slot_bytes;
+    state_of_domain_[relay->domain] = locations_.size();
+    locations_.push_back({relay_segment_, specs_[relay_segment_].bytes, slot_bytes});
+    specs_[relay_segment_].bytes += buffers_ * slot_bytes;
     table_of_domain_[relay->domain] = words;
     words += relay->table_words();
   }
 }
 
-// Zeroed memory holds all of these in their first state: atomics and bells of no rings.
+// Zeroed memory holds all of these in their first state.
 void Node::place() {
   std::byte *data = segments_.front()->data();
   end_ = reinterpret_cast<NodeEnd *>(data);
-  bells_ = reinterpret_cast<Bell *>(data + bells_at_);
+  events_ = reinterpret_cast<EventCount *>(data + events_at_);
   outcomes_ = reinterpret_cast<OutcomeSlot *>(data + outcomes_at_);
-  lanes_ = reinterpret_cast<Lane *>(data + lanes_at_);
+  round_states_ = reinterpret_cast<RoundState *>(data + round_states_at_);
   tables_ = reinterpret_cast<std::uint64_t *>(data + tables_at_);
 }
 
@@ -149,10 +245,10 @@ void Node::keep_memory() const { new std::vector<std::shared_ptr<Segment>>(segme
 
 std::vector<std::string> Node::places() const {
   std::vector<std::string> lines;
-  for (std::size_t i = 1; i < needs_.size(); ++i)
+  for (std::size_t i = 1; i < specs_.size(); ++i)
     lines.push_back((i == relay_segment_ ? "ranks of this node put together what they send: "
-                                         : "buffers of this node in " + needs_[i].medium.tier + ": ") +
-                    format_bytes(segments_[i]->bytes()) + ", " + where(needs_[i].medium));
+                                         : "buffers of this node in " + specs_[i].medium.tier + ": ") +
+                    format_bytes(segments_[i]->bytes()) + ", " + where(specs_[i].medium));
   return lines;
 }
 
@@ -162,26 +258,33 @@ int Node::local_of(int rank) const {
 }
 
 std::byte *Node::buffer(std::size_t domain, std::uint64_t round) const {
-  const Seat &seat = seats_[lane_of_domain_[domain]];
-  return segments_[seat.segment]->data() + seat.begin + round % buffers_ * seat.slot_bytes;
+  const BufferLocation &at = locations_[state_of_domain_[domain]];
+  return segments_[at.segment]->data() + at.begin + round % buffers_ * at.slot_bytes;
 }
 
-void Node::ring_all() const {
-  for (std::size_t i = 0; i < ranks_.size(); ++i) bells_[i].ring();
+void Node::open_round(std::size_t domain, std::uint64_t number, std::uint32_t parts,
+                      std::span<const std::uint32_t> locals) const {
+  pending(domain, number).store(parts);
+  round_state(domain).opened.store(number + 1);
+  for (const std::uint32_t local : locals) event(local).notify();
 }
 
-void Node::sleep(Bell &bell, std::uint32_t heard, std::uint32_t microseconds_most) const {
-  if (!has_given_up()) bell.sleep(heard, std::min(microseconds_most, look_after_microseconds));
-  look_after_neighbours();
+void Node::notify_all() const {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) events_[i].notify();
 }
 
-void Node::look_after_neighbours() const {
-  if (has_given_up()) throw CommunicationError(end_->told.load() != 0 ? end_->reason : reason_here_);
+void Node::wait(EventCount &event, std::uint32_t seen, std::uint32_t max_microseconds) const {
+  if (!given_up()) event.wait(seen, std::min(max_microseconds, check_after_microseconds));
+  check_processes();
+}
+
+void Node::check_processes() const {
+  if (given_up()) throw CommunicationError(end_->told.load() != 0 ? end_->reason : reason_here_);
   const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
   std::int64_t before = looked_.load();
-  if (now - before < std::int64_t{look_after_microseconds} * 1000 || !looked_.compare_exchange_strong(before, now))
+  if (now - before < std::int64_t{check_after_microseconds} * 1000 || !looked_.compare_exchange_strong(before, now))
     return;
-  if (const int index = neighbours_.gone(); index >= 0)
+  if (const int index = processes_.ended(); index >= 0)
     throw CommunicationError("rank " + std::to_string(ranks_[static_cast<std::size_t>(index)]) +
                              " has ended before its part was done");
 }
@@ -195,9 +298,9 @@ void Node::give_up(const std::string &reason) {
     reason_here_ = reason;
     told_here_ = 1;
   }
-  ring_all();
-  for (const std::size_t lane : lane_of_domain_)
-    if (lane != no_lane) lanes_[lane].bell.ring();
+  notify_all();
+  for (const std::size_t state : state_of_domain_)
+    if (state != no_state) round_states_[state].event.notify();
 }
 
 }  // namespace outcrop::aggregate

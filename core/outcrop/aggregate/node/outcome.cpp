@@ -1,9 +1,51 @@
 #include "outcrop/aggregate/node/outcome.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
+#include "outcrop/aggregate/node/node.hpp"
+
 namespace outcrop::aggregate {
+
+// --- failures ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+void put(Failure &failure, const std::string &text) { text.copy(failure.text, sizeof failure.text - 1); }
+
+}  // namespace
+
+Failure Failure::of(Doing doing, int rank, const StorageError &error) {
+  Failure failure{doing, rank, error.error, 0, error.offset, error.length, {}};
+  put(failure, error.path);
+  return failure;
+}
+
+Failure Failure::of_input(int rank, const std::string &text) {
+  Failure failure{input, rank, 0, 0, 0, 0, {}};
+  put(failure, text);
+  return failure;
+}
+
+Failure Failure::of_corruption(int rank, const std::string &text) {
+  Failure failure{corruption, rank, 0, 0, 0, 0, {}};
+  put(failure, text);
+  return failure;
+}
+
+void Failure::raise() const {
+  static constexpr std::array names{"", "write", "read", "flush", "open", "create"};
+  if (!happened()) return;
+  const std::string who = "rank " + std::to_string(rank);
+  if (doing == input) throw InputError(who + ": " + text);
+  if (doing == corruption) throw CorruptionError(who + ": " + text);
+  throw StorageError(std::string(names.at(static_cast<std::size_t>(doing))) + " by " + who, text, offset, length,
+                     error);
+}
+
+// --- outcomes ------------------------------------------------------------------------------------------------------
+
 namespace {
 
 constexpr int tag_up = 32767, tag_down = 32766;
@@ -17,7 +59,7 @@ Outcome::Outcome(Node &node, const Link &link, std::uint64_t operation)
     : node_(node), link_(link), operation_(operation) {
   const std::vector<int> &leaders = node.leaders();
   if (!node.leads() || leaders.size() == 1) {
-    stage_ = Stage::over;
+    phase_ = Phase::over;
     return;
   }
   const auto own = static_cast<std::size_t>(std::ranges::lower_bound(leaders, link.rank()) - leaders.begin());
@@ -36,19 +78,22 @@ bool Outcome::wrote(std::uint32_t writers) { return node_.outcome(operation_).wr
 void Outcome::arrive() {
   OutcomeSlot &slot = node_.outcome(operation_);
   if (slot.arrived.fetch_add(1) + 1 < node_.ranks().size()) return;
-  OutcomeSlot &next = node_.outcome(operation_ + under_way_most);
+  OutcomeSlot &next = node_.outcome(operation_ + max_under_way);
   next.arrived = next.written = next.claimed = 0;
   next.failure = {};
   slot.node_ready = operation_ + 1;
   if (node_.leaders().size() == 1)
     settle();
   else
-    node_.bell(0).ring();
+    node_.event(0).notify();
 }
+
+bool Outcome::settled() const { return node_.outcome(operation_).settled.load() == operation_ + 1; }
+const Failure &Outcome::failure() const { return node_.outcome(operation_).failure; }
 
 void Outcome::settle() {
   node_.outcome(operation_).settled = operation_ + 1;
-  node_.ring_all();
+  node_.notify_all();
 }
 
 void Outcome::post_receives() {
@@ -57,7 +102,7 @@ void Outcome::post_receives() {
   if (parent_ >= 0) requests_.push_back(link_.receive(bytes_of(final_), parent_, tag_down));
 }
 
-// When this node and all leaders below have something to say.
+// Sends the first failure of this node and of all leaders below once all of them are known.
 bool Outcome::send_up() {
   const OutcomeSlot &slot = node_.outcome(operation_);
   if (slot.node_ready.load() != operation_ + 1 || !link_.test(std::span(requests_).first(children_.size())))
@@ -80,17 +125,17 @@ void Outcome::send_down() {
 }
 
 bool Outcome::advance() {
-  if (stage_ == Stage::begin) {
+  if (phase_ == Phase::begin) {
     post_receives();
-    stage_ = Stage::up;
+    phase_ = Phase::up;
   }
-  if (stage_ == Stage::up && send_up()) stage_ = Stage::down;
-  if (stage_ == Stage::down && link_.test(requests_)) {
+  if (phase_ == Phase::up && send_up()) phase_ = Phase::down;
+  if (phase_ == Phase::down && link_.test(requests_)) {
     send_down();
-    stage_ = Stage::told;
+    phase_ = Phase::told;
   }
-  if (stage_ == Stage::told && link_.test(requests_)) stage_ = Stage::over;
-  return stage_ == Stage::over;
+  if (phase_ == Phase::told && link_.test(requests_)) phase_ = Phase::over;
+  return phase_ == Phase::over;
 }
 
 }  // namespace outcrop::aggregate

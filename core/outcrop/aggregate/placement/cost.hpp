@@ -22,7 +22,7 @@
 #include <span>
 #include <vector>
 
-#include "outcrop/aggregate/node/tally.hpp"
+#include "outcrop/aggregate/node/node.hpp"
 #include "outcrop/aggregate/placement/machine.hpp"
 
 namespace outcrop::aggregate {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "outcrop/aggregate/text/format.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 
 namespace outcrop::aggregate {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "outcrop/aggregate/placement/placement.hpp"
-#include "outcrop/aggregate/steps/timing.hpp"
+#include "outcrop/aggregate/steps/step.hpp"
 
 namespace outcrop::aggregate {
 

@@ -15,11 +15,9 @@
 #include <system_error>
 #include <utility>
 
-#include "outcrop/aggregate/node/available_memory.hpp"
-#include "outcrop/aggregate/node/numa_memory.hpp"
-#include "outcrop/aggregate/text/format.hpp"
-#include "outcrop/aggregate/text/listing.hpp"
+#include "outcrop/aggregate/node/shared_memory.hpp"
 #include "outcrop/aggregate/text/table_text.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 

@@ -40,7 +40,7 @@
 #include <string_view>
 #include <vector>
 
-#include "outcrop/aggregate/node/medium.hpp"
+#include "outcrop/aggregate/node/shared_memory.hpp"
 #include "outcrop/aggregate/transport/link.hpp"
 
 namespace outcrop::aggregate {

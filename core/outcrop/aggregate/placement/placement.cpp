@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "outcrop/aggregate/placement/assignment.hpp"
-#include "outcrop/aggregate/text/format.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "outcrop/aggregate/decision/elect.hpp"
+#include "outcrop/aggregate/decision/decision.hpp"
 #include "outcrop/aggregate/placement/cost.hpp"
 
 namespace outcrop::aggregate {

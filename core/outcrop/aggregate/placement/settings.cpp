@@ -8,7 +8,7 @@
 #include <optional>
 #include <sstream>
 
-#include "outcrop/aggregate/text/format.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/base/round.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "outcrop/aggregate/sinks/stage.hpp"
-#include "outcrop/aggregate/text/format.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
 
 namespace outcrop::aggregate {
@@ -23,8 +23,7 @@ double seconds_of_drain(const Machine &machine, const Placement &placement, cons
   const auto nodes = static_cast<double>(std::ranges::count_if(bytes, [](std::uint64_t each) { return each > 0; }));
   double rate = target.bytes_per_second;
   if (target.is_shared)
-    rate =
-        std::min(rate / std::max(1.0, nodes), machine.network.card_bytes_per_second * machine.network.cards_on_node);
+    rate = std::min(rate / std::max(1.0, nodes), machine.network.card_bytes_per_second * machine.network.cards_on_node);
   const auto most = static_cast<double>(bytes.empty() ? 0 : std::ranges::max(bytes));
   std::uint64_t domain = 0;
   for (const Choice &choice : placement.choices) domain = std::max(domain, choice.bytes);

@@ -1,43 +1,118 @@
-#include "outcrop/aggregate/sinks/drain.hpp"
+#include "outcrop/aggregate/sinks/stage.hpp"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <set>
 #include <span>
+#include <sstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
-#include "outcrop/aggregate/sinks/stage.hpp"
-#include "outcrop/aggregate/text/listing.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/crc32c.hpp"
 
 namespace outcrop::aggregate {
+
+// --- the files of a stage ------------------------------------------------------------------------------------------
+
 namespace {
 
-// Longer runs are read twice, for no list makes this program take more memory.
+constexpr std::string_view head = "outcrop stage 1\n";
+constexpr std::array<std::string_view, 3> endings{".data", ".list", ".done"};  // in the order of StageFile
+
+bool take_run(std::string_view &text, StagedRun &run) {
+  return take(text, "run ") && take_number(text, run.target) && take(text, " ") && take_number(text, run.length) &&
+         take(text, " ") && take_number(text, run.data) && take(text, " ") && take_number(text, run.checksum) &&
+         take(text, "\n");
+}
+
+bool take_list(std::string_view text, StageList &list) {
+  if (!take(text, head) || !take(text, "target ") || !take_rest(text, list.target)) return false;
+  if (!take(text, "step ") || !take_number(text, list.step)) return false;
+  if (!take(text, "\nwriter ") || !take_number(text, list.writer) || !take(text, "\n")) return false;
+  for (StagedRun run; !text.empty(); list.runs.push_back(run))
+    if (!take_run(text, run)) return false;
+  return true;
+}
+
+}  // namespace
+
+std::string to_text(const StageList &list) {
+  std::ostringstream text;
+  text << head << "target " << list.target << "\nstep " << list.step << "\nwriter " << list.writer << '\n';
+  for (const StagedRun &run : list.runs)
+    text << "run " << run.target << ' ' << run.length << ' ' << run.data << ' ' << run.checksum << '\n';
+  return with_checksum(text.str());
+}
+
+StageList stage_list_of(const std::string &text, const std::string &path) {
+  StageList list;
+  if (!take_list(checked_lines(text, path), list))
+    throw CorruptionError(path + " is not a list of staged bytes that this version reads");
+  return list;
+}
+
+std::string StageName::text() const {
+  return "step-" + std::to_string(step) + ".writer-" + std::to_string(writer) +
+         std::string(endings[static_cast<std::size_t>(kind)]);
+}
+
+std::optional<StageName> StageName::of(const std::string &text) {
+  std::string_view rest = text;
+  StageName name;
+  if (!take(rest, "step-") || !take_number(rest, name.step) || !take(rest, ".writer-") ||
+      !take_number(rest, name.writer))
+    return std::nullopt;
+  for (const StageFile kind : {StageFile::data, StageFile::list, StageFile::done})
+    if (rest == endings[static_cast<std::size_t>(kind)]) {
+      name.kind = kind;
+      return name.text() == text ? std::optional(name) : std::nullopt;  // no "step-007"
+    }
+  return std::nullopt;
+}
+
+std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs) {
+  return bytes + (2 * runs + 1) * AlignedMemory::page_bytes;
+}
+
+std::unique_ptr<Held> hold_stage(Folder &folder, std::uint32_t writer) {
+  std::unique_ptr<Held> held = folder.hold("writer-" + std::to_string(writer) + ".lock", 0);
+  if (!held)
+    throw InputError(folder.path() + " is in use by another process that is writer " + std::to_string(writer) +
+                     "; wait for it or stop it");
+  return held;
+}
+
+// --- draining and recovery -----------------------------------------------------------------------------------------
+
+namespace {
+
+// Longer runs are read twice, in pieces, so that no list makes this program take more memory.
 constexpr std::uint64_t piece_bytes = std::uint64_t{16} << 20;
-constexpr std::uint64_t target_end_most = std::uint64_t{1} << 62;
+constexpr std::uint64_t max_target_end = std::uint64_t{1} << 62;
 
 using Kinds = std::set<StageFile>;
-using Found = std::map<std::pair<std::uint32_t, std::uint64_t>, Kinds>;  // by writer and step
+using StagedFiles = std::map<std::pair<std::uint32_t, std::uint64_t>, Kinds>;  // by writer and step
 
 std::string name_of(std::uint64_t step, std::uint32_t writer, StageFile kind) {
   return StageName{step, writer, kind}.text();
 }
 
-Found files_in(Folder &folder) {
-  Found found;
+StagedFiles files_in(Folder &folder) {
+  StagedFiles found;
   for (const std::string &each : folder.names())
     if (const auto name = StageName::of(each)) found[{name->writer, name->step}].insert(name->kind);
   return found;
 }
 
-// However it is written, by way of links too.
-bool is_same_file(const std::string &one, const std::string &other) {
+// However the path is written, also through links.
+bool same_file(const std::string &one, const std::string &other) {
   std::error_code failed;
   const auto plain = [&](const std::string &path) {
     return std::filesystem::weakly_canonical(std::filesystem::absolute(path, failed), failed);
@@ -45,9 +120,9 @@ bool is_same_file(const std::string &one, const std::string &other) {
   return one == other || (plain(one) == plain(other) && !failed);
 }
 
-// What a list says must be possible before any of it is done: it may come from anywhere.
+// The whole list is checked before any of it is done, because it may come from anywhere.
 void check_list(const StageList &list, const OpenFile &data, const std::string &target) {
-  if (!is_same_file(list.target, target))
+  if (!same_file(list.target, target))
     throw InputError(data.path() + " is staged for " + list.target + ", not for " + target);
   const std::uint64_t size = data.size();
   std::vector<StagedRun> runs = list.runs;
@@ -58,7 +133,7 @@ void check_list(const StageList &list, const OpenFile &data, const std::string &
   for (const StagedRun &run : runs) {
     if (run.length > size || run.data > size - run.length)
       refuse(run, "the file has " + std::to_string(size) + " bytes");
-    if (run.length > target_end_most || run.target > target_end_most - run.length)
+    if (run.length > max_target_end || run.target > max_target_end - run.length)
       refuse(run, "it ends beyond 2^62 bytes");
   }
   const auto overlaps = [&](auto begin, const char *where) {
@@ -140,7 +215,7 @@ void remove_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
   folder.remove(name_of(step, writer, StageFile::list) + unfinished);
 }
 
-// A list that came back after a power cut would find other data.
+// A list that came back after a power cut could find other data.
 void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
   if (folder.remove(name_of(step, writer, StageFile::list))) folder.flush();
   remove_step(folder, step, writer);
@@ -148,14 +223,14 @@ void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
 
 namespace {
 
-// Until it goes no other caller recovers, so that whom this one finds busy lives.
+// While the result lives, no other caller recovers. So a writer that is found busy is alive.
 std::unique_ptr<Held> hold_recovery(Folder &folder, double seconds) {
   std::unique_ptr<Held> held = folder.hold("recovery.lock", seconds);
   if (!held) throw InputError(folder.path() + " is being recovered by another process; wait for it or stop it");
   return held;
 }
 
-// Writers that are dead, and stay so while the result lives; the others are noted.
+// Locks the dead writers, so that they stay dead while the result lives. The others are added to `busy`.
 std::map<std::uint32_t, std::unique_ptr<Held>> hold_dead(Folder &folder, std::vector<std::uint32_t> &busy) {
   std::map<std::uint32_t, std::unique_ptr<Held>> held;
   for (const auto &[key, kinds] : files_in(folder)) {
@@ -170,8 +245,8 @@ std::map<std::uint32_t, std::unique_ptr<Held>> hold_dead(Folder &folder, std::ve
   return held;
 }
 
-// Steps become done in their order, but a power cut may keep of two names the later one only. What has been drained after a step
-// that will be drained once more is drained once more, too.
+// Steps become done in order, but of two renames a power cut may keep only the later one. Steps that were drained after a
+// step that will be drained again must be drained again, too.
 void undo_after_lists(Folder &folder, const std::map<std::uint32_t, std::unique_ptr<Held>> &held) {
   std::set<std::uint32_t> writers;                     // with a list, so far
   for (const auto &[key, kinds] : files_in(folder)) {  // by writer, then by step
@@ -194,15 +269,16 @@ Recovery recover_stage(const std::string &path, const std::string &target, doubl
   const std::unique_ptr<Held> alone = hold_recovery(*folder, seconds);
   const std::map<std::uint32_t, std::unique_ptr<Held>> held = hold_dead(*folder, recovery.busy);
   undo_after_lists(*folder, held);
-  // Who was killed may not have made a list durable. Draining by one that a power cut takes back would leave a part of its step.
+  // A killed writer may not have made its list durable. If a power cut took the list back after draining had begun, the target
+  // would keep a part of the step.
   folder->flush();
   std::set<std::uint32_t> stuck;
   for (const auto &[key, kinds] : files_in(*folder)) {  // by writer, then by step
     const auto &[writer, step] = key;
     if (!held.contains(writer) || stuck.contains(writer)) continue;
-    // The names of both were durable before the step counted as staged, and its data go after its list.
-    const bool is_staged = kinds.contains(StageFile::list) && kinds.contains(StageFile::data);
-    if (is_staged) {
+    // A staged step has both files: their names were durable before it counted as staged.
+    const bool staged = kinds.contains(StageFile::list) && kinds.contains(StageFile::data);
+    if (staged) {
       try {
         StageList list = read_list(*folder, {step, writer, StageFile::list});
         drain_step(files, *folder, list, target);
@@ -218,7 +294,7 @@ Recovery recover_stage(const std::string &path, const std::string &target, doubl
     folder->flush();
     remove_step(*folder, step, writer);
   }
-  folder->flush();  // what has gone must not come back beside a new step of that number
+  folder->flush();  // removed files must not come back beside a new step of that number
   return recovery;
 }
 

@@ -3,15 +3,108 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 #include <utility>
 
-#include "outcrop/aggregate/text/listing.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/base/round.hpp"
 #include "outcrop/storage/crc32c.hpp"
 
 namespace outcrop::aggregate {
+
+// --- the index -----------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::string_view head = "outcrop node files 1\n";
+
+bool take_range(std::string_view &text, NodeRange &range) {
+  return take_number(text, range.range.begin) && take(text, " ") && take_number(text, range.range.end) &&
+         take(text, " ") && take_number(text, range.file) && take(text, "\n");
+}
+
+constexpr std::uint64_t max_end = std::uint64_t{1} << 62;
+
+// Whether it is the name of a file in the index's folder, and not a path out of it.
+bool plain_name(const std::string &name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
+// The invariants that all readers of node files rely on.
+bool sound(const NodeIndex &index) {
+  std::uint64_t end = 0;
+  for (const NodeRange &each : index.ranges) {
+    if (each.range.begin < end || each.range.end <= each.range.begin || each.range.end > max_end) return false;
+    if (each.file >= index.files.size()) return false;
+    end = each.range.end;
+  }
+  const auto fits = [&](std::uint64_t base) { return base <= max_end - end; };
+  std::vector<std::uint64_t> bases = index.bases;
+  std::ranges::sort(bases);
+  return index.size_bytes <= max_end && std::ranges::all_of(index.files, plain_name) &&
+         std::ranges::all_of(bases, fits) && std::ranges::adjacent_find(bases) == bases.end();
+}
+
+// Lines in the order in which to_text writes them.
+bool take_index(std::string_view text, NodeIndex &index) {
+  if (!take(text, head) || !take(text, "size ") || !take_number(text, index.size_bytes) || !take(text, "\n"))
+    return false;
+  while (take(text, "file "))
+    if (!take_rest(text, index.files.emplace_back())) return false;
+  while (take(text, "range "))
+    if (!take_range(text, index.ranges.emplace_back())) return false;
+  while (take(text, "step "))
+    if (!take_number(text, index.bases.emplace_back()) || !take(text, "\n")) return false;
+  return text.empty() && sound(index);
+}
+
+}  // namespace
+
+void NodeIndex::add_step(std::uint64_t base) {
+  std::erase(bases, base);
+  bases.push_back(base);
+}
+
+std::uint64_t NodeIndex::end() const {
+  if (ranges.empty() || bases.empty()) return size_bytes;
+  return std::max(size_bytes, *std::ranges::max_element(bases) + ranges.back().range.end);
+}
+
+std::string to_text(const NodeIndex &index) {
+  std::ostringstream text;
+  text << head << "size " << index.size_bytes << '\n';
+  for (const std::string &name : index.files) text << "file " << name << '\n';
+  for (const NodeRange &each : index.ranges)
+    text << "range " << each.range.begin << ' ' << each.range.end << ' ' << each.file << '\n';
+  for (const std::uint64_t base : index.bases) text << "step " << base << '\n';
+  return with_checksum(text.str());
+}
+
+NodeIndex node_index_of(const std::string &text, const std::string &path) {
+  NodeIndex index;
+  if (!take_index(checked_lines(text, path), index))
+    throw CorruptionError(path + " is not an index of node files that this version reads");
+  return index;
+}
+
+std::vector<NodeRange> joined(std::vector<NodeRange> ranges) {
+  std::ranges::sort(ranges, {}, [](const NodeRange &each) { return each.range.begin; });
+  std::vector<NodeRange> result;
+  for (const NodeRange &each : ranges)
+    if (!result.empty() && result.back().range.end == each.range.begin && result.back().file == each.file)
+      result.back().range.end = each.range.end;
+    else
+      result.push_back(each);
+  return result;
+}
+
+std::string index_of(const std::string &path) { return path + ".index"; }
+std::string node_file_of(const std::string &path, int node) { return path + ".node-" + std::to_string(node); }
+
+// --- reading all files ---------------------------------------------------------------------------------------------
 
 NodeFiles::NodeFiles(std::unique_ptr<Folder> folder, NodeIndex index)
     : folder_(std::move(folder)), index_(std::move(index)), files_(index_.files.size()) {}
@@ -21,7 +114,7 @@ const OpenFile &NodeFiles::file(std::uint32_t number) {
   return *files_[number];
 }
 
-// The part of `wanted` that the step has; what it has not is added to `missing`.
+// Reads the part of `wanted` that the step has. The rest is added to `missing`.
 void NodeFiles::read_step(std::uint64_t base, const Range &wanted, std::uint64_t offset, std::span<std::byte> bytes,
                           std::vector<Range> &missing) {
   std::uint64_t at = wanted.begin;
@@ -81,7 +174,7 @@ struct Chunk {
   std::uint32_t checksum = 0;
 };
 
-// A file that goes again unless it gets its name.
+// A file under a temporary name, removed again unless it gets its name.
 class Beside {
  public:
   Beside(Folder &folder, const std::string &name, std::uint64_t size)
@@ -93,14 +186,14 @@ class Beside {
   Beside &operator=(const Beside &) = delete;
   ~Beside() {
     try {
-      if (!is_named_) folder_.remove(beside_);
+      if (!named_) folder_.remove(beside_);
     } catch (...) {
-      is_named_ = false;  // it stays, and the next one removes it
+      named_ = false;  // it stays, and the next one removes it
     }
   }
   void name() {
     folder_.rename(beside_, name_);
-    is_named_ = true;
+    named_ = true;
     folder_.flush();
   }
   std::unique_ptr<OpenFile> open() { return folder_.open(beside_, true, true); }
@@ -108,7 +201,7 @@ class Beside {
  private:
   Folder &folder_;
   const std::string name_, beside_;
-  bool is_named_ = false;
+  bool named_ = false;
 };
 
 std::vector<Chunk> copy(NodeFiles &files, OpenFile &to, std::uint64_t size, std::span<std::byte> memory) {
@@ -152,6 +245,12 @@ std::uint64_t merge(const std::string &index, const std::string &target, Files &
   }
   beside.name();
   return size;
+}
+
+void NodeFile::read(std::uint64_t offset, std::byte *data, std::size_t length) {
+  if (offset + length > files_.index().end())
+    throw StorageError("read", path_, offset, length, 0);  // as a file that ends early
+  files_.read(offset, {data, length});
 }
 
 }  // namespace outcrop::aggregate

@@ -1,19 +1,24 @@
 #include "outcrop/aggregate/sinks/stage.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
-#include "outcrop/aggregate/sinks/drain.hpp"
-#include "outcrop/aggregate/text/listing.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/base/round.hpp"
 #include "outcrop/storage/crc32c.hpp"
 
 namespace outcrop::aggregate {
+
+// --- a writer's stage ----------------------------------------------------------------------------------------------
+
 namespace {
 
 // The runs of a sealed step, which are sorted and do not overlap, with any of the bytes from `begin` to `end`.
@@ -34,7 +39,7 @@ std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std:
   return bytes;
 }
 
-// Runs are read whole, because only so their checksums say something.
+// Runs are read whole, because a checksum is about a whole run.
 void copy_from(const OpenFile &data, const StagedRun &run, std::uint64_t begin, std::span<std::byte> bytes) {
   const std::uint64_t end = begin + bytes.size();
   const std::uint64_t first = std::max(begin, run.target), last = std::min(end, run.target + run.length);
@@ -49,18 +54,6 @@ void copy_from(const OpenFile &data, const StagedRun &run, std::uint64_t begin, 
 }
 
 }  // namespace
-
-std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs) {
-  return bytes + (2 * runs + 1) * AlignedMemory::page_bytes;
-}
-
-std::unique_ptr<Held> hold_stage(Folder &folder, std::uint32_t writer) {
-  std::unique_ptr<Held> held = folder.hold("writer-" + std::to_string(writer) + ".lock", 0);
-  if (!held)
-    throw InputError(folder.path() + " is in use by another process that is writer " + std::to_string(writer) +
-                     "; wait for it or stop it");
-  return held;
-}
 
 Stage::Stage(StageSpec spec) : spec_(std::move(spec)) {
   if (spec_.target.find('\n') != std::string::npos)
@@ -77,7 +70,7 @@ Stage::Stage(StageSpec spec) : spec_(std::move(spec)) {
 Stage::~Stage() {
   {
     std::unique_lock lock(mutex_);
-    is_ending_ = true;
+    ending_ = true;
     if (!spec_.drains_beside)
       while (drain_next(lock)) continue;
   }
@@ -87,12 +80,12 @@ Stage::~Stage() {
   remove_drained();
 }
 
-// That steps are done must be known before their data go. What cannot be removed now the next one removes who recovers.
+// That steps are done must be durable before their data are removed. The next recovery removes what cannot be removed now.
 void Stage::remove_drained() noexcept {
   try {
     if (!steps_.empty()) folder_->flush();
-    for (const Step &step : steps_)
-      if (step.is_drained) remove_step(*folder_, step.list.step, spec_.writer);
+    for (const StagedStep &step : steps_)
+      if (step.drained) remove_step(*folder_, step.list.step, spec_.writer);
   } catch (...) {
     read_last_.reset();
   }
@@ -124,10 +117,10 @@ void Stage::append(std::uint64_t target, std::span<const std::byte> bytes) {
   assert(file_);
   std::vector<StagedRun> &runs = begun_.list.runs;
   const std::uint64_t end = runs.empty() ? 0 : runs.back().data + runs.back().length;
-  // Short ones hold no whole page, so that none of a page's bytes goes around the cache while others go through it.
-  const bool is_short = bytes.size() < AlignedMemory::page_bytes;
+  // Only longer runs are aligned: a short run holds no whole page, so it goes through the page cache wherever it lies.
+  const bool short_run = bytes.size() < AlignedMemory::page_bytes;
   const std::uint64_t page_end = round_up(end, AlignedMemory::page_bytes);
-  const std::uint64_t at = is_short ? end : page_end + target % AlignedMemory::page_bytes;
+  const std::uint64_t at = short_run ? end : page_end + target % AlignedMemory::page_bytes;
   assert(at + bytes.size() <= begun_.file_bytes);
   file_->write(at, bytes.data(), bytes.size());
   runs.push_back({target, bytes.size(), at, crc32c(bytes)});
@@ -147,7 +140,8 @@ void Stage::seal() {
   changed_.notify_all();
 }
 
-// A list that cannot be removed for good may come back after a power cut, and must not find newer steps in the target.
+// A list that cannot be removed durably may come back after a power cut. Then no newer step may be in the target, so the
+// stage fails.
 void Stage::drop() {
   if (!file_) return;
   file_.reset();
@@ -164,7 +158,7 @@ void Stage::drop() {
 
 bool Stage::read(std::uint64_t target, std::span<std::byte> bytes) {
   const std::uint64_t end = target + bytes.size();
-  std::unique_lock lock(mutex_);  // so that no step goes meanwhile
+  std::unique_lock lock(mutex_);  // so that no step is evicted meanwhile
   for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
     const std::span<const StagedRun> runs = runs_in(step->list.runs, target, end);
     const std::uint64_t here = covered(runs, target, end);
@@ -181,7 +175,7 @@ bool Stage::read(std::uint64_t target, std::span<std::byte> bytes) {
 
 void Stage::finish() {
   std::unique_lock lock(mutex_);
-  wait_for_drain(lock, [this] { return steps_.empty() || steps_.back().is_drained; });
+  wait_for_drain(lock, [this] { return steps_.empty() || steps_.back().drained; });
   if (failure_) std::rethrow_exception(failure_);
 }
 
@@ -210,12 +204,12 @@ void Stage::wait_for_drain(std::unique_lock<std::mutex> &lock, Condition &&condi
     while (!condition() && drain_next(lock)) continue;
 }
 
-// The drainer's whole life.
+// The body of the draining thread.
 void Stage::drain() {
   std::unique_lock lock(mutex_);
   while (!failure_) {
     if (drain_next(lock)) continue;
-    if (is_ending_) return;
+    if (ending_) return;
     changed_.wait(lock);
   }
 }
@@ -225,9 +219,9 @@ bool Stage::drain_next() {
   return drain_next(lock);
 }
 
-// A step that fails stays, and so do those after it, which may hold newer bytes of its places.
+// A step that fails stays, and so do those after it, because they may hold newer bytes of its places.
 bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
-  const auto next = std::ranges::find(steps_, false, &Step::is_drained);
+  const auto next = std::ranges::find(steps_, false, &StagedStep::drained);
   if (failure_ || next == steps_.end()) return false;
   const StageList list = next->list;
   lock.unlock();
@@ -241,25 +235,87 @@ bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   if (failure) {
     failure_ = failure;
   } else {
-    std::ranges::find(steps_, list.step, [](const Step &step) { return step.list.step; })->is_drained = true;
+    std::ranges::find(steps_, list.step, [](const StagedStep &step) { return step.list.step; })->drained = true;
     for (const StagedRun &run : list.runs) drained_bytes_ += run.length;
   }
   changed_.notify_all();
   return !failure;
 }
 
-// The oldest step goes, once it is drained. `bytes` are what room is needed for.
+// Removes the oldest step once it is drained, to make room for `bytes`.
 void Stage::evict(std::unique_lock<std::mutex> &lock, std::uint64_t bytes) {
   if (steps_.empty()) throw StorageError("stage", spec_.folder, 0, bytes, ENOSPC);
-  wait_for_drain(lock, [this] { return steps_.front().is_drained; });
+  wait_for_drain(lock, [this] { return steps_.front().drained; });
   if (failure_) std::rethrow_exception(failure_);
-  folder_->flush();  // that it is done must be known before its data go
+  folder_->flush();  // that it is done must be durable before its data are removed
   remove_step(*folder_, steps_.front().list.step, spec_.writer);
-  read_last_.reset();  // of this step maybe, whose room would not be given back
+  read_last_.reset();  // if it is of this step, the open file would keep its room
   used_bytes_ -= steps_.front().file_bytes;
   steps_.pop_front();
 }
 
 std::string Stage::name(std::uint64_t step, StageFile kind) const { return StageName{step, spec_.writer, kind}.text(); }
+
+// --- the sink ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+std::string name_of(std::uint64_t step, std::uint32_t writer) {
+  return "step " + std::to_string(step) + " of aggregator " + std::to_string(writer);
+}
+
+}  // namespace
+
+StagedFile::StagedFile(StageSpec spec, const RunTotals &step, CacheMode mode, bool ample_room)
+    : step_(step), file_(spec.target, false, mode, false, {.ample_room = ample_room}, {}), stage_(std::move(spec)) {}
+
+void StagedFile::begin_step(std::uint64_t step, [[maybe_unused]] std::uint64_t base) {
+  stage_.begin(step, step_.bytes, step_.long_runs);
+}
+
+void StagedFile::write(std::uint64_t offset, const std::byte *data, std::size_t length) {
+  stage_.append(offset, {data, length});
+}
+
+void StagedFile::read(std::uint64_t offset, std::byte *data, std::size_t length) {
+  if (stage_.read(offset, {data, length})) return;
+  stage_.finish();
+  file_.read(offset, data, length);
+}
+
+std::string stage_of_file(const std::string &stage_folder, const std::string &file) {
+  const std::string whole = std::filesystem::weakly_canonical(std::filesystem::absolute(file)).string();
+  std::array<char, 8> digits{};
+  const auto [end, error] = std::to_chars(digits.begin(), digits.end(), crc32c(std::as_bytes(std::span(whole))), 16);
+  return stage_folder + "/" + std::filesystem::path(whole).filename().string() + "-" + std::string(digits.begin(), end);
+}
+
+std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard,
+                                      double seconds) {
+  std::vector<std::string> notes;
+  const Recovery found = discard ? discard_stage(folder, seconds) : recover_stage(folder, file, seconds);
+  if (!found.busy.empty())
+    throw InputError(folder + " is in use by another process as aggregator " + std::to_string(found.busy.front()) +
+                     "; wait for it or stop it");
+  if (!found.failed.empty())
+    throw InputError("what an earlier run has staged in " + folder + " cannot be drained: " + found.failed.front());
+  for (const StageList &list : found.drained)
+    notes.push_back(name_of(list.step, list.writer) + " was staged in " + folder +
+                    " by an earlier run; it is in the file now");
+  for (const StageName &name : found.lost)
+    notes.push_back(name_of(name.step, name.writer) +
+                    (discard
+                         ? " was staged in " + folder + " by an earlier run; it was dropped, as the file is made anew"
+                         : " is lost: its writer ended before all of it was staged in " + folder));
+  return notes;
+}
+
+void check_room(std::uint64_t room_bytes, const RunTotals &step) {
+  const std::uint64_t needed = room_of_step(step.bytes, step.long_runs);
+  if (room_bytes == 0 || needed <= room_bytes) return;
+  throw InputError("a step takes " + std::to_string(needed) +
+                   " bytes of the stage at this aggregator, which may have " + std::to_string(room_bytes) +
+                   "; give stage_bytes, which the node's aggregators share, more");
+}
 
 }  // namespace outcrop::aggregate

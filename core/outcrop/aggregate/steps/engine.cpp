@@ -1,15 +1,152 @@
 #include "outcrop/aggregate/steps/engine.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
+#include <utility>
 
 #include "outcrop/aggregate/steps/step.hpp"
+#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
 
+// --- the task thread -----------------------------------------------------------------------------------------------
+
+TaskThread::~TaskThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void TaskThread::post(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });  // first: it may throw
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_all();
+}
+
+void TaskThread::drain() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return tasks_.empty() && !busy_; });
+}
+
+void TaskThread::loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    const std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    task();
+    lock.lock();
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+// --- aggregators ---------------------------------------------------------------------------------------------------
+
+Aggregator::Aggregator(Node &node, DomainWork work, int rank) : node_(node), work_(std::move(work)), rank_(rank) {}
+
+void Aggregator::post(Job job) {
+  thread_.post([this, job = std::move(job)] { run(job); });
+}
+
+void Aggregator::run(const Job &job) {
+  if (broken_) return;
+  failure_ = {};
+  seconds_ = 0;
+  bytes_ = 0;
+  try {
+    if (job.write)
+      write_rounds(job);
+    else
+      read_rounds(job);
+    job.done(failure_, seconds_, bytes_);
+  } catch (const CommunicationError &error) {  // a process of this node has ended: the others of this rank end, too
+    broken_ = true;
+    node_.give_up(error.what());
+  } catch (const std::exception &error) {
+    broken_ = true;
+    node_.give_up("rank " + std::to_string(rank_) + " cannot go on: " + error.what());
+  }
+}
+
+void Aggregator::open(std::uint64_t first_round, std::size_t round) {
+  node_.open_round(work_.domain(), first_round + round, work_.parts(round), work_.local_parts(round));
+  if (work_.has_remote(round)) node_.event().notify();
+}
+
+void Aggregator::wait_for_parts(std::uint64_t number) {
+  const std::atomic<std::uint32_t> &pending = node_.pending(work_.domain(), number);
+  EventCount &event = node_.round_state(work_.domain()).event;
+  while (pending.load() > 0) {
+    const std::uint32_t seen = event.count();
+    if (pending.load() > 0) node_.wait(event, seen);
+  }
+}
+
+// Does nothing after a failure.
+template <typename Act>
+void Aggregator::use_sink(const Job &job, Act &&act) {
+  using Clock = std::chrono::steady_clock;
+  if (failure_.happened()) return;
+  const Clock::time_point begin = Clock::now();
+  failure_ = attempt(job.write ? Failure::write : Failure::read, rank_, act);
+  seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+void Aggregator::write_rounds(const Job &job) {
+  const std::size_t count = work_.rounds().count();
+  std::size_t opened = 0;
+  use_sink(job, [&] { job.sink->begin_step(job.step, job.base); });
+  for (std::size_t round = 0; round < count; ++round) {
+    while (opened < std::min<std::size_t>(count, round + node_.buffers())) open(job.first_round, opened++);
+    wait_for_parts(job.first_round + round);
+    move(job, round);
+  }
+  use_sink(job, [&] { job.sink->end_step(); });
+  if (failure_.happened()) job.sink->drop_step();
+}
+
+void Aggregator::read_rounds(const Job &job) {
+  const std::size_t count = work_.rounds().count(), buffers = node_.buffers();
+  for (std::size_t round = 0; round < count; ++round) {
+    if (round >= buffers) wait_for_parts(job.first_round + round - buffers);
+    move(job, round);
+    open(job.first_round, round);
+  }
+  for (std::size_t round = count - std::min(count, buffers); round < count; ++round)
+    wait_for_parts(job.first_round + round);
+}
+
+void Aggregator::move(const Job &job, std::size_t round) {
+  // Shifted by the base, so that it has the same offset within a page as the file (domains.hpp).
+  std::byte *buffer = node_.buffer(work_.domain(), job.first_round + round) + job.base % AlignedMemory::page_bytes;
+  const bool whole = !job.write && job.sink->reads_holes();
+  use_sink(job, [&] {
+    for (const BufferedRange &run : whole ? work_.rounds().of(round) : work_.runs(round)) {
+      if (job.write)
+        job.sink->write(job.base + run.file.begin, buffer + run.position, run.file.bytes());
+      else
+        job.sink->read(job.base + run.file.begin, buffer + run.position, run.file.bytes());
+      bytes_ += run.file.bytes();
+    }
+  });
+}
+
+// --- the engine ----------------------------------------------------------------------------------------------------
+
 void Engine::begin(const std::shared_ptr<Step> &step, bool beside) {
-  while (under_way.size() >= under_way_most) {
+  while (under_way.size() >= max_under_way) {
     const std::shared_ptr<Step> oldest = under_way.front();
     oldest->settle();
   }
@@ -23,7 +160,7 @@ void Engine::begin(const std::shared_ptr<Step> &step, bool beside) {
   }
 }
 
-// A step's messages begin when those of the one before are over; all ranks do this alike, so messages meet in order.
+// The messages of a step begin when those of the one before are over. All ranks do this alike, so messages meet in order.
 void Engine::advance() {
   while (!under_way.empty() && under_way.front()->advance()) {
     const std::shared_ptr<Step> first = under_way.front();
@@ -45,8 +182,8 @@ void Engine::settle_all() {
 
 void Engine::break_off(const std::string &reason) {
   node->give_up(reason);
-  helper.drain();
-  // Messages are sent from memory of steps, and received into it. What the transport cannot stop using is never freed.
+  copier.drain();
+  // Messages are sent from memory of steps, and received into it. Memory that the transport may still use is never freed.
   if (!link.abandon()) {
     new std::deque<std::shared_ptr<Step>>(under_way);
     node->keep_memory();

@@ -5,8 +5,8 @@
 namespace outcrop::aggregate {
 namespace {
 
-// Variables that interleave (an array of structures) would each go through the whole buffer: in pieces of this size the
-// buffer stays in the cache between them. Both ends of a message cut alike, so this is its order, too.
+// Ranges are copied in pieces of this size, one variable after the other in each. So the buffer stays in the cache if variables
+// interleave (an array of structures). Both ends of a message use the same pieces, so they define its order, too.
 constexpr std::uint64_t piece_bytes = std::uint64_t{256} << 10;
 
 template <std::size_t block>
@@ -17,7 +17,7 @@ void copy_small(std::byte *target, std::uint64_t target_stride, const std::byte 
 
 void copy_rows(std::byte *target, std::uint64_t target_stride, const std::byte *source, std::uint64_t source_stride,
                std::uint64_t count, std::uint64_t block) {
-  switch (block) {  // lengths known to the compiler are single moves
+  switch (block) {  // blocks of known length are single moves
     case 1:
       return copy_small<1>(target, target_stride, source, source_stride, count);
     case 2:
@@ -38,18 +38,18 @@ template <typename Copy>
 void by_pieces(const Pattern &pattern, const Range &range, Copy &&copy) {
   for (Range piece{range.begin, 0}; piece.begin < range.end; piece.begin = piece.end) {
     piece.end = range.end - piece.begin > piece_bytes ? piece.begin + piece_bytes : range.end;
-    pattern.visit_entries(piece, [&](const Entry &entry) {
-      visit_batches(entry.extent, piece, [&](const Batch &batch) { copy(entry, batch); });
+    pattern.visit_extents(piece, [&](const DeclaredExtent &declared) {
+      visit_batches(declared.extent, piece, [&](const Batch &batch) { copy(declared, batch); });
     });
   }
 }
 
-// The same with where the batch is in the message; returns the message's bytes.
+// The same, with the position of each batch in the message. Returns the length of the message.
 template <typename Copy>
 std::uint64_t in_order(const Pattern &pattern, const Range &range, Copy &&copy) {
   std::uint64_t position = 0;
-  by_pieces(pattern, range, [&](const Entry &entry, const Batch &batch) {
-    copy(entry, batch, position);
+  by_pieces(pattern, range, [&](const DeclaredExtent &declared, const Batch &batch) {
+    copy(declared, batch, position);
     position += batch.count * batch.block;
   });
   return position;
@@ -58,43 +58,43 @@ std::uint64_t in_order(const Pattern &pattern, const Range &range, Copy &&copy) 
 }  // namespace
 
 void fill(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, std::byte *places) {
-  by_pieces(pattern, range, [&](const Entry &entry, const Batch &batch) {
-    copy_rows(places + (batch.file - range.begin), batch.file_stride, memory[entry.variable] + batch.memory,
+  by_pieces(pattern, range, [&](const DeclaredExtent &declared, const Batch &batch) {
+    copy_rows(places + (batch.file - range.begin), batch.file_stride, memory[declared.variable] + batch.memory,
               batch.memory_stride, batch.count, batch.block);
   });
 }
 
 void empty(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, const std::byte *places) {
-  by_pieces(pattern, range, [&](const Entry &entry, const Batch &batch) {
-    copy_rows(memory[entry.variable] + batch.memory, batch.memory_stride, places + (batch.file - range.begin),
+  by_pieces(pattern, range, [&](const DeclaredExtent &declared, const Batch &batch) {
+    copy_rows(memory[declared.variable] + batch.memory, batch.memory_stride, places + (batch.file - range.begin),
               batch.file_stride, batch.count, batch.block);
   });
 }
 
 std::uint64_t pack(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, std::byte *message) {
-  return in_order(pattern, range, [&](const Entry &entry, const Batch &batch, std::uint64_t position) {
-    copy_rows(message + position, batch.block, memory[entry.variable] + batch.memory, batch.memory_stride, batch.count,
-              batch.block);
+  return in_order(pattern, range, [&](const DeclaredExtent &declared, const Batch &batch, std::uint64_t position) {
+    copy_rows(message + position, batch.block, memory[declared.variable] + batch.memory, batch.memory_stride,
+              batch.count, batch.block);
   });
 }
 
 std::uint64_t unpack(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory,
                      const std::byte *message) {
-  return in_order(pattern, range, [&](const Entry &entry, const Batch &batch, std::uint64_t position) {
-    copy_rows(memory[entry.variable] + batch.memory, batch.memory_stride, message + position, batch.block, batch.count,
-              batch.block);
+  return in_order(pattern, range, [&](const DeclaredExtent &declared, const Batch &batch, std::uint64_t position) {
+    copy_rows(memory[declared.variable] + batch.memory, batch.memory_stride, message + position, batch.block,
+              batch.count, batch.block);
   });
 }
 
 std::uint64_t lay(const Pattern &pattern, const Range &range, const std::byte *message, std::byte *places) {
-  return in_order(pattern, range, [&](const Entry &, const Batch &batch, std::uint64_t position) {
+  return in_order(pattern, range, [&](const DeclaredExtent &, const Batch &batch, std::uint64_t position) {
     copy_rows(places + (batch.file - range.begin), batch.file_stride, message + position, batch.block, batch.count,
               batch.block);
   });
 }
 
 std::uint64_t lift(const Pattern &pattern, const Range &range, const std::byte *places, std::byte *message) {
-  return in_order(pattern, range, [&](const Entry &, const Batch &batch, std::uint64_t position) {
+  return in_order(pattern, range, [&](const DeclaredExtent &, const Batch &batch, std::uint64_t position) {
     copy_rows(message + position, batch.block, places + (batch.file - range.begin), batch.file_stride, batch.count,
               batch.block);
   });

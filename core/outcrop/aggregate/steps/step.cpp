@@ -3,15 +3,14 @@
 #include <algorithm>
 
 #include "outcrop/aggregate/steps/pack.hpp"
-#include "outcrop/aggregate/steps/runs.hpp"
-#include "outcrop/aggregate/text/format.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
 
 namespace outcrop::aggregate {
 namespace {
 
-// With messages under way there are two things to wait for, and only one can be slept on.
-constexpr std::uint32_t look_again_microseconds = 100;
+// With messages under way there are two things to wait for, and a rank can wait asleep for one only.
+constexpr std::uint32_t poll_microseconds = 100;
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -34,12 +33,12 @@ void Step::start(bool beside) {
   messages_over_ = !data || !messages_->any();
   parts_ = 1 + (data ? static_cast<std::uint32_t>(engine_.aggregators.size()) : 0) + (messages_over_ ? 0 : 1);
   if (!data) return part_done();
-  // Helpers hold the step: it lives until its last part is done.
-  is_helped_ = beside || engine_.has_messages();
-  own_moved_ = !is_helped_ && move_own();
+  // Tasks of threads hold the step, so it lives until its last part is done.
+  helped_ = beside || engine_.has_messages();
+  own_moved_ = !helped_ && move_own();
   if (!own_moved_) post_jobs();
-  if (is_helped_)
-    engine_.helper.post([self = shared_from_this()] { self->run_local(); });
+  if (helped_)
+    engine_.copier.post([self = shared_from_this()] { self->run_local(); });
   else
     run_local();
 }
@@ -76,7 +75,7 @@ void Step::part_done() {
 void Step::run_local() {
   const Clock::time_point begin = Clock::now();
   try {
-    fill_rounds();
+    copy_rounds();
   } catch (const CommunicationError &error) {
     engine_.node->give_up(error.what());
     return;
@@ -88,66 +87,64 @@ void Step::run_local() {
   part_done();
 }
 
-// To the place behind the ranks before in the message of the relay, or from there.
+// Copies to this rank's place in the relay's message, or from there.
 void Step::copy_to_slot(const Contribution &contribution, std::size_t index) {
   const std::uint32_t round = contribution.mine[index];
   const std::uint64_t number = data_number_ * contribution.rounds.count() + round;
   std::byte *position = engine_.node->buffer(contribution.domain, number) + contribution.offsets[index];
-  for (const Piece &piece : contribution.rounds.of(round))
-    position += task_.kind == Task::write ? pack(engine_.pattern, piece.file, task_.memory, position)
-                                          : unpack(engine_.pattern, piece.file, task_.memory, position);
+  for (const BufferedRange &range : contribution.rounds.of(round))
+    position += task_.kind == Task::write ? pack(engine_.pattern, range.file, task_.memory, position)
+                                          : unpack(engine_.pattern, range.file, task_.memory, position);
 }
 
-// `index` of the rounds with bytes of this rank.
+// `index` counts the rounds with bytes of this rank.
 void Step::copy_round(const Contribution &contribution, std::size_t index) {
   if (task_.memory.empty()) return;
   if (contribution.relay != nullptr) return copy_to_slot(contribution, index);
   const std::uint32_t round = contribution.mine[index];
   const std::uint64_t number = data_number_ * contribution.rounds.count() + round;
   std::byte *buffer = engine_.node->buffer(contribution.domain, number) + task_.base % AlignedMemory::page_bytes;
-  for (const Piece &piece : contribution.rounds.of(round))
+  for (const BufferedRange &range : contribution.rounds.of(round))
     if (task_.kind == Task::write)
-      fill(engine_.pattern, piece.file, task_.memory, buffer + piece.position);
+      fill(engine_.pattern, range.file, task_.memory, buffer + range.position);
     else
-      empty(engine_.pattern, piece.file, task_.memory, buffer + piece.position);
+      empty(engine_.pattern, range.file, task_.memory, buffer + range.position);
 }
 
-// All parts of a round are there, or have been taken: who has opened it goes on.
-void Step::tell_last(const Contribution &contribution) {
+// All parts of a round are there, or have been taken: the rank that opened it goes on.
+void Step::notify_opener(const Contribution &contribution) {
   const Node &node = *engine_.node;
   if (contribution.relay != nullptr)
-    node.bell(static_cast<std::size_t>(node.local_of(contribution.relay->rank))).ring();
+    node.event(static_cast<std::size_t>(node.local_of(contribution.relay->rank))).notify();
   else
-    node.lane(contribution.domain).bell.ring();
+    node.round_state(contribution.domain).event.notify();
 }
 
-// Takes whatever round is open, so that aggregators do not wait for one another.
-void Step::fill_rounds() {
+// Copies any round that is open, so that aggregators do not wait for one another.
+void Step::copy_rounds() {
   if (own_moved_) return;
   struct Cursor {
     const Contribution *contribution;
-    Lane *lane;
     std::size_t next = 0;
   };
   Node &node = *engine_.node;
   std::vector<Cursor> cursors;
   for (const Contribution &contribution : engine_.contributions)
-    if (!contribution.is_sent() && !contribution.mine.empty())
-      cursors.push_back({&contribution, &node.lane(contribution.domain)});
+    if (!contribution.sent_by_rank() && !contribution.mine.empty()) cursors.push_back({&contribution});
   Clock::time_point moved_last = Clock::now();
   while (!cursors.empty()) {
-    const std::uint32_t heard = node.bell().listen();
+    const std::uint32_t seen = node.event().count();
     bool moved = false;
     for (Cursor &cursor : cursors) {
       const Contribution &contribution = *cursor.contribution;
       const std::uint64_t first = data_number_ * contribution.rounds.count();
       while (cursor.next < contribution.mine.size()) {
         const std::uint32_t round = contribution.mine[cursor.next];
-        if (cursor.lane->opened.load() <= first + round) break;
+        if (!node.opened(contribution.domain, first + round)) break;
         const Clock::time_point begin = Clock::now();
         copy_round(contribution, cursor.next);
         seconds_copying_.fetch_add(seconds_since(begin));
-        if (cursor.lane->pending[(first + round) % node.buffers()].fetch_sub(1) == 1) tell_last(contribution);
+        if (node.pending(contribution.domain, first + round).fetch_sub(1) == 1) notify_opener(contribution);
         ++cursor.next;
         moved = true;
       }
@@ -156,15 +153,16 @@ void Step::fill_rounds() {
     if (moved)
       moved_last = Clock::now();
     else if (!cursors.empty())
-      node.sleep(node.bell(), heard, is_helped_ ? Node::look_after_microseconds : microseconds_left(moved_last));
+      node.wait(node.event(), seen, helped_ ? Node::check_after_microseconds : microseconds_left(moved_last));
   }
 }
 
-// Own long runs that go through the page cache need no buffer. False when they do not. Each rank begins to read at another
-// extent: where they lie behind each other in the file, ranks side by side are in each other's way in the page cache.
+// Moves the bytes of a rank that performs its own I/O without a buffer, if they go through the page cache. Returns false if they
+// do not. Each rank begins to read at another extent, because ranks that read neighbouring extents at the same time slow each
+// other down in the page cache.
 bool Step::move_own() {
   if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
-  if (engine_.under_way.size() > 1) return false;  // the I/O thread may be at the file
+  if (engine_.under_way.size() > 1) return false;  // the I/O thread may use the file
   const std::shared_ptr<Sink> &sink = task_.sinks.front();
   const bool write = task_.kind == Task::write;
   const Range &hull = engine_.summary.hull;
@@ -195,12 +193,12 @@ bool Step::advance() {
 
 void Step::finish() {
   failure_ = outcome_->failure();
-  task_.sinks.clear();  // who keeps the step must not keep its file open
+  task_.sinks.clear();  // a user that keeps the step must not keep its file open
   seconds_ = seconds_since(begun_);
   over_ = true;
 }
 
-// `act` is a part of waiting: what it throws ends everything at this rank.
+// Runs a part of waiting. An error in it ends everything at this rank.
 template <typename Act>
 auto Step::or_break_off(Act &&act) {
   try {
@@ -218,7 +216,7 @@ auto Step::or_break_off(Act &&act) {
 void Step::advance_all() {
   or_break_off([this] {
     engine_.advance();
-    engine_.node->look_after_neighbours();
+    engine_.node->check_processes();
   });
 }
 
@@ -233,27 +231,27 @@ void Step::wait() {
   failure_.raise();
 }
 
-// For how long a rank that has waited since `begin` may sleep. Throws when it has waited too long: ranks of other nodes may have
-// gone, which only the launcher knows, or may hang; only the user knows how long they may take.
+// How long a rank that has waited since `begin` may sleep. Throws when it has waited too long. Ranks of other nodes may have
+// ended, which only the launcher knows, or may hang; only the user knows how long they may take.
 std::uint32_t Step::microseconds_left(Clock::time_point begin) const {
   const double most = engine_.link.seconds_most();
-  if (most == 0) return Node::look_after_microseconds;
+  if (most == 0) return Node::check_after_microseconds;
   const double left = most - seconds_since(begin);
   if (left <= 0)
     throw CommunicationError(who() + "other ranks have not done their parts within " + format_seconds(most) +
                              ", the most by the setting seconds_most");
-  return static_cast<std::uint32_t>(std::min<double>(Node::look_after_microseconds, left * 1e6 + 1));
+  return static_cast<std::uint32_t>(std::min<double>(Node::check_after_microseconds, left * 1e6 + 1));
 }
 
 void Step::settle() {
   Node &node = *engine_.node;
   const Clock::time_point begin = Clock::now();
   while (!over_) {
-    const std::uint32_t heard = node.bell().listen();
+    const std::uint32_t seen = node.event().count();
     advance_all();
     if (over_) break;
     const std::uint32_t left = or_break_off([&] { return microseconds_left(begin); });
-    node.bell().sleep(heard, engine_.sends() ? std::min(left, look_again_microseconds) : left);
+    node.event().wait(seen, engine_.sends() ? std::min(left, poll_microseconds) : left);
   }
 }
 

@@ -5,8 +5,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "outcrop/aggregate/text/format.hpp"
-#include "outcrop/aggregate/text/listing.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

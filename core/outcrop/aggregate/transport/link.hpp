@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "outcrop/aggregate/transport/transport.h"
+#include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
 
+/// All functions that move bytes or wait throw CommunicationError.
 class Link {
  public:
   explicit Link(outcrop_transport &transport) : table_(&transport) {}
@@ -18,15 +20,28 @@ class Link {
   int size() const { return table_->size; }
   int node() const { return table_->node; }
   std::string host() const { return table_->host; }
-  /// In which who waits for other ranks gives up; 0: never.
+  /// A rank that has waited this long for others gives up. 0: never.
   double seconds_most() const { return table_->seconds_most; }
 
-  // All throw CommunicationError.
-  outcrop_request send(std::span<const std::byte> data, int to, int tag) const;
-  outcrop_request receive(std::span<std::byte> data, int from, int tag) const;
-  void wait(std::span<outcrop_request> requests) const;
-  bool test(std::span<outcrop_request> requests) const;
-  void barrier() const;
+  outcrop_request send(std::span<const std::byte> data, int to, int tag) const {
+    outcrop_request request = 0;
+    check(table_->send(table_->self, data.data(), data.size(), to, tag, &request));
+    return request;
+  }
+  outcrop_request receive(std::span<std::byte> data, int from, int tag) const {
+    outcrop_request request = 0;
+    check(table_->receive(table_->self, data.data(), data.size(), from, tag, &request));
+    return request;
+  }
+  void wait(std::span<outcrop_request> requests) const {
+    check(table_->wait(table_->self, requests.data(), requests.size()));
+  }
+  bool test(std::span<outcrop_request> requests) const {
+    int done = 0;
+    check(table_->test(table_->self, requests.data(), requests.size(), &done));
+    return done != 0;
+  }
+  void barrier() const { check(table_->barrier(table_->self)); }
 
   /// Ends all that is under way at this rank. False when memory of messages may still be used, for ever.
   bool abandon() const { return table_->abandon(table_->self) == 0; }
@@ -39,7 +54,7 @@ class Link {
     return all;
   }
 
-  /// Collective: the lists of all ranks, one after the other, with where each begins (and the end of the last).
+  /// Collective: the lists of all ranks, one after the other. `begins` gets where each begins, and the end of the last.
   template <typename T>
   std::vector<T> gather_lists(std::span<const T> mine, std::vector<std::size_t> &begins) const {
     const std::vector<std::uint64_t> bytes = gather(std::uint64_t{mine.size_bytes()});
@@ -51,7 +66,9 @@ class Link {
   }
 
  private:
-  void check(int result) const;
+  void check(int result) const {
+    if (result != 0) throw CommunicationError(table_->error(table_->self));
+  }
 
   outcrop_transport *table_;
 };

@@ -11,8 +11,6 @@
 #include <string>
 #include <tuple>
 
-#include "outcrop/aggregate/transport/transport_table.hpp"
-
 namespace outcrop::aggregate {
 namespace {
 
@@ -20,15 +18,15 @@ struct Receive {
   std::byte *data = nullptr;
   std::size_t bytes = 0;
   int from = 0, tag = 0;
-  std::uint64_t turn = 0;  // of the receives from there with that tag
+  std::uint64_t turn = 0;  // number among the receives from that rank with that tag
 };
 
 }  // namespace
 
-// Everything is guarded by one mutex: tests are about order and content, not about speed.
+// One mutex guards everything: tests are about order and content, not about speed.
 class ThreadWorld {
  public:
-  // What its table calls; all throw std::runtime_error.
+  // The functions of its table. They throw std::runtime_error.
   class Rank {
    public:
     void set_up(ThreadWorld &world_of_ranks, int rank, int node);
@@ -44,7 +42,7 @@ class ThreadWorld {
     bool abandon();
     void fail(const std::string &text) { error = "rank " + std::to_string(table.rank) + ": " + text; }
     const char *failure() const { return error.c_str(); }
-    void close() {}  // the world is given back as a whole
+    void close() {}  // ThreadRanks frees the whole world
 
     ThreadWorld *world = nullptr;
     outcrop_transport table{};
@@ -77,7 +75,7 @@ class ThreadWorld {
   bool failed = false;
   std::vector<Rank> ranks;
   std::map<std::tuple<int, int, int>, Queue> queues;  // from, to, tag
-  // The collective under way: who has come, and the round number.
+  // The collective call under way: the number of ranks that have arrived, and of those that have not left.
   std::vector<std::vector<std::byte>> gathered;
   std::size_t arrived = 0, left = 0;
   std::uint64_t round = 0;
@@ -85,7 +83,7 @@ class ThreadWorld {
 
 using Rank = ThreadWorld::Rank;
 
-// By who holds the mutex.
+// The caller holds the mutex.
 void Rank::check(int other) const {
   if (world->failed) throw std::runtime_error("the connection is lost");
   if (other < 0 || other >= table.size) throw std::runtime_error("there is no rank " + std::to_string(other));
@@ -106,7 +104,7 @@ outcrop_request Rank::receive(std::byte *data, std::size_t bytes, int from, int 
   return last;
 }
 
-// What has come for this request; it is 0 then.
+// Takes the message of this request if it has come. The request is then 0.
 bool Rank::take(outcrop_request &request) {
   if (request == 0) return true;
   check(0);
@@ -127,7 +125,7 @@ bool Rank::take(outcrop_request &request) {
   return true;
 }
 
-// Messages are forgotten from the front; one taken early waits, empty, for those before it.
+// Messages are removed from the front. One that was taken early waits, empty, for those before it.
 void Rank::forget_taken(const Receive &taken) {
   const auto waiting = [&](std::uint64_t turn) {
     for (const auto &[number, other] : receives)
@@ -170,7 +168,7 @@ void Rank::gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *
     check(0);
   };
   const auto number = static_cast<std::size_t>(table.rank);
-  wait_until([&] { return world->left == 0; });  // that of the collective call before
+  wait_until([&] { return world->left == 0; });  // in the collective call before
   const auto *begin = static_cast<const std::byte *>(mine);
   world->gathered[number].assign(begin, begin + sizes[number]);
   const std::uint64_t round = world->round;
@@ -192,7 +190,7 @@ void Rank::gather_all(const void *mine, std::size_t bytes, void *all) {
   gather_all_sizes(mine, sizes.data(), all);
 }
 
-// Messages are copied when they are sent and when they are taken: nothing uses memory in between.
+// Messages are copied when they are sent and when they are taken, so nothing uses memory in between.
 bool Rank::abandon() {
   const std::lock_guard lock(world->mutex);
   receives.clear();

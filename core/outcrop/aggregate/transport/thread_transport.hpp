@@ -1,6 +1,6 @@
 // Ranks that are threads of one process: aggregation without MPI, for tests and for programs with threads of their own.
 //
-//     ThreadRanks ranks(16, 4);            16 ranks, 4 on each of what counts as 4 nodes
+//     ThreadRanks ranks(16, 4);            16 ranks on 4 simulated nodes of 4 ranks each
 //     each thread: transport = ranks.transport(rank)
 //
 // A message lies in a queue between its two ranks, copied, until it is received.
@@ -23,10 +23,10 @@ class ThreadRanks {
   ThreadRanks(const ThreadRanks &) = delete;
   ThreadRanks &operator=(const ThreadRanks &) = delete;
 
-  /// The table of one rank, for one thread at a time. Given back with this object; its own `free` does nothing.
+  /// The table of one rank, for one thread at a time. This object owns it; the table's own `free` does nothing.
   outcrop_transport &transport(int rank);
 
-  /// From now on every call at every rank fails, and those that wait end: what a lost connection looks like.
+  /// Simulates a lost connection: from now on each call at each rank fails, and waiting calls end.
   void fail();
 
  private:

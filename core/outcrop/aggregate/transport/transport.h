@@ -1,14 +1,14 @@
 /* The one C interface between aggregation and what carries bytes between ranks.
 
-       aggregation ──► struct outcrop_transport ──► MPI (mpi_transport.cpp; only files mpi_* have mpi.h)
+       aggregation ──► struct outcrop_transport ──► MPI (mpi_transport.cpp; only files mpi_* include mpi.h)
                                                └──► threads of one process (thread_transport.cpp), for tests
 
-   A table of functions rather than a class, because every MPI has a binary interface of its own: the file that
-   includes mpi.h is compiled against the MPI at hand, and nothing else of the project is.
+   It is a table of functions and not a class, because each MPI has its own binary interface. Only the files that include
+   mpi.h are compiled against the MPI in use. This file uses nothing else of the project, so that they need nothing else.
 
    Functions return 0, or another number when the transport failed; `error` then says what happened in one line. After
-   a failure only `error` and `free` may be called. One thread at a time calls them. Collective functions (marked so)
-   are called by all ranks in the same order. Sizes are in bytes and may exceed 2 GiB. */
+   a failure only `error`, `abandon` and `free` may be called. One thread at a time calls them. Collective functions
+   (marked so) are called by all ranks in the same order. Sizes are in bytes and may exceed 2 GiB. */
 #ifndef OUTCROP_AGGREGATE_TRANSPORT_H
 #define OUTCROP_AGGREGATE_TRANSPORT_H
 
@@ -46,8 +46,8 @@ struct outcrop_transport {
   /* Collective: returns when all ranks have come. */
   int (*barrier)(void *self);
 
-  /* Not collective: this rank takes part in nothing any more, as after a failure. What is under way gets a moment to end.
-     1 when something still may use memory that it was given, which then must stay for ever. */
+  /* Not collective: this rank takes part in nothing any more, as after a failure. Transfers under way get a moment to end.
+     Returns 1 when one of them may still use memory that it was given. That memory must then never be freed. */
   int (*abandon)(void *self);
 
   /* One line about the last failure, with the rank; valid until the next call. */
@@ -55,12 +55,61 @@ struct outcrop_transport {
   /* Collective where the transport needs it: gives everything back. Nothing may be under way. */
   void (*free)(void *self);
 
-  /* May be set: calls that wait for other ranks fail after so long; 0, as it begins, is never. */
+  /* May be set: calls that wait for other ranks fail after this time. 0, the default, means never. */
   double seconds_most;
 };
 
 #ifdef __cplusplus
 }
+
+#include <cstddef>
+#include <exception>
+#include <span>
+
+namespace outcrop::aggregate {
+
+/// Fills in the functions of a table for an object whose class has member functions of the same names. They throw where the
+/// transport fails; `fail` keeps the text of the exception for `failure`. `close` is called last.
+template <typename Ranks>
+void fill_table(outcrop_transport &table, Ranks *ranks) {
+  static constexpr auto guard = []<typename Call>(void *self, Call call) noexcept {
+    Ranks &own = *static_cast<Ranks *>(self);
+    try {
+      call(own);
+      return 0;
+    } catch (const std::exception &error) {
+      own.fail(error.what());
+      return 1;
+    }
+  };
+  table.self = ranks;
+  table.send = [](void *self, const void *data, size_t bytes, int to, int tag, outcrop_request *request) {
+    *request = 0;
+    return guard(self, [&](Ranks &own) { *request = own.send(static_cast<const std::byte *>(data), bytes, to, tag); });
+  };
+  table.receive = [](void *self, void *data, size_t bytes, int from, int tag, outcrop_request *request) {
+    *request = 0;
+    return guard(self, [&](Ranks &own) { *request = own.receive(static_cast<std::byte *>(data), bytes, from, tag); });
+  };
+  table.wait = [](void *self, outcrop_request *requests, size_t count) {
+    return guard(self, [&](Ranks &own) { own.wait({requests, count}); });
+  };
+  table.test = [](void *self, outcrop_request *requests, size_t count, int *done) {
+    return guard(self, [&](Ranks &own) { *done = own.test({requests, count}) ? 1 : 0; });
+  };
+  table.gather_all = [](void *self, const void *mine, size_t bytes, void *all) {
+    return guard(self, [&](Ranks &own) { own.gather_all(mine, bytes, all); });
+  };
+  table.gather_all_sizes = [](void *self, const void *mine, const uint64_t *sizes, void *all) {
+    return guard(self, [&](Ranks &own) { own.gather_all_sizes(mine, sizes, all); });
+  };
+  table.barrier = [](void *self) { return guard(self, [](Ranks &own) { own.barrier(); }); };
+  table.abandon = [](void *self) { return static_cast<Ranks *>(self)->abandon() ? 0 : 1; };
+  table.error = [](void *self) { return static_cast<Ranks *>(self)->failure(); };
+  table.free = [](void *self) { static_cast<Ranks *>(self)->close(); };
+}
+
+}  // namespace outcrop::aggregate
 #endif
 
 #endif

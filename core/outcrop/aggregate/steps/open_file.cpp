@@ -1,4 +1,4 @@
-#include "outcrop/aggregate/steps/opened.hpp"
+#include "outcrop/aggregate/steps/open_file.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,13 +9,11 @@
 #include <iterator>
 #include <utility>
 
-#include "outcrop/aggregate/sinks/access.hpp"
-#include "outcrop/aggregate/sinks/drain.hpp"
-#include "outcrop/aggregate/sinks/manner.hpp"
-#include "outcrop/aggregate/sinks/node_file.hpp"
-#include "outcrop/aggregate/sinks/staged_file.hpp"
+#include "outcrop/aggregate/sinks/node_files.hpp"
+#include "outcrop/aggregate/sinks/shared_file.hpp"
+#include "outcrop/aggregate/sinks/stage.hpp"
 #include "outcrop/aggregate/steps/step.hpp"
-#include "outcrop/aggregate/text/listing.hpp"
+#include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
@@ -38,7 +36,7 @@ std::uint64_t room_of_writer(const Opened &opened) {
   return bytes == 0 ? 0 : std::max<std::uint64_t>(1, bytes / std::max(1U, opened.engine->writers));
 }
 
-// The lines of all ranks, on all ranks.
+// Collective: the lines of all ranks.
 std::vector<std::string> gather_lines(const Link &link, const std::vector<std::string> &mine) {
   std::string text;
   for (const std::string &line : mine) text += line + '\n';
@@ -75,7 +73,7 @@ void settle_stages(Opened &opened, bool create) {
   opened.notes = gather_lines(engine.link, opened.notes);
 }
 
-// A file that the user has named. Steps that are durable need its name to be so, too.
+// Creates the file that the user has named. If steps are durable, its name must be durable, too.
 void create_empty(const std::string &path, std::uint64_t size_bytes, bool durable) {
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
   if (file.get() < 0) throw StorageError("create", path, 0, 0, errno);
@@ -86,14 +84,14 @@ void create_empty(const std::string &path, std::uint64_t size_bytes, bool durabl
   Files::system().folder(folder_of(path))->flush();
 }
 
-// One whose name follows from that of another, so that what is there may be anything.
+// Creates a file whose name follows from another name. What is there under that name may be anything, so it is removed.
 void create_anew(const std::string &path) {
   const std::unique_ptr<Folder> folder = Files::system().folder(folder_of(path));
   folder->remove(name_in_folder(path));
   folder->create(name_in_folder(path), 0);
 }
 
-// An index goes before its files are emptied.
+// Called before the files of an index are emptied.
 void remove_index(const std::string &path) {
   const std::unique_ptr<Folder> folder = Files::system().folder(folder_of(path));
   if (folder->remove(name_in_folder(index_of(path)))) folder->flush();
@@ -114,7 +112,7 @@ void create_files(Opened &opened) {
         !makes ? Failure{} : attempt(Failure::create, rank, [&] { create_anew(node_file_of(opened.path, rank)); }));
 }
 
-// All ranks: which node's file will have which bytes of a step.
+// Collective: which node's file will have which bytes of a step.
 NodeIndex make_index(const Opened &opened) {
   Engine &engine = *opened.engine;
   std::set<int> nodes;  // with an aggregator
@@ -127,7 +125,7 @@ NodeIndex make_index(const Opened &opened) {
   std::vector<NodeRange> mine;
   for (const std::unique_ptr<Aggregator> &each : engine.aggregators)
     for (std::size_t round = 0; round < each->work().rounds().count(); ++round)
-      for (const Piece &run : each->work().runs(round)) mine.push_back({run.file, own});
+      for (const BufferedRange &run : each->work().runs(round)) mine.push_back({run.file, own});
   mine = joined(std::move(mine));
   std::vector<std::size_t> begins;
   index.ranges = joined(engine.link.gather_lists(std::span<const NodeRange>(mine), begins));
@@ -139,7 +137,7 @@ NodeIndex read_index(const std::string &path) {
   return node_index_of(read_text(*Files::system().folder(folder_of(index)), name_in_folder(index)), index);
 }
 
-// What the aggregators of this node move in a step.
+// Bytes that the aggregators of this node move in a step.
 std::uint64_t bytes_of_node(const Engine &engine) {
   const PlanSummary &summary = engine.summary;
   std::uint64_t bytes = 0;
@@ -152,8 +150,8 @@ std::shared_ptr<Sink> make_sink(const Opened &opened, Aggregator &aggregator) {
   const FileOptions &options = opened.options;
   const auto access = [&](const std::string &path, bool follows_links) {
     const Traffic traffic{.ample_room = opened.ample_room, .own = opened.engine->summary.own};
-    return std::make_unique<Access>(path, opened.writable, options.path, options.durable, traffic, options.faults,
-                                    follows_links);
+    return std::make_unique<SharedFile>(path, opened.writable, options.cache_mode, options.durable, traffic,
+                                        options.faults, follows_links);
   };
   if (options.node_files) {
     const int node = opened.engine->node->ranks().front();
@@ -166,7 +164,7 @@ std::shared_ptr<Sink> make_sink(const Opened &opened, Aggregator &aggregator) {
   const std::string target = std::filesystem::absolute(opened.path).string();
   return std::make_shared<StagedFile>(
       StageSpec{stage_of_file(options.stage_folder, opened.path), target, writer, room_of_writer(opened)},
-      aggregator.work().totals(), options.path, opened.ample_room);
+      aggregator.work().totals(), options.cache_mode, opened.ample_room);
 }
 
 }  // namespace
@@ -185,8 +183,8 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
       Opened{.engine = std::move(of_plan), .path = path, .options = options, .writable = writable});
   Engine &engine = *opened->engine;
   engine.settle_all();
-  const Manner mine{opened->is_staged(), options.node_files, has_ample_room(bytes_of_node(engine))};
-  opened->ample_room = agree_on_manner(engine.link, mine).ample_room;
+  const OpenMode mine{opened->is_staged(), options.node_files, has_ample_room(bytes_of_node(engine))};
+  opened->ample_room = agree_on_open_mode(engine.link, mine).ample_room;
   settle_stages(*opened, create);
   if (create) create_files(*opened);
   if (options.node_files && create) opened->index = make_index(*opened);

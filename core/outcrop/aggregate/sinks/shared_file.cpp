@@ -1,0 +1,218 @@
+#include "outcrop/aggregate/sinks/shared_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "outcrop/aggregate/node/shared_memory.hpp"
+#include "outcrop/base/aligned.hpp"
+#include "outcrop/base/error.hpp"
+#include "outcrop/base/round.hpp"
+#include "outcrop/storage/files.hpp"
+
+namespace outcrop::aggregate {
+
+// --- the store -----------------------------------------------------------------------------------------------------
+
+namespace {
+
+// A store whose transfers are made by the calling thread, before submit() returns: an aggregator has its own thread already.
+class CallStore final : public Store {
+ public:
+  using Store::Store;
+
+  const char *name() const override { return "calls"; }
+  std::size_t depth() const override { return 1; }
+
+  void submit(std::span<const Transfer> transfers) override {
+    for (const Transfer &transfer : transfers) {
+      assert(!ready_);
+      const Place found = place(transfer);
+      const auto offset = static_cast<off_t>(found.offset);
+      const ssize_t moved = transfer.write ? pwrite(found.descriptor, transfer.data, transfer.length, offset)
+                                           : pread(found.descriptor, transfer.data, transfer.length, offset);
+      completion_ = {transfer.tag, moved < 0 ? -errno : moved};
+      ready_ = true;
+    }
+  }
+
+  std::size_t reap(std::span<Completion> completions, bool) override {
+    if (!ready_ || completions.empty()) return 0;
+    completions[0] = completion_;
+    ready_ = false;
+    return 1;
+  }
+
+ private:
+  Completion completion_;
+  bool ready_ = false;
+};
+
+}  // namespace
+
+// --- how a file is opened ------------------------------------------------------------------------------------------
+
+namespace {
+
+// A step may take 1/SHARE of the available memory in the page cache. Systems begin to slow writers down at 15 %.
+constexpr std::uint64_t ample_share = 8;
+
+}  // namespace
+
+bool has_ample_room(std::uint64_t node_bytes) { return node_bytes <= available_bytes() / ample_share; }
+
+OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine) {
+  const std::vector<OpenMode> all = link.gather(mine);
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank].staged != all[0].staged || all[rank].node_files != all[0].node_files)
+      throw InputError("ranks 0 and " + std::to_string(rank) +
+                       " differ in whether they stage or write node files; give all ranks the same");
+  OpenMode agreed = mine;
+  agreed.ample_room = std::ranges::all_of(all, &OpenMode::ample_room);
+  return agreed;
+}
+
+// --- the file ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t page = AlignedMemory::page_bytes;
+
+// If a device is slower than this, copying to the page cache may be faster.
+constexpr double fast_bytes_per_second = 1.5e9;
+// Shorter transfers say more about latency than about which way is faster.
+constexpr std::size_t telling_bytes = std::size_t{1} << 20;
+// Reads through the page cache are in pieces of this size: the system reads ahead meanwhile, and a piece is copied while it is
+// still in a processor's cache.
+constexpr std::uint64_t cached_piece_bytes = 128 << 10;
+// The device begins to write durable data after so many bytes. Less than the minimum is not worth a transfer.
+constexpr std::size_t written_back_bytes = std::size_t{2} << 20, min_written_back = std::size_t{64} << 10;
+
+std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults,
+                                  bool follows_links) {
+  std::vector<outcrop::File> files;
+  files.push_back(follows_links ? open_named(path, writable, direct) : open_without_links(path, writable, direct));
+  if (direct && !files.front().direct()) return nullptr;
+  std::unique_ptr<Store> store = std::make_unique<CallStore>(std::move(files));
+  return faults.any() ? make_faulty_store(std::move(store), faults) : std::move(store);
+}
+
+// Pages of a range that are in the page cache; 0 if the system does not say.
+std::uint64_t cached_pages([[maybe_unused]] int descriptor, [[maybe_unused]] std::uint64_t offset,
+                           [[maybe_unused]] std::uint64_t length) {
+#ifdef SYS_cachestat
+  constexpr long number = SYS_cachestat;
+#else
+  constexpr long number = 451;  // the same everywhere; kernels before 6.5 do not know it
+#endif
+  const std::uint64_t range[2] = {offset, length};
+  std::uint64_t counts[5] = {};
+  return syscall(number, descriptor, range, counts, 0) == 0 ? counts[0] : 0;
+}
+
+// They live as long as the process, because files of one device are opened again and again.
+std::mutex rates_mutex;
+std::map<dev_t, DeviceRates> rates_of_devices;
+
+// The rates of the device that a file is on.
+DeviceRates &rates_of(const std::string &path) {
+  struct stat status {};
+  const dev_t device = stat(path.c_str(), &status) == 0 ? status.st_dev : 0;
+  const std::lock_guard lock(rates_mutex);
+  return rates_of_devices[device];
+}
+
+}  // namespace
+
+SharedFile::SharedFile(const std::string &path, bool writable, CacheMode mode, bool durable, const Traffic &traffic,
+                       const Faults &faults, bool follows_links)
+    : durable_(durable), traffic_(traffic), rates_(rates_of(path)) {
+  if (mode != CacheMode::buffered) direct_ = open_store(path, writable, true, faults, follows_links);
+  if (mode != CacheMode::direct || !direct_) buffered_ = open_store(path, writable, false, faults, follows_links);
+}
+
+Store *SharedFile::choose_for_writing() const {
+  if (!direct_) return buffered_.get();
+  if (!buffered_) return direct_.get();
+  if (traffic_.writes_cached()) return buffered_.get();
+  const double direct = rates_.direct.load(), buffered = rates_.buffered.load();
+  const bool around = durable_ || direct < 1 / fast_bytes_per_second || direct <= buffered;
+  return around ? direct_.get() : buffered_.get();
+}
+
+Store *SharedFile::choose_for_reading(std::uint64_t offset, std::uint64_t length) const {
+  if (!direct_) return buffered_.get();
+  if (!buffered_) return direct_.get();
+  if (traffic_.ample_room) return buffered_.get();
+  const std::uint64_t cached = cached_pages(buffered_->files().front().buffered_descriptor(), offset, length);
+  return 2 * cached * page >= length ? buffered_.get() : direct_.get();
+}
+
+// Durable data start on their way to the device at once. The flush waits for them, and reports errors.
+void SharedFile::write_through_cache(std::uint64_t offset, const std::byte *data, std::size_t length) {
+  if (!durable_) return buffered_->write(0, offset, data, length);
+  const int descriptor = buffered_->files().front().buffered_descriptor();
+  for (std::size_t done = 0; done < length; done += written_back_bytes) {
+    const std::size_t part = std::min(written_back_bytes, length - done);
+    buffered_->write(0, offset + done, data + done, part);
+    if (part >= min_written_back)
+      static_cast<void>(sync_file_range(descriptor, static_cast<off_t>(offset + done), static_cast<off_t>(part),
+                                        SYNC_FILE_RANGE_WRITE));
+  }
+}
+
+void SharedFile::write(std::uint64_t offset, const std::byte *data, std::size_t length) {
+  const bool aligned = (reinterpret_cast<std::uintptr_t>(data) - offset) % page == 0;
+  Store &store = aligned || !buffered_ ? *choose_for_writing() : *buffered_;
+  const bool direct = &store == direct_.get();
+  const Clock::time_point begin = Clock::now();
+  // Incomplete pages at both ends are written apart, so that the whole pages in between go around the cache.
+  const std::uint64_t end = offset + length;
+  std::uint64_t whole_begin = round_up(offset, page), whole_end = round_down(end, page);
+  if (!direct) {
+    write_through_cache(offset, data, length);
+  } else if (whole_begin >= whole_end) {
+    store.write(0, offset, data, length);
+  } else {
+    const auto part = [&](std::uint64_t from, std::uint64_t to) {
+      if (from < to) store.write(0, from, data + (from - offset), to - from);
+    };
+    part(offset, whole_begin);
+    part(whole_begin, whole_end);
+    part(whole_end, end);
+  }
+  if (length < telling_bytes || traffic_.writes_cached()) return;
+  std::atomic<double> &rate = direct ? rates_.direct : rates_.buffered;
+  rate.store(std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(length));
+}
+
+void SharedFile::read(std::uint64_t offset, std::byte *data, std::size_t length) {
+  Store &store = *choose_for_reading(offset, length);
+  const std::uint64_t end = offset + length;
+  const std::uint64_t whole_begin = round_up(offset, page), whole_end = round_down(end, page);
+  if (&store != direct_.get() || whole_begin >= whole_end) {
+    for (std::uint64_t at = offset; at < end; at += cached_piece_bytes)
+      store.read(0, at, data + (at - offset), std::min(cached_piece_bytes, end - at));
+    return;
+  }
+  if (offset < whole_begin) store.read(0, offset, data, whole_begin - offset);
+  store.read(0, whole_begin, data + (whole_begin - offset), whole_end - whole_begin);
+  if (whole_end < end) store.read(0, whole_end, data + (whole_end - offset), end - whole_end);
+}
+
+void SharedFile::flush() { (direct_ ? direct_ : buffered_)->flush(); }
+
+}  // namespace outcrop::aggregate
