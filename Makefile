@@ -23,8 +23,8 @@ RUN_DIRECTORY ?= run.oc
 RUN_STEPS ?= 200
 RUN_PROBLEM := heat7 -n 1024 1024 512 -t $(RUN_STEPS) -d $(RUN_DIRECTORY) --memory 256MiB --dtype float32
 
-cpp_files := $(shell find core bindings tests/core -name '*.?pp' -o -name '*.h' 2>/dev/null)
-built_from := CMakeLists.txt pyproject.toml $(filter-out tests/%,$(cpp_files))
+cpp_files := $(shell find core aggregate bindings tests/core -name '*.?pp' -o -name '*.h' 2>/dev/null)
+built_from := CMakeLists.txt aggregate/CMakeLists.txt pyproject.toml $(filter-out tests/% aggregate/tests/%,$(cpp_files))
 
 .PHONY: install run test test-core test-python test-mpi bench lint format docs sanitize hostile soak clean
 .DELETE_ON_ERROR:
@@ -54,10 +54,12 @@ run: install
 
 test: lint test-core test-python
 
+# The C++ tests of the two libraries. `make test-core core_tests=outcrop_aggregate_tests` builds and tests aggregation alone.
+core_tests ?= outcrop_core_tests outcrop_aggregate_tests
 test-core: $(VENV)/.packages
 	cmake -S . -B build/tests -DOUTCROP_PYTHON=OFF -DOUTCROP_TESTS=ON >/dev/null
-	cmake --build build/tests --parallel $(JOBS) >/dev/null
-	build/tests/outcrop_core_tests --gtest_brief=1
+	cmake --build build/tests --parallel $(JOBS) --target $(core_tests) >/dev/null
+	set -e; for tests in $(core_tests); do build/tests/$$tests --gtest_brief=1; done
 
 # Two tests at once on any number of cores: most tests use one core, and some use all.
 test-python: install
@@ -88,8 +90,8 @@ sanitize: $(VENV)/.packages
 	for kind in address,undefined thread; do \
 	  cmake -S . -B build/$$kind -DCMAKE_BUILD_TYPE=RelWithDebInfo -DOUTCROP_PYTHON=OFF -DOUTCROP_TESTS=ON \
 	    -DOUTCROP_SANITIZE=$$kind >/dev/null && \
-	  cmake --build build/$$kind --parallel $(JOBS) >/dev/null && \
-	  build/$$kind/outcrop_core_tests --gtest_brief=1 || exit 1; \
+	  cmake --build build/$$kind --parallel $(JOBS) --target $(core_tests) >/dev/null || exit 1; \
+	  for tests in $(core_tests); do build/$$kind/$$tests --gtest_brief=1 || exit 1; done; \
 	done
 
 number ?= 5200

@@ -1,6 +1,6 @@
 """Writes the settings of aggregation, from the core's table, into the C header and the manual: `write_settings.py`.
 
-    core/outcrop/aggregate/placement/settings.cpp ──► outcrop_aggregate.h, docs: between two marks
+    aggregate/core/outcrop/aggregate/placement/settings.cpp ──► outcrop_aggregate.h, docs: between two marks
 
 With --check nothing is written, and the exit code is 1 where a file does not say what the table says.
 """
@@ -37,7 +37,7 @@ def table() -> Iterator[str]:
 
 
 FILES: dict[str, Callable[[], Iterator[str]]] = {
-    "core/outcrop/aggregate/mpi/outcrop_aggregate.h": header,
+    "aggregate/core/outcrop/aggregate/mpi/outcrop_aggregate.h": header,
     "docs/aggregation.md": table,
 }
 

@@ -51,7 +51,7 @@ def succeed(*command: str, **environment: str) -> str:
 
 
 def build_with_mpi(*targets: str) -> Path:
-    """The folder in which CMake has built targets of core/outcrop/aggregate with the launcher's MPI.
+    """The folder in which CMake has built targets of aggregate/ with the launcher's MPI.
 
     It is one for all MPIs, so that most files are compiled once; what was found of another MPI before is forgotten.
     """

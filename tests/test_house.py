@@ -13,7 +13,8 @@ import outcrop as oc
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "outcrop"
-AGGREGATE = ROOT / "core" / "outcrop" / "aggregate"
+AGGREGATE = ROOT / "aggregate" / "core" / "outcrop" / "aggregate"
+TESTS = [ROOT / "tests", ROOT / "aggregate" / "tests"]
 LINES_MOST = 600
 
 # Folder -> the folders of the package it may import from (its own always). Single modules count as folders.
@@ -52,7 +53,7 @@ CPP_ARROWS = {
     "aggregate": {"base", "storage"},
     "bindings": {"base", "storage", "exec", "kernel", "aggregate"},
 }
-# Folders of core/outcrop/aggregate; "" are the classes that others use, on top of them all.
+# Folders of aggregate/core/outcrop/aggregate; "" are the classes that others use, on top of them all.
 AGGREGATE_ARROWS = {
     "transport": set(),
     "text": set(),
@@ -71,14 +72,16 @@ def python_files() -> list[Path]:
 
 
 def cpp_files() -> list[Path]:
-    found = [*(ROOT / "core").rglob("*"), *(ROOT / "bindings").rglob("*"), *(ROOT / "tests" / "core").rglob("*")]
+    folders = [ROOT / "core", ROOT / "bindings", ROOT / "aggregate", ROOT / "tests" / "core"]
+    found = [path for folder in folders for path in folder.rglob("*")]
     return sorted(path for path in found if path.suffix in {".cpp", ".hpp", ".h"})
 
 
 def text_files() -> list[Path]:
     """Every file of the project that people write by hand."""
-    others = [ROOT / "Makefile", ROOT / "CMakeLists.txt", ROOT / "pyproject.toml", *ROOT.glob("*.md")]
-    for folder in ("tests", "benchmarks", "examples", "docs", "scripts"):
+    others = [ROOT / "Makefile", ROOT / "pyproject.toml", *ROOT.glob("*.md")]
+    others += [ROOT / "CMakeLists.txt", ROOT / "aggregate" / "CMakeLists.txt"]
+    for folder in ("tests", "aggregate", "benchmarks", "examples", "docs", "scripts"):
         others += [path for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".md", ".c"}]
     return sorted({*python_files(), *cpp_files(), *(path for path in others if "_build" not in path.parts)})
 
@@ -248,13 +251,13 @@ def test_what_is_not_pure_is_found(source: str, found: set[str]) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in cpp_files() if ROOT / "tests" not in path.parents],
+    [path for path in cpp_files() if not set(TESTS) & set(path.parents)],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_cpp_folders_include_only_what_they_may(path: Path) -> None:
     """Protects the arrows base <- storage <- exec <- bindings."""
     parts = path.relative_to(ROOT).parts
-    own = "bindings" if parts[0] == "bindings" else parts[2]
+    own = parts[0] if parts[0] in {"aggregate", "bindings"} else parts[2]
     for used in re.findall(r'#include "outcrop/(\w+)/', path.read_text()):
         assert used == own or used in CPP_ARROWS[own], f"{path.relative_to(ROOT)} must not include {used}"
 

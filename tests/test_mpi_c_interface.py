@@ -12,7 +12,7 @@ import pytest
 
 from mpi_programs import ROOT, build_with_mpi, compiler, mpirun, succeed
 
-PROGRAMS = ROOT / "tests" / "core" / "mpi"
+PROGRAMS = ROOT / "aggregate" / "tests" / "core" / "mpi"
 WARNINGS = ("-std=c99", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror")
 USING_CMAKE = """
 cmake_minimum_required(VERSION 3.20)

@@ -9,8 +9,8 @@ from mpi_programs import build_with_mpi, mpirun
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_the_transport_keeps_the_contract(ranks: int) -> None:
-    """See tests/core/transport_contract.cpp; also with more ranks than cores."""
-    folder = build_with_mpi("outcrop_mpi_transport_test") / "core" / "outcrop" / "aggregate" / "mpi"
+    """See aggregate/tests/core/transport_contract.cpp; also with more ranks than cores."""
+    folder = build_with_mpi("outcrop_mpi_transport_test")
     done = mpirun(ranks, str(folder / "outcrop_mpi_transport_test"))
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -18,14 +18,14 @@ def test_the_transport_keeps_the_contract(ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_fetched_messages_keep_the_contract(ranks: int) -> None:
     """The same by one-sided communication; windows that do not work are noticed, and messages are sent then."""
-    folder = build_with_mpi("outcrop_mpi_one_sided_test") / "core" / "outcrop" / "aggregate" / "mpi"
+    folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(ranks, str(folder / "outcrop_mpi_one_sided_test"))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_an_mpi_that_hangs_with_windows_ends_with_a_line() -> None:
     """Nobody comes back from a call that hangs, so the program ends, and says what to leave out."""
-    folder = build_with_mpi("outcrop_mpi_one_sided_test") / "core" / "outcrop" / "aggregate" / "mpi"
+    folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(3, str(folder / "outcrop_mpi_one_sided_test"), "hang", seconds=60)
     assert done.returncode != 0
     assert "hangs with one-sided communication" in done.stderr and "transport = rma" in done.stderr
@@ -33,6 +33,6 @@ def test_an_mpi_that_hangs_with_windows_ends_with_a_line() -> None:
 
 def test_transfers_that_never_end_are_noticed() -> None:
     """Messages are sent then."""
-    folder = build_with_mpi("outcrop_mpi_one_sided_test") / "core" / "outcrop" / "aggregate" / "mpi"
+    folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(3, str(folder / "outcrop_mpi_one_sided_test"), "never", seconds=60)
     assert "noticed" in done.stderr and "were not noticed" not in done.stderr, done.stderr

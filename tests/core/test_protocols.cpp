@@ -1,97 +1,20 @@
-// Protects what must survive power cuts, kills and errors: seeded histories over a model of storage (model_storage.hpp). After each
-// of them there is the last state that was announced, or a later one, whole; what is lost is named.
-//
-// OUTCROP_SOAK=n runs n times as many, OUTCROP_SEED=n begins with that seed, OUTCROP_TRACE=1 prints all that is done.
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-#include <cstring>
-#include <optional>
-#include <sstream>
-#include <stdexcept>
-
-#include "protocol_histories.hpp"
+// Protects committed arrays: their slots and records survive power cuts, kills and errors (protocol_tests.hpp).
+#include "protocol_tests.hpp"
 
 namespace outcrop::model {
 namespace {
 
-std::uint64_t soak() {
-  const char *factor = std::getenv("OUTCROP_SOAK");
-  return factor == nullptr ? 1 : std::max(1UL, std::strtoul(factor, nullptr, 10));
-}
+constexpr Protocol slots{"slots", live_of_slots, 1500};
 
-std::uint64_t first_seed() {
-  const char *given = std::getenv("OUTCROP_SEED");
-  return given == nullptr ? 1 : std::strtoul(given, nullptr, 10);
-}
-
-struct Protocol {
-  const char *name;
-  History (*live)(std::uint64_t seed, Mutation mutation);
-  std::uint64_t seeds;
-};
-
-constexpr Protocol slots{"slots", live_of_slots, 1500}, stages{"stages", live_of_stages, 1500},
-    listings{"listings", live_of_listings, 500};
-
-class Protocols : public ::testing::TestWithParam<Protocol> {};
-std::string name_of(const ::testing::TestParamInfo<Protocol> &info) { return info.param.name; }
-INSTANTIATE_TEST_SUITE_P(Of, Protocols, ::testing::Values(slots, stages, listings), name_of);
-
-TEST_P(Protocols, AreRightInEveryHistory) {
-  const auto &[name, live, seeds] = GetParam();
-  std::uint64_t operations = 0;
-  for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds * soak(); ++seed) {
-    const History history = live(seed, Mutation::none);
-    operations += history.operations;
-    ASSERT_EQ(history.trouble, "") << name << ", seed " << seed;
-  }
-  std::printf("%s: %lu histories, %lu operations, nothing wrong\n", name, seeds * soak(), operations);
-  EXPECT_GT(operations, 10 * seeds);
-}
-
-// The same history twice: what a seed has found once, it finds again.
-TEST_P(Protocols, FollowFromTheSeed) {
-  for (const std::uint64_t seed : {3, 17, 40}) {
-    const History one = GetParam().live(seed, Mutation::none), other = GetParam().live(seed, Mutation::none);
-    EXPECT_EQ(one.operations, other.operations) << seed;
-  }
-}
-
-struct Mistake {
-  const char *name;
-  Mutation mutation;
-  Protocol protocol;
-};
-
-class Mistakes : public ::testing::TestWithParam<Mistake> {};
-std::string name_of_mistake(const ::testing::TestParamInfo<Mistake> &info) {
-  return std::string(info.param.name) + "Of" + info.param.protocol.name;
-}
-INSTANTIATE_TEST_SUITE_P(
-    On, Mistakes,
-    ::testing::Values(Mistake{"NoFlushBeforeRename", Mutation::no_flush_before_rename, slots},
-                      Mistake{"NoFlushBeforeRename", Mutation::no_flush_before_rename, stages},
-                      Mistake{"NoFlushBeforeRename", Mutation::no_flush_before_rename, listings},
-                      Mistake{"FlushOfTheWrongFile", Mutation::flush_of_the_wrong_file, slots},
-                      Mistake{"FlushOfTheWrongFile", Mutation::flush_of_the_wrong_file, stages},
-                      Mistake{"CleanUpWithoutTheLock", Mutation::clean_up_without_the_lock, slots},
-                      Mistake{"CleanUpWithoutTheLock", Mutation::clean_up_without_the_lock, stages},
-                      Mistake{"OverwriteOfCurrentSlot", Mutation::overwrite_of_current_slot, slots},
-                      Mistake{"RecordBeforeData", Mutation::record_before_data, slots},
-                      Mistake{"RecordBeforeData", Mutation::record_before_data, stages}),
-    name_of_mistake);
-
-TEST_P(Mistakes, AreFound) {
-  const auto &[name, mutation, protocol] = GetParam();
-  for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
-    const History history = protocol.live(seed, mutation);
-    if (history.trouble.empty()) continue;
-    std::printf("%s of %s: found by seed %lu: %s\n", name, protocol.name, seed, history.trouble.c_str());
-    return;
-  }
-  FAIL() << name << " of " << protocol.name << " is not found";
-}
+INSTANTIATE_TEST_SUITE_P(Of, Protocols, ::testing::Values(slots), name_of);
+INSTANTIATE_TEST_SUITE_P(On, Mistakes,
+                         ::testing::Values(Mistake{"NoFlushBeforeRename", Mutation::no_flush_before_rename, slots},
+                                           Mistake{"FlushOfTheWrongFile", Mutation::flush_of_the_wrong_file, slots},
+                                           Mistake{"CleanUpWithoutTheLock", Mutation::clean_up_without_the_lock, slots},
+                                           Mistake{"OverwriteOfCurrentSlot", Mutation::overwrite_of_current_slot,
+                                                   slots},
+                                           Mistake{"RecordBeforeData", Mutation::record_before_data, slots}),
+                         name_of_mistake);
 
 }  // namespace
 }  // namespace outcrop::model

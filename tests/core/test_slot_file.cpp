@@ -1,16 +1,19 @@
 // Protects commits of arrays: what was committed is never written over, only what changed is written, what is damaged is named.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "outcrop/base/aligned.hpp"
+#include "outcrop/base/error.hpp"
 #include "outcrop/exec/slot_file.hpp"
 
 namespace outcrop {
@@ -138,6 +141,20 @@ TEST_P(SlotFileTest, ShowsTheCommitWhereItLies) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, SlotFileTest, testing::Values(SlotFile::Way::best, SlotFile::Way::mapping));
+
+// What others have put in its place is neither followed nor waited for.
+TEST_P(SlotFileTest, IsNoLinkAndNoPipe) {
+  const std::string victim = path() + "-victim", link = path() + "-link", pipe = path() + "-pipe", text = "keep this";
+  std::ofstream(victim) << text;
+  std::filesystem::create_symlink(victim, link);
+  EXPECT_THROW(SlotFile(link, 8, 4096, true, 1, GetParam()), StorageError);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0666), 0);
+  EXPECT_THROW(SlotFile(pipe, 8, 4096, false, 1, GetParam()), StorageError);
+  std::string found;
+  std::ifstream file(victim);
+  std::getline(file, found);
+  EXPECT_EQ(found, text);
+}
 
 TEST(SlotFilePrimitive, IsNeverCalledWhatItIsNot) {
   const std::string path = (std::filesystem::current_path() / "outcrop_primitive").string();

@@ -5,7 +5,7 @@
     providers of distances, asked by all ranks together ───────────┘
     a file for `outcrop agg simulate`, or this node's tiers ──► node_tiers, of nodes that need not be here
 
-The format of machine files is in core/outcrop/aggregate/placement/machine.hpp, which reads them.
+The format of machine files is in aggregate/core/outcrop/aggregate/placement/machine.hpp, which reads them.
 """
 
 from __future__ import annotations

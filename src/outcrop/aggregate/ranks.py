@@ -41,7 +41,7 @@ _GATHER_SIZES = ctypes.CFUNCTYPE(
 
 
 class _Table(ctypes.Structure):
-    """struct outcrop_transport of core/outcrop/aggregate/transport/transport.h, as far as Python reads it."""
+    """struct outcrop_transport of aggregate/core/outcrop/aggregate/transport/transport.h, as far as Python reads it."""
 
     _fields_ = (
         ("self", ctypes.c_void_p),

@@ -18,7 +18,6 @@
 #include "outcrop/aggregate/sinks/stage.hpp"
 #include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/exec/slot_file.hpp"
 #include "outcrop/storage/crc32c.hpp"
 
 namespace outcrop::aggregate {
@@ -289,11 +288,8 @@ TEST_F(HostileNodes, FilesThatAreNoneAreRefused) {
   EXPECT_THROW(merge(index(), in("merged")), CorruptionError) << "no index is so long";
 }
 
-TEST_F(Hostile, SlotsAreNoLinkAndPipesAreNotWaitedFor) {
-  fs::create_symlink(victim(), in("tiles"));
-  EXPECT_THROW(SlotFile(in("tiles"), 8, 4096, true, 1), StorageError);
+TEST_F(Hostile, PipesAreNotWaitedFor) {
   ASSERT_EQ(mkfifo(in("pipe").c_str(), 0666), 0);
-  EXPECT_THROW(SlotFile(in("pipe"), 8, 4096, false, 1), StorageError);
   EXPECT_THROW(Stage({stage(), in("pipe"), 0}), StorageError);
   EXPECT_THROW(read_text(in("pipe")), StorageError);
   EXPECT_EQ(text_in(victim()), victim_text);
