@@ -61,13 +61,15 @@ test-core: $(VENV)/.packages
 	cmake --build build/tests --parallel $(JOBS) --target $(core_tests) >/dev/null
 	set -e; for tests in $(core_tests); do build/tests/$$tests --gtest_brief=1; done
 
-# Two tests at once on any number of cores: most tests use one core, and some use all.
+# Two tests at once on any number of cores: most tests use one core, and some use all. Those of one library alone:
+# `make test-python python_tests=aggregate/tests`, or `=tests`.
+python_tests ?=
 test-python: install
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 $(python_tests)
 
 test-mpi: install
 	$(BIN)/python scripts/mpi_builds.py install
-	$(BIN)/python scripts/mpi_builds.py test all -q tests/test_mpi_*.py tests/test_stream.py
+	$(BIN)/python scripts/mpi_builds.py test all -q aggregate/tests/test_mpi_*.py tests/test_stream.py
 
 benchmark ?= core
 options ?=
@@ -102,7 +104,7 @@ hostile: install
 kills ?= 1000
 soak: install
 	$(BIN)/python -m tests.hostile.kills --kills $(kills) --seed $(seed)
-	OUTCROP_SOAK=20 OUTCROP_KILLS=500 OUTCROP_TRIALS=500 $(BIN)/python -m pytest -q --timeout 0 tests
+	OUTCROP_SOAK=20 OUTCROP_KILLS=500 OUTCROP_TRIALS=500 $(BIN)/python -m pytest -q --timeout 0
 
 clean:
 	rm -rf build docs/_build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,24 +1,13 @@
-"""What all tests share: how long the random ones search, and Ctrl-C as in a terminal."""
+"""What all tests share, beside profiles.py: rounding, and files that pass for block devices."""
 
-import os
-import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
-from hypothesis import settings
 
+import profiles  # noqa: F401
 from images import take_images_for_devices
 from outcrop import _core
-
-# `make soak` searches elsewhere each time; otherwise two builds of the same code must give the same answer.
-settings.register_profile("soak", deadline=None)
-settings.register_profile("build", deadline=None, derandomize=True)
-settings.load_profile("soak" if "OUTCROP_SOAK" in os.environ else "build")
-
-# A shell that starts jobs in the background makes them ignore Ctrl-C, and children inherit that.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

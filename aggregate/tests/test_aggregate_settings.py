@@ -8,7 +8,7 @@ from pathlib import Path
 import outcrop.aggregate as agg
 from outcrop import _core
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_header_and_the_manual_are_written_from_the_table() -> None:
