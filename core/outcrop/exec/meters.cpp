@@ -301,7 +301,7 @@ constexpr unsigned min_flushing_threads = 8;  // fewer do not fill a device's qu
 
 }  // namespace
 
-Stream::Share Stream::share_of(unsigned member, std::size_t count) const {
+Stream::PartOfThread Stream::part_of(unsigned member, std::size_t count) const {
   const std::size_t pages = round_up(count, page_doubles) / page_doubles;
   const std::size_t begin = std::min(count, pages * member / team_.size() * page_doubles);
   return {begin, std::min(count, pages * (member + 1) / team_.size() * page_doubles) - begin};
@@ -310,16 +310,16 @@ Stream::Share Stream::share_of(unsigned member, std::size_t count) const {
 void Stream::fill(std::span<double> values, double value) {
   const BoundThread bound = team_.bind_caller();
   team_.run([&](unsigned member) {
-    const Share share = share_of(member, values.size());
-    std::ranges::fill(values.subspan(share.begin, share.length), value);
+    const PartOfThread part = part_of(member, values.size());
+    std::ranges::fill(values.subspan(part.begin, part.length), value);
   });
 }
 
 bool Stream::holds(std::span<const double> values, double value) {
   std::atomic<bool> all{true};
   team_.run([&](unsigned member) {
-    const Share share = share_of(member, values.size());
-    if (!std::ranges::all_of(values.subspan(share.begin, share.length), [&](double one) { return one == value; }))
+    const PartOfThread part = part_of(member, values.size());
+    if (!std::ranges::all_of(values.subspan(part.begin, part.length), [&](double one) { return one == value; }))
       all = false;
   });
   return all;
@@ -339,10 +339,10 @@ StreamSeconds Stream::run(StreamLoop loop, std::span<const double> first, std::s
   const BoundThread bound = team_.bind_caller();
   const Clock::time_point start = Clock::now();
   team_.run([&](unsigned member) {
-    const Share share = share_of(member, result.size());
+    const PartOfThread part = part_of(member, result.size());
     failure.guard([&] {
-      for (std::size_t i = share.begin; i < share.begin + share.length; i += at_once) {
-        const std::size_t length = std::min(at_once, share.begin + share.length - i);
+      for (std::size_t i = part.begin; i < part.begin + part.length; i += at_once) {
+        const std::size_t length = std::min(at_once, part.begin + part.length - i);
         loop(first.subspan(i, length), second.subspan(i, length), result.subspan(i, length));
         if (flush == StreamFlush::individual) mapping->flush(offset(i), length * sizeof(double));
       }

@@ -115,10 +115,10 @@ class Stream {
   static std::size_t flushed_at_once(const Mapping &mapping);
 
  private:
-  struct Share {
+  struct PartOfThread {
     std::size_t begin, length;
   };
-  Share share_of(unsigned member, std::size_t count) const;
+  PartOfThread part_of(unsigned member, std::size_t count) const;
 
   Team team_;
 };
