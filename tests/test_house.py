@@ -331,6 +331,40 @@ def test_public_python_has_docstrings(name: str) -> None:
             assert inspect.getdoc(getattr(found, key)), f"{name}.{key} has no docstring"
 
 
+LIBRARIES = {
+    "the engine's Python": lambda path: path.suffix == ".py" and not is_of_aggregation(path),
+    "aggregation's Python": lambda path: path.suffix == ".py" and is_of_aggregation(path),
+}
+
+
+def is_of_aggregation(path: Path) -> bool:
+    return "aggregate" in path.parts or path.name.startswith("agg")
+
+
+def classes_in(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """The files, by name, that define each class."""
+    found: dict[str, list[str]] = {}
+    for name, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(name)
+    return found
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_class_name_is_defined_once(library: str) -> None:
+    """Protects the reader: a noun has one meaning in a library."""
+    mine = [path for path in python_files() if LIBRARIES[library](path)]
+    assert len(mine) > 10
+    classes = classes_in({str(path.relative_to(ROOT)): path.read_text() for path in mine})
+    assert not {name: files for name, files in classes.items() if len(files) > 1}
+
+
+def test_a_class_that_is_defined_twice_is_found() -> None:
+    """Protects the test above; classes inside classes and functions count, too."""
+    assert classes_in({"a": "class A:\n    class B: pass", "b": "def f():\n    class B: pass"})["B"] == ["a", "b"]
+
+
 def files_of_tests() -> list[Path]:
     """The Python files of the tests, helpers included."""
     return sorted(path for folder in TESTS for path in folder.rglob("*.py"))
