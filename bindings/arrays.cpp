@@ -31,7 +31,7 @@ using Contiguous = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::devi
 // The mapping lives as long as any array that shows its bytes.
 nb::object bytes_of(nb::handle self) {
   const Mapping &mapping = nb::cast<const Mapping &>(self);
-  if (mapping.is_writable()) return nb::cast(Bytes(mapping.data(), {mapping.size()}, self));
+  if (mapping.writable()) return nb::cast(Bytes(mapping.data(), {mapping.size()}, self));
   return nb::cast(ConstBytes(mapping.data(), {mapping.size()}, self));
 }
 
@@ -89,7 +89,7 @@ void bind_arrays(nb::module_ &module) {
           "A new file in `folder` that has no name and goes with the mapping, all of it allocated. Raises "
           "StorageError.")
       .def_prop_ro("bytes", &bytes_of, "All bytes; written only where the file was opened for that.")
-      .def_prop_ro("is_synchronous", &Mapping::is_synchronous, "Whether cache lines written back are durable.")
+      .def_prop_ro("is_synchronous", &Mapping::synchronous, "Whether cache lines written back are durable.")
       .def("flush", &flush_in_parallel, nb::arg("begin"), nb::arg("nbytes"), nb::arg("threads"), unlocked,
            "Returns when these bytes are as durable as the file system makes them.");
 

@@ -17,7 +17,6 @@
 
 #include "aggregate.hpp"
 #include "bind.hpp"
-#include "buffer.hpp"
 #include "outcrop/aggregate/placed_plan.hpp"
 #include "outcrop/aggregate/sinks/node_files.hpp"
 #include "outcrop/aggregate/steps/pack.hpp"

@@ -13,7 +13,7 @@ def crc32c(data: _Buffer, crc: int = 0) -> int:
     """CRC32C of the bytes of `data`; with `crc`, of what that is the checksum of followed by `data`."""
 
 def plane_seal(z: int, crc: int, seed: int) -> int:
-    """What follows the checksum `crc` behind plane z, see storage/seal.hpp."""
+    """What follows the checksum `crc` behind plane z, see storage/checksums.hpp."""
 
 def plane_damage(z: int, is_whole: bool, path: str, offset: int, plane_bytes: int) -> str:
     """What is wrong with a plane: its checksum, or only its seal when it `is_whole`."""

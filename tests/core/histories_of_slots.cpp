@@ -9,7 +9,7 @@
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/exec/slot_file.hpp"
-#include "outcrop/storage/crc32c.hpp"
+#include "outcrop/storage/checksums.hpp"
 #include "protocol_histories.hpp"
 
 namespace outcrop::model {

@@ -136,7 +136,7 @@ TEST_P(SlotFileTest, ShowsTheCommitWhereItLies) {
   SlotFile reader = open(false);
   EXPECT_TRUE(reader.load(file.written(), nullptr).empty());
   const Mapping mapping = reader.map();
-  EXPECT_FALSE(mapping.is_writable());
+  EXPECT_FALSE(mapping.writable());
   EXPECT_EQ(std::vector(mapping.data(), mapping.data() + mapping.size()), values());
 }
 
@@ -159,7 +159,7 @@ TEST_P(SlotFileTest, IsNoLinkAndNoPipe) {
 TEST(SlotFilePrimitive, IsNeverCalledWhatItIsNot) {
   const std::string path = (std::filesystem::current_path() / "outcrop_primitive").string();
   File::create(path, 2 * tile);
-  const bool is_synchronous = Mapping(File::open(path, true, false), true).is_synchronous();
+  const bool is_synchronous = Mapping(File::open(path, true, false), true).synchronous();
   const std::string best = SlotFile(path, tile, tile, true, 1).primitive();
   const std::string mapped = SlotFile(path, tile, tile, true, 1, SlotFile::Way::mapping).primitive();
   std::filesystem::remove(path);

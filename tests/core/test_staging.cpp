@@ -16,9 +16,8 @@
 
 #include "outcrop/base/error.hpp"
 #include "outcrop/exec/snapshots.hpp"
-#include "outcrop/storage/backends.hpp"
 #include "outcrop/storage/checksums.hpp"
-#include "outcrop/storage/faulty.hpp"
+#include "outcrop/storage/store.hpp"
 
 namespace outcrop {
 namespace {

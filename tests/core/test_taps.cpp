@@ -15,7 +15,7 @@
 
 #include "outcrop/exec/taps.hpp"
 #include "outcrop/exec/traverse.hpp"
-#include "outcrop/storage/crc32c.hpp"
+#include "outcrop/storage/checksums.hpp"
 
 namespace outcrop {
 namespace {

@@ -18,7 +18,7 @@
 #include "outcrop/aggregate/sinks/stage.hpp"
 #include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/storage/crc32c.hpp"
+#include "outcrop/storage/checksums.hpp"
 
 namespace outcrop::aggregate {
 namespace {

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <limits>
 
+#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/round.hpp"
 #include "outcrop/exec/slot_file.hpp"
 #include "outcrop/storage/checksums.hpp"
 
@@ -325,7 +325,7 @@ bool Stream::holds(std::span<const double> values, double value) {
   return all;
 }
 
-std::size_t Stream::flushed_at_once(const Mapping &mapping) { return mapping.is_synchronous() ? 1 : page_doubles; }
+std::size_t Stream::flushed_at_once(const Mapping &mapping) { return mapping.synchronous() ? 1 : page_doubles; }
 
 StreamSeconds Stream::run(StreamLoop loop, std::span<const double> first, std::span<const double> second,
                           std::span<double> result, StreamFlush flush, const Mapping *mapping) {

@@ -10,7 +10,6 @@
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/round.hpp"
 #include "outcrop/exec/team.hpp"
 #include "outcrop/storage/checksums.hpp"
 
@@ -20,7 +19,7 @@ namespace {
 std::optional<Mapping> mapping_for(const File *file, SlotFile::Way way) {
   if (file == nullptr || !file->writable()) return std::nullopt;
   Mapping mapping(*file, true);
-  if (way == SlotFile::Way::mapping || mapping.is_synchronous()) return mapping;
+  if (way == SlotFile::Way::mapping || mapping.synchronous()) return mapping;
   return std::nullopt;
 }
 
@@ -131,7 +130,7 @@ int SlotFile::read(std::byte *data, std::uint64_t offset, std::size_t length) co
 }
 
 const char *SlotFile::primitive() const {
-  if (mapping_) return mapping_->is_synchronous() ? "MAP_SYNC + cache-line write-back" : "msync";
+  if (mapping_) return mapping_->synchronous() ? "MAP_SYNC + cache-line write-back" : "msync";
   return file_->file() != nullptr && file_->file()->direct() ? "direct writes + fdatasync"
                                                              : "buffered writes + fdatasync";
 }

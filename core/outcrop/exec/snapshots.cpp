@@ -9,8 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/round.hpp"
 #include "outcrop/storage/checksums.hpp"
 #include "outcrop/storage/store.hpp"
 

@@ -46,8 +46,6 @@ class Mapping {
   std::size_t size() const { return size_; }
   bool writable() const { return writable_; }
   bool synchronous() const { return synchronous_; }
-  bool is_writable() const { return writable_; }
-  bool is_synchronous() const { return synchronous_; }
 
   /// Makes the `length` bytes from `begin` on durable. Throws StorageError.
   void flush(std::size_t begin, std::size_t length) const;

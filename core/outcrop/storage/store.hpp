@@ -100,8 +100,6 @@ class Store {
     std::uint64_t offset = 0;
   };
   Location locate(const Transfer &transfer) const;
-  using Place = Location;
-  Place place(const Transfer &transfer) const { return locate(transfer); }
 
  private:
   void move(Transfer whole);

@@ -5,7 +5,7 @@ A plane is stored as a record; a window slot in memory has the same layout, so a
     record:  | ny rows of pitch_bytes | CRC32C | seal | zeros to a multiple of 4096 |
     shard:   | record 0 | record 1 | ... | record S-1 | index: S x (offset, length), CRC32C |
 
-The seal (core/outcrop/storage/seal.hpp) knows which plane this is, of which array and run, and from which writing.
+The seal (core/outcrop/storage/checksums.hpp) knows which plane this is, of which array and run, and from which writing.
 
 Shard s holds planes s*S .. s*S + S-1; the last one ends with the grid, its index keeps S entries. In Zarr terms a
 shard is a chunk of shape (S, ny, pitch) and a plane an inner chunk (1, ny, pitch) whose padding sticks out of it. On

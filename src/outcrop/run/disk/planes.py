@@ -3,7 +3,7 @@
 A shard is a file of its own, a file beneath an open folder, or a range of a block device. All are what `_core.Store`
 opens: a path, (descriptor, path in that folder, label), or (path, first byte, bytes).
 
-    record:  | plane | CRC32C | seal | zeros |          the seal says which plane this is: core/outcrop/storage/seal.hpp
+    record:  | plane | CRC32C | seal | zeros |          the seal says which plane this is (storage/checksums.hpp)
 
 The engine has its own way to the files; this one is for initial values, for looking at results and for verifying.
 """

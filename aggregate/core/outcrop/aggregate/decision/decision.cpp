@@ -7,7 +7,6 @@
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/round.hpp"
 
 namespace outcrop::aggregate {
 

@@ -5,7 +5,6 @@
 #include <map>
 
 #include "outcrop/base/aligned.hpp"
-#include "outcrop/base/round.hpp"
 
 namespace outcrop::aggregate {
 

@@ -21,7 +21,6 @@
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/round.hpp"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25

@@ -11,7 +11,6 @@
 #include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/round.hpp"
 
 namespace outcrop::aggregate {
 namespace {

@@ -15,7 +15,7 @@
 #include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/storage/crc32c.hpp"
+#include "outcrop/storage/checksums.hpp"
 
 namespace outcrop::aggregate {
 
@@ -81,8 +81,8 @@ std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs) {
   return bytes + (2 * runs + 1) * AlignedMemory::page_bytes;
 }
 
-std::unique_ptr<Held> hold_stage(Folder &folder, std::uint32_t writer) {
-  std::unique_ptr<Held> held = folder.hold("writer-" + std::to_string(writer) + ".lock", 0);
+std::unique_ptr<FolderLock> hold_stage(Folder &folder, std::uint32_t writer) {
+  std::unique_ptr<FolderLock> held = folder.hold("writer-" + std::to_string(writer) + ".lock", 0);
   if (!held)
     throw InputError(folder.path() + " is in use by another process that is writer " + std::to_string(writer) +
                      "; wait for it or stop it");
@@ -224,15 +224,15 @@ void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
 namespace {
 
 // While the result lives, no other caller recovers. So a writer that is found busy is alive.
-std::unique_ptr<Held> hold_recovery(Folder &folder, double seconds) {
-  std::unique_ptr<Held> held = folder.hold("recovery.lock", seconds);
+std::unique_ptr<FolderLock> hold_recovery(Folder &folder, double seconds) {
+  std::unique_ptr<FolderLock> held = folder.hold("recovery.lock", seconds);
   if (!held) throw InputError(folder.path() + " is being recovered by another process; wait for it or stop it");
   return held;
 }
 
 // Locks the dead writers, so that they stay dead while the result lives. The others are added to `busy`.
-std::map<std::uint32_t, std::unique_ptr<Held>> hold_dead(Folder &folder, std::vector<std::uint32_t> &busy) {
-  std::map<std::uint32_t, std::unique_ptr<Held>> held;
+std::map<std::uint32_t, std::unique_ptr<FolderLock>> hold_dead(Folder &folder, std::vector<std::uint32_t> &busy) {
+  std::map<std::uint32_t, std::unique_ptr<FolderLock>> held;
   for (const auto &[key, kinds] : files_in(folder)) {
     const std::uint32_t writer = key.first;
     if (held.contains(writer) || std::ranges::find(busy, writer) != busy.end()) continue;
@@ -247,7 +247,7 @@ std::map<std::uint32_t, std::unique_ptr<Held>> hold_dead(Folder &folder, std::ve
 
 // Steps become done in order, but of two renames a power cut may keep only the later one. Steps that were drained after a
 // step that will be drained again must be drained again, too.
-void undo_after_lists(Folder &folder, const std::map<std::uint32_t, std::unique_ptr<Held>> &held) {
+void undo_after_lists(Folder &folder, const std::map<std::uint32_t, std::unique_ptr<FolderLock>> &held) {
   std::set<std::uint32_t> writers;                     // with a list, so far
   for (const auto &[key, kinds] : files_in(folder)) {  // by writer, then by step
     const auto &[writer, step] = key;
@@ -266,8 +266,8 @@ Recovery recover_stage(const std::string &path, const std::string &target, doubl
   Recovery recovery;
   const std::unique_ptr<Folder> folder = files.own_folder(path, false);
   if (!folder) return recovery;
-  const std::unique_ptr<Held> alone = hold_recovery(*folder, seconds);
-  const std::map<std::uint32_t, std::unique_ptr<Held>> held = hold_dead(*folder, recovery.busy);
+  const std::unique_ptr<FolderLock> alone = hold_recovery(*folder, seconds);
+  const std::map<std::uint32_t, std::unique_ptr<FolderLock>> held = hold_dead(*folder, recovery.busy);
   undo_after_lists(*folder, held);
   // A killed writer may not have made its list durable. If a power cut took the list back after draining had begun, the target
   // would keep a part of the step.
@@ -302,8 +302,8 @@ Recovery discard_stage(const std::string &path, double seconds, Files &files) {
   Recovery recovery;
   const std::unique_ptr<Folder> folder = files.own_folder(path, false);
   if (!folder) return recovery;
-  const std::unique_ptr<Held> alone = hold_recovery(*folder, seconds);
-  const std::map<std::uint32_t, std::unique_ptr<Held>> held = hold_dead(*folder, recovery.busy);
+  const std::unique_ptr<FolderLock> alone = hold_recovery(*folder, seconds);
+  const std::map<std::uint32_t, std::unique_ptr<FolderLock>> held = hold_dead(*folder, recovery.busy);
   for (const auto &[key, kinds] : files_in(*folder)) {
     const auto &[writer, step] = key;
     if (!held.contains(writer)) continue;

@@ -9,8 +9,7 @@
 #include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/round.hpp"
-#include "outcrop/storage/crc32c.hpp"
+#include "outcrop/storage/checksums.hpp"
 
 namespace outcrop::aggregate {
 
@@ -180,7 +179,7 @@ class Beside {
   Beside(Folder &folder, const std::string &name, std::uint64_t size)
       : folder_(folder), name_(name), beside_(name + unfinished) {
     folder_.remove(beside_);  // of a merge that was killed
-    folder_.create(beside_, size, Room::as_written);
+    folder_.create(beside_, size, Allocation::as_written);
   }
   Beside(const Beside &) = delete;
   Beside &operator=(const Beside &) = delete;

@@ -15,7 +15,7 @@
 
 #include "outcrop/aggregate/decision/extent.hpp"
 #include "outcrop/aggregate/sinks/sink.hpp"
-#include "outcrop/storage/files.hpp"
+#include "outcrop/storage/folder.hpp"
 
 namespace outcrop::aggregate {
 

@@ -18,8 +18,7 @@
 #include "outcrop/aggregate/node/shared_memory.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/round.hpp"
-#include "outcrop/storage/files.hpp"
+#include "outcrop/storage/folder.hpp"
 
 namespace outcrop::aggregate {
 
@@ -38,7 +37,7 @@ class CallStore final : public Store {
   void submit(std::span<const Transfer> transfers) override {
     for (const Transfer &transfer : transfers) {
       assert(!ready_);
-      const Place found = place(transfer);
+      const Location found = locate(transfer);
       const auto offset = static_cast<off_t>(found.offset);
       const ssize_t moved = transfer.write ? pwrite(found.descriptor, transfer.data, transfer.length, offset)
                                            : pread(found.descriptor, transfer.data, transfer.length, offset);

@@ -24,7 +24,6 @@
 
 #include "outcrop/aggregate/sinks/sink.hpp"
 #include "outcrop/aggregate/transport/link.hpp"
-#include "outcrop/storage/faulty.hpp"
 #include "outcrop/storage/store.hpp"
 
 namespace outcrop::aggregate {

@@ -12,8 +12,7 @@
 #include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/round.hpp"
-#include "outcrop/storage/crc32c.hpp"
+#include "outcrop/storage/checksums.hpp"
 
 namespace outcrop::aggregate {
 

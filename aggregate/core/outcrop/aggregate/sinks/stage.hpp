@@ -31,7 +31,7 @@
 #include "outcrop/aggregate/sinks/shared_file.hpp"
 #include "outcrop/aggregate/sinks/sink.hpp"
 #include "outcrop/base/aligned.hpp"
-#include "outcrop/storage/files.hpp"
+#include "outcrop/storage/folder.hpp"
 
 namespace outcrop::aggregate {
 
@@ -94,7 +94,7 @@ void drop_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writer
 std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs);
 
 /// Locks `folder` for `writer`. Throws InputError when another process holds that lock.
-std::unique_ptr<Held> hold_stage(outcrop::Folder &folder, std::uint32_t writer);
+std::unique_ptr<FolderLock> hold_stage(outcrop::Folder &folder, std::uint32_t writer);
 
 // --- draining and recovery (drain.cpp) -----------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Stage {
 
   const StageSpec spec_;
   std::unique_ptr<outcrop::Folder> folder_;
-  std::unique_ptr<Held> held_;
+  std::unique_ptr<FolderLock> held_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<StagedStep> steps_;  // sealed ones, oldest first

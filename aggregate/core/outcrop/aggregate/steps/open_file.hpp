@@ -15,7 +15,7 @@
 #include "outcrop/aggregate/sinks/node_files.hpp"
 #include "outcrop/aggregate/sinks/sink.hpp"
 #include "outcrop/aggregate/steps/engine.hpp"
-#include "outcrop/storage/faulty.hpp"
+#include "outcrop/storage/store.hpp"
 
 namespace outcrop::aggregate {
 

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "outcrop/base/error.hpp"
-#include "outcrop/storage/crc32c.hpp"
+#include "outcrop/storage/checksums.hpp"
 
 namespace outcrop::aggregate {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "outcrop/storage/files.hpp"
+#include "outcrop/storage/folder.hpp"
 
 namespace outcrop::aggregate {
 
