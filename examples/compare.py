@@ -19,7 +19,7 @@ from statistics import median
 
 from options import folder
 
-from outcrop.bench.memory_group import run_limited
+from outcrop.bench.memory import run_limited
 from outcrop.errors import InputError, OutcropError
 from outcrop.paths import made_directory
 from outcrop.units import format_bytes, parse_bytes

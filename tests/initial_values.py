@@ -3,12 +3,12 @@
 import outcrop as oc
 from outcrop.axes import Shape
 from outcrop.cli.sizes import parse_size
-from outcrop.run.inputs.source import Source
+from outcrop.run.inputs.input_array import InputArray
 from outcrop.run.options import RunOptions
 from outcrop.run.setup import Initial
 
 
-def initial_values(texts: list[str], size: str | None, stencil: oc.Stencil) -> tuple[Shape, dict[str, Source]]:
+def initial_values(texts: list[str], size: str | None, stencil: oc.Stencil) -> tuple[Shape, dict[str, InputArray]]:
     """The shape of the grid and the values by name, as `--init` and `-n` give them."""
     options = RunOptions(stencil, None if size is None else parse_size(size, stencil), init=texts)
     initial = Initial(options, 1 << 20)

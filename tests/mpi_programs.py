@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import shutil
@@ -54,14 +55,18 @@ def build_with_mpi(*targets: str) -> Path:
     """The folder in which CMake has built targets of aggregate/ with the launcher's MPI.
 
     It is one for all MPIs, so that most files are compiled once; what was found of another MPI before is forgotten.
+    Processes of one test session build in turn: a program that is linked anew cannot be started meanwhile.
     """
     if shutil.which("cmake") is None:
         pytest.skip("there is no cmake")
     folder = ROOT / "build" / "mpi-tests"
     mpi = ["-U", "MPI_*", f"-DMPI_C_COMPILER={compiler()}"]
     options = ["-DOUTCROP_PYTHON=OFF", "-DOUTCROP_MPI=ON", "-DOUTCROP_TESTS=ON", *mpi]
-    succeed("cmake", "-S", str(ROOT), "-B", str(folder), *options)
-    succeed("cmake", "--build", str(folder), "--parallel", "2", "--target", *targets)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        succeed("cmake", "-S", str(ROOT), "-B", str(folder), *options)
+        succeed("cmake", "--build", str(folder), "--parallel", "2", "--target", *targets)
     return folder
 
 

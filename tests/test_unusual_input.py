@@ -74,10 +74,12 @@ NO_NAMES = (NAME, "", "a/b", "a\0b", "..", 5, None, b"line", [NAME])
 NO_PATHS = ("", "a\0b", "\udcff", 5, b"a", [], Path("a\0b"))
 
 WRONG: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("in_place", "force", "raw_device", "unstable"), NO_FLAGS),
+    **dict.fromkeys(("in_place", "force", "raw_device", "unstable", "check_finite"), NO_FLAGS),
     "threads": (*(one for one in NO_COUNTS if one is not None), 10**6),
+    "steps": (*(one for one in NO_COUNTS if one is not None), 10**9),
+    "init": ("no", "v=zeros", {"v": 1.0}, {None: 1.0}, ["zeros", "zeros"], np.zeros(3), 1j, float("nan"), NoText()),
     "shape": (*NO_COUNTS, (2**62, 2**62, 2), (2**32, 2**32, 2**32), (LONG, 1, 1), (2**40, 1, 1), range(10**12), "abc"),
-    "memory": (0, -1, "0%", "-5%", "101%", "1e9%", "0", "9" * 400 + "GiB", "8EiB", True, 1.5, b"1", HUGE, LONG, None),
+    "memory": (0, -1, "0%", "-5%", "101%", "1e9%", "0", "9" * 400 + "GiB", "8EiB", True, 1.5, b"1", HUGE, LONG),
     "spacing": tuple(one for one in NO_LENGTHS if one is not None),
     "origin": (float("nan"), float("inf"), HUGE, "zero", (0, 0)),
     "units": (5, b"m", ["m"]),

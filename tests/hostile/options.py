@@ -35,7 +35,7 @@ SLOW = {("bench",): 0.1, ("agg", "bench"): 0.05, ("tiers",): 0.3, ("agg", "machi
 """Commands that measure something when they are understood are tried less often."""
 
 READING = {("info",), ("verify",), ("plot",), ("plan",), ("tiers",), ("agg", "simulate")}
-OUTPUTS = ("--json", "--png", "-o", "--output", "--draw")
+OUTPUTS = ("--json", "--png", "-o", "--output", "--draw", "--save")
 
 WORDS = {
     "--memory": ["101%", "0%", "-5%", "1e400%", "nan%", "0", "-1", "1", "8MiBs", "8 MiB", "1e9GiB", "9" * 400, "8EiB",
