@@ -227,3 +227,9 @@ def test_reports_go_where_shells_send_them(capfd: pytest.CaptureFixture[str]) ->
             break
         lines.wait(0.1)
     assert json.loads(Path("kept.json").read_text())["step"] == 4
+
+
+@pytest.mark.parametrize("words", [[*RUN[:-6], "-d", "s3://bucket/run.oc"], [*RUN, "--json", "s3://bucket/report.json"]])
+def test_urls_are_not_taken_for_directories(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Users who mean an object store get no directory called s3: instead."""
+    assert "looks like a URL" in refused(words, capsys)
