@@ -257,6 +257,7 @@ def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tupl
     outputs = [path for place in given(line, *OUTPUTS) if (path := inside(place, world)) and place]
     if words in (("tiers",), ("agg", "machine")):  # a file that measures a device comes and goes
         places = [".", *given(line, "-d", "--directory")]
+        places += [os.path.dirname(place) or "." for place in given(line, "--target")]
         outputs += [f"{path}/.outcrop-measure" for place in places if (path := inside(place, world))]
     if words in (("agg", "machine"), ("agg", "merge")):
         outputs += [path for word in line if not word.startswith("-") and (path := inside(word, world))]
