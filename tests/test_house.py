@@ -38,7 +38,7 @@ PYTHON_ARROWS = {
     "": {"errors", "units", "language", "plan", "run", "arrays", "aggregate", "_core"},  # the package's own __init__
     "_core": set(),
 }
-# Folder of src/outcrop/run -> the folders of run, and the modules beside them, that it may import from.
+# Each folder of src/outcrop/run, with the folders and modules of run that it may import from.
 RUN_ARROWS = {
     "disk": {"coordinates"},
     "device": {"disk"},

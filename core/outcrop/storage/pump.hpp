@@ -51,7 +51,7 @@ struct PumpOptions {
   std::size_t capacity = 1024;  ///< maximum number of unfinished requests; then submit() waits
 };
 
-/// `store` must outlive the pump, and nothing else may use it meanwhile. All functions may be called from any thread.
+/// `store` must outlive the pump. While the pump exists, no other code may use the store. All functions are thread-safe.
 class Pump {
  public:
   explicit Pump(Store &store, const PumpOptions &options = {});

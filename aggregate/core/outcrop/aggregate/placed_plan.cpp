@@ -62,7 +62,7 @@ PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &dec
   PlacedPlan made;
   made.settings_ = settings;
   DetectedMachine found = find_machine(Link(transport), sources);
-  PlanOptions options;  // 0 for what nobody has set: the plan chooses by the bytes there are
+  PlanOptions options;  // an option that is 0 is not set: the plan chooses its value by the number of bytes
   if (settings.buffer_bytes.is_set()) options.buffer_bytes = settings.buffer_bytes.value;
   if (settings.buffers.is_set()) options.buffers = static_cast<std::uint32_t>(settings.buffers.value);
   options.aggregators = static_cast<std::uint32_t>(settings.count.value);

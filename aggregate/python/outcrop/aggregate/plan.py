@@ -1,4 +1,4 @@
-"""A plan: what all ranks will write or read in every step, and who aggregates it. Made once.
+"""A plan says what each rank writes or reads in each step, and which ranks aggregate. It is made once.
 
     declare ──► Ranks ──► settings that all ranks agree on ──► nodes.known_machine ──► the core's plan
                                   what is wrong at one rank is raised on all

@@ -1,1 +1,1 @@
-"""The measurements of the literature, with our schemes beside its own: the ladder, and Table II."""
+"""Benchmarks that repeat published measurements and add our schemes: the ladder, and Table II."""

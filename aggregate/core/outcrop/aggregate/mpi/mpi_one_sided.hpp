@@ -188,7 +188,7 @@ class MpiOneSided {
   /// Also throws if something does not come in time. Then messages may be under way.
   void probe(int rank, int size, std::chrono::duration<double> limit);
 
-  /// Whether messages of so many bytes go this way.
+  /// Whether messages of this size are fetched from a window.
   bool takes(std::size_t bytes) const { return bytes > small_bytes_; }
   MpiGets &gets() { return *gets_; }
 

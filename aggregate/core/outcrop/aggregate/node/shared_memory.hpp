@@ -1,4 +1,4 @@
-// Memory that the ranks of a node share, and how much of which kind the node has.
+// Memory that the ranks of a node share, and the free bytes of each kind of memory.
 //
 // A segment is a file without a name, mapped by each rank. It lies in ordinary memory, in memory of chosen NUMA nodes, or in
 // a folder of a file system. The system takes it back when the last process that maps it has ended, for whatever reason.

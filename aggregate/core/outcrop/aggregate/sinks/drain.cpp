@@ -120,7 +120,7 @@ bool same_file(const std::string &one, const std::string &other) {
   return one == other || (plain(one) == plain(other) && !failed);
 }
 
-// The whole list is checked before any of it is done, because it may come from anywhere.
+// The whole list is checked before the first copy, because a stranger may have written it.
 void check_list(const StageList &list, const OpenFile &data, const std::string &target) {
   if (!same_file(list.target, target))
     throw InputError(data.path() + " is staged for " + list.target + ", not for " + target);

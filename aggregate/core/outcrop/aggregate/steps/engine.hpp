@@ -128,7 +128,7 @@ class Engine {
 
   /// Queues the operation and starts it. Waits for the oldest when four are under way.
   void begin(const std::shared_ptr<Step> &step, bool beside);
-  /// Moves on whatever is under way, in order. Throws CommunicationError.
+  /// Advances all steps that are in progress, oldest first. Throws CommunicationError.
   void advance();
   /// Whether another rank may wait for messages that only calls of this rank move.
   bool sends() const;
