@@ -97,8 +97,8 @@ class Waves(Run):
             sim.run(shots.STEPS, progress="none")
         else:
             sim = oc.open(self.where)
-            if sim.remaining_steps:
-                sim.run(sim.remaining_steps, progress="none")
+            if sim.step < shots.STEPS:
+                sim.run(shots.STEPS - sim.step, progress="none")  # a run killed before its first pass knows no goal yet
         return 0
 
     def is_over(self) -> bool:
@@ -368,6 +368,7 @@ def kill_all(program: Program, kills: int, chance: random.Random, counts: Counte
             counts[f"{program.name}, ended and compared"] += 1
             program.clear()
             attempts = 0
+        assert attempts <= 12, f"{program.name}: it ended without a kill, and its work is not done"
     program.clear()
 
 
