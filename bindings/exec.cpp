@@ -1,4 +1,4 @@
-// Conversion only: plans, sizes, requests of taps and counters between Python and the executor.
+// Conversion only: plans, sizes, requests of acquisition and counters between Python and the executor.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -110,7 +110,7 @@ Array to_array(nb::handle name) {
   if (text == "target") return Array::target;
   if (text == "statics") return Array::statics;
   if (text == "other") return Array::other;
-  if (text == "faces") return Array::faces;
+  if (text == "fringes") return Array::fringes;
   throw nb::type_error(("no such array: " + std::string(text)).c_str());
 }
 
@@ -121,19 +121,19 @@ Action to_block(nb::handle action) {
 }
 
 Action to_carry(nb::handle action) {
-  return CarryAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("cut")),
+  return CarryAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("area")),
                      field(action, "level")};
 }
 
 Action to_copy(nb::handle action) {
-  return CopyAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("cut")),
+  return CopyAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("area")),
                     to_rectangle(action.attr("own"))};
 }
 
 // Converts a Read or a Write.
 template <typename TransferAction>
 Action to_transfer(nb::handle action) {
-  return TransferAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("cut")),
+  return TransferAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("area")),
                         to_array(action.attr("array")), field(action, "level")};
 }
 
@@ -207,9 +207,9 @@ Snapshot to_snapshot(nb::handle one) {
   return result;
 }
 
-// `python` is a PassTaps of run/taps/pass_taps.py, which must outlive the result: values are read and written where they lie.
-TapRequests to_requests(nb::handle python) {
-  TapRequests result;
+// `python` is a PassAcquisition of run/acquisition/pass_acquisition.py, which must outlive the result: values are read and written where they lie.
+AcquisitionRequests to_requests(nb::handle python) {
+  AcquisitionRequests result;
   for (nb::handle one : python.attr("injections")) {
     const auto values = get<Values<const std::uint8_t, nb::ndim<1>>>(one, "bytes");
     result.injections.push_back(
@@ -309,17 +309,17 @@ std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_
 }
 
 nb::tuple run(Executor &executor, const Pass &pass, const FirstFiles &source, const FirstFiles &target,
-              const FirstFiles &statics, std::uint32_t scratch_file, long planes_per_file, long faces_rows,
-              nb::bytes scalars, nb::object taps, nb::object seeds) {
+              const FirstFiles &statics, std::uint32_t scratch_file, long planes_per_file, long fringe_rows,
+              nb::bytes scalars, nb::object acquisition, nb::object seeds) {
   const PassFiles files{to_files(source, planes_per_file, seeds, "sources"),
                         to_files(target, planes_per_file, seeds, "targets"),
                         to_files(statics, planes_per_file, seeds, "statics"),
                         PlaneFiles{scratch_file, std::numeric_limits<long>::max()},
                         scratch_file,
-                        faces_rows};
+                        fringe_rows};
   std::vector<std::byte> values = to_bytes(scalars);
-  TapRequests requests = taps.is_none() ? TapRequests{} : to_requests(taps);
-  TapResults results;
+  AcquisitionRequests requests = acquisition.is_none() ? AcquisitionRequests{} : to_requests(acquisition);
+  AcquisitionResults results;
   {
     nb::gil_scoped_release release;
     results = executor.run(pass, files, std::move(values), std::move(requests));
@@ -370,8 +370,8 @@ void bind_exec(nb::module_ &module) {
   nb::class_<Pass>(module, "Pass").def("__init__", &make_pass, nb::arg("actions"), nb::arg("levels"));
   nb::class_<Executor>(module, "Executor")
       .def("run", &run, nb::arg("one_pass"), nb::arg("source"), nb::arg("target"), nb::arg("statics"),
-           nb::arg("scratch_file"), nb::arg("planes_per_file"), nb::arg("faces_rows"), nb::arg("scalars"),
-           nb::arg("taps") = nb::none(), nb::arg("seeds") = nb::none())
+           nb::arg("scratch_file"), nb::arg("planes_per_file"), nb::arg("fringe_rows"), nb::arg("scalars"),
+           nb::arg("acquisition") = nb::none(), nb::arg("seeds") = nb::none())
       .def("swap_rings", &Executor::swap_rings)
       .def("cancel", &Executor::cancel)
       .def("counters", &counters)

@@ -36,12 +36,12 @@ class _Slot:
     plane: int
     levels: Levels
 
-    def part(self, cut: Rectangle) -> Levels:
-        """The cells `cut`, to read or to assign; they must lie in the frame."""
+    def part(self, area: Rectangle) -> Levels:
+        """The cells `area`, to read or to assign; they must lie in the frame."""
         frame = self.frame
-        inside = frame.y0 <= cut.y0 <= cut.y1 <= frame.y1 and frame.x0 <= cut.x0 <= cut.x1 <= frame.x1
-        require(inside, f"cells {cut} are not all inside the frame {frame}")
-        return self.levels[cut.y0 - frame.y0 : cut.y1 - frame.y0, cut.x0 - frame.x0 : cut.x1 - frame.x0]
+        inside = frame.y0 <= area.y0 <= area.y1 <= frame.y1 and frame.x0 <= area.x0 <= area.x1 <= frame.x1
+        require(inside, f"cells {area} are not all inside the frame {frame}")
+        return self.levels[area.y0 - frame.y0 : area.y1 - frame.y0, area.x0 - frame.x0 : area.x1 - frame.x0]
 
     def at(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Levels:
         """Some rows and columns; they must lie in the frame."""
@@ -66,7 +66,7 @@ class CellRun:
 
     def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
         self.problem, self.levels, self.window, self.grid = problem, one.levels, window, CellGrid(problem)
-        self.faces_rows, self.uses_other = one.faces_rows, one.uses_other
+        self.fringe_rows, self.uses_other = one.fringe_rows, one.uses_other
         self.versions = versions(problem.fields, problem.updates, one.levels)
         updated = [f for f, one in enumerate(problem.fields) if not one.is_static]
         self.state = [_Entry(f, age) for f in updated for age in range(1 + problem.fields[f].has_previous)]
@@ -82,7 +82,7 @@ class CellRun:
         ]
         self.targets = self.sources if problem.in_place else [np.full_like(source, NOTHING) for _ in self.state]
         self.other = np.full_like(source, NOTHING)
-        self.faces: dict[tuple[int, int], tuple[Rectangle, Levels]] = {}
+        self.fringes: dict[tuple[int, int], tuple[Rectangle, Levels]] = {}
         self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
         self.source_sums = np.zeros(source.shape, bool)  # cells whose checksums are taken before the first level
         self.target_sums = np.zeros(source.shape, bool)  # and after the last one
@@ -138,28 +138,28 @@ class CellRun:
                 there = old is not None and (old.owner, old.plane) == (self.former_block, z)
                 require(there, f"plane {z} is not there to be carried")
                 assert old is not None
-                self._slot(ring, z).part(action.cut)[:] = old.part(action.cut)
+                self._slot(ring, z).part(action.area)[:] = old.part(action.area)
 
     @perform.register
     def _read(self, action: Read) -> None:
         for z in self._planes(action.z0, action.z1):
             for ring, cells in self._stored(action, z):
-                self._slot(ring, z).part(action.cut)[:] = cells
+                self._slot(ring, z).part(action.area)[:] = cells
 
     def _stored(self, action: Read, z: int) -> Iterator[tuple[int, Levels]]:
         """The rings that a Read fills, and with what."""
-        cut = action.cut
-        part = np.s_[z, cut.y0 : cut.y1, cut.x0 : cut.x1]
+        area = action.area
+        part = np.s_[z, area.y0 : area.y1, area.x0 : area.x1]
         if action.array == "source":
             for entry, array in zip(self.state, self.sources, strict=True):
                 yield self._ring(entry.field, entry.age), array[part]
         elif action.array == "statics":
             for entry in self.statics:
                 yield entry.field, self.grid.source[part]
-        elif action.array == "faces":
+        elif action.array == "fringes":
             for ring in self._copies(action.level):
-                kept, cells = self.faces.get((z, ring), (None, None))
-                require(kept == cut, f"faces of plane {z} are those of {kept}")
+                kept, cells = self.fringes.get((z, ring), (None, None))
+                require(kept == area, f"fringes of plane {z} are those of {kept}")
                 assert cells is not None
                 yield ring, cells
         else:
@@ -169,7 +169,7 @@ class CellRun:
     def _copy(self, action: Copy) -> None:
         for z in self._planes(action.z0, action.z1):
             firsts = [self._there(self._ring(entry.field, 0), z) for entry in self.state]
-            for rim in self._rims(z, action.cut):
+            for rim in self._rims(z, action.area):
                 for first in firsts:
                     require(bool((first.part(rim) == RIM).all()), f"the rim of plane {z} is not in the first copy")
                 for field in self.second:
@@ -198,25 +198,25 @@ class CellRun:
                 if low <= z < high and Rectangle(*y, *x).cells:
                     self._update_plane(z, level, Rectangle(*y, *x))
 
-    def _update_plane(self, z: int, level: int, cut: Rectangle) -> None:
+    def _update_plane(self, z: int, level: int, area: Rectangle) -> None:
         stage = self.problem.updates[(level - 1) % self.problem.stages]
-        rows, columns = self.grid.rows_around(cut.y0, cut.y1), self.grid.columns_around(cut.x0, cut.x1)
+        rows, columns = self.grid.rows_around(area.y0, area.y1), self.grid.columns_around(area.x0, area.x1)
         for operand in stage.reads:
             if operand.beside:
                 for other in self.grid.planes_around(z):
                     self._require_version(
                         operand, level, other, self._read_slot(operand, level, other).at(rows, columns)
                     )
-            self._require_version(operand, level, z, self._read_slot(operand, level, z).part(cut))
+            self._require_version(operand, level, z, self._read_slot(operand, level, z).part(area))
         for field in stage.targets:
-            centre = self._there(self._ring(field, self.versions[level - 1].newest[field].copy), z).part(cut) == RIM
+            centre = self._there(self._ring(field, self.versions[level - 1].newest[field].copy), z).part(area) == RIM
             target = self._there(self._ring(field, self.versions[level].newest[field].copy), z)
-            target.part(cut)[:] = np.where(centre, RIM, level)
+            target.part(area)[:] = np.where(centre, RIM, level)
         if level == 1 and self.block.own_z0 <= z < self.block.own_z1:
-            self._require_statics(z, cut, self.block.own)
-            self._sum(self.source_sums, z, cut, self.block.own)
+            self._require_statics(z, area, self.block.own)
+            self._sum(self.source_sums, z, area, self.block.own)
         if level == self.levels:
-            self._sum(self.target_sums, z, cut, EVERY_CELL)
+            self._sum(self.target_sums, z, area, EVERY_CELL)
 
     def _read_slot(self, operand: Operand, level: int, z: int) -> _Slot:
         return self._there(self._ring(operand.field, self.versions[level - 1].of(operand).copy), z)
@@ -228,23 +228,23 @@ class CellRun:
 
     @perform.register
     def _write(self, action: Write) -> None:
-        cut = action.cut
-        part = np.s_[cut.y0 : cut.y1, cut.x0 : cut.x1]
+        area = action.area
+        part = np.s_[area.y0 : area.y1, area.x0 : area.x1]
         for z in self._planes(action.z0, action.z1):
-            if action.array == "faces":
-                require(cut.y1 - cut.y0 <= self.faces_rows, "more rows than faces keep")
+            if action.array == "fringes":
+                require(area.y1 - area.y0 <= self.fringe_rows, "more rows than fringes keep")
                 for ring in self._copies(action.level):
-                    self.faces[z, ring] = (cut, self._there(ring, z).part(cut).copy())
+                    self.fringes[z, ring] = (area, self._there(ring, z).part(area).copy())
             elif action.array == "target":
                 for entry, array in zip(self.state, self.targets, strict=True):
-                    array[z][part] = self._there(self._final(entry)[0], z).part(cut)
+                    array[z][part] = self._there(self._final(entry)[0], z).part(area)
                 self.written[z][part] = True
-                last = cut.y1 == self.problem.shape[1] and cut.x1 == self.problem.pitch_cells
+                last = area.y1 == self.problem.shape[1] and area.x1 == self.problem.pitch_cells
                 self.sealed[z] = last and self.target_sums[z].all() if last else self.sealed[z]
             else:
                 self._single(action.array)[z][part] = self._there(
                     self._ring(self.state[0].field, action.level & 1), z
-                ).part(cut)
+                ).part(area)
 
     @perform.register
     def _commit(self, action: Commit) -> None:
@@ -258,29 +258,29 @@ class CellRun:
         require(bool(self.sealed.all()), f"the checksum of plane {np.argmin(self.sealed)} is not written")
         self.committed = True
 
-    def _require_statics(self, z: int, cut: Rectangle, own: Rectangle) -> None:
+    def _require_statics(self, z: int, area: Rectangle, own: Rectangle) -> None:
         """What is only read is there, where its checksum is taken together with that of the sources."""
-        part = Rectangle(max(cut.y0, own.y0), min(cut.y1, own.y1), max(cut.x0, own.x0), min(cut.x1, own.x1))
+        part = Rectangle(max(area.y0, own.y0), min(area.y1, own.y1), max(area.x0, own.x0), min(area.x1, own.x1))
         for entry in self.statics if self.reads_statics and part.y0 < part.y1 and part.x0 < part.x1 else ():
             there = bool((self._there(entry.field, z).part(part) != NOTHING).all())
             require(there, f"of plane {z} field {entry.field} is not there when its checksum is taken")
 
-    def _sum(self, summed: NDArray[np.bool_], z: int, cut: Rectangle, own: Rectangle) -> None:
+    def _sum(self, summed: NDArray[np.bool_], z: int, area: Rectangle, own: Rectangle) -> None:
         """Take the checksum of those of the cells that are the block's own, for the first and only time."""
-        rows = slice(max(cut.y0, own.y0), max(0, min(cut.y1, own.y1)))
-        columns = slice(max(cut.x0, own.x0), max(0, min(cut.x1, own.x1)))
+        rows = slice(max(area.y0, own.y0), max(0, min(area.y1, own.y1)))
+        columns = slice(max(area.x0, own.x0), max(0, min(area.x1, own.x1)))
         cells = summed[z, rows, columns]
         require(not cells.any(), f"the checksum of cells of plane {z} is taken twice")
         cells[:] = True
 
-    def _rims(self, z: int, cut: Rectangle) -> list[Rectangle]:
-        """The parts of `cut` that no update touches."""
+    def _rims(self, z: int, area: Rectangle) -> list[Rectangle]:
+        """The parts of `area` that no update touches."""
         problem = self.problem
         if not problem.first_plane <= z < problem.end_plane or problem.first_row >= problem.end_row:
-            return [cut]
+            return [area]
         parts = (
-            Rectangle(cut.y0, min(cut.y1, problem.first_row), cut.x0, cut.x1),
-            Rectangle(max(cut.y0, problem.end_row), cut.y1, cut.x0, cut.x1),
+            Rectangle(area.y0, min(area.y1, problem.first_row), area.x0, area.x1),
+            Rectangle(max(area.y0, problem.end_row), area.y1, area.x0, area.x1),
         )
         return [part for part in parts if part.cells]
 

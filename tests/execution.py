@@ -20,12 +20,12 @@ from outcrop.language.boundary import Boundary
 from outcrop.language.compile import compile_kernel
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.plan.given_sizes import FREE
-from outcrop.plan.memory import Staging, TapMemory
+from outcrop.plan.memory import AcquisitionMemory, Staging
 from outcrop.plan.plan import Plan
+from outcrop.run.acquisition.pass_acquisition import NO_ACQUISITION, Acquisition, AcquisitionResults
 from outcrop.run.disk.layout import PlaneLayout, make_layout
 from outcrop.run.disk.storage import scratch_in
 from outcrop.run.engine import Engine, Prepared, Scalars, Seeds
-from outcrop.run.taps.pass_taps import NO_TAPS, TapResults, Taps
 from outcrop.tiers.discover import lay_out
 from strategies import MACHINE
 
@@ -74,7 +74,7 @@ class FileRun:
         checksum: bool = True,
     ) -> Engine:  # fmt: skip
         """What runs the passes, with little memory for snapshots, so that it has to be used again."""
-        plan = replace(self.plan, taps=TapMemory(Staging(slots=2, slot_bytes=8192)))
+        plan = replace(self.plan, acquisition=AcquisitionMemory(Staging(slots=2, slot_bytes=8192)))
         plan = replace(plan, predicted=replace(plan.predicted, memory_bytes=plan.memory_bytes))
         problem = plan.problem
         prepared = Prepared(
@@ -90,10 +90,10 @@ class FileRun:
             scratch=lambda count: scratch_in(directory, count),
         )  # fmt: skip
 
-    def run_pass(self, engine: Engine, taps: Taps = NO_TAPS) -> TapResults:
+    def run_pass(self, engine: Engine, acquisition: Acquisition = NO_ACQUISITION) -> AcquisitionResults:
         """The next pass."""
         one, source = self.plan.passes[self.passes], self.passes % len(self.turns)
-        results = engine.run_pass(self.passes, source, self.step, taps, self.seeds)
+        results = engine.run_pass(self.passes, source, self.step, acquisition, self.seeds)
         self.passes, self.step = self.passes + 1, self.step + one.levels // self.plan.problem.stages
         return results
 

@@ -11,8 +11,8 @@ import outcrop as oc
 from images import make_image, take_images_for_devices
 from outcrop.cli.main import call
 from outcrop.errors import InputError, StorageError
+from outcrop.run.acquisition.recorder import Recorder
 from outcrop.run.device.device import Device
-from outcrop.run.taps.recorder import Recorder
 from shots import STEPS, assert_same, everything, make
 
 pytestmark = pytest.mark.usefixtures("images")
@@ -83,7 +83,7 @@ def test_the_folder_belongs_to_its_run(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_is_refused_and_nothing_changes(tmp_path: Path) -> None:
-    """One with something else in it, a file, one that no taps need, or one of a run in a directory."""
+    """One with something else in it, a file, one that no acquisition need, or one of a run in a directory."""
     device = make_image(tmp_path / "a.img")
     before = device.read_bytes()
     (tmp_path / "full").mkdir()

@@ -134,7 +134,7 @@ def test_no_flipped_bit_goes_unnoticed_in_blocks(tmp_path: Path) -> None:
     padding and changed nothing."""
     stencil, problem, _ = small_run()
     plan = build(problem, SCHEMES["wavefront"], Sizes(4, 3, 2, block_y=12), MACHINE, assumed_rate)
-    assert plan.faces_rows > 0
+    assert plan.fringe_rows > 0
     initial = np.random.default_rng(4).random(problem.shape).astype(problem.dtype)
     right, said = advance(stencil, initial, {}, problem.steps), []
     for number in range(0, 400, 9):

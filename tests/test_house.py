@@ -42,7 +42,7 @@ PYTHON_ARROWS = {
 RUN_ARROWS = {
     "disk": {"coordinates"},
     "device": {"disk"},
-    "taps": {"coordinates", "given", "disk"},
+    "acquisition": {"coordinates", "given", "disk"},
     "inputs": {"given", "disk"},
 }
 # The kernel's C signature is shared by all of the core; it includes nothing.

@@ -14,13 +14,13 @@ import pytest
 
 import outcrop as oc
 from outcrop.errors import CorruptionError, InterruptedRun, StorageError
+from outcrop.run.acquisition.pass_acquisition import NO_ACQUISITION, Acquisition, AcquisitionResults
+from outcrop.run.acquisition.recorder import Recorder
 from outcrop.run.disk.state import State
 from outcrop.run.engine import NO_SEEDS, Seeds
 from outcrop.run.passes import PassRunner
 from outcrop.run.places import open_state
 from outcrop.run.progress import Progress, Standing, make_progress
-from outcrop.run.taps.pass_taps import NO_TAPS, TapResults, Taps
-from outcrop.run.taps.recorder import Recorder
 
 PLAN: Any = SimpleNamespace(problem=SimpleNamespace(stages=1), passes=[SimpleNamespace(levels=5)] * 3)
 WAIT_SECONDS = 20.0  # far beyond what anything here takes
@@ -35,8 +35,13 @@ class FakeEngine:
         self.passes = 0
 
     def run_pass(
-        self, index: int, source: int, first_step: int = 0, taps: Taps = NO_TAPS, seeds: Seeds = NO_SEEDS
-    ) -> TapResults:
+        self,
+        index: int,
+        source: int,
+        first_step: int = 0,
+        acquisition: Acquisition = NO_ACQUISITION,
+        seeds: Seeds = NO_SEEDS,
+    ) -> AcquisitionResults:
         self.passes += 1
         self.begun.set()
         if self.error is not None and index == 1:
@@ -45,7 +50,7 @@ class FakeEngine:
             if self.cancelled.is_set():
                 raise InterruptedRun("the run was cancelled")
             if self.may_end.wait(0.005):
-                return TapResults((), ())
+                return AcquisitionResults((), ())
         raise AssertionError("nobody ended this pass")
 
     def cancel(self) -> None:

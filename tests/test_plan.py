@@ -195,8 +195,8 @@ def rejected(plan: Plan, damaged: Pass) -> None:
 
 def shrink(action: Action, from_below: bool, in_y: bool) -> Action:
     match action:
-        case Read(cut=cut) | Write(cut=cut) | Carry(cut=cut) if in_y:
-            return replace(action, cut=replace(cut, y0=cut.y0 + 1) if from_below else replace(cut, y1=cut.y1 - 1))
+        case Read(area=area) | Write(area=area) | Carry(area=area) if in_y:
+            return replace(action, area=replace(area, y0=area.y0 + 1) if from_below else replace(area, y1=area.y1 - 1))
         case Read(z0, z1) | Copy(z0, z1) | Write(z0, z1) | Carry(z0, z1):
             return replace(action, z0=z0 + 1) if from_below else replace(action, z1=z1 - 1)
         case Update(zeta0, zeta1):

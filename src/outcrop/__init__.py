@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from outcrop.language import library as stencils
     from outcrop.language.boundary import Boundary
     from outcrop.language.stencil import Field, Parameter, Signal, Stencil
+    from outcrop.run.acquisition.options import Norms, Receivers, Snapshots, Source
     from outcrop.run.inputs.resample import extrude, resample
     from outcrop.run.options import RunOptions
     from outcrop.run.report import Report
     from outcrop.run.simulation import Simulation, open
     from outcrop.run.sweep import Sweep
-    from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source
 
 __all__ = [
     "Array",
@@ -63,16 +63,16 @@ _HOMES = {
     "ArraySpec": ("outcrop.arrays.spec", "ArraySpec"),
     "Boundary": ("outcrop.language.boundary", "Boundary"),
     "Field": ("outcrop.language.stencil", "Field"),
-    "Norms": ("outcrop.run.taps.acquisition", "Norms"),
+    "Norms": ("outcrop.run.acquisition.options", "Norms"),
     "Parameter": ("outcrop.language.stencil", "Parameter"),
     "Placement": ("outcrop.arrays.placing", "Placement"),
-    "Receivers": ("outcrop.run.taps.acquisition", "Receivers"),
+    "Receivers": ("outcrop.run.acquisition.options", "Receivers"),
     "Report": ("outcrop.run.report", "Report"),
     "RunOptions": ("outcrop.run.options", "RunOptions"),
     "Signal": ("outcrop.language.stencil", "Signal"),
     "Simulation": ("outcrop.run.simulation", "Simulation"),
-    "Snapshots": ("outcrop.run.taps.acquisition", "Snapshots"),
-    "Source": ("outcrop.run.taps.acquisition", "Source"),
+    "Snapshots": ("outcrop.run.acquisition.options", "Snapshots"),
+    "Source": ("outcrop.run.acquisition.options", "Source"),
     "Stencil": ("outcrop.language.stencil", "Stencil"),
     "Sweep": ("outcrop.run.sweep", "Sweep"),
     "aggregate": ("outcrop.aggregate", ""),

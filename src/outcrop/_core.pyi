@@ -101,16 +101,16 @@ class Executor:
         statics: Sequence[int],
         scratch_file: int,
         planes_per_file: int,
-        faces_rows: int,
+        fringe_rows: int,
         scalars: bytes,
-        taps: object | None = None,
+        acquisition: object | None = None,
         seeds: object | None = None,
     ) -> tuple[list[tuple[bytes, float, bytes, float, float, float]], list[int]]:
         """Runs one pass. `source`, `target` and `statics` are the first files of their arrays; what a pass keeps for
-        itself is one file whatever `planes_per_file`. `scalars` are those of each step, or of all. `taps`, a PassTaps
-        of run/taps/pass_taps.py, says what is done on the way; returned are the sums it asks for, and the CRC32C of
-        each of its snapshots. `seeds`, of run/engine.py, are those of the seals of all arrays; none: 0. Raises
-        StorageError, CorruptionError or InterruptedRun; of no use after that."""
+        itself is one file whatever `planes_per_file`. `scalars` are those of each step, or of all. `acquisition`, a
+        PassAcquisition of run/acquisition/pass_acquisition.py, says what is done on the way. Returns the sums that it
+        asks for, and the CRC32C of each of its snapshots. `seeds`, of run/engine.py, are those of the seals of all
+        arrays; none: 0. Raises StorageError, CorruptionError or InterruptedRun; of no use after that."""
 
     def swap_rings(self) -> None:
         """Where planes stay in the window over passes: the last, odd level of one is level 0 of the next."""

@@ -102,10 +102,10 @@ def made_simulation(world: World, **options: Any) -> oc.Simulation:
     return oc.Simulation(**{**base_simulation(world), **options})
 
 
-def with_tap(taps: str, made: Callable[..., Any], world: World, **arguments: Any) -> None:
+def with_acquisition(acquisition: str, made: Callable[..., Any], world: World, **arguments: Any) -> None:
     """A simulation that has it, and a short run."""
     one = made(**arguments)
-    sim = made_simulation(world, **{taps: one if taps in ("snapshots", "norms") else [one]})
+    sim = made_simulation(world, **{acquisition: one if acquisition in ("snapshots", "norms") else [one]})
     sim["u"] = np.zeros(SHAPE)
     sim.run(2, progress="none")
 
@@ -180,13 +180,13 @@ CALLS: dict[str, tuple[Callable[[World], Callable[..., Any]], Any, Callable[[Wor
     "place": (lambda w: oc.place, oc.place, lambda w: {"arrays": {"a": oc.ArraySpec(SHAPE)}}),
     "resample": (lambda w: planes, oc.resample, lambda w: {"values": np.zeros(SHAPE), "shape": (7, 6, 5)}),
     "extrude": (lambda w: oc.extrude, oc.extrude, lambda w: {"section": np.zeros((6, 4)), "axis": "y", "count": 5}),
-    "Source": (lambda w: lambda **a: with_tap("sources", oc.Source, w, **a), oc.Source,
+    "Source": (lambda w: lambda **a: with_acquisition("sources", oc.Source, w, **a), oc.Source,
                lambda w: {"field": "u", "points": points(), "values": [1.0, 2.0]}),
-    "Receivers": (lambda w: lambda **a: with_tap("receivers", oc.Receivers, w, **a), oc.Receivers,
+    "Receivers": (lambda w: lambda **a: with_acquisition("receivers", oc.Receivers, w, **a), oc.Receivers,
                   lambda w: {"name": "line", "field": "u", "points": points()}),
-    "Snapshots": (lambda w: lambda **a: with_tap("snapshots", oc.Snapshots, w, **a), oc.Snapshots,
+    "Snapshots": (lambda w: lambda **a: with_acquisition("snapshots", oc.Snapshots, w, **a), oc.Snapshots,
     lambda w: {"every": 1}),
-    "Norms": (lambda w: lambda **a: with_tap("norms", oc.Norms, w, **a), oc.Norms, lambda w: {"every": 1}),
+    "Norms": (lambda w: lambda **a: with_acquisition("norms", oc.Norms, w, **a), oc.Norms, lambda w: {"every": 1}),
     "Boundary": (lambda w: lambda **a: made_simulation(w, boundary=oc.Boundary(**a)), oc.Boundary, lambda w: {}),
     "Field": (lambda w: oc.Field, oc.Field, lambda w: {"name": "u"}),
     "Parameter": (lambda w: oc.Parameter, oc.Parameter, lambda w: {"name": "c0", "default": 1.0}),

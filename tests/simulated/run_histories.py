@@ -22,17 +22,17 @@ import numpy as np
 from outcrop.durable import Directory
 from outcrop.errors import InputError, OutcropError, StorageError
 from outcrop.language.sparse import Sampling
+from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
+from outcrop.run.acquisition.pass_acquisition import AcquisitionResults, FieldSum
+from outcrop.run.acquisition.recorder import Recorder
+from outcrop.run.disk.acquisition_files import NORMS, first_sums, snapshot_name
 from outcrop.run.disk.creation import created_in
 from outcrop.run.disk.entries import ArrayEntry, NormsEntry, SnapshotsEntry
 from outcrop.run.disk.manifest import IN_FLIGHT, NEW, Manifest, Settings
 from outcrop.run.disk.state import State
-from outcrop.run.disk.tap_files import NORMS, first_sums, snapshot_name
 from outcrop.run.disk.values import FieldView, assign, complete
 from outcrop.run.disk.verify import find_damage, repair
 from outcrop.run.places import open_state
-from outcrop.run.taps.definitions import NO_TAPS_DEFINED, TapDefinitions
-from outcrop.run.taps.pass_taps import FieldSum, TapResults
-from outcrop.run.taps.recorder import Recorder
 from simulated.chance import Chance, Process
 from simulated.expected import Expected
 from simulated.substitutes import simulated, write_snapshot
@@ -87,9 +87,9 @@ class RunHistory:
             self.arrays.append(ArrayEntry("u.previous", False))
         if random.random() < 0.4:
             self.arrays.append(ArrayEntry("m", True))
-        self.definitions = self._definitions() if random.random() < 0.6 else NO_TAPS_DEFINED
+        self.definitions = self._definitions() if random.random() < 0.6 else NOTHING_DEFINED
 
-    def _definitions(self) -> TapDefinitions:
+    def _definitions(self) -> AcquisitionDefinitions:
         random, samplings, snapshots, norms = self.random, [], [], None
         if random.random() < 0.6:
             samplings.append(Sampling("line", "u", np.zeros((1, 1, 3), np.int64), np.ones((1, 1))))
@@ -98,7 +98,7 @@ class RunHistory:
             snapshots.append(SnapshotsEntry(random.choice([1, 2]), ("u",), box, initial=random.random() < 0.3))
         if random.random() < 0.6:
             norms = NormsEntry(random.choice([1, 2]), ("u",), random.random() < 0.3)
-        return TapDefinitions((), tuple(samplings), tuple(snapshots), norms)
+        return AcquisitionDefinitions((), tuple(samplings), tuple(snapshots), norms)
 
     def run(self) -> RunHistory:
         """All of its parts."""
@@ -315,7 +315,7 @@ class RunHistory:
             self.expected.begin(number, replace(now, phase=IN_FLIGHT))
         then = self._after(now, steps, value)
         state.begin_writing()
-        taps = recorder.before(now.step, steps)
+        acquisition = recorder.before(now.step, steps)
         for name, old in now.arrays:
             if name != "m":
                 if not self.in_place:
@@ -325,15 +325,15 @@ class RunHistory:
                     planes.fill(_source(value))
                     planes.flush()
         snapshot_sums = tuple(
-            write_snapshot(file.folder, str(file.path), _snapshot(self.shape, value)) for file in taps.snapshots
+            write_snapshot(file.folder, str(file.path), _snapshot(self.shape, value)) for file in acquisition.snapshots
         )
-        samples = tuple(np.full((steps, 1), float(value)) for _ in taps.samples)
+        samples = tuple(np.full((steps, 1), float(value)) for _ in acquisition.samples)
         first = 0 if now.step == 0 else now.step + 1
         sums = tuple(
             tuple(FieldSum(step, value, 0, 0, 0) for step in one.steps if first <= step <= now.step + steps)
-            for one in taps.sums
+            for one in acquisition.sums
         )
-        kept = recorder.after(now.step, TapResults(samples, sums, snapshot_sums))
+        kept = recorder.after(now.step, AcquisitionResults(samples, sums, snapshot_sums))
         state.check()
         self.expected.begin(number, then)
         state.commit(now.step + steps, sums=kept)

@@ -135,7 +135,7 @@ def simulated(system: SimulatedSystem, random: Random) -> Iterator[None]:
 
 
 def _REAL_CALLS(calls: SimpleNamespace) -> list[tuple[Any, str, object]]:
+    from outcrop.run.acquisition import definitions
     from outcrop.run.disk import storage
-    from outcrop.run.taps import definitions
 
     return [(storage, "os", calls), (definitions, "os", calls)]

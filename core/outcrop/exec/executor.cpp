@@ -44,11 +44,11 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
   if (options.lock) lock_memory(window_.data(), window_.size());
   if (!options.checksum || store_ == nullptr) return;
   checks_.emplace(grid_, window_, fields_);
-  face_sums_.resize(fields_.rings() * static_cast<std::size_t>(grid.nz));
+  fringe_sums_.resize(fields_.rings() * static_cast<std::size_t>(grid.nz));
 }
 
-TapResults Executor::run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
-                         TapRequests requests) {
+AcquisitionResults Executor::run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
+                                 AcquisitionRequests requests) {
   const BoundThread bound = team_.bind_caller();
   stages_.scalars = std::move(scalars);
   begin_pass(pass, files, std::move(requests));
@@ -57,10 +57,10 @@ TapResults Executor::run(const Pass &pass, const PassFiles &files, std::vector<s
     if (cancelled_) throw Cancelled("the run was cancelled");
     std::visit([this](const auto &one) { perform(one); }, action);
   }
-  return taps_ ? taps_->results() : TapResults();
+  return acquisition_ ? acquisition_->results() : AcquisitionResults();
 }
 
-void Executor::begin_pass(const Pass &pass, const PassFiles &files, TapRequests requests) {
+void Executor::begin_pass(const Pass &pass, const PassFiles &files, AcquisitionRequests requests) {
   assert(pass.levels % stages_.per_step() == 0);
   steps_ = pass.levels / stages_.per_step();
   transfers_.set_files(files);
@@ -73,12 +73,12 @@ void Executor::begin_pass(const Pass &pass, const PassFiles &files, TapRequests 
     checks_->begin_pass(steps_, reads_statics, files);
     traverse_.sum_into(checks_->source_sums(), checks_->target_sums());
   }
-  traverse_.set_taps(nullptr);
-  taps_.reset();
+  traverse_.set_acquisition(nullptr);
+  acquisition_.reset();
   if (requests.empty()) return;
   if (store_ != nullptr && store_->direct()) requests.backend = store_->name();
-  taps_.emplace(grid_, window_, fields_, stages_, std::move(requests), steps_, bytes_snapshots_);
-  traverse_.set_taps(&*taps_);
+  acquisition_.emplace(grid_, window_, fields_, stages_, std::move(requests), steps_, bytes_snapshots_);
+  traverse_.set_acquisition(&*acquisition_);
 }
 
 void Executor::swap_rings() {
@@ -101,7 +101,7 @@ void Executor::begin_block(const BlockAction &action) {
   window_.set_frame(action.frame, action.shift);
   traverse_.set_own(action.own);
   own_ = action.own;
-  if (taps_) taps_->set_own(action.own);
+  if (acquisition_) acquisition_->set_own(action.own);
 }
 
 // The arrays of an action, and their rings. Unfinished levels are kept of a single field only, of which a ring holds every
@@ -114,7 +114,7 @@ std::vector<ArrayRing> Executor::array_rings(Array array, long level) const {
   } else if (array == Array::source || array == Array::target) {
     for (std::size_t i = 0; i < fields_.state().size(); ++i)
       result.push_back({array, i, fields_.ring(fields_.state()[i], array == Array::source ? 0 : steps_)});
-  } else if (array == Array::faces) {
+  } else if (array == Array::fringes) {
     const std::size_t updated = fields_.size() - fields_.statics().size();
     if (level % 2 == 0) {
       for (std::size_t i = 0, place = 0; i < fields_.size(); ++i)
@@ -132,7 +132,7 @@ std::vector<ArrayRing> Executor::array_rings(Array array, long level) const {
 
 void Executor::perform(const CarryAction &action) {
   wait_for_reads(action.z0, action.z1);
-  const std::vector<ArrayRing> pairs = array_rings(Array::faces, action.level);
+  const std::vector<ArrayRing> pairs = array_rings(Array::fringes, action.level);
   {
     const Timer timer(counters_.seconds_write_wait);
     for (const ArrayRing &pair : pairs)
@@ -171,7 +171,7 @@ void Executor::perform(const UpdateAction &action) {
     traverse_.update(Slab{action.zeta0, action.zeta1, action.levels, action.region}, cancelled_);
   }
   if (cancelled_) throw Cancelled("the run was cancelled");
-  if (taps_) taps_->end_slab();
+  if (acquisition_) acquisition_->end_slab();
   check_planes(std::max(action.zeta0, grid_.first_plane()), std::min(action.zeta1, grid_.end_plane()));
 }
 
@@ -183,12 +183,12 @@ void Executor::perform(const WriteAction &action) {
     for (long z = action.z0; z < action.z1; ++z)
       for (const ArrayRing &pair : pairs) checks_->finish_record(pair, z);
   }
-  if (action.array == Array::faces && checks_) {
+  if (action.array == Array::fringes && checks_) {
     const Timer timer(counters_.seconds_checksum);
     for (const ArrayRing &pair : pairs)
       team_.for_each(action.z1 - action.z0, [&](long i) {
         const long z = action.z0 + i;
-        face_sums_[transfers_.face_index(pair.ring, z)] = sum_face(pair.ring, z, action.cells);
+        fringe_sums_[transfers_.fringe_index(pair.ring, z)] = sum_fringe(pair.ring, z, action.cells);
       });
   }
   transfers_.write(pairs, action.z0, action.z1, action.cells);
@@ -200,7 +200,7 @@ void Executor::perform(const CommitAction &) {
     transfers_.drain();
   }
   const Timer timer(counters_.seconds_commit);
-  if (taps_) taps_->flush();
+  if (acquisition_) acquisition_->flush();
   store_->flush();
 }
 
@@ -215,7 +215,7 @@ void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
   check_faces(z0, z1);
 }
 
-std::uint32_t Executor::sum_face(std::size_t ring, long z, const Rectangle &cells) const {
+std::uint32_t Executor::sum_fringe(std::size_t ring, long z, const Rectangle &cells) const {
   const auto bytes = static_cast<std::size_t>(cells.rows()) * window_.pitch_bytes();
   return crc32c({window_.cell(ring, z, cells.y0, cells.x0), bytes});
 }
@@ -224,15 +224,16 @@ std::uint32_t Executor::sum_face(std::size_t ring, long z, const Rectangle &cell
 void Executor::check_faces(long z0, long z1) {
   if (!checks_) return;
   for (const long copy : {0, 1})
-    for (const ArrayRing &pair : array_rings(Array::faces, copy)) {
+    for (const ArrayRing &pair : array_rings(Array::fringes, copy)) {
       std::atomic<long> bad{z1};
       const auto check = [&](long i) {
-        const Rectangle face = transfers_.take_face(pair.ring, z0 + i);
-        if (face.empty()) return;
-        if (sum_face(pair.ring, z0 + i, face) != face_sums_[transfers_.face_index(pair.ring, z0 + i)]) bad = z0 + i;
+        const Rectangle fringe = transfers_.take_fringe(pair.ring, z0 + i);
+        if (fringe.empty()) return;
+        if (sum_fringe(pair.ring, z0 + i, fringe) != fringe_sums_[transfers_.fringe_index(pair.ring, z0 + i)])
+          bad = z0 + i;
       };
       bool any = false;
-      for (long z = z0; z < z1 && !any; ++z) any = transfers_.has_face(pair.ring, z);
+      for (long z = z0; z < z1 && !any; ++z) any = transfers_.has_fringe(pair.ring, z);
       if (any) team_.for_each(z1 - z0, check);
       if (bad < z1) throw CorruptionError(transfers_.damage(pair, bad, false));
     }
@@ -262,7 +263,7 @@ void Executor::copy_rim(long z, const CopyAction &action) {
   const bool sums = checks_ && z >= own_.z0 && z < own_.z1;
   for (const Rectangle &rim : rims(z, action.cells)) {
     if (rim.empty()) continue;
-    if (taps_) taps_->rim(z, rim);
+    if (acquisition_) acquisition_->rim(z, rim);
     const Rectangle own = intersection(rim, action.own);
     if (sums) checks_->add_to_sources(z, own);
     const std::size_t bytes = static_cast<std::size_t>(rim.columns()) * grid_.item_bytes;

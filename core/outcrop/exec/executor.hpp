@@ -23,8 +23,8 @@
 #include <variant>
 #include <vector>
 
+#include "outcrop/exec/acquisition.hpp"
 #include "outcrop/exec/problem.hpp"
-#include "outcrop/exec/taps.hpp"
 #include "outcrop/exec/team.hpp"
 #include "outcrop/exec/transfers.hpp"
 #include "outcrop/exec/traverse.hpp"
@@ -52,7 +52,7 @@ struct CarryAction {
 };
 
 /// Starts reading cells of planes z0 <= z < z1 into the rings of `level`: from `source` into the rings of the values before
-/// the first step, from `other` and `faces` into first copies (even level) or second copies (odd level).
+/// the first step, from `other` and `fringes` into first copies (even level) or second copies (odd level).
 struct ReadAction {
   long z0, z1;
   Rectangle cells;
@@ -116,7 +116,8 @@ class Executor {
 
   /// Runs one pass. `scalars` are those of its steps, or one set for every step. Samples go where `requests` say, other
   /// results are returned. Throws StorageError, CorruptionError or Cancelled, and may not be used again after that.
-  TapResults run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars, TapRequests requests = {});
+  AcquisitionResults run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
+                         AcquisitionRequests requests = {});
 
   /// Exchanges the rings of a field of two copies whose planes stay in the window: after an odd number of levels the newest
   /// values of one pass are level 0 of the next. Between runs only.
@@ -141,7 +142,7 @@ class Executor {
   void perform(const UpdateAction &action);
   void perform(const WriteAction &action);
   void perform(const CommitAction &action);
-  void begin_pass(const Pass &pass, const PassFiles &files, TapRequests requests);
+  void begin_pass(const Pass &pass, const PassFiles &files, AcquisitionRequests requests);
   void begin_block(const BlockAction &action);
   std::vector<ArrayRing> array_rings(Array array, long level) const;
   void wait_for_reads(long z0, long z1) { wait_for_reads(z0, z1, z1); }
@@ -151,7 +152,7 @@ class Executor {
   std::array<Rectangle, 2> rims(long z, const Rectangle &cells) const;
   void copy_rim(long z, const CopyAction &action);
   void carry(std::size_t ring, long z, const Rectangle &cells) const;
-  std::uint32_t sum_face(std::size_t ring, long z, const Rectangle &cells) const;
+  std::uint32_t sum_fringe(std::size_t ring, long z, const Rectangle &cells) const;
 
   const Grid grid_;
   const Fields fields_;
@@ -160,9 +161,9 @@ class Executor {
   Team team_;
   Traverse traverse_;
   std::optional<Checks> checks_;
-  std::optional<Taps> taps_;  // of this pass
+  std::optional<Acquisition> acquisition_;  // of this pass
   std::atomic<std::uint64_t> bytes_snapshots_{0};
-  std::vector<std::uint32_t> face_sums_;  // checksums of the faces this pass has written
+  std::vector<std::uint32_t> fringe_sums_;  // checksums of the fringes this pass has written
   Store *const store_;
   Transfers transfers_;  // last of those with planes: its thread ends before the window goes
   long steps_ = 0;       // of this pass

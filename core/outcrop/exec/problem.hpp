@@ -113,7 +113,7 @@ enum class Array : std::uint8_t {
   target,   ///< generation g + 1
   statics,  ///< fields that nothing updates
   other,    ///< as large as a grid, for unfinished levels of the other parity than the last
-  faces     ///< for each plane the rows between two blocks, first those of even levels, then those of odd ones
+  fringes   ///< for each plane the rows between two blocks, first those of even levels, then those of odd ones
 };
 
 class Fields {

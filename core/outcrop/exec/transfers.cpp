@@ -15,7 +15,7 @@ constexpr std::size_t together_bytes = std::size_t{1} << 20;  // of one array, b
 // The transfer that a read has to wait for: the last write from its slot, or else the read before it.
 Ticket last_of(Ticket writing, Ticket reading) { return writing != no_ticket ? writing : reading; }
 
-// The files of an array other than faces.
+// The files of an array other than fringes.
 const PlaneFiles &files_of(const PassFiles &files, const ArrayRing &pair) {
   switch (pair.array) {
     case Array::source:
@@ -39,7 +39,7 @@ Transfers::Transfers(const Grid &grid, const Window &window, const Fields &field
     slots += slots_.back().size();
   }
   if (store_ == nullptr) return;
-  face_tickets_.resize(fields.rings() * static_cast<std::size_t>(grid.nz), no_ticket);
+  fringe_tickets_.resize(fields.rings() * static_cast<std::size_t>(grid.nz), no_ticket);
   PumpOptions options;
   options.capacity = 4 * slots + 2;  // a few parts of each slot; more make submit() wait
   pump_ = std::make_unique<Pump>(*store_, options);
@@ -56,16 +56,16 @@ void Transfers::wait_for_write(std::size_t ring, long z) {
   if (pump_ != nullptr) pump_->wait(std::exchange(slot(ring, z).writing, no_ticket));
 }
 
-Rectangle Transfers::take_face(std::size_t ring, long z) {
-  return has_face(ring, z) ? std::exchange(slot(ring, z).face, Rectangle{}) : Rectangle{};
+Rectangle Transfers::take_fringe(std::size_t ring, long z) {
+  return has_fringe(ring, z) ? std::exchange(slot(ring, z).fringe, Rectangle{}) : Rectangle{};
 }
 
-bool Transfers::has_face(std::size_t ring, long z) const {
+bool Transfers::has_fringe(std::size_t ring, long z) const {
   const SlotState &state = slot(ring, z);
-  return holds(state, ring, z) && !state.face.empty();
+  return holds(state, ring, z) && !state.fringe.empty();
 }
 
-std::size_t Transfers::face_index(std::size_t ring, long z) const {
+std::size_t Transfers::fringe_index(std::size_t ring, long z) const {
   return static_cast<std::size_t>(z) * fields_.rings() + ring;
 }
 
@@ -75,10 +75,10 @@ bool Transfers::has_tail(Array array, const Rectangle &cells) const {
 }
 
 std::string Transfers::damage(const ArrayRing &pair, long z, bool whole) const {
-  const bool face = pair.array == Array::faces;
-  const Request record = request(pair, z, face ? Rectangle{0, 0, 0, grid_.pitch_cells()} : whole_plane(grid_));
+  const bool fringe = pair.array == Array::fringes;
+  const Request record = request(pair, z, fringe ? Rectangle{0, 0, 0, grid_.pitch_cells()} : whole_plane(grid_));
   const std::string &path = store_->path(record.file);
-  if (!face) return plane_damage(grid_.plane(z), whole, path, record.offset, grid_.plane_bytes);
+  if (!fringe) return plane_damage(grid_.plane(z), whole, path, record.offset, grid_.plane_bytes);
   return "rows between blocks of plane " + std::to_string(grid_.plane(z)) + " are damaged: checksum mismatch in " +
          path + " at offset " + std::to_string(record.offset);
 }
@@ -114,9 +114,9 @@ void Transfers::transfer(bool write, const std::vector<ArrayRing> &pairs, long z
 void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectangle &cells) {
   SlotState &state = slot(pair.ring, z);
   state.place = window_.place(pair.ring, z);
-  if (!write && pair.array == Array::faces) {
-    state.face = cells;
-    pump_->wait(face_tickets_[face_index(pair.ring, z)]);  // it was usually written a block ago
+  if (!write && pair.array == Array::fringes) {
+    state.fringe = cells;
+    pump_->wait(fringe_tickets_[fringe_index(pair.ring, z)]);  // it was usually written a block ago
   }
   const bool ends_record = has_tail(pair.array, cells);
   state.has_tail = state.has_tail || (!write && pair.array != Array::target && ends_record);
@@ -124,7 +124,7 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
   whole.write = write;
   if (!ends_record) {
     submit(state, whole);
-    if (write && pair.array == Array::faces) face_tickets_[face_index(pair.ring, z)] = state.writing;
+    if (write && pair.array == Array::fringes) fringe_tickets_[fringe_index(pair.ring, z)] = state.writing;
     return;
   }
   if (cells.columns() == grid_.pitch_cells()) {  // the tail follows the last row, on disk and in the slot
@@ -145,12 +145,12 @@ Request Transfers::request(const ArrayRing &pair, long z, const Rectangle &cells
   Request result;
   result.data = window_.cell(pair.ring, z, cells.y0, cells.x0);
   result.length = static_cast<std::size_t>(cells.rows() * cells.columns()) * grid_.item_bytes;
-  if (pair.array == Array::faces) {
-    const auto face_bytes = static_cast<std::size_t>(files_.faces_rows) * grid_.pitch_bytes;
-    assert(cells.rows() <= files_.faces_rows && cells.columns() == grid_.pitch_cells());
+  if (pair.array == Array::fringes) {
+    const auto fringe_bytes = static_cast<std::size_t>(files_.fringe_rows) * grid_.pitch_bytes;
+    assert(cells.rows() <= files_.fringe_rows && cells.columns() == grid_.pitch_cells());
     const std::size_t kept = fields_.rings() - fields_.statics().size();
-    result.file = files_.faces_file;
-    result.offset = (static_cast<std::uint64_t>(z) * kept + pair.index) * face_bytes;
+    result.file = files_.fringe_file;
+    result.offset = (static_cast<std::uint64_t>(z) * kept + pair.index) * fringe_bytes;
     return result;
   }
   const PlaneFiles &files = files_of(files_, pair);

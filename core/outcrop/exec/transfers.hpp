@@ -2,12 +2,12 @@
 //
 // Transfers keeps a state for each slot. Transfers of one slot are chained, each after the one before it, so the last ticket
 // stands for all of them. What one block writes to disk and another block reads back uses the same slot, if every plane has
-// its own slot, so the chain orders these transfers, too. Blocks that shift their planes read only faces of each other, and
-// a face is read after it has been written.
+// its own slot, so the chain orders these transfers, too. Blocks that shift their planes read only fringes of each other, and
+// a fringe is read after it has been written.
 //
-// An array of faces holds, plane by plane, some rows of each ring of the fields that are updated:
+// An array of fringes holds, plane by plane, some rows of each ring of the fields that are updated:
 //
-//     | plane 0: ring a | ring b | ... | plane 1: ring a | ...        faces_rows rows each
+//     | plane 0: ring a | ring b | ... | plane 1: ring a | ...        fringe_rows rows each
 //
 // PlaneSums takes the checksums of planes in parts while the rows are in a cache. A tile updates some rows of a plane at
 // level 1 and, maybe in another tile, at the last level. Directly after an update, the rows it has read (as they came from
@@ -46,19 +46,19 @@ struct PlaneFiles {
   std::uint32_t seed = 0;
 };
 
-/// The arrays of one pass, in the order of Fields::state() and Fields::statics(). The file of faces has `faces_rows` rows for
+/// The arrays of one pass, in the order of Fields::state() and Fields::statics(). The file of fringes has `fringe_rows` rows for
 /// each ring and plane.
 struct PassFiles {
   std::vector<PlaneFiles> source, target, statics;
   PlaneFiles other;
-  std::uint32_t faces_file = 0;
-  long faces_rows = 0;
+  std::uint32_t fringe_file = 0;
+  long fringe_rows = 0;
 };
 
 /// One array on disk and the ring from or to which its planes move.
 struct ArrayRing {
   Array array = Array::source;
-  std::size_t index = 0;  ///< among the arrays of its kind; for faces the place of the ring
+  std::size_t index = 0;  ///< among the arrays of its kind; for fringes the place of the ring
   std::size_t ring = 0;
 };
 
@@ -83,12 +83,12 @@ class Transfers {
   bool wait_for_read(std::size_t ring, long z);
   void wait_for_write(std::size_t ring, long z);
 
-  /// The face rows that have been read into the slot of plane z since the last call; empty if there are none.
-  Rectangle take_face(std::size_t ring, long z);
-  bool has_face(std::size_t ring, long z) const;
+  /// The fringe rows that have been read into the slot of plane z since the last call; empty if there are none.
+  Rectangle take_fringe(std::size_t ring, long z);
+  bool has_fringe(std::size_t ring, long z) const;
 
-  /// The place of plane z among all faces.
-  std::size_t face_index(std::size_t ring, long z) const;
+  /// The place of plane z among all fringes.
+  std::size_t fringe_index(std::size_t ring, long z) const;
 
   /// Whether a part of a plane ends with its record.
   bool has_tail(Array array, const Rectangle &cells) const;
@@ -107,7 +107,7 @@ class Transfers {
     long place = -1;  // Window::place of the plane in the slot
     Ticket reading = no_ticket, writing = no_ticket;
     bool has_tail = false;  // what is being read ends with the checksum of the source
-    Rectangle face{};       // the part of it that is a face
+    Rectangle fringe{};     // the part of it that is a fringe
   };
 
   SlotState &slot(std::size_t ring, long z);
@@ -124,7 +124,7 @@ class Transfers {
   Store *const store_;
   PassFiles files_;
   std::vector<std::vector<SlotState>> slots_;  // by ring
-  std::vector<Ticket> face_tickets_;           // when faces are on disk
+  std::vector<Ticket> fringe_tickets_;         // when fringes are on disk
   std::unique_ptr<Pump> pump_;                 // last: its thread ends first
 };
 

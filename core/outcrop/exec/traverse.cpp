@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "outcrop/exec/taps.hpp"
+#include "outcrop/exec/acquisition.hpp"
 #include "outcrop/exec/transfers.hpp"
 
 namespace outcrop {
@@ -137,13 +137,13 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
         sum_planes(sources_, std::max(z0, own_.z0), std::min(z1, own_.z1), intersection(cells, own_.cells));
 
       // Hook before the first level: receivers, sums and snapshots of the values that the pass starts with.
-      if (level == 1 && taps_ != nullptr) taps_->before(z0, z1, cells);
+      if (level == 1 && acquisition_ != nullptr) acquisition_->before(z0, z1, cells);
 
       // Update: call the kernel of the level's stage.
       update_planes(level, z0, z1, cells);
 
       // Hook after each level: add sources; after the last stage of a step receivers, sums and snapshots.
-      if (taps_ != nullptr) taps_->after(level, z0, z1, cells);
+      if (acquisition_ != nullptr) acquisition_->after(level, z0, z1, cells);
 
       // Sum: add the cells, as they will be written, to the checksums of the targets.
       if (level == slab.levels) sum_planes(targets_, z0, z1, cells);

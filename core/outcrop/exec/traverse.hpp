@@ -62,8 +62,8 @@ struct OwnedCells {
   Rectangle cells{-UpdateRegion::far, UpdateRegion::far, -UpdateRegion::far, UpdateRegion::far};
 };
 
-class PlaneSums;  // transfers.hpp
-class Taps;       // taps.hpp
+class PlaneSums;    // transfers.hpp
+class Acquisition;  // acquisition.hpp
 
 /// A ring and the checksums of its planes.
 struct RingSums {
@@ -89,8 +89,8 @@ class Traverse {
   }
   void set_own(const OwnedCells &own) { own_ = own; }
 
-  /// From now on, call `taps` before and after updates, unless it is null.
-  void set_taps(Taps *taps) { taps_ = taps; }
+  /// From now on, call `acquisition` before and after updates, unless it is null.
+  void set_acquisition(Acquisition *acquisition) { acquisition_ = acquisition; }
 
   /// Cells updated since construction.
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
@@ -126,7 +126,7 @@ class Traverse {
   std::uint32_t epoch_ = 0;
   std::vector<RingSums> sources_, targets_;
   OwnedCells own_;
-  Taps *taps_ = nullptr;
+  Acquisition *acquisition_ = nullptr;
   std::atomic<std::uint64_t> cells_updated_{0};
 };
 

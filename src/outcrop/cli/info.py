@@ -58,7 +58,7 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
     if run.signals:
         steps = ", ".join(f"{name} ({len(values)} steps)" for name, values in decode_signals(run.signals).items())
         rows.append(("signals", steps))
-    rows += _taps(run)
+    rows += _acquisition(run)
     if run.records:
         rows.append(("records", run.records))
     if len(run.directories) > 1:
@@ -73,22 +73,22 @@ def _rim(run: Manifest) -> str:
     return f", stored with {' x '.join(map(str, reversed(run.padding)))} cells around it"
 
 
-def _taps(run: Manifest) -> list[tuple[str, str]]:
+def _acquisition(run: Manifest) -> list[tuple[str, str]]:
     """Sources, receivers, snapshots and norms, as far as there are some."""
-    taps, rows = run.taps, []
-    if taps.sources:
-        texts = [f"{one.field} ({_points(one.points)}, {one.steps} steps)" for one in taps.sources]
+    acquisition, rows = run.taps, []
+    if acquisition.sources:
+        texts = [f"{one.field} ({_points(one.points)}, {one.steps} steps)" for one in acquisition.sources]
         rows.append(("sources", f"in {', '.join(texts)}"))
-    if taps.traces:
-        fields = {one.name: one.field for one in taps.samplings}
-        texts = [f"{name} of {fields[name]} ({_points(points)})" for name, points in taps.traces.items()]
+    if acquisition.traces:
+        fields = {one.name: one.field for one in acquisition.samplings}
+        texts = [f"{name} of {fields[name]} ({_points(points)})" for name, points in acquisition.traces.items()]
         rows.append(("traces", f"{', '.join(texts)}, {run.step} steps"))
-    for kept in taps.snapshots:
+    for kept in acquisition.snapshots:
         size = " x ".join(map(str, reversed(kept.shape)))
         title = f"snapshots {kept.name}" if kept.name else "snapshots"
         what = f"{title} of {', '.join(kept.fields)}, {size} cells every {kept.every} steps"
         rows.append(("keeps", f"{what}, {kept.count(run.step)} so far"))
-    if sums := taps.norms:
+    if sums := acquisition.norms:
         rows.append(("norms", f"{', '.join(sums.fields)}, every {sums.every} steps, {sums.count(run.step)} so far"))
     return rows
 

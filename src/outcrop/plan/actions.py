@@ -13,7 +13,7 @@ Arrays on disk:  source   generation g
                  target   generation g + 1; during the pass also unfinished levels of the last level's parity
                  statics  fields that nothing updates
                  other    unfinished levels of the other parity; its content ends with the pass
-                 faces    rows between two blocks in y, of both copies; its content ends with the pass
+                 fringes    rows between two blocks in y, of both copies; its content ends with the pass
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Literal, TypeAlias
 FAR = 1 << 40
 """Beyond every grid."""
 
-Array: TypeAlias = Literal["source", "target", "statics", "other", "faces"]
+Array: TypeAlias = Literal["source", "target", "statics", "other", "fringes"]
 
 
 def round_up(count: int, multiple: int) -> int:
@@ -65,7 +65,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class UpdateRegion:
     """What a block updates at each level: low <= z < high, the same along y and x, and within the grid."""
 
     z_low: Bound = Bound(-FAR)
@@ -76,7 +76,7 @@ class Region:
     x_high: Bound = Bound(FAR)
 
 
-EVERYTHING = Region()
+EVERYTHING = UpdateRegion()
 EVERY_CELL = Rectangle(-FAR, FAR, -FAR, FAR)
 
 
@@ -98,27 +98,27 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read the cells `cut` of planes z0 <= z < z1 from an array into its ring. From `other` and `faces`, read into the
-    rings of first (even `level`) or second copies.
+    """Read the cells `area` of planes z0 <= z < z1 from an array into its ring. From `other` and `fringes`, read into
+    the rings of first (even `level`) or second copies.
 
     From source and statics, the checksum comes with the last cell of a plane.
     """
 
     z0: int
     z1: int
-    cut: Rectangle
+    area: Rectangle
     array: Array = "source"
     level: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy the rim within the cells `cut` of planes z0 <= z < z1 from first to second copies. The rim is the whole
+    """Copy the rim within the cells `area` of planes z0 <= z < z1 from first to second copies. The rim is the whole
     plane where the plane belongs to the rim in z, else its rows of the rim in y. Take the checksums of `own` cells."""
 
     z0: int
     z1: int
-    cut: Rectangle
+    area: Rectangle
     own: Rectangle = EVERY_CELL
 
 
@@ -130,12 +130,12 @@ class Update:
     zeta0: int
     zeta1: int
     levels: int
-    region: Region = EVERYTHING
+    region: UpdateRegion = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write the cells `cut` of planes z0 <= z < z1 to an array. To the target, write the newest value of each field,
+    """Write the cells `area` of planes z0 <= z < z1 to an array. To the target, write the newest value of each field,
     and the one before it where the state has two; to the others, the rings of first (even `level`) or second copies.
 
     To the target, the checksum goes with the last cell of a plane.
@@ -144,7 +144,7 @@ class Write:
     z0: int
     z1: int
     level: int
-    cut: Rectangle
+    area: Rectangle
     array: Array = "target"
 
 
@@ -155,12 +155,12 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """Move the cells `cut` of planes z0 <= z < z1, in the rings of first (even `level`) or second copies, from their
+    """Move the cells `area` of planes z0 <= z < z1, in the rings of first (even `level`) or second copies, from their
     place in the frame of the block before to their place in this one. Only schemes of the literature use it."""
 
     z0: int
     z1: int
-    cut: Rectangle
+    area: Rectangle
     level: int
 
 

@@ -19,7 +19,7 @@ from typing import Generic, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.plan.actions import FAR, Block, Bound, Commit, Copy, Rectangle, Region, Update
+from outcrop.plan.actions import FAR, Block, Bound, Commit, Copy, Rectangle, Update, UpdateRegion
 from outcrop.plan.memory import Ring
 from outcrop.plan.plan import Pass
 from outcrop.plan.problem import Operand, Problem, versions
@@ -261,13 +261,13 @@ class Slots:
 class Part:
     """The part of a plane that a level updates, and the parts of planes within reach that it reads."""
 
-    cut: PlaneSpan
+    area: PlaneSpan
     seen: tuple[PlaneSpan, ...]
 
     @cached_property
-    def cuts(self) -> tuple[PlaneSpan, ...]:
+    def areas(self) -> tuple[PlaneSpan, ...]:
         """The updated part, as a tuple of one."""
-        return (self.cut,)
+        return (self.area,)
 
 
 class Places:
@@ -284,27 +284,27 @@ class Parts:
     def __init__(self, problem: Problem, one: Pass) -> None:
         self._problem, self._levels = problem, one.levels
         self.rows, self.columns = (Places(found) for found in _coordinates(problem, one))
-        self._regions: dict[Region, list[Part | None]] = {}
+        self._regions: dict[UpdateRegion, list[Part | None]] = {}
 
-    def span(self, cut: Rectangle) -> PlaneSpan:
+    def span(self, area: Rectangle) -> PlaneSpan:
         """A part of a plane by places."""
         rows, columns = self.rows.of, self.columns.of
-        return rows[cut.y0], rows[cut.y1], columns[cut.x0], columns[cut.x1]
+        return rows[area.y0], rows[area.y1], columns[area.x0], columns[area.x1]
 
-    def of_levels(self, region: Region) -> list[Part | None]:
+    def of_levels(self, region: UpdateRegion) -> list[Part | None]:
         """What each level updates of a plane, beginning with level 1 at 1."""
         if region not in self._regions:
-            cuts = cuts_of(self._problem, region, self._levels)
-            known = {cut: self._part(cut) for cut in dict.fromkeys(cuts)}
-            self._regions[region] = [None, *(known[cut] for cut in cuts)]
+            areas = areas_of(self._problem, region, self._levels)
+            known = {area: self._part(area) for area in dict.fromkeys(areas)}
+            self._regions[region] = [None, *(known[area] for area in areas)]
         return self._regions[region]
 
-    def _part(self, cut: Rectangle | None) -> Part | None:
-        if cut is None:
+    def _part(self, area: Rectangle | None) -> Part | None:
+        if area is None:
             return None
-        rows, columns = rows_seen(self._problem, cut), columns_seen(self._problem, cut)
+        rows, columns = rows_seen(self._problem, area), columns_seen(self._problem, area)
         seen = tuple(self.span(Rectangle(*ys, *xs)) for ys in rows for xs in columns)
-        return Part(self.span(cut), seen)
+        return Part(self.span(area), seen)
 
 
 def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
@@ -320,17 +320,17 @@ def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
     return [(one, one + 1) for one in sorted(positions)]
 
 
-def rows_seen(problem: Problem, cut: Rectangle) -> Ranges:
+def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
     """Rows that updates of a part of a plane read."""
-    return _seen(cut.y0, cut.y1, problem.radius_y, problem.shape[1], problem.periodic[1])
+    return _seen(area.y0, area.y1, problem.radius_y, problem.shape[1], problem.periodic[1])
 
 
-def columns_seen(problem: Problem, cut: Rectangle) -> Ranges:
+def columns_seen(problem: Problem, area: Rectangle) -> Ranges:
     """CellLevels of a row that they read; of padding only what kernels carry along between fixed sides."""
     nx, reach = problem.shape[2], problem.radii[2]
     if problem.sides[2] == ("fixed", "fixed"):
-        return _seen(cut.x0, cut.x1, reach, problem.pitch_cells, False)
-    return _seen(cut.x0, min(cut.x1, nx), reach, nx, problem.periodic[2])
+        return _seen(area.x0, area.x1, reach, problem.pitch_cells, False)
+    return _seen(area.x0, min(area.x1, nx), reach, nx, problem.periodic[2])
 
 
 def _seen(first: int, end: int, reach: int, extent: int, is_periodic: bool) -> Ranges:
@@ -344,7 +344,7 @@ def _seen(first: int, end: int, reach: int, extent: int, is_periodic: bool) -> R
     return [(max(0, low), max(0, low, min(extent, high)))]
 
 
-def cuts_of(problem: Problem, region: Region, levels: int) -> list[Rectangle | None]:
+def areas_of(problem: Problem, region: UpdateRegion, levels: int) -> list[Rectangle | None]:
     """What each level updates of a plane, None where that is nothing."""
     bounds = region.y_low, region.y_high, region.x_low, region.x_high
     flat = all(bound.slope == 0 for bound in bounds)
@@ -354,8 +354,8 @@ def cuts_of(problem: Problem, region: Region, levels: int) -> list[Rectangle | N
 
 def _cut_at(problem: Problem, bounds: tuple[Bound, ...], level: int) -> Rectangle | None:
     y0, y1, x0, x1 = (bound.at(level) for bound in bounds)
-    cut = Rectangle(max(problem.first_row, y0), min(problem.end_row, y1), max(0, x0), min(problem.pitch_cells, x1))
-    return cut if cut.cells else None
+    area = Rectangle(max(problem.first_row, y0), min(problem.end_row, y1), max(0, x0), min(problem.pitch_cells, x1))
+    return area if area.cells else None
 
 
 def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
@@ -365,22 +365,22 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
     first = min(low, nx)
     rows = {0, ny, problem.first_row, problem.end_row}
     columns = {0, nx, problem.pitch_cells, first, max(first, nx - high)}
-    whole, cuts, regions = problem.whole_plane, set(), {}
+    whole, areas, regions = problem.whole_plane, set(), {}
     for action in one.actions:
         kind = type(action)
         if kind is Update:
             regions[id(action.region)] = action.region  # type: ignore[union-attr]
         elif kind is Block:
-            cuts |= {action.frame, action.own}  # type: ignore[union-attr]
+            areas |= {action.frame, action.own}  # type: ignore[union-attr]
         elif kind is not Commit:
-            cuts.add(action.cut)  # type: ignore[union-attr]
+            areas.add(action.area)  # type: ignore[union-attr]
             if kind is Copy:
-                cuts.add(action.own)  # type: ignore[union-attr]
-    for cut in cuts:
-        rows |= {cut.y0, cut.y1, max(0, min(cut.y0, whole.y1)), max(0, min(cut.y1, whole.y1))}
-        columns |= {cut.x0, cut.x1, max(0, min(cut.x0, whole.x1)), max(0, min(cut.x1, whole.x1))}
+                areas.add(action.own)  # type: ignore[union-attr]
+    for area in areas:
+        rows |= {area.y0, area.y1, max(0, min(area.y0, whole.y1)), max(0, min(area.y1, whole.y1))}
+        columns |= {area.x0, area.x1, max(0, min(area.x0, whole.x1)), max(0, min(area.x1, whole.x1))}
     for region in dict.fromkeys(regions.values()):
-        for updated in dict.fromkeys(cuts_of(problem, region, one.levels)):
+        for updated in dict.fromkeys(areas_of(problem, region, one.levels)):
             if updated is not None:
                 rows.update(y for ys in [(updated.y0, updated.y1), *rows_seen(problem, updated)] for y in ys)
                 columns.update(x for xs in [(updated.x0, updated.x1), *columns_seen(problem, updated)] for x in xs)

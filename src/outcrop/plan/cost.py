@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.plan.actions import EVERYTHING, Block, Bound, Commit, Copy, Read, Region, Update, Write
+from outcrop.plan.actions import EVERYTHING, Block, Bound, Commit, Copy, Read, Update, UpdateRegion, Write
 from outcrop.plan.machine import Machine, StorageRates, UpdateRate
 from outcrop.plan.memory import Window
 from outcrop.plan.plan import Pass, Prediction, Sizes
@@ -37,15 +37,15 @@ TOGETHER_BYTES = 1 << 20
 
 def transfer_bytes(problem: Problem, action: Read | Write) -> int:
     """Bytes that a Read or Write moves; a record's tail goes along with the last cell of source and target."""
-    cut, has_records = action.cut, action.array in ("source", "target", "statics")
-    last = cut.y1 == problem.shape[1] and cut.x1 == problem.pitch_cells and has_records
-    each = (action.z1 - action.z0) * (cut.cells * problem.item_bytes + (problem.tail_bytes if last else 0))
+    area, has_records = action.area, action.array in ("source", "target", "statics")
+    last = area.y1 == problem.shape[1] and area.x1 == problem.pitch_cells and has_records
+    each = (action.z1 - action.z0) * (area.cells * problem.item_bytes + (problem.tail_bytes if last else 0))
     return each * arrays_moved(problem, action)
 
 
 def arrays_moved(problem: Problem, action: Read | Write) -> int:
     """The number of arrays that a Read or Write moves."""
-    if action.array == "faces":
+    if action.array == "fringes":
         return problem.doubles if action.level % 2 else len(problem.fields) - problem.statics
     return {"source": problem.state_arrays, "target": problem.state_arrays, "statics": problem.statics}.get(
         action.array, 1
@@ -88,12 +88,12 @@ def _rows(problem: Problem) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _cells_of_planes(problem: Problem, region: Region, levels: int) -> int:
+def _cells_of_planes(problem: Problem, region: UpdateRegion, levels: int) -> int:
     """Cells of one plane at each level, summed up."""
     return int(_cells(problem, region, _levels(levels)).sum())
 
 
-def _cells(problem: Problem, region: Region, level: NDArray[np.int64]) -> NDArray[np.int64]:
+def _cells(problem: Problem, region: UpdateRegion, level: NDArray[np.int64]) -> NDArray[np.int64]:
     """Cells of a plane at each level, within the region in y and x."""
     first, end = problem.first_row, problem.end_row
     rows = np.minimum(end, _at(region.y_high, level)) - np.maximum(first, _at(region.y_low, level))
@@ -254,9 +254,9 @@ def predict(
     window: Window,
     machine: Machine,
     rate: UpdateRate,
-    taps_bytes: int = 0,
+    acquisition_bytes: int = 0,
 ) -> Prediction:
-    """Bytes, memory and seconds of a whole plan, with `taps_bytes` beside the window."""
+    """Bytes, memory and seconds of a whole plan, with `acquisition_bytes` beside the window."""
     cell_rate = rate(sizes)
     distinct = {id(one): one for one in passes}  # most passes of a plan are one and the same
     costs = {key: _pass_cost(problem, one, machine, cell_rate) for key, one in distinct.items()}
@@ -266,7 +266,7 @@ def predict(
         seconds=sum(cost.seconds for cost in every),
         bytes_read=read,
         bytes_written=written,
-        memory_bytes=window.bytes + taps_bytes,
+        memory_bytes=window.bytes + acquisition_bytes,
         seconds_update=sum(cost.seconds_update for cost in every),
         seconds_read=read / machine.device.read_bytes_per_second,
         seconds_write=written / machine.device.write_bytes_per_second,
@@ -304,6 +304,6 @@ def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
 
 def _requests(problem: Problem, move: Read | Write) -> int:
     """Requests to the system; whole planes that follow each other in a file are joined (transfers.cpp)."""
-    are_behind = move.cut == problem.whole_plane and move.array != "faces" and not problem.periodic[0]
+    are_behind = move.area == problem.whole_plane and move.array != "fringes" and not problem.periodic[0]
     together = max(1, TOGETHER_BYTES // problem.record_bytes) if are_behind else 1
     return -(-(move.z1 - move.z0) // together) * arrays_moved(problem, move)

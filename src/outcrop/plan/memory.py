@@ -4,9 +4,9 @@
 
 The window has rings of slots for the copies of all fields (core/outcrop/exec/window.hpp). Snapshots are gathered in the
 slots of the staging until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have values for
-each point and step of a pass (taps.hpp). The smallest budget includes the minimum of both; of the memory beyond it,
-each gets up to 1/SHARE. More staging makes longer writes and hides a slower device. More values allow passes of more
-steps.
+each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum of both; of the memory beyond
+it, each gets up to 1/SHARE. More staging makes longer writes and hides a slower device. More values allow passes of
+more steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from outcrop.plan.actions import Rectangle, round_up
-from outcrop.plan.problem import Problem, TapDemand
+from outcrop.plan.problem import AcquisitionDemand, Problem
 
 GUARD_BYTES = 4096
 """Readable memory before, between and behind the rings."""
@@ -122,7 +122,7 @@ MAX_STAGING = Staging(MAX_SLOTS, MAX_SLOT_BYTES)
 
 
 @dataclass(frozen=True)
-class TapMemory:
+class AcquisitionMemory:
     """What a plan reserves; a pass may have up to `max_steps` steps."""
 
     staging: Staging = Staging()
@@ -135,24 +135,24 @@ class TapMemory:
         return self.staging.bytes + self.point_bytes + self.step_bytes * steps
 
 
-NO_TAP_MEMORY = TapMemory()
+NO_ACQUISITION_MEMORY = AcquisitionMemory()
 
 
-def min_tap_memory(demand: TapDemand, steps: int) -> TapMemory:
+def min_acquisition_memory(demand: AcquisitionDemand, steps: int) -> AcquisitionMemory:
     """The minimum for passes of `steps` steps."""
     staging = MIN_STAGING if demand.snapshot_bytes else Staging()
-    return TapMemory(staging, demand.point_bytes, demand.step_bytes, steps)
+    return AcquisitionMemory(staging, demand.point_bytes, demand.step_bytes, steps)
 
 
-def tap_memory(demand: TapDemand, steps: int, max_steps: int, spare_bytes: int) -> TapMemory:
+def acquisition_memory(demand: AcquisitionDemand, steps: int, max_steps: int, spare_bytes: int) -> AcquisitionMemory:
     """What a budget gives that is `spare_bytes` above the smallest one, to a run of `max_steps` steps. A pass has at
     least `steps` steps."""
     room = max(0, spare_bytes) // SHARE
     fitting = min(max_steps, steps + room // demand.step_bytes) if demand.step_bytes else max_steps
-    return TapMemory(_staging(demand, room), demand.point_bytes, demand.step_bytes, fitting)
+    return AcquisitionMemory(_staging(demand, room), demand.point_bytes, demand.step_bytes, fitting)
 
 
-def _staging(demand: TapDemand, room_bytes: int) -> Staging:
+def _staging(demand: AcquisitionDemand, room_bytes: int) -> Staging:
     """Little memory makes slots smaller before it makes them fewer: each plane of a slab may need an open slot."""
     if not demand.snapshot_bytes:
         return Staging()

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from outcrop.plan.actions import Action, Block, Update
-from outcrop.plan.memory import NO_TAP_MEMORY, TapMemory, Window
+from outcrop.plan.memory import NO_ACQUISITION_MEMORY, AcquisitionMemory, Window
 from outcrop.plan.problem import Problem
 
 
@@ -42,7 +42,7 @@ class Sizes:
 class Pass:
     """One trip over the grid that advances `levels` steps in the memory of `window`.
 
-    `faces_rows`: rows of each parity that the array of faces keeps for a plane (0: there is none);
+    `fringe_rows`: rows of each parity that the array of fringes keeps for a plane (0: there is none);
     `uses_other`: whether the pass needs the array for unfinished levels.
     """
 
@@ -50,7 +50,7 @@ class Pass:
     slab: int
     window: Window
     actions: tuple[Action, ...] = field(repr=False)
-    faces_rows: int = 0
+    fringe_rows: int = 0
     uses_other: bool = False
 
 
@@ -93,29 +93,29 @@ class Plan:
     passes: tuple[Pass, ...]
     window: Window
     predicted: Prediction
-    taps: TapMemory = NO_TAP_MEMORY
+    acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the window and of taps: all memory that grows with the problem."""
-        return self.window.bytes + self.taps_bytes
+        """Bytes of the window and of acquisition: all memory that grows with the problem."""
+        return self.window.bytes + self.acquisition_bytes
 
     @property
-    def taps_bytes(self) -> int:
+    def acquisition_bytes(self) -> int:
         """Bytes beside the window, for snapshots on their way to disk and values of points."""
-        return self.taps.bytes(max((one.levels for one in self.passes), default=0) // self.problem.stages)
+        return self.acquisition.bytes(max((one.levels for one in self.passes), default=0) // self.problem.stages)
 
     @property
-    def faces_rows(self) -> int:
-        """Rows of each parity that the array of faces keeps for a plane; 0 when no pass needs it."""
-        return max((one.faces_rows for one in self.passes), default=0)
+    def fringe_rows(self) -> int:
+        """Rows of each parity that the array of fringes keeps for a plane; 0 when no pass needs it."""
+        return max((one.fringe_rows for one in self.passes), default=0)
 
     @property
     def scratch_bytes(self) -> int:
         """Bytes of the arrays that passes keep for themselves."""
         problem, uses_other = self.problem, any(one.uses_other for one in self.passes)
-        faces = (problem.rings - problem.statics) * self.faces_rows * problem.pitch_bytes * problem.planes
-        return faces + (problem.grid_bytes if uses_other else 0)
+        fringes = (problem.rings - problem.statics) * self.fringe_rows * problem.pitch_bytes * problem.planes
+        return fringes + (problem.grid_bytes if uses_other else 0)
 
     @property
     def blocks_per_pass(self) -> int:
@@ -133,6 +133,6 @@ class Plan:
             "blocks_per_pass": self.blocks_per_pass,
             "ring_planes": list(self.window.ring_planes),
             "memory_bytes": self.memory_bytes,
-            "taps_bytes": self.taps_bytes,
+            "taps_bytes": self.acquisition_bytes,
             "scratch_bytes": self.scratch_bytes,
         }

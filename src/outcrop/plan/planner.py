@@ -9,7 +9,7 @@ from functools import cached_property
 from outcrop.errors import BudgetError, InputError
 from outcrop.plan.given_sizes import FREE, GivenSizes, with_sizes
 from outcrop.plan.machine import Machine, UpdateRate
-from outcrop.plan.memory import min_tap_memory, tap_memory, whole_window
+from outcrop.plan.memory import acquisition_memory, min_acquisition_memory, whole_window
 from outcrop.plan.plan import Candidate, Plan
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import ALIASES, SCHEMES
@@ -88,11 +88,11 @@ def choose(
     schemes = schemes_for(problem, scheme, given)
     require_budget(problem, budget_bytes, scheme, given)
     spare_bytes = budget_bytes - smallest_budget_bytes(problem, scheme, given)
-    taps = tap_memory(problem.taps, _min_steps(problem, given), problem.steps, spare_bytes)
-    window_bytes = budget_bytes - taps.bytes(taps.max_steps)
+    acquisition = acquisition_memory(problem.acquisition, _min_steps(problem, given), problem.steps, spare_bytes)
+    window_bytes = budget_bytes - acquisition.bytes(acquisition.max_steps)
     if scheme == "auto" and not given and window_bytes >= largest_useful_bytes(problem):
         schemes = schemes[:1]  # the others only save memory
-    choice = tune(problem, schemes, machine, window_bytes, update_rate, taps)
+    choice = tune(problem, schemes, machine, window_bytes, update_rate, acquisition)
     assert choice is not None, "the smallest budget has a plan"
     return choice
 
@@ -118,11 +118,11 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
     if budget_bytes < smallest:
         sizes = f" with {given}" if given else ""
         steps = _min_steps(problem, given)
-        taps_bytes = min_tap_memory(problem.taps, steps).bytes(steps)
-        taps = f", {_rounded_up_kib(taps_bytes)} KiB of them for snapshots and points" if taps_bytes else ""
+        beside = min_acquisition_memory(problem.acquisition, steps).bytes(steps)
+        share = f", {_rounded_up_kib(beside)} KiB of them for snapshots and points" if beside else ""
         raise BudgetError(
             f"memory {format_bytes(budget_bytes)} is too small for {problem.stencil} on planes of "
-            f"{format_bytes(problem.plane_bytes)}{sizes}: at least {_rounded_up_kib(smallest)} KiB are needed{taps}"
+            f"{format_bytes(problem.plane_bytes)}{sizes}: at least {_rounded_up_kib(smallest)} KiB are needed{share}"
         )
 
 
@@ -135,10 +135,10 @@ def find_scheme(name: str) -> Scheme:
 
 def smallest_budget_bytes(problem: Problem, scheme: str = "auto", given: GivenSizes = FREE) -> int:
     """Bytes of the smallest window that a plan of `scheme` with the sizes `given` can have, and the minimum for
-    taps."""
+    acquisition."""
     window_bytes = min(one.smallest(problem).bytes for one in schemes_for(problem, scheme, given))
     steps = _min_steps(problem, given)
-    return window_bytes + min_tap_memory(problem.taps, steps).bytes(steps)
+    return window_bytes + min_acquisition_memory(problem.acquisition, steps).bytes(steps)
 
 
 def _min_steps(problem: Problem, given: GivenSizes) -> int:

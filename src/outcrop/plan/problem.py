@@ -58,7 +58,7 @@ PLAIN_UPDATES = (StagePlan((Operand(0),), (0,)),)
 
 
 @dataclass(frozen=True)
-class TapDemand:
+class AcquisitionDemand:
     """Memory that sources, receivers and snapshots want: `snapshot_bytes` that are kept of one step, `point_bytes` for
     the places of sources and receivers, and `step_bytes` for their values in each step of a pass."""
 
@@ -67,7 +67,7 @@ class TapDemand:
     step_bytes: int = 0
 
 
-NO_DEMAND = TapDemand()
+NO_DEMAND = AcquisitionDemand()
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Problem:
     apart, a plane is `plane_bytes`, and a plane with its checksum and padding, as it lies on disk and in
     memory, `record_bytes`. `sides` are what lies below and above the grid along z, y and x: "fixed", "mirror" or
     "periodic". `ndim` axes are the user's own: y has one cell on grids of two, z and y have on grids of one.
-    `taps` is the memory that sources, receivers and snapshots want beside the window.
+    `acquisition` is the memory that sources, receivers and snapshots want beside the window.
     """
 
     stencil: str
@@ -94,7 +94,7 @@ class Problem:
     fields: tuple[FieldPlan, ...] = PLAIN_FIELDS
     updates: tuple[StagePlan, ...] = PLAIN_UPDATES
     ndim: int = 3
-    taps: TapDemand = NO_DEMAND
+    acquisition: AcquisitionDemand = NO_DEMAND
 
     @property
     def stages(self) -> int:

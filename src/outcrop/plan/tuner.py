@@ -20,7 +20,7 @@ from outcrop.plan.actions import Read, round_down
 from outcrop.plan.cost import REQUEST_SECONDS, SLAB_SECONDS, predict
 from outcrop.plan.given_sizes import MAX_STEPS_OF_PASS
 from outcrop.plan.machine import Machine, UpdateRate, edge_factor
-from outcrop.plan.memory import NO_TAP_MEMORY, TapMemory, Window
+from outcrop.plan.memory import NO_ACQUISITION_MEMORY, AcquisitionMemory, Window
 from outcrop.plan.only_read import place_of, taken
 from outcrop.plan.plan import Candidate, Pass, Plan, Sizes
 from outcrop.plan.problem import Problem
@@ -67,11 +67,11 @@ def tune(
     machine: Machine,
     budget_bytes: int,
     rate: UpdateRate,
-    taps: TapMemory = NO_TAP_MEMORY,
+    acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> TunedPlan | None:
-    """The cheapest plan, and the other candidates that were costed; None when no window fits the budget. `taps` come on
-    top of the budget, and may limit the steps of a pass."""
-    max_steps = min(taps.max_steps, MAX_STEPS_OF_PASS) if taps.step_bytes else MAX_STEPS_OF_PASS
+    """The cheapest plan, and the other candidates that were costed; None when no window fits the budget. `acquisition`
+    comes on top of the budget, and may limit the steps of a pass."""
+    max_steps = min(acquisition.max_steps, MAX_STEPS_OF_PASS) if acquisition.step_bytes else MAX_STEPS_OF_PASS
     fitting = replace(problem, steps=min(problem.steps, max_steps))
     every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(fitting, budget_bytes)]
     if not every:
@@ -79,7 +79,7 @@ def tune(
     named, seconds = {scheme.name: scheme for scheme in schemes}, attrgetter("seconds")
 
     def candidate(scheme: str, sizes: Sizes, rate: UpdateRate) -> Candidate:
-        plan = build(problem, named[scheme], sizes, machine, rate, taps)
+        plan = build(problem, named[scheme], sizes, machine, rate, acquisition)
         return Candidate(scheme, sizes, len(plan.passes), plan.predicted)
 
     # Rank all candidates by formulas: with an assumed update rate, then with the rate that is measured for the best.
@@ -111,7 +111,7 @@ def tune(
     # Take the cheapest.
     chosen = taken(fine)
     rest = sorted((one for one in fine if one is not chosen), key=seconds)
-    plan = build(problem, named[chosen.scheme], chosen.sizes, machine, rate, taps)
+    plan = build(problem, named[chosen.scheme], chosen.sizes, machine, rate, acquisition)
     return TunedPlan(plan, (chosen, *rest))
 
 
@@ -131,7 +131,7 @@ def build(
     sizes: Sizes,
     machine: Machine,
     rate: UpdateRate,
-    taps: TapMemory = NO_TAP_MEMORY,
+    acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> Plan:
     """The plan for given sizes: passes of `sizes.levels`, the last one shorter where the steps do not divide."""
     window = scheme.window(problem, min(sizes.levels, max(1, problem.levels)), sizes)
@@ -147,8 +147,8 @@ def build(
         passes.append(made[levels, has_statics])
         left -= levels
     steps = max((one.levels for one in passes), default=0) // problem.stages
-    predicted = predict(problem, tuple(passes), sizes, window, machine, rate, taps.bytes(steps))
-    return Plan(problem, scheme.name, sizes, tuple(passes), window, predicted, taps)
+    predicted = predict(problem, tuple(passes), sizes, window, machine, rate, acquisition.bytes(steps))
+    return Plan(problem, scheme.name, sizes, tuple(passes), window, predicted, acquisition)
 
 
 def without_statics(one: Pass) -> Pass:

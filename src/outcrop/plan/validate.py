@@ -228,7 +228,7 @@ class _Repeats:
             is_kept = planes >= proof.problem.planes and shift == 0
             yield slots.runs, low + shift - (0 if is_kept else planes), high + shift, is_kept
         targets = [] if proof.problem.in_place else proof.targets
-        arrays: list[Runs[Any]] = [*proof.sources, *targets, proof.other, *proof.faces.values()]
+        arrays: list[Runs[Any]] = [*proof.sources, *targets, proof.other, *proof.fringes.values()]
         arrays += [proof.source_sums, proof.target_sums, proof.written, proof.sealed]
         for runs in arrays:
             yield runs, low, high, True
@@ -242,13 +242,13 @@ def _distance(one: Action, other: Action) -> int | None:
             is_alike = one.levels == other.levels and one.region == other.region and is_free
             first, end = other.zeta0 - one.zeta0, other.zeta1 - one.zeta1
         case (Read(), Read()):
-            is_alike = one.cut == other.cut and one.array == other.array and one.level == other.level
+            is_alike = one.area == other.area and one.array == other.array and one.level == other.level
             first, end = other.z0 - one.z0, other.z1 - one.z1
         case (Write(), Write()):
-            is_alike = one.cut == other.cut and one.array == other.array and one.level == other.level
+            is_alike = one.area == other.area and one.array == other.array and one.level == other.level
             first, end = other.z0 - one.z0, other.z1 - one.z1
         case (Copy(), Copy()):
-            is_alike = one.cut == other.cut and one.own == other.own
+            is_alike = one.area == other.area and one.own == other.own
             first, end = other.z0 - one.z0, other.z1 - one.z1
         case _:
             return None
@@ -265,7 +265,7 @@ class Proof:
         self.problem = problem = replace(problem, fields=fields, updates=updates)
         self.levels, self.window, self.actions = one.levels, window, one.actions
         self._first, self._end, self._skew = problem.first_plane, problem.end_plane, problem.skew_z
-        self.faces_rows, self.uses_other = one.faces_rows, one.uses_other
+        self.fringe_rows, self.uses_other = one.fringe_rows, one.uses_other
         self.uses, self.parts = Uses(problem, one.levels), Parts(problem, one)
         self.whole = self.parts.span(problem.whole_plane)
         self.state = [
@@ -283,7 +283,7 @@ class Proof:
         self.sources = [self._stored(BEFORE if age else 0) for _, age in self.state]
         self.targets = self.sources if problem.in_place else [Runs(nothing) for _ in self.state]
         self._static, self.other = self._stored(0), Runs(nothing)
-        self.faces: dict[int, Runs[CellLevels | None]] = {ring: Runs(None) for ring in range(len(self.rings))}
+        self.fringes: dict[int, Runs[CellLevels | None]] = {ring: Runs(None) for ring in range(len(self.rings))}
         self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
         self.source_sums = Runs(nothing)  # RIM where checksums of cells are taken before the first level
         self.target_sums = Runs(nothing)  # and after the last one
@@ -360,7 +360,7 @@ class Proof:
         require(old.shift == shift, "a slot that planes have left")
         can_move = (old.frame.x0, old.frame.x1) == (new.frame.x0, new.frame.x1) and old.frame.y0 <= new.frame.y0
         require(can_move, f"rows of the frame {old.frame} cannot be moved to {new.frame}")
-        span = self.parts.span(action.cut)
+        span = self.parts.span(action.area)
         for ring in self.uses.copies(action.level):
             runs = self.rings[ring].runs
             for z0, z1, content in runs.over(action.z0 + shift, action.z1 + shift):
@@ -371,11 +371,11 @@ class Proof:
 
     def _read(self, action: Read) -> None:
         self._require_planes(action.z0, action.z1)
-        span = self.parts.span(action.cut)
+        span = self.parts.span(action.area)
         for ring, array in self._arrays_read(action):
             for z0, z1, cells in array.over(action.z0, action.z1):
-                if action.array == "faces":
-                    require(cells is not None and cells.shape.span == span, f"faces of plane {z0} are other rows")
+                if action.array == "fringes":
+                    require(cells is not None and cells.shape.span == span, f"fringes of plane {z0} are other rows")
                 assert cells is not None
                 self._place(ring, z0, z1, [span], cells)
 
@@ -387,18 +387,18 @@ class Proof:
         elif action.array == "statics":
             for field in self.statics:
                 yield field, self._static
-        elif action.array == "faces":
+        elif action.array == "fringes":
             for ring in self.uses.copies(action.level):
-                yield ring, self.faces[ring]
+                yield ring, self.fringes[ring]
         else:
             yield self.uses.ring(self.state[0][0], action.level & 1), self._single(action.array)
 
     def _copy(self, action: Copy) -> None:
         self._require_planes(action.z0, action.z1)
-        cut, own = self.parts.span(action.cut), self._own(action.own)
+        area, own = self.parts.span(action.area), self._own(action.own)
         firsts = {self.uses.ring(field, 0) for field, _ in self.state}
         for z0, z1, is_inside in self._inside(action.z0, action.z1):
-            rims = [rim for rim in (self._rims(cut) if is_inside else [cut]) if rim[0] < rim[1]]
+            rims = [rim for rim in (self._rims(area) if is_inside else [area]) if rim[0] < rim[1]]
             for ring in firsts:
                 for z, _, cells in self._there(ring, z0, z1):
                     require(cells.holds(tuple(rims), RIM), f"the rim of plane {z} is not in the first copy")
@@ -418,11 +418,11 @@ class Proof:
         for first, end in pairwise(edges):
             yield first, end, problem.has_updates and problem.first_plane <= first < problem.end_plane
 
-    def _rims(self, cut: PlaneSpan) -> list[PlaneSpan]:
+    def _rims(self, area: PlaneSpan) -> list[PlaneSpan]:
         """The rows of a part that no update touches."""
         rows = self.parts.rows.of
         first, end = rows[self.problem.first_row], rows[self.problem.end_row]
-        return [(cut[0], min(cut[1], first), *cut[2:]), (max(cut[0], end), cut[1], *cut[2:])]
+        return [(area[0], min(area[1], first), *area[2:]), (max(area[0], end), area[1], *area[2:])]
 
     def _update(self, action: Update) -> None:
         require(1 <= action.levels <= self.levels, f"a pass of {self.levels} levels")
@@ -476,19 +476,19 @@ class Proof:
             if use.beside:
                 for first, end in planes_seen(self.problem, z0, z1):
                     self._require_level(use, first, end, part.seen, level, wanted)
-            self._require_level(use, z0, z1, part.cuts, level, wanted)
+            self._require_level(use, z0, z1, part.areas, level, wanted)
         for centre, target in uses.targets:
             newest, older = self._there(centre, z0, z1), self._there(target, z0, z1)
             for first, end, one, old in together(newest, older):
-                new = old.updated(part.cut, one, level)
+                new = old.updated(part.area, one, level)
                 self.rings[target].change(self.frame, self.block.shift, first, end, new)
         own_z = max(z0, self.block.own_z0), min(z1, self.block.own_z1)
         if level == 1 and own_z[0] < own_z[1]:
             own = self._own(self.block.own)
-            self._require_statics(*own_z, part.cut, own)
-            self._sum(self.source_sums, *own_z, part.cut, own)
+            self._require_statics(*own_z, part.area, own)
+            self._sum(self.source_sums, *own_z, part.area, own)
         if level == self.levels:
-            self._sum(self.target_sums, z0, z1, part.cut, self.whole)
+            self._sum(self.target_sums, z0, z1, part.area, self.whole)
 
     def _require_level(self, use: Use, z0: int, z1: int, spans: tuple[PlaneSpan, ...], level: int, wanted: int) -> None:
         for z, _, cells in self._there(use.ring, z0, z1):
@@ -497,19 +497,19 @@ class Proof:
 
     def _write(self, action: Write) -> None:
         self._require_planes(action.z0, action.z1)
-        cut, span = action.cut, self.parts.span(action.cut)
-        if action.array == "faces":
-            require(cut.y1 - cut.y0 <= self.faces_rows, "more rows than faces keep")
+        area, span = action.area, self.parts.span(action.area)
+        if action.array == "fringes":
+            require(area.y1 - area.y0 <= self.fringe_rows, "more rows than fringes keep")
             shape = self._shape(span)
             for ring in self.uses.copies(action.level):
                 for z0, z1, cells in self._there(ring, action.z0, action.z1):
-                    self.faces[ring].put(z0, z1, shape.cells(cells.part(span).copy()))
+                    self.fringes[ring].put(z0, z1, shape.cells(cells.part(span).copy()))
         elif action.array == "target":
             for entry, array in zip(self.state, self.targets, strict=True):
                 self._keep(array, self.uses.final(*entry)[0], action, span)
             for z0, z1, done in self.written.over(action.z0, action.z1):
                 self.written.put(z0, z1, done.filled(span, RIM))
-            if cut.y1 == self.problem.shape[1] and cut.x1 == self.problem.pitch_cells:
+            if area.y1 == self.problem.shape[1] and area.x1 == self.problem.pitch_cells:
                 for z0, z1, sums in self.target_sums.over(action.z0, action.z1):
                     self.sealed.put(z0, z1, sums.holds((self.whole,), RIM))
         else:
@@ -535,18 +535,18 @@ class Proof:
             require(is_sealed, f"the checksum of plane {z} is not written")
         self.committed = True
 
-    def _require_statics(self, z0: int, z1: int, cut: PlaneSpan, own: PlaneSpan) -> None:
+    def _require_statics(self, z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
         """Fields that are only read are there, where their checksum is taken together with that of the sources."""
-        part = common(cut, own) if self.reads_statics else None
+        part = common(area, own) if self.reads_statics else None
         for field in self.statics if part else ():
             for z, _, cells in self._there(field, z0, z1):
                 assert part is not None
                 is_there = cells.holds((part,), 0)
                 require(is_there, f"of plane {z} field {field} is not there when its checksum is taken")
 
-    def _sum(self, summed: Runs[CellLevels], z0: int, z1: int, cut: PlaneSpan, own: PlaneSpan) -> None:
+    def _sum(self, summed: Runs[CellLevels], z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
         """Take the checksum of those cells that are the block's own, which must not have been taken before."""
-        if part := common(cut, own):
+        if part := common(area, own):
             for first, end, done in summed.over(z0, z1):
                 require(not bool((done.part(part) == RIM).any()), f"a checksum of plane {first} is taken twice")
                 summed.put(first, end, done.filled(part, RIM))

@@ -18,13 +18,13 @@ from outcrop.language.library import find_stencil, is_built_in
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path
 from outcrop.plan.problem import Problem
+from outcrop.run.acquisition.definitions import AcquisitionDefinitions, Grid, define
 from outcrop.run.coordinates import Coordinates, as_coordinates
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.engine import field_plans, stage_plans
 from outcrop.run.given import as_number, as_whole_number, require_mapping, require_short_name
 from outcrop.run.options import RunOptions
 from outcrop.run.signal_values import encode_signals
-from outcrop.run.taps.definitions import Grid, TapDefinitions, define
 
 if TYPE_CHECKING:
     from outcrop.language.devito import Lowered
@@ -52,7 +52,7 @@ class Definition:
     parameters: dict[str, float]
     signals: dict[str, str]
     coordinates: Coordinates | None
-    taps: TapDefinitions
+    acquisition: AcquisitionDefinitions
     lowered: Lowered | None = None
 
 
@@ -171,11 +171,11 @@ def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
     texts = encode_signals(stencil, {name: _values(name, one) for name, one in signals.items()})
     return Definition(
         stencil, own, grid.padding, grid.dtype, grid.boundary, grid.parameters, texts, grid.coordinates,
-        _taps(grid, options),
+        _acquisition(grid, options),
     )  # fmt: skip
 
 
-def _taps(grid: Grid, options: RunOptions, more: TapDefinitions | None = None) -> TapDefinitions:
+def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions | None = None) -> AcquisitionDefinitions:
     """Sources, receivers, snapshots and norms; their numbers may be in .npy files."""
     sources, receivers = (_with_values(several) for several in (options.sources, options.receivers))
     return define(grid, sources, receivers, options.snapshots, options.norms, more)
@@ -248,8 +248,8 @@ def _of_equations(options: RunOptions) -> Definition:
         as_parameters(stencil, {}),
         lowered.dtype,
     )
-    taps = _taps(grid, options, TapDefinitions(lowered.injections, lowered.samplings))
+    acquisition = _acquisition(grid, options, AcquisitionDefinitions(lowered.injections, lowered.samplings))
     texts = encode_signals(stencil, lowered.signals)
     return Definition(
-        stencil, shape, padding, lowered.dtype, sides, grid.parameters, texts, grid.coordinates, taps, lowered
+        stencil, shape, padding, lowered.dtype, sides, grid.parameters, texts, grid.coordinates, acquisition, lowered
     )

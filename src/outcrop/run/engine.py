@@ -26,10 +26,10 @@ from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan
 from outcrop.plan.planner import Planned, choose, find_scheme, smallest_budget_bytes
 from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
+from outcrop.run.acquisition.pass_acquisition import NO_ACQUISITION, Acquisition, AcquisitionResults, PassAcquisition
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.planes import ShardFile
 from outcrop.run.disk.storage import ScratchMaker, no_scratch
-from outcrop.run.taps.pass_taps import NO_TAPS, PassTaps, TapResults, Taps
 from outcrop.tiers import discover, measure
 from outcrop.tiers.discover import ThreadLayout, lay_out
 from outcrop.tiers.update_rate import UpdateRateMeter
@@ -295,18 +295,23 @@ class Engine:
         return self._executor.memory_bytes
 
     def run_pass(
-        self, index: int, source: int, first_step: int = 0, taps: Taps = NO_TAPS, seeds: Seeds = NO_SEEDS
-    ) -> TapResults:
+        self,
+        index: int,
+        source: int,
+        first_step: int = 0,
+        acquisition: Acquisition = NO_ACQUISITION,
+        seeds: Seeds = NO_SEEDS,
+    ) -> AcquisitionResults:
         """Run pass `index` of the plan from the arrays of turn `source` (0 or 1) to the others and flush these to their
-        devices. `first_step` is its first step, counted from the beginning of the simulation. `taps` are the point
-        sources, receivers, sums and snapshots of the run; snapshots of these steps are on their devices when this
+        devices. `first_step` is its first step, counted from the beginning of the simulation. `acquisition` has the
+        point sources, receivers, sums and snapshots of the run; snapshots of these steps are on their devices when this
         returns. Planes read must have the seals of `seeds`, planes written get them.
 
         Blocks without holding the interpreter. Raises StorageError, CorruptionError or InterruptedRun, and, before
         anything is changed, InputError for sources that lie in the rim.
         """
         steps = self._plan.passes[index].levels // self._plan.problem.stages
-        wanted = PassTaps.of(taps, self._plan, first_step, steps)
+        wanted = PassAcquisition.of(acquisition, self._plan, first_step, steps)
         sums, snapshot_sums = self._executor.run(
             self._passes[index],
             self._turns[source],
@@ -314,7 +319,7 @@ class Engine:
             self._statics,
             self._scratch_file,
             self._planes_per_file,
-            self._plan.faces_rows,
+            self._plan.fringe_rows,
             self._scalars.of_steps(first_step, steps),
             wanted,
             seeds,

@@ -18,7 +18,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 
-from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source
+from outcrop.run.acquisition.options import Norms, Receivers, Snapshots, Source
 
 GROUPS = {
     "problem": "What is computed",

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from outcrop.errors import InputError, shown
+from outcrop.run.acquisition.options import Norms, Receivers, Snapshots, Source
 from outcrop.run.options import GROUPS, SIZES, RunOptions, option_table
-from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source
 
 SUFFIX = ".toml"
 

@@ -19,12 +19,12 @@ from types import FrameType
 
 from outcrop.errors import InterruptedRun, OutcropError, StorageError
 from outcrop.plan.plan import Plan
+from outcrop.run.acquisition.options import OnSnapshot
+from outcrop.run.acquisition.recorder import Recorder
+from outcrop.run.acquisition.views import new_snapshots
 from outcrop.run.disk.state import State
 from outcrop.run.engine import Engine, Seeds
 from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing
-from outcrop.run.taps.acquisition import OnSnapshot
-from outcrop.run.taps.recorder import Recorder
-from outcrop.run.taps.views import new_snapshots
 
 
 class PassRunner:
@@ -80,10 +80,9 @@ class PassRunner:
                     raise InterruptedRun
                 self._state.begin_writing()
                 manifest, steps = self._state.manifest, one.levels // self._plan.problem.stages
-                taps = self._recorder.before(manifest.step, steps)
-                results = self._engine.run_pass(
-                    index, manifest.current, first_step=manifest.step, taps=taps, seeds=Seeds(*self._state.seeds())
-                )
+                acquisition = self._recorder.before(manifest.step, steps)
+                seeds = Seeds(*self._state.seeds())
+                results = self._engine.run_pass(index, manifest.current, manifest.step, acquisition, seeds)
                 before = time.perf_counter()
                 sums = self._recorder.after(manifest.step, results)
                 self._state.check()  # files that were deleted meanwhile hold nothing that could be committed

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
 from outcrop.run.device import use as device_use
 from outcrop.run.device.creation import are_devices, check_devices, created_on_devices
 from outcrop.run.device.device import Device
+from outcrop.run.disk.acquisition_files import first_sums
 from outcrop.run.disk.creation import check_creation, created_in
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder, RunStorage
-from outcrop.run.disk.tap_files import first_sums
-from outcrop.run.taps.definitions import NO_TAPS_DEFINED, TapDefinitions
 
 
 def storage_at(path: Path) -> RunStorage:
@@ -49,12 +49,12 @@ def created_state(
     manifest: Manifest,
     force: bool = False,
     raw_device: bool = False,
-    definitions: TapDefinitions = NO_TAPS_DEFINED,
+    definitions: AcquisitionDefinitions = NOTHING_DEFINED,
 ) -> Iterator[State]:
     """Make the directories and files of a run without values; the caller commits the first ones inside the `with`,
     which holds the run.
 
-    With `raw_device` the places are block devices. `definitions` are those of the manifest's taps.
+    With `raw_device` the places are block devices. `definitions` are those of the manifest's acquisition.
 
     InputError leaves all as it was. Whatever ends the `with` early takes away again what was made, so that a refused or
     interrupted start leaves nothing behind. With `force` an older run there is replaced. Raises StorageError when the

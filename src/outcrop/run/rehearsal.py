@@ -97,7 +97,7 @@ class _Rehearsal:
         self.statics = {f: state[self.names[f]] for f, kept in enumerate(storage) if kept.is_static}
         self.target = {name: np.full_like(array, np.nan) for name, array in self.source.items()}
         self.other = np.full_like(next(iter(self.source.values())), np.nan)
-        self.faces: dict[tuple[int, int], Cells] = {}
+        self.fringes: dict[tuple[int, int], Cells] = {}
         self.block = self.former_block = Block(self.problem.whole_plane)
         self.rings = self.former = rings
         self.copies, self.final = stencil.copies, stencil.newest_copies(self.steps)
@@ -116,20 +116,20 @@ class _Rehearsal:
                 self.former = self.rings.copy_of()
             case Block() | Commit():
                 pass
-            case Carry(z0, z1, cut, level):
+            case Carry(z0, z1, area, level):
                 for ring in self._kept(level):
                     for z in range(z0, z1):
                         block, plane, cells = self.former[ring][self._place(ring, z)]
                         assert (block, plane) == (self.former_block, z), "a slot that holds something else"
-                        _cells(self.slot(ring, z), cut)[:] = _cells(cells, cut)
-            case Read(z0, z1, cut):
+                        _cells(self.slot(ring, z), area)[:] = _cells(cells, area)
+            case Read(z0, z1, area):
                 for z in range(z0, z1):
                     for ring, stored in self._stored(action, z):
-                        _cells(self.slot(ring, z), cut)[:] = _cells(stored, cut)
-            case Copy(z0, z1, cut):
+                        _cells(self.slot(ring, z), area)[:] = _cells(stored, area)
+            case Copy(z0, z1, area):
                 for field, ring in self.second.items():
                     for z in range(z0, z1):
-                        _copy_rim(self.problem, z, cut, self.slot(field, z), self.slot(ring, z))
+                        _copy_rim(self.problem, z, area, self.slot(field, z), self.slot(ring, z))
             case Update():
                 self._update(action)
             case Write(z0, z1):
@@ -144,24 +144,24 @@ class _Rehearsal:
         elif action.array == "statics":
             for field, array in self.statics.items():
                 yield field, array[plane]
-        elif action.array == "faces":
+        elif action.array == "fringes":
             for ring in self._kept(action.level):
-                yield ring, self.faces[z, ring]
+                yield ring, self.fringes[z, ring]
         else:
             array = self.other if action.array == "other" else self.target[self.names[0]]
             yield action.level & 1, array[plane]
 
     def _write(self, action: Write, z: int) -> None:
-        cut, plane = action.cut, self._plane(z)
-        if action.array == "faces":
+        area, plane = action.area, self._plane(z)
+        if action.array == "fringes":
             for ring in self._kept(action.level):
-                self.faces[z, ring] = self.slot(ring, z).copy()
+                self.fringes[z, ring] = self.slot(ring, z).copy()
         elif action.array == "target":
             for field, age in self.entries:
                 ring = self._ring(field, self.final[field] ^ age)
-                _cells(self.target[self._name(field, age)][plane], cut)[:] = _cells(self.slot(ring, z), cut)
+                _cells(self.target[self._name(field, age)][plane], area)[:] = _cells(self.slot(ring, z), area)
         else:
-            _cells(self.other[plane], cut)[:] = _cells(self.slot(action.level & 1, z), cut)
+            _cells(self.other[plane], area)[:] = _cells(self.slot(action.level & 1, z), area)
 
     def _kept(self, level: int) -> Sequence[int]:
         """The rings of first (even `level`) or second copies."""
@@ -231,13 +231,13 @@ class _Rehearsal:
             self.slot(self._ring(*target), position)[rows, columns] = after[rows, columns]
 
 
-def _cells(plane: Cells, cut: Rectangle) -> Cells:
-    part: Cells = plane[cut.y0 : cut.y1, cut.x0 : cut.x1]
+def _cells(plane: Cells, area: Rectangle) -> Cells:
+    part: Cells = plane[area.y0 : area.y1, area.x0 : area.x1]
     return part
 
 
-def _copy_rim(problem: Problem, z: int, cut: Rectangle, source: Cells, target: Cells) -> None:
+def _copy_rim(problem: Problem, z: int, area: Rectangle, source: Cells, target: Cells) -> None:
     interior = range(problem.first_row, problem.end_row)
-    for y in range(cut.y0, cut.y1):
+    for y in range(area.y0, area.y1):
         if y not in interior or not problem.first_plane <= z < problem.end_plane:
-            target[y, cut.x0 : cut.x1] = source[y, cut.x0 : cut.x1]
+            target[y, area.x0 : area.x1] = source[y, area.x0 : area.x1]

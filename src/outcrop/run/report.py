@@ -158,7 +158,7 @@ def make_report(
         memory_budget_bytes=settings.memory_bytes,
         memory_peak_bytes=peak_memory_bytes(),
         window_bytes=engine.memory_bytes,
-        taps_bytes=prepared.plan.taps_bytes,
+        taps_bytes=prepared.plan.acquisition_bytes,
         seconds=runner.seconds,
         seconds_setup=seconds_setup,
         cells_updated=sample.cells_updated,

@@ -21,6 +21,8 @@ from outcrop.paths import as_path, as_place, is_there
 from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.planner import find_scheme, require_budget
 from outcrop.plan.problem import Problem
+from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
+from outcrop.run.acquisition.pass_acquisition import demand_of
 from outcrop.run.coordinates import require_other_names
 from outcrop.run.definition import Definition, are_equations, as_problem, as_stencil, definition_of
 from outcrop.run.disk.entries import arrays_of
@@ -34,8 +36,6 @@ from outcrop.run.options import RunOptions
 from outcrop.run.places import check_state, open_state
 from outcrop.run.signal_values import decode_signals, encode_signals
 from outcrop.run.stable import refuse_unstable
-from outcrop.run.taps.definitions import NO_TAPS_DEFINED, TapDefinitions
-from outcrop.run.taps.pass_taps import demand_of
 from outcrop.tiers import discover
 from outcrop.tiers.discover import BINDS, lay_out
 from outcrop.units import parse_bytes
@@ -59,7 +59,7 @@ class Setup:
     """A run that is to be made, or one that is there (`state`).
 
     `initial` are values by array that are written when the run begins. `steps` are those that were asked for beside
-    everything else. `taps` and `lowered` are what is not in the description, because the run is not on disk yet.
+    everything else. `acquisition` and `lowered` are what is not in the description, because the run is not on disk yet.
     """
 
     stencil: Stencil
@@ -68,7 +68,7 @@ class Setup:
     steps: int | None = None
     initial: Mapping[str, InputArray] = field(default_factory=dict)
     check_finite: bool = False
-    taps: TapDefinitions = NO_TAPS_DEFINED
+    acquisition: AcquisitionDefinitions = NOTHING_DEFINED
     lowered: Lowered | None = None
     force: bool = False
     raw_device: bool = False
@@ -78,7 +78,7 @@ class Setup:
         """What `steps` steps compute, in the numbers that planning needs."""
         one = self.description
         problem = as_problem(self.stencil, one.layout, steps, as_boundary(one.boundary), one.in_place)
-        return replace(problem, taps=demand_of(one.taps, one.dtype))
+        return replace(problem, acquisition=demand_of(one.taps, one.dtype))
 
 
 def set_up(options: RunOptions) -> Setup:
@@ -103,7 +103,7 @@ def set_up(options: RunOptions) -> Setup:
         steps,
         sources.by_name(definition.stencil, description.own_shape),
         bool(options.check_finite),
-        definition.taps,
+        definition.acquisition,
         definition.lowered,
         bool(options.force),
         bool(options.raw_device),
@@ -265,7 +265,7 @@ def _describe(
         settings=settings,
         signals=definition.signals,
         coordinates=definition.coordinates,
-        taps=definition.taps.entries,
+        taps=definition.acquisition.entries,
         rim=definition.padding if any(definition.padding) else (),
         unstable=bool(options.unstable),
         records=str(as_place(records, "records").absolute()) if records is not None else None,

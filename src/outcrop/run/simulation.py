@@ -21,6 +21,9 @@ from outcrop.errors import InputError, shown
 from outcrop.language.stencil import Stencil
 from outcrop.paths import nearest_existing
 from outcrop.plan.problem import Problem
+from outcrop.run.acquisition.options import OnSnapshot
+from outcrop.run.acquisition.recorder import Recorder, require_space
+from outcrop.run.acquisition.views import NormRecords, SnapshotViews, Traces
 from outcrop.run.coordinates import Coordinates
 from outcrop.run.devito_data import initial_planes, put_traces, require_room, require_unchanged
 from outcrop.run.disk.manifest import Description, new_manifest
@@ -38,9 +41,6 @@ from outcrop.run.report import Report, make_report
 from outcrop.run.setup import Setup, as_steps, reopen, set_up
 from outcrop.run.signal_values import decode_signals, require_steps
 from outcrop.run.stable import Ranges, growing, refuse_unstable, refuse_unstable_run, watched
-from outcrop.run.taps.acquisition import OnSnapshot
-from outcrop.run.taps.recorder import Recorder, require_space
-from outcrop.run.taps.views import NormRecords, SnapshotViews, Traces
 
 
 class Simulation:
@@ -186,7 +186,8 @@ class Simulation:
             # Known from the start, so that a run killed right after its values were committed can be resumed.
             steps = self._prepared.problem.steps if self._prepared else setup.steps or 0
             manifest = new_manifest(description, steps)
-            with created_state(list(setup.directories), manifest, setup.force, setup.raw_device, setup.taps) as state:
+            places = list(setup.directories)
+            with created_state(places, manifest, setup.force, setup.raw_device, setup.acquisition) as state:
                 assign(state, planes, io)
             self._state = state
         self._ranges = ranges

@@ -131,7 +131,7 @@ def measure_device(folder: Path, io: str) -> StorageRates:
         def seconds(actions: Sequence[Action]) -> float:
             one_pass = _core.Pass([*actions, Commit()], 0)
             start = time.perf_counter()
-            executor.run(one_pass, [0], [0], [], 0, records, faces_rows=0, scalars=b"")
+            executor.run(one_pass, [0], [0], [], 0, records, fringe_rows=0, scalars=b"")
             return time.perf_counter() - start
 
         ring = min(RING_RECORDS, records)

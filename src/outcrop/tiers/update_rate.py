@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from outcrop import _core
 from outcrop.language.compile import Calls
-from outcrop.plan.actions import EVERYTHING, Rectangle, Region
+from outcrop.plan.actions import EVERYTHING, Rectangle, UpdateRegion
 from outcrop.plan.machine import edge_factor
 from outcrop.plan.memory import slot_bytes, slots_within
 from outcrop.plan.plan import Sizes
@@ -130,11 +130,11 @@ class UpdateRateMeter:
         return self._known[nearest] * edge_factor(self._problem, nearest) / edge_factor(self._problem, sizes)
 
 
-def _block(problem: Problem, sizes: Sizes) -> tuple[Rectangle, Region]:
+def _block(problem: Problem, sizes: Sizes) -> tuple[Rectangle, UpdateRegion]:
     """The frame and region of a block in the middle of the grid, cut in y like those of wavefronts."""
     blocks = blocks_in_y(problem, sizes.levels, sizes).blocks
     if len(blocks) == 1:
         return problem.whole_plane, EVERYTHING
     block = blocks[len(blocks) // 2]
     low, high = block.bounds()
-    return Rectangle(*block.frame(), 0, problem.pitch_cells), Region(y_low=low, y_high=high)
+    return Rectangle(*block.frame(), 0, problem.pitch_cells), UpdateRegion(y_low=low, y_high=high)

@@ -27,6 +27,7 @@ from outcrop.bench.literature.one_layer import ArrayMemory, OneLayerRun
 from outcrop.bench.rates import smooth_planes
 from outcrop.plan.plan import Plan
 from outcrop.plan.schemes.literature import blocked
+from outcrop.run.acquisition.recorder import Recorder
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.disk.planes import DeviceRange, Planes, ShardFile
 from outcrop.run.engine import Engine, Prepared
@@ -35,7 +36,6 @@ from outcrop.run.places import open_state
 from outcrop.run.progress import make_progress
 from outcrop.run.report import peak_memory_bytes
 from outcrop.run.simulation import Simulation
-from outcrop.run.taps.recorder import Recorder
 
 STENCIL, DTYPE, FIELD = "heat7", "float32", "u"
 CHUNK_PLANES = 16

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from outcrop import _core
 from outcrop.language.compile import Calls
-from outcrop.plan.actions import Action, Bound, Region, round_up
+from outcrop.plan.actions import Action, Bound, UpdateRegion, round_up
 from outcrop.plan.cost import predict
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.memory import GUARD_BYTES, Window, make_window
@@ -80,12 +80,14 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
         (y_low, y_high), (x_low, x_high) = y.bounds(), x.bounds()
         if x.is_last:  # padding is never looked at, so it need not be carried along
             x_high = Bound(round_up(problem.shape[2], problem.vector_cells))
-        actions += _updates(problem, levels, sizes.slab, z.own(), Region(y_low=y_low, y_high=y_high, x_low=x_low,
+        actions += _updates(problem, levels, sizes.slab, z.own(), UpdateRegion(y_low=y_low, y_high=y_high, x_low=x_low,
                                                                          x_high=x_high))  # fmt: skip
     return Pass(levels, sizes.slab, window(problem), tuple(actions))
 
 
-def _updates(problem: Problem, levels: int, slab: int, own_z: tuple[int, int], region: Region) -> Iterator[Action]:
+def _updates(
+    problem: Problem, levels: int, slab: int, own_z: tuple[int, int], region: UpdateRegion
+) -> Iterator[Action]:
     """Blocks in z are ranges of zeta, slab by slab."""
     first = max(problem.first_plane, own_z[0])
     end = min(problem.end_plane + problem.skew_z * (levels - 1), own_z[1])
@@ -171,7 +173,7 @@ class OneLayerRun:
     def run_pass(self, index: int) -> None:
         """Run pass `index` of the plan, and wait for the file where there is one. Raises InterruptedRun."""
         self._executor.run(
-            self._passes[index], [], [], [], 0, planes_per_file=1, faces_rows=0, scalars=self._scalars
+            self._passes[index], [], [], [], 0, planes_per_file=1, fringe_rows=0, scalars=self._scalars
         )
         if self._plan.passes[index].levels % 2:
             self._executor.swap_rings()

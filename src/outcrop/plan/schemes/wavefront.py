@@ -23,9 +23,9 @@ exactly one write of the last one, and both go on while this slab is updated. Ea
 2/L words per cell and step.
 
 If memory does not hold enough planes, y is cut into k blocks that lean back by r per level (skewed_cut.py), and the
-grid is streamed once for each block. A block writes the rows that the next one continues from, the faces, to an array
+grid is streamed once for each block. A block writes the rows that the next one continues from, the fringes, to an array
 of their own. That moves 4r/by words more per cell and step, and lets memory hold k times as many planes. The odd ring
-then reads faces ahead, too, and needs as many planes as the even one. Plane z of block i counts as plane z + i nz, so
+then reads fringes ahead, too, and needs as many planes as the even one. Plane z of block i counts as plane z + i nz, so
 reading ahead goes on into the next block while this one ends.
 """
 
@@ -45,8 +45,8 @@ from outcrop.plan.actions import (
     Copy,
     Read,
     Rectangle,
-    Region,
     Update,
+    UpdateRegion,
     Write,
 )
 from outcrop.plan.cost import updates_below
@@ -66,7 +66,7 @@ def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
 
 
 def _lead(problem: Problem, levels: int) -> int:
-    """The rows by which the first block may be larger than the others, because it takes over no faces."""
+    """The rows by which the first block may be larger than the others, because it takes over no fringes."""
     return problem.radius_y * (levels - 1)
 
 
@@ -129,8 +129,8 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
     for stream, following in zip(streams, [*streams[1:], None], strict=True):
         actions += stream.actions(sizes.slab, following)
     actions.append(Commit())
-    faces_rows = max(end - first for block in cut.blocks for first, end in map(block.fringe, (0, 1)))
-    return Pass(levels, sizes.slab, window(problem, levels, sizes), tuple(actions), faces_rows)
+    fringe_rows = max(end - first for block in cut.blocks for first, end in map(block.fringe, (0, 1)))
+    return Pass(levels, sizes.slab, window(problem, levels, sizes), tuple(actions), fringe_rows)
 
 
 def linked(problem: Problem, levels: int, slab: int) -> bool:
@@ -149,7 +149,7 @@ class _Stream:
         if keeps_statics:
             self.static_rows = problem.whole_plane if block.is_first else Rectangle(0, 0, 0, 0)
         if block.cut.count > 1:
-            self.region = Region(y_low=block.bounds()[0], y_high=block.bounds()[1])
+            self.region = UpdateRegion(y_low=block.bounds()[0], y_high=block.bounds()[1])
             own = Rectangle(*block.own(), EVERY_CELL.x0, EVERY_CELL.x1)
             self.begin = Block(self._rows(*block.frame()), own=own, shift=is_linked * block.number * problem.planes)
         self.read = self.statics_read = self.copied = self.written = 0
@@ -193,7 +193,7 @@ class _Stream:
         yield Read(z0, z1, self._rows(*self.block.body(0)))
         for parity in (0, 1):
             if (rows := self._rows(*self.block.fringe(parity))).cells:
-                yield Read(z0, z1, rows, "faces", parity)
+                yield Read(z0, z1, rows, "fringes", parity)
 
     def _copy_to(self, end: int) -> Iterator[Action]:
         if (end := min(end, self.problem.planes)) > self.copied:
@@ -208,7 +208,7 @@ class _Stream:
         yield Write(z0, end, self.levels, self._rows(*self.block.left_below(self.levels % 2)))
         for parity in (0, 1):
             if (rows := self._rows(*self.block.next_fringe(parity))).cells:
-                yield Write(z0, end, parity, rows, "faces")
+                yield Write(z0, end, parity, rows, "fringes")
 
     def _rows(self, y0: int, y1: int) -> Rectangle:
         return Rectangle(y0, y1, 0, self.problem.pitch_cells)
@@ -216,7 +216,7 @@ class _Stream:
 
 SLABS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 MAX_BLOCKS = 12
-"""The maximum number of blocks in y that is tried; more blocks move more faces than they save."""
+"""The maximum number of blocks in y that is tried; more blocks move more fringes than they save."""
 WHOLE_GRID_PASSES = 4
 """Numbers of passes that are tried where memory holds the whole grid."""
 WHOLE_GRID_SLAB_BYTES = 16 << 20
@@ -259,9 +259,9 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
     rows, interior = problem.shape[1], problem.shape[1] - 2 * problem.radius_y
     arrays, copies = problem.state_arrays, problem.rings - problem.statics
     blocks = max(1, -(-(interior - _lead(problem, sizes.levels)) // sizes.block_y)) if sizes.block_y else 1
-    faces = (blocks - 1) * copies * problem.radius_y * sizes.levels * problem.pitch_bytes * problem.planes
+    fringes = (blocks - 1) * copies * problem.radius_y * sizes.levels * problem.pitch_bytes * problem.planes
     frame = min(rows, sizes.block_y + problem.radius_y * (sizes.levels + 1)) if blocks > 1 else rows
-    moved = problem.grid_bytes * arrays + faces
+    moved = problem.grid_bytes * arrays + fringes
     passes = -(-problem.levels // sizes.levels)
     statics = problem.grid_bytes * problem.statics * (1 / passes if sizes.keeps_statics else 1)
     drained = 1 if linked(problem, sizes.levels, sizes.slab) else blocks

@@ -50,7 +50,8 @@ from outcrop.run.device.device import (
     write_slot,
     write_superblock,
 )
-from outcrop.run.disk.contents import files_below, snapshot_files, tap_folders
+from outcrop.run.disk.acquisition_files import Definitions, write_acquisition_files
+from outcrop.run.disk.contents import acquisition_folders, files_below, snapshot_files
 from outcrop.run.disk.creation import clear_share, hold_directories, open_directory, seal_member, what_is_there
 from outcrop.run.disk.layout import index_parts
 from outcrop.run.disk.manifest import (
@@ -65,7 +66,6 @@ from outcrop.run.disk.manifest import (
 )
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import release
-from outcrop.run.disk.tap_files import Definitions, write_tap_files
 from outcrop.units import format_bytes
 
 SLACK_BYTES = 1 << 16
@@ -335,9 +335,9 @@ def _created_records_folder(state: State, definitions: Definitions, force: bool)
         try:
             try:
                 clear_share(folder)
-                member = Member(manifest.identity, str(state.path.absolute()), 0, tuple(tap_folders(manifest)))
+                member = Member(manifest.identity, str(state.path.absolute()), 0, tuple(acquisition_folders(manifest)))
                 folder.put(MEMBER, seal_member(member))
-                write_tap_files(folder, manifest, definitions)
+                write_acquisition_files(folder, manifest, definitions)
                 for name, content in snapshot_files(manifest).items():
                     folder.put(name, content)
                 folder.flush_all()

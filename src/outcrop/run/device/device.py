@@ -29,13 +29,13 @@ from outcrop import _core
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
 from outcrop.run.device import use as device_use
+from outcrop.run.disk.acquisition_files import check_sizes
 from outcrop.run.disk.contents import outdated, show_snapshots, snapshot_files
 from outcrop.run.disk.entries import ArrayEntry
 from outcrop.run.disk.layout import RECORD_BYTES, round_up
 from outcrop.run.disk.manifest import Description, Manifest, parse_manifest, read_member
 from outcrop.run.disk.planes import DeviceRange
 from outcrop.run.disk.storage import RunStorage, release
-from outcrop.run.disk.tap_files import check_sizes
 
 HEADER_BYTES = 4 << 20
 """Shards begin here."""

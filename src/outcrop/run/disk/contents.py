@@ -5,7 +5,7 @@ No file of another name is ever removed, even if a manifest names it.
     .u.0  .u.1  m              folders of arrays (`array_folder`), each with zarr.json and shards c/S/0/0
     u                          a link to the folder of its current turn
     z  y  x                    coordinates
-    .taps                      points, values and records of taps
+    .taps                      points, values and records of acquisition
     snapshots.zarr             a group, with a group of its own for snapshots that have a name
     zarr.json  .scratch-...
 
@@ -41,7 +41,7 @@ from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 GROUP = "zarr.json"
 """Metadata of a group or an array, for readers of Zarr."""
 
-TAPS = ".taps"
+ACQUISITION = ".taps"
 SNAPSHOTS = "snapshots.zarr"
 
 SCRATCH = ".scratch-"
@@ -57,7 +57,7 @@ _MAX_DEPTH = 8
 
 _ARRAY = re.compile(r"(?:zarr\.json|c/\d+(?:/0){0,2})(?:\.tmp)?")
 _PATTERNS = {
-    TAPS: re.compile(r"(?:source|receivers|trace|norms|snapshots)-[A-Za-z0-9_-]+(?:\.tmp)?"),
+    ACQUISITION: re.compile(r"(?:source|receivers|trace|norms|snapshots)-[A-Za-z0-9_-]+(?:\.tmp)?"),
     SNAPSHOTS: re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*/){0,2}(?:zarr\.json|c/\d+(?:/0){0,3})(?:\.tmp)?"),
 }
 """Names of files below folders of a run."""
@@ -78,9 +78,9 @@ def coordinate_folders(manifest: Description) -> list[str]:
     return list(NAMES[len(manifest.shape)]) if manifest.coordinates else []
 
 
-def tap_folders(manifest: Description) -> list[str]:
+def acquisition_folders(manifest: Description) -> list[str]:
     """Folders of sources, receivers, norms and snapshots: in the run's own directory, or beside devices."""
-    return ([TAPS] if manifest.taps else []) + ([SNAPSHOTS] if manifest.taps.snapshots else [])
+    return ([ACQUISITION] if manifest.taps else []) + ([SNAPSHOTS] if manifest.taps.snapshots else [])
 
 
 def shard_name(shard: int, ndim: int) -> str:
@@ -89,9 +89,9 @@ def shard_name(shard: int, ndim: int) -> str:
 
 
 def top_names(manifest: Description) -> set[str]:
-    """All names in the run's own directory that arrays, coordinates and taps take."""
+    """All names in the run's own directory that arrays, coordinates and acquisition take."""
     state = (entry.name for entry in manifest.state)
-    return {*array_folders(manifest), *coordinate_folders(manifest), *tap_folders(manifest), *state}
+    return {*array_folders(manifest), *coordinate_folders(manifest), *acquisition_folders(manifest), *state}
 
 
 def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], list[str]]:

@@ -25,6 +25,7 @@ import msgspec
 from outcrop.durable import Directory, flush_parents, sealed
 from outcrop.errors import InputError, StorageError
 from outcrop.paths import make_directory, nearest_existing, remove_made, require_directory
+from outcrop.run.disk.acquisition_files import Definitions, write_acquisition_files
 from outcrop.run.disk.contents import (
     array_folder,
     array_folders,
@@ -47,7 +48,6 @@ from outcrop.run.disk.manifest import (
 )
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder, further_directories
-from outcrop.run.disk.tap_files import Definitions, write_tap_files
 from outcrop.units import format_bytes
 
 _SLACK_BYTES = 1 << 20
@@ -142,7 +142,7 @@ def _make_files(directories: list[Directory], manifest: Manifest, definitions: D
         _make_shards(directories, manifest, array_folder(entry, turn))
     for name, content in derived_files(manifest).items():
         own.put(name, content)
-    write_tap_files(own, manifest, definitions)
+    write_acquisition_files(own, manifest, definitions)
     for directory in directories:
         directory.flush_all()
 

@@ -1,7 +1,7 @@
 """What the manifest lists: arrays, sources, receivers, snapshots and norms, and the types and ranges of all it says.
 
 `msgspec` checks the types when a file of a run is read. Points and values of sources and receivers lie beside the
-manifest (tap_files.py).
+manifest (acquisition_files.py).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class NormsEntry:
 
 
 @dataclass(frozen=True)
-class TapEntries:
+class AcquisitionEntries:
     """All of them."""
 
     sources: tuple[SourceEntry, ...] = ()
@@ -206,7 +206,7 @@ class TapEntries:
         return [*self.definitions, *self.records(0)]
 
 
-NO_ENTRIES = TapEntries()
+NO_ENTRIES = AcquisitionEntries()
 
 
 def _points_bytes(one: SourceEntry | SamplingEntry) -> int:

@@ -24,6 +24,7 @@ from outcrop.plan.given_sizes import GivenSizes
 from outcrop.run.coordinates import Coordinates
 from outcrop.run.disk.entries import (
     NO_ENTRIES,
+    AcquisitionEntries,
     ArrayEntry,
     Checksum,
     Count,
@@ -32,7 +33,6 @@ from outcrop.run.disk.entries import (
     Name,
     Positive,
     Shown,
-    TapEntries,
     Text,
 )
 from outcrop.run.disk.layout import PlaneLayout, make_layout
@@ -90,7 +90,7 @@ class Description:
 
     The user's own grid lies `padding` cells inside the arrays, on both sides of each axis; `rim` is that, or empty
     where there is none. `unstable` says that the user wants the parameters even if waves grow. `records` is the folder
-    of what taps keep where that is not the run's own.
+    of what acquisition keep where that is not the run's own.
     """
 
     stencil: dict[str, Any]
@@ -105,7 +105,7 @@ class Description:
     settings: Settings
     signals: dict[Name, str] = field(default_factory=dict)
     coordinates: Coordinates | None = None
-    taps: TapEntries = NO_ENTRIES
+    taps: AcquisitionEntries = NO_ENTRIES
     rim: Annotated[tuple[Count, ...], Meta(max_length=3)] = ()
     unstable: bool = False
     records: Text | None = None
@@ -167,7 +167,7 @@ class Manifest(Description):
     which is `step` steps from the initial values; a run is finished when `step` has reached `target_step`. `filled` has
     the arrays that have values, each with the stamp of the writing that gave it these; before the first step others may
     wait for theirs. `ranges` are the minimum and the maximum of fields that are only read, as far as they were seen.
-    `sums` are checksums of the files that taps keep, as far as their content counts.
+    `sums` are checksums of the files that acquisition keep, as far as their content counts.
     """
 
     identity: Identity
@@ -246,8 +246,8 @@ def _check_derived(manifest: Manifest) -> None:
     state = {entry.name for entry in manifest.state}
     ndim, shards = len(manifest.shape), manifest.layout.shards
     fields = {entry.field for entry in manifest.arrays}
-    taps = manifest.taps
-    boxes = [entry.box for entry in taps.snapshots]
+    acquisition = manifest.taps
+    boxes = [entry.box for entry in acquisition.snapshots]
     wrong = {
         "stencil": not _is_shown(manifest.stencil.get("name")),
         "settings": not manifest.settings.sizes.keys() <= set(SIZES),
@@ -261,12 +261,12 @@ def _check_derived(manifest: Manifest) -> None:
         "coordinates": manifest.coordinates is not None
         and (len(manifest.coordinates.spacing), len(manifest.coordinates.origin)) != (ndim, ndim),
         "ranges": not manifest.ranges.keys() <= set(names),
-        "taps: fields": not taps.fields <= fields,
+        "taps: fields": not acquisition.fields <= fields,
         "taps: box": any(
             len(box) != ndim or any(not begin < end <= n for (begin, end), n in zip(box, manifest.shape, strict=True))
             for box in boxes
         ),
-        "sums": manifest.sums.keys() != set(taps.files),
+        "sums": manifest.sums.keys() != set(acquisition.files),
     }
     if found := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise ValueError(f"{found[0]} contradicts the rest")

@@ -61,7 +61,7 @@ class State:
 
     @property
     def records(self) -> Directory:
-        """The directory of what taps keep: the run's own, or one beside block devices. Raises StorageError."""
+        """The directory of what acquisition keep: the run's own, or one beside block devices. Raises StorageError."""
         return self._storage.records(self.manifest)
 
     @property

@@ -2,7 +2,7 @@
 
     read, store     the manifest, replaced as a whole or not at all
     files           where the shards of each array are
-    records         where taps keep what they see
+    records         where acquisition keep what they see
     hold            keep other processes from changing the run
 
 In a directory the manifest is a file, replaced by renaming; `u` links to the folder of the current turn of u, as soon
@@ -27,12 +27,12 @@ from typing import TypeAlias
 
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
+from outcrop.run.disk.acquisition_files import check_sizes
 from outcrop.run.disk.contents import SCRATCH, array_folder, derived_files, outdated, shard_name, show_snapshots
 from outcrop.run.disk.entries import ArrayEntry
 from outcrop.run.disk.layout import index_parts
 from outcrop.run.disk.manifest import MANIFEST, Manifest, read_manifest, read_member
 from outcrop.run.disk.planes import FileBeneath, ShardFile
-from outcrop.run.disk.tap_files import check_sizes
 
 ScratchMaker: TypeAlias = Callable[[int], AbstractContextManager[Sequence[ShardFile]]]
 """Gives room for so many bytes, as no file or one, for as long as it takes to open it."""
@@ -62,7 +62,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def records(self, manifest: Manifest) -> Directory:
-        """The directory of what taps keep. Raises StorageError when it is not there."""
+        """The directory of what acquisition keep. Raises StorageError when it is not there."""
 
     @abstractmethod
     def check(self, manifest: Manifest) -> None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, InputError
+from outcrop.run.disk.acquisition_files import checksum_of, damage_of, damaged_snapshots, fill_up
 from outcrop.run.disk.layout import index_parts
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.planes import ShardFile, place_of, read_bytes
 from outcrop.run.disk.state import State
-from outcrop.run.disk.tap_files import checksum_of, damage_of, damaged_snapshots, fill_up
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def find_damage(state: State) -> Findings:
         names = list(state.manifest.filled)
         damage = [line for name in names for line in _damage_of(state, name)]
         checked = len(names) * (state.layout.shape[0] + state.layout.shards)
-        records, count = _damage_of_taps(state)
+        records, count = _damage_of_acquisition(state)
         return Findings(damage + records, state.untidy(), checked + count, state.manifest.step)
 
 
@@ -63,7 +63,7 @@ def _require_values(state: State) -> None:
         raise InputError(f"{state.path} holds no values yet, so there is nothing to verify")
 
 
-def _damage_of_taps(state: State) -> tuple[list[str], int]:
+def _damage_of_acquisition(state: State) -> tuple[list[str], int]:
     """Lines for points, values, traces, norms and snapshots, and how many of these there are."""
     manifest = state.manifest
     if not manifest.taps:

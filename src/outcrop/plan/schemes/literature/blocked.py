@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Generic, TypeAlias, TypeVar
 
-from outcrop.plan.actions import Copy, Read, Rectangle, Region, Update, Write
+from outcrop.plan.actions import Copy, Read, Rectangle, Update, UpdateRegion, Write
 from outcrop.plan.cost import cell_updates
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.memory import Window
@@ -21,7 +21,7 @@ class InStep(Generic[Transfer]):
     """Actions on ranges of planes, given out part by part in step with the updates."""
 
     def __init__(self, whole: Sequence[Transfer], first: int) -> None:
-        self._whole: list[Transfer] = [one for one in whole if isinstance(one, Copy) or one.cut.cells]
+        self._whole: list[Transfer] = [one for one in whole if isinstance(one, Copy) or one.area.cells]
         self._done = first
 
     def up_to(self, z_end: int) -> Iterator[Transfer]:
@@ -33,7 +33,7 @@ class InStep(Generic[Transfer]):
         self._done = max(self._done, z_end)
 
 
-def updates(problem: Problem, zeta0: int, zeta1: int, levels: int, region: Region) -> Iterator[Update]:
+def updates(problem: Problem, zeta0: int, zeta1: int, levels: int, region: UpdateRegion) -> Iterator[Update]:
     """One Update, or none where it would find nothing to do."""
     action = Update(zeta0, zeta1, levels, region)
     if cell_updates(problem, action):

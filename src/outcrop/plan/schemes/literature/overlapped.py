@@ -25,7 +25,7 @@ from outcrop.plan.actions import (
     Copy,
     Read,
     Rectangle,
-    Region,
+    UpdateRegion,
     Write,
     round_down,
     round_up,
@@ -120,7 +120,7 @@ def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _R
     own = Rectangle(y.low, y.high, x.low, x.high)
     yield Block(frame, z.low, z.high, own)
     (z_low, z_high), (y_low, y_high), (x_low, x_high) = z.bounds, y.bounds, x.bounds
-    region = Region(z_low, z_high, y_low, y_high, x_low, x_high)
+    region = UpdateRegion(z_low, z_high, y_low, y_high, x_low, x_high)
     reads = [Read(first, last, frame), *blocked.static_reads(problem, first, last, frame)]
     incoming = blocked.InStep(reads, first)
     beside = skew * (levels - 1)  # beyond these planes nothing is updated

@@ -29,7 +29,19 @@ from functools import partial
 from itertools import product
 from typing import Literal, TypeAlias
 
-from outcrop.plan.actions import Action, Array, Block, Carry, Commit, Copy, Read, Rectangle, Region, Write, round_up
+from outcrop.plan.actions import (
+    Action,
+    Array,
+    Block,
+    Carry,
+    Commit,
+    Copy,
+    Read,
+    Rectangle,
+    UpdateRegion,
+    Write,
+    round_up,
+)
 from outcrop.plan.memory import Window, make_window, slot_bytes
 from outcrop.plan.plan import Pass, Sizes
 from outcrop.plan.problem import Problem
@@ -109,9 +121,9 @@ class _BlockPass:
         for transfers in (incoming, rims, outgoing):
             yield from transfers.up_to(last)
 
-    def _region(self) -> Region:
+    def _region(self) -> UpdateRegion:
         (y_low, y_high), (x_low, x_high) = self.y.bounds(), self.x.bounds()
-        return Region(y_low=y_low, y_high=y_high, x_low=x_low, x_high=x_high)
+        return UpdateRegion(y_low=y_low, y_high=y_high, x_low=x_low, x_high=x_high)
 
     def _array(self, parity: int) -> Array:
         return "target" if parity == self.levels % 2 else "other"
@@ -119,8 +131,8 @@ class _BlockPass:
     def _carries(self) -> Iterator[Action]:
         if self.variant != "full" and not self.y.is_first:
             for parity in (0, 1):
-                if (cut := Rectangle(*self.y.fringe(parity), *self.x.span(parity))).cells:
-                    yield Carry(*self.z.span(parity), cut, parity)
+                if (area := Rectangle(*self.y.fringe(parity), *self.x.span(parity))).cells:
+                    yield Carry(*self.z.span(parity), area, parity)
 
     def _reads(self) -> Iterator[Read]:
         """Level 0 of the body, then what earlier blocks have left. Except in 5y, the odd array is read whole."""

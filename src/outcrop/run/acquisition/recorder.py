@@ -1,6 +1,6 @@
 """What a run's passes do besides updating: made ready before each pass, and kept before its commit.
 
-before(first, steps)        files for its snapshots, values of its sources ──► Taps for Engine.run_pass
+before(first, steps)        files for its snapshots, values of its sources ──► Acquisition for Engine.run_pass
 after(first, results)       corners of receivers added up ──► rows of traces, norms and checksums, flushed
 commit                      from here on these rows count, and the snapshots are shown
 
@@ -23,23 +23,23 @@ from outcrop.axes import grid_shape
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
 from outcrop.language.sparse import Cells, Injection, Weights
-from outcrop.run.disk.entries import SnapshotsEntry
-from outcrop.run.disk.layout import snapshot_index
-from outcrop.run.disk.manifest import Manifest
-from outcrop.run.disk.state import State
-from outcrop.run.disk.tap_files import NORMS, check_records, continued, snapshot_name, write_rows
-from outcrop.run.taps.definitions import NO_TAPS_DEFINED, mapped_values, read_definitions
-from outcrop.run.taps.pass_taps import (
-    NO_TAPS,
+from outcrop.run.acquisition.definitions import NOTHING_DEFINED, mapped_values, read_definitions
+from outcrop.run.acquisition.pass_acquisition import (
+    NO_ACQUISITION,
+    Acquisition,
+    AcquisitionResults,
     Box,
     FieldSum,
     PointInjection,
     PointSamples,
     SnapshotFile,
     SumRequest,
-    TapResults,
-    Taps,
 )
+from outcrop.run.disk.acquisition_files import NORMS, check_records, continued, snapshot_name, write_rows
+from outcrop.run.disk.entries import SnapshotsEntry
+from outcrop.run.disk.layout import snapshot_index
+from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.state import State
 from outcrop.units import format_bytes
 
 DIRECT_BYTES = 1 << 20
@@ -53,7 +53,7 @@ class Recorder:
         self._state, self._fields = state, list(fields)
         self._io = io
         self._snapshot_records: list[str] = []  # of the pass under way, file by file
-        self._definitions = NO_TAPS_DEFINED
+        self._definitions = NOTHING_DEFINED
         if state.manifest.taps:  # only then does a run on devices have records
             check_records(state.records, state.manifest)
             self._definitions = read_definitions(state.records, state.manifest)
@@ -63,20 +63,21 @@ class Recorder:
             for one in self._definitions.samplings
         )
 
-    def before(self, first_step: int, steps: int) -> Taps:
+    def before(self, first_step: int, steps: int) -> Acquisition:
         """What the next pass, of so many steps, is to do. Raises StorageError when there is no room for snapshots."""
         manifest = self._state.manifest
         if not manifest.taps:
-            return NO_TAPS
+            return NO_ACQUISITION
         try:
             made = make_files(self._state.records, manifest, self._fields, first_step, steps)
         except OSError as error:
             raise StorageError(f"cannot make snapshots in {self._state.records.path}: {error.strerror}") from error
         sources = tuple(self._injection(number, first_step, steps) for number in range(len(self._sources)))
         self._snapshot_records = [name for name, _ in made]
-        return Taps(sources, self._samples, tuple(file for _, file in made), self._sums(manifest, first_step + steps))
+        sums = self._sums(manifest, first_step + steps)
+        return Acquisition(sources, self._samples, tuple(file for _, file in made), sums)
 
-    def after(self, first_step: int, results: TapResults) -> dict[str, int]:
+    def after(self, first_step: int, results: AcquisitionResults) -> dict[str, int]:
         """Keep what a pass has seen; the checksums of the files by name, for the commit. Raises StorageError."""
         manifest = self._state.manifest
         if not manifest.taps:

@@ -1,4 +1,4 @@
-"""What taps have kept, as of the last commit: `sim.traces`, `sim.norms` and `sim.snapshots`."""
+"""What acquisition have kept, as of the last commit: `sim.traces`, `sim.norms` and `sim.snapshots`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import StorageError, shown
+from outcrop.run.disk.acquisition_files import NORMS, read_rows, snapshot_name
 from outcrop.run.disk.entries import SnapshotsEntry
 from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.state import State
-from outcrop.run.disk.tap_files import NORMS, read_rows, snapshot_name
 
 
 class Records(Mapping[str, NDArray[Any]], ABC):

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 import outcrop as oc
 from outcrop.errors import BudgetError
 from outcrop.plan.given_sizes import FREE, GivenSizes
-from outcrop.plan.memory import MAX_STAGING, MIN_STAGING, tap_memory
+from outcrop.plan.memory import MAX_STAGING, MIN_STAGING, acquisition_memory
 from outcrop.plan.planner import choose, smallest_budget_bytes
-from outcrop.plan.problem import Problem, TapDemand
+from outcrop.plan.problem import AcquisitionDemand, Problem
 from outcrop.plan.validate import validate
 from strategies import MACHINE, assumed_rate, examples, problems
 
 DEMANDS = st.builds(
-    TapDemand,
+    AcquisitionDemand,
     snapshot_bytes=st.sampled_from([0, 1, 1 << 20, 1 << 30]),
     point_bytes=st.sampled_from([0, 5000]),
     step_bytes=st.sampled_from([0, 1, 3000, 100_000]),
@@ -31,17 +31,17 @@ DEMANDS = st.builds(
 @settings(max_examples=examples(60), deadline=None)
 @given(problems(), DEMANDS, st.integers(0, 1 << 21), st.sampled_from([None, 1, 3]), st.sampled_from(["auto", "naive"]))
 def test_plans_and_taps_fit_the_budget_together(
-    plain: Problem, demand: TapDemand, more_bytes: int, bt: int | None, scheme: str
+    plain: Problem, demand: AcquisitionDemand, more_bytes: int, bt: int | None, scheme: str
 ) -> None:
     """The smallest budget and every larger one have a legal plan; one byte less is refused and told the smallest."""
-    problem = replace(plain, taps=demand)
+    problem = replace(plain, acquisition=demand)
     sizes = GivenSizes(bt=bt) if bt and scheme == "auto" else FREE
     smallest = smallest_budget_bytes(problem, scheme, sizes)
     for budget in (smallest, smallest + more_bytes):
         plan = choose(problem, MACHINE, budget, scheme, assumed_rate, sizes).plan
         validate(plan, budget_bytes=budget)
         steps = max(one.levels for one in plan.passes) // problem.stages
-        assert plan.memory_bytes == plan.window.bytes + plan.taps.staging.bytes + demand.point_bytes + (
+        assert plan.memory_bytes == plan.window.bytes + plan.acquisition.staging.bytes + demand.point_bytes + (
             demand.step_bytes * steps
         )
     with pytest.raises(BudgetError, match=f"at least {-(-smallest // 1024)} KiB"):
@@ -51,11 +51,11 @@ def test_plans_and_taps_fit_the_budget_together(
 @given(st.integers(1, 1 << 30), st.integers(0, 1 << 30))
 def test_staging_stays_between_its_limits(snapshot_bytes: int, spare_bytes: int) -> None:
     """Never more than what there is room for, nor than a snapshot needs; slots take whole pages."""
-    found = tap_memory(TapDemand(snapshot_bytes), 1, 1, spare_bytes).staging
+    found = acquisition_memory(AcquisitionDemand(snapshot_bytes), 1, 1, spare_bytes).staging
     most = max(MIN_STAGING.bytes, min(MAX_STAGING.bytes, snapshot_bytes, MIN_STAGING.bytes + spare_bytes // 8))
     assert most / 2 < found.bytes <= most
     assert found.slots >= MIN_STAGING.slots and found.slot_bytes % 4096 == 0
-    assert tap_memory(TapDemand(), 1, 1, spare_bytes).staging.bytes == 0
+    assert acquisition_memory(AcquisitionDemand(), 1, 1, spare_bytes).staging.bytes == 0
 
 
 CHILD = """

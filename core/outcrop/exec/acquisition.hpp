@@ -54,7 +54,7 @@ struct PointSamples {
 };
 
 /// The requests for one pass; steps count from its first one.
-struct TapRequests {
+struct AcquisitionRequests {
   std::vector<PointInjection> injections;
   std::vector<PointSamples> samples;
   std::vector<SumRequest> sums;
@@ -67,7 +67,7 @@ struct TapRequests {
 };
 
 /// The results besides samples, each in the order of the requests.
-struct TapResults {
+struct AcquisitionResults {
   std::vector<FieldSum> sums;
   std::vector<std::uint32_t> snapshot_sums;  ///< CRC32C of the bytes of each snapshot's box
 };
@@ -145,12 +145,12 @@ class Samples {
   PointTable before_, after_;
 };
 
-class Taps {
+class Acquisition {
  public:
   /// For a pass of `steps` steps; adds the bytes of snapshots to `bytes_snapshots`. All arguments but the requests must outlive
   /// this. Throws StorageError.
-  Taps(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages, TapRequests requests,
-       long steps, std::atomic<std::uint64_t> &bytes_snapshots);
+  Acquisition(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
+              AcquisitionRequests requests, long steps, std::atomic<std::uint64_t> &bytes_snapshots);
 
   /// The cells of the block that follows.
   void set_own(const OwnedCells &own) { own_ = own; }
@@ -171,7 +171,7 @@ class Taps {
   void flush() { snapshots_.flush(); }
 
   /// After flush().
-  TapResults results() const { return {sums_.results(), snapshots_.sums()}; }
+  AcquisitionResults results() const { return {sums_.results(), snapshots_.sums()}; }
 
  private:
   void take(long done, long z0, long z1, const Rectangle &cells);

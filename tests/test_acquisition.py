@@ -27,20 +27,20 @@ from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
-from outcrop.run.definition import as_problem
-from outcrop.run.disk.layout import make_layout
-from outcrop.run.oracle import record_fields
-from outcrop.run.taps.pass_taps import (
-    NO_TAPS,
+from outcrop.run.acquisition.pass_acquisition import (
+    NO_ACQUISITION,
+    Acquisition,
+    AcquisitionResults,
     Box,
     FieldSum,
     PointInjection,
     PointSamples,
     SnapshotFile,
     SumRequest,
-    TapResults,
-    Taps,
 )
+from outcrop.run.definition import as_problem
+from outcrop.run.disk.layout import make_layout
+from outcrop.run.oracle import record_fields
 from strategies import MACHINE, assumed_rate, examples
 
 Cells = NDArray[np.floating]
@@ -66,7 +66,7 @@ def inner(problem: Problem) -> list[tuple[int, int]]:
     return [(low, n - high) for (low, high), n in zip(rims, problem.shape, strict=True)]
 
 
-def random_taps(plan: Plan, stencil: Stencil, folder: Path, seed: int) -> Taps:
+def random_acquisition(plan: Plan, stencil: Stencil, folder: Path, seed: int) -> Acquisition:
     """Some of everything, with cells that are asked for twice."""
     random, problem = np.random.default_rng(seed), plan.problem
     updated = sorted({field for stage in stencil.stages for field in stage.targets})
@@ -102,7 +102,7 @@ def random_taps(plan: Plan, stencil: Stencil, folder: Path, seed: int) -> Taps:
     begin = int(random.choice([0, every]))
     sums = [SumRequest(field, range(begin, problem.steps + 1, every)) for field in range(len(stencil.fields))]
     injections = tuple(injection() for _ in range(random.integers(4))) if can_inject else ()
-    return Taps(injections, samples, tuple(files), tuple(sums[: random.integers(len(sums) + 1)]))
+    return Acquisition(injections, samples, tuple(files), tuple(sums[: random.integers(len(sums) + 1)]))
 
 
 def sum_up(field: Cells, step: int) -> FieldSum:
@@ -126,17 +126,17 @@ def sum_up(field: Cells, step: int) -> FieldSum:
 
 def expect(
     stencil: Stencil, boundary: Boundary, state: Mapping[str, Cells], steps: int, signals: dict[str, list[float]],
-    taps: Taps,
+    acquisition: Acquisition,
 ) -> Seen:  # fmt: skip
     """What must be seen: the oracle takes one step after the other, and between them its state is looked at."""
     names = [field.name for field in stencil.fields]
     sources = [
         Injection(names[one.field], one.cells[:, None], np.ones((len(one.cells), 1)), one.values.astype(np.float64))
-        for one in taps.injections
+        for one in acquisition.injections
     ]
     receivers = [
         Sampling(str(number), names[one.field], one.cells[:, None], np.ones((len(one.cells), 1)), one.before)
-        for number, one in enumerate(taps.samples)
+        for number, one in enumerate(acquisition.samples)
     ]
     states, traces = [dict(state)], []
     for step in range(steps):
@@ -145,36 +145,36 @@ def expect(
         traces.append(seen.traces)
     return Seen(
         [np.stack([rows[one.name][0] for rows in traces]) for one in receivers],
-        [[sum_up(states[step][names[one.field]], step) for step in one.steps] for one in taps.sums],
-        [states[one.step][names[one.field]][tuple(slice(*ends) for ends in one.box)] for one in taps.snapshots],
+        [[sum_up(states[step][names[one.field]], step) for step in one.steps] for one in acquisition.sums],
+        [states[one.step][names[one.field]][tuple(slice(*ends) for ends in one.box)] for one in acquisition.snapshots],
         states[-1],
     )
 
 
 def see(
-    folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells], signals: dict[str, list[float]], taps: Taps,
-    threads: int = 1, backend: str = "threads",
+    folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells], signals: dict[str, list[float]],
+    acquisition: Acquisition, threads: int = 1, backend: str = "threads",
 ) -> Seen:  # fmt: skip
     """What the engine shows, and leaves."""
     problem = plan.problem
     run = FileRun(folder, stencil, plan, state)
-    for one in taps.snapshots:
+    for one in acquisition.snapshots:
         if not Path(one.path).exists():
             Path(one.path).write_bytes(HEADER + bytes(box_bytes(one, problem)))
-    results: list[TapResults] = []
+    results: list[AcquisitionResults] = []
     with run.engine(threads, backend, signals) as engine:
         for _ in plan.passes:
             first = run.step
-            results.append(run.run_pass(engine, taps))
+            results.append(run.run_pass(engine, acquisition))
             due = range(first + 1 if first else 0, run.step + 1)
-            boxes = [read_snapshot(one, problem).tobytes() for one in taps.snapshots if one.step in due]
+            boxes = [read_snapshot(one, problem).tobytes() for one in acquisition.snapshots if one.step in due]
             assert results[-1].snapshot_sums == tuple(_core.crc32c(box) for box in boxes)
         written = engine.sample().bytes_snapshots
-    assert written == sum(box_bytes(one, problem) for one in taps.snapshots), "every cell once"
+    assert written == sum(box_bytes(one, problem) for one in acquisition.snapshots), "every cell once"
     return Seen(
-        [np.concatenate([result.samples[i] for result in results]) for i in range(len(taps.samples))],
-        [[one for result in results for one in result.sums[i]] for i in range(len(taps.sums))],
-        [read_snapshot(one, problem) for one in taps.snapshots],
+        [np.concatenate([result.samples[i] for result in results]) for i in range(len(acquisition.samples))],
+        [[one for result in results for one in result.sums[i]] for i in range(len(acquisition.sums))],
+        [read_snapshot(one, problem) for one in acquisition.snapshots],
         run.arrays(),
     )
 
@@ -200,7 +200,7 @@ def assert_same(found: Seen, right: Seen) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(field_runs({**STENCILS, "heat": heat}), st.integers(1, 4), st.sampled_from(BACKENDS), st.integers(0, 2**32 - 1))
-def test_taps_see_the_oracles_numbers(
+def test_acquisition_see_the_oracles_numbers(
     run: tuple[Stencil, Boundary, Plan], threads: int, backend: str, seed: int
 ) -> None:
     """Protects sources, receivers, sums and snapshots: the same bits for every plan, boundary and number of threads."""
@@ -209,9 +209,9 @@ def test_taps_see_the_oracles_numbers(
     state = random_state(stencil, problem.shape, problem.dtype, seed)
     signals = wavelet(stencil, problem.steps)
     with tempfile.TemporaryDirectory() as name:
-        taps = random_taps(plan, stencil, Path(name), seed)
-        found = see(Path(name), stencil, plan, state, signals, taps, threads, backend)
-    assert_same(found, expect(stencil, boundary, state, problem.steps, signals, taps))
+        acquisition = random_acquisition(plan, stencil, Path(name), seed)
+        found = see(Path(name), stencil, plan, state, signals, acquisition, threads, backend)
+    assert_same(found, expect(stencil, boundary, state, problem.steps, signals, acquisition))
 
 
 def small_plan(
@@ -232,14 +232,14 @@ def test_every_scheme_shows_the_same(scheme: str, tmp_path: Path) -> None:
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     whole = ((0, 21), (0, 40), (0, 70))
     points = np.array([(z, y, x) for z in range(1, 20, 3) for y in range(1, 39, 4) for x in range(1, 69, 5)])
-    taps = Taps(
+    acquisition = Acquisition(
         (PointInjection(0, points, np.linspace(0.25, 1.5, 6 * len(points), dtype=np.float32).reshape(6, -1)),),
         (PointSamples(0, points), PointSamples(0, points - 1, before=True)),
         tuple(SnapshotFile(0, step, whole, tmp_path / f"after-{step}", len(HEADER)) for step in range(7)),
         (SumRequest(0, range(7)),),
     )
-    found = see(tmp_path, stencil, plan, state, {}, taps, threads=3)
-    assert_same(found, expect(stencil, Boundary(), state, 6, {}, taps))
+    found = see(tmp_path, stencil, plan, state, {}, acquisition, threads=3)
+    assert_same(found, expect(stencil, Boundary(), state, 6, {}, acquisition))
 
 
 def test_a_source_in_the_rim_is_refused_unless_it_adds_nothing(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_source_in_the_rim_is_refused_unless_it_adds_nothing(tmp_path: Path) -
     cells = np.array([(5, 5, 5), (5, 0, 5)])
     values = np.zeros((6, 2), np.float32)
     values[:, 0] = 1
-    silent = Taps((PointInjection(0, cells, values),))
+    silent = Acquisition((PointInjection(0, cells, values),))
     found = see(tmp_path, stencil, plan, state, {}, silent)
     assert_same(found, expect(stencil, Boundary(), state, 6, {}, silent))
     values[4, 1] = 1
@@ -265,13 +265,14 @@ def test_snapshots_keep_to_their_bytes(columns: int, offset: int, direct: bool, 
     stencil, plan = small_plan("wavefront", columns=columns, blocks=(0, 20, 0))
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     around, boxes = bytes(range(256)) * 20, (((0, 21), (0, 40), (0, columns)), ((2, 20), (3, 38), (1, columns - 2)))
-    taps = Taps(snapshots=tuple(SnapshotFile(0, 3, box, tmp_path / f"{box}", offset, direct) for box in boxes))
-    for one in taps.snapshots:
+    files = tuple(SnapshotFile(0, 3, box, tmp_path / f"{box}", offset, direct) for box in boxes)
+    acquisition = Acquisition(snapshots=files)
+    for one in acquisition.snapshots:
         Path(one.path).write_bytes(around[:offset] + bytes(box_bytes(one, plan.problem)) + around)
-    results = run_only(tmp_path, stencil, plan, state, taps)
-    cut = replace(taps, snapshots=tuple(replace(one, offset_bytes=0) for one in taps.snapshots))
+    results = run_only(tmp_path, stencil, plan, state, acquisition)
+    cut = replace(acquisition, snapshots=tuple(replace(one, offset_bytes=0) for one in acquisition.snapshots))
     right = expect(stencil, Boundary(), state, 3, {}, cut).snapshots
-    for one, values in zip(taps.snapshots, right, strict=True):
+    for one, values in zip(acquisition.snapshots, right, strict=True):
         assert Path(one.path).read_bytes() == around[:offset] + values.tobytes() + around
     assert results.snapshot_sums == tuple(_core.crc32c(values.tobytes()) for values in right)
 
@@ -285,13 +286,13 @@ def test_snapshots_beneath_a_folder_follow_no_link(tmp_path: Path) -> None:
     box = ((2, 9), (3, 38), (5, 63))
     one = SnapshotFile(0, 2, box, "u/0", 6, folder=folder, label="run.oc/u/0")
     (tmp_path / "run" / one.path).write_bytes(bytes(6 + box_bytes(one, plan.problem)))
-    results = run_only(tmp_path, stencil, plan, state, Taps(snapshots=(one,)))
+    results = run_only(tmp_path, stencil, plan, state, Acquisition(snapshots=(one,)))
     content = (tmp_path / "run" / one.path).read_bytes()
     assert content[:6] == bytes(6) and results.snapshot_sums == (_core.crc32c(content[6:]),)
     (tmp_path / "run" / one.path).rename(tmp_path / "outside")
     (tmp_path / "run" / one.path).symlink_to(tmp_path / "outside")
     with pytest.raises(StorageError, match=r"open failed: run\.oc/u/0: links"):
-        run_only(tmp_path, stencil, plan, state, Taps(snapshots=(one,)))
+        run_only(tmp_path, stencil, plan, state, Acquisition(snapshots=(one,)))
     os.close(folder)
     assert (tmp_path / "outside").read_bytes() == content
 
@@ -302,12 +303,12 @@ def test_snapshots_that_cannot_be_written_stop_the_pass(name: str, tmp_path: Pat
     stencil, plan = small_plan("wavefront")
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     path = Path("/dev/full") if name == "full" else tmp_path / "nowhere" / "snapshot"
-    taps = Taps(snapshots=(SnapshotFile(0, 2, ((3, 9), (0, 40), (0, 70)), path),))
+    acquisition = Acquisition(snapshots=(SnapshotFile(0, 2, ((3, 9), (0, 40), (0, 70)), path),))
     pattern = r"write failed: /dev/full, offset \d+, length \d+: No space" if name == "full" else "nowhere/snapshot"
     if name == "missing":
         (tmp_path / "nowhere").write_text("")  # not a folder, so that nothing can be made there
     with pytest.raises(StorageError, match=pattern):
-        run_only(tmp_path, stencil, plan, state, taps)
+        run_only(tmp_path, stencil, plan, state, acquisition)
 
 
 def test_snapshots_that_the_device_refuses_stop_the_pass(tmp_path: Path) -> None:
@@ -320,16 +321,18 @@ def test_snapshots_that_the_device_refuses_stop_the_pass(tmp_path: Path) -> None
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, former[1]))
     try:
         with pytest.raises(StorageError, match=rf"write failed: {one.path}, offset \d+, length \d+: File too large"):
-            run_only(tmp_path, stencil, plan, state, Taps(snapshots=(one,)))
+            run_only(tmp_path, stencil, plan, state, Acquisition(snapshots=(one,)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, former)
 
 
-def run_only(folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells], taps: Taps) -> TapResults:
+def run_only(
+    folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells], acquisition: Acquisition
+) -> AcquisitionResults:
     """The first pass."""
     run = FileRun(folder, stencil, plan, state)
     with run.engine(2, "auto") as engine:
-        return run.run_pass(engine, taps)
+        return run.run_pass(engine, acquisition)
 
 
 def test_sums_say_what_is_not_finite(tmp_path: Path) -> None:
@@ -337,15 +340,15 @@ def test_sums_say_what_is_not_finite(tmp_path: Path) -> None:
     stencil, plan = small_plan("wavefront", levels=1, steps=1)
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     state["u"][0, 0, 0] = np.inf
-    (sums,) = run_only(tmp_path, stencil, plan, state, Taps(sums=(SumRequest(0, [1]),))).sums
+    (sums,) = run_only(tmp_path, stencil, plan, state, Acquisition(sums=(SumRequest(0, [1]),))).sums
     assert sums[0].sum == np.inf and sums[0].squares == np.inf and sums[0].maximum == np.inf
     state["u"][0, 0, 1] = np.nan
-    (sums,) = run_only(tmp_path, stencil, plan, state, Taps(sums=(SumRequest(0, [1]),))).sums
+    (sums,) = run_only(tmp_path, stencil, plan, state, Acquisition(sums=(SumRequest(0, [1]),))).sums
     assert np.isnan(sums[0].sum) and sums[0].maximum == np.inf and 0 <= sums[0].minimum < 1
 
 
 def test_nothing_asked_for_is_nothing_seen(tmp_path: Path) -> None:
-    """Protects the common case: no taps, no results."""
+    """Protects the common case: no acquisition, no results."""
     stencil, plan = small_plan("wavefront")
-    results = run_only(tmp_path, stencil, plan, random_state(stencil, plan.problem.shape, "float32", 1), NO_TAPS)
+    results = run_only(tmp_path, stencil, plan, random_state(stencil, plan.problem.shape, "float32", 1), NO_ACQUISITION)
     assert results.samples == () and results.sums == ()

@@ -1,8 +1,8 @@
 """What a run does besides updating, complete: made of what users ask for, and read again from its files.
 
 Names, points and values are checked against the grid. Points and values are kept in exact binary beside the manifest
-(disk/tap_files.py): cells are int64 of shape (points, corners, 3), weights float64 of shape (points, corners), values
-float64 of shape (steps, points).
+(disk/acquisition_files.py): cells are int64 of shape (points, corners, 3), weights float64 of shape (points, corners),
+values float64 of shape (steps, points).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from outcrop.errors import CorruptionError, InputError, StorageError, shown
 from outcrop.language.boundary import Boundary
 from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, spread
 from outcrop.language.stencil import Stencil
+from outcrop.run.acquisition.options import Norms, Receivers, Snapshots, Source
 from outcrop.run.coordinates import Coordinates
-from outcrop.run.disk.contents import RESERVED, TAPS
-from outcrop.run.disk.entries import NormsEntry, SamplingEntry, SnapshotsEntry, SourceEntry, TapEntries
+from outcrop.run.disk.acquisition_files import Definitions
+from outcrop.run.disk.contents import ACQUISITION, RESERVED
+from outcrop.run.disk.entries import AcquisitionEntries, NormsEntry, SamplingEntry, SnapshotsEntry, SourceEntry
 from outcrop.run.disk.manifest import Manifest
-from outcrop.run.disk.tap_files import Definitions
 from outcrop.run.given import as_flag, as_whole_number, require_short_name
-from outcrop.run.taps.acquisition import Norms, Receivers, Snapshots, Source
 from outcrop.units import counted
 
 
 @dataclass(frozen=True, eq=False)
-class TapDefinitions:
+class AcquisitionDefinitions:
     """What a run does besides updating, complete: cells count in the arrays that it stores."""
 
     injections: tuple[Injection, ...] = ()
@@ -43,9 +43,9 @@ class TapDefinitions:
     norms: NormsEntry | None = None
 
     @property
-    def entries(self) -> TapEntries:
+    def entries(self) -> AcquisitionEntries:
         """What the manifest says of it."""
-        return TapEntries(
+        return AcquisitionEntries(
             tuple(
                 SourceEntry(
                     one.field,
@@ -79,7 +79,7 @@ class TapDefinitions:
         }
 
 
-NO_TAPS_DEFINED = TapDefinitions()
+NOTHING_DEFINED = AcquisitionDefinitions()
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ def define(
     receivers: Sequence[Receivers] = (),
     snapshots: Snapshots | Sequence[Snapshots] | None = None,
     norms: Norms | None = None,
-    more: TapDefinitions | None = None,
-) -> TapDefinitions:
+    more: AcquisitionDefinitions | None = None,
+) -> AcquisitionDefinitions:
     """What the user wants, checked, beside `more`, which is there already. Raises InputError for what cannot be."""
     injections = [*(more.injections if more else ()), *(_injection(grid, *one) for one in enumerate(_list(sources)))]
     samplings = list(more.samplings if more else ())
@@ -137,7 +137,7 @@ def define(
         _check_rim(grid, number, injection)
     kept = _all_snapshots(grid, [] if snapshots is None else _list(snapshots))
     added_up = _norms(grid, norms) if norms is not None else None
-    return TapDefinitions(tuple(injections), tuple(samplings), kept, added_up)
+    return AcquisitionDefinitions(tuple(injections), tuple(samplings), kept, added_up)
 
 
 def _list(given: Any) -> list[Any]:
@@ -312,7 +312,7 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def read_definitions(directory: Directory, manifest: Manifest) -> TapDefinitions:
+def read_definitions(directory: Directory, manifest: Manifest) -> AcquisitionDefinitions:
     """What the files of a run hold; values are mapped from their files. Raises StorageError when something is missing,
     CorruptionError when a cell lies outside the grid."""
     entries = manifest.taps
@@ -324,7 +324,7 @@ def read_definitions(directory: Directory, manifest: Manifest) -> TapDefinitions
     for number, one in enumerate(entries.samplings):
         cells, weights = _points(directory, manifest, f"receivers-{number}", one)
         samplings.append(Sampling(one.name, one.field, cells, weights, one.before))
-    return TapDefinitions(tuple(injections), tuple(samplings), entries.snapshots, entries.norms)
+    return AcquisitionDefinitions(tuple(injections), tuple(samplings), entries.snapshots, entries.norms)
 
 
 def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDArray[np.float64]:
@@ -348,15 +348,15 @@ def _points(
     cells = np.frombuffer(data, "<i8", count * 3).reshape(*shape, 3)
     weights = np.frombuffer(data, "<f8", count, count * 3 * 8).reshape(shape)
     if ((cells < 0) | (cells >= np.array(manifest.layout.shape))).any() or not np.isfinite(weights).all():
-        raise CorruptionError(f"{directory.path / TAPS / name} is damaged: it has points outside the grid")
+        raise CorruptionError(f"{directory.path / ACQUISITION / name} is damaged: it has points outside the grid")
     return cells, weights
 
 
 @contextlib.contextmanager
 def _opened(directory: Directory, manifest: Manifest, name: str) -> Iterator[int]:
-    path, expected = directory.path / TAPS / name, manifest.taps.definitions[name]
+    path, expected = directory.path / ACQUISITION / name, manifest.taps.definitions[name]
     try:
-        with directory.opened(f"{TAPS}/{name}") as handle:
+        with directory.opened(f"{ACQUISITION}/{name}") as handle:
             if (size := os.fstat(handle).st_size) != expected:
                 raise CorruptionError(f"{path} has {size} bytes, {expected} belong there")
             yield handle

@@ -1,4 +1,4 @@
-"""The files of taps: points and values, which are written once, and records, which grow with the run, below TAPS; and
+"""The files below ACQUISITION: points and values, which are written once, and records, which grow with the run; and
 snapshots below SNAPSHOTS.
 
     run.oc/.taps/source-0       cells, weights, values
@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, StorageError
-from outcrop.run.disk.contents import SNAPSHOTS, TAPS
+from outcrop.run.disk.contents import ACQUISITION, SNAPSHOTS
 from outcrop.run.disk.entries import SUM_BYTES, SnapshotsEntry
 from outcrop.run.disk.layout import snapshot_index
 from outcrop.run.disk.manifest import Manifest
 
 Definitions: TypeAlias = Mapping[str, Sequence[NDArray[Any]]]
-"""For each file with points and values, by its name below TAPS, the arrays that it holds one behind the other."""
+"""For each file with points and values, by its name, the arrays that it holds one behind the other."""
 
 NORMS = np.dtype([(name, "<f8") for name in ("step", "sum", "squares", "min", "max")])
 """A row of norms."""
@@ -44,7 +44,7 @@ _PART_BYTES = 4 << 20
 
 
 def first_sums(manifest: Manifest, definitions: Definitions) -> dict[str, int]:
-    """Checksums of all files below TAPS before the first step, by name."""
+    """Checksums of all files below ACQUISITION before the first step, by name."""
     sums = {name: manifest.seed(name, 0) for name in manifest.taps.files}
     for name, parts in definitions.items():
         for part in parts:
@@ -52,22 +52,22 @@ def first_sums(manifest: Manifest, definitions: Definitions) -> dict[str, int]:
     return sums
 
 
-def write_tap_files(directory: Directory, manifest: Manifest, definitions: Definitions) -> None:
-    """Make all files below TAPS durably: points and values, and records without rows. Raises OSError."""
+def write_acquisition_files(directory: Directory, manifest: Manifest, definitions: Definitions) -> None:
+    """Make all files below ACQUISITION durably: points and values, and records without rows. Raises OSError."""
     for name, parts in definitions.items():
-        directory.put(f"{TAPS}/{name}", *parts)
+        directory.put(f"{ACQUISITION}/{name}", *parts)
     for name in manifest.taps.records(0):
-        directory.put(f"{TAPS}/{name}")
+        directory.put(f"{ACQUISITION}/{name}")
 
 
 def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[Any]) -> None:
-    """Write rows from number `first_row` on into the file `name` below TAPS, durably. Raises StorageError."""
+    """Write rows from number `first_row` on into the file `name` below ACQUISITION, durably. Raises StorageError."""
     data = np.ascontiguousarray(rows)
     row_bytes = data.nbytes // max(1, len(data))
     try:
-        directory.write(f"{TAPS}/{name}", first_row * row_bytes, data.reshape(-1).view(np.uint8))
+        directory.write(f"{ACQUISITION}/{name}", first_row * row_bytes, data.reshape(-1).view(np.uint8))
     except OSError as error:
-        raise StorageError(f"cannot write {directory.path / TAPS / name}: {error.strerror}") from error
+        raise StorageError(f"cannot write {directory.path / ACQUISITION / name}: {error.strerror}") from error
 
 
 def continued(checksum: int, rows: NDArray[Any]) -> int:
@@ -76,7 +76,7 @@ def continued(checksum: int, rows: NDArray[Any]) -> int:
 
 
 def check_records(directory: Directory, manifest: Manifest) -> None:
-    """Raise CorruptionError when a file below TAPS is not what was committed, StorageError when it cannot be read."""
+    """Raise CorruptionError when a file is not what was committed, StorageError when it cannot be read."""
     for name in manifest.taps.files:
         if damage := damage_of(directory, manifest, name):
             repair = f", or keep what is there with: outcrop verify --repair {directory.path}"
@@ -84,13 +84,13 @@ def check_records(directory: Directory, manifest: Manifest) -> None:
 
 
 def check_sizes(directory: Directory, manifest: Manifest) -> None:
-    """Raise StorageError when a file below TAPS is missing or too short."""
+    """Raise StorageError when a file below ACQUISITION is missing or too short."""
     for name, count in _counted(manifest).items():
-        path = directory.path / TAPS / name
+        path = directory.path / ACQUISITION / name
         rows = f", or fill it up with: outcrop verify --repair {directory.path}"
         remedy = f"; put back a copy{'' if name in manifest.taps.definitions else rows}"
         try:
-            status = directory.status(f"{TAPS}/{name}")
+            status = directory.status(f"{ACQUISITION}/{name}")
         except OSError as error:
             raise StorageError(f"{path} cannot be used: {error.strerror}") from None
         if status is None or not stat.S_ISREG(status.st_mode):
@@ -100,8 +100,8 @@ def check_sizes(directory: Directory, manifest: Manifest) -> None:
 
 
 def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
-    """What is wrong with a file below TAPS, in words; "" if nothing. Raises StorageError when it cannot be read."""
-    count, path = _counted(manifest)[name], directory.path / TAPS / name
+    """What is wrong with a file, in words; "" if nothing. Raises StorageError when it cannot be read."""
+    count, path = _counted(manifest)[name], directory.path / ACQUISITION / name
     found, checksum = checksum_of(directory, manifest, name)
     if found < count:
         return f"{path} has {found} bytes, {count} belong there"
@@ -113,7 +113,7 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
 
     Raises StorageError.
     """
-    file, count = f"{TAPS}/{name}", _counted(manifest)[name]
+    file, count = f"{ACQUISITION}/{name}", _counted(manifest)[name]
     try:
         if directory.status(file) is None:
             directory.put(file)
@@ -126,22 +126,22 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
-    """How many bytes of a file below TAPS count and are there, and their checksum."""
+    """How many bytes of a file below ACQUISITION count and are there, and their checksum."""
     count, done, checksum = _counted(manifest)[name], 0, manifest.seed(name, 0)
     try:
-        with directory.opened(f"{TAPS}/{name}") as handle:
+        with directory.opened(f"{ACQUISITION}/{name}") as handle:
             while part := directory.read_from(handle, done, min(_PART_BYTES, count - done)):
                 checksum, done = _core.crc32c(part, checksum), done + len(part)
     except OSError as error:
-        raise StorageError(f"{directory.path / TAPS / name} cannot be read: {error.strerror}") from None
+        raise StorageError(f"{directory.path / ACQUISITION / name} cannot be read: {error.strerror}") from None
     return done, checksum
 
 
 def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
     """The rows of a record that count. Raises StorageError, CorruptionError."""
-    count, path = _counted(manifest)[name], directory.path / TAPS / name
+    count, path = _counted(manifest)[name], directory.path / ACQUISITION / name
     try:
-        data = directory.read_file(f"{TAPS}/{name}", count)
+        data = directory.read_file(f"{ACQUISITION}/{name}", count)
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}") from None
     if len(data) < count:
@@ -171,7 +171,7 @@ def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tupl
     for entry in manifest.taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)
         for field in entry.fields:
-            data = directory.read_file(f"{TAPS}/{entry.record(field)}", SUM_BYTES * entry.count(manifest.step))
+            data = directory.read_file(f"{ACQUISITION}/{entry.record(field)}", SUM_BYTES * entry.count(manifest.step))
             for number, expected in enumerate(np.frombuffer(data, "<u4").tolist()):
                 name = snapshot_name(entry, field, number)
                 yield name, _snapshot_damage(directory, name, size, index, expected)

@@ -1,4 +1,4 @@
-"""What passes do besides updating: point sources, receivers, sums and snapshots (core/outcrop/exec/taps.hpp).
+"""What passes do besides updating: point sources, receivers, sums and snapshots (core/outcrop/exec/acquisition.hpp).
 
 Steps count from 0, and each is
 
@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from outcrop.errors import InputError
 from outcrop.plan.memory import Staging
 from outcrop.plan.plan import Plan
-from outcrop.plan.problem import Problem, TapDemand
+from outcrop.plan.problem import AcquisitionDemand, Problem
 from outcrop.plan.schemes import SCHEMES
-from outcrop.run.disk.entries import TapEntries
+from outcrop.run.disk.entries import AcquisitionEntries
 
 Points: TypeAlias = NDArray[np.int64]
 """Shape (points, 3): z, y and x of cells of the grid."""
@@ -98,7 +98,7 @@ class SumRequest:
 
 
 @dataclass(frozen=True, eq=False)
-class Taps:
+class Acquisition:
     """All of it, for a whole run."""
 
     injections: tuple[PointInjection, ...] = ()
@@ -107,7 +107,7 @@ class Taps:
     sums: tuple[SumRequest, ...] = ()
 
 
-NO_TAPS = Taps()
+NO_ACQUISITION = Acquisition()
 
 
 @dataclass(frozen=True)
@@ -127,19 +127,19 @@ class FieldSum:
 
 
 @dataclass(frozen=True, eq=False)
-class TapResults:
+class AcquisitionResults:
     """What a pass has seen: for each PointSamples an array of shape (steps of the pass, points) in float64, for each
     SumRequest its sums in the order of steps, and for each SnapshotFile that the pass has written, in the order of
-    `Taps.snapshots`, the CRC32C of the bytes of its box in the file."""
+    `Acquisition.snapshots`, the CRC32C of the bytes of its box in the file."""
 
     samples: tuple[NDArray[np.float64], ...]
     sums: tuple[tuple[FieldSum, ...], ...]
     snapshot_sums: tuple[int, ...] = ()
 
 
-def check_injections(taps: Taps, problem: Problem) -> None:
+def check_injections(acquisition: Acquisition, problem: Problem) -> None:
     """Raises InputError for the first source that lies where values are fixed."""
-    for one in taps.injections:
+    for one in acquisition.injections:
         bad = _in_rim(one.cells, problem) & one.values.any(axis=0)
         if bad.any():
             z, y, x = one.cells[int(np.argmax(bad))]
@@ -190,10 +190,10 @@ class _Summed:
 
 
 @dataclass(frozen=True, eq=False)
-class PassTaps:
-    """The part of `taps` that a pass of `steps` steps does, in the form that the core takes; its steps begin with 0."""
+class PassAcquisition:
+    """The part of `acquisition` that one pass does, in the form that the core takes; its steps begin with 0."""
 
-    taps: Taps
+    acquisition: Acquisition
     first_step: int
     steps: int
     injections: tuple[_Injected, ...]
@@ -204,24 +204,24 @@ class PassTaps:
     only_own: bool
 
     @staticmethod
-    def of(taps: Taps, plan: Plan, first_step: int, steps: int) -> PassTaps:
+    def of(acquisition: Acquisition, plan: Plan, first_step: int, steps: int) -> PassAcquisition:
         """For steps first_step <= t < first_step + steps of a run. Raises InputError for sources in the rim."""
         problem, seen = plan.problem, _steps_seen(first_step, steps)
-        check_injections(taps, problem)
-        assert plan.taps.staging.slots or not taps.snapshots, "the plan sets memory aside for snapshots"
-        return PassTaps(
-            taps,
+        check_injections(acquisition, problem)
+        assert plan.acquisition.staging.slots or not acquisition.snapshots, "the plan sets memory aside for snapshots"
+        return PassAcquisition(
+            acquisition,
             first_step,
             steps,
-            tuple(_injected(one, problem, first_step, steps) for one in taps.injections),
-            tuple(_sampled(one, steps) for one in taps.samples),
-            tuple(_shifted(one, first_step) for one in taps.snapshots if one.step in seen),
-            tuple(_Summed(one.field, step - first_step) for one in taps.sums for step in seen if step in one.steps),
-            plan.taps.staging,
+            tuple(_injected(one, problem, first_step, steps) for one in acquisition.injections),
+            tuple(_sampled(one, steps) for one in acquisition.samples),
+            tuple(_shifted(one, first_step) for one in acquisition.snapshots if one.step in seen),
+            tuple(_Summed(one.field, at - first_step) for one in acquisition.sums for at in seen if at in one.steps),
+            plan.acquisition.staging,
             SCHEMES[plan.scheme].repeats_updates,
         )
 
-    def results(self, sums: Sequence[RawSum], snapshot_sums: Sequence[int]) -> TapResults:
+    def results(self, sums: Sequence[RawSum], snapshot_sums: Sequence[int]) -> AcquisitionResults:
         """The core's results, with sums sorted by request."""
         found = [
             FieldSum(self.first_step + one.step, _exact(*raw[:2]), _exact(*raw[2:4]), raw[4] + 0.0, raw[5] + 0.0)
@@ -229,8 +229,8 @@ class PassTaps:
         ]
         in_order = iter(found)
         seen = _steps_seen(self.first_step, self.steps)
-        sorted_sums = (tuple(next(in_order) for step in seen if step in one.steps) for one in self.taps.sums)
-        return TapResults(tuple(one.values for one in self.samples), tuple(sorted_sums), tuple(snapshot_sums))
+        sorted_sums = (tuple(next(in_order) for step in seen if step in one.steps) for one in self.acquisition.sums)
+        return AcquisitionResults(tuple(one.values for one in self.samples), tuple(sorted_sums), tuple(snapshot_sums))
 
 
 def _injected(one: PointInjection, problem: Problem, first_step: int, steps: int) -> _Injected:
@@ -270,12 +270,12 @@ def _exact(integer: bytes, special: float) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def demand_of(entries: TapEntries, dtype: str) -> TapDemand:
-    """The memory that these taps want beside the window on arrays of `dtype`, for planning."""
+def demand_of(entries: AcquisitionEntries, dtype: str) -> AcquisitionDemand:
+    """The memory that these acquisition want beside the window on arrays of `dtype`, for planning."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources)
     samplings = sum(one.points * one.corners for one in entries.samplings)
-    return TapDemand(
+    return AcquisitionDemand(
         snapshot_bytes=sum(math.prod(one.shape) * len(one.fields) for one in entries.snapshots) * item_bytes,
         point_bytes=(sources + samplings) * CORNER_BYTES,
         step_bytes=sources * item_bytes + samplings * 8 + sum(one.points for one in entries.samplings) * TRACE_BYTES,

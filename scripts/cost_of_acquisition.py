@@ -1,7 +1,7 @@
 """What sources, receivers and snapshots every 50 steps add to a run out of core: waves of order 8, three runs in turns.
 Needs a machine with nothing else going on.
 
-    .venv/bin/python scripts/cost_of_taps.py DIRECTORY [TURNS]
+    .venv/bin/python scripts/cost_of_acquisition.py DIRECTORY [TURNS]
 
 Snapshots are of the whole field, the most there can be. They may cost what the device takes for their bytes and 5 %.
 """
@@ -28,10 +28,10 @@ BUDGET_BYTES = math.prod(SHAPE) * 4 * 4 // 16  # two copies of u, v and damp in 
 ALLOWED = 1.05
 
 
-def make(where: Path, **taps: Any) -> None:
+def make(where: Path, **kept: Any) -> None:
     """A run at rest, but for a bump in the middle."""
     stencil = oc.stencils.acoustic(order=8, ndim=3, sponge=True)
-    sim = oc.Simulation(stencil, SHAPE, directory=where, dt=0.001, spacing=SPACING, params={"h": SPACING}, **taps)
+    sim = oc.Simulation(stencil, SHAPE, directory=where, dt=0.001, spacing=SPACING, params={"h": SPACING}, **kept)
     start = np.zeros(SHAPE, np.float32)
     start[1300:1324, 56:72, 244:268] = 1.0
     sim.assign({"u": start, "v": 2000.0, "damp": oc.stencils.sponge(SHAPE, 20, velocity=2000.0, spacing=SPACING)})
@@ -48,13 +48,14 @@ def points() -> dict[str, Any]:
 def main() -> None:
     """Median seconds of each, and the median of the turns' ratios to the run with nothing."""
     turns = int(sys.argv[2]) if len(sys.argv) > 2 else 5
-    taps = {"nothing": {}, "points": points(), "both": {**points(), "snapshots": oc.Snapshots(EVERY, initial=False)}}
+    snapshots = oc.Snapshots(EVERY, initial=False)
+    runs = {"nothing": {}, "points": points(), "both": {**points(), "snapshots": snapshots}}
     directory = Path(sys.argv[1])
-    with made_directory(directory), tempfile.TemporaryDirectory(prefix="outcrop-taps-", dir=directory) as folder:
-        for name, each in taps.items():
+    with made_directory(directory), tempfile.TemporaryDirectory(prefix="outcrop-acquisition-", dir=directory) as folder:
+        for name, each in runs.items():
             make(Path(folder) / name, **each)
         device = measure.measure_afresh(Path(folder))
-        seconds: dict[str, list[float]] = {name: [] for name in taps}
+        seconds: dict[str, list[float]] = {name: [] for name in runs}
         for _ in range(turns):
             for name, column in seconds.items():
                 column.append(advance(Path(folder) / name, STEPS, BUDGET_BYTES, None)["seconds"])

@@ -1,4 +1,4 @@
-#include "outcrop/exec/taps.hpp"
+#include "outcrop/exec/acquisition.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -107,8 +107,8 @@ void Samples::write(const PointTable &table, long done, long row, long position,
   });
 }
 
-Taps::Taps(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages, TapRequests requests,
-           long steps, std::atomic<std::uint64_t> &bytes_snapshots)
+Acquisition::Acquisition(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
+                         AcquisitionRequests requests, long steps, std::atomic<std::uint64_t> &bytes_snapshots)
     : grid_(grid),
       stages_(stages.per_step()),
       steps_(steps),
@@ -119,16 +119,16 @@ Taps::Taps(const Grid &grid, const Window &window, const Fields &fields, const S
       snapshots_(grid, window, fields, std::move(requests.snapshots), requests.backend, requests.staging,
                  bytes_snapshots) {}
 
-void Taps::before(long z0, long z1, const Rectangle &cells) { take(0, z0, z1, cells); }
+void Acquisition::before(long z0, long z1, const Rectangle &cells) { take(0, z0, z1, cells); }
 
-void Taps::after(long level, long z0, long z1, const Rectangle &cells) {
+void Acquisition::after(long level, long z0, long z1, const Rectangle &cells) {
   if (!injections_.empty())
     for (const Rectangle &part : unfolded(grid_, cells))
       for (long z = z0; z < z1; ++z) injections_.add(level, z, part);
   if (level % stages_ == 0) take(level / stages_, z0, z1, cells);
 }
 
-void Taps::take(long done, long z0, long z1, const Rectangle &cells) {
+void Acquisition::take(long done, long z0, long z1, const Rectangle &cells) {
   const OwnedCells own = only_own_ ? own_ : OwnedCells{};
   const long begin = std::max(z0, own.z0), end = std::min(z1, own.z1);
   for (const Rectangle &part : unfolded(grid_, intersection(cells, own.cells))) {
@@ -141,7 +141,7 @@ void Taps::take(long done, long z0, long z1, const Rectangle &cells) {
   }
 }
 
-void Taps::rim(long position, const Rectangle &cells) {
+void Acquisition::rim(long position, const Rectangle &cells) {
   Rectangle part = cells;
   if (only_own_) {
     if (position < own_.z0 || position >= own_.z1) return;

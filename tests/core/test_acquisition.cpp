@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "outcrop/exec/taps.hpp"
+#include "outcrop/exec/acquisition.hpp"
 #include "outcrop/exec/traverse.hpp"
 #include "outcrop/storage/checksums.hpp"
 
@@ -76,7 +76,7 @@ Array step(const Array &before, const std::vector<Cell> &cells, const float *val
 
 // A file of zeros that goes with this object.
 struct Scratch {
-  std::string path = "/tmp/outcrop-taps-XXXXXX";
+  std::string path = "/tmp/outcrop-acquisition-XXXXXX";
   explicit Scratch(std::size_t size) {
     const int file = mkstemp(path.data());
     EXPECT_EQ(ftruncate(file, static_cast<off_t>(size)), 0);
@@ -101,7 +101,7 @@ void run_case(unsigned threads, const Tiling &tiling, long slab) {
   const std::vector<float> added(cells.size() * levels, 0.125f);
   std::vector<double> after(cells.size() * levels), before(cells.size() * levels);
   const Scratch scratch(16 + nz * ny * nx * sizeof(float));
-  TapRequests requests;
+  AcquisitionRequests requests;
   requests.injections = {{0, cells, reinterpret_cast<const std::byte *>(added.data())}};
   requests.samples = {{0, cells, false, after.data()}, {0, cells, true, before.data()}};
   requests.sums = {{0, 4}};
@@ -109,8 +109,8 @@ void run_case(unsigned threads, const Tiling &tiling, long slab) {
   std::atomic<std::uint64_t> bytes{0};
   Team team(threads);
   Traverse traverse(team, grid, window, stages, tiling, levels);
-  Taps taps(grid, window, fields, stages, requests, levels, bytes);
-  traverse.set_taps(&taps);
+  Acquisition acquisition(grid, window, fields, stages, requests, levels, bytes);
+  traverse.set_acquisition(&acquisition);
   Array array = initial();
   for (std::size_t ring : {0, 1})
     for (long z = 0; z < nz; ++z)
@@ -118,15 +118,15 @@ void run_case(unsigned threads, const Tiling &tiling, long slab) {
         std::memcpy(window.cell(ring, z, y, 0), &array[place({z, y, 0})], nx * sizeof(float));
   for (long z = 0; z < nz; ++z) {
     const bool is_rim = z == 0 || z == nz - 1;
-    taps.rim(z, {0, is_rim ? ny : 1, 0, pitch});
-    if (!is_rim) taps.rim(z, {ny - 1, ny, 0, pitch});
+    acquisition.rim(z, {0, is_rim ? ny : 1, 0, pitch});
+    if (!is_rim) acquisition.rim(z, {ny - 1, ny, 0, pitch});
   }
   const std::atomic<bool> cancelled{false};
   for (long zeta = 1; zeta < nz - 1 + levels - 1; zeta += slab) {
     traverse.update({zeta, std::min(zeta + slab, nz - 1 + levels - 1), levels}, cancelled);
-    taps.end_slab();
+    acquisition.end_slab();
   }
-  taps.flush();
+  acquisition.flush();
 
   for (std::size_t t = 0; t < levels; ++t) {
     const std::size_t row = t * cells.size();
@@ -134,13 +134,13 @@ void run_case(unsigned threads, const Tiling &tiling, long slab) {
     array = step(array, cells, &added[row]);
     for (std::size_t i = 0; i < cells.size(); ++i) ASSERT_EQ(after[row + i], array[place(cells[i])]) << t << " " << i;
     if (t + 1 == 4) {
-      EXPECT_EQ(taps.results().sums[0].minimum, *std::min_element(array.begin(), array.end()));
-      EXPECT_EQ(taps.results().sums[0].maximum, *std::max_element(array.begin(), array.end()));
+      EXPECT_EQ(acquisition.results().sums[0].minimum, *std::min_element(array.begin(), array.end()));
+      EXPECT_EQ(acquisition.results().sums[0].maximum, *std::max_element(array.begin(), array.end()));
     }
     if (t + 1 == 5) {
       const Array box = scratch.read(16, (nz - 2) * ny * (nx - 3));
       EXPECT_EQ(bytes.load(), box.size() * sizeof(float));
-      EXPECT_EQ(taps.results().snapshot_sums, std::vector<std::uint32_t>{crc32c(std::as_bytes(std::span(box)))});
+      EXPECT_EQ(acquisition.results().snapshot_sums, std::vector<std::uint32_t>{crc32c(std::as_bytes(std::span(box)))});
       for (long z = 2, i = 0; z < nz; ++z)
         for (long y = 0; y < ny; ++y)
           for (long x = 3; x < nx; ++x, ++i) ASSERT_EQ(box[static_cast<std::size_t>(i)], array[place({z, y, x})]);
@@ -148,7 +148,7 @@ void run_case(unsigned threads, const Tiling &tiling, long slab) {
   }
 }
 
-TEST(Taps, ShowWhatPlainSweepsShow) {
+TEST(Acquisition, ShowWhatPlainSweepsShow) {
   for (const unsigned threads : {1u, 4u})
     for (const long slab : {1, 6, 100})
       for (const Tiling &tiling : {Tiling{0, 7, 2}, Tiling{2, 16, 2}, Tiling{4, 16, 3}})

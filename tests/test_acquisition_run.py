@@ -18,10 +18,10 @@ from outcrop.durable import Directory
 from outcrop.errors import InputError, InterruptedRun, StorageError
 from outcrop.language.boundary import FIXED
 from outcrop.language.sparse import Injection, Sampling
+from outcrop.run.acquisition.definitions import read_definitions
+from outcrop.run.acquisition.recorder import Recorder
 from outcrop.run.oracle import record_fields
 from outcrop.run.places import storage_at
-from outcrop.run.taps.definitions import read_definitions
-from outcrop.run.taps.recorder import Recorder
 from shots import BOX, DT, LINE, SHAPE, SHOTS, STEPS, assert_same, everything, make, velocity, wavelets
 
 
@@ -38,11 +38,11 @@ def test_a_run_has_the_oracles_numbers(whole: dict[str, Any], tmp_path: Path) ->
     """Points in metres, scaled by dt^2 v^2, silent after their last value: field, traces, snapshots and norms."""
     sim = make(tmp_path / "run.oc")
     with Directory.open(tmp_path / "run.oc") as directory:
-        taps = read_definitions(directory, storage_at(tmp_path / "run.oc").read())
+        acquisition = read_definitions(directory, storage_at(tmp_path / "run.oc").read())
     padded = np.zeros((STEPS, 2))
     padded[:50] = wavelets()
-    shots: list[Injection] = [Injection(i.field, i.cells, i.weights, padded, i.scale) for i in taps.injections]
-    receivers: list[Sampling] = list(taps.samplings)
+    shots: list[Injection] = [Injection(i.field, i.cells, i.weights, padded, i.scale) for i in acquisition.injections]
+    receivers: list[Sampling] = list(acquisition.samplings)
     zeros = np.zeros(SHAPE, np.float32)
     state = {"u": zeros, "u.previous": zeros, "v": np.array(velocity())}
 
