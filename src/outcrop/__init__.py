@@ -29,69 +29,36 @@ if TYPE_CHECKING:
     from outcrop.run.sweep import Sweep
 
 __all__ = [
-    "Array",
-    "ArraySpec",
-    "Boundary",
-    "Field",
-    "Norms",
-    "Parameter",
-    "Placement",
-    "Receivers",
-    "Report",
-    "RunOptions",
-    "Signal",
-    "Simulation",
-    "Snapshots",
-    "Source",
-    "Stencil",
-    "Sweep",
-    "aggregate",
-    "array",
-    "errors",
-    "extrude",
-    "open",
-    "open_array",
-    "place",
-    "resample",
-    "stencils",
-]
+    "Array", "ArraySpec", "Boundary", "Field", "Norms", "Parameter", "Placement", "Receivers", "Report", "RunOptions",
+    "Signal", "Simulation", "Snapshots", "Source", "Stencil", "Sweep", "aggregate", "array", "errors", "extrude",
+    "open", "open_array", "place", "resample", "stencils",
+]  # fmt: skip
 __version__ = "0.1.0"
 
-# Loaded when first used, so that `outcrop --help` and `outcrop info` need neither NumPy nor SymPy.
-_HOMES = {
-    "Array": ("outcrop.arrays.array", "Array"),
-    "ArraySpec": ("outcrop.arrays.spec", "ArraySpec"),
-    "Boundary": ("outcrop.language.boundary", "Boundary"),
-    "Field": ("outcrop.language.stencil", "Field"),
-    "Norms": ("outcrop.run.acquisition.options", "Norms"),
-    "Parameter": ("outcrop.language.stencil", "Parameter"),
-    "Placement": ("outcrop.arrays.placing", "Placement"),
-    "Receivers": ("outcrop.run.acquisition.options", "Receivers"),
-    "Report": ("outcrop.run.report", "Report"),
-    "RunOptions": ("outcrop.run.options", "RunOptions"),
-    "Signal": ("outcrop.language.stencil", "Signal"),
-    "Simulation": ("outcrop.run.simulation", "Simulation"),
-    "Snapshots": ("outcrop.run.acquisition.options", "Snapshots"),
-    "Source": ("outcrop.run.acquisition.options", "Source"),
-    "Stencil": ("outcrop.language.stencil", "Stencil"),
-    "Sweep": ("outcrop.run.sweep", "Sweep"),
-    "aggregate": ("outcrop.aggregate", ""),
-    "array": ("outcrop.arrays.placing", "array"),
-    "extrude": ("outcrop.run.inputs.resample", "extrude"),
-    "open": ("outcrop.run.simulation", "open"),
-    "open_array": ("outcrop.arrays.placing", "open_array"),
-    "place": ("outcrop.arrays.placing", "place"),
-    "resample": ("outcrop.run.inputs.resample", "resample"),
-    "stencils": ("outcrop.language.library", ""),
+# Names are loaded on first use, so that `outcrop --help` and `outcrop info` load neither NumPy nor SymPy.
+_MODULES = {"aggregate": "outcrop.aggregate", "stencils": "outcrop.language.library"}
+_NAMES = {
+    "arrays.array": ("Array",),
+    "arrays.placing": ("Placement", "array", "open_array", "place"),
+    "arrays.spec": ("ArraySpec",),
+    "language.boundary": ("Boundary",),
+    "language.stencil": ("Field", "Parameter", "Signal", "Stencil"),
+    "run.acquisition.options": ("Norms", "Receivers", "Snapshots", "Source"),
+    "run.inputs.resample": ("extrude", "resample"),
+    "run.options": ("RunOptions",),
+    "run.report": ("Report",),
+    "run.simulation": ("Simulation", "open"),
+    "run.sweep": ("Sweep",),
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'outcrop' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    loaded = import_module(module)
-    return getattr(loaded, attribute) if attribute else loaded
+    if name in _MODULES:
+        return import_module(_MODULES[name])
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(import_module(f"outcrop.{module}"), name)
+    raise AttributeError(f"module 'outcrop' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,13 +1,13 @@
-"""Files and names that survive a power cut, below a directory that other people may have filled.
+"""Durable files in an untrusted directory: they survive a power cut, and no link in the directory is followed.
 
-A `Directory` is held open by its descriptor. Every name below it is opened step by step from there, and no link is
-followed: a name that a stranger has prepared leads nowhere outside, whatever happens to the path meanwhile.
+A `Directory` keeps the directory open by a descriptor. Every name below it is opened from there, folder by folder,
+without following links. So no name that an attacker has prepared leads outside, even if the path changes meanwhile.
 
-    replace     write beside ──► fsync ──► rename ──► fsync folder      a reader sees the old or the new content
-    create      O_EXCL, all bytes allocated                             nothing that was there is overwritten
+    replace     write a temporary file ──► fsync ──► rename ──► fsync folder    a reader sees the old or the new content
+    create      O_EXCL, all bytes allocated                                     no existing file is overwritten
     hold        a lock on the directory itself, which is released when its descriptor is closed
 
-`SYSTEM` has the system calls. Tests replace it by a model that loses what was not flushed.
+`SYSTEM` has the system calls. Tests replace it by a model that loses everything that was not flushed.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 Buffer: TypeAlias = "bytes | NDArray[Any]"
 
 MAX_TEXT_BYTES = 256 << 20
-"""Descriptions of runs and arrays are refused when they are longer."""
+"""Maximum length of the description of a run or an array. Longer files are refused."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INSIDE = os.O_NOFOLLOW | os.O_CLOEXEC
 _ATTEMPTS, _PAUSE_SECONDS = 20, 0.01
-"""A process that only asks whether a directory is held holds it for an instant."""
+"""`hold` retries for 0.2 s, because a process that only checks whether a directory is held holds it for a moment."""
 
 
 class System:
-    """The system calls of transactions, as `os` has them. Names are relative to a descriptor, `dir_fd`."""
+    """The system calls of transactions, with the signatures of `os`. Names are relative to a descriptor, `dir_fd`."""
 
     open = staticmethod(os.open)
     close = staticmethod(os.close)
@@ -66,7 +66,6 @@ class System:
 
     @staticmethod
     def listdir(folder: int) -> list[str]:
-        """The names in an open folder."""
         return os.listdir(folder)
 
 
@@ -74,10 +73,9 @@ SYSTEM = System()
 
 
 class Directory:
-    """A directory held open. `path` is how the user called it, for messages and for finding out whether it moved.
-
-    Names are relative, with "/" between folders. Methods raise OSError with the whole path in it.
-    """
+    """An open directory. `path` is the user's name for it: for messages, and to find out whether the directory moved.
+    Names are relative to the directory, with "/" between folders. Methods raise OSError that contains the whole
+    path."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self.path, self.handle = path, handle
@@ -85,11 +83,11 @@ class Directory:
 
     @classmethod
     def open(cls, path: Path) -> Directory:
-        """The directory at `path`, where links are followed: the user has named it. Raises OSError."""
+        """Open the directory at `path`. Links in `path` are followed, because the user has named it. Raises OSError."""
         return cls(path, SYSTEM.open(path, _FOLDER))
 
     def close(self) -> None:
-        """Close the descriptor; closing twice does nothing."""
+        """Close the descriptor, unless it is closed already."""
         handle, self.handle = self.handle, -1
         if handle >= 0:
             self._system.close(handle)
@@ -105,7 +103,7 @@ class Directory:
         self.close()
 
     def is_here(self) -> bool:
-        """Whether its path still leads to it; not so once it was moved or deleted."""
+        """Whether its path still leads to this directory. False if it was moved or deleted."""
         try:
             there, own = self._system.stat(self.path), self._system.fstat(self.handle)
         except OSError:
@@ -113,12 +111,12 @@ class Directory:
         return (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)
 
     def is_same(self, other: Directory) -> bool:
-        """Whether both are one directory, by whatever paths."""
+        """Whether both are the same directory, even if their paths differ."""
         own, there = self._system.fstat(self.handle), self._system.fstat(other.handle)
         return (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino)
 
     def status(self, name: str) -> os.stat_result | None:
-        """What is at `name`, a link itself and not where it leads; None when nothing is there."""
+        """The status of `name`, of the link itself if it is a link. None if nothing has this name."""
         try:
             with self._parent(name) as (folder, last):
                 return self._system.stat(last, dir_fd=folder, follow_symlinks=False)
@@ -126,12 +124,12 @@ class Directory:
             return None
 
     def names(self, name: str = "") -> list[str]:
-        """What the folder `name` holds, sorted; the directory itself unless it is named."""
+        """The names in the folder `name`, sorted. The default is the directory itself."""
         with self._folder(name) as folder:
             return sorted(self._system.listdir(folder))
 
     def read(self, name: str, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
-        """The content of a regular file. Raises StorageError when it is something else, or longer than `max_bytes`."""
+        """The content of a regular file. Raises StorageError for anything else, and for more than `max_bytes`."""
         with self.opened(name) as handle:
             size = self._system.fstat(handle).st_size
             if size > max_bytes:
@@ -139,12 +137,12 @@ class Directory:
             return self.read_from(handle, 0, size)
 
     def read_file(self, name: str, count: int) -> bytes:
-        """The first `count` bytes of a regular file, fewer when it is shorter."""
+        """The first `count` bytes of a regular file, or all of a shorter file."""
         with self.opened(name) as handle:
             return self.read_from(handle, 0, count)
 
     def read_from(self, handle: int, offset: int, count: int) -> bytes:
-        """Up to `count` bytes of an open file, fewer at its end."""
+        """Read `count` bytes of an open file, or fewer if it ends before."""
         parts = []
         while count > 0 and (part := self._system.read(handle, min(count, 1 << 30), offset)):
             parts.append(part)
@@ -152,7 +150,7 @@ class Directory:
         return b"".join(parts)
 
     def read_link(self, name: str) -> str | None:
-        """Where the link `name` leads; None when there is none of that name."""
+        """The target of the link `name`. None if there is no such link."""
         try:
             with self._parent(name) as (folder, last):
                 return self._system.readlink(last, dir_fd=folder)
@@ -163,9 +161,9 @@ class Directory:
 
     @contextlib.contextmanager
     def opened(self, name: str, flags: int = os.O_RDONLY) -> Iterator[int]:
-        """Descriptor of an existing regular file. Raises StorageError when it is something else."""
+        """Open an existing regular file. Raises StorageError for anything else."""
         with self._parent(name) as (folder, last), self._named(name):
-            # Without O_NONBLOCK a pipe of that name would wait for somebody to write to it.
+            # Without O_NONBLOCK, opening a pipe would wait for a writer.
             handle = self._system.open(last, flags | _INSIDE | os.O_NONBLOCK, dir_fd=folder)
         try:
             if not stat.S_ISREG(self._system.fstat(handle).st_mode):
@@ -176,15 +174,15 @@ class Directory:
             self._system.close(handle)
 
     def make_folder(self, name: str) -> None:
-        """Make a folder, and those above it, unless they are there."""
+        """Make a folder and its parents, unless they exist."""
         parts = name.split("/")
         for count in range(1, len(parts) + 1):
             with self._parent("/".join(parts[:count])) as (folder, last), contextlib.suppress(FileExistsError):
                 self._system.mkdir(last, dir_fd=folder)
 
     def create(self, name: str, *parts: Buffer, size: int = 0, flush: bool = False) -> None:
-        """Make a file that begins with these parts, and all of whose `size` bytes are allocated. A file that is there
-        stays, with FileExistsError; one that cannot be finished is removed."""
+        """Make a file that begins with these parts, with `size` bytes allocated. Raises FileExistsError, and keeps the
+        existing file, if the name is taken. A file that cannot be finished is removed."""
         with self._parent(name) as (folder, last), self._named(name):
             handle = self._system.open(last, os.O_RDWR | os.O_CREAT | os.O_EXCL | _INSIDE, 0o666, dir_fd=folder)
             try:
@@ -203,9 +201,9 @@ class Directory:
                 raise
 
     def create_whole(self, name: str, content: bytes, size: int) -> None:
-        """Make a file as `create` does, durably, whose name appears when it is whole; what is there stays, with
-        FileExistsError."""
-        beside = f"{name.rpartition('/')[0]}/.outcrop-{uuid4().hex}".lstrip("/")  # nobody else's
+        """Make a durable file as `create` does. Its name appears only when the file is complete. Raises FileExistsError
+        if the name is taken."""
+        beside = f"{name.rpartition('/')[0]}/.outcrop-{uuid4().hex}".lstrip("/")  # no other process uses this name
         self.create(beside, content, size=size, flush=True)
         try:
             with self._parent(name) as (folder, last), self._named(name):
@@ -215,7 +213,7 @@ class Directory:
                 except OSError as error:
                     if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
                         raise
-                    # The file system has no hard links: as well as can be.
+                    # The file system has no hard links. Between check and rename another process may make the file.
                     if self.status(name) is not None:
                         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
                     self._system.rename(made, last, src_dir_fd=folder, dst_dir_fd=folder)
@@ -224,12 +222,12 @@ class Directory:
         self.flush(name.rpartition("/")[0])
 
     def grow(self, name: str, size: int) -> None:
-        """Allocate all of the first `size` bytes of an existing file; what is in them stays."""
+        """Allocate the first `size` bytes of an existing file. Its content stays."""
         with self.opened(name, os.O_RDWR) as handle:
             self._system.allocate(handle, 0, size)
 
     def put(self, name: str, *parts: Buffer) -> None:
-        """Make a file of these parts durably, in folders that are made where they are missing."""
+        """Make a durable file of these parts. Missing folders are made."""
         folder = name.rpartition("/")[0]
         if folder:
             self.make_folder(folder)
@@ -242,7 +240,7 @@ class Directory:
             self._system.fsync(handle)
 
     def write_to(self, handle: int, offset: int, content: Buffer) -> int:
-        """Write into an open file; the number of bytes."""
+        """Write into an open file. Returns the number of bytes."""
         left = memoryview(content if isinstance(content, bytes) else content.reshape(-1).view("uint8").data)
         count = len(left)
         while left:
@@ -255,9 +253,9 @@ class Directory:
         self._system.fsync(handle)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Make `content` that of the file `name`: a reader sees the old or the new one, also after a power cut."""
+        """Replace the content of the file `name`. A reader sees the old or the new content, also after a power cut."""
         beside = name + ".tmp"
-        self.remove(beside)  # of a process that was killed, or a stranger's
+        self.remove(beside)  # it may be left over from a process that was killed
         self.create(beside, content, flush=True)
         try:
             with self._parent(name) as (folder, last), self._named(name):
@@ -269,7 +267,7 @@ class Directory:
             raise
 
     def link(self, name: str, target: str) -> None:
-        """Let `name` be a link to `target`, in one step; what it was before is replaced unless it is a folder."""
+        """Make `name` a link to `target`, in one step. An existing file or link is replaced, a folder is not."""
         beside = name + ".tmp"
         self.remove(beside)
         with self._parent(name) as (folder, last), self._named(name):
@@ -277,18 +275,17 @@ class Directory:
             self._system.rename(last + ".tmp", last, src_dir_fd=folder, dst_dir_fd=folder)
 
     def remove(self, name: str) -> None:
-        """Remove a file or a link; nothing happens when none is there."""
+        """Remove a file or a link, if it exists."""
         with contextlib.suppress(FileNotFoundError), self._parent(name) as (folder, last), self._named(name):
             self._system.unlink(last, dir_fd=folder)
 
     def remove_files(self, names: Iterable[str]) -> None:
-        """Remove these files."""
         for name in names:
             with contextlib.suppress(NotADirectoryError):
                 self.remove(name)
 
     def remove_empty(self, name: str, depth: int = 8) -> None:
-        """Remove a folder with the folders in it, as far as they are empty."""
+        """Remove the empty folders in a folder, to this depth, and then the folder if it is empty."""
         with contextlib.suppress(OSError):
             for inner in self.names(name) if depth else ():
                 self.remove_empty(f"{name}/{inner}", depth - 1)
@@ -296,7 +293,7 @@ class Directory:
                 self._system.rmdir(last, dir_fd=folder)
 
     def flush(self, name: str = "") -> None:
-        """Make the names in a folder durable; the directory's own unless one is named."""
+        """Make the names in a folder durable. The default is the directory itself."""
         with self._folder(name) as folder, self._named(name):
             self._system.fsync(folder)
 
@@ -310,8 +307,8 @@ class Directory:
         self.flush(name)
 
     def hold(self, shared: bool = False) -> int:
-        """Descriptor that holds the directory until it is closed, alone or with others who share it. Raises InputError
-        when another process is in the way."""
+        """Lock the directory, exclusively or `shared`. Returns a descriptor that keeps the lock until it is closed.
+        Raises InputError if another process holds the directory."""
         handle = self._system.open(".", _FOLDER, dir_fd=self.handle)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -327,16 +324,15 @@ class Directory:
         raise InputError(f"{self.path} is in use by another process; wait for it or stop it")
 
     def share(self, held: int) -> None:
-        """Let others share what `hold` held alone."""
+        """Turn an exclusive lock of `hold` into a shared one."""
         self._system.flock(held, fcntl.LOCK_SH)
 
     def release(self, held: int) -> None:
-        """Close what `hold` returned."""
         self._system.close(held)
 
     @contextlib.contextmanager
     def _parent(self, name: str) -> Iterator[tuple[int, str]]:
-        """Descriptor of the folder that holds `name`, and the last part of the name."""
+        """The descriptor of the folder that contains `name`, and the last part of the name."""
         folder, _, last = name.rpartition("/")
         assert last not in ("", ".", ".."), name
         with self._folder(folder) as handle:
@@ -344,7 +340,6 @@ class Directory:
 
     @contextlib.contextmanager
     def _folder(self, name: str) -> Iterator[int]:
-        """Descriptor of a folder inside."""
         handle = self.handle
         try:
             for part in name.split("/") if name else ():
@@ -361,6 +356,7 @@ class Directory:
 
     @contextlib.contextmanager
     def _named(self, name: str) -> Iterator[None]:
+        """Let an OSError name the whole path."""
         try:
             yield
         except OSError as error:
@@ -368,31 +364,26 @@ class Directory:
             raise
 
 
-def flush_folder(path: Path) -> None:
-    """Make the names in a folder durable. Raises OSError."""
-    with Directory.open(path) as folder:
-        folder.flush()
-
-
 def flush_parents(path: Path) -> None:
-    """Make the names on the way to a directory durable, also those that other processes have made.
+    """Make the names of all parents of a directory durable, also those that other processes have made.
 
-    Folders that this user may not read, or that their file system does not flush, are left out. Raises OSError."""
-    for folder in path.absolute().parents:
+    Folders that this user may not read, or that their file system cannot flush, are skipped. Raises OSError."""
+    for parent in path.absolute().parents:
         try:
-            flush_folder(folder)
+            with Directory.open(parent) as folder:
+                folder.flush()
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP):
                 raise
 
 
 def sealed(content: Mapping[str, Any]) -> bytes:
-    """`content` as JSON that ends with a checksum of itself, "crc32c"."""
+    """`content` as JSON that ends with its checksum, "crc32c"."""
     return (json.dumps({**content, "crc32c": _checksum(content)}, indent=1) + "\n").encode()
 
 
 def unsealed(data: bytes, path: object) -> dict[str, Any]:
-    """What `sealed` made JSON of, without the checksum. Raises CorruptionError when it is anything else."""
+    """The content of JSON that `sealed` has made. Raises CorruptionError for anything else."""
     try:
         content: dict[str, Any] = msgspec.json.decode(data)
         expected = content.pop("crc32c")

@@ -1,11 +1,11 @@
-"""The few exceptions Outcrop raises. Each message names the value, the place and the remedy in one line."""
+"""The exceptions that Outcrop raises. Each message names the value, the place and the remedy in one line."""
 
 MAX_MESSAGE = 2000
-"""Maximum number of characters of a message. Only values of the user can make it longer, such as whole arrays."""
+"""Maximum number of characters of a message. Longer messages contain large values of the user, such as whole arrays."""
 
 
 class OutcropError(Exception):
-    """The base of all errors that are not bugs; bugs raise `AssertionError`."""
+    """The base of all errors that are not bugs. Bugs raise `AssertionError`."""
 
     def __str__(self) -> str:
         text = " ".join(line.strip() for line in super().__str__().splitlines())
@@ -29,7 +29,7 @@ class CorruptionError(StorageError):
 
 
 class CommunicationError(OutcropError):
-    """Another rank cannot be reached any more, or MPI failed. Collective calls fail after it."""
+    """Another rank cannot be reached any more, or MPI failed. Later collective calls fail, too."""
 
 
 class InterruptedRun(OutcropError):
@@ -37,9 +37,9 @@ class InterruptedRun(OutcropError):
 
 
 def shown(value: object, max_length: int = 120) -> str:
-    """A value of the user for a message: `repr` on one line, cut in the middle if it is longer than `max_length`."""
+    """The `repr` of a user's value on one line, for messages. It is cut in the middle if longer than `max_length`."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # numbers of more than 4300 digits, lists nested too deeply, classes of the user's own
+    except Exception:  # repr fails for numbers of more than 4300 digits, deeply nested lists, and some user classes
         text = f"<{type(value).__name__}>"
     return text if len(text) <= max_length else f"{text[: max_length - 25]} ... {text[-20:]}"

@@ -1,15 +1,14 @@
-"""Paths that users give, checked before anything is opened or made.
+"""Check the paths that users give before anything is opened or made.
 
-A file that is to be read must be a regular file: opening a FIFO would wait for ever, and a device has no end. Each
-refusal is an InputError of one line.
+An input file must be a regular file: opening a FIFO could wait for ever, and a device has no end. Each refusal is an
+InputError of one line.
 
-A directory that a command or a call needs for its own files is made where it is missing, parents too. The same three
-steps hold everywhere:
+A directory that a command or call needs for its own files is made if it is missing, with its parents. This takes the
+same three steps everywhere; `made_directory` does all three:
 
-    require_directory     it is there, or can be made; nothing is changed
-    make_directory        made, after all arguments have been checked
-    remove_made           what was made and stayed empty is removed when the work fails, or when it needs no directory
-                          any more (made_directory does all three)
+    require_directory     check that it exists or can be made; change nothing
+    make_directory        make it, after all arguments have been checked
+    remove_made           remove the new directories that stayed empty, if the work fails or is done
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ _KINDS = {
 
 
 def as_path(given: object, name: str) -> Path:
-    """The path `given` as text or as an os.PathLike. Raises InputError for text that can be no path of a run: empty,
-    with a NUL, or not UTF-8, which neither the manifest nor the storage backends can hold."""
+    """Convert text or an os.PathLike to a Path. Raises InputError for text that is empty, contains a NUL, or is not
+    UTF-8, because manifests and storage backends cannot hold it."""
     text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else given
     if not isinstance(text, str) or not text:
         raise InputError(f"{name} {shown(given)} is not a path")
@@ -49,15 +48,15 @@ def as_path(given: object, name: str) -> Path:
 
 
 def as_place(given: object, name: str) -> Path:
-    """The path `given` of what is there, or may be made there. Raises InputError where neither can be."""
+    """The path of something that exists or can be made. Raises InputError if the path cannot be followed."""
     path = as_path(given, name)
     is_there(path)
     return path
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Whether a path leads to anything. Raises InputError when that cannot be found out: loops of links, names that are
-    too long, folders that may not be searched."""
+    """Whether a path leads to anything. Raises InputError if this cannot be found out: because of loops of links, names
+    that are too long, or folders that this user may not search."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -68,7 +67,7 @@ def is_there(path: str | os.PathLike[str]) -> bool:
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """A regular file, open for reading. Raises InputError for anything else, without waiting for it."""
+    """Open a regular file for reading. Raises InputError for anything else, without waiting for it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
@@ -86,17 +85,17 @@ def require_regular(path: str | os.PathLike[str]) -> None:
 
 
 def require_output(path: Path, name: str) -> None:
-    """Raise InputError unless a file can be written at `path` later; creates and changes nothing.
+    """Raise InputError unless a file can be written at `path` later. Creates and changes nothing.
 
-    That may be a regular file, a new one in a directory that is there or can be made, /dev/null, a terminal, or a pipe
-    that this process holds already: /dev/stdout, and what a shell makes of >(command). Other pipes might have no
-    reader, and devices may be anything.
+    Accepted are a regular file, a new file in a directory that exists or can be made, /dev/null, a terminal, and a pipe
+    that this process already holds, such as /dev/stdout or a shell's >(command). Other pipes might have no reader, and
+    writing to other devices might do harm.
     """
     try:
         found = os.stat(path)
     except FileNotFoundError:
         folder = Path(os.path.realpath(path)).parent
-        if folder.is_relative_to("/proc"):  # as /dev/fd/9, of which there is none
+        if folder.is_relative_to("/proc"):  # for example /dev/fd/9 without an open descriptor 9
             raise InputError(f"{name} {path} cannot be written: there is no such descriptor") from None
         if os.path.islink(path) and not folder.is_dir():
             raise InputError(f"{name} {path}: the link leads to {folder}, which does not exist") from None
@@ -131,7 +130,7 @@ def nearest_existing(path: Path) -> Path:
 
 
 def require_directory(directory: Path) -> None:
-    """Raise InputError unless it is a directory, or can be made, and this user may write there; changes nothing."""
+    """Raise InputError unless the directory exists or can be made, and this user may write there. Changes nothing."""
     existing = nearest_existing(directory)
     try:
         mode = existing.stat().st_mode
@@ -140,15 +139,16 @@ def require_directory(directory: Path) -> None:
     if not stat.S_ISDIR(mode):
         raise InputError(f"directory {directory} cannot be created: {existing} is a file")
     missing = directory.absolute().parts[len(existing.parts) :]
-    if missing and missing[0].endswith(":"):  # s3://bucket/name is s3:/bucket/name as a path
+    if missing and missing[0].endswith(":"):  # as a path, s3://bucket/name is s3:/bucket/name
         raise InputError(f"directory {directory} looks like a URL; results are kept in file systems only, name a path")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(f"directory {directory} cannot be written: no permission in {existing}")
 
 
 def make_directory(directory: Path) -> list[Path]:
-    """Make a directory, parents too, and list those that were not there, parents first. InputError leaves none."""
-    from outcrop import durable  # which takes longer to load than all other checks take
+    """Make a directory with its parents. Returns the new directories, parents first. If it raises InputError, none of
+    them is left."""
+    from outcrop import durable  # loading it takes longer than all other checks
 
     made: list[Path] = []
     try:
@@ -166,7 +166,7 @@ def make_directory(directory: Path) -> list[Path]:
 
 
 def remove_made(made: Sequence[Path]) -> None:
-    """Remove directories that this process has made, parents first, as far as they are empty."""
+    """Remove directories that `make_directory` has made, unless something is in them. `made` lists parents first."""
     from outcrop import durable
 
     for place in reversed(made):
@@ -176,8 +176,8 @@ def remove_made(made: Sequence[Path]) -> None:
 
 @contextlib.contextmanager
 def made_directory(directory: Path) -> Iterator[None]:
-    """A directory for files that the caller removes: made where it is missing, and removed at the end where it was made
-    here and is empty. Raises InputError when it cannot be made or written."""
+    """A directory for files that the caller removes. It is made if it is missing, and at the end it is removed if it
+    was made here and is empty. Raises InputError if it cannot be made or written."""
     require_directory(directory)
     made = make_directory(directory)
     try:
@@ -187,13 +187,13 @@ def made_directory(directory: Path) -> Iterator[None]:
 
 
 def _is_held(found: os.stat_result) -> bool:
-    """Whether this process has a pipe or a socket open, and may write to it."""
+    """Whether this process has this pipe or socket open for writing."""
     for handle in map(int, os.listdir("/proc/self/fd")):
         try:
             mode = fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE
             if mode != os.O_RDONLY and os.path.samestat(os.fstat(handle), found):
                 return True
-        except OSError:  # the descriptor that listed the folder is closed by now
+        except OSError:  # the descriptor with which listdir read the folder is closed by now
             continue
     return False
 

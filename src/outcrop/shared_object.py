@@ -1,9 +1,8 @@
-"""Compile once, and keep the shared object by content.
+"""Compile code once and keep the shared object in the user's cache, under a hash of everything that affects it.
 
-    everything that decides what comes out ──► key ──► $XDG_CACHE_HOME/outcrop/<kind>/<key>.so ──► checked, loaded
-    (source, compiler, flags, machine, ...)
+    source, compiler, flags, machine ──► key ──► $XDG_CACHE_HOME/outcrop/<kind>/<key>.so ──► checked, loaded
 
-The file is sealed (`outcrop.user_cache`): one that is damaged, or not only this user's, is compiled again.
+The file has a seal (`outcrop.user_cache`). If it is damaged, or other users may write it, it is compiled again.
 """
 
 from __future__ import annotations
@@ -26,19 +25,16 @@ from outcrop.errors import InputError
 from outcrop.user_cache import CacheFolder, open_folder
 
 MAX_BYTES = 64 << 20
-"""A larger file in the cache is not one of ours: kernels have about 50 KB, transports 1 MB."""
-
+"""Larger files in the cache are treated as damaged. Kernels have about 50 KB, transports 1 MB."""
 
 MAX_COMPILE_SECONDS = 1200.0
-"""A longer compilation is given up. Kernels take seconds and the library of aggregation a minute; a stencil from a
-stranger may be made to take days."""
+"""A longer compilation is stopped. Kernels take seconds and the library of aggregation takes a minute, but a stencil
+from an untrusted file could take days."""
 
 
 def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], None]) -> Path:
-    """The shared object of this content, kept from before or made by `build`, which gets the file to write.
-
-    Load it with `load_library`. Raises InputError when the cache cannot be used, and what `build` raises.
-    """
+    """Return the cached shared object for this content. If there is none, `build` makes it at the path that it gets.
+    Load it with `load_library`. Raises InputError if the cache cannot be used, and whatever `build` raises."""
     key = hashlib.sha256(json.dumps([*content, *_machine()]).encode()).hexdigest()[:32]
     name = f"{key}.so"
     with open_folder(kind, make=True) as folder:
@@ -48,17 +44,15 @@ def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], Non
 
 
 def load_library(path: Path) -> ctypes.CDLL:
-    """Load a file that `shared_object` has returned, to this process or to another one of this user.
-
-    It is checked first, and what is loaded is what was checked. Raises InputError for a file that is damaged, missing
-    or not only this user's, and for one that the system does not load.
-    """
+    """Load a file that `shared_object` has returned to this process or to another process of this user. The file is
+    checked first, and exactly the checked file is loaded. Raises InputError if the file is damaged or missing, if other
+    users may write it, and if the system cannot load it."""
     with open_folder(path.parent.name, path.parents[2], make=False) as folder:
         if folder.read(path.name, MAX_BYTES) is None:
             raise InputError(f"{path} is damaged, or other users may write it: remove it, and try again")
-        held = Path(f"/proc/self/fd/{folder.descriptor}")  # the folder that was checked, whatever its name is now
+        checked = Path(f"/proc/self/fd/{folder.descriptor}")  # the checked folder, even if it was renamed since
         try:
-            return ctypes.CDLL(str((held if held.is_dir() else folder.path) / path.name))
+            return ctypes.CDLL(str((checked if checked.is_dir() else folder.path) / path.name))
         except OSError as error:
             folder.remove(path.name)
             raise InputError(
@@ -68,7 +62,7 @@ def load_library(path: Path) -> ctypes.CDLL:
 
 
 def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None:
-    """Build in a folder of its own, which is removed again, then seal."""
+    """Build in a temporary folder, then write the result into the cache with its seal."""
     try:
         with tempfile.TemporaryDirectory(prefix="outcrop-build-") as scratch:
             os.chmod(scratch, 0o700)
@@ -84,7 +78,7 @@ def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None
 
 
 def _machine() -> list[str]:
-    """The processor and the C library, because machines of several kinds may share a home."""
+    """The processor and the C library. They are part of the key because different machines may share a home."""
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
@@ -93,7 +87,7 @@ def _machine() -> list[str]:
 
 
 def run_compiler(command: Sequence[str], what: str) -> None:
-    """Run a compiler. Raises InputError with the first line that tells what is wrong with `what`."""
+    """Run a compiler. Raises InputError with the first line of its output that reports an error in `what`."""
     done = _run(command)
     if done.returncode != 0:
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr)
@@ -101,19 +95,17 @@ def run_compiler(command: Sequence[str], what: str) -> None:
 
 
 COMPILERS = {"C": ("CC", ("cc", "gcc", "clang"), "cc"), "C++": ("CXX", ("c++", "g++", "clang++"), "c++")}
-"""For each language the variable that names its compiler, usual names, and what the `ziglang` package calls it."""
+"""For each language: the variable that names its compiler, usual commands, and the command in the `ziglang` package."""
 
 VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
              "CCC_OVERRIDE_OPTIONS", "LD_RUN_PATH", "NIX_CFLAGS_COMPILE", "NIX_LDFLAGS")  # fmt: skip
-"""What GCC, Clang and their linkers read from the environment. CFLAGS is not among them: only make uses it."""
+"""Environment variables that GCC, Clang and their linkers read. CFLAGS is not among them, because only make uses it."""
 
 
 @lru_cache
 def find_compiler(language: str) -> tuple[str, ...]:
-    """The command of a compiler of "C" or "C++": that of $CC or $CXX, a usual one, or that of the `ziglang` package.
-
-    Raises InputError where there is none.
-    """
+    """The command of a compiler for "C" or "C++": $CC or $CXX, else a usual command, else the `ziglang` package. Raises
+    InputError if there is none."""
     variable, names, in_zig = COMPILERS[language]
     try:
         named = shlex.split(os.environ.get(variable, ""))
@@ -128,14 +120,14 @@ def find_compiler(language: str) -> tuple[str, ...]:
 
 
 def compiler_identity(compiler: tuple[str, ...]) -> list[str]:
-    """What tells a compiler from another one: command, file, version, and variables that it reads."""
+    """The values that distinguish a compiler from others: command, file, version, and the variables that it reads."""
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     return [*compiler, *_program(compiler), *variables]
 
 
 @lru_cache
 def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
-    """The file, by its time: a wrapper may add other options tomorrow. And what the compiler says of itself."""
+    """The compiler's file with its size and time, because a wrapper may change, and the text of `--version`."""
     found = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     try:
         file = f"{found} {found.stat().st_size} {found.stat().st_mtime_ns}"
@@ -145,7 +137,7 @@ def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Without a terminal to wait for, and with files that no other user may change. Raises InputError."""
+    """Run a command without input; its files cannot be changed by other users. Raises InputError."""
     try:
         return subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", umask=0o077,

@@ -1,4 +1,4 @@
-"""Sizes, rates and times as people write and read them."""
+"""Read and write sizes, rates and times as text."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt]?)(i?b)?|(%))\s*", re.
 _MAX_DIGITS = 40
 
 ADDRESSABLE_BYTES = 1 << 63
-"""No file offset and no size of memory reaches this: the system counts bytes in signed numbers of 64 bits."""
+"""File offsets and memory sizes stay below this, because the system counts bytes in signed numbers of 64 bits."""
 
 
 def parse_bytes(text: str | int, whole_bytes: int | None = None) -> int:
-    """Bytes of `text`: "512MiB", "1.5 GiB", "64k" (binary), "2GB" (decimal), "25%" of `whole_bytes`, or a plain number.
-
-    Raises InputError for anything else, and for sizes that are not positive or larger than any machine can address.
-    """
+    """The number of bytes that `text` means: "512MiB", "1.5 GiB", "64k" (binary), "2GB" (decimal), "25%" (of
+    `whole_bytes`), or a plain number. Raises InputError for other text, and for sizes that are not positive or that no
+    machine can address."""
     remedy = "write for example 512MiB, 1.5GiB or 25%"
     if isinstance(text, str):
         match = _SIZE.fullmatch(text)
@@ -51,7 +50,7 @@ def parse_bytes(text: str | int, whole_bytes: int | None = None) -> int:
 
 
 def format_bytes(count: float) -> str:
-    """A count of bytes in the largest binary unit below it: 1536 -> "1.5 KiB"."""
+    """Bytes in the largest binary unit that is not larger than `count`: 1536 -> "1.5 KiB"."""
     if abs(count) < 1024:
         return f"{count:.0f} B"
     for unit in ("KiB", "MiB", "GiB"):
@@ -62,7 +61,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration with as much precision as one cares for: "0.123 s", "12.3 s", "4 min 05 s", "3 h 20 min"."""
+    """A duration: "0.123 s", "12.3 s", "4 min 05 s", "3 h 20 min"."""
     if seconds < 10:
         return f"{seconds:.3f} s"
     if seconds < 60:
@@ -74,7 +73,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_rate(per_second: float) -> str:
-    """A decimal rate without its noun: 5.4e9 -> "5.40 G"."""
+    """A rate with a decimal prefix and without a unit: 5.4e9 -> "5.40 G"."""
     for unit in ("", "k", "M"):
         if abs(per_second) < 1000:
             return f"{per_second:.3g} {unit}"
@@ -83,5 +82,5 @@ def format_rate(per_second: float) -> str:
 
 
 def counted(number: int, what: str, plural: str = "s") -> str:
-    """A number of things: 1 step, 3 steps, 2 passes."""
+    """A number with its noun, in the plural unless the number is 1: "1 step", "3 steps", "2 passes"."""
     return f"{number} {what}{plural * (number != 1)}"

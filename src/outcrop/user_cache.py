@@ -2,12 +2,13 @@
 
     $XDG_CACHE_HOME/outcrop/<kind>/<name>     content, then a seal: the SHA-256 of kind, name and content
 
-Compiled code in the cache is executed, so no other user may change it. The folders belong to this user, have mode 0700
-and are no links. They are opened step by step, and files are reached through the open folder only, so that nothing can
-be exchanged after the check. A file counts if it belongs to this user, no other user may write it, it is no link, and
-its seal is right; any other file is treated as missing and is made anew.
+Outcrop executes compiled code from the cache, so no other user may be able to change it. The folders belong to this
+user, have mode 0700 and are not links. They are opened one by one, and files are opened only through the open folder,
+so nothing can be exchanged after the check. A file is valid if it belongs to this user, no other user may write it, it
+is not a link, and its seal is right. Any other file is treated as missing and is made again.
 
-A file is written beside, flushed and renamed. Any number of processes may do this at once: each writes whole files.
+A file is written under a temporary name, flushed and renamed. Several processes may do this at the same time, because
+each of them writes whole files.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _INNER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class CacheFolder:
-    """An open folder of the cache. `path` is its name; files are reached by `descriptor`."""
+    """An open folder of the cache. Files are opened through `descriptor`; `path` is for messages."""
 
     path: Path
     kind: str
     descriptor: int
 
     def read(self, name: str, max_bytes: int) -> bytes | None:
-        """The content of a file; None if it is missing, damaged, larger than `max_bytes`, or not only this user's."""
+        """The content of a file. None if it is missing, damaged, over `max_bytes`, or if other users may write it."""
         try:
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.descriptor)
         except OSError:
@@ -60,7 +61,7 @@ class CacheFolder:
         return content if data[-_SEAL_BYTES:] == self._seal(name, content) else None
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a sealed file in place, durably. Raises OSError."""
+        """Write a file with its seal, durably. Raises OSError."""
         beside = f".{name}.{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(beside, flags, 0o600, dir_fd=self.descriptor)
@@ -90,7 +91,7 @@ class CacheFolder:
 
 
 def cache_home() -> Path:
-    """$XDG_CACHE_HOME, or ~/.cache if that is unset, empty or relative. Raises InputError if there is no home."""
+    """$XDG_CACHE_HOME, or ~/.cache if it is unset, empty or relative. Raises InputError if there is no home."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):  # the XDG specification says to ignore relative paths
         return Path(named)
@@ -105,8 +106,8 @@ def cache_home() -> Path:
 
 @contextmanager
 def open_folder(kind: str = "", home: Path | None = None, *, make: bool) -> Iterator[CacheFolder]:
-    """The folder <home>/outcrop/<kind>, checked; `home` is cache_home() unless given. Missing folders are made if
-    `make` says so. Raises InputError for a folder that is missing, cannot be used, or is not only this user's."""
+    """Open the folder <home>/outcrop/<kind> and check it. `home` defaults to cache_home(). Missing folders are made if
+    `make` is true. Raises InputError if a folder is missing, cannot be used, or can be changed by other users."""
     path = cache_home() if home is None else home
     handle = -1
     try:
@@ -131,9 +132,9 @@ def open_folder(kind: str = "", home: Path | None = None, *, make: bool) -> Iter
 def _make_folders(path: Path) -> None:
     for folder in (*reversed(path.parents), path):
         if not os.path.isdir(folder):
-            with suppress(FileExistsError):  # another process was faster
+            with suppress(FileExistsError):  # another process has made it in the meantime
                 os.mkdir(folder, 0o700)
-                os.chmod(folder, 0o700)  # whatever the umask
+                os.chmod(folder, 0o700)  # the umask does not apply here
 
 
 def _open_inner(outer: int, name: str, make: bool) -> int:
@@ -149,7 +150,8 @@ def _open_inner(outer: int, name: str, make: bool) -> int:
 
 
 def _require_own(handle: int, path: Path) -> None:
-    """Take away the rights of others. Raises InputError if the folder is another user's, or others may still write."""
+    """Remove the rights of other users. Raises InputError if the folder belongs to another user, or if others may
+    still write to it."""
     info = os.fstat(handle)
     if info.st_uid != os.geteuid():
         raise InputError(f"the cache {path} belongs to user {info.st_uid}, you are user {os.geteuid()}; {REMEDY}")
