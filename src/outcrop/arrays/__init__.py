@@ -1,1 +1,1 @@
-"""Arrays on tiers: NumPy arrays that live in a memory or on a file system of one's choice, and what is kept of them."""
+"""Arrays on tiers: NumPy arrays in a memory or on a file system of the user's choice, with commits if requested."""

@@ -1,11 +1,11 @@
-"""The array that users hold: NumPy's behaviour, what is kept of the values when, and how it is made at its path.
+"""The array that users hold: it behaves like a NumPy array, commits its values, and is made at its path.
 
-NumPy sees the plain array, so results of operators and functions are plain arrays, and `a += 1`,
-`np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values where they lie. Views (`a[2:5]`, `a.T`) are plain arrays,
-too, of the same bytes.
+NumPy works on the plain array. So results of operators and functions are plain arrays, and `a += 1`,
+`np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values in place. Views (`a[2:5]`, `a.T`) are plain arrays that
+share the same bytes.
 
-The path itself, and the folders above it, may be links, because the user has named them. A link that leads nowhere is
-refused: nothing is made where it leads. What lies in the folder of an array may not be a link (committed.py).
+The path and the folders above it may be links, because the user has named them. A link that leads nowhere is refused,
+and nothing is made at its target. The files in the folder of an array must not be links (committed.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,11 +33,16 @@ from outcrop.tiers.tier import Tier
 from outcrop.units import format_bytes
 
 PARTS = ("flat", "imag", "real")
-"""Attributes of NumPy's arrays that stand for values: to set one changes them."""
+"""Attributes of NumPy's arrays that stand for values: setting one of them changes values."""
+
+
+def _forwarded(name: str) -> Callable[..., Any]:
+    """A method that calls the method of the plain array."""
+    return lambda self, *given, **options: getattr(self.values, name)(*given, **options)
 
 
 class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
-    """Mix-in; `values` is all it needs."""
+    """Mix-in that makes a class with `values` behave like a NumPy array."""
 
     @property
     @abstractmethod
@@ -59,7 +64,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
         return self._result(function(*_plain(inputs), **_plain(options)), (options.get("out"),))
 
     def _result(self, result: Any, out: Any) -> Any:
-        """What was asked for as `out` comes back as it was given."""
+        """The result, or the object that was given as `out` if the result is its plain array."""
         given = next((one for one in out if isinstance(one, NumpyLike) and one.values is result), None)
         return result if given is None else given
 
@@ -69,38 +74,19 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
     def __setitem__(self, index: Any, value: Any) -> None:
         self.values[_plain(index)] = _plain(value)
 
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.values)
-
-    def __contains__(self, value: object) -> bool:
-        return value in self.values
-
-    def __bool__(self) -> bool:
-        return bool(self.values)
-
-    def __int__(self) -> int:
-        return int(self.values)
-
-    def __float__(self) -> float:
-        return float(self.values)
-
-    def __complex__(self) -> complex:
-        return complex(self.values)
-
-    def __index__(self) -> int:
-        return self.values.__index__()
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.values.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.values.__dlpack_device__()
+    __len__ = _forwarded("__len__")
+    __iter__ = _forwarded("__iter__")
+    __contains__ = _forwarded("__contains__")
+    __bool__ = _forwarded("__bool__")
+    __int__ = _forwarded("__int__")
+    __float__ = _forwarded("__float__")
+    __complex__ = _forwarded("__complex__")
+    __index__ = _forwarded("__index__")
+    __dlpack__ = _forwarded("__dlpack__")
+    __dlpack_device__ = _forwarded("__dlpack_device__")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.values.__reduce_ex__(protocol)  # copies, and what is sent to other processes, are plain
+        return self.values.__reduce_ex__(protocol)  # copies and pickles are plain arrays
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
@@ -117,7 +103,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _plain(value: Any) -> Any:
-    """The same with plain arrays in it."""
+    """The value with every NumpyLike replaced by its plain array, also in tuples, lists and mappings."""
     if isinstance(value, NumpyLike):
         return value.values
     if type(value) in (tuple, list):
@@ -129,7 +115,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Flush:
-    """What a flush did: bytes written, how long it took, and the number of the last commit, 0 if there is none."""
+    """The result of a flush. `generation` is the number of the last commit, 0 if there is none."""
 
     bytes_written: int
     seconds: float
@@ -139,9 +125,10 @@ class Flush:
 class Array(NumpyLike):
     """An array on a tier, made by `oc.array`, `oc.open_array` or `oc.place(...).make()`.
 
-    It behaves as the NumPy array `values`. Values are committed by `step()` as often as was asked for, by `flush()`,
-    and by `close()`, which the end of a `with` block calls; not when that ends by an exception, and not when the array
-    is let go unclosed, which is told in a RuntimeWarning. While a commit is made no other thread may change them.
+    It behaves like the NumPy array `values`. Values are committed by `step()` at the requested interval, by `flush()`,
+    and by `close()`, which the end of a `with` block calls. They are not committed if the block ends with an exception,
+    or if the array is deleted without `close()`, which gives a RuntimeWarning. No other thread may change the values
+    during a commit.
     """
 
     def __init__(self, spec: ArraySpec, tier: Tier, storage: ArrayStorage) -> None:
@@ -152,19 +139,19 @@ class Array(NumpyLike):
 
     @property
     def values(self) -> NDArray[Any]:
-        """The values as a plain NumPy array, where they lie. Raises InputError when the array is closed."""
+        """The values as a plain NumPy array, without a copy. Raises InputError if the array is closed."""
         if self._values is None:
             raise InputError("the array is closed; open it again with oc.open_array")
         return self._values
 
     @property
     def tier(self) -> Tier:
-        """Where it lives."""
+        """The tier of the array."""
         return self._tier
 
     @property
     def access(self) -> str:
-        """ "read" or "update"."""
+        """The access of the array: "read" or "update"."""
         return self._spec.access
 
     @property
@@ -174,27 +161,27 @@ class Array(NumpyLike):
 
     @property
     def path(self) -> Path | None:
-        """Where a later process finds them."""
+        """The path at which a later process finds the values. None if they are not kept."""
         return self._spec.path
 
     @property
     def primitive(self) -> str:
-        """What makes values durable here: "MAP_SYNC + cache-line write-back", "msync", "direct writes + fdatasync",
-        "buffered writes + fdatasync", or "none" where nothing does."""
+        """How values are made durable here: "MAP_SYNC + cache-line write-back", "msync", "direct writes + fdatasync",
+        "buffered writes + fdatasync", or "none" if they are not durable."""
         return self._storage.primitive
 
     @property
     def generation(self) -> int:
-        """Number of the last commit; 0 if there has been none."""
+        """The number of the last commit, 0 if there is none."""
         return self._storage.generation
 
     @property
     def steps(self) -> int:
-        """Steps done since the array was made, by earlier processes, too, as far as they were committed."""
+        """The number of steps since the array was made, including committed steps of earlier processes."""
         return self._steps
 
     def step(self) -> Flush | None:
-        """To be called after each step: counts it, and commits where that is due. Raises StorageError."""
+        """Count a step, and commit the values if it is due. Call this after each step. Raises StorageError."""
         self._steps += 1
         every = self._spec.commit_every
         if every and self._steps % every == 0:
@@ -204,11 +191,11 @@ class Array(NumpyLike):
         return None
 
     def flush(self) -> Flush:
-        """Make the values durable now: a commit of an array that is committed, else as well as its file allows.
+        """Make the values durable now: by a commit if the array has commits, otherwise as far as its file allows.
 
-        After that an array that is only read refuses writes. Raises StorageError; the last commit is whole then, too.
+        Afterwards an array with access "read" refuses writes. Raises StorageError; the last commit stays intact.
         """
-        _ = self.values  # not of a closed array
+        _ = self.values  # raises InputError if the array is closed
         begin = time.perf_counter()
         written = self._storage.flush(self._steps)
         seconds = time.perf_counter() - begin
@@ -218,7 +205,7 @@ class Array(NumpyLike):
         return Flush(written, seconds, self.generation)
 
     def close(self) -> None:
-        """Commit what is to be committed, and let go of everything. Views stay valid as long as they are there."""
+        """Commit the values if the array has commits, and release its storage. Views of the values stay valid."""
         if self._values is None:
             return
         try:
@@ -228,7 +215,7 @@ class Array(NumpyLike):
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of everything without a commit."""
+        """Release the storage without a commit."""
         if self._values is not None:
             self._values = None
             self._storage.close()
@@ -262,13 +249,9 @@ class Array(NumpyLike):
         self._values = self._storage.values(self._spec.shape, self._spec.dtype)
 
 
-def make_array(spec: ArraySpec, tier: Tier, working: Tier) -> Array:
-    """The array `spec` on `tier`, worked on in `working` if it is committed. Raises InputError, StorageError,
-    CorruptionError."""
-    return Array(spec, tier, _storage_of(spec, tier, working))
-
-
-def _storage_of(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
+def make_storage(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
+    """Make or open the storage of `spec` on `tier`. If it has commits, the program works on bytes in `working`. Raises
+    InputError, StorageError, CorruptionError."""
     if spec.path is None:
         return Volatile(take_memory(tier, spec.nbytes))
     exists = check_path(spec.path, spec)
@@ -280,8 +263,8 @@ def _storage_of(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
 
 
 def check_name(path: Path) -> None:
-    """Raises InputError for a path that the system cannot follow: names that are too long, links that lead nowhere or
-    in a circle, folders that this process may not search."""
+    """Raise InputError if the system cannot follow a path: because of names that are too long, links that lead nowhere
+    or in a circle, or folders that this process may not search."""
     try:
         names = [os.fsencode(part) for part in path.parts]
         existing = nearest_existing(path)
@@ -299,8 +282,8 @@ def check_name(path: Path) -> None:
 
 
 def check_path(path: Path, spec: ArraySpec) -> bool:
-    """Whether an array of that shape and dtype is there already. Raises InputError when something else is, or when none
-    can be made there; StorageError and CorruptionError when it is damaged."""
+    """Whether an array with the shape and dtype of `spec` exists at `path`. Raises InputError if something else is
+    there, or if no array can be made there; StorageError and CorruptionError if the array is damaged."""
     check_name(path)
     if not os.path.lexists(path):
         _check_new(path, spec)
@@ -339,7 +322,7 @@ def _check_file(path: Path, spec: ArraySpec) -> bool:
 
 
 def stored_bytes(path: Path | None) -> int:
-    """Bytes that the tiles of an array in a folder have been given already; 0 where there is none."""
+    """Bytes that are allocated for the tiles of an array in a folder, 0 if there is none."""
     try:
         return os.lstat(path / TILES).st_blocks * 512 if path is not None else 0
     except OSError:

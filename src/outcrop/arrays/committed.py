@@ -1,29 +1,28 @@
-"""An array that is committed: the protocol that keeps the last commit whole, and the folder that it is in.
+"""An array with commits: the folder that contains it, and the protocol that keeps its last commit intact.
 
     psi/
-      tiles            two slots for each tile of 1 MiB (one, if the array is only read)
-      commit.0.json    a commit with an even number: which slot each tile is in, and its CRC32C
-      commit.1.json    one with an odd number
+      tiles            two slots for each tile of 1 MiB (one slot, if the array is only read)
+      commit.0.json    the last commit with an even number: the slot of each tile, and the CRC32C of each tile
+      commit.1.json    the last commit with an odd number
 
-The program works on bytes of its own: a file without a name on the same tier, mapped, or DRAM. A commit is a
-transaction:
+The program works on a copy of the values: in a mapped file without a name on the same tier, or in DRAM. A commit of
+generation g + 1 is a transaction:
 
-    tiles that have changed ──► their free slots ──► durable          killed here: still generation g
-    commit.N.json.tmp ──► fsync ──► rename ──► fsync folder            N = (g + 1) mod 2; the rename is what counts
+    changed tiles ──► their free slots ──► durable                  if killed here: still generation g
+    commit.N.json.tmp ──► fsync ──► rename ──► fsync folder         N = (g + 1) mod 2; committed by the rename
 
-The slots of generation g are not written before g + 1 is committed, so g is whole until then. After that it stays as
-it was until the next commit begins, and takes over should g + 1 turn out to be damaged. Every byte is compared with its
-checksum when the array is opened.
+The slots of generation g are not written before g + 1 is committed, so g stays intact until then. After that it stays
+unchanged until the next commit begins, and it is used if g + 1 turns out to be damaged. When the array is opened, every
+byte is compared with its checksum.
 
-A new array begins with commit.0.json.tmp, the record of its generation 0, which has no values. It shows that `tiles`,
-without any commit beside it, was made by Outcrop and may be made again.
+A new array begins with commit.0.json.tmp, the record of generation 0, which has no values. It proves that Outcrop has
+made a file `tiles` that has no commit beside it, so this file may be made again.
 
-A process that changes the array holds the folder alone; readers share it, and see the tiles where they lie. The folder
-is held before anything in it is looked at or made. All names are below its descriptor, and no link is followed. Nothing
-in it is believed before it has been compared with all that it can be compared with: files are regular ones, a record is
-whole and where its number belongs, two records are of one array, and `tiles` is large enough. `parse_record` checks the
-type and the range of each field, and that the tables have one entry for each tile, so that code behind it may count
-and allocate by what a record says.
+A process that changes the array locks the folder exclusively. Readers share the lock and map the tiles. The folder is
+locked before anything in it is read or made. All names are opened below its descriptor without following links. Nothing
+in it is trusted before these checks: files are regular files, a record has a valid checksum and the file that its
+number requires, two records belong to the same array, and `tiles` is large enough. `parse_record` checks the type and
+the range of each field, and that the tables have one entry for each tile. So later code may use the sizes in a record.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ import stat
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import uuid4
@@ -53,31 +52,30 @@ from outcrop.tiers.storage_tiers import BY_NOTHING
 from outcrop.tiers.tier import Tier
 
 FORMAT = 1
-"""Version of the folder's format; a reader refuses others."""
+"""The version of the folder's format. Other versions are refused."""
 TILES = "tiles"
 RECORDS = ("commit.0.json", "commit.1.json")
 BEGUN = "commit.0.json.tmp"
 NAMES = frozenset({TILES, *RECORDS, *(f"{name}.tmp" for name in RECORDS)})
-"""All that may be in the folder."""
+"""All names that are allowed in the folder."""
 TILE_BYTES = 1 << 20
 MAX_RECORD_BYTES = 1 << 30
-"""Records of arrays of 100 TiB."""
-BYTES_PER_TILE, BYTES_BESIDE = 10, 1 << 14
-"""Of a record's text: for each tile its slot and checksum in hexadecimal; and for all other fields, at most."""
+"""The record of an array of 100 TiB has this size."""
+BYTES_PER_TILE, OTHER_BYTES = 10, 1 << 14
+"""Characters of a record: for each tile its slot and checksum in hexadecimal; and the maximum for all other fields."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Cells = Annotated[int, msgspec.Meta(ge=1, le=MAX_NUMBER)]
 
-TakeMemory = Callable[[int], "NDArray[np.uint8]"]
-"""Gives so many bytes to work on."""
-
 
 class Committed(ArrayStorage):
-    """An array in a folder, open: held, with the values of its last commit, or zeros if there is none."""
+    """An open array in a locked folder. It has the values of its last commit, or zeros if there is none."""
 
-    def __init__(self, path: Path, spec: ArraySpec, tier: Tier, take_memory: TakeMemory) -> None:
-        """Open the array in the folder, or begin one where there is none. Raises InputError when the folder is in use
-        or holds something else, StorageError, CorruptionError."""
+    def __init__(
+        self, path: Path, spec: ArraySpec, tier: Tier, take_memory: Callable[[int], NDArray[np.uint8]]
+    ) -> None:
+        """Open the array in the folder, or begin a new one. `take_memory` returns this number of bytes to work on.
+        Raises InputError if the folder is in use or holds something else, StorageError, CorruptionError."""
         self.path = path
         self._held = -1
         check_size(spec)
@@ -88,10 +86,10 @@ class Committed(ArrayStorage):
                 self._folder = Directory.open(path.absolute())
                 undo.callback(self.close)
                 reads_only = self._hold(spec.access)
-                undo.callback(remove_made, made)  # only while the folder is held, and as far as they are empty
+                undo.callback(remove_made, made)  # removes empty folders, while the folder is still locked
                 records, problems = self._look(spec)
                 if not reads_only:
-                    self._folder.flush()  # a killed process may have renamed its record and not made that durable
+                    self._folder.flush()  # a process may have been killed between its rename and the flush
                 if not records:
                     undo.callback(_remove_files, self._folder)
                     self._begin(slots_bytes(spec))
@@ -119,8 +117,8 @@ class Committed(ArrayStorage):
         return self._record.steps
 
     def flush(self, steps: int) -> int:
-        """Commit, if anything is new: the bytes written. Raises StorageError; the last commit is whole then, too, as
-        long as the folder is there."""
+        """Commit, if anything has changed. Returns the bytes written. Raises StorageError; the last commit stays intact
+        as long as the folder exists."""
         last = self._record
         if self.read_only:
             return 0
@@ -141,7 +139,7 @@ class Committed(ArrayStorage):
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / name}: {error.strerror}") from error
         with storage_errors(self.path, "used"):
-            self._check_here()  # again: a commit that no reader can find is none
+            self._check_here()  # again, because a reader must be able to find the commit
         self._file.accept()
         self._record = record
         if record.access == "read":
@@ -149,14 +147,14 @@ class Committed(ArrayStorage):
         return written
 
     def close(self) -> None:
-        """Give up the folder; nothing is committed."""
+        """Unlock and close the folder, without a commit."""
         held, self._held = self._held, -1
         if held >= 0:
             self._folder.release(held)
         self._folder.close()
 
     def _hold(self, access: str) -> bool:
-        """Hold the folder, alone or with other readers; whether it is only read."""
+        """Lock the folder, exclusively or with other readers. Returns whether the array is only read."""
         if access == "read":
             self._held = _held(self._folder, shared=True)
             if has_commits(self._folder):
@@ -166,13 +164,13 @@ class Committed(ArrayStorage):
         self._held = _held(self._folder, shared=False)
         if not self._folder.is_here():
             raise _gone(self.path)
-        if access == "read" and has_commits(self._folder):  # of a process that held it in between
+        if access == "read" and has_commits(self._folder):  # another process has committed in between
             self._folder.share(self._held)
             return True
         return False
 
     def _look(self, spec: ArraySpec) -> tuple[list[Record], list[str]]:
-        """See `commits`; nothing where an array can begin."""
+        """The commits, see `commits`. Nothing if a new array can begin here."""
         if not has_commits(self._folder):
             return [], []
         records, problems = commits(self._folder)
@@ -180,9 +178,9 @@ class Committed(ArrayStorage):
         return records, problems
 
     def _begin(self, size: int) -> None:
-        """Make the files of a new array in place of one that was begun and never committed."""
+        """Make the files of a new array. Files of an array that was never committed are replaced."""
         self._folder.remove(TILES)
-        self._folder.flush()  # without BEGUN, tiles are somebody's
+        self._folder.flush()  # TILES must be gone before BEGUN, which proves that Outcrop made it
         self._folder.remove(BEGUN)
         self._folder.create(BEGUN, self._record.to_bytes(), flush=True)
         self._folder.create(TILES, size=size)
@@ -195,21 +193,21 @@ class Committed(ArrayStorage):
             status = os.fstat(handle)
             if not reads_only and status.st_nlink != 1:
                 raise StorageError(f"{tiles} has another name, too (a hard link); copy the folder and use the copy")
-            if not reads_only and status.st_size < slots_bytes(spec):  # one slot, because it was only read
+            if not reads_only and status.st_size < slots_bytes(spec):  # it was only read and has one slot
                 self._folder.grow(TILES, slots_bytes(spec))
-            # The core opens the name again, beneath the same descriptor and without following a link.
+            # The core opens the file again by the same folder descriptor, without following a link.
             self._identity, self._opened = (status.st_dev, status.st_ino), f"{path_of(self._folder.handle)}/{TILES}"
             with named(self._opened, tiles):
                 self._file = _core.SlotFile(self._opened, spec.nbytes, TILE_BYTES, not reads_only, transfer_threads())
 
     def _check_here(self) -> None:
-        """Raises StorageError when the path does not lead to this array any more."""
+        """Raise StorageError if the path does not lead to this array any more."""
         status = self._folder.status(TILES) if self._folder.is_here() else None
         if status is None or (status.st_dev, status.st_ino) != self._identity:
             raise _gone(self.path)
 
     def _show(self) -> None:
-        """From here on the values are those of the last commit where they lie."""
+        """Use the tiles of the last commit as the values, read-only and without a copy."""
         with named(self._opened, self.path / TILES):
             self._content = self._file.map().bytes
         self.read_only = True
@@ -218,7 +216,7 @@ class Committed(ArrayStorage):
     def _load(
         self, records: Sequence[Record], problems: list[str], load: Callable[[Record], list[tuple[int, int, int]]]
     ) -> None:
-        """Take the newest commit that is whole, with a warning when it is not the last one."""
+        """Load the newest intact commit. Warn if it is not the last one."""
         for record in records:
             damaged = load(record)
             if not damaged:
@@ -247,7 +245,7 @@ def _remove_files(folder: Directory) -> None:
 
 
 def _held(folder: Directory, shared: bool) -> int:
-    """See Directory.hold; the array in the way may be one of this process, too."""
+    """Lock the folder. The lock may also belong to another array of this process, and the message says so."""
     try:
         return folder.hold(shared)
     except InputError:
@@ -261,11 +259,11 @@ def _gone(path: Path) -> StorageError:
 
 @dataclass(frozen=True)
 class Record:
-    """The values of `generation`, `steps` steps from the beginning: for each tile the slot it is in, a byte, and its
-    CRC32C, four. `persist` and `access` are as the array was made.
+    """The values of `generation`, after `steps` steps. For each tile, `slots` has a byte with its slot, and `checksums`
+    has four bytes with its CRC32C. `persist` and `access` are the values with which the array was made.
 
-    `array` is a random name that all records of one array have, by which a record of another array is found; None in
-    records of versions before it. Generation 0 is an array that was begun and has no values: its tables are empty.
+    `array` is a random name that all records of one array share, to detect the record of another array. It is None in
+    records of older versions. Generation 0 is a new array without values, and its tables are empty.
     """
 
     array: str | None
@@ -280,7 +278,7 @@ class Record:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values."""
+        """The number of bytes of the values."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def is_of_other_array(self, other: Record) -> bool:
@@ -290,7 +288,7 @@ class Record:
         return (self.shape, self.dtype) != (other.shape, other.dtype)
 
     def to_bytes(self) -> bytes:
-        """As JSON, with a checksum of itself."""
+        """The record as JSON with its checksum."""
         content = {
             "format": FORMAT,
             "shape": list(self.shape),
@@ -307,7 +305,7 @@ class Record:
 
 
 class _Content(msgspec.Struct):
-    """Types and ranges of the fields in the file."""
+    """The types and ranges of the fields in the file."""
 
     format: Literal[1]
     shape: Annotated[tuple[_Cells, ...], msgspec.Meta(max_length=MAX_AXES)]
@@ -323,8 +321,7 @@ class _Content(msgspec.Struct):
 
 
 def parse_record(data: bytes, path: Path) -> Record:
-    """The record in a file's content. Raises CorruptionError when it is damaged, InputError when it is of another
-    format."""
+    """Read a record. Raises CorruptionError if it is damaged, InputError if it has another format."""
     content = unsealed(data, path)
     if content.get("format") != FORMAT and type(content.get("format")) is int:
         raise InputError(f"{path} is of format {content['format']}; this version of Outcrop reads {FORMAT}")
@@ -333,17 +330,12 @@ def parse_record(data: bytes, path: Path) -> Record:
         dtype = parse_dtype(found.dtype)
     except (msgspec.ValidationError, InputError) as error:
         raise CorruptionError(f"{path} is damaged: {error}") from None
-    record = Record(
-        array=found.array,
-        shape=found.shape,
-        dtype=dtype,
-        access=found.access,
-        persist=found.persist,
-        generation=found.generation,
-        steps=found.steps,
-        slots=bytes.fromhex(found.slots),
-        checksums=bytes.fromhex(found.checksums),
-    )
+    values = msgspec.structs.asdict(found) | {
+        "dtype": dtype,
+        "slots": bytes.fromhex(found.slots),
+        "checksums": bytes.fromhex(found.checksums),
+    }
+    record = Record(**{one.name: values[one.name] for one in fields(Record)})
     if record.nbytes > MAX_NUMBER:
         raise CorruptionError(f"{path} is damaged: the shape is of more than {MAX_NUMBER} bytes")
     tiles = tiles_of(record.nbytes) if record.generation else 0
@@ -355,33 +347,33 @@ def parse_record(data: bytes, path: Path) -> Record:
 
 
 def tiles_of(nbytes: int) -> int:
-    """Tiles that so many bytes take; the last one may be shorter."""
+    """The number of tiles for this number of bytes. The last tile may be shorter."""
     return -(-nbytes // TILE_BYTES)
 
 
 def slots_bytes(spec: ArraySpec) -> int:
-    """Bytes of the file of tiles."""
+    """The size of the file `tiles`."""
     return _slots_bytes(spec.nbytes, 1 if spec.access == "read" else 2)
 
 
 def _slots_bytes(nbytes: int, slots: int) -> int:
-    """The same for an array of that many bytes, each of whose tiles has that many slots."""
+    """The size of the file `tiles` for this number of bytes, and of slots for each tile."""
     return slots * int(_core.SlotFile.stride_bytes(nbytes))
 
 
 def check_size(spec: ArraySpec) -> None:
-    """Raises InputError for an array whose record would be too long to be read again."""
+    """Raise InputError if the record of the array would be too long to be read again."""
     if _record_bytes(spec.nbytes) > MAX_RECORD_BYTES:
         max_tib = MAX_RECORD_BYTES // BYTES_PER_TILE * TILE_BYTES >> 40
         raise InputError(f"{spec.path} cannot be made: a committed array has at most {max_tib} TiB; split it")
 
 
 def _record_bytes(nbytes: int) -> int:
-    return BYTES_BESIDE + BYTES_PER_TILE * tiles_of(nbytes)
+    return OTHER_BYTES + BYTES_PER_TILE * tiles_of(nbytes)
 
 
 def holds_array(path: Path) -> bool:
-    """Whether a path is such a folder, perhaps without any commit yet."""
+    """Whether a path is the folder of an array, with or without commits."""
     try:
         names = set(os.listdir(path))
     except OSError:
@@ -390,8 +382,8 @@ def holds_array(path: Path) -> bool:
 
 
 def has_commits(folder: Directory) -> bool:
-    """Whether an array with a commit is there; if not, one can begin there. Raises InputError when something else is,
-    StorageError when a file of the array is none."""
+    """Whether an array with a commit is in the folder. If not, a new array can begin there. Raises InputError if the
+    folder holds something else, StorageError if a file of the array is not a regular file."""
     names = folder.names()
     for name in names:
         if name not in NAMES:
@@ -411,14 +403,14 @@ def has_commits(folder: Directory) -> bool:
 
 def _is_begun(folder: Directory) -> bool:
     try:
-        return parse_record(folder.read(BEGUN, BYTES_BESIDE), folder.path / BEGUN).generation == 0
+        return parse_record(folder.read(BEGUN, OTHER_BYTES), folder.path / BEGUN).generation == 0
     except (OSError, StorageError, InputError):
         return False
 
 
 def commits(folder: Directory) -> tuple[list[Record], list[str]]:
-    """The commits of a folder, newest first, and what is wrong with the others. Raises CorruptionError when none is
-    left, or when they are of different arrays; InputError when one is of another format."""
+    """The intact records of a folder, newest first, and messages about the damaged ones. Raises CorruptionError if no
+    record is intact, or if they belong to different arrays; InputError if one has another format."""
     records, problems = [], []
     status = folder.status(TILES)
     size = 0 if status is None else status.st_size
@@ -439,14 +431,14 @@ def commits(folder: Directory) -> tuple[list[Record], list[str]]:
 
 
 def no_commit_left(path: Path, problems: list[str]) -> CorruptionError:
-    """The error to raise when all commits are damaged."""
+    """The error for an array whose commits are all damaged."""
     return CorruptionError(f"{path} has no commit left that is whole: {'; '.join(problems)}")
 
 
 def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) -> Record | None:
-    """None when there is no such file."""
+    """Read and check a record. None if there is no such file."""
     path = folder.path / name
-    # A record of more tiles than the file has room for is damaged, so that it need not be read.
+    # A record of more tiles than fit into the file `tiles` is damaged, so it is not read.
     max_bytes = min(MAX_RECORD_BYTES, _record_bytes(tiles_bytes))
     try:
         status = folder.status(name)
@@ -469,14 +461,14 @@ def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) ->
 
 
 def last_record(path: Path) -> Record | None:
-    """The newest commit whose record is whole; None when there has been none. Nothing is held or changed. Raises
-    InputError, StorageError, CorruptionError as `has_commits` and `commits`."""
+    """The newest commit with an intact record. None if there is no commit. Nothing is locked or changed. Raises the
+    errors of `has_commits` and `commits`."""
     with storage_errors(path, "opened"), Directory.open(path) as folder:
         return commits(folder)[0][0] if has_commits(folder) else None
 
 
 def spec_of(path: Path, access: str | None = None, persist: Persist | None = None) -> ArraySpec:
-    """What the array in a folder is. Raises InputError when it has no commit yet."""
+    """The description of the array in a folder. Raises InputError if it has no commit yet."""
     record = last_record(path)
     if record is None:
         raise InputError(f"{path} holds an array without any commit yet; make it again with oc.array")

@@ -1,6 +1,6 @@
-"""`oc.array`, `oc.open_array` and `oc.place`: arrays placed on the tiers of a machine, planned, shown, and made.
+"""`oc.array`, `oc.open_array` and `oc.place`: plan, show and make the placement of arrays on the tiers of a machine.
 
-For each array planning has to know where it could be, what it takes there, and how long a step's transfers are.
+For each array, the plan needs the possible tiers, the bytes that it takes there, and the time of a step's transfers.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import DTypeLike
 
-from outcrop.arrays.array import Array, check_name, check_path, make_array, stored_bytes
+from outcrop.arrays.array import Array, check_name, check_path, make_storage, stored_bytes
 from outcrop.arrays.committed import holds_array, slots_bytes, spec_of
-from outcrop.arrays.spec import ArraySpec, Persist, amount, parse_path, possible_tiers
-from outcrop.arrays.storage import HEADER_BYTES, read_npy_header, without_promised
+from outcrop.arrays.spec import ArraySpec, Persist, amount, possible_tiers
+from outcrop.arrays.storage import HEADER_BYTES, read_npy_header, subtract_reserved
 from outcrop.errors import InputError, shown
-from outcrop.paths import nearest_existing
+from outcrop.paths import as_path, nearest_existing
 from outcrop.plan.placement import (
     FASTEST,
     FASTEST_WITH_ROOM,
@@ -55,31 +55,31 @@ def array(
     bytes_written_per_step: float | None = None,
     seconds_per_step: float = 0.0,
 ) -> Array:
-    """An array of zeros on a tier, or what is at `path`, if that is an array of the same shape and dtype.
+    """Make an array of zeros on a tier, or open the array at `path` if it has the same shape and dtype.
 
-    `tier` is the name or kind of one ("dram", "nvme", "tmpfs", or as `outcrop tiers` says), or "auto": an array that is
-    updated goes to the fastest with room; one that is only read to the slowest from which it is read behind the
-    `seconds_per_step` that a step computes. Of an array that is committed, `path` says where.
+    `tier` is the name or kind of a tier ("dram", "nvme", "tmpfs", see `outcrop tiers`), or "auto". With "auto" an array
+    that is updated goes to the fastest tier with room. An array that is only read goes to the slowest tier whose
+    transfers fit into the `seconds_per_step` that a step computes. An array with commits needs a `path`.
 
-    See `ArraySpec` for the rest. Raises InputError when there is no such tier, no room, a tier that does not keep
-    values so long, a path on another file system or one that holds something else, before anything is made;
-    StorageError when a device fails, CorruptionError when no commit at `path` is whole.
+    See `ArraySpec` for the other arguments. Raises InputError before anything is made: if there is no such tier or no
+    room, if the tier does not keep values long enough, if the path is on another file system or holds something else.
+    Raises StorageError if a device fails, and CorruptionError if no commit at `path` is intact.
     """
     spec = ArraySpec(shape, dtype, tier, access, persist, path, working, bytes_read_per_step, bytes_written_per_step)
     if spec.is_committed and spec.path is None:
-        possible_tiers("array", spec, find_tiers())  # no path would help where the tier keeps nothing
+        possible_tiers("array", spec, find_tiers())  # raises InputError first if the tier keeps nothing
         raise InputError(f"persist={persist!r} needs a path, by which the array is found again")
     return _make(spec, seconds_per_step)
 
 
 def open_array(path: str | os.PathLike[str], access: str | None = None, persist: Persist | None = None) -> Array:
-    """The array at `path`: the last commit that is whole, or the values of a .npy file.
+    """Open the array at `path`: its last intact commit, or the values of a .npy file.
 
-    It is used as it was made unless `access` and `persist` say otherwise; a .npy file is only read unless access is
-    "update". When the last commit is damaged the one before is opened, with a RuntimeWarning. Raises InputError when
-    there is no array, StorageError, CorruptionError.
+    `access` and `persist` default to the values with which the array was made. A .npy file is only read unless `access`
+    is "update". If the last commit is damaged, the commit before it is opened, with a RuntimeWarning. Raises InputError
+    if there is no array, StorageError, CorruptionError.
     """
-    where = parse_path(path)
+    where = as_path(path, "path")
     check_name(where)
     if not os.path.lexists(where):
         raise InputError(f"there is no array at {where}; make one with oc.array")
@@ -99,7 +99,8 @@ def _make(spec: ArraySpec, seconds_per_step: float) -> Array:
 
 @dataclass(frozen=True)
 class PlacedArray:
-    """Where an array goes: what it takes of which tier, how long its transfers in a step are, and why it is there."""
+    """The place of an array: `takes` has the bytes that it needs on each tier, by name. `transfer_seconds` is the time
+    of its transfers in one step."""
 
     name: str
     spec: ArraySpec
@@ -109,15 +110,10 @@ class PlacedArray:
     transfer_seconds: float
     why: str
 
-    @property
-    def placed(self) -> PlacementRow:
-        """A row of the table."""
-        return PlacementRow(self.name, self.spec.nbytes, self.tier.name, self.takes, self.transfer_seconds, self.why)
-
 
 @dataclass(frozen=True)
 class Placement:
-    """Where all go. Nothing has been made: `make()` does that. `print` shows it as a table."""
+    """The planned places of arrays. `print` shows them as a table, and `make()` makes the arrays."""
 
     arrays: tuple[PlacedArray, ...]
     tiers: tuple[Tier, ...]
@@ -126,21 +122,21 @@ class Placement:
     is_best: bool
 
     def bytes_on(self, tier: str) -> int:
-        """Bytes that the arrays take of the tier with that name."""
+        """The bytes that the arrays take on the tier with this name."""
         return sum(count for placed in self.arrays for name, count in placed.takes if name == tier)
 
     @property
     def dram_bytes(self) -> int:
-        """Bytes of DRAM that the arrays hold for good, in tmpfs, too; pages of other files come and go beside them."""
+        """The bytes of DRAM that the arrays hold all the time, including tmpfs, but not cached pages of other files."""
         return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind in MAIN_MEMORY)
 
     def make(self) -> dict[str, Array]:
-        """The arrays by name; one that is at its path already is opened with its last commit. Raises InputError,
-        StorageError, CorruptionError."""
+        """Make the arrays and return them by name. An array that exists at its path is opened with its last commit.
+        Raises InputError, StorageError, CorruptionError."""
         made: dict[str, Array] = {}
         try:
-            for placed in self.arrays:
-                made[placed.name] = make_array(placed.spec, placed.tier, placed.working)
+            for one in self.arrays:
+                made[one.name] = Array(one.spec, one.tier, make_storage(one.spec, one.tier, one.working))
         except BaseException:
             for array in made.values():
                 array.abandon()
@@ -151,8 +147,12 @@ class Placement:
         return self.explain()
 
     def explain(self) -> str:
-        """A table: where each array is, what it takes there, how long its transfers are, and why; below it a step."""
-        lines = table("array", [one.placed for one in self.arrays])
+        """A table with the tier, bytes, transfer time and reason of each array, and a line about a step below it."""
+        rows = [
+            PlacementRow(one.name, one.spec.nbytes, one.tier.name, one.takes, one.transfer_seconds, one.why)
+            for one in self.arrays
+        ]
+        lines = table("array", rows)
         transfers = sum(one.transfer_seconds for one in self.arrays)
         step = f"a step: {format_seconds(self.seconds_per_step)}, of {format_seconds(self.computing_seconds)} computing"
         step += f" and {format_seconds(transfers)} transfers beside it"
@@ -168,20 +168,22 @@ def place(
     capacities: Mapping[str, str | int] | None = None,
     tiers: Sequence[Tier] | None = None,
 ) -> Placement:
-    """Plan where arrays go; nothing is made or changed.
+    """Plan the places of arrays. Nothing is made or changed.
 
-    `seconds_per_step` is how long a step computes with everything in memory: transfers of less than that cost nothing.
-    Unknown, it counts as 0, and everything goes to the fastest tier with room. `capacities` are bytes of tiers, by
-    name, that may be taken ("2GiB", or 0); else what is free. `tiers` are those of this machine unless given; where
-    there is a choice between some that never were measured, that is done first, and takes some seconds. An array that
-    is committed and has no path goes to a folder of its name in the directory of its tier.
+    `seconds_per_step` is the time that a step computes with everything in memory: transfers up to this time cost
+    nothing. The default is 0, and everything goes to the fastest tier with room. `capacities` limits the bytes that may
+    be taken on tiers, by name ("2GiB", or 0); the default is all that is free. `tiers` are the tiers of this machine
+    unless given. If there is a choice between tiers of which one was never measured, the tiers are measured first, for
+    some seconds. An array that has commits but no path goes to a folder of its name in the directory of its tier.
 
-    Raises InputError when an array cannot be anywhere, or when there is no room.
+    Raises InputError if no tier is possible for an array, or if there is no room.
     """
     seconds_per_step = amount("seconds_per_step", seconds_per_step)
     _check_arrays(arrays)
-    _check_tiers(tiers)
-    here = _fastest_first(tiers if tiers is not None else without_promised(_tiers_for(arrays)))
+    if tiers is not None and (not isinstance(tiers, Sequence) or not all(isinstance(one, Tier) for one in tiers)):
+        raise InputError(f"tiers must be a list of tiers, as find_tiers gives, not {shown(tiers)}")
+    here = list(tiers if tiers is not None else subtract_reserved(_tiers_for(arrays)))
+    here.sort(key=lambda tier: -(tier.read_bytes_per_second or 0.0))  # fastest first
     _check_capacities({} if capacities is None else capacities, here)
     shared = shared_rooms(here)
     here = [_limited(tier, capacities or {}) for tier in here]
@@ -210,7 +212,7 @@ def _placed(name: str, spec: ArraySpec, chosen: Choice, named: Mapping[str, Tier
 
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
-    """With what each choice takes of the room that its tiers have together with others."""
+    """The demand, with the bytes that each choice takes of room that several tiers share."""
 
     def takes(one: Choice) -> tuple[tuple[str, int], ...]:
         sums = ((room.name, sum(count for place, count in one.takes if place in room.tiers)) for room in shared)
@@ -220,7 +222,7 @@ def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
 
 
 def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
-    """Those of this machine and of the paths; measured if there is a choice between some that never were."""
+    """The tiers of this machine and of the paths. They are measured if there is a choice with an unmeasured tier."""
     parents = [nearest_existing(spec.path.absolute().parent) for spec in arrays.values() if spec.path is not None]
     folders = [folder for folder in parents if folder.is_dir()]
     tiers = find_tiers(folders)
@@ -234,10 +236,6 @@ def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
 def _tell(text: str) -> None:
     if sys.stderr.isatty():
         print(f"{text} ...", file=sys.stderr)
-
-
-def _fastest_first(tiers: Sequence[Tier]) -> list[Tier]:
-    return sorted(tiers, key=lambda tier: -(tier.read_bytes_per_second or 0.0))
 
 
 def _limited(tier: Tier, capacities: Mapping[str, str | int]) -> Tier:
@@ -269,11 +267,6 @@ def _check_arrays(arrays: object) -> None:
             check_name(spec.path)
 
 
-def _check_tiers(tiers: object) -> None:
-    if tiers is not None and (not isinstance(tiers, Sequence) or not all(isinstance(one, Tier) for one in tiers)):
-        raise InputError(f"tiers must be a list of tiers, as find_tiers gives, not {shown(tiers)}")
-
-
 def _check_capacities(capacities: object, tiers: Sequence[Tier]) -> None:
     if not isinstance(capacities, Mapping):
         given = shown(capacities)
@@ -294,19 +287,21 @@ def _check_paths(arrays: Mapping[str, ArraySpec]) -> None:
 
 
 def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
-    """The places for one array. Raises InputError when it cannot be made on any of `tiers`, whatever room there is."""
+    """The possible places of one array, regardless of room. Raises InputError if there is none on `tiers`."""
     if spec.path is not None:
         check_path(spec.path, spec)
     possible = possible_tiers(name, spec, tiers)
     if len(possible) > 1:
         possible = [tier for tier in possible if measured(tier)] or possible
-    working = _dram(name, tiers) if spec.working == "dram" else None
+    working = next((tier for tier in tiers if tier.kind == "dram"), None) if spec.working == "dram" else None
+    if spec.working == "dram" and working is None:
+        raise InputError(f"{name}: working='dram', but there is no tier of DRAM here")
     choices = (_choice(spec_on(tier, name, spec), tier, working or tier) for tier in possible)
     return Demand(name, tuple(choices), spec.access == "update")
 
 
 def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
-    """The same with a path, if it needs one: a folder of its name in the directory of the tier."""
+    """The spec, with a path if it needs one: a folder with the array's name in the directory of the tier."""
     if not spec.is_committed or spec.path is not None:
         return spec
     assert tier.directory is not None, "memory keeps nothing"
@@ -314,19 +309,12 @@ def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
 
 
 def measured(tier: Tier) -> bool:
-    """Whether it is known how fast a tier is."""
+    """Whether the rates of a tier are known."""
     return bool(tier.read_bytes_per_second and tier.write_bytes_per_second)
 
 
-def _dram(name: str, tiers: Sequence[Tier]) -> Tier:
-    for tier in tiers:
-        if tier.kind == "dram":
-            return tier
-    raise InputError(f"{name}: working='dram', but there is no tier of DRAM here")
-
-
 def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
-    """`working` is where the bytes are that the program works on."""
+    """The bytes and the transfer time of an array on `tier`. The program works on bytes on the tier `working`."""
     exists = spec.path is not None and check_path(spec.path, spec)
     takes = {tier.name: 0, working.name: 0}
     if spec.is_committed:
@@ -343,7 +331,7 @@ def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
 
 
 def _seconds(count: float, per_second: float | None) -> float:
-    """0 where it is not known how fast a tier is: there was no choice then."""
+    """The time of a transfer. It is 0 for an unmeasured tier, which was the only choice then."""
     return count / per_second if per_second else 0.0
 
 
@@ -355,7 +343,7 @@ def why(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> str:
-    """Why demand `number` of a placement is where it is; `free_bytes` of the places, the fastest first."""
+    """The reason for the place of demand `number`. `free_bytes` has the places, the fastest first."""
     demand, chosen = demands[number], found.chosen[number]
     if spec.path is not None:
         return "its path is there"
@@ -382,7 +370,7 @@ def _objections(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> Iterator[str]:
-    """What speaks against other choices for one demand, all others staying where they are."""
+    """The reasons against other choices for one demand, while all other demands keep their places."""
     places = tuple(free_bytes)
     now = cost(demands, found.chosen, places, computing_seconds)[0]
     for one in passed:
@@ -395,7 +383,7 @@ def _objections(
 
 
 def no_room(demands: Sequence[Demand], free_bytes: Mapping[str, int]) -> str:
-    """The array that fits nowhere, or that all together do not; what there is, alone and shared."""
+    """The message that one array fits nowhere, or that all arrays together do not fit, with the free bytes."""
     for demand in demands:
         if not any(fits([one], free_bytes) for one in demand.choices):
             needs = "; ".join(_lacks(one, free_bytes) for one in demand.choices)

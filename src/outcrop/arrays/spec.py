@@ -1,4 +1,4 @@
-"""What is asked of an array on a tier: what it is, where, how a step uses it, what is kept; and which tiers can."""
+"""The description of an array on a tier: shape, dtype, tier, use in a step, and commits; and the tiers that fit it."""
 
 from __future__ import annotations
 
@@ -21,33 +21,31 @@ from outcrop.tiers.survey import tiers_holding
 from outcrop.tiers.tier import KINDS, Persistence, Tier
 from outcrop.units import ADDRESSABLE_BYTES
 
-ACCESSES = ("read", "update")
-PLACES_TO_WORK = ("tier", "dram")
 MAX_AXES = 32
-"""That any NumPy takes."""
+"""The maximum number of axes in all versions of NumPy."""
 MAX_NUMBER = 1 << 62
-"""Bytes of an array, its steps and its generations: sums of them stay far from the end of 64-bit numbers."""
+"""The maximum for bytes, steps and generations of an array. Sums of them cannot overflow 64-bit numbers."""
 MAX_CELL_BYTES = 32
-"""Of any dtype of plain numbers."""
+"""Bytes of the largest dtype of plain numbers."""
 
 Persist: TypeAlias = "str | int"
-"""When values are committed: "never", "end", "step" or after every so many steps."""
+"""When values are committed: "never", "end", "step", or an interval in steps."""
 
 
 @dataclass(frozen=True)
 class ArraySpec:
     """An array of `shape` and `dtype` (booleans, integers, real or complex numbers), in C order.
 
-    `tier` is the name or kind of a tier, or "auto". An array with access "read" takes its values once, before the
-    first step, and refuses writes from then on; one with "update" changes at every step. `persist` says when
-    its values are committed, that is, kept so that a later process finds them at `path`, whatever happens: "never",
-    "end" (when closed), "step", or after every so many steps. What is committed is worked on in a file of its own on
-    the same tier, which takes no memory for good, or in DRAM (`working="dram"`), which is faster.
+    `tier` is the name or kind of a tier, or "auto". An array with access "read" gets its values once, before the first
+    step, and then refuses writes. An array with access "update" changes at each step. `persist` says when values are
+    committed: "never", "end" (when the array is closed), "step", or an interval in steps. A later process finds
+    committed values at `path`, even after a crash. The program works on a copy: in a file on the same tier, which needs
+    little memory, or in DRAM (`working="dram"`), which is faster.
 
-    `bytes_read_per_step` and `bytes_written_per_step` are what one step of the program moves; unless given, all of the
-    array once.
+    `bytes_read_per_step` and `bytes_written_per_step` are the bytes that one step of the program moves. The default is
+    the whole array once.
 
-    Raises InputError for values that mean nothing.
+    Raises InputError for invalid values.
     """
 
     shape: tuple[int, ...]
@@ -79,14 +77,17 @@ class ArraySpec:
         values = {
             "shape": cells,
             "dtype": kind,
-            "tier": parse_tier(tier),
-            "access": _one_of("access", access, ACCESSES),
+            "tier": tier,
+            "access": _one_of("access", access, ("read", "update")),
             "persist": parse_persist(persist),
-            "path": None if path is None else parse_path(path),
-            "working": _one_of("working", working, PLACES_TO_WORK),
+            "path": None if path is None else as_path(path, "path"),
+            "working": _one_of("working", working, ("tier", "dram")),
             "bytes_read_per_step": _amount("bytes_read_per_step", bytes_read_per_step, float(size)),
             "bytes_written_per_step": _amount("bytes_written_per_step", bytes_written_per_step, written),
         }
+        if not isinstance(tier, str) or not tier:
+            needed = "'auto', or a name or kind of a tier as outcrop tiers shows them"
+            raise InputError(f"tier={shown(tier)} must be {needed}")
         for name, value in values.items():
             object.__setattr__(self, name, value)
         if access == "read" and self.commit_every:
@@ -100,21 +101,21 @@ class ArraySpec:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values."""
+        """The number of bytes of the values."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def is_committed(self) -> bool:
-        """Whether values are ever committed."""
+        """Whether the array has commits."""
         return self.persist != "never"
 
     @property
     def commit_every(self) -> int:
-        """Steps from one commit to the next; 0 for none at steps."""
-        return commit_every(self.persist)
+        """The number of steps from one commit to the next, 0 if steps do not commit."""
+        return {"never": 0, "end": 0, "step": 1}.get(self.persist, 0) if isinstance(self.persist, str) else self.persist
 
     def check_same(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """Raises InputError when what is at `path` is of another shape or dtype."""
+        """Raise InputError if the array at `path` has another shape or dtype."""
         if (shape, dtype) != (self.shape, self.dtype):
             raise InputError(
                 f"{path} holds an array of shape {shape} and dtype {dtype}, not {self.shape} and {self.dtype}; "
@@ -122,13 +123,8 @@ class ArraySpec:
             )
 
 
-def commit_every(persist: Persist) -> int:
-    """Steps from one commit to the next; 0 for none at steps."""
-    return {"never": 0, "end": 0, "step": 1}.get(persist, 0) if isinstance(persist, str) else persist
-
-
 def parse_shape(shape: object) -> tuple[int, ...]:
-    """Cells along each axis, each at least 1. Raises InputError."""
+    """The number of cells along each axis, at least 1. Raises InputError."""
     sizes = islice(shape, MAX_AXES + 1) if isinstance(shape, Iterable) else [shape]
     cells = tuple(_whole(n, shape) for n in sizes)
     if len(cells) > MAX_AXES:
@@ -143,7 +139,7 @@ def parse_shape(shape: object) -> tuple[int, ...]:
 def _whole(size: object, shape: object) -> int:
     try:
         found = operator.index(size)  # type: ignore[arg-type]
-    except Exception:  # no whole number, or what users' own classes raise
+    except Exception:  # not a whole number, or an exception of a user's class
         found = None
     if found is None or isinstance(size, (bool, np.bool_)):
         raise InputError(f"shape {shown(shape)} must be whole numbers, such as (1000, 2000)")
@@ -154,7 +150,7 @@ def parse_dtype(dtype: Any) -> np.dtype[Any]:
     """A dtype of plain numbers. Raises InputError."""
     try:
         kind: np.dtype[Any] = np.dtype(dtype)
-    except Exception:  # NumPy raises many kinds for what is none
+    except Exception:  # NumPy raises many types
         raise InputError(f"dtype {shown(dtype)} is not known to NumPy; give for example 'float32'") from None
     if kind.kind not in "biufc":
         raise InputError(f"dtype {shown(kind)} cannot be kept as plain bytes; give numbers or booleans")
@@ -162,7 +158,7 @@ def parse_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def parse_persist(persist: object) -> Persist:
-    """ "never", "end", "step" or a positive number. Raises InputError."""
+    """Check that `persist` is "never", "end", "step" or a positive number. Raises InputError."""
     if isinstance(persist, str) and persist in ("never", "end", "step"):
         return persist
     if isinstance(persist, int | np.integer) and not isinstance(persist, bool) and 1 <= persist < ADDRESSABLE_BYTES:
@@ -170,20 +166,8 @@ def parse_persist(persist: object) -> Persist:
     raise InputError(f"persist={shown(persist)} must be 'never', 'end', 'step' or a number of steps, at least 1")
 
 
-def parse_path(path: object) -> Path:
-    """Where values are to be found. Raises InputError for what names no place."""
-    return as_path(path, "path")
-
-
-def parse_tier(tier: object) -> str:
-    """The name or kind of a tier, or "auto". Raises InputError for what is no text."""
-    if not isinstance(tier, str) or not tier:
-        raise InputError(f"tier={shown(tier)} must be 'auto', or a name or kind of a tier as outcrop tiers shows them")
-    return tier
-
-
 def amount(name: str, value: object) -> float:
-    """A number of at least 0. Raises InputError."""
+    """Convert a finite number of at least 0 to a float. Raises InputError."""
     try:
         number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -204,7 +188,7 @@ def _amount(name: str, value: float | None, default: float) -> float:
 
 
 def possible_tiers(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
-    """At least one of `tiers`. `name` is the array's, for messages. Raises InputError that says why there is none."""
+    """The tiers on which the array can be, at least one. `name` is for messages. Raises InputError if there is none."""
     if not tiers:
         raise InputError(f"{name}: there are no tiers to choose from")
     found = _named(name, spec, tiers)
@@ -215,7 +199,7 @@ def possible_tiers(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Ti
     if spec.is_committed:
         found = _lasting(name, spec, found, tiers)
     elif spec.tier == "auto" and spec.path is None:
-        # tmpfs is memory, too, which DRAM offers for less.
+        # tmpfs takes the same memory as DRAM and costs more.
         found = [tier for tier in found if tier.kind != "tmpfs"] or found
     return found
 
@@ -234,7 +218,7 @@ def _named(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
 
 
 def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """The one on whose file system the path is; of several the one that is declared for a folder around it."""
+    """The tier whose file system holds the path. If there are several, the tier declared for a folder above it."""
     existing = nearest_existing(path)
     try:
         existing.stat()
@@ -253,7 +237,7 @@ def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tier
 
 
 def _lasting(name: str, spec: ArraySpec, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Those that keep values beyond the process; where the user has named none, also when the machine goes down."""
+    """The tiers that keep values beyond the process. If the user has named neither tier nor path, beyond a reboot."""
     needed = Persistence.JOB if spec.tier == "auto" and spec.path is None else Persistence.REBOOT
     lasting = [tier for tier in found if tier.persistence >= needed]
     if not lasting:

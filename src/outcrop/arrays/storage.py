@@ -1,10 +1,11 @@
-"""What keeps the bytes of an array: the interface, memory that keeps nothing, and a mapped .npy file.
+"""The storage of an array: the interface, memory that keeps nothing, and a mapped .npy file.
 
-What is stored into a mapped file gets there some time, and surely when it is flushed. Its header takes a page, so that
-values begin with one. Nothing protects a flush that does not finish: that is what commits are for (committed.py). The
-path of a .npy file may be a link, because the user has named it. It is followed once, when the file is opened.
+The system writes the pages of a mapped file at some time, and at the latest when the file is flushed. The header takes
+one page, so that the values begin on a page. If a flush does not finish, the file has old and new values; arrays with
+commits do not have this problem (committed.py). The path of a .npy file may be a link, because the user has named it.
+The link is followed once, when the file is opened.
 
-Files that Python has opened are handed to C++ by their descriptor, so that no name is looked up a second time.
+Python passes open files to C++ by their descriptor, so that no name is looked up twice.
 """
 
 from __future__ import annotations
@@ -39,29 +40,29 @@ from outcrop.tiers.survey import MAIN_MEMORY
 from outcrop.tiers.tier import Tier
 
 MIN_TRANSFERS = 16
-"""Transfers at once: a device's queue wants to be full."""
+"""The minimum number of concurrent transfers, to keep the queue of a device full."""
 
 HEADER_BYTES = 4096
 MAX_HEADER_BYTES = 1 << 16
-"""Longer headers are refused; those of plain numbers have about a hundred bytes."""
+"""Longer headers are refused. Headers of plain numbers have about a hundred bytes."""
 _PREFIX = np.lib.format.magic(1, 0)
 
 Header = tuple[tuple[int, ...], np.dtype[Any], int]
 """Shape, dtype and the first byte of the values."""
 
-_TAKEN: defaultdict[str, WeakValueDictionary[int, NDArray[np.uint8]]] = defaultdict(WeakValueDictionary)
-"""Memory that arrays have been given, by its tier, as long as it is in use. The system takes a page when it is first
-touched. Until then the page counts as free, and the next array would be given it once more."""
+_IN_USE: defaultdict[str, WeakValueDictionary[int, NDArray[np.uint8]]] = defaultdict(WeakValueDictionary)
+"""The memory of arrays that is in use, by tier. The system counts a page as free until it is first touched, so without
+this table the same memory could be promised to a second array."""
 
 
 def path_of(handle: int) -> str:
-    """A path by which this process opens again what `handle` is open on, whatever has become of its name."""
+    """A path by which this process can open the file of `handle` again, even if it was renamed."""
     return f"/proc/self/fd/{handle}"
 
 
 @contextmanager
 def named(opened: str, path: Path) -> Iterator[None]:
-    """Let StorageErrors name `path` instead of `opened`, which means something only to this process."""
+    """Let a StorageError name `path` instead of `opened`, a path that only this process can use."""
     try:
         yield
     except StorageError as error:
@@ -70,7 +71,7 @@ def named(opened: str, path: Path) -> Iterator[None]:
 
 @contextmanager
 def storage_errors(path: Path, what: str) -> Iterator[None]:
-    """Raise StorageError for OSError: the path cannot be `what`, such as "opened"."""
+    """Convert an OSError to a StorageError: "`path` cannot be `what`", with `what` such as "opened"."""
     try:
         yield
     except OSError as error:
@@ -78,49 +79,48 @@ def storage_errors(path: Path, what: str) -> Iterator[None]:
 
 
 def transfer_threads() -> int:
-    """Threads that flush or load an array."""
+    """The number of threads that flush or load an array."""
     return max(MIN_TRANSFERS, len(os.sched_getaffinity(0)))
 
 
 class ArrayStorage(ABC):
-    """The bytes of an array and what becomes of them."""
+    """The bytes of an array, and how they are kept."""
 
     primitive: str
-    """What makes values durable, "none" where nothing does."""
+    """How values are made durable, "none" if they are not durable."""
     read_only = False
-    """Whether values are there for reading only."""
+    """Whether the values can only be read."""
 
     @property
     @abstractmethod
     def bytes(self) -> NDArray[np.uint8]:
-        """The bytes of the values, which users read and write."""
+        """The bytes of the values that users read and write."""
 
     @abstractmethod
     def flush(self, steps: int) -> int:
-        """Keep the values, `steps` steps from the beginning, as well as can be; the bytes written, as far as is known.
-        Raises StorageError."""
+        """Keep the values after step `steps` as durably as this storage can. Returns the bytes written, if known, or
+        else the bytes of the array. Raises StorageError."""
 
     @property
     def generation(self) -> int:
-        """Number of the last commit; 0 where there is none."""
+        """The number of the last commit, 0 if there is none."""
         return 0
 
     @property
     def steps(self) -> int:
-        """Steps from the beginning to the last commit."""
+        """The number of steps that were done before the last commit."""
         return 0
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Give up what was held. The bytes stay as long as anybody shows them."""
+        """Release locks and open files. The bytes stay valid while arrays refer to them."""
 
     def values(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The bytes as an array."""
         count = math.prod(shape) * dtype.itemsize
         return self.bytes[:count].view(dtype).reshape(shape)
 
 
 class Volatile(ArrayStorage):
-    """Memory, or a file without a name: gone with the process."""
+    """Memory, or a file without a name. It is lost when the process ends."""
 
     primitive = "none"
 
@@ -132,38 +132,35 @@ class Volatile(ArrayStorage):
         return self._content
 
     def flush(self, steps: int) -> int:
-        """Nothing: nobody could find it later."""
         return 0
 
 
 def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
-    """Zeros on a tier that go with the process: memory of its NUMA nodes, or a mapped file without a name.
-
-    DRAM comes from the node whose thread is the first to touch it, as any memory does. Raises InputError, StorageError.
-    """
+    """Zeros on a tier, until the process ends: memory of its NUMA nodes, or a mapped file without a name. DRAM comes
+    from the NUMA node of the thread that touches it first. Raises InputError, StorageError."""
     if tier.directory is not None:
         with storage_errors(tier.directory, "used"), Directory.open(tier.directory) as folder:
             opened = path_of(folder.handle)
             with named(opened, tier.directory):
                 return _core.MappedFile.scratch(opened, nbytes).bytes
-    taken = _core.aligned_array(nbytes) if tier.kind == "dram" else bytes_on(tier, nbytes)
-    _TAKEN[_memory_of(tier)][id(taken)] = taken
-    return taken
+    content = _core.aligned_array(nbytes) if tier.kind == "dram" else bytes_on(tier, nbytes)
+    _IN_USE[_memory_of(tier)][id(content)] = content
+    return content
 
 
 def _memory_of(tier: Tier) -> str:
-    """Files in memory take of the main one."""
+    """The memory that a tier takes. Files in memory take main memory."""
     return "dram" if tier.kind in MAIN_MEMORY else tier.name
 
 
-def without_promised(tiers: Sequence[Tier]) -> list[Tier]:
-    """The same with less free memory: without what this process has been given already."""
-    promised = {memory: sum(map(untouched_bytes, list(taken.values()))) for memory, taken in _TAKEN.items()}
-    return [replace(tier, free_bytes=max(0, tier.free_bytes - promised.get(_memory_of(tier), 0))) for tier in tiers]
+def subtract_reserved(tiers: Sequence[Tier]) -> list[Tier]:
+    """The tiers, with free bytes reduced by memory that arrays of this process have reserved but not touched."""
+    reserved = {memory: sum(map(untouched_bytes, list(arrays.values()))) for memory, arrays in _IN_USE.items()}
+    return [replace(tier, free_bytes=max(0, tier.free_bytes - reserved.get(_memory_of(tier), 0))) for tier in tiers]
 
 
 def untouched_bytes(content: NDArray[Any]) -> int:
-    """Of memory that begins with a page; 0 where the system does not say."""
+    """The untouched bytes of memory that begins on a page. 0 if the system does not tell."""
     pages = np.zeros(-(-content.nbytes // mmap.PAGESIZE), np.uint8)
     answer = ctypes.CDLL(None).mincore(
         ctypes.c_void_p(content.ctypes.data), ctypes.c_size_t(content.nbytes), ctypes.c_void_p(pages.ctypes.data)
@@ -175,7 +172,7 @@ class NpyFile(ArrayStorage):
     """An existing .npy file in C order."""
 
     def __init__(self, path: Path, spec: ArraySpec, tier: Tier, writable: bool) -> None:
-        """Raises InputError for other files, StorageError."""
+        """Open the file. Raises InputError if it is another kind of file, StorageError."""
         self.path = path
         self._place = Path(os.path.realpath(path))
         with _opened(path, os.O_RDWR if writable else os.O_RDONLY) as (folder, handle):
@@ -195,7 +192,7 @@ class NpyFile(ArrayStorage):
         return self._mapping.bytes[self._begin :]
 
     def flush(self, steps: int) -> int:
-        """Until all of it is as durable as the file system makes it; how much of it had changed, nobody knows."""
+        """Write all changed pages. The number of changed bytes is unknown, so all bytes are counted."""
         if self.read_only:
             return 0
         with named(self._opened, self.path):
@@ -210,8 +207,8 @@ class NpyFile(ArrayStorage):
 
 
 def create_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Make a file of zeros, all of it allocated, that is there as a whole or not at all, and the folders above it.
-    Raises InputError when another process has made the file first, and StorageError."""
+    """Make an allocated file of zeros, and the folders above it, completely or not at all. Raises InputError if another
+    process has made the file in the meantime, and StorageError."""
     size = HEADER_BYTES + math.prod(shape) * dtype.itemsize
     made = make_directory(path.absolute().parent)
     try:
@@ -235,14 +232,14 @@ def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 
 def read_npy_header(path: Path) -> Header:
-    """Raises InputError when it is not such a file, or cut short."""
+    """Read the header of a .npy file. Raises InputError if it is another kind of file, or cut short."""
     with _opened(path, os.O_RDONLY) as (folder, handle):
         return _header_of(path, folder, handle)
 
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[tuple[Directory, int]]:
-    """The folder of a file, and the file. Raises InputError when it is no regular file or cannot be opened."""
+    """Open a file and its folder. Raises InputError if it is not a regular file or cannot be opened."""
     if not os.path.isfile(path):
         raise InputError(f"{path} is neither a file nor a folder; give another path")
     place = Path(os.path.realpath(path))
@@ -270,7 +267,7 @@ def _header_of(path: Path, folder: Directory, handle: int) -> Header:
 
 
 def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """What the beginning of the file says, and where values begin. NumPy parses it, but only what is of that length."""
+    """Shape, Fortran order and dtype from the header, and the first byte of the values. Long headers are refused."""
     readers = {(1, 0): (np.lib.format.read_array_header_1_0, 2), (2, 0): (np.lib.format.read_array_header_2_0, 4)}
     file = BytesIO(data)
     try:
@@ -279,7 +276,7 @@ def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[An
         if length > MAX_HEADER_BYTES:
             raise ValueError(length)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Python about the text
+            warnings.simplefilter("ignore")  # Python may warn about the text of the header
             shape, fortran, dtype = reader(file)
     except Exception:
         raise InputError(f"{path} holds something else than an array (no .npy file); give another path") from None
