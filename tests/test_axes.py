@@ -171,7 +171,7 @@ def test_sides_of_an_axis_there_is_not_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("z=fixed,x=mirror,z=periodic", "axis z is there twice; two sides are written z=LOW:HIGH"),
+        ("z=fixed,x=mirror,z=periodic", "axis z is there twice; write both sides as z=LOW:HIGH"),
         ({"x": 5}, "boundary 5 is not available; there are fixed"),
         ({"x": None}, "boundary None is not available"),
         ("x=fixed:mirror:fixed", "axis x has 3 sides"),

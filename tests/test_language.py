@@ -222,7 +222,7 @@ def test_no_compiler_is_reported_with_the_remedy(tmp_path: Path, monkeypatch: py
     find_compiler.cache_clear()
     try:
         with pytest.raises(InputError, match="install gcc or clang, or run: pip install ziglang"):
-            compiling.c_compiler()
+            find_compiler("C")
     finally:
         find_compiler.cache_clear()
 

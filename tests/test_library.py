@@ -16,7 +16,7 @@ import pytest
 from fields import run, zeros
 from outcrop.errors import InputError
 from outcrop.language import library
-from outcrop.language.library import makers
+from outcrop.language.library import table
 from outcrop.language.library.differences import second_derivative, staggered_derivative
 from outcrop.language.library.filters import REACH
 from outcrop.language.program import Apply
@@ -285,8 +285,8 @@ def test_a_stencil_of_another_language_is_made_anew(tmp_path: Path, monkeypatch:
     """Protects the bits of runs after an update of Outcrop, SymPy or Python."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     wanted = library.find_stencil("heat2_1d")
-    monkeypatch.setattr(makers, "_language", lambda: "another one")
-    monkeypatch.setattr(makers.Stencil, "from_json", pytest.fail)
+    monkeypatch.setattr(table, "_language", lambda: "another one")
+    monkeypatch.setattr(table.Stencil, "from_json", pytest.fail)
     assert library.find_stencil("heat2_1d") == wanted
 
 

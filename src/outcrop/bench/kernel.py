@@ -25,12 +25,13 @@ from outcrop.bench import rates
 from outcrop.bench.figures import describe_machine, machine_line
 from outcrop.errors import InputError
 from outcrop.language.boundary import FIXED
-from outcrop.language.compile import c_compiler, compile_kernel
+from outcrop.language.compile import compile_kernel
 from outcrop.language.library import find_stencil
 from outcrop.paths import made_directory
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.engine import pack_scalars
+from outcrop.shared_object import find_compiler
 from outcrop.tiers import discover
 from outcrop.units import format_rate
 
@@ -225,7 +226,7 @@ def _planes(array: Array32) -> Any:
 def _library(name: str, folder: Path) -> ctypes.CDLL:
     path = folder / f"{name}.so"
     if not path.exists():
-        command: Sequence[str] = [*c_compiler(), *FLAGS, str(SOURCES / f"{name}.c"), "-o", str(path)]
+        command: Sequence[str] = [*find_compiler("C"), *FLAGS, str(SOURCES / f"{name}.c"), "-o", str(path)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[0]

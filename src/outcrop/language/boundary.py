@@ -1,8 +1,8 @@
 """Boundaries: the values beyond the sides of the grid.
 
 fixed      a rim as thick as the stencil's radius keeps its initial values
-mirror     every cell is updated; beyond a face lie its mirror images, cell -1-k being cell k: no gradient across it
-periodic   every cell is updated; beyond a face the grid begins again at the opposite one
+mirror     every cell is updated; cell -1-k beyond a side has the value of cell k, so there is no gradient across it
+periodic   every cell is updated; beyond a side the grid continues from the opposite side
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_TEXT = 200  # characters
 
 @dataclass(frozen=True)
 class Boundary:
-    """The sides of the grid, below and above along each axis. An axis is periodic on both sides or on none."""
+    """The boundary on both sides of each axis: (low, high). An axis is periodic on both sides or on neither."""
 
     z: tuple[Side, Side] = ("fixed", "fixed")
     y: tuple[Side, Side] = ("fixed", "fixed")
@@ -40,18 +40,18 @@ class Boundary:
 
     @property
     def sides(self) -> tuple[tuple[Side, Side], ...]:
-        """The sides of z, y and x."""
+        """The sides of z, of y and of x."""
         return self.z, self.y, self.x
 
     def rims(self, radii: tuple[int, int, int]) -> tuple[tuple[int, int], ...]:
-        """The cells along each axis, below and above, that keep their values, for a stencil with these `radii`."""
+        """The number of cells at the low and the high end of each axis that keep their values, for these `radii`."""
         return tuple(
             (radius if low == "fixed" else 0, radius if high == "fixed" else 0)
             for radius, (low, high) in zip(radii, self.sides, strict=True)
         )
 
     def __str__(self) -> str:
-        """One word if all sides are equal, else text that `as_boundary` reads."""
+        """One word if all sides are equal, otherwise text that `as_boundary` can read."""
         words = {side for sides in self.sides for side in sides}
         if len(words) == 1:
             return words.pop()
@@ -62,10 +62,10 @@ class Boundary:
 
 
 def as_boundary(value: object) -> Boundary:
-    """A Boundary, from one word, from text such as "x=periodic,z=fixed:mirror", or from a mapping such as
+    """Make a Boundary from one word, from text such as "x=periodic,z=fixed:mirror", or from a mapping such as
     {"x": "periodic", "z": ("fixed", "mirror")}.
 
-    Axes that are not named are fixed. Raises InputError that lists the choices.
+    Axes that are not named are fixed. Raises InputError with the possible words.
     """
     if isinstance(value, Boundary):
         return value
@@ -89,8 +89,7 @@ def _by_axis(text: str) -> dict[str, tuple[str, ...]]:
     for part in text.split(","):
         axis, _, sides = part.partition("=")
         if (axis := axis.strip()) in found:
-            what = f"boundary {shown(text)}: axis {axis} is there twice"
-            raise InputError(f"{what}; two sides are written {axis}=LOW:HIGH")
+            raise InputError(f"boundary {shown(text)}: axis {axis} is there twice; write both sides as {axis}=LOW:HIGH")
         found[axis] = tuple(side.strip() for side in sides.split(":"))
     return found
 
@@ -111,10 +110,8 @@ def _side(word: object) -> Side:
 
 
 def boundary_on_grid(boundary: Boundary, ndim: int) -> Boundary:
-    """`boundary`, which names a grid's own axes, on the three axes inside. Axes that the grid does not have are fixed.
-
-    The first of two axes may be called z or y. Raises InputError for sides of an axis that does not exist.
-    """
+    """Translate a boundary from the grid's own axes to the engine's three axes. Missing axes are fixed. The first of
+    two axes may be called z or y. Raises InputError for sides of an axis that the grid does not have."""
     if ndim == 2:
         if boundary.y not in (_FIXED, boundary.z) and boundary.z != _FIXED:
             raise InputError(f"boundary {boundary}: a grid of two axes has no z beside y; name y and x")
@@ -128,7 +125,7 @@ def boundary_on_grid(boundary: Boundary, ndim: int) -> Boundary:
 
 
 def boundary_text(boundary: Boundary, ndim: int) -> str:
-    """The text of a boundary on the three axes inside, written for the grid's own axes."""
+    """The text of a boundary on the engine's three axes, written with the grid's own axes."""
     own = {1: (boundary.x,) * 3, 2: (boundary.z, boundary.z, boundary.x), 3: boundary.sides}[ndim]
     text = str(Boundary(*own))
     return ",".join(text.split(",")[-ndim:])

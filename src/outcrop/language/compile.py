@@ -1,4 +1,4 @@
-"""Compile a generated kernel once with the machine's C compiler, and keep it by content.
+"""Compile a generated kernel with the machine's C compiler, and keep it in the cache under a hash of all its inputs.
 
 stencil, dtype, vectors ──► C ──► key = hash(C, compiler, flags, processor) ──► <cache>/kernels/<key>.so ──► address
 """
@@ -20,17 +20,17 @@ from outcrop.language.generate import ITEM_BYTES, generate, symbol
 from outcrop.language.stencil import Stencil
 from outcrop.shared_object import compiler_identity, find_compiler, load_library, run_compiler, shared_object
 
-# No contraction and no reassociation: NumPy, which fuses nothing, must get the same bits.
+# The compiler may neither contract nor reassociate operations, so that the kernel computes the same bits as NumPy.
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-fPIC", "-shared")
 
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "sse2": 16, "plain": 0}
-"""The bytes of a vector of each instruction set. `plain` leaves vectors to the compiler."""
+"""Bytes of a vector for each instruction set. With `plain` the compiler decides on vectors."""
 
 PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "cache size",
              "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
              "cpu", "revision", "isa", "uarch", "features")  # fmt: skip
-"""Lines of /proc/cpuinfo that decide on -march=native, on several architectures. The name of the model is not enough:
-virtual machines give one name to processors of several generations, and may hide some of their instructions."""
+"""Lines of /proc/cpuinfo that determine -march=native on several architectures. The model name is not enough, because
+virtual machines use one name for processors of several generations, and may hide some of their instructions."""
 
 Copy: TypeAlias = tuple[int, int]
 Calls: TypeAlias = tuple[tuple[int, tuple[Copy, ...], tuple[Copy, ...]], ...]
@@ -40,8 +40,8 @@ Calls: TypeAlias = tuple[tuple[int, tuple[Copy, ...], tuple[Copy, ...]], ...]
 class Kernel:
     """Compiled updates.
 
-    `calls` are, for the stages of an even and then of an odd step, the address of a function, which stays valid as long
-    as the process lives, and (field, copy) of its sources and targets."""
+    `calls` has one entry for each stage of an even step, then for each stage of an odd step: the address of a function,
+    which is valid until the process ends, and the pairs (field, copy) of its sources and targets."""
 
     name: str
     dtype: str
@@ -52,11 +52,9 @@ class Kernel:
 
 
 def compile_kernel(stencil: Stencil, dtype: str, isa: str = "auto", boundary: Boundary = FIXED) -> Kernel:
-    """The kernel of `stencil` for `dtype`, compiled or from the cache.
-
-    Raises InputError when `isa` does not exist here or there is no C compiler.
-    """
-    chosen = best_isa() if isa == "auto" else isa
+    """Compile `stencil` for `dtype`, or load its kernel from the cache. Raises InputError if this processor does not
+    have `isa`, or if there is no C compiler."""
+    chosen = available_isas()[0] if isa == "auto" else isa
     if chosen not in available_isas():
         raise InputError(f"vectors {chosen!r} are not available here; there are {', '.join(available_isas())}")
     source = generate(stencil, dtype, VECTOR_BYTES[chosen], boundary)
@@ -75,7 +73,7 @@ def compile_kernel(stencil: Stencil, dtype: str, isa: str = "auto", boundary: Bo
 
 @lru_cache
 def available_isas() -> tuple[str, ...]:
-    """The instruction sets of this processor, widest first. `plain` is always one of them."""
+    """The instruction sets of this processor, widest vectors first. `plain` is always one of them."""
     machine = platform.machine().lower()
     if machine in ("aarch64", "arm64"):
         return ("neon", "plain")
@@ -86,18 +84,8 @@ def available_isas() -> tuple[str, ...]:
     return (*(name for name, flag in wide if flag in flags), "sse2", "plain")
 
 
-def best_isa() -> str:
-    """The widest vectors this processor has."""
-    return available_isas()[0]
-
-
-def c_compiler() -> tuple[str, ...]:
-    """The command of the C compiler. Raises InputError if there is none."""
-    return find_compiler("C")
-
-
 def _shared_object(source: str) -> Path:
-    compiler = c_compiler()
+    compiler = find_compiler("C")
     content = (source, *compiler_identity(compiler), *FLAGS, *_processor().values())
 
     def build(beside: Path) -> None:
@@ -110,7 +98,7 @@ def _shared_object(source: str) -> Path:
 
 @lru_cache
 def _processor() -> dict[str, str]:
-    """Properties of the first processor, from /proc/cpuinfo; its architecture if that file says nothing."""
+    """Properties of the first processor from /proc/cpuinfo, or its architecture if that file has none of them."""
     found = {}
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
         for line in takewhile(str.strip, lines):

@@ -1,26 +1,27 @@
-"""From a Stencil to C: one function per stage with the signature of core/outcrop/kernel/kernel.h.
+"""Generate C for a Stencil: one function for each stage, with the signature of core/outcrop/kernel/kernel.h.
 
-Rows are updated as whole aligned vectors. One row of one plane per inner loop, planes inside rows: the
-rows that neighbouring planes share are then still in the first-level cache. Blocking several rows or planes in
-registers was measured and is slower here: it opens more streams than the prefetchers follow.
+A row is updated as whole aligned vectors. The inner loop handles one row of one plane. The loop over planes is inside
+the loop over rows, so the rows that neighbouring planes share are still in the first-level cache. Blocking several rows
+or planes in registers was measured and is slower, because it opens more streams than the prefetchers can follow.
 
-What whole vectors get wrong at both ends of a row is put right after the row: cells of a fixed rim get their old values
-back, those that need cells beyond the grid are computed one by one, and padding is zero. All this is taken before
-the row is stored, because a field may be updated where it lies:
+Whole vectors are wrong at both ends of a row. So the ends are stored again after the row: cells of a fixed rim get
+their old values, cells that need values beyond the grid are computed one by one, and padding is set to zero. These
+values are taken before the row is stored, because a field may be updated in place:
 
     | edge: computed or kept |        whole vectors, stored        | edge | padding: 0 |
-      ──────────────────────── put in place afterwards ─────────────────────────────
+      ──────────────────────── stored again afterwards ─────────────────────────────
 
-Rows beyond the grid are redirected to those whose values they have (boundary.py).
+A row beyond the grid is replaced by the row that has its values (boundary.py).
 
-For each row that is read at other cells than the updated one, the vectors around the current one stay in registers and
-move along; neighbours in x are lanes shifted out of two of them, never unaligned loads:
+For each row that is read, the vectors around the current vector stay in registers and move along with it. Neighbours in
+x are lanes shifted out of two of these vectors. There are no unaligned loads:
 
     row (dz, dy):   | w[-1] | w[0] | w[1] |          value at dx = -1: last lane of w[-1], all but the last of w[0]
                             x ──►                    then w[-1] = w[0], w[0] = w[1], w[1] = next load
 
-Vectors are those of GCC and clang (`vector_size`, `__builtin_shufflevector`); with one lane the same expressions are
-written for single cells, in plain C. What does not depend on the cell is computed as a scalar, before the loop.
+Vectors are extensions of GCC and Clang (`vector_size`, `__builtin_shufflevector`). With one lane, the same expressions
+are written for single cells in plain C. Operations that do not depend on the cell are computed as scalars before the
+loop.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _COMPARISON = {"min": "<", "max": ">"}
 Operand: TypeAlias = tuple[int, int]
 """A field and the age of its value."""
 Row: TypeAlias = tuple[Operand, int, int]
-"""A row that is read: of which operand, dz, dy."""
+"""A row that is read: its operand, dz and dy."""
 
 _HEAD = """\
 #include <math.h>
@@ -69,16 +70,13 @@ static inline long within(long i, long low, long high) { return i < low ? low : 
 
 
 def symbol(stage: int) -> str:
-    """The name of the function of a stage."""
     return f"outcrop_update_{stage}"
 
 
 def generate(stencil: Stencil, dtype: str, vector_bytes: int, boundary: Boundary = FIXED) -> str:
-    """C source of the updates of `stencil` in `dtype` ("float32" or "float64") with vectors of `vector_bytes`
-    (0: none).
-
-    It is made of numbers and operators alone: no name or text of a stencil, which may be a stranger's, is in it.
-    """
+    """C source of the updates of `stencil` in `dtype` ("float32" or "float64") with vectors of `vector_bytes`, or
+    without vectors if this is 0. The source is made of numbers and operators only. It contains no name or text of the
+    stencil, which may come from an untrusted manifest."""
     lanes = max(1, vector_bytes // ITEM_BYTES[dtype])
     lines = [_HEAD]
     for number, stage in enumerate(stencil.stages):
@@ -90,7 +88,7 @@ def generate(stencil: Stencil, dtype: str, vector_bytes: int, boundary: Boundary
 
 
 class _StageWriter:
-    """Writes the functions of one stage; every method yields lines."""
+    """Writes the functions of one stage. Its methods yield lines of C."""
 
     def __init__(self, stencil: Stencil, number: int, code: _Expressions, boundary: Boundary) -> None:
         self.number, self.code, self.boundary = number, code, boundary
@@ -102,17 +100,14 @@ class _StageWriter:
         self.type = code.c_type
 
     def lines(self) -> Iterator[str]:
-        """The functions for a row and a block, and one for single cells if the boundary needs it."""
-        if self._computes_edges():
+        """The functions for a row and for a block, and one for single cells if the boundary needs it."""
+        if self.radius_x > 0 and any(side != "fixed" for side in self.boundary.x):
             yield from self._cell_function()
         yield from self._row_function()
         yield from self._block_function()
 
-    def _computes_edges(self) -> bool:
-        return self.radius_x > 0 and any(side != "fixed" for side in self.boundary.x)
-
     def _row_arguments(self) -> str:
-        """Targets q, the rows p from which they take their rim, and the rows r that are read."""
+        """The target rows q, the rows p that keep the values of their rim, and the rows r that are read."""
         alone = "" if self.reads_target else "restrict "
         targets = "".join(
             f", {self.type} *{alone}q{j}, const {self.type} *{alone}p{j}" for j in range(len(self.in_place))
@@ -154,12 +149,12 @@ class _StageWriter:
         yield ""
 
     def _edges(self) -> list[tuple[Side, str, str, str]]:
-        """Kind, name, first cell and end of both edges. Another call updates the cells outside x0 .. x1."""
+        """Side, name, first cell and end of both edges. Cells outside x0 .. x1 belong to another call."""
         radius = self.radius_x
         if not radius:
             return []
         low_side, high_side = self.boundary.x
-        if high_side == "fixed" and low_side != "fixed":  # where a short row is both, it is rim
+        if high_side == "fixed" and low_side != "fixed":  # if the edges of a short row overlap, the rim wins
             high_first = f"within(b->nx - {radius}, 0, b->nx)"
             low_end = f"within({radius}, 0, {high_first})"
         else:
@@ -222,11 +217,9 @@ class _StageWriter:
 
 @dataclass(frozen=True)
 class _Expressions:
-    """Writes the expressions of one program; every method yields lines of C.
-
-    Names: `r<i>` row number i, `w<i>_<k>` its vector k vectors from the current one, `u<j>` and `t<j>` operation j as a
-    scalar and as a vector.
-    """
+    """Writes the expressions of one program. Its methods yield lines of C. Names in C: `r<i>` is row number i,
+    `w<i>_<k>` the vector of this row k vectors after the current vector, `u<j>` operation j as a scalar, `t<j>` as a
+    vector, `c<j>` for a single cell."""
 
     program: Program
     c_type: str
@@ -235,7 +228,7 @@ class _Expressions:
 
     @cached_property
     def rows(self) -> dict[Row, list[int]]:
-        """The rows that are read, in the order of their numbers, each with its offsets in x."""
+        """The rows that are read, in the order of their numbers. Each row has its offsets in x."""
         rows: dict[Row, list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset
@@ -243,7 +236,7 @@ class _Expressions:
         return rows
 
     def type_definitions(self) -> Iterator[str]:
-        """`v`, a vector of cells, and `m`, its comparison masks."""
+        """The types `v`, a vector of cells, and `m`, the mask of a comparison."""
         if self.lanes == 1:
             yield f"typedef {self.c_type} v;"
             return
@@ -253,7 +246,7 @@ class _Expressions:
         yield f"typedef {integer} m __attribute__((vector_size({size})));"
 
     def uniforms(self) -> Iterator[str]:
-        """The operations that are the same for every cell, as scalars, and as vectors if cells need them."""
+        """The operations that do not depend on the cell, as scalars, and as vectors if other operations need them."""
         uniform = self.program.uniform
         needed = set(self.program.results)
         for place, operation in enumerate(self.program.operations):
@@ -279,30 +272,30 @@ class _Expressions:
     def _splat(self, scalar: str) -> str:
         return scalar if self.lanes == 1 else "{" + ", ".join([scalar] * self.lanes) + "}"
 
-    def reach(self, row: Row) -> tuple[int, int]:
-        """The first and last vector that the loads of a row touch, counted from the current vector."""
-        offsets = self.rows[row]
-        return min(min(offsets) // self.lanes, 0), max(-(-max(offsets) // self.lanes), 0)
+    @cached_property
+    def reaches(self) -> list[tuple[int, int, int]]:
+        """The number of each row, and the first and last vector that its loads need, relative to the current vector."""
+        if self.lanes == 1:
+            return []
+        ends = [(min(0, *offsets), max(0, *offsets)) for offsets in self.rows.values()]
+        return [(row, low // self.lanes, -(-high // self.lanes)) for row, (low, high) in enumerate(ends)]
 
     def first_vectors(self) -> Iterator[str]:
         """The vectors that are loaded before the loop."""
-        for number, row in enumerate(self.rows):
-            first, last = self.reach(row)
-            for i in range(first, last) if self.lanes > 1 else ():
-                yield f"  v w{number}_{_index(i)} = *(const v *)(r{number} + b->x0 + {i * self.lanes});"
+        for row, first, last in self.reaches:
+            for i in range(first, last):
+                yield f"  v w{row}_{_index(i)} = *(const v *)(r{row} + b->x0 + {i * self.lanes});"
 
     def next_vectors(self) -> Iterator[str]:
-        """The vector of each row that is loaded at the beginning of the loop's body."""
-        for number, row in enumerate(self.rows) if self.lanes > 1 else ():
-            _, last = self.reach(row)
-            yield f"    v w{number}_{_index(last)} = *(const v *)(r{number} + x + {last * self.lanes});"
+        """The vector of each row that is loaded at the start of the loop's body."""
+        for row, _, last in self.reaches:
+            yield f"    v w{row}_{_index(last)} = *(const v *)(r{row} + x + {last * self.lanes});"
 
     def move_along(self) -> Iterator[str]:
-        """The vectors that move along at the end of the loop's body."""
-        for number, row in enumerate(self.rows) if self.lanes > 1 else ():
-            first, last = self.reach(row)
+        """The vectors that are renamed at the end of the loop's body, when x moves on by one vector."""
+        for row, first, last in self.reaches:
             for i in range(first, last):
-                yield f"    w{number}_{_index(i)} = w{number}_{_index(i + 1)};"
+                yield f"    w{row}_{_index(i)} = w{row}_{_index(i + 1)};"
 
     def operations(self) -> Iterator[str]:
         """The operations that depend on the cell, for a vector of cells at x."""
@@ -315,7 +308,7 @@ class _Expressions:
                     yield from self._apply(place, operator, [f"t{i}" for i in operands])
 
     def cell_operations(self, column: Callable[[int], str]) -> Iterator[str]:
-        """The same operations for one cell. `column(dx)` is the index, in a row, of the cell at distance dx."""
+        """The same operations for one cell. `column(dx)` is C for the position in a row of the cell at distance dx."""
         numbers = {row: number for number, row in enumerate(self.rows)}
         uniform = self.program.uniform
         for place, operation in self._of_cells():

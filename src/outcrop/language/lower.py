@@ -1,10 +1,14 @@
-"""From SymPy expressions to a Program.
+"""Lower SymPy expressions to a Program.
 
-SymPy keeps sums and products as sets without an order, so one is chosen here, from the content alone: terms
-nearest the centre first, then by offset. Terms of a sum with one and the same coefficient are added before they are
-multiplied; sums are balanced trees, which keeps chains of dependent additions short; in products, what does not depend
-on the cell is multiplied first, so that it is computed once per call. Equal operations are computed once. Sums and
-products inside others, which SymPy makes with `evaluate=False` only, are computed as they stand.
+SymPy keeps sums and products as sets without an order. This file chooses an order from the content alone:
+
+* Terms nearest to the centre come first, then terms are ordered by offset.
+* Terms of a sum with the same coefficient are added before they are multiplied.
+* Sums are balanced trees, to keep chains of dependent additions short.
+* In products, factors that do not depend on the cell are multiplied first, so that they are computed once per call.
+* Equal operations are computed once.
+* A sum inside a sum, or a product inside a product, is computed as it stands. SymPy makes these only with
+  `evaluate=False`.
 """
 
 from __future__ import annotations
@@ -25,14 +29,14 @@ _LARGEST_POWER = 16
 
 
 def lower(where: str, expressions: Sequence[sympy.Expr], fields: Sequence[str], scalars: Sequence[str]) -> Program:
-    """The program of `expressions`. Raises InputError that names `where`, and the term that no kernel can compute."""
+    """Make the program of `expressions`. Raises InputError that names `where` and a term that no kernel can compute."""
     builder = _Builder(where, fields, scalars)
     results = tuple(builder.visit(expression) for expression in expressions)
     return Program(tuple(builder.operations), results)
 
 
 class _Builder:
-    """Appends operations; equal ones are appended once."""
+    """Collects operations. Equal operations are appended once."""
 
     def __init__(self, where: str, fields: Sequence[str], scalars: Sequence[str]) -> None:
         self.where = where
@@ -129,7 +133,7 @@ class _Builder:
         return self._append(Apply("neg", (place,))) if negative else place
 
     def _scaled(self, coefficient: sympy.Expr, rest: sympy.Expr) -> int:
-        """Multiply the uniform factors first, then those of the cell, then divide by those of the cell."""
+        """Multiply the uniform factors, then the factors that depend on the cell, then divide by the divisors."""
         uniform = [factor for factor in sympy.Mul.make_args(coefficient) if factor != 1]
         factors = [factor for factor in sympy.Mul.make_args(rest) if factor != 1]
         below = [factor for factor in factors if _is_divisor(factor)]
@@ -168,7 +172,7 @@ class _Builder:
 
 
 def _split(term: sympy.Expr) -> tuple[bool, sympy.Expr, sympy.Expr]:
-    """Whether to subtract a term, the product of its factors that do not depend on the cell, and the rest."""
+    """Whether the term is subtracted, the product of its factors that do not depend on the cell, and the rest."""
     number, rest = term.as_coeff_Mul()
     negative = bool(number.is_negative)
     positive = term
@@ -191,7 +195,8 @@ def _ordered(terms: Sequence[sympy.Expr]) -> list[sympy.Expr]:
 
 
 def _key(term: sympy.Expr) -> tuple[object, ...]:
-    """Sorts numbers first, then scalars, then terms by the distance and direction of their loads, then by text."""
+    """The sort key of a term: numbers first, then scalars, then by distance and direction of the loads, then by text.
+    """
     loads = sorted(_offset_key(load) for load in term.atoms(AppliedUndef))
     kind = 0 if term.is_Number else 1 if not loads else 2
     return kind, len(loads), loads, _Text(term)
@@ -199,7 +204,7 @@ def _key(term: sympy.Expr) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class _Text:
-    """Orders terms by their text, which is made only if nothing else distinguishes them."""
+    """Orders terms by their text. The text is made only if nothing else distinguishes the terms."""
 
     term: sympy.Expr
 

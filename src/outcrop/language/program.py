@@ -1,34 +1,23 @@
-"""The lowered form of expressions: operations in one fixed order, each using earlier ones, and the stages they make up.
+"""The lowered form of expressions: operations in one fixed order, and the stages that they make up.
 
-The order of operations is the definition of a stencil's bits. The C generator and the NumPy oracle follow it operation
-by operation, every operation rounds once to the field's dtype, and nothing is contracted or reassociated.
+The order of operations defines the bits of a stencil. The C generator and the NumPy oracle follow it operation by
+operation. Each operation rounds once to the field's dtype, and nothing is contracted or reassociated.
 
-A kernel reads and writes by the numbers in a program alone, without asking, so each of them is compared here with what
-there is. The messages of ValueError are parts of sentences that the caller begins with which stencil it is.
+A kernel trusts the numbers in a program: it reads and writes the fields with these numbers without a check. So this
+file checks each of them. The caller puts the name of the stencil before the message of a ValueError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator as operators
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
 from outcrop.axes import NAMES, PLACES
 from outcrop.errors import shown
-from outcrop.language.schema import (
-    MAX_FIELDS,
-    MAX_OFFSET,
-    MAX_OPERANDS,
-    MAX_OPERATIONS,
-    MAX_SCALARS,
-    MAX_SPAN,
-    read_hexadecimal,
-    read_list,
-    read_members,
-    read_offset,
-    read_whole,
-)
+from outcrop.language import schema
 
 OPERATORS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "sqrt": 1, "abs": 1, "min": 2, "max": 2}
 """The number of operands of each operator. min and max are `a < b ? a : b` and `a > b ? a : b`."""
@@ -36,7 +25,7 @@ OPERATORS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "sqrt": 1, "abs":
 
 @dataclass(frozen=True)
 class Load:
-    """The value of field number `field` at `offset` (z, y, x): the newest one if `age` is 0, or the one before the
+    """The value of field number `field` at `offset` (z, y, x): the newest value if `age` is 0, the value before the
     field's latest update if `age` is 1."""
 
     field: int
@@ -46,7 +35,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Scalar:
-    """Scalar number `index`, rounded to the dtype. Parameters are counted first, then signals."""
+    """Scalar number `index`, rounded to the dtype. Parameters come first, then signals."""
 
     index: int
 
@@ -60,7 +49,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Apply:
-    """An operator on the results of earlier operations, named by their positions."""
+    """An operator applied to the results of earlier operations. `operands` are the positions of these operations."""
 
     operator: str
     operands: tuple[int, ...]
@@ -71,14 +60,13 @@ Operation: TypeAlias = Load | Scalar | Constant | Apply
 
 @dataclass(frozen=True)
 class Program:
-    """Operations in order, and the positions of the results, one for each field that is updated."""
+    """Operations in order. `results` are the positions of the new values, one for each field that is updated."""
 
     operations: tuple[Operation, ...]
     results: tuple[int, ...]
 
     @cached_property
     def loads(self) -> tuple[Load, ...]:
-        """All loads, in order."""
         return tuple(operation for operation in self.operations if isinstance(operation, Load))
 
     @cached_property
@@ -96,21 +84,22 @@ class Program:
         return tuple(found)
 
     def require_sound(self, fields: int, scalars: int) -> None:
-        """Raise ValueError if the program is too long, loads what does not exist, or loads from too far away."""
-        if len(self.operations) > MAX_OPERATIONS:
-            raise ValueError(f"{len(self.operations)} operations, at most {MAX_OPERATIONS} are possible")
+        """Raise ValueError if the program is too long, reads a field or scalar that does not exist, or reads a field
+        too far away."""
+        if len(self.operations) > schema.MAX_OPERATIONS:
+            raise ValueError(f"{len(self.operations)} operations, at most {schema.MAX_OPERATIONS} are possible")
         for operation in self.operations:
             match operation:
                 case Load(field, offset, _):
                     if not 0 <= field < fields:
                         raise ValueError(f"field number {field} is read; there are {fields}")
-                    if max(map(abs, offset)) > MAX_OFFSET:
-                        raise ValueError(f"offset {offset} reaches farther than {MAX_OFFSET} cells")
+                    if max(map(abs, offset)) > schema.MAX_OFFSET:
+                        raise ValueError(f"offset {offset} reaches farther than {schema.MAX_OFFSET} cells")
                 case Scalar(index) if not 0 <= index < scalars:
                     raise ValueError(f"scalar number {index} is read; there are {scalars}")
 
     def to_json(self) -> dict[str, Any]:
-        """One list per operation; floats as hexadecimal, so that they come back exactly."""
+        """Describe the program as plain data: one list for each operation. Floats are hexadecimal and thus exact."""
         rows: list[list[Any]] = []
         for operation in self.operations:
             match operation:
@@ -126,28 +115,57 @@ class Program:
 
     @classmethod
     def from_json(cls, data: object) -> Program:
-        """The program that `to_json` described. Raises ValueError if it is none. The caller has to check that its
-        fields and scalars exist (`require_sound`)."""
-        members = read_members(data, "a program", "operations", "results")
-        rows = read_list(members["operations"], "operations", MAX_OPERATIONS, minimum=1)
+        """Make the program that `to_json` described. Raises ValueError for other data. The caller must then check that
+        its fields and scalars exist (`require_sound`)."""
+        members = schema.read_members(data, "a program", "operations", "results")
+        rows = schema.read_list(members["operations"], "operations", schema.MAX_OPERATIONS, minimum=1)
         operations = tuple(_read_operation(row, place) for place, row in enumerate(rows))
-        results = read_list(members["results"], "results", MAX_FIELDS, minimum=1)
-        return cls(operations, tuple(read_whole(place, "the place of a result", len(operations)) for place in results))
+        places = schema.read_list(members["results"], "results", schema.MAX_FIELDS, minimum=1)
+        results = tuple(schema.read_whole(place, "the place of a result", len(operations)) for place in places)
+        return cls(operations, results)
+
+
+def evaluate(program: Program, load: Callable[[Load], Any], scalars: Sequence[float], dtype: type) -> list[Any]:
+    """Run a program with NumPy, operation by operation, each rounded to `dtype`. The results are arrays if `load`
+    returns arrays, otherwise NumPy scalars. `scalars` has the parameters, then the signals."""
+    import numpy as np  # only here: `outcrop info` reads programs without NumPy
+
+    functions: dict[str, Callable[..., Any]] = {
+        **{name: getattr(operators, name) for name in ("add", "sub", "mul", "neg")},
+        "div": operators.truediv,
+        "sqrt": np.sqrt,
+        "abs": np.abs,
+        "min": lambda a, b: np.where(a < b, a, b),
+        "max": lambda a, b: np.where(a > b, a, b),
+    }
+    found: list[Any] = []
+    with np.errstate(all="ignore"):
+        for operation in program.operations:
+            match operation:
+                case Load():
+                    found.append(load(operation))
+                case Scalar(index):
+                    found.append(dtype(scalars[index]))
+                case Constant(value):
+                    found.append(dtype(value))
+                case Apply(operator, operands):
+                    found.append(functions[operator](*(found[i] for i in operands)))
+    return [found[place] for place in program.results]
 
 
 def _read_operation(row: object, place: int) -> Operation:
-    """The operation that a row of `to_json` describes, which is number `place`."""
+    """Operation number `place`, from its row in `to_json`."""
     match row:
         case ["load", field, dz, dy, dx, age]:
             return Load(
-                read_whole(field, "the number of a field", MAX_FIELDS),
-                read_offset([dz, dy, dx]),
-                read_whole(age, "the age of a value", 2),
+                schema.read_whole(field, "the number of a field", schema.MAX_FIELDS),
+                schema.read_offset([dz, dy, dx]),
+                schema.read_whole(age, "the age of a value", 2),
             )
         case ["scalar", index]:
-            return Scalar(read_whole(index, "the number of a scalar", MAX_SCALARS))
+            return Scalar(schema.read_whole(index, "the number of a scalar", schema.MAX_SCALARS))
         case ["constant", text]:
-            return Constant(read_hexadecimal(text, "a constant"))
+            return Constant(schema.read_hexadecimal(text, "a constant"))
         case [str(operator), *operands] if OPERATORS.get(operator) == len(operands):
             earlier = tuple(i for i in operands if type(i) is int and 0 <= i < place)
             if len(earlier) == len(operands):
@@ -158,10 +176,8 @@ def _read_operation(row: object, place: int) -> Operation:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a time step: it gives the fields numbered `targets` new values, from the values before the stage.
-
-    `program` has one result for each target.
-    """
+    """A part of a time step. It computes new values of the fields with the numbers `targets` from the values before
+    the stage. `program` has one result for each target."""
 
     targets: tuple[int, ...]
     program: Program
@@ -174,13 +190,13 @@ class Stage:
 
     @cached_property
     def operands(self) -> tuple[tuple[int, int], ...]:
-        """Pairs (field, age) that its kernel takes: the newest values of its targets, then what it loads."""
+        """The pairs (field, age) that the kernel gets: the newest values of the targets, then the values it loads."""
         targets = [(field, 0) for field in self.targets]
         return tuple(dict.fromkeys([*targets, *((load.field, load.age) for load in self.program.loads)]))
 
     @cached_property
     def reaches(self) -> dict[tuple[int, int], bool]:
-        """For each pair (field, age) that it reads, whether it reads neighbours."""
+        """For each pair (field, age) that the stage reads, whether it reads neighbours."""
         found: dict[tuple[int, int], bool] = {}
         for load in self.program.loads:
             key = load.field, load.age
@@ -189,7 +205,7 @@ class Stage:
 
     @property
     def span(self) -> int:
-        """The cells of all rows that it reads to update one cell, from the first to the last in each row."""
+        """The number of cells that the stage reads to update one cell, from the first to the last in each row."""
         rows: dict[tuple[int, int, int, int], list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset
@@ -197,22 +213,22 @@ class Stage:
         return sum(max(row) - min(row) + 1 for row in rows.values())
 
     def require_sound(self, fields: int, scalars: int, ndim: int) -> None:
-        """Raise ValueError unless a kernel of the stage reads and writes only what exists in a stencil with so many
-        fields and scalars, on a grid of `ndim` axes."""
+        """Raise ValueError unless a kernel of the stage reads and writes only what exists. The stencil has this number
+        of fields and of scalars, and the grid has `ndim` axes."""
         if len(self.targets) != len(self.program.results) or len(set(self.targets)) != len(self.targets):
             raise ValueError("a stage needs one result for each of its fields, and each field once")
         for field in self.targets:
             if not 0 <= field < fields:
                 raise ValueError(f"field number {field} is updated; there are {fields}")
-        if len(self.operands) > MAX_OPERANDS:
+        if len(self.operands) > schema.MAX_OPERANDS:
             raise ValueError(
-                f"a stage reads and updates {len(self.operands)} values of fields, at most {MAX_OPERANDS} are "
+                f"a stage reads and updates {len(self.operands)} values of fields, at most {schema.MAX_OPERANDS} are "
                 "possible; split it into several stages"
             )
-        if self.span > MAX_SPAN:
+        if self.span > schema.MAX_SPAN:
             raise ValueError(
-                f"the rows that a stage reads for one cell have {self.span} cells, at most {MAX_SPAN} are possible; "
-                "split it into several stages"
+                f"the rows that a stage reads for one cell have {self.span} cells, at most {schema.MAX_SPAN} are "
+                "possible; split it into several stages"
             )
         missing = [axis for axis in range(3) if axis not in PLACES[ndim]]
         if any(self.radii[axis] for axis in missing):
@@ -220,26 +236,25 @@ class Stage:
         self.program.require_sound(fields, scalars)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data from which `from_json` makes an equal stage."""
         return {"targets": list(self.targets), "program": self.program.to_json()}
 
     @classmethod
     def from_json(cls, data: object) -> Stage:
-        """The stage that `to_json` described. Raises ValueError if it is none. The caller has to check that its fields
-        exist (`require_sound`)."""
-        members = read_members(data, "a stage", "targets", "program")
-        targets = read_list(members["targets"], "targets of a stage", MAX_FIELDS, minimum=1)
-        numbers = tuple(read_whole(field, "the number of a field", MAX_FIELDS) for field in targets)
+        """Make the stage that `to_json` described. Raises ValueError for other data. The caller must then check that
+        its fields exist (`require_sound`)."""
+        members = schema.read_members(data, "a stage", "targets", "program")
+        targets = schema.read_list(members["targets"], "targets of a stage", schema.MAX_FIELDS, minimum=1)
+        numbers = tuple(schema.read_whole(field, "the number of a field", schema.MAX_FIELDS) for field in targets)
         return cls(numbers, Program.from_json(members["program"]))
 
 
 @dataclass(frozen=True)
 class Storage:
-    """How the values of one field are stored, as required by its stages.
+    """How the values of one field are stored.
 
-    `is_static`: nothing updates it. `is_double`: an update may not overwrite the value it replaces, because neighbours
-    or later stages still read that; the field then has two copies that take turns. `history`: values that have to be
-    known before a step, the newest and maybe the one before it.
+    `is_static`: no stage updates the field. `is_double`: the field has two copies, because an update must not overwrite
+    the old value, which neighbours or later stages still read; the two copies alternate. `history`: the number of
+    values that a step needs: 1 for the newest, 2 if the value before it is needed, too.
     """
 
     is_static: bool
@@ -247,19 +262,19 @@ class Storage:
     history: int
 
 
-def storage_of(stages: Sequence[Stage], field: int) -> Storage:
-    """The storage that the stages require for a field."""
+def storage_of(stages: Sequence[Stage], field: int, name: str) -> Storage:
+    """The storage that the stages require for field number `field`. Raises ValueError if no storage fits."""
     is_double, history, is_updated = False, 1, False
     for stage in stages:
         updates = field in stage.targets
         if (field, 1) in stage.reaches:
             is_double = True
             if updates and stage.reaches[field, 1]:
-                raise ValueError("reads its previous value at neighbours in its own update")
+                raise ValueError(f"field {name!r} reads its previous value at neighbours in its own update")
             history = history if is_updated else 2
         if updates and stage.reaches.get((field, 0)):
             is_double = True
         is_updated = is_updated or updates
     if not is_updated and is_double:
-        raise ValueError("has no previous value, because nothing updates it")
+        raise ValueError(f"field {name!r} has no previous value, because nothing updates it")
     return Storage(not is_updated, is_double, history)

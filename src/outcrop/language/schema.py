@@ -1,8 +1,9 @@
-"""Limits and checks of what a stencil may hold: names, texts, numbers, and the maximum of each kind.
+"""Limits and checks for the parts of a stencil: names, texts, numbers, and the maximum of each kind.
 
-A stencil becomes C that runs in the reader's process, and it comes from a user's program or from the manifest of a
-directory that somebody else made. Both are held against what is here, so whatever can be made can be read back, and
-whatever can be read could have been made. Nothing here needs SymPy or NumPy: looking at a run does without them.
+A stencil becomes C code that runs in the user's process. It comes from the user's program, or from the manifest of a
+directory that another person has made. Both must pass the same checks here, so every stencil that can be made can be
+read back, and only stencils that can be made can be read. Nothing here needs SymPy or NumPy, because `outcrop info`
+must not load them.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any, TypeAlias
 
 from outcrop.errors import InputError, shown
 
-NAME_PATTERN = r"(?!_[_A-Z])[A-Za-z_][A-Za-z0-9_]{0,63}"
-"""The pattern of the whole name of a field, parameter or signal: an identifier that C does not reserve, and that Zarr
-allows as the name of an array. The words of C, `C_WORDS`, are refused as well."""
+_NAME = re.compile(r"(?!_[_A-Z])[A-Za-z_][A-Za-z0-9_]{0,63}")
+"""The name of a field, parameter or signal is an identifier that C does not reserve, and that Zarr allows as the name
+of an array. It must not be one of `C_WORDS`."""
 
 C_WORDS = frozenset(
     (
@@ -32,24 +33,23 @@ MAX_SCALARS = 256
 """Parameters and signals together."""
 MAX_STAGES = 64
 MAX_OPERATIONS = 4096
-"""Operations of all stages. The largest built-in stencil has 661. Compilers need minutes for some stencils of 4096."""
+"""Operations of all stages together. The largest built-in stencil has 661. Some stencils with 4096 operations take
+minutes to compile."""
 MAX_OPERANDS = 64
 """Values of fields that the core passes to one kernel (core/outcrop/exec/traverse.cpp)."""
 MAX_OFFSET = 64
-"""Cells along any axis. Along x, a kernel reads as many 64-byte lines beyond a plane. The guards of the window, which
-keep these readable, have 64 lines (core/outcrop/exec/window.hpp)."""
+"""Cells along any axis. An offset of n cells along x may read n lines of 64 bytes beyond a plane. The guards of the
+window, which make these lines readable, have 64 lines (core/outcrop/exec/window.hpp)."""
 MAX_SPAN = 4096
-"""Cells of all rows that a stage reads to update one cell. Compilers have to keep them in registers."""
+"""Cells of all rows that a stage reads to update one cell. The compiler keeps them in registers."""
 MAX_NAME, MAX_TEXT = 200, 65536
 """Characters of the name of a stencil, and of the text of its equation."""
-
-_NAME = re.compile(NAME_PATTERN)
 
 Offset: TypeAlias = tuple[int, int, int]
 
 
 def require_name(name: object, what: str) -> None:
-    """Raise InputError unless `name` may be that of a field, parameter or signal."""
+    """Raise InputError unless `name` is allowed for a field, parameter or signal."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(
             f"{what} name {shown(name)} is not an identifier: a letter, then up to 63 letters a-z, digits and _"
@@ -59,13 +59,13 @@ def require_name(name: object, what: str) -> None:
 
 
 def require_text(text: object, what: str, maximum: int) -> None:
-    """Raise InputError unless `text` can be shown on one line of at most `maximum` characters."""
+    """Raise InputError unless `text` is one printable line of at most `maximum` characters."""
     if not isinstance(text, str) or not text.isprintable() or len(text) > maximum:
         raise InputError(f"{what} {shown(text)} must be text on one line, of at most {maximum} characters")
 
 
 def as_number(value: object, what: str) -> float:
-    """Any real number as a float. Raises InputError for other values, and for numbers that no float can hold."""
+    """Convert a real number to a float. Raises InputError for other values, and for numbers too large for a float."""
     try:
         if not isinstance(value, str | bytes | bytearray):
             return float(value)  # type: ignore[arg-type]
@@ -75,18 +75,18 @@ def as_number(value: object, what: str) -> float:
 
 
 def as_finite(value: object, what: str) -> float:
-    """A finite number as a float. Raises InputError for other values."""
+    """Convert a finite number to a float. Raises InputError for other values."""
     number = as_number(value, what)
     if not math.isfinite(number):
         raise InputError(f"{what} {shown(value)} must be a finite number")
     return number
 
 
-# What follows reads plain data as `to_json` makes it, and raises ValueError for anything else.
+# The functions below read plain data that `to_json` has made. They raise ValueError for anything else.
 
 
 def read_members(data: object, what: str, *names: str) -> Mapping[str, Any]:
-    """A mapping that has exactly these members."""
+    """A mapping with exactly these members."""
     if not isinstance(data, Mapping) or set(data) != set(names):
         there = sorted(map(shown, data)) if isinstance(data, Mapping) and len(data) < 20 else shown(data)
         raise ValueError(f"{what} needs the members {', '.join(names)}, and has {shown(there)}")
@@ -94,7 +94,7 @@ def read_members(data: object, what: str, *names: str) -> Mapping[str, Any]:
 
 
 def read_list(data: object, what: str, maximum: int, minimum: int = 0) -> list[Any]:
-    """A list of `minimum` to `maximum` things."""
+    """A list with `minimum` to `maximum` entries."""
     if not isinstance(data, list) or not minimum <= len(data) <= maximum:
         count = len(data) if isinstance(data, list) else shown(data)
         raise ValueError(f"{what} must be {minimum} to {maximum}, not {count}")
@@ -109,7 +109,7 @@ def read_whole(value: object, what: str, end: int) -> int:
 
 
 def read_offset(values: list[Any]) -> Offset:
-    """A step along z, y and x."""
+    """A step in cells along z, y and x."""
     for step in values:
         if type(step) is not int or not -MAX_OFFSET <= step <= MAX_OFFSET:
             raise ValueError(f"offset {shown(values)} must be whole numbers from {-MAX_OFFSET} to {MAX_OFFSET}")
@@ -118,14 +118,14 @@ def read_offset(values: list[Any]) -> Offset:
 
 
 def read_number(value: object, what: str) -> float:
-    """A finite number that JSON knows as one."""
+    """A finite number that is an int or a float."""
     if type(value) not in (int, float):
         raise ValueError(f"{what} {shown(value)} must be a number")
     return as_finite(value, what)
 
 
 def read_hexadecimal(text: object, what: str) -> float:
-    """A finite number as `float.hex` writes it, and no other form of it."""
+    """A finite number in exactly the form that `float.hex` writes."""
     try:
         number = float.fromhex(text) if isinstance(text, str) and len(text) < 32 else math.nan
     except (ValueError, OverflowError):

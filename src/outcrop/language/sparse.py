@@ -1,9 +1,9 @@
-"""Points between the cells of a grid: sources that are added to fields, and receivers that read them.
+"""Points between the cells of a grid: sources that are added to fields, and receivers that read fields.
 
-A point has one or more corners, cells with a weight each; `linear` makes them from coordinates. Everything here is
-plain arrays, so it does not matter who made them.
+A point has one or more corners: cells with a weight. `linear` makes them from coordinates. Everything here consists of
+plain arrays, so injections and samplings can come from Devito or from options.
 
-    step t:   samplings with `before`  ►  stages, each with its injections behind it  ►  all other samplings
+    step t:   samplings with `before`  ►  stages, each followed by its injections  ►  all other samplings
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from outcrop.axes import PLACES
 from outcrop.errors import InputError
-from outcrop.language.evaluate import evaluate
-from outcrop.language.program import Load, Program
+from outcrop.language.program import Load, Program, evaluate
 from outcrop.language.schema import (
     MAX_FIELDS,
     MAX_SCALARS,
@@ -30,22 +29,20 @@ from outcrop.language.schema import (
 )
 
 Cells: TypeAlias = NDArray[np.int64]
-"""Shape (points, corners, 3): z, y and x of each corner, counted in the arrays that a run stores."""
+"""Shape (points, corners, 3): z, y and x of each corner in the arrays of the run."""
 Weights: TypeAlias = NDArray[np.float64]
 """Shape (points, corners)."""
 ReadCells: TypeAlias = Callable[[str, Cells], Weights]
 """The values of a field, by name, at cells of shape (..., 3)."""
 
 _NEAR = 1e-6
-"""A point may lie outside by this part of the number of cells along an axis, because of rounding to float32."""
+"""A point may lie outside the grid by this fraction of the cells along an axis, because of rounding to float32."""
 
 
 @dataclass(frozen=True)
 class SourceFactor:
-    """A factor at the corners of sources, made of fields that are only read, such as dt**2/m.
-
-    `program` has one result and loads fields by their position in `fields`; `scalars` are the values of its scalars.
-    """
+    """A factor at the corners of sources that is computed from read-only fields, such as dt**2/m. `program` has one
+    result. Its fields are numbered by their position in `fields`; `scalars` are its scalars' values."""
 
     program: Program
     fields: tuple[str, ...]
@@ -62,7 +59,7 @@ class SourceFactor:
             raise InputError(f"the factor of a source: {error}") from None
 
     def at(self, cells: Cells, read: ReadCells) -> Weights:
-        """Its values at cells, in float64."""
+        """The factor at these cells, in float64."""
 
         def load(one: Load) -> Weights:
             return read(self.fields[one.field], cells + np.array(one.offset, np.int64)).astype(np.float64)
@@ -71,14 +68,13 @@ class SourceFactor:
         return np.broadcast_to(np.asarray(result, np.float64), cells.shape[:-1])
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data from which `from_json` makes an equal one."""
         scalars = [value.hex() for value in self.scalars]
         return {"program": self.program.to_json(), "fields": list(self.fields), "scalars": scalars}
 
     @classmethod
     def from_json(cls, data: object) -> SourceFactor:
-        """The factor that `to_json` described. Raises InputError for any other data. The caller has to check that a run
-        has its fields, and the cells that it reads."""
+        """Make the factor that `to_json` described. Raises InputError for any other data. The caller must check that
+        the run has its fields and the cells that it reads."""
         try:
             members = read_members(data, "it", "program", "fields", "scalars")
             fields = tuple(read_list(members["fields"], "fields", MAX_FIELDS))
@@ -91,12 +87,12 @@ class SourceFactor:
 
 @dataclass(frozen=True, eq=False)
 class Injection:
-    """Sources: in every step t, right after the last stage that updates the field, for points, then corners, in order,
+    """Sources. In each step t, right after the last stage that updates the field, for each point p, then corner k:
 
         field[cells[p, k]] += dtype(weights[p, k] * values[t, p])
 
-    where the product is taken in float64 and rounded once to the field's dtype. Steps count from 0. With a `scale`,
-    weights are not complete until `resolved`.
+    The product is computed in float64 and rounded once to the field's dtype. Steps are counted from 0. If there is a
+    `scale`, call `resolved` to multiply it into the weights.
     """
 
     field: str
@@ -119,8 +115,8 @@ class Injection:
         return len(self.values)
 
     def resolved(self, read: ReadCells) -> Injection:
-        """The same sources without `scale`: its values at the corners are multiplied into the weights. `read` gives the
-        few cells that the scale needs."""
+        """The same sources with the values of `scale` multiplied into the weights. `read` returns the cells that the
+        scale needs."""
         if self.scale is None:
             return self
         return replace(self, weights=self.weights * self.scale.at(self.cells, read), scale=None)
@@ -128,11 +124,9 @@ class Injection:
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """Receivers: the sum over corners k, in order and in float64, of weights[p, k] * field[cells[p, k]].
-
-    Taken at the end of every step, or with `before` ahead of the step's first stage. Samplings
-    of one name are added up: they are parts of one trace.
-    """
+    """Receivers: the sum over the corners k, in order and in float64, of weights[p, k] * field[cells[p, k]]. The fields
+    are read at the end of each step, or with `before` ahead of the step's first stage. Samplings with the same name are
+    parts of one trace and are added up."""
 
     name: str
     field: str
@@ -159,18 +153,16 @@ def linear(
     spacing: Sequence[float],
     origin: Sequence[float],
 ) -> tuple[Cells, Weights]:
-    """Corners and weights of (multi)linear interpolation at `points`, coordinates of shape (points, axes).
-
-    `shape`, `spacing` and `origin` (where cell 0 lies) are those of the axes, in the same order: (z, y, x), (z, x) or
-    (x). Raises InputError with the first point that lies outside the grid, `name` being what the points are called.
-    """
+    """Corners and weights of (multi)linear interpolation at `points`, which are coordinates of shape (points, axes).
+    `shape`, `spacing` and `origin` (the position of cell 0) have the same axes: (z, y, x), (z, x) or (x). Raises
+    InputError with `name` and the first point that lies outside the grid."""
     places: NDArray[np.float64] = np.asarray(points, np.float64)
     axes = len(shape)
     if places.ndim != 2 or places.shape[1] != axes:
         raise InputError(f"{name}: coordinates have shape {places.shape}; they need (points, {axes})")
     last = np.asarray(shape) - 1
     position = (places - np.asarray(origin, np.float64)) / np.asarray(spacing, np.float64)
-    inside = ((position >= -_NEAR * (last + 1)) & (position <= last + _NEAR * (last + 1))).all(axis=1)  # NaN is not
+    inside = ((position >= -_NEAR * (last + 1)) & (position <= last + _NEAR * (last + 1))).all(axis=1)  # false for NaN
     if not inside.all():
         raise _outside(name, places, int(np.argmin(inside)), shape, spacing, origin)
     position = np.clip(position, 0, last)
@@ -182,7 +174,7 @@ def linear(
 
 
 def spread(cells: NDArray[np.int64]) -> Cells:
-    """Cells of shape (..., axes) as (..., 3), z, y and x. Axes that the grid does not have are 0."""
+    """Extend cells of shape (..., axes) to (..., 3) for z, y and x. Missing axes are 0."""
     full = np.zeros((*cells.shape[:-1], 3), np.int64)
     full[..., PLACES[cells.shape[-1]]] = cells
     return full

@@ -1,17 +1,17 @@
-"""The growth of the worst wave: von Neumann's analysis of a stencil that is linear, or is near a uniform state.
+"""The growth of the worst wave: von Neumann's analysis of a linear stencil, or of another one near a uniform state.
 
-In a plane wave exp(i k x) every load is a number times the field, so a whole step, stages and previous values
-included, is a matrix for each wave number k (J. von Neumann and R. D. Richtmyer, J. Appl. Phys. 21, 232, 1950). The
-step is bounded when no eigenvalue of these amplification matrices exceeds 1. Wave numbers are sampled on a lattice
-that holds 0 and the shortest waves of the grid, where the extremes of the usual stencils lie. Fields that are only
-read count as uniform; take the extremes of theirs.
+In a plane wave exp(i k x) each load is a number times the field. So a whole step, with its stages and previous values,
+is one matrix for each wave number k (J. von Neumann and R. D. Richtmyer, J. Appl. Phys. 21, 232, 1950). The step is
+stable if no eigenvalue of these amplification matrices exceeds 1. Wave numbers are sampled on a lattice that contains 0
+and the shortest waves of the grid, where the extremes of the usual stencils lie. Read-only fields are treated as
+uniform, so the caller passes the extremes of their values.
 
-The linear part of a program says how much each value that it reads counts in each result:
+The linear part of a program has the weight of each load in each result:
 
     result = constant + sum of slope * load
 
-For linear updates this is the whole of them. Others are taken at a uniform state, one value for each field, and the
-slopes are their derivatives there. What depends on a value that is not known becomes NaN.
+A linear update has no other part. Other updates are linearised at a uniform state, which has one value for each field,
+and the slopes are the derivatives there. A result that depends on an unknown value is NaN.
 """
 
 from __future__ import annotations
@@ -29,43 +29,45 @@ from outcrop.language.program import Apply, Constant, Load, Program, Scalar
 from outcrop.language.stencil import Stencil
 
 State: TypeAlias = Mapping[str, float]
-"""A value for each field that is only read; for a stencil that is not linear, for each field."""
+"""One value for each read-only field. If the stencil is not linear, one value for each field."""
 
 Measure: TypeAlias = Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]
-"""Computes one array from the arrays of all fields that are only read."""
+"""Computes one array from the arrays of all read-only fields."""
 
 MAX_GROWTH, MAX_GROWTH_SECOND = 1 + 1e-6, 1 + 1e-4
-"""The maximum eigenvalues that count as 1, because of rounding: for updates that read one value of a field, and two.
+"""The largest eigenvalues that count as 1, because of rounding: if each field needs one value, and if one needs two.
 
-In second order in time, 1 is a double eigenvalue of the longest wave, and weights that are rounded to e move it by
-about the square root of e. Devito writes weights with nine digits. A step that exceeds the limit by the part d makes
-waves grow by about the root of d, too, so the limit itself is as sharp as before.
+In second order in time, 1 is a double eigenvalue of the longest wave. A relative rounding error e of the weights moves
+it by about the square root of e, and Devito writes weights with nine digits. A step that exceeds the limit by the
+fraction d makes waves grow by about the root of d, too, so the limit itself stays sharp.
 """
 
-_MAX_UNKNOWNS = 64  # of a cell: of so many fields, or half as many with previous values
-_PHASES_ALONE, _PHASES = 32, 8  # parts of a turn: for one unknown, where no eigenvalues are needed, and for several
+_MAX_UNKNOWNS = 64
+"""Values of one cell that a step needs: one for each field, two with its previous value."""
+_PHASES_ALONE, _PHASES = 32, 8
+"""Sampled phases in a full turn: for one unknown, which needs no eigenvalue solver, and for several."""
 
 
 @dataclass(frozen=True)
 class Linear:
-    """The value at the uniform state, and its derivative by each load of a field that changes."""
+    """The value at the uniform state, and its derivative with respect to each load of a field that changes."""
 
     value: float
     slopes: dict[Load, float] = field(default_factory=dict)
 
     def scaled(self, factor: float, value: float) -> Linear:
-        """All slopes multiplied, and another value."""
+        """A copy with all slopes multiplied by `factor`, and with another value."""
         return Linear(value, {load: factor * slope for load, slope in self.slopes.items()})
 
 
 def linearise(
     program: Program, scalars: Sequence[float], state: Sequence[float], fixed: Collection[int] = ()
 ) -> list[Linear]:
-    """The linear part of each result, where field number f has the value `state[f]` in all cells.
+    """The linear part of each result, at the state in which field number f has the value `state[f]` in all cells.
 
-    Fields numbered in `fixed` do not change, so nothing is derived by them. NaN stands for values that are not known:
-    results that are linear have finite slopes nevertheless, those of all others are NaN. Where something known is
-    divided by zero there are infinite ones.
+    Fields with a number in `fixed` do not change and have no slopes. NaN in `state` is an unknown value. Then linear
+    results still have finite slopes, and the slopes of other results are NaN. Where a known value is divided by zero,
+    slopes are infinite.
     """
     found: list[Linear] = []
     for operation in program.operations:
@@ -125,27 +127,21 @@ def _quotient(a: float, b: float) -> float:
 
 @dataclass(frozen=True)
 class Limit:
-    """The parameter that decides on stability, and the uniform state near which a stencil that is not linear is judged.
-
-    Steps up to the limit are stable, or with `is_minimum` those from the limit on.
-    """
+    """The parameter that decides on stability. A stencil that is not linear is linearised at `state`. Values up to the
+    limit are stable, or with `is_minimum` values from the limit on."""
 
     parameter: str = "dt"
     is_minimum: bool = False
     state: State = field(default_factory=dict)
 
-    @property
-    def word(self) -> str:
-        """The word for the limit."""
-        return "smallest" if self.is_minimum else "largest"
-
 
 def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = None) -> float | None:
-    """The factor by which the worst wave grows per step, for parameters that differ from their defaults in `values`.
+    """The factor by which the worst wave grows per step. Parameters that are not in `values` have their defaults.
 
-    `state` holds the values of fields as if they were uniform. None where that cannot be said: a field that is only
-    read has no value in `state`, a coefficient is a signal, or the update is not linear and a value is missing.
-    Infinite where it divides by zero. None, too, with more than 64 values for each cell: it would take minutes.
+    `state` has the values of fields, which are treated as uniform. The result is infinite if the update divides by
+    zero. It is None if it is unknown: if `state` has no value for a read-only field, if a coefficient is a signal, or
+    if the update is not linear and a value is missing. It is also None for more than 64 values per cell, because the
+    analysis would take minutes.
     """
     known = state or {}
     uniform = [float(known.get(one.name, math.nan)) for one in stencil.fields]
@@ -171,29 +167,26 @@ def max_growth(stencil: Stencil) -> float:
 def largest_step(
     stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), limit: Limit | None = None
 ) -> float | None:
-    """The largest stable value of `limit.parameter` (the smallest, if the limit is a minimum), to six digits.
+    """The largest value of `limit.parameter` that is stable for all `states`, to six digits. If the limit is a minimum,
+    the smallest value.
 
-    It is stable for each of `states`. Infinite when every value is, 0 when none is (for a minimum the other way round);
-    None when growth cannot be said. The other parameters are those of `values`.
+    The result is infinite if every value is stable, and 0 if no value is stable; for a minimum it is 0 and infinite. It
+    is None if the growth is unknown. The other parameters have the values in `values`, or their defaults.
     """
     one = limit or Limit()
     start = dict(zip((p.name for p in stencil.parameters), stencil.scalars(values), strict=True))[one.parameter]
 
     def is_stable(step: float) -> bool | None:
-        return _is_bounded(stencil, {**values, one.parameter: step}, states)
+        found = [growth(stencil, {**values, one.parameter: step}, state) for state in states]
+        return None if None in found else all(rate is not None and rate <= max_growth(stencil) for rate in found)
 
     if not states or is_stable(abs(start) or 1.0) is None:
         return None
     return _bisect(lambda step: bool(is_stable(step)), abs(start) or 1.0, one.is_minimum)
 
 
-def _is_bounded(stencil: Stencil, values: Mapping[str, float], states: Sequence[State]) -> bool | None:
-    found = [growth(stencil, values, state) for state in states]
-    return None if None in found else all(one is not None and one <= max_growth(stencil) for one in found)
-
-
 def _bisect(is_stable: Callable[[float], bool], start: float, is_minimum: bool) -> float:
-    """The last stable value, by bisection."""
+    """Find the limit by bisection between a stable and an unstable value."""
     inside, outside = (2.0, 0.5) if is_minimum else (0.5, 2.0)
     good = bad = start
     for _ in range(60):
@@ -215,17 +208,18 @@ def _bisect(is_stable: Callable[[float], bool], start: float, is_minimum: bool) 
 
 
 def corners(ranges: Mapping[str, tuple[float, float]]) -> list[dict[str, float]]:
-    """Every combination of the least and the largest value of fields that are only read."""
+    """All combinations of the smallest and the largest values of the read-only fields."""
     choices = [[(name, value) for value in dict.fromkeys(ends)] for name, ends in sorted(ranges.items())]
     return [dict(choice) for choice in itertools.product(*choices)]
 
 
 class Extremes:
-    """Collects the states by which a run is judged, from the planes of the fields that are only read.
+    """Collects the states for which the stability of a run is checked, from the planes of the read-only fields.
 
-    Kept are the cells, with the values of all fields there, in which a field or one of `measures` is least or largest.
-    A measure is for instance a squared wave speed: `corners` would combine the lightest cell with the stiffest one,
-    though no cell is both. Where there is no field that is only read, there is one state without values.
+    A state has the values of all read-only fields in one cell. The kept cells are those in which a field or one of
+    `measures` is smallest or largest. A measure is, for example, the squared wave speed: `corners` would combine the
+    smallest density with the largest stiffness, although no cell may have both. Without read-only fields, there is one
+    state without values.
     """
 
     def __init__(self, fields: Iterable[str], measures: Iterable[Measure] = ()) -> None:
@@ -233,7 +227,7 @@ class Extremes:
         self._found: dict[tuple[str, bool], tuple[float, dict[str, float]]] = {}
 
     def add(self, planes: Mapping[str, NDArray[Any]]) -> None:
-        """Add the same cells of each field, as arrays of one shape. Fields besides `fields` do not count."""
+        """Add the same cells of each field, as arrays of one shape. Fields that are not in `fields` are ignored."""
         planes = {name: planes[name] for name in self._fields}
         named = {**planes, **{f"measure {i}": measure(planes) for i, measure in enumerate(self._measures)}}
         for name, array in named.items():
@@ -247,14 +241,14 @@ class Extremes:
 
     @property
     def states(self) -> list[dict[str, float]]:
-        """The states that were found, each once."""
+        """The states found so far, without duplicates."""
         if not self._fields:
             return [{}]
         return [dict(items) for items in dict.fromkeys(tuple(cell.items()) for _, cell in self._found.values())]
 
 
 class _Amplification:
-    """A step as matrices, one for each wave number, on the values that the next step needs."""
+    """One step as a matrix for each wave number. It acts on the values that the next step needs."""
 
     def __init__(self, stencil: Stencil, stages: Sequence[Sequence[Linear]]) -> None:
         self.stencil, self.stages = stencil, stages
@@ -273,7 +267,7 @@ class _Amplification:
         return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
 
     def matrices(self) -> NDArray[np.complex128]:
-        """Shape (waves, unknowns, unknowns)."""
+        """The matrices, of shape (waves, unknowns, unknowns)."""
         count = len(self.unknowns)
         rows: dict[tuple[int, int], NDArray[np.complex128]] = {}
         for place, unknown in enumerate(self.unknowns):

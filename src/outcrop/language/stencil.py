@@ -1,16 +1,16 @@
-"""A stencil is one time step of a grid: fields, parameters, and updates in a form that C and NumPy both follow.
+"""A stencil is one time step of a grid: fields, parameters, and updates that C and NumPy compute alike.
 
     u, k = Field("u"), Parameter("k", 0.1)
     smooth = Stencil("smooth", {u: u[0, 0, 0] + k * (u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1])})
 
-Offsets are (z, y, x) in cells. A step may have several stages, each a mapping, that are computed one after the other;
-a stage reads the newest values there are, `u.previous[...]` those before a field's latest update:
+Offsets are (z, y, x) in cells. A step may have several stages, each a mapping, which are computed one after another.
+`u[...]` reads the newest value when the stage starts, and `u.previous[...]` the value before the field's latest update:
 
     waves = Stencil("waves", {u: 2 * u[0] - u.previous[0] + v[0] ** 2 * (u[1] - 2 * u[0] + u[-1])})    # v: only read
     yee = Stencil("yee", [{h: h[0] - k * (e[1] - e[0])}, {e: e[0] - k * (h[0] - h[-1])}])
 
-A Stencil holds no SymPy: it is lowered at once to Programs, which are plain data, go into the run's manifest and come
-back from it without the user's script. What comes back may be a stranger's: see `from_json`.
+A Stencil contains no SymPy. It is lowered at once to Programs, which are plain data. They are stored in the manifest of
+the run and can be read back without the user's script. A manifest may come from an untrusted source: see `from_json`.
 """
 
 from __future__ import annotations
@@ -26,23 +26,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from outcrop.axes import PLACES
 from outcrop.errors import InputError, shown
+from outcrop.language import schema
 from outcrop.language.program import Stage, Storage, storage_of
-from outcrop.language.schema import (
-    MAX_FIELDS,
-    MAX_NAME,
-    MAX_OFFSET,
-    MAX_OPERATIONS,
-    MAX_SCALARS,
-    MAX_STAGES,
-    MAX_TEXT,
-    as_number,
-    read_list,
-    read_members,
-    read_number,
-    read_whole,
-    require_name,
-    require_text,
-)
 
 if TYPE_CHECKING:
     import sympy
@@ -52,21 +37,21 @@ if TYPE_CHECKING:
 __all__ = ["PREVIOUS", "Field", "Parameter", "ParameterValue", "PreviousField", "Signal", "Stencil"]
 
 PREVIOUS = ".previous"
-"""This suffix of a field's name means its value before the latest update."""
+"""This suffix of a field's name stands for the value before the latest update."""
 
 
 @dataclass(frozen=True)
 class Field:
     """A quantity with one value per cell.
 
-    `u[dz, dy, dx]` is its newest value at an offset, for use in expressions: `u[dy, dx]` and `u[dx]` on grids of two
-    axes and of one. `u.previous[...]` is the value before the latest update.
+    In expressions, `u[dz, dy, dx]` is the newest value at an offset. On grids with two axes write `u[dy, dx]`, with one
+    axis `u[dx]`. `u.previous[...]` is the value before the latest update.
     """
 
     name: str
 
     def __post_init__(self) -> None:
-        require_name(self.name, "field")
+        schema.require_name(self.name, "field")
 
     def __getitem__(self, offset: tuple[int, ...] | int) -> sympy.Expr:
         return _at(self.name, offset)
@@ -104,17 +89,18 @@ def _at(name: str, offset: tuple[int, ...] | int) -> sympy.Expr:
         steps = ()
     if not 1 <= len(steps) <= 3:
         raise InputError(f"{name}[{shown(offset)}]: an offset is one to three whole numbers, (z, y, x), (y, x) or x")
-    if any(abs(step) > MAX_OFFSET for step in steps):
-        raise InputError(f"{name}[{shown(offset)}]: an offset reaches at most {MAX_OFFSET} cells along an axis")
+    if any(abs(step) > schema.MAX_OFFSET for step in steps):
+        raise InputError(f"{name}[{shown(offset)}]: an offset reaches at most {schema.MAX_OFFSET} cells along an axis")
     return sympy.Function(name, real=True)(*steps)
 
 
 Updates: TypeAlias = Mapping[Field, Any]
+_MEMBERS = ("name", "fields", "parameters", "signals", "stages", "equation", "ndim")
 
 
 @dataclass(frozen=True)
 class Copies:
-    """The pairs (field, copy) of the sources and targets of a stage's kernel, in an even or an odd step."""
+    """The pairs (field, copy) that the kernel of one stage reads and writes in an even or in an odd step."""
 
     sources: tuple[tuple[int, int], ...]
     targets: tuple[tuple[int, int], ...]
@@ -124,9 +110,9 @@ class Copies:
 class Stencil:
     """One explicit time step. Equal stencils compute the same bits.
 
-    `fields` are first those that are updated, in the order of their first updates, then those that are only read.
-    `parameters`, then `signals`, are in the order in which kernels expect them. `ndim` axes: offsets along the others
-    are 0. Grids of two axes have z and x, those of one have x.
+    `fields` starts with the fields that are updated, in the order of their first updates, followed by those that are
+    only read. A kernel expects the `parameters` and then the `signals`, in this order. A grid with `ndim` = 2 has the
+    engine's axes z and x, with 1 only x; offsets along missing axes are 0.
     """
 
     name: str
@@ -144,38 +130,37 @@ class Stencil:
 
         if not isinstance(name, str) or not name:
             raise InputError(f"the name {shown(name)} of a stencil must be text")
-        require_text(name, "the name of a stencil", MAX_NAME)
+        schema.require_text(name, "the name of a stencil", schema.MAX_NAME)
         stages = [updates] if isinstance(updates, Mapping) else updates if isinstance(updates, Sequence) else []
-        if len(stages) > MAX_STAGES:
-            raise InputError(f"stencil {name!r} has {len(stages)} stages, at most {MAX_STAGES} are possible")
+        if len(stages) > schema.MAX_STAGES:
+            raise InputError(f"stencil {name!r} has {len(stages)} stages, at most {schema.MAX_STAGES} are possible")
         if not all(isinstance(stage, Mapping) for stage in stages):
             raise InputError(f"stencil {name!r}: updates are a mapping from fields to expressions, or a list of such")
         fields, parameters, signals, lowered, text, axes = analyse(name, stages, ndim)
         if isinstance(equation, str):
             equation = " ".join(equation.split())
-        require_text(equation, f"stencil {name!r}: equation", MAX_TEXT)
+        schema.require_text(equation, f"stencil {name!r}: equation", schema.MAX_TEXT)
         try:
             self._set(name, fields, parameters, signals, lowered, equation or text, axes)
         except ValueError as error:
             raise InputError(f"stencil {name!r}: {error}") from None
 
     def _set(self, *values: Any) -> None:
-        """Set the members, in their order. Raises ValueError if no kernel can compute them."""
-        names = ("name", "fields", "parameters", "signals", "stages", "equation", "ndim")
-        for key, value in zip(names, values, strict=True):
+        """Set the members, in the order of their declaration. Raises ValueError if no kernel can compute them."""
+        for key, value in zip(_MEMBERS, values, strict=True):
             object.__setattr__(self, key, value)
         self._require_sound()
 
     def _require_sound(self) -> None:
-        """Raise ValueError unless kernels of the stencil read and write only what exists."""
+        """Raise ValueError unless the stencil's kernels read and write only what exists."""
         if self.ndim not in PLACES:
             raise ValueError(f"ndim={self.ndim}; there are 1, 2 and 3")
         scalars = len(self.parameters) + len(self.signals)
         for what, count, maximum in (
-            ("fields", len(self.fields), MAX_FIELDS),
-            ("parameters and signals", scalars, MAX_SCALARS),
-            ("stages", len(self.stages), MAX_STAGES),
-            ("operations", sum(len(stage.program.operations) for stage in self.stages), MAX_OPERATIONS),
+            ("fields", len(self.fields), schema.MAX_FIELDS),
+            ("parameters and signals", scalars, schema.MAX_SCALARS),
+            ("stages", len(self.stages), schema.MAX_STAGES),
+            ("operations", sum(len(stage.program.operations) for stage in self.stages), schema.MAX_OPERATIONS),
         ):
             if count > maximum:
                 raise ValueError(f"{count} {what}, at most {maximum} are possible")
@@ -190,11 +175,7 @@ class Stencil:
         updated = list(dict.fromkeys(field for stage in self.stages for field in stage.targets))
         if updated != list(range(len(updated))):
             raise ValueError(f"fields are updated in the order {updated}; they count in that of their first updates")
-        for number, field in enumerate(self.fields):
-            try:
-                storage_of(self.stages, number)
-            except ValueError as error:
-                raise ValueError(f"field {field.name!r} {error}") from None
+        _ = self.storage  # raises ValueError if a field cannot be stored
 
     @cached_property
     def radii(self) -> tuple[int, int, int]:
@@ -209,15 +190,15 @@ class Stencil:
 
     @cached_property
     def storage(self) -> tuple[Storage, ...]:
-        """The storage of each field."""
-        return tuple(storage_of(self.stages, number) for number in range(len(self.fields)))
+        """How the values of each field are stored."""
+        return tuple(storage_of(self.stages, number, field.name) for number, field in enumerate(self.fields))
 
     @cached_property
     def copies(self) -> tuple[Copies, ...]:
-        """The copies that kernels read and write, for the stages of an even step, then for those of an odd step.
+        """The copies that kernels read and write: one entry for each stage of an even step, then of an odd step.
 
-        A field with two copies changes to the other copy with each update, so this repeats after two steps. Copy 0
-        holds the newest value before an even step.
+        Each update of a field with two copies writes the other copy, so the pattern repeats after two steps. Before an
+        even step, copy 0 holds the newest value.
         """
         newest = [0] * len(self.fields)
         found = []
@@ -230,7 +211,7 @@ class Stencil:
         return tuple(found)
 
     def newest_copies(self, steps: int) -> tuple[int, ...]:
-        """The copy of each field that holds the newest value after so many steps."""
+        """For each field, the copy that holds the newest value after this number of steps."""
         flips = [
             sum(field in stage.targets for stage in self.stages) * self.storage[field].is_double
             for field in range(len(self.fields))
@@ -238,20 +219,20 @@ class Stencil:
         return tuple(count * steps % 2 for count in flips)
 
     def scalars(self, values: Mapping[str, float]) -> tuple[float, ...]:
-        """The parameters in the order of kernels, from `values`, else from the defaults. Raises InputError for an
-        unknown name."""
+        """The values of the parameters, in the order that kernels expect. Parameters that are not in `values` have
+        their defaults. Raises InputError for an unknown name."""
         known = {parameter.name for parameter in self.parameters}
         for name in values:
             if name not in known:
                 there = ", ".join(sorted(known)) or "none"
                 raise InputError(f"stencil {self.name!r} has no parameter {shown(name)}; there are: {there}")
         return tuple(
-            as_number(values.get(parameter.name, parameter.default), f"parameter {parameter.name} =")
+            schema.as_number(values.get(parameter.name, parameter.default), f"parameter {parameter.name} =")
             for parameter in self.parameters
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data from which `from_json` makes an equal stencil."""
+        """Describe the stencil as plain data. `from_json` makes an equal stencil from it."""
         return {
             "name": self.name,
             "fields": [field.name for field in self.fields],
@@ -264,10 +245,10 @@ class Stencil:
 
     @classmethod
     def from_json(cls, data: object) -> Stencil:
-        """The stencil that `to_json` described. Raises InputError for any other data.
+        """Make the stencil that `to_json` described. Raises InputError for any other data. Does not need SymPy.
 
-        Nothing in the data is believed: types, names, ranges and counts are those of `schema`, everything else is
-        derived anew, and the whole has to be a stencil that `Stencil(...)` could have made. Needs no SymPy.
+        Nothing in the data is trusted: types, names, ranges and counts are checked (`schema`), everything else is
+        derived again, and the result must be a stencil that `Stencil(...)` could have made.
         """
         stencil = cls.__new__(cls)
         try:
@@ -277,33 +258,33 @@ class Stencil:
         return stencil
 
     def digest(self) -> str:
-        """A digest of fields, parameters and programs, without the name."""
+        """A hash of fields, parameters and programs, without the name and the text of the equation."""
         content = {key: value for key, value in self.to_json().items() if key not in ("name", "equation")}
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def _read(data: object) -> tuple[Any, ...]:
-    """The members of a Stencil, from plain data. Raises InputError or ValueError for a member that cannot be."""
-    members = read_members(data, "a stencil", "name", "fields", "parameters", "signals", "stages", "equation", "ndim")
+    """The members of a Stencil from plain data. Raises InputError or ValueError for a member that is not allowed."""
+    members = schema.read_members(data, "a stencil", *_MEMBERS)
     if not members["name"]:
         raise ValueError("a stencil without name")
-    require_text(members["name"], "the name", MAX_NAME)
-    require_text(members["equation"], "the equation", MAX_TEXT)
-    fields = tuple(map(Field, read_list(members["fields"], "fields", MAX_FIELDS, minimum=1)))
-    pairs = read_list(members["parameters"], "parameters", MAX_SCALARS)
-    parts = [read_list(pair, "the parts of a parameter", 2, 2) for pair in pairs]
-    parameters = tuple(ParameterValue(name, read_number(default, "a default")) for name, default in parts)
-    signals = tuple(read_list(members["signals"], "signals", MAX_SCALARS))
+    schema.require_text(members["name"], "the name", schema.MAX_NAME)
+    schema.require_text(members["equation"], "the equation", schema.MAX_TEXT)
+    fields = tuple(map(Field, schema.read_list(members["fields"], "fields", schema.MAX_FIELDS, minimum=1)))
+    pairs = schema.read_list(members["parameters"], "parameters", schema.MAX_SCALARS)
+    parts = [schema.read_list(pair, "the parts of a parameter", 2, 2) for pair in pairs]
+    parameters = tuple(ParameterValue(name, schema.read_number(default, "a default")) for name, default in parts)
+    signals = tuple(schema.read_list(members["signals"], "signals", schema.MAX_SCALARS))
     for name in (*(one.name for one in parameters), *signals):
-        require_name(name, "parameter or signal")
-    stages = tuple(map(Stage.from_json, read_list(members["stages"], "stages", MAX_STAGES, minimum=1)))
-    ndim = read_whole(members["ndim"], "ndim", 4)
+        schema.require_name(name, "parameter or signal")
+    stages = tuple(map(Stage.from_json, schema.read_list(members["stages"], "stages", schema.MAX_STAGES, minimum=1)))
+    ndim = schema.read_whole(members["ndim"], "ndim", 4)
     return members["name"], fields, parameters, signals, stages, members["equation"], ndim
 
 
 def __getattr__(name: str) -> object:
     if name not in ("Parameter", "Signal"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from outcrop.language import symbols  # with SymPy, which a stencil that is read back does not need
+    from outcrop.language import symbols  # loads SymPy, which a stencil that is read back does not need
 
     return getattr(symbols, name)

@@ -1,6 +1,6 @@
-"""Turn what users write with SymPy (parameters, signals and expressions) into the parts of a Stencil.
+"""Turn the parameters, signals and SymPy expressions that users write into the parts of a Stencil.
 
-Only new stencils need this module, and SymPy.
+Only new stencils need this module and SymPy. Stencils that are read back do not.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from outcrop.language.schema import as_finite, require_name
 from outcrop.language.stencil import PREVIOUS, Field, ParameterValue
 
 MAX_TERMS = 100_000
-"""The maximum number of terms of all expressions, written out. SymPy visits each of them several times. The largest
-built-in stencil has 23,166."""
+"""The maximum number of terms of all expressions when they are written out. SymPy visits each of them several times.
+The largest built-in stencil has 23,166."""
 
-_MAX_SHOWN_TERMS = 5_000  # of expressions that are made text
-_MAX_TEXT = 1_000  # characters that are kept of it
+_MAX_SHOWN_TERMS = 5_000
+"""Expressions with more terms are not converted to text."""
+_MAX_TEXT = 1_000
+"""The text of expressions is cut to this number of characters."""
 
 
 class Parameter(sympy.Symbol):  # type: ignore[misc]
@@ -31,7 +33,7 @@ class Parameter(sympy.Symbol):  # type: ignore[misc]
     default: float
 
     def __new__(cls, name: str, default: float) -> Parameter:
-        """A parameter called `name`. Its value is `default` unless a run sets it."""
+        """Make a parameter. Its value is `default` unless a run sets it."""
         require_name(name, "parameter")
         number = as_finite(default, f"parameter {name}: default")
         parameter: Parameter = sympy.Symbol.__xnew__(cls, name, real=True)
@@ -39,15 +41,15 @@ class Parameter(sympy.Symbol):  # type: ignore[misc]
         return parameter
 
     def _hashable_content(self) -> tuple[Any, ...]:
-        # SymPy's cache hands out any symbol that compares equal: without the default, that of another stencil.
+        # SymPy's cache returns any symbol that compares equal, even one of another stencil with another default.
         return (*super()._hashable_content(), self.default)
 
 
 class Signal(sympy.Symbol):  # type: ignore[misc]
-    """A scalar with a value of its own in every step: a wavelet, a coefficient that depends on time."""
+    """A scalar with one value for each step, such as a wavelet or a coefficient that depends on time."""
 
     def __new__(cls, name: str) -> Signal:
-        """A signal called `name`; a run gives its values."""
+        """Make a signal. A run gives its values."""
         require_name(name, "signal")
         signal: Signal = sympy.Symbol.__xnew__(cls, name, real=True)
         return signal
@@ -95,8 +97,8 @@ def _analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None)
 
 
 def _terms(expressions: Sequence[sympy.Expr]) -> int:
-    """The number of terms of expressions, written out. Shared terms are visited once: written out, there may be more of
-    them than can ever be visited."""
+    """The number of terms if the expressions are written out. Each shared term is visited only once, because the number
+    of terms can be too large to visit all of them."""
     known: dict[sympy.Basic, int] = {}
     waiting: list[sympy.Basic] = list(expressions)
     while waiting:
@@ -110,7 +112,7 @@ def _terms(expressions: Sequence[sympy.Expr]) -> int:
 
 
 def _text(stages: Sequence[Mapping[Field, sympy.Expr]]) -> str:
-    """The equations as SymPy writes them, cut to a length that people read."""
+    """The equations as SymPy writes them, cut to _MAX_TEXT characters."""
     text = "; ".join(f"{target.name}' = {result}" for stage in stages for target, result in stage.items())
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
 
@@ -128,7 +130,7 @@ def _expression(name: str, field: object, value: Any) -> sympy.Expr:
 
 
 def _fields(stages: Sequence[Mapping[Field, sympy.Expr]], loads: Sequence[sympy.Expr]) -> tuple[Field, ...]:
-    """The fields that are updated, then those that are only read, by name."""
+    """The fields that are updated, then the fields that are only read, sorted by name."""
     updated = dict.fromkeys(field for stage in stages for field in stage)
     read = sorted({load.func.__name__.removesuffix(PREVIOUS) for load in loads} - {field.name for field in updated})
     return (*updated, *map(Field, read))
@@ -144,7 +146,7 @@ def _scalars(name: str, expressions: Sequence[sympy.Expr]) -> tuple[tuple[Parame
 
 
 def _axes(name: str, loads: Sequence[sympy.Expr], ndim: int | None) -> int:
-    """The number of axes of the offsets. It must agree with `ndim` if that is given."""
+    """The number of axes of the offsets. If `ndim` is given, both must be equal."""
     found = {len(load.args) for load in loads}
     if len(found) > 1:
         raise InputError(f"stencil {name!r} mixes offsets of {' and '.join(map(str, sorted(found)))} numbers")

@@ -40,7 +40,7 @@ def require_room(lowered: Lowered | None, steps: int) -> None:
 
 def require_unchanged(lowered: Lowered | None) -> None:
     """Raise InputError when Constants, sources or coordinates are not any more what the simulation has taken."""
-    if lowered is not None and (name := lowered.taken.changed()):
+    if lowered is not None and (name := lowered.read_values.changed()):
         raise InputError(f"{name} was changed after the simulation had taken it; make the Simulation after that")
 
 

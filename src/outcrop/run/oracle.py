@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.language.boundary import FIXED, Boundary, Side
-from outcrop.language.evaluate import evaluate
-from outcrop.language.program import Load, Program
+from outcrop.language.program import Load, Program, evaluate
 from outcrop.language.sparse import Injection, Sampling
 from outcrop.language.stencil import PREVIOUS, Stencil
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.language.boundary import Boundary
-from outcrop.language.evaluate import evaluate
-from outcrop.language.program import Load
+from outcrop.language.program import Load, evaluate
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Rectangle, Update, Write
 from outcrop.plan.plan import Pass, Plan

@@ -3,13 +3,13 @@
     eq = Eq(u.forward, solve(m * u.dt2 - u.laplace, u.forward))
     lowered = from_devito([eq, src.inject(u.forward, src * dt**2 / m), rec.interpolate(u)], dt=1.0)
 
-Devito evaluates derivatives and staggering (`Eq.evaluate`) and turns them into whole offsets (`lower_exprs`); what
-follows is ours:
+Devito evaluates derivatives and staggering (`Eq.evaluate`) and converts them to whole offsets (`lower_exprs`). The
+remaining steps are in this package:
 
-    Eq, Inc ──► equation ──► stages: what waits for what ──► Stencil
+    Eq, Inc ──► equation ──► stages, by dependency ──► Stencil
     inject, interpolate ──► points ──► Injection, Sampling
 
-This package is imported only when equations are given; Devito itself is an extra.
+The package is imported only if a user passes Devito's equations. Devito is an optional dependency.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from __future__ import annotations
 from outcrop.errors import InputError
 
 try:
-    from outcrop.language.devito.lowered import Lowered
-    from outcrop.language.devito.program import from_devito
+    from outcrop.language.devito.program import Lowered, from_devito
 except ImportError as error:
     raise InputError(f"Devito is missing, or is another version ({error}): pip install 'outcrop[devito]'") from None
 

@@ -1,9 +1,9 @@
-"""Devito's equations, lowered by Devito itself: as updates that read fields at whole cells and steps, the stages of a
-step in which these can be computed, and their expressions in the terms of our stencils.
+"""Devito's equations: the updates into which Devito lowers them, the stages of a step in which these can be computed,
+and their expressions with Outcrop's fields and parameters.
 
-Devito's equations are a program: within a step they happen in the order given. A stage computes everything from what
-was there before it, so an update that reads at t + dt waits for the one that computes that, and so does one that
-would overwrite what an earlier equation still reads at t - dt.
+Devito's equations are a program: within a step they are executed in their order. A stage computes everything from the
+values before the stage. So an update that reads a value at t + dt must be in a later stage than the update that
+computes this value. An update that would overwrite a value at t - dt must not come before the updates that read it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _KEPT = (sympy.Abs, sympy.Min, sympy.Max)
 
 @dataclass(frozen=True)
 class Access:
-    """A value that an expression reads: `shift` steps from t (0 for what does not depend on time), at an offset in
-    cells along the grid's axes, which is () for a value that all cells share."""
+    """A value that an expression reads. `shift` is the number of steps after t, 0 for values that do not depend on
+    time. `offset` is in cells along the grid's axes, () for a value that all cells share."""
 
     function: Any
     shift: int
@@ -41,16 +41,14 @@ class Access:
 
     @property
     def near(self) -> bool:
-        """Whether it is the value of a neighbour."""
+        """Whether this is the value of a neighbour."""
         return any(self.offset)
 
 
 @dataclass(frozen=True)
 class FieldUpdate:
-    """An update: `function` at t + dt becomes `expression`. `reads` describes each Indexed of the expression.
-
-    `earlier` is the update of the same field that this one continues, by reading its result at its own cell.
-    """
+    """The update of `function` at t + dt to `expression`. `reads` describes each Indexed of the expression. `earlier`
+    is an earlier update of the same field. This update continues it: it reads its result in the same cell."""
 
     where: str
     position: int
@@ -66,21 +64,18 @@ class FieldUpdate:
 
     @property
     def accesses(self) -> tuple[Access, ...]:
-        """All values that it reads, with those of the updates that it continues."""
+        """All values that this update and the updates that it continues read."""
         own = [one for one in self.reads.values() if not self.continues(one)]
         return (*own, *(self.earlier.accesses if self.earlier else ()))
 
     def continues(self, access: Access) -> bool:
-        """Whether an access reads the result of the earlier update."""
+        """Whether this access reads the result of the earlier update."""
         return access.field == self.field and access.shift == 1
 
 
 def updates_of(equation: Any, position: int, grid: Any) -> Iterator[FieldUpdate]:
-    """Those of an Eq or Inc, one for each component of a vector or tensor. `position` counts what the user wrote,
-    from 0.
-
-    Raises InputError with what cannot be lowered.
-    """
+    """The updates of an Eq or Inc, one for each component of a vector or tensor. `position` is the equation's index in
+    the user's list. Raises InputError if something cannot be lowered."""
     where = _where(position, str(equation.lhs))  # not lowered yet
     _check(where, equation)
     try:
@@ -124,12 +119,12 @@ def reads_of(where: str, expression: Any, grid: Any) -> dict[Any, Access]:
 
 
 def is_updatable(function: Any) -> bool:
-    """Whether it is a TimeFunction over the grid."""
+    """Whether this is a TimeFunction on the grid."""
     return bool(getattr(function, "is_TimeFunction", False)) and len(function.dimensions) > 1
 
 
 def access_of(where: str, indexed: Any, grid: Any) -> Access:
-    """The access of an Indexed. Raises InputError if it reads no field of the grid, or not at a fixed distance."""
+    """The access of an Indexed. Raises InputError unless it reads a field of the grid at a fixed distance."""
     function = indexed.function
     if getattr(function, "is_SparseFunction", False):
         raise InputError(f"{where}: {function.name} lies at points; only its inject and interpolate can be used")
@@ -151,14 +146,14 @@ def access_of(where: str, indexed: Any, grid: Any) -> Access:
 
 
 def _distance(index: Any, dimension: Any) -> int | None:
-    """The number that an index adds to its dimension; None if it has another form."""
+    """The number that an index adds to its dimension. None if the index has another form."""
     rest = sympy.Add(*(term for term in sympy.Add.make_args(index) if term != dimension))
     has_it = dimension in sympy.Add.make_args(index)
     return int(rest) if has_it and rest.is_Integer else None
 
 
 def check_function(where: str, function: Any, grid: Any) -> None:
-    """Raise InputError unless a run can keep the function as a field."""
+    """Raise InputError unless a run can store the function as a field."""
     name = function.name
     if function.grid is not None and function.grid is not grid:
         kind = "a SubDomain" if getattr(function.grid, "is_SubDomain", False) else "another grid"
@@ -187,10 +182,8 @@ def _dtype(thing: Any) -> str:
 
 
 def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
-    """One update for each field. A second update of a field, such as an Inc, continues the first one.
-
-    Raises InputError for reading at t + dt what is not there yet, and where the order of equations cannot be kept.
-    """
+    """One update for each field. A second update of a field, such as an Inc, continues the first one. Raises InputError
+    if an update reads a value at t + dt before it is computed, or if the order of the equations cannot be kept."""
     found: dict[str, FieldUpdate] = {}
     read_since: dict[str, str] = {}
     for update in updates:
@@ -204,12 +197,12 @@ def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
                 read_since[access.field] = update.where
         if name in found and name in read_since:
             raise InputError(f"{update.where}: writes {name}(t + dt) again after {read_since[name]} has read it")
-        found[name] = replace(update, earlier=found.pop(name, None))  # popped: it now comes behind all so far
+        found[name] = replace(update, earlier=found.pop(name, None))  # pop moves the field to the end
     return list(found.values())
 
 
 def assign(updates: Sequence[FieldUpdate]) -> dict[str, int]:
-    """The stage in which each field is updated. Raises InputError for a value that no longer exists when it is read."""
+    """The stage of each field's update. Raises InputError if a value is read after it was overwritten."""
     stages: dict[str, int] = {}
     for number, update in enumerate(updates):
         stage = max((stages[access.field] + 1 for access in update.accesses if access.shift == 1), default=0)
@@ -225,7 +218,7 @@ def assign(updates: Sequence[FieldUpdate]) -> dict[str, int]:
 
 
 def age(access: Access, stage: int, stages: dict[str, int]) -> int:
-    """The number of updates of the field since a value was the newest one, as seen from a stage."""
+    """The number of updates of the field, before this stage, since the value was the newest one."""
     if access.field not in stages:
         return 0
     return (stages[access.field] < stage) - access.shift
@@ -256,15 +249,15 @@ def _check_read(update: FieldUpdate, access: Access, stages: dict[str, int]) -> 
 
 @dataclass(frozen=True)
 class SymbolValues:
-    """The values of symbols. The grid's spacings become numbers, so that equal ones share products; the time step and
-    Constants become Parameters. `constants` has those that were used, by name."""
+    """The values of symbols. The grid's spacings become numbers, so that equal spacings share products. The time step
+    and Constants become Parameters. `constants` collects the Constants that were used, by name."""
 
     grid: Any
     dt: float
     constants: dict[str, Any] = field(default_factory=dict)
 
     def of(self, symbol: Any) -> sympy.Expr | None:
-        """The number or Parameter for a symbol; None when it is unknown."""
+        """The number or Parameter for a symbol. None if the symbol is unknown."""
         if symbol == self.grid.time_dim.spacing:
             return Parameter(str(symbol), self.dt)
         spacings = dict(zip(self.grid.spacing_symbols, self.grid.spacing, strict=True))
@@ -277,7 +270,7 @@ class SymbolValues:
 
 
 def _value_of(constant: Any) -> float:
-    """The number in a Constant. Devito converts it on access, so the access may fail."""
+    """The number in a Constant. Devito converts it on access, which may fail."""
     try:
         return float(constant.data)
     except (TypeError, ValueError, OverflowError, MemoryError):
@@ -285,7 +278,7 @@ def _value_of(constant: Any) -> float:
 
 
 def number(value: Any) -> sympy.Expr:
-    """A number as Devito prints it into its code: weights have nine digits, and whole numbers are exact."""
+    """The number that Devito prints into its code: weights have nine digits, and whole numbers are exact."""
     if not value.is_Float:
         return value
     decimal = float(str(value))
@@ -293,8 +286,8 @@ def number(value: Any) -> sympy.Expr:
 
 
 def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], sympy.Expr]) -> sympy.Expr:
-    """`node` with each Indexed replaced by the result of `leaf`. Raises InputError with the term that no kernel can
-    compute."""
+    """Convert `node`, with the result of `leaf` in place of each Indexed. Raises InputError with a term that no kernel
+    can compute."""
     if isinstance(node, Indexed):
         return leaf(node)
     if node.is_Number or node.is_NumberSymbol:
@@ -318,11 +311,9 @@ def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], s
 
 
 def _product(product: sympy.Expr) -> sympy.Expr:
-    """The product with sums multiplied out if terms cancel: dt**2/m * (2*m*u/dt**2 + s) is 2*u + dt**2/m*s.
-
-    That is how `solve` leaves its solutions. A factor of exactly 2 matters in long runs: one that is off in its last
-    digit is a force on u that never ends.
-    """
+    """Multiply out sums in which terms cancel: dt**2/m * (2*m*u/dt**2 + s) becomes 2*u + dt**2/m*s. `solve` returns
+    solutions of the first form. The factor must be exactly 2: an error in its last digit would act on u like a constant
+    force, which matters in long runs."""
     factors = sympy.Mul.make_args(product)
     for number, factor in enumerate(factors):
         rest = sympy.Mul(*factors[:number], *factors[number + 1 :])
@@ -335,7 +326,7 @@ def _product(product: sympy.Expr) -> sympy.Expr:
 
 
 def _cancels(factor: sympy.Expr, term: sympy.Expr) -> bool:
-    """Whether both have powers of the same base, one in the numerator and one in the denominator."""
+    """Whether both have a power of the same base, one in the numerator and the other in the denominator."""
     powers = term.as_powers_dict()
     return any(
         not base.is_Number and exponent.could_extract_minus_sign() != powers[base].could_extract_minus_sign()
@@ -365,7 +356,7 @@ def _why(node: Any) -> str:
 
 
 def shown(term: Any) -> str:
-    """A lowered term, or text, on one short line for a message. Indices do not count the halo: u[t, x + 1] for
+    """A lowered term, or text, on one short line for a message. Indices are shown without the halo: u[t, x + 1] for
     u[t, x + 9]."""
     if not isinstance(term, sympy.Basic):
         return _cut(str(term))

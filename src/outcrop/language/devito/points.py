@@ -1,9 +1,9 @@
-"""Devito's inject and interpolate, as Injections and Samplings, and whether they stand where a step can have them.
+"""Convert Devito's inject and interpolate to Injections and Samplings, and check their order within a step.
 
-Devito's order is that of its list, in every step. Ours is fixed: sources act right after the last update of their
-field, receivers see the end of the step; receivers of u(t) come before all of it. So what the list may not hold is
-another equation between an update and its source, or a receiver of u.forward ahead of a source, where that makes a
-difference.
+Devito executes each step in the order of the user's list. Outcrop's order is fixed: sources act right after the last
+update of their field, receivers of u.forward read at the end of the step, and receivers of u read before it. So two
+lists are refused if the result would differ: one with an equation between an update and its source that reads the
+field, and one with a receiver of u.forward ahead of a source.
 """
 
 from __future__ import annotations
@@ -31,11 +31,8 @@ from outcrop.language.symbols import Parameter
 
 @dataclass(frozen=True)
 class Points:
-    """Makes Injections and Samplings for the arrays of one run.
-
-    `padding` cells lie in front of the grid's first one along each axis, and behind its last. `first_time` is the
-    time, in Devito's count, of step 0.
-    """
+    """Makes Injections and Samplings for the arrays of one run. The arrays have `padding` cells before and behind the
+    grid along each axis. `first_time` is Devito's number of step 0."""
 
     grid: Any
     values: SymbolValues
@@ -43,7 +40,7 @@ class Points:
     first_time: int
 
     def injections(self, operation: Any, position: int) -> Iterator[tuple[Injection, tuple[Any, ...]]]:
-        """The injections of one inject, each with the functions that its factor reads."""
+        """The injections of one inject operation, each with the functions that its factor reads."""
         sparse = operation.interpolator.sfunction
         fields = operation.field if isinstance(operation.field, tuple | list) else (operation.field,)
         given = operation.expr if isinstance(operation.expr, tuple | list) else (operation.expr,)
@@ -60,7 +57,7 @@ class Points:
             yield Injection(access.field, cells, weights, values, scale), functions
 
     def samplings(self, operation: Any, position: int) -> Iterator[tuple[Sampling, Access]]:
-        """The samplings of one interpolate, one for each field and time in its expression."""
+        """The samplings of one interpolate operation, one for each field and time in its expression."""
         sparse = operation.interpolator.sfunction
         where = f"operation {position + 1}, {sparse.name}.interpolate"
         self._check(where, operation, sparse)
@@ -95,7 +92,7 @@ class Points:
         return access_of(where, indexed, self.grid)
 
     def _corners(self, where: str, sparse: Any, target: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The cells and weights of corners. A staggered target is shifted against the grid."""
+        """The cells and weights of the corners. For a staggered target they are shifted relative to the grid."""
         interpolator, grid = sparse.interpolator, self.grid
         if isinstance(interpolator, LinearInterpolator) and sparse.r == 1:
             shifts = interpolator._field_shifts(target) if target is not None else ()
@@ -116,8 +113,8 @@ class Points:
     def _check_cells(
         self, where: str, cells: NDArray[np.int64], weights: NDArray[np.float64], beyond: tuple[int, ...]
     ) -> None:
-        """Raise InputError if a corner with a weight lies more than `beyond` cells outside the grid. Corners without a
-        weight are moved into it."""
+        """Raise InputError if a corner with a weight lies more than `beyond` cells outside the grid. Move corners with
+        weight 0 into the grid."""
         first = np.array(self.padding)
         last = first + np.maximum(spread(np.array(self.grid.shape)) - 1, 0)
         outside = ((cells < first - beyond) | (cells > last + beyond)).any(axis=2) & (weights != 0)
@@ -159,7 +156,7 @@ class Points:
         return scale, tuple(functions[name] for name in names)
 
     def _terms(self, where: str, expression: Any) -> list[tuple[Access, float]]:
-        """A linear combination of fields, as accesses and their factors."""
+        """The accesses and factors of a linear combination of fields."""
         found: dict[Any, Access] = {}
 
         def leaf(indexed: Any) -> sympy.Expr:
@@ -179,7 +176,7 @@ class Points:
 
 
 def _lowered(where: str, expression: Any, target: Any) -> Any:
-    """An expression evaluated where `target` lies, with all of Devito's derivatives."""
+    """Evaluate an expression and its derivatives at the position of `target`."""
     try:
         at = expression._eval_at(target).evaluate if hasattr(expression, "_eval_at") else expression
         return lower_exprs(at)
@@ -192,7 +189,7 @@ def _value(factor: sympy.Expr) -> sympy.Expr:
 
 
 def _precomputed(sparse: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Corners around the points' own cells, weighted by products of the coefficients along each axis."""
+    """The corners around the points' own cells. Weights are products of the coefficients along each axis."""
     points = np.asarray(sparse.gridpoints_data, np.int64)
     coefficients = np.asarray(sparse.interpolation_coeffs.data, np.float64)  # (points, axes, 2 r)
     axes = points.shape[1]
@@ -205,7 +202,7 @@ def _precomputed(sparse: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 
 @dataclass(frozen=True)
 class PointOperation:
-    """A source in `field` at t + dt, or a receiver of it, with its position in the user's list."""
+    """A source in `field` at t + dt, or a receiver of this field, with its position in the user's list."""
 
     position: int
     where: str
@@ -214,7 +211,7 @@ class PointOperation:
 
 
 def check_order(operations: Sequence[PointOperation], updates: Sequence[FieldUpdate]) -> None:
-    """Raise InputError if a step cannot keep the order of sources, receivers and equations."""
+    """Raise InputError if Outcrop's fixed order within a step differs from the order of the user's list."""
     for one in operations:
         name = one.field
         written = [update.position for update in updates if update.field == name]

@@ -1,8 +1,16 @@
-"""Turn a list of Devito objects, the program of a time step, into a Lowered."""
+"""Turn a list of Devito objects, the program of a time step, into a Lowered: a stencil and everything a run needs.
+
+Devito reads sources, coordinates, Constants and functions of time each time an operator is applied. Outcrop reads them
+once. A later change would have no effect, so Outcrop detects it and reports it.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -13,16 +21,15 @@ from devito.symbolics import retrieve_functions
 from devito.types import Eq
 from numpy.typing import NDArray
 
-from outcrop.axes import PLACES
+from outcrop.axes import grid_shape, inside
 from outcrop.errors import InputError, shown
 from outcrop.language.boundary import FIXED, Boundary, as_boundary
 from outcrop.language.devito.equation import Access, FieldUpdate, SymbolValues, age, assign, convert, merge, updates_of
-from outcrop.language.devito.lowered import Lowered, Taken, taken_from
 from outcrop.language.devito.points import PointOperation, Points, check_order
 from outcrop.language.library.differences import as_size
 from outcrop.language.schema import as_finite, as_number
-from outcrop.language.sparse import Injection, Sampling, spread
-from outcrop.language.stencil import Field, Stencil
+from outcrop.language.sparse import Injection, Sampling
+from outcrop.language.stencil import PREVIOUS, Field, Stencil
 from outcrop.language.symbols import Signal
 
 _MAX_DEPTH = 20
@@ -31,16 +38,151 @@ _MAX_TEXT = 1000
 """The maximum number of characters of the equations in a stencil, which are for people to read."""
 
 
+class ReadValues:
+    """Checksums of the values that were read from Constants, functions of time and sparse functions. The data of
+    receivers is not read. An object that is a source and a receiver counts as a receiver."""
+
+    def __init__(
+        self, constants: Mapping[str, Any], signals: Mapping[str, Any], sources: Sequence[Any], receivers: Sequence[Any]
+    ) -> None:
+        parts = [(name, one, "data") for name, one in {**constants, **signals}.items()]
+        parts += [(one.name, one, "data") for one in sources if not any(one is other for other in receivers)]
+        for one in (*sources, *receivers):
+            if hasattr(one, "interpolation_coeffs"):  # precomputed
+                parts += [(one.name, one, "gridpoints_data"), (one.name, one, "interpolation_coeffs.data")]
+            else:
+                parts.append((one.name, one, "coordinates.data"))
+        self._readers = {f"{name}.{part}": partial(attrgetter(part), one) for name, one, part in parts}
+        self._before = {name: _digest(read()) for name, read in self._readers.items()}
+
+    def changed(self) -> str | None:
+        """The first name whose values have changed. None if no values have changed."""
+        return next((name for name, read in self._readers.items() if _digest(read()) != self._before[name]), None)
+
+
+def _digest(values: Any) -> int:
+    return zlib.crc32(np.ascontiguousarray(values).data)
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A stencil, and everything that a run of it needs.
+
+    Arrays have `shape` (nz, ny, nx): Devito's grid, with `padding` cells before and behind it along each axis. Devito's
+    first dimension is z and its last is x. Grids of two dimensions have ny = 1, grids of one dimension nz = ny = 1.
+    `spacing`, `origin` and `dimensions` are in the order z, y, x. `origin` is the position of the arrays' cell
+    (0, 0, 0), in the grid's units. `dimensions` has the names of Devito's dimensions, and "" for missing axes.
+
+    Devito updates every cell of its grid. It reads a halo around the grid that no equation changes, with zeros unless
+    the user has set it. The padding is this halo, as thick as the stencil's radii. The boundary is `fixed`, and its rim
+    is just as thick, so exactly the cells of Devito's grid are updated, with the same values. If `from_devito` got
+    another boundary, there is no padding, and the halo does not matter.
+
+    `first_time` is Devito's number of step 0: 1 if something reads t - dt, otherwise 0. The values of `injections` and
+    `signals` begin there. `functions` has Devito's objects by the names of fields, `receivers` by the names of
+    samplings. `read_values` detects changes of the values that were read from them.
+    """
+
+    stencil: Stencil
+    shape: tuple[int, int, int]
+    padding: tuple[int, int, int]
+    dtype: str
+    spacing: tuple[float, float, float]
+    origin: tuple[float, float, float]
+    dimensions: tuple[str, str, str]
+    boundary: Boundary
+    injections: tuple[Injection, ...]
+    samplings: tuple[Sampling, ...]
+    signals: Mapping[str, NDArray[np.float64]]
+    static_fields: tuple[str, ...]
+    functions: Mapping[str, Any]
+    receivers: Mapping[str, Any]
+    first_time: int
+    read_values: ReadValues
+
+    @property
+    def inside(self) -> tuple[slice, slice, slice]:
+        """Devito's grid as a part of the arrays."""
+        z, y, x = (slice(pad, extent - pad) for pad, extent in zip(self.padding, self.shape, strict=True))
+        return z, y, x
+
+    @property
+    def max_steps(self) -> int | None:
+        """The number of steps for which sources, signals and receivers have room. None if there are none."""
+        lengths = [one.steps for one in self.injections] + [len(values) for values in self.signals.values()]
+        lengths += [one.shape[0] - self.first_time for one in self.receivers.values()]
+        return min(lengths, default=None)
+
+    def put_traces(self, traces: Mapping[str, NDArray[np.float64]], first_step: int = 0) -> None:
+        """Put traces of shape (steps, points), by name, into the receivers' `.data`, in the same rows as Devito.
+
+        Raises InputError before anything is changed if a receiver does not have room for these steps.
+        """
+        first = self.first_time + first_step
+        for name, trace in traces.items():
+            room = self.receivers[name].shape[0] - first
+            if len(trace) > room:
+                raise InputError(f"{name} has room for {room} of {len(trace)} steps; make its nt larger")
+        for name, trace in traces.items():
+            self.receivers[name].data[first : first + len(trace)] = trace
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The names of all initial arrays: each field u, and "u.previous" if a step needs two values of u."""
+        names = [field.name for field in self.stencil.fields]
+        pairs = zip(names, self.stencil.storage, strict=True)
+        return (*names, *(name + PREVIOUS for name, storage in pairs if storage.history == 2))
+
+    def initial(self, name: str) -> NDArray[np.floating] | None:
+        """The values in a Function's `.data`, with its halo, as an array of `shape`. None if the user has not accessed
+        `.data`, which means zeros in Devito.
+
+        `name` is one of `state_names`. Raises InputError if the halo differs between the two times of a field: Devito
+        stores two halos, but a fixed rim has one value.
+        """
+        field = name.removesuffix(PREVIOUS)
+        function = self.functions[field]
+        if function._data is None and function._initializer is None:
+            return None
+        if field in self.static_fields:
+            return self._padded(function, ())
+        newest = self.first_time % function.shape_allocated[0]
+        if len({self._rim(function, time).tobytes() for time in range(function.shape_allocated[0])}) > 1:
+            raise InputError(
+                f"{field}: its halo differs between time steps; give all of {field}.data_with_halo the same"
+            )
+        return self._padded(function, (newest - name.endswith(PREVIOUS),))
+
+    def _padded(self, function: Any, time: tuple[int, ...]) -> NDArray[np.floating]:
+        """One time of a function, extended by the padding. The padding has the values of the halo, and zeros beyond it
+        in cells that are never read."""
+        axes = [axis for axis in range(3) if self.dimensions[axis]]
+        halo = [sizes[0] for sizes in function._size_inhalo[-len(axes) :]]
+        index: list[int | slice] = [*time]
+        missing = []
+        for axis, left, extent in zip(axes, halo, function.grid.shape, strict=True):
+            kept = min(left, self.padding[axis])
+            index.append(slice(left - kept, left + extent + kept))
+            missing.append(self.padding[axis] - kept)
+        values = np.asarray(function.data_with_halo)[tuple(index)]
+        return np.pad(values, [(width, width) for width in missing]).reshape(self.shape)
+
+    def _rim(self, function: Any, time: int) -> NDArray[np.floating]:
+        array = self._padded(function, (time,))
+        array[self.inside] = 0
+        return array
+
+
 def from_devito(
     equations: Sequence[Any], dt: float, name: str = "devito", boundary: object = None, first_time: int | None = None
 ) -> Lowered:
-    """What Devito's Operator of `equations` does in each step, with the time step `dt`.
+    """Lower the time step that Devito's Operator of `equations` computes, with the time step `dt`.
 
-    `equations` are `Eq`, `Inc`, and what `SparseTimeFunction.inject` and `.interpolate` return, also in nested lists.
-    Without a `boundary` the grid has Devito's own, a halo (see Lowered); else those of `boundary`, in our terms.
-    `first_time` is Devito's `time_m`, by default the same as there. Nothing of the grid's size is allocated.
+    `equations` are `Eq`, `Inc`, and the results of `SparseTimeFunction.inject` and `.interpolate`, also in nested
+    lists. Without `boundary` the grid has Devito's boundary, a halo (see Lowered). `first_time` is Devito's `time_m`
+    and has the same default. No memory of the grid's size is allocated.
 
-    Raises InputError naming the equation, the term and why, for what cannot be lowered.
+    Raises InputError with the equation, the term and the reason, if something cannot be lowered.
     """
     sides = None if boundary is None else as_boundary(boundary)
     operations = _flatten(equations)
@@ -73,8 +215,23 @@ def from_devito(
     receivers = _receivers(operations)
     sources = [one.interpolator.sfunction for one in operations if isinstance(one, Inject)]
     signals = {name: functions[name] for name in stencil.signals}
-    taken = taken_from(values.constants, signals, sources, list(receivers.values()))
-    return _lowered(grid, stencil, padding, sides or FIXED, injections, samplings, functions, receivers, start, taken)
+    _require_fields(stencil, injections, samplings)
+    names = [field.name for field in stencil.fields]
+    return Lowered(
+        stencil=stencil,
+        **_arrays(grid, padding),
+        padding=padding,
+        dtype=np.dtype(grid.dtype).name,
+        boundary=sides or FIXED,
+        injections=injections,
+        samplings=samplings,
+        signals={name: np.asarray(one.data, np.float64)[start:] for name, one in signals.items()},
+        static_fields=tuple(n for n, kept in zip(names, stencil.storage, strict=True) if kept.is_static),
+        functions={name: one for name, one in functions.items() if name in names},
+        receivers=receivers,
+        first_time=start,
+        read_values=ReadValues(values.constants, signals, sources, list(receivers.values())),
+    )
 
 
 def _flatten(equations: Any, depth: int = 0) -> list[Any]:
@@ -93,7 +250,7 @@ def _flatten(equations: Any, depth: int = 0) -> list[Any]:
 
 
 def _grid(operations: Sequence[Any]) -> Any:
-    """The grid of all functions. Raises InputError if they have several grids, or one that cannot be used."""
+    """The grid of all functions. Raises InputError if there are several grids, or if the grid cannot be used."""
     functions = [
         function
         for one in operations
@@ -122,7 +279,7 @@ def _grid(operations: Sequence[Any]) -> Any:
 
 
 def _first_time(updates: Sequence[FieldUpdate]) -> int:
-    """The first step of Devito's own loop: the first one whose reads all exist."""
+    """The first step of Devito's own loop: the first step for which all values that it reads exist."""
     return max((-read.shift for update in updates for read in update.reads.values() if read.shift < 0), default=0)
 
 
@@ -137,7 +294,7 @@ def _stencil(
 
 
 def _expression(update: FieldUpdate, stage: int, stages: dict[str, int], values: SymbolValues) -> sympy.Expr:
-    """The expression of an update, as seen from its stage."""
+    """The expression of an update, with fields and ages as its stage sees them."""
 
     def leaf(indexed: Any) -> sympy.Expr:
         access: Access = update.reads[indexed]
@@ -154,7 +311,7 @@ def _expression(update: FieldUpdate, stage: int, stages: dict[str, int], values:
 def _points(
     operations: Sequence[Any], updates: Sequence[FieldUpdate], points: Points
 ) -> tuple[tuple[Injection, ...], tuple[Sampling, ...], dict[str, Any]]:
-    """Sources, receivers, and the functions that only these read."""
+    """The sources, the receivers, and the functions that they read."""
     injections: list[Injection] = []
     samplings: list[Sampling] = []
     order: list[PointOperation] = []
@@ -176,7 +333,7 @@ def _points(
 
 
 def _receivers(operations: Sequence[Any]) -> dict[str, Any]:
-    """The receivers, by name. Raises InputError if two have the same name, or one interpolates twice."""
+    """The receivers by name. Raises InputError if two have the same name, or if one interpolates twice."""
     found: dict[str, Any] = {}
     for position, one in enumerate(operations):
         if isinstance(one, Interpolation):
@@ -191,17 +348,8 @@ def _text(position: int, operation: Any, what: str) -> str:
     return f"operation {position + 1}, {operation.interpolator.sfunction.name}.{what}"
 
 
-def _lowered(
-    grid: Any, stencil: Stencil, padding: tuple[int, int, int], boundary: Boundary, injections: tuple[Injection, ...],
-    samplings: tuple[Sampling, ...], functions: Mapping[str, Any], receivers: Mapping[str, Any], first_time: int,
-    taken: Taken,
-) -> Lowered:  # fmt: skip
-    axes = PLACES[grid.dim]
-    shape = spread(np.array(grid.shape)) + [0 if axis in axes else 1 for axis in range(3)]
-    spacing, origin, names = [1.0] * 3, [0.0] * 3, [""] * 3
-    for axis, dimension, h, o in zip(axes, grid.dimensions, grid.spacing, grid.origin, strict=True):
-        spacing[axis], names[axis] = float(h), str(dimension.name)
-        origin[axis] = float(o) - padding[axis] * float(h)
+def _require_fields(stencil: Stencil, injections: Sequence[Injection], samplings: Sequence[Sampling]) -> None:
+    """Raise InputError if sources or receivers read a function that is not a field of the stencil."""
     fields = {field.name for field in stencil.fields}
     read = [one.field for one in samplings] + [name for one in injections if one.scale for name in one.scale.fields]
     for name in read:
@@ -209,17 +357,15 @@ def _lowered(
             raise InputError(
                 f"sources or receivers read {name}, but no equation does; a run keeps only what equations use"
             )
-    static = tuple(f.name for f, kept in zip(stencil.fields, stencil.storage, strict=True) if kept.is_static)
-    nz, ny, nx = (int(extent + 2 * pad) for extent, pad in zip(shape, padding, strict=True))
-    return Lowered(
-        stencil=stencil, shape=(nz, ny, nx), padding=padding, dtype=np.dtype(grid.dtype).name,
-        spacing=(spacing[0], spacing[1], spacing[2]), origin=(origin[0], origin[1], origin[2]),
-        dimensions=(names[0], names[1], names[2]), boundary=boundary, injections=injections, samplings=samplings,
-        signals=_signals(stencil, functions, first_time), static_fields=static,
-        functions={name: functions[name] for name in functions if name in fields}, receivers=receivers,
-        first_time=first_time, taken=taken,
-    )  # fmt: skip
 
 
-def _signals(stencil: Stencil, functions: Mapping[str, Any], first_time: int) -> dict[str, NDArray[np.float64]]:
-    return {name: np.asarray(functions[name].data, np.float64)[first_time:] for name in stencil.signals}
+def _arrays(grid: Any, padding: tuple[int, int, int]) -> dict[str, Any]:
+    """Shape, spacing, origin and dimensions of the arrays of a run."""
+    spacing = inside([float(h) for h in grid.spacing], 1.0)
+    origin = inside([float(o) for o in grid.origin], 0.0)
+    return {
+        "shape": tuple(int(extent) + 2 * pad for extent, pad in zip(grid_shape(grid.shape), padding, strict=True)),
+        "spacing": spacing,
+        "origin": tuple(o - pad * h for o, pad, h in zip(origin, padding, spacing, strict=True)),
+        "dimensions": inside([str(dimension.name) for dimension in grid.dimensions], ""),
+    }

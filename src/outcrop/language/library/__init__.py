@@ -1,6 +1,6 @@
-"""Built-in stencils. A new one is one function in a file, one line of the table (`table.py`), and its name below.
+"""Built-in stencils. To add one, write a function in a file, a line in the table (`table.py`), and its name below.
 
-Functions are loaded when they are first used: making a stencil needs SymPy, and finding one that is known does not.
+Functions are loaded on first use. Making a stencil needs SymPy, but reading one from the cache does not.
 """
 
 from __future__ import annotations
@@ -25,32 +25,11 @@ if TYPE_CHECKING:
     from outcrop.language.library.waves import acoustic, elastic, maxwell
 
 __all__ = [
-    "FAMILIES",
-    "STENCILS",
-    "acoustic",
-    "advection",
-    "box27",
-    "elastic",
-    "extremes_of",
-    "find_stencil",
-    "gray_scott",
-    "heat",
-    "heat7",
-    "heat13",
-    "inlet_outlet",
-    "is_built_in",
-    "lattice_boltzmann",
-    "lattice_directions",
-    "lattice_weights",
-    "limit_of",
-    "maxwell",
-    "sharpen",
-    "sponge",
-    "stability",
-    "stable_limit",
-    "stream_function",
+    "FAMILIES", "STENCILS", "acoustic", "advection", "box27", "elastic", "extremes_of", "find_stencil", "gray_scott",
+    "heat", "heat7", "heat13", "inlet_outlet", "is_built_in", "lattice_boltzmann", "lattice_directions",
+    "lattice_weights", "limit_of", "maxwell", "sharpen", "sponge", "stability", "stable_limit", "stream_function",
     "weights",
-]
+]  # fmt: skip
 
 _FILES = {
     "absorbing_layer": ("sponge",),

@@ -1,4 +1,4 @@
-"""The damping of an absorbing layer, plane by plane."""
+"""The damping field of an absorbing layer, plane by plane."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outcrop.language.library.differences import as_real_dtype, as_size, as_size
 from outcrop.language.schema import as_finite
 
 SIDES = ("z0", "z1", "y0", "y1", "x0", "x1")
-"""The first and the last cells along each axis."""
+"""The low and the high side of each axis."""
 
 
 def sponge(
@@ -31,20 +31,20 @@ def sponge(
 ) -> Callable[[int, int], NDArray[Any]]:
     """The read-only field `damp` of `acoustic(sponge=True)`, in 1/s, as a callable: planes(z0, z1).
 
-    The planes have the shape (z1 - z0, *shape[1:]) and are made when asked for; never is the whole array in memory.
-    From 0 at the inner edge of a layer of `width` cells, damp grows with the square of the depth to
+    The planes have the shape (z1 - z0, *shape[1:]). They are computed on request, so the whole array is never in
+    memory. In a layer of `width` cells, damp is 0 at the inner edge and grows with the square of the depth to
 
         3 velocity ln(1/reflection) / (width spacing)
 
-    at its outer edge. There and back along an axis at `velocity` (m/s; take the largest) a wave would be left with
-    the part `reflection`. In truth 1 % comes back of waves half as long as the layer is wide, and 6 % of those as long
-    as that: the layer reflects long waves by itself, so make it wider rather than stronger. `spacing` is in m. Where
-    layers meet, the larger value holds.
+    at the outer edge. A wave that crosses the layer twice along an axis at `velocity` (m/s; give the largest) keeps the
+    fraction `reflection` of its amplitude. In addition, the layer itself reflects long waves: 1 % of waves half as long
+    as its width, and 6 % of waves as long as its width. So make it wider rather than stronger. `spacing` is in m. Where
+    layers overlap, the larger value is used.
 
-    `sides` are those that absorb: on a grid of shape (nz, ny, nx) all six, or for instance all but "z0" below a free
-    surface. A shape of two numbers has the axes y and x, of which the first may be called z as well, one of a single
-    number x alone; axes of one cell never absorb. Raises InputError for a layer that does not fit, and for sides of
-    an axis that the shape does not have.
+    `sides` are the absorbing sides: by default all six of a grid of shape (nz, ny, nx). Leave out "z0" for a free
+    surface there. A shape of two numbers has the axes y and x; the first may also be called z. A shape of one number
+    has the axis x. Axes of one cell never absorb. Raises InputError if a layer does not fit, or for sides of an axis
+    that the shape does not have.
 
     Source: quadratic profile as in F. Collino and C. Tsogka, Geophysics 66, 294, 2001, applied to the damping term of
     J. Sochacki et al., Geophysics 52, 60, 1987.
@@ -66,7 +66,7 @@ def sponge(
 
 
 def _absorbing(shape: Sequence[int], sides: Collection[str]) -> list[tuple[bool, bool]]:
-    """For both ends of each axis, whether it absorbs. Raises InputError for sides that the shape does not have."""
+    """Whether the low and the high side of each axis absorb. Raises InputError for sides that do not exist."""
     if not isinstance(sides, Collection) or len(sides) > len(SIDES) or not all(isinstance(one, str) for one in sides):
         raise InputError(f"sponge: sides {shown(sides)} must be some of {', '.join(SIDES)}")
     names = ("zy", "x") if len(shape) == 2 else NAMES[len(shape)]
@@ -84,7 +84,7 @@ def _absorbing(shape: Sequence[int], sides: Collection[str]) -> list[tuple[bool,
 
 
 def _profile(extent: int, width: int, low: bool, high: bool) -> NDArray[np.float64]:
-    """The square of the depth of cell centres in the layers on both sides, relative to their width."""
+    """The square of each cell centre's depth in the layers of one axis, relative to their width."""
     place = np.arange(extent) + 0.5
     depth = np.zeros(extent)
     if low:

@@ -1,7 +1,7 @@
 """Central differences of any order, with exact weights, on plain and on staggered grids.
 
-Weights come from Fornberg's recursion (B. Fornberg, Math. Comp. 51, 699, 1988), which SymPy has. All are for a spacing
-of 1. Axes count from the first of an offset: (z, y, x), (y, x) or (x).
+SymPy computes the weights with Fornberg's recursion (B. Fornberg, Math. Comp. 51, 699, 1988). They are for a spacing of
+1. Axis 0 is the first axis of an offset: (z, y, x), (y, x) or (x).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NUMBERS = {1: "one", 2: "two", 3: "three"}
 
 
 def require(stencil: str, what: str, value: object, there_are: range | tuple[object, ...]) -> None:
-    """Raise InputError unless `value` is one of the choices, and of their type: 2.0 and True are no numbers of axes."""
+    """Raise InputError unless `value` is one of the choices and has their type: 2.0 and True are no numbers of axes."""
     known = value
     if not isinstance(value, bool | str):
         try:
@@ -38,7 +38,7 @@ def require(stencil: str, what: str, value: object, there_are: range | tuple[obj
 
 
 def as_size(value: object, what: str, minimum: int = 1) -> int:
-    """A number of cells. Raises InputError for other values, and for more cells than any array has."""
+    """Convert a number of cells to an int. Raises InputError for other values, and for more than MAX_CELLS."""
     try:
         cells = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -49,14 +49,14 @@ def as_size(value: object, what: str, minimum: int = 1) -> int:
 
 
 def as_sizes(stencil: str, shape: Any, maximum: int, minimum: int = 1) -> tuple[int, ...]:
-    """The sizes of a grid of `minimum` to `maximum` axes. Raises InputError for other values."""
+    """Convert the shape of a grid with `minimum` to `maximum` axes to a tuple. Raises InputError for other values."""
     if not hasattr(shape, "__len__") or isinstance(shape, str | bytes) or not minimum <= len(shape) <= maximum:
         raise InputError(f"{stencil}: shape {shown(shape)} must have {_NUMBERS[minimum]} to {_NUMBERS[maximum]} sizes")
     return tuple(as_size(one, f"{stencil}: shape {shown(shape)}: size") for one in shape)
 
 
 def as_real_dtype(stencil: str, dtype: DTypeLike) -> np.dtype[Any]:
-    """A dtype of floats. Raises InputError for other values."""
+    """Convert a floating-point dtype. Raises InputError for other values."""
     try:
         found = np.dtype(dtype)
         if found.kind == "f":
@@ -68,7 +68,7 @@ def as_real_dtype(stencil: str, dtype: DTypeLike) -> np.dtype[Any]:
 
 @cache
 def second_derivative(order: int) -> tuple[sympy.Rational, ...]:
-    """Weights of the centre and of both neighbours at distance 1, 2, ..., order/2."""
+    """The weight of the centre, then the weights of both neighbours at distance 1, 2, ..., order/2."""
     reach = order // 2
     weights = sympy.finite_diff_weights(2, range(-reach, reach + 1), 0)[2][-1]
     return tuple(weights[reach:])
@@ -76,7 +76,7 @@ def second_derivative(order: int) -> tuple[sympy.Rational, ...]:
 
 @cache
 def staggered_derivative(order: int) -> tuple[sympy.Rational, ...]:
-    """Weights of the values at distance 1/2, 3/2, ..., (order - 1)/2 ahead; those behind have the opposite sign."""
+    """The weights of values at distance 1/2, 3/2, ..., (order - 1)/2 ahead. Values behind have the opposite sign."""
     reach = order // 2
     points = [sympy.Rational(2 * place + 1, 2) for place in range(-reach, reach)]
     return tuple(sympy.finite_diff_weights(1, points, 0)[1][-1][reach:])
@@ -101,11 +101,9 @@ def spacings(ndim: int, equal: bool, default: float) -> tuple[Parameter, ...]:
 
 
 def laplacian(u: Field, order: int, h: tuple[Parameter, ...]) -> sympy.Expr:
-    """The sum of second derivatives, of `order`; for equal spacings `h` without the factor 1/h^2.
-
-    With equal spacings neighbours at one distance share their weight over all axes, so there is one product for each
-    distance. With others there is one for each distance and axis.
-    """
+    """The sum of the second derivatives along all axes. With equal spacings `h`, without the factor 1/h^2. With equal
+    spacings, neighbours at the same distance along all axes share one product. With different spacings there is one
+    product for each distance and axis."""
     ndim = len(h)
     centre, *around = second_derivative(order)
     scales = [1 if len(set(h)) == 1 else 1 / one**2 for one in h]
@@ -116,22 +114,22 @@ def laplacian(u: Field, order: int, h: tuple[Parameter, ...]) -> sympy.Expr:
 
 
 def over_square(h: tuple[Parameter, ...]) -> sympy.Expr:
-    """The factor that `laplacian` leaves out."""
+    """The factor that `laplacian` omits."""
     return 1 / h[0] ** 2 if len(set(h)) == 1 else sympy.S.One
 
 
 def ahead(f: Field, axis: int, order: int, ndim: int) -> sympy.Expr:
-    """The derivative at +1/2 of values at whole numbers, for a spacing of 1."""
+    """The derivative half a cell ahead of the values of `f`, for a spacing of 1."""
     weights = staggered_derivative(order)
     return sympy.Add(*(w * (f[unit(axis, m + 1, ndim)] - f[unit(axis, -m, ndim)]) for m, w in enumerate(weights)))
 
 
 def behind(f: Field, axis: int, order: int, ndim: int) -> sympy.Expr:
-    """The derivative at whole numbers of values that lie half a cell ahead of them, for a spacing of 1."""
+    """The derivative half a cell behind the values of `f`, for a spacing of 1."""
     weights = staggered_derivative(order)
     return sympy.Add(*(w * (f[unit(axis, m, ndim)] - f[unit(axis, -m - 1, ndim)]) for m, w in enumerate(weights)))
 
 
 def as_one(*terms: sympy.Expr) -> sympy.Expr:
-    """A sum whose terms are each computed as they stand, so that other expressions share them."""
+    """A sum whose terms are computed as they stand, so that other expressions can share them."""
     return sympy.Add(*terms, evaluate=False)

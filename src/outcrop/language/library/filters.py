@@ -10,11 +10,9 @@ from outcrop.language.stencil import Field, Parameter, Stencil
 
 
 def box27() -> Stencil:
-    """Weighted mean of the 27 cells around and including a cell. Weights depend on the number of axes of the offset.
-
-    u' = w0 u + w1 (6 faces) + w2 (12 edges) + w3 (8 corners); the defaults are the binomial weights 8, 4, 2, 1
-    over 64.
-    """
+    """Weighted mean of a cell and its 26 neighbours. The weight depends on the number of axes along which they differ.
+    u' = w0 u + w1 (6 faces) + w2 (12 edges) + w3 (8 corners). The defaults are the binomial weights 8/64, 4/64, 2/64
+    and 1/64."""
     u = Field("u")
     weights = [Parameter("w0", 8 / 64), Parameter("w1", 4 / 64), Parameter("w2", 2 / 64), Parameter("w3", 1 / 64)]
     steps = (-1, 0, 1)
@@ -27,29 +25,22 @@ def box27() -> Stencil:
 
 
 REACH = 8
-"""Pixels to each side, d: (2d + 1)^2 = 289 taps."""
-
-
-def tap(dy: int, dx: int) -> float:
-    """The weight of the pixel at an offset in the filter, a Gaussian and a Laplacian in one."""
-    width = 1.4 * REACH / 4
-    delta = (dy**2 + dx**2) / (2 * width**2)
-    return -40 * (1 - delta) * math.exp(-delta)
+"""Pixels d to each side: the filter has (2d + 1)^2 = 289 taps."""
 
 
 def sharpen() -> Stencil:
-    """Sharpens an image by what a Laplacian of a Gaussian finds, one convolution with 17 x 17 taps.
+    """Sharpens an image with the Laplacian of a Gaussian, as one convolution with 17 x 17 taps.
 
         sharp' = image - 2/(2d - 1)^2 sum over |i|, |j| <= d of w(i, j) image[i, j],    d = 8
         w = -40 (1 - delta) exp(-delta),  delta = (i^2 + j^2) / (2 sigma^2),  sigma = 1.4 d/4
 
-    Fields: sharp, which is updated and not read, and the read-only image (any unit). One step does all; cells within
-    8 of a fixed rim keep the initial values of sharp. No parameters, and no limit: nothing is fed back. Pixels at one
-    distance share a product, so 289 taps need 42. Source: D. Marr and E. Hildreth, Proc. R. Soc. Lond. B 207, 187,
-    1980; these weights: A. Jackson, EPCC's image sharpening exercise.
+    Fields: sharp, which is updated but not read, and the read-only image (any unit). One step is enough. With a fixed
+    boundary, 8 cells along each side keep the initial values of sharp. No parameters, and no limit, because sharp is
+    not read. Pixels at the same distance share a product, so 289 taps need 42 products. Source: D. Marr and
+    E. Hildreth, Proc. R. Soc. Lond. B 207, 187, 1980; these weights: A. Jackson, EPCC's image sharpening exercise.
     """
     sharp, image = Field("sharp"), Field("image")
-    scale = -2 / (2 * REACH - 1) ** 2
+    scale, width = -2 / (2 * REACH - 1) ** 2, 1.4 * REACH / 4
     steps = range(-REACH, REACH + 1)
     rings: dict[int, list[tuple[int, int]]] = {}
     for dy in steps:
@@ -57,6 +48,7 @@ def sharpen() -> Stencil:
             rings.setdefault(dy**2 + dx**2, []).append((dy, dx))
     terms = []
     for square, offsets in rings.items():
-        weight = scale * tap(*offsets[0]) + (square == 0)
+        delta = square / (2 * width**2)
+        weight = scale * (-40 * (1 - delta) * math.exp(-delta)) + (square == 0)
         terms += [sympy.Float(weight) * image[offset] for offset in offsets]
     return Stencil("sharpen", {sharp: sympy.Add(*terms)}, "sharp' = image - 2/225 * (289 taps of a LoG * image)")

@@ -1,4 +1,4 @@
-"""Flow of fluids: streaming and colliding particles, and potential flow through a box."""
+"""Flow of fluids: the lattice Boltzmann equation, and potential flow through a box."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from outcrop.language.stencil import Field, Parameter, Stencil
 
 Vector = tuple[int, ...]
 
-_RATIONALS = {  # (ndim, directions) -> weights of rest, of steps along one axis, along two
-    (2, 9): (sympy.Rational(4, 9), sympy.Rational(1, 9), sympy.Rational(1, 36)),
-    (3, 19): (sympy.Rational(1, 3), sympy.Rational(1, 18), sympy.Rational(1, 36)),
+_RATIONALS = {  # ndim -> weights of rest, of steps along one axis, of steps along two axes
+    2: (sympy.Rational(4, 9), sympy.Rational(1, 9), sympy.Rational(1, 36)),
+    3: (sympy.Rational(1, 3), sympy.Rational(1, 18), sympy.Rational(1, 36)),
 }
 
 
 def lattice_directions(ndim: int) -> tuple[Vector, ...]:
-    """The velocities of the fields f0, f1, ...: rest, then pairs of opposite ones; 9 of (y, x) or 19 of (z, y, x)."""
+    """The velocities of the fields f0, f1, ...: first rest, then pairs of opposite velocities. There are 9 velocities
+    (y, x) or 19 velocities (z, y, x)."""
     require("lattice_boltzmann", "ndim", ndim, (2, 3))
     half = [c for c in product((-1, 0, 1), repeat=ndim) if 1 <= sum(map(abs, c)) <= 2 and c > (0,) * ndim]
     half.sort(key=lambda c: (sum(map(abs, c)), c))
@@ -33,13 +34,12 @@ def lattice_directions(ndim: int) -> tuple[Vector, ...]:
 
 
 def lattice_weights(ndim: int) -> tuple[float, ...]:
-    """w_i, the fraction of a fluid at rest that moves along each of `lattice_directions`."""
+    """The weights w_i: the fraction of a fluid at rest that moves along each of `lattice_directions`."""
     return tuple(float(_weight(c)) for c in lattice_directions(ndim))
 
 
 def _weight(c: Vector) -> sympy.Rational:
-    count = {2: 9, 3: 19}[len(c)]
-    return _RATIONALS[len(c), count][sum(map(abs, c))]
+    return _RATIONALS[len(c)][sum(map(abs, c))]
 
 
 def lattice_boltzmann(ndim: int = 3) -> Stencil:
@@ -48,11 +48,11 @@ def lattice_boltzmann(ndim: int = 3) -> Stencil:
         f_i'(x) = f_i(x - c_i) - (f_i(x - c_i) - f_i^eq) / tau,    rho = 1 + sum f_i,  rho u = sum c_i f_i,
         f_i^eq = w_i (rho - 1 + 3 c_i.j + (9/2 (c_i.j)^2 - 3/2 j.j) / rho),  j = rho u
 
-    Streaming and collision are one stage ("pull"): all is taken at the values that arrive. Fields: f0 ... f8 or f18,
-    one for each of `lattice_directions` (no unit): what there is of it beyond w_i, which are `lattice_weights`, so that
-    zeros are a fluid at rest with density 1, and rounding is small against flow and sound. Lattice units: one cell, one
-    step, sound at 1/sqrt(3), kinematic viscosity (tau - 1/2)/3; keep |u| well below 0.3. Parameter: tau (steps). Near
-    rest it is stable for tau >= 1/2; flow needs more, the faster the more. Source: Y. H. Qian, D. d'Humieres,
+    Streaming and collision are one stage ("pull"), which uses the arriving values. Fields: f0 ... f8 or f18, one for
+    each of `lattice_directions` (no unit). They hold the difference to w_i (`lattice_weights`). So zeros are a fluid at
+    rest with density 1, and rounding errors are small compared with flow and sound. Lattice units: one cell, one step,
+    sound at 1/sqrt(3), kinematic viscosity (tau - 1/2)/3. Keep |u| well below 0.3. Parameter: tau (steps). Near rest
+    the stencil is stable for tau >= 1/2; a faster flow needs a larger tau. Source: Y. H. Qian, D. d'Humieres,
     P. Lallemand, Europhys. Lett. 17, 479, 1992; BGK: P. L. Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954;
     without the weights: P. A. Skordos, Phys. Rev. E 48, 4823, 1993.
     """
@@ -62,7 +62,7 @@ def lattice_boltzmann(ndim: int = 3) -> Stencil:
     arriving = [f[tuple(-step for step in c)] for f, c in zip(fields, velocities, strict=True)]
     pairs = range(1, len(fields), 2)
     excess = as_one(arriving[0], *(as_one(arriving[i], arriving[i + 1]) for i in pairs))  # rho - 1
-    # Scaled so that the terms of f_i^eq need no further factors: momentum = 3 j, speed = 3/2 j / rho.
+    # With these scales the terms of f_i^eq need no further factors: momentum = 3 j, speed = 3/2 j / rho.
     flows = {velocities[i]: arriving[i] - arriving[i + 1] for i in pairs}
     momentum = [_whole(_times(sympy.Integer(3), _carried(axis, flows))) for axis in range(ndim)]
     inverse = _times(sympy.Rational(1, 2), 1 / as_one(sympy.S.One, excess))
@@ -83,24 +83,24 @@ def lattice_boltzmann(ndim: int = 3) -> Stencil:
 
 
 def _times(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
-    """A product whose factors are each computed as they stand, so that other expressions share them."""
+    """A product whose factors are computed as they stand, so that other expressions can share them."""
     return sympy.Mul(a, b, evaluate=False)
 
 
 def _whole(term: sympy.Expr) -> sympy.Expr:
-    """A term of a sum that is not taken apart, even if it has a coefficient in common with others."""
+    """A term of a sum that stays in one piece, even if other terms have the same coefficient."""
     return _times(sympy.S.One, term)
 
 
 def _carried(axis: int, flows: Mapping[Vector, sympy.Expr]) -> sympy.Expr:
-    """One component of the momentum that pairs of opposite directions carry."""
+    """One component of the momentum carried by the pairs of opposite directions."""
     return as_one(
         *(_times(sympy.Integer(c[axis]), flow) if c[axis] < 0 else flow for c, flow in flows.items() if c[axis])
     )
 
 
 def _along(c: Vector, vector: Sequence[sympy.Expr]) -> sympy.Expr:
-    """The product of a velocity of the lattice, whose first step is ahead, with a vector."""
+    """The scalar product of a lattice velocity, whose first step is positive, with a vector."""
     terms = [one if step > 0 else _times(sympy.Integer(step), one) for step, one in zip(c, vector, strict=True) if step]
     return as_one(*terms) if len(terms) > 1 else terms[0]
 
@@ -108,10 +108,10 @@ def _along(c: Vector, vector: Sequence[sympy.Expr]) -> sympy.Expr:
 def stream_function() -> Stencil:
     """Laplace's equation psi_yy + psi_xx = 0 in 2-D by Jacobi's iteration: psi' = (sum of the four neighbours) / 4.
 
-    psi (m^2/s) is the stream function of a flow without friction or vorticity: its contours are stream lines, its
-    differences fluxes. Values on a fixed rim are the boundary condition (`inlet_outlet`). No parameters; the iteration
-    converges on any grid. Errors with k half waves per side of n cells are left with the part cos(pi k/n) per step.
-    Source: C. G. J. Jacobi, Astron. Nachr. 22, 297, 1845; as a case: A. Jackson, EPCC's computational fluid dynamics
+    psi (m^2/s) is the stream function of a flow without friction or vorticity. Its contours are stream lines, and its
+    differences are fluxes. The values on a fixed rim are the boundary condition (`inlet_outlet`). No parameters. The
+    iteration converges on any grid: each step multiplies an error with k half waves per side of n cells by cos(pi k/n).
+    Source: C. G. J. Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson, EPCC's computational fluid dynamics
     exercise.
     """
     psi = Field("psi")
@@ -127,12 +127,12 @@ def inlet_outlet(
     flux: float = 1.0,
     dtype: DTypeLike = np.float64,
 ) -> Callable[[int, int], NDArray[Any]]:
-    """Initial values of `stream_function` for a box that is open at two places, as a callable: planes(z0, z1).
+    """Initial values of `stream_function` for a box with two openings, as a callable: planes(z0, z1).
 
-    `shape` is (nz, nx), the planes have shape (z1 - z0, nx). The flow of `flux` m^2/s in all enters through the first
-    row, between the cells `inlet` = (first, last) along x, and leaves through the last column, between the cells
+    `shape` is (nz, nx), and the planes have the shape (z1 - z0, nx). A flow of `flux` m^2/s enters through the first
+    row, between the cells `inlet` = (first, last) along x. It leaves through the last column, between the cells
     `outlet` along z. psi is constant along walls, changes linearly over an opening, and is 0 inside. Raises InputError
-    for openings that are empty or leave the side.
+    if an opening is empty or does not lie within its side.
     """
     nz, nx = as_sizes("inlet_outlet", shape, 2, minimum=2)
     flux, kind = as_finite(flux, "inlet_outlet: flux"), as_real_dtype("inlet_outlet", dtype)
@@ -140,7 +140,7 @@ def inlet_outlet(
     for name, (first, last), extent in (("inlet", inlet, nx), ("outlet", outlet, nz)):
         if not 0 <= first < last <= extent - 1:
             raise InputError(f"inlet_outlet: {name} {(first, last)} must ascend and lie within 0 and {extent - 1}")
-    # From the wall left of the inlet (psi = 0), across it, along the corner, and back down across the outlet.
+    # psi is 0 left of the inlet, grows across it, is constant along the corner, and falls again across the outlet.
     top = flux * np.interp(np.arange(nx), inlet, (0.0, 1.0))
     right = flux * np.interp(np.arange(nz), outlet, (1.0, 0.0))
 
@@ -155,7 +155,7 @@ def inlet_outlet(
 
 
 def _as_opening(name: str, ends: Sequence[int]) -> tuple[int, int]:
-    """The first and the last cell of an opening."""
+    """Convert the first and the last cell of an opening to numbers. Raises InputError for other values."""
     if not isinstance(ends, Sequence) or isinstance(ends, str) or len(ends) != 2:
         raise InputError(f"inlet_outlet: {name} {shown(ends)} must be two cells, the first and the last")
     return as_size(ends[0], f"inlet_outlet: {name}", minimum=0), as_size(ends[1], f"inlet_outlet: {name}", minimum=0)

@@ -1,31 +1,65 @@
-"""The table of built-in stencils, and the names by which they are found.
+"""The built-in stencils: the names by which they are found, and the cache of those that were made before.
 
-A name is that of a family, then the order in space, the number of axes unless it is 3, and an option: "heat7", "heat4",
-"acoustic8", "acoustic8_2d", "acoustic8_2d_sponge", "maxwell_2d_te". What is left out has the family's default.
+A name consists of the family, the order in space, the number of axes unless it is 3, and an option: "heat7", "heat4",
+"acoustic8", "acoustic8_2d", "acoustic8_2d_sponge", "maxwell_2d_te". Parts that are left out have the family's default.
+
+Loading SymPy takes longer than everything else that a run needs, and a stencil that was lowered before does not need
+it. So the description of each built-in stencil is kept in the user's cache (`outcrop.user_cache`), together with a
+digest of everything that affects it: the source text of the language, and the versions of SymPy and Python. If the
+digest is still the same, the description is read back, with the same checks as for any stencil. If the cache cannot be
+used, the stencil is made again each time.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from outcrop.errors import InputError, shown
-from outcrop.language.library.makers import maker
 from outcrop.language.stability import Limit, Measure
 from outcrop.language.stencil import Stencil
+from outcrop.user_cache import open_folder
+
+FOLDER = "stencils"
+MAX_BYTES = 1 << 22
+"""Larger files in the cache are ignored. The file of the largest built-in stencil has about 40 kB."""
+
+
+def maker(function: str, **given: Any) -> Callable[..., Stencil]:
+    """Make a callable for a function of the library, such as "transport.heat7", with some of its arguments `given`. It
+    reads the stencil from the cache, or loads the function and keeps its result."""
+
+    def make(**options: Any) -> Stencil:
+        arguments = {**given, **options}
+        digest = sha256(repr(sorted(arguments.items())).encode()).hexdigest()
+        name = f"{function}-{digest[:16]}.json"
+        stencil = _read(name)
+        if stencil is None:
+            file, _, attribute = function.partition(".")
+            stencil = getattr(import_module(f"outcrop.language.library.{file}"), attribute)(**arguments)
+            _keep(name, stencil)
+        return stencil
+
+    return make
 
 
 @dataclass(frozen=True)
 class Family:
-    """Stencils with one name: the function that makes them, and the orders, numbers of axes and options of their names.
-
-    `limit` says what decides on stability, where that is not a parameter dt of a linear update. `measures` are what
-    decides on it besides each field that is only read by itself (`stability.Extremes`).
-    """
+    """The stencils of one function: the orders, numbers of axes and options that their names may have. `limit` is
+    needed if the stencil is not linear, or if another parameter than dt decides on stability. `measures` combine
+    several read-only fields into a quantity that decides on stability (`stability.Extremes`)."""
 
     make: Callable[..., Stencil]
     orders: Sequence[int] = ()
@@ -38,17 +72,17 @@ class Family:
 _EVEN = range(2, 17, 2)
 _MAXWELL = {"te": {"mode": "te"}, "vacuum": {"medium": "vacuum"}, "lossy": {"medium": "lossy"}}
 _AT_REACTION = Limit("dt", state={"u": 0.0, "v": 0.5})
-"""Stability is judged where the reaction removes u fastest: patterns hold v below 1/2."""
+"""Stability is judged where the reaction removes u fastest. In patterns v stays below 1/2."""
 
 
 def _squared_speed(planes: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """The square of the speed of P waves, m^2/s^2, of lam, mu and b: it alone decides on the largest step."""
+    """The square of the speed of P waves, in m^2/s^2. It alone decides on the largest stable step."""
     speed: NDArray[Any] = (planes["lam"] + 2 * planes["mu"]) * planes["b"]
     return speed
 
 
 def _near_rest(directions: int) -> Limit:
-    """The smallest tau of a lattice Boltzmann equation near rest."""
+    """The limit of a lattice Boltzmann equation near rest: the smallest tau."""
     return Limit("tau", is_minimum=True, state={f"f{i}": 0.0 for i in range(directions)})
 
 
@@ -68,14 +102,14 @@ FAMILIES: dict[str, Family] = {
     "d3q19": Family(maker("flow.lattice_boltzmann", ndim=3), limit=_near_rest(19)),
 }
 ALIASES = {"lattice_boltzmann": "d3q19", "lattice_boltzmann_2d": "d2q9"}
-"""Other names: those of the functions. Runs are never stored under these names."""
+"""The names of functions also work as names of stencils. Runs are never stored under them."""
 
 STENCILS: dict[str, Callable[[], Stencil]] = {name: family.make for name, family in FAMILIES.items()}
-"""One of each family."""
+"""For each family, the function that makes its default stencil."""
 
 
 def find_stencil(name: str) -> Stencil:
-    """The built-in stencil of that name. Raises InputError that lists the names."""
+    """Make the built-in stencil with this name. Raises InputError that lists the names."""
     found = split_name(name) if isinstance(name, str) else None
     if found is None:
         raise InputError(f"stencil {shown(name)} is unknown; there are: {', '.join(map(_described, FAMILIES))}")
@@ -84,7 +118,7 @@ def find_stencil(name: str) -> Stencil:
 
 
 def split_name(name: str) -> tuple[Family, dict[str, Any]] | None:
-    """The family of a name, and the arguments of its function; None for an unknown name."""
+    """The family of a name, and the arguments of its function. None for an unknown name."""
     name = ALIASES.get(name, name)
     if name in FAMILIES:
         return FAMILIES[name], {}
@@ -102,7 +136,7 @@ def split_name(name: str) -> tuple[Family, dict[str, Any]] | None:
 
 
 def _described(name: str) -> str:
-    """A family and the forms that its name takes."""
+    """A family with the possible forms of its name."""
     family = FAMILIES[name]
     if not family.orders and not family.ndims:
         return name
@@ -110,3 +144,31 @@ def _described(name: str) -> str:
     order = f"[{first}..{more[-1]}]" if more else f"[{first}]" if first else ""
     axes = "".join(f"[_{ndim}d]" for ndim in family.ndims if ndim != 3)
     return name + order + axes + "".join(f"[_{option}]" for option in family.options)
+
+
+def _read(name: str) -> Stencil | None:
+    with suppress(InputError, OSError, ValueError, KeyError, TypeError, RecursionError):
+        with open_folder(FOLDER, make=False) as folder:
+            kept = json.loads(folder.read(name, MAX_BYTES) or b"{}")
+        if kept["language"] == _language():
+            return Stencil.from_json(kept["stencil"])
+    return None
+
+
+def _keep(name: str, stencil: Stencil) -> None:
+    with suppress(InputError, OSError), open_folder(FOLDER, make=True) as folder:
+        folder.write(name, json.dumps({"language": _language(), "stencil": stencil.to_json()}).encode())
+
+
+@lru_cache
+def _language() -> str:
+    """A digest of everything that affects a stencil besides its function and arguments."""
+    package = Path(__file__).parent.parent
+    files = [*sorted(package.glob("*.py")), *sorted(package.glob("library/*.py")), package.parent / "axes.py"]
+    spec = find_spec("sympy")  # SymPy is not loaded for this
+    if spec is not None and spec.origin is not None:
+        files.append(Path(spec.origin).with_name("release.py"))
+    summed = sha256(sys.version.encode())
+    for file in files:
+        summed.update(file.read_bytes())
+    return summed.hexdigest()

@@ -1,4 +1,4 @@
-"""Say in words whether a stencil is stable with given parameters, and what the limit is."""
+"""Messages about the stability of a stencil with given parameters, and its largest stable step."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from outcrop.language.stencil import Field, Stencil
 
 
 def limit_of(stencil: Stencil) -> Limit | None:
-    """The limit of a stencil: that of its family, else its parameter dt; None if it has no such parameter."""
+    """The limit of the stencil's family, or else its parameter dt. None if the stencil has no such parameter."""
     family = _family_of(stencil)
     limit = (family.limit if family else None) or Limit()
     return limit if limit.parameter in {one.name for one in stencil.parameters} else None
 
 
 def is_built_in(stencil: Stencil) -> bool:
-    """Whether a stencil is one of the library. A parameter h is then the distance between cells."""
+    """Whether a stencil belongs to the library. Its parameter h is then the distance between cells."""
     return _family_of(stencil) is not None
 
 
 def extremes_of(stencil: Stencil) -> Extremes:
-    """An empty collection of the extremes of the fields that are only read, which `stability` needs."""
+    """An empty `Extremes` for the read-only fields of a stencil. Its states are an argument of `stability`."""
     family = _family_of(stencil)
     fields = {one.name for one, storage in zip(stencil.fields, stencil.storage, strict=True) if storage.is_static}
     return Extremes(fields, family.measures if family else ())
 
 
 def _family_of(stencil: Stencil) -> Family | None:
-    """The family of a built-in stencil; None for a user's own, whatever it is called."""
+    """The family of a built-in stencil. None for a user's own stencil, even if it has the name of a built-in one."""
     found = split_name(stencil.name)
     return found[0] if found and _fields_of(stencil.name) == stencil.fields else None
 
@@ -43,11 +43,9 @@ def _fields_of(name: str) -> tuple[Field, ...]:
 
 
 def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> float | None:
-    """The largest stable value of the parameter that `limit_of` names, the smallest if that limit is a minimum.
-
-    `states` are values of the fields that are only read, as if they were uniform (`Extremes.states`, `corners`). None
-    where there is no limit or it cannot be said, see `stability.growth`.
-    """
+    """The largest stable value of the parameter that `limit_of` names, or the smallest if the limit is a minimum.
+    `states` are values of the read-only fields, taken as uniform (`Extremes.states`, `corners`). None if there is no
+    limit, or if it is unknown (`stability.growth`)."""
     limit = limit_of(stencil)
     if limit is None:
         return None
@@ -55,10 +53,8 @@ def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence
 
 
 def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> str | None:
-    """One line, with the largest stable step, if a wave grows with these parameters.
-
-    None if no wave grows, or if that is unknown (`stability.growth`). `states` is as in `stable_limit`.
-    """
+    """One line with the largest stable step, if a wave grows with these parameters. None if no wave grows, or if this
+    is unknown (`stability.growth`). For `states` see `stable_limit`."""
     limit = limit_of(stencil)
     known = [{**(limit.state if limit else {}), **state} for state in states]
     rates = [growth(stencil, values, state) for state in known]
@@ -76,11 +72,12 @@ def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[St
     step = stable_limit(stencil, values, states)
     if step is None or not 0 < step < float("inf"):
         return f"{limit.parameter}={given:g} is unstable, as any is with these parameters: {grows}"
-    return f"{limit.parameter}={given:g} is unstable: {grows}; the {limit.word} stable one is {_shortened(step, limit)}"
+    extreme = "smallest" if limit.is_minimum else "largest"
+    return f"{limit.parameter}={given:g} is unstable: {grows}; the {extreme} stable one is {_shortened(step, limit)}"
 
 
 def _infinite(stencil: Stencil, values: Mapping[str, float], state: State) -> str:
-    """One line that names the values that must not be 0."""
+    """One line with the values that must not be 0."""
     names = [parameter.name for parameter in stencil.parameters]
     given = dict(zip(names, stencil.scalars(values), strict=True))
     guilty = [
@@ -95,14 +92,15 @@ def _infinite(stencil: Stencil, values: Mapping[str, float], state: State) -> st
 
 
 def _shortened(step: float, limit: Limit) -> str:
-    """The step with five digits, rounded to the stable side."""
+    """The step with five digits, rounded towards stable values."""
     text = f"{step:.5g}"
     is_stable_side = float(text) >= step if limit.is_minimum else float(text) <= step
     return text if is_stable_side else f"{step * (1 + 1e-4 if limit.is_minimum else 1 - 1e-4):.5g}"
 
 
 def weights(stencil: Stencil, values: Mapping[str, float]) -> dict[tuple[int, int, int], float] | None:
-    """The weight of each neighbour; None unless the update is a fixed linear combination without a constant term."""
+    """The weight of each neighbour. None unless the update is a linear combination with fixed weights and no constant.
+    """
     if len(stencil.fields) > 1 or len(stencil.stages) > 1 or stencil.signals:
         return None
     program, scalars = stencil.stages[0].program, stencil.scalars(values)

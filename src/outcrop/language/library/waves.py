@@ -24,15 +24,15 @@ from outcrop.language.stencil import Field, Parameter, Stencil
 def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spacing: bool = True) -> Stencil:
     """Acoustic wave equation u_tt + damp u_t = v^2 (u_xx + u_yy + u_zz), constant density, of `order` 2, 4, ... 16.
 
-    Leapfrog, second order in time; with `sponge` the damping is taken at the middle of both steps (semi-implicit):
+    Leapfrog, second order in time. With `sponge` the damping is semi-implicit, centred between both steps:
 
         u' = u_previous + (2 (u - u_previous) + dt^2 v^2 lap u) / (1 + damp dt/2)
 
-    Fields: u (any unit, say Pa), the read-only v (m/s), with `sponge` the read-only damp (1/s, see `sponge`; Devito's
-    damping field is damp / v^2). Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`. Stable for
-    dt v <= 2 h / sqrt(ndim s), s = 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8, ... 16; damping does not lower
-    that. Source: M. A. Dablain, Geophysics 51, 54, 1986; sponge: C. Cerjan et al., Geophysics 50, 705, 1985, as a term
-    of the equation: J. Sochacki et al., Geophysics 52, 60, 1987.
+    Fields: u (any unit, say Pa), the read-only v (m/s), and with `sponge` the read-only damp (1/s, made by `sponge`;
+    Devito's damping field is damp / v^2). Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`. Stable for
+    dt v <= 2 h / sqrt(ndim s), s = 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8, ... 16. Damping does not lower
+    this limit. Source: M. A. Dablain, Geophysics 51, 54, 1986; sponge: C. Cerjan et al., Geophysics 50, 705, 1985, as a
+    term of the equation: J. Sochacki et al., Geophysics 52, 60, 1987.
     """
     require("acoustic", "ndim", ndim, (1, 2, 3))
     require("acoustic", "order", order, range(2, 17, 2))
@@ -56,10 +56,11 @@ def elastic(ndim: int = 3, order: int = 4, *, equal_spacing: bool = True) -> Ste
         rho v_t = div T,    T_t = lam (div v) I + mu (grad v + grad v^T)
 
     Fields: vx, vy, vz (m/s), txx, tyy, tzz, tyz, txz, txy (Pa), and read-only lam, mu (Pa) and the buoyancy b = 1/rho
-    (m^3/kg); in 2-D (axes y, x) vx, vy, txx, tyy, txy. In a cell the normal stresses, lam, mu and b lie at the centre,
-    a velocity half a cell ahead along its own axis, a shear stress half a cell ahead along both of its axes; there b
-    and mu are the means of the cells around. Two stages, velocities then stresses, leapfrog: stresses before the
-    first step belong to time 0, velocities to -dt/2. Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`.
+    (m^3/kg). In 2-D (axes y, x) they are vx, vy, txx, tyy, txy. The normal stresses, lam, mu and b lie at the centre of
+    a cell. A velocity lies half a cell ahead along its own axis, a shear stress half a cell ahead along both of its
+    axes; b and mu at these points are means of the cells around. Leapfrog in two stages, velocities then stresses:
+    before the first step, stresses belong to time 0 and velocities to -dt/2. Parameters: dt (s), h (m), or dz, dy, dx
+    without `equal_spacing`.
 
     Stable for dt vp <= h / (sqrt(ndim) sum |weights|), vp^2 = (lam + 2 mu) b; the sum is 1 for order 2 and 7/6 for
     order 4. Source: J. Virieux, Geophysics 51, 889, 1986; fourth order: A. R. Levander, Geophysics 53, 1425, 1988.
@@ -73,22 +74,21 @@ def elastic(ndim: int = 3, order: int = 4, *, equal_spacing: bool = True) -> Ste
 
 
 class _Staggered:
-    """The fields of an elastic medium, and their updates; axes count from the first of an offset."""
+    """The fields of an elastic medium and their updates. Axis 0 is the first axis of an offset."""
 
     def __init__(self, ndim: int, order: int, equal_spacing: bool) -> None:
         self.ndim, self.order = ndim, order
         self.names = NAMES[ndim]
         self.h, self.dt = spacings(ndim, equal_spacing, 10.0), Parameter("dt", 0.001)
-        # One factor dt/h in front of all differences, or dt in front and 1/h at each.
+        # With equal spacings, dt/h is one factor for all differences; otherwise dt is, and each difference has its 1/h.
         self.front = self.dt / self.h[0] if equal_spacing else self.dt
         self.scales = [1 if equal_spacing else 1 / one for one in self.h]
 
     def v(self, axis: int) -> Field:
-        """The velocity along an axis."""
         return Field(f"v{self.names[axis]}")
 
     def t(self, one: int, other: int) -> Field:
-        """The stress of two axes; the letters of its name ascend."""
+        """The stress of two axes. The letters in its name are in ascending order."""
         return Field("t" + "".join(sorted(self.names[one] + self.names[other])))
 
     def velocities(self) -> dict[Field, sympy.Expr]:
@@ -126,7 +126,7 @@ class _Staggered:
         return ahead(self.v(of), along, self.order, self.ndim) * self.scales[along]
 
     def _mean(self, name: str, axes: Sequence[int]) -> sympy.Expr:
-        """The mean of a read-only field over the cells that meet half a cell ahead along some axes."""
+        """The mean of a read-only field over the cells that meet half a cell ahead along these axes."""
         offsets = [self._here]
         for axis in axes:
             step = unit(axis, 1, self.ndim)
@@ -156,15 +156,15 @@ def maxwell(ndim: int = 3, mode: str = "tm", *, medium: str = "eps", equal_spaci
         H_t = -c curl E,    eps E_t = c curl H - sigma E / eps0
 
     Fields: ex, ey, ez (V/m) and hx, hy, hz, which are H times the impedance sqrt(mu0/eps0) of free space (V/m too). In
-    2-D (axes y, x) `mode` "tm" has ez, hx and hy, "te" has ex, ey and hz; in 1-D there are ez and hy. `medium` is
-    "vacuum"; "eps" with the read-only relative permittivity eps; or "lossy" with the read-only conductivity sigma (S/m)
-    too. A component of E lies half a cell ahead along its own axis, one of H along the two others; eps and sigma lie at
-    the centre, and their means over two cells count for E. Two stages, H then E, leapfrog: E before the first step
-    belongs to time 0, H to -dt/2. Parameters: c (m/s), dt (s), h (m), or dz, dy, dx without `equal_spacing`, and eps0
-    (F/m) for "lossy". The magnetic permeability is that of free space.
+    2-D (axes y, x) `mode` "tm" has ez, hx and hy, and "te" has ex, ey and hz. In 1-D there are ez and hy. `medium` is
+    "vacuum", "eps" with the read-only relative permittivity eps, or "lossy" with the read-only conductivity sigma (S/m)
+    in addition. A component of E lies half a cell ahead along its own axis, a component of H along the two other axes.
+    eps and sigma lie at the centre, and E uses their means over two cells. Leapfrog in two stages, H then E: before the
+    first step, E belongs to time 0 and H to -dt/2. Parameters: c (m/s), dt (s), h (m), or dz, dy, dx without
+    `equal_spacing`, and eps0 (F/m) for "lossy". The magnetic permeability is that of free space.
 
-    Stable for c dt <= h sqrt(eps / ndim), eps the least. Source: K. S. Yee, IEEE Trans. Antennas Propag. 14, 302, 1966;
-    limit: A. Taflove and M. E. Brodwin, IEEE Trans. Microwave Theory Tech. 23, 623, 1975.
+    Stable for c dt <= h sqrt(eps / ndim) with the smallest eps. Source: K. S. Yee, IEEE Trans. Antennas Propag. 14,
+    302, 1966; limit: A. Taflove and M. E. Brodwin, IEEE Trans. Microwave Theory Tech. 23, 623, 1975.
     """
     require("maxwell", "ndim", ndim, (1, 2, 3))
     require("maxwell", "mode", mode, ("tm", "te") if ndim == 2 else ("tm",))
@@ -182,7 +182,7 @@ def maxwell(ndim: int = 3, mode: str = "tm", *, medium: str = "eps", equal_spaci
 
 
 class _Yee:
-    """The components of the fields, and their updates."""
+    """The components of E and H, and their updates."""
 
     def __init__(self, ndim: int, electric: str, magnetic: str, medium: str, equal_spacing: bool) -> None:
         self.ndim, self.medium = ndim, medium
@@ -217,7 +217,7 @@ class _Yee:
         return (0,) * self.ndim
 
     def _curl(self, axis: str, of: dict[str, Field], derivative: Derivative) -> sympy.Expr:
-        """One component of a curl. Derivatives along axes that the grid does not have are 0."""
+        """One component of a curl. Derivatives along missing axes are 0."""
         one, other = _NEXT[axis]
         terms = []
         for along, component, sign in ((one, other, 1), (other, one, -1)):
