@@ -12,7 +12,6 @@
 #include <tuple>
 #include <vector>
 
-#include "bind.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/exec/slot_file.hpp"
 #include "outcrop/exec/topology.hpp"

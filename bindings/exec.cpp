@@ -19,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include "bind.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/base/rounding.hpp"
 #include "outcrop/exec/executor.hpp"

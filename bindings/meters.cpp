@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "bind.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/exec/meters.hpp"
 #include "outcrop/exec/topology.hpp"

@@ -18,12 +18,12 @@
 #include <variant>
 #include <vector>
 
-#include "bind.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/checksums.hpp"
 #include "outcrop/storage/file.hpp"
 #include "outcrop/storage/store.hpp"
+#include "shared.hpp"
 
 namespace nb = nanobind;
 

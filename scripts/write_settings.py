@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from outcrop import _core
+from outcrop import _aggregate
 
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "settings: written by scripts/write_settings.py", "end of the settings"
@@ -20,7 +20,7 @@ BEGIN, END = "settings: written by scripts/write_settings.py", "end of the setti
 
 def header() -> Iterator[str]:
     """Lines of a C comment."""
-    for name, _, hint, romio, variable, unset, meaning in _core.aggregate_setting_rows():
+    for name, _, hint, romio, variable, unset, meaning in _aggregate.setting_rows():
         assert name
         yield f"       {hint}{f' or {romio}' if romio else ''}, {variable}"
         text = f"{meaning} Default: {unset}."
@@ -31,7 +31,7 @@ def table() -> Iterator[str]:
     """Lines of a Markdown table."""
     yield "| argument | MPI info hint | variable | meaning | default |"
     yield "|---|---|---|---|---|"
-    for name, _, hint, romio, variable, unset, meaning in _core.aggregate_setting_rows():
+    for name, _, hint, romio, variable, unset, meaning in _aggregate.setting_rows():
         hints = f"`{hint}`, `{romio}`" if romio else f"`{hint}`"
         yield f"| `{name}` | {hints} | `{variable}` | {meaning} | {unset} |"
 

@@ -54,12 +54,13 @@ def succeed(*command: str, **environment: str) -> str:
 def build_with_mpi(*targets: str) -> Path:
     """The folder in which CMake has built targets of aggregate/ with the launcher's MPI.
 
-    It is one for all MPIs, so that most files are compiled once; what was found of another MPI before is forgotten.
+    It is the folder of `make test-core`, and one for all MPIs, so that most files are compiled once. CMake forgets what
+    it has found of another MPI before.
     Processes of one test session build in turn: a program that is linked anew cannot be started meanwhile.
     """
     if shutil.which("cmake") is None:
         pytest.skip("there is no cmake")
-    folder = ROOT / "build" / "mpi-tests"
+    folder = ROOT / "build" / "tests"
     mpi = ["-U", "MPI_*", f"-DMPI_C_COMPILER={compiler()}"]
     options = ["-DOUTCROP_PYTHON=OFF", "-DOUTCROP_MPI=ON", "-DOUTCROP_TESTS=ON", *mpi]
     folder.mkdir(parents=True, exist_ok=True)

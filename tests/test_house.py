@@ -32,14 +32,15 @@ PYTHON_ARROWS = {
     "tiers": {"errors", "units", "paths", "user_cache", "plan", "language", "_core"},
     "run": {"axes", "errors", "units", "paths", "language", "plan", "tiers", "durable", "_core"},
     "arrays": {"errors", "units", "paths", "plan", "tiers", "durable", "_core"},
-    "aggregate": {"errors", "units", "paths", "tiers", "durable", "shared_object", "_core"},
+    "aggregate": {"errors", "units", "paths", "tiers", "durable", "shared_object", "_aggregate"},
     "bench": {
         *("errors", "units", "paths", "shared_object", "language", "plan", "tiers", "run", "arrays", "aggregate"),
-        *("_core", ""),
+        *("_core", "_aggregate", ""),
     },
     "cli": {"axes", "errors", "units", "paths", "language", "plan", "tiers", "run", "arrays", "aggregate", "bench", ""},
     "": {"errors", "units", "language", "plan", "run", "arrays", "aggregate", "_core"},  # the package's own __init__
     "_core": set(),
+    "_aggregate": set(),
 }
 # Each folder of src/outcrop/run, with the folders and modules of run that it may import from.
 RUN_ARROWS = {
@@ -55,7 +56,7 @@ CPP_ARROWS = {
     "storage": {"base"},
     "exec": {"base", "storage", "kernel"},
     "aggregate": {"base", "storage"},
-    "bindings": {"base", "storage", "exec", "kernel", "aggregate"},
+    "bindings": {"base", "storage", "exec", "kernel"},
 }
 # Folders of aggregate/core/outcrop/aggregate; "" are the classes that others use, on top of them all.
 AGGREGATE_ARROWS = {
@@ -123,7 +124,8 @@ def test_python_folders_use_only_what_they_may(path: Path) -> None:
         own = "cli"
     for module in imported_modules(path):
         used = folder_of(module)
-        if not (PACKAGE / used).is_dir() and not (PACKAGE / f"{used}.py").exists() and used != "_core":
+        is_compiled = used in {"_core", "_aggregate"}
+        if not (PACKAGE / used).is_dir() and not (PACKAGE / f"{used}.py").exists() and not is_compiled:
             used = ""  # a name that the package itself exports
         assert used == own or used in PYTHON_ARROWS[own], f"{relative} must not import {module}"
 

@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "aggregate.hpp"
-#include "bind.hpp"
 #include "outcrop/aggregate/placed_plan.hpp"
 #include "outcrop/aggregate/sinks/node_files.hpp"
 #include "outcrop/aggregate/steps/pack.hpp"
 #include "outcrop/aggregate/transport/thread_transport.hpp"
 #include "outcrop/base/error.hpp"
+#include "shared.hpp"
 
 namespace nb = nanobind;
 
@@ -239,7 +239,7 @@ Extent make_strided(std::uint64_t file_offset, std::uint64_t count, std::uint64_
 }
 
 void bind_extents(nb::module_ &module) {
-  nb::class_<Extent>(module, "AggregateExtent")
+  nb::class_<Extent>(module, "Extent")
       .def_prop_ro("nbytes", &Extent::bytes)
       .def_prop_ro("memory_nbytes", &Extent::memory_bytes)
       .def_prop_ro("blocks", &Extent::blocks)
@@ -248,11 +248,11 @@ void bind_extents(nb::module_ &module) {
       .def(
           "__eq__", [](const Extent &extent, const Extent &other) { return extent == other; }, nb::is_operator())
       .def("__repr__", &text_of);
-  module.def("aggregate_contiguous", &contiguous, nb::arg("file_offset"), nb::arg("nbytes"), nb::arg("memory_offset"));
-  module.def("aggregate_strided", &make_strided, nb::arg("file_offset"), nb::arg("count"), nb::arg("block_bytes"),
+  module.def("contiguous", &contiguous, nb::arg("file_offset"), nb::arg("nbytes"), nb::arg("memory_offset"));
+  module.def("strided", &make_strided, nb::arg("file_offset"), nb::arg("count"), nb::arg("block_bytes"),
              nb::arg("file_stride_bytes"), nb::arg("memory_stride_bytes"), nb::arg("memory_offset"));
   module.def(
-      "aggregate_subarray",
+      "subarray",
       [](const Sizes &sizes, const Sizes &subsizes, const Sizes &starts, std::uint64_t item_bytes,
          std::uint64_t file_offset) { return subarray(sizes, subsizes, starts, item_bytes, file_offset); },
       nb::arg("sizes"), nb::arg("subsizes"), nb::arg("starts"), nb::arg("item_bytes"), nb::arg("file_offset"));
@@ -268,7 +268,7 @@ void bind_plain_runs(nb::module_ &module) {
 }
 
 void bind_plan(nb::module_ &module) {
-  nb::class_<BoundPlan>(module, "AggregatePlan")
+  nb::class_<BoundPlan>(module, "Plan")
       .def(nb::new_(&make_plan), nb::arg("transport"), nb::arg("variables"), nb::arg("arguments"), nb::arg("hints"),
            nb::arg("environment"), nb::arg("problem"), nb::arg("find_machine"))
       .def_prop_ro("settings", [](const BoundPlan &plan) { return plan.placed->settings(); })
@@ -305,7 +305,7 @@ std::string in_words(const Timing &timing) {
 
 void bind_file(nb::module_ &module) {
   const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
-  nb::class_<Timing>(module, "AggregateTiming")
+  nb::class_<Timing>(module, "Timing")
       .def_ro("seconds", &Timing::seconds)
       .def_ro("seconds_copying", &Timing::seconds_copying)
       .def_ro("seconds_filling", &Timing::seconds_filling)
@@ -314,11 +314,11 @@ void bind_file(nb::module_ &module) {
       .def_ro("bytes_storage", &Timing::bytes_storage)
       .def_prop_ro("overlap", [](const Timing &timing) { return overlap(timing); })
       .def("__repr__", [](const Timing &timing) { return in_words(timing); });
-  nb::class_<BoundRequest>(module, "AggregateRequest")
+  nb::class_<BoundRequest>(module, "Request")
       .def("test", &BoundRequest::test, unlocked)
       .def("wait", &BoundRequest::wait, unlocked)
       .def_prop_ro("timing", &BoundRequest::timing);
-  nb::class_<BoundFile>(module, "AggregateFile")
+  nb::class_<BoundFile>(module, "File")
       .def_static("create", &create, nb::arg("plan"), nb::arg("path"), nb::arg("way"), nb::arg("durable"),
                   nb::arg("node_files"), nb::arg("settings"), nb::arg("size_bytes"), nb::keep_alive<0, 1>())
       .def_static("open", &open, nb::arg("plan"), nb::arg("path"), nb::arg("way"), nb::arg("durable"),
@@ -333,17 +333,20 @@ void bind_file(nb::module_ &module) {
           "flush", [](BoundFile &file) { file.value.flush(); }, unlocked)
       .def("close", [](BoundFile &file) { file.value.close(); }, unlocked);
   module.def(
-      "aggregate_merge", [](const std::string &index, const std::string &target) { return merge(index, target); },
+      "merge", [](const std::string &index, const std::string &target) { return merge(index, target); },
       nb::arg("index"), nb::arg("target"), unlocked);
 }
 
 }  // namespace
 
-void bind_aggregate(nb::module_ &module) {
-  bind_extents(module);
-  bind_plain_runs(module);
-  bind_plan(module);
-  bind_file(module);
-}
-
 }  // namespace outcrop
+
+NB_MODULE(_aggregate, module) {
+  module.doc() = "The compiled library of aggregation.";
+  outcrop::register_errors();
+  outcrop::bind_extents(module);
+  outcrop::bind_plain_runs(module);
+  outcrop::bind_plan(module);
+  outcrop::bind_file(module);
+  outcrop::bind_placement(module);
+}

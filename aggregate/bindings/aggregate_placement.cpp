@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "aggregate.hpp"
-#include "bind.hpp"
 #include "outcrop/aggregate/placement/explain.hpp"
 #include "outcrop/aggregate/placement/settings.hpp"
 #include "outcrop/base/error.hpp"
@@ -164,7 +163,7 @@ nb::dict terms_of(const Cost &cost) {
 }
 
 void bind_results(nb::module_ &module) {
-  nb::class_<Cost>(module, "AggregateCost")
+  nb::class_<Cost>(module, "Cost")
       .def_ro("merge", &Cost::merge)
       .def_ro("messages", &Cost::messages)
       .def_ro("transfer", &Cost::transfer)
@@ -174,13 +173,13 @@ void bind_results(nb::module_ &module) {
       .def_ro("hidden", &Cost::hidden)
       .def_prop_ro("terms", &terms_of)
       .def_prop_ro("total", &Cost::total);
-  nb::class_<Choice>(module, "AggregateChoice")
+  nb::class_<Choice>(module, "Choice")
       .def_ro("rank", &Choice::rank)
       .def_prop_ro("node", [](const Choice &choice) { return choice.chosen.node; })
       .def_prop_ro("tier", [](const Choice &choice) { return choice.chosen.tier; })
       .def_ro("bytes", &Choice::bytes)
       .def_prop_ro("cost", [](const Choice &choice) { return choice.chosen.cost; });
-  nb::class_<Placed>(module, "AggregatePlacement")
+  nb::class_<Placed>(module, "Placement")
       .def_prop_ro("choices", [](const Placed &placed) { return placed.placement.choices; })
       .def_prop_ro("seconds", [](const Placed &placed) { return placed.placement.seconds; })
       .def_prop_ro("slowest", [](const Placed &placed) { return placed.placement.slowest; })
@@ -222,7 +221,7 @@ void bind_settings(nb::module_ &module) {
             return options;
           },
           nb::arg("merged"));
-  nb::class_<Settings>(module, "AggregateSettings")
+  nb::class_<Settings>(module, "Settings")
       .def_prop_ro("values", &values_of)
       .def_prop_ro("origins", &origins_of)
       .def(
@@ -231,8 +230,8 @@ void bind_settings(nb::module_ &module) {
             return placement_options(settings, hosts);
           },
           nb::arg("hosts"));
-  module.def("aggregate_settings", &read_settings, nb::arg("arguments"), nb::arg("hints"), nb::arg("environment"));
-  module.def("aggregate_setting_rows", &setting_rows);
+  module.def("settings", &read_settings, nb::arg("arguments"), nb::arg("hints"), nb::arg("environment"));
+  module.def("setting_rows", &setting_rows);
 }
 
 // Of a node that is not here: name, latency, rates to fill and to empty, persistence, room and origin of each tier; then
@@ -262,21 +261,19 @@ Distances to_distances(nb::handle python) {
   };
 }
 
-void bind_aggregate_placement(nb::module_ &module) {
+void bind_placement(nb::module_ &module) {
   bind_results(module);
   bind_settings(module);
-  module.def("aggregate_place", &place_all, nb::arg("machine"), nb::arg("tallies"), nb::arg("domains"),
-             nb::arg("options"));
-  module.def("aggregate_place_best", &place_best_of, nb::arg("machine"), nb::arg("tallies"), nb::arg("domains"),
+  module.def("place", &place_all, nb::arg("machine"), nb::arg("tallies"), nb::arg("domains"), nb::arg("options"));
+  module.def("place_best", &place_best_of, nb::arg("machine"), nb::arg("tallies"), nb::arg("domains"),
              nb::arg("options"), nb::arg("try_both"));
-  module.def("aggregate_predict", &predict_of, nb::arg("machine"), nb::arg("tallies"), nb::arg("options"),
-             nb::arg("ranks"), nb::arg("tiers"));
-  module.def("aggregate_parse_node", &parse_node_of, nb::arg("text"), nb::arg("file"));
-  module.def("aggregate_text_of_this_node", &text_of_this_node, nb::arg("text"), nb::arg("file"), nb::arg("target"));
+  module.def("predict", &predict_of, nb::arg("machine"), nb::arg("tallies"), nb::arg("options"), nb::arg("ranks"),
+             nb::arg("tiers"));
+  module.def("parse_node", &parse_node_of, nb::arg("text"), nb::arg("file"));
+  module.def("text_of_this_node", &text_of_this_node, nb::arg("text"), nb::arg("file"), nb::arg("target"));
   module.def(
-      "aggregate_rank_places",
-      [](const std::string &text, const std::string &file) { return parse_rank_places(text, file); }, nb::arg("text"),
-      nb::arg("file"));
+      "rank_places", [](const std::string &text, const std::string &file) { return parse_rank_places(text, file); },
+      nb::arg("text"), nb::arg("file"));
 }
 
 }  // namespace outcrop

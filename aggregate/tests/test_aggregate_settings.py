@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import outcrop.aggregate as agg
-from outcrop import _core
+from outcrop import _aggregate
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +20,7 @@ def test_the_header_and_the_manual_are_written_from_the_table() -> None:
 
 def test_every_setting_is_an_argument_of_python() -> None:
     """Of `declare`, or of both `create` and `open`; and each has its words in the docstring."""
-    names = {row[0] for row in _core.aggregate_setting_rows()}
+    names = {row[0] for row in _aggregate.setting_rows()}
     own = {"communicator", "extents", "hints"}
     of_plans = set(inspect.signature(agg.declare).parameters) - own
     others = {"path", "plan", "durable", "way", "size_bytes", "node_files", "writable"}

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import outcrop.aggregate as agg
-from outcrop import _core
+from outcrop import _aggregate
 from outcrop.aggregate.nodes import machine_text, text_of_this_node
 from outcrop.errors import InputError
 from outcrop.tiers.survey import find_tiers
 
 MIB = 1 << 20
 BUFFERS = {"buffer": "64KiB", "buffers": 2}
-NO_NUMA = "[unusable]" in _core.aggregate_text_of_this_node(
+NO_NUMA = "[unusable]" in _aggregate.text_of_this_node(
     '[hbm]\nkind = "hbm"\nnodes = "0"\ncapacity = 1\nread = 1\nwrite = 1\n', "machine", "."
 )
 
@@ -106,7 +106,7 @@ def test_machine_files_are_refused_with_their_line(tmp_path: Path) -> None:
 def test_machine_text_says_what_the_tiers_of_this_machine_are(tmp_path: Path) -> None:
     """What is written as a file and read again is what there is: names, rooms, figures to the last bit."""
     tiers = [tier for tier in find_tiers() if tier.free_bytes and tier.kind != "pfs"]
-    listed, _ = _core.aggregate_parse_node(machine_text(tiers, tmp_path), "machine")
+    listed, _ = _aggregate.parse_node(machine_text(tiers, tmp_path), "machine")
     assert len(listed) == len(tiers)
     found = {name: room for name, *_, room, _ in listed}
     for tier in tiers:

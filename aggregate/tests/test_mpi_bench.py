@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mpi_programs import launcher, mpirun
-from outcrop import _core
+from outcrop import _aggregate
 from outcrop.bench.aggregate.bench import BenchRequest, programs_for, ranks_of
 from outcrop.bench.aggregate.figures import cell, not_faster, of_programs, remarks, summary, table
 from outcrop.bench.aggregate.job import MODES, Baton, schedule
@@ -50,7 +50,7 @@ def test_the_ranks_of_a_kernel_fill_its_file(name: str, ranks: int, tmp_path: Pa
             box = tuple(slice(start, start + size) for start, size in zip(one.starts, one.box, strict=True))
             assert not array[box].any()
             array[box] = 1 + rank
-        plain = _core.PlainRuns(str(path), [[one] for one in extents], True)
+        plain = _aggregate.PlainRuns(str(path), [[one] for one in extents], True)
         plain.write(kernel.arrays(memory))
         plain.flush()
         found = np.zeros_like(memory)

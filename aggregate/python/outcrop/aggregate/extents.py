@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import DTypeLike
 
-from outcrop import _core
+from outcrop import _aggregate
 from outcrop.errors import InputError, shown
 
-Extent = _core.AggregateExtent
+Extent = _aggregate.Extent
 """Made by `contiguous`, `strided` and `subarray`; has `nbytes`, `begin` and `end` in the file, `memory_nbytes`."""
 
 LARGEST = 2**64 - 1
@@ -27,7 +27,7 @@ def contiguous(offset: int, nbytes: int, *, memory_offset: int = 0) -> Extent:
 
     Raises InputError for numbers that cannot be.
     """
-    return _core.aggregate_contiguous(
+    return _aggregate.contiguous(
         _whole("offset", offset), _whole("nbytes", nbytes), _whole("memory_offset", memory_offset)
     )
 
@@ -45,7 +45,7 @@ def strided(
 
     Raises InputError for numbers that cannot be, and for blocks that lie on each other.
     """
-    return _core.aggregate_strided(
+    return _aggregate.strided(
         _whole("offset", offset),
         _whole("count", count),
         _whole("block_bytes", block_bytes),
@@ -72,7 +72,7 @@ def subarray(
         if not isinstance(values, Iterable):
             raise InputError(f"{name} = {shown(values)} must be a list of whole numbers, one for each axis")
     whole = {name: [_whole(name, one) for one in values] for name, values in lists.items()}
-    return _core.aggregate_subarray(
+    return _aggregate.subarray(
         whole["shape"], whole["subshape"], whole["starts"], item_bytes, _whole("offset", offset)
     )
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop import _core
+from outcrop import _aggregate
 from outcrop.aggregate.plan import Plan
 from outcrop.aggregate.settings import texts
 from outcrop.errors import CommunicationError, InputError, OutcropError, shown
@@ -27,7 +27,7 @@ from outcrop.paths import as_path, as_place, make_directory, remove_made, requir
 Arrays = Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]]
 MAX_BASE = 2**62
 WAYS = ("automatic", "buffered", "direct")
-Timing = _core.AggregateTiming
+Timing = _aggregate.Timing
 
 
 def create(
@@ -69,7 +69,7 @@ def create(
     )  # fmt: skip
     _check_options(plan, way, size_bytes, durable=durable, node_files=node_files)
     place = str(as_path(path, "path"))
-    return File(_core.AggregateFile.create(plan._core, place, way, durable, node_files, settings, size_bytes), plan)
+    return File(_aggregate.File.create(plan._core, place, way, durable, node_files, settings, size_bytes), plan)
 
 
 def open(
@@ -94,7 +94,7 @@ def open(
     )  # fmt: skip
     _check_options(plan, way, 0, durable=durable, node_files=node_files)
     place = str(as_path(path, "path"))
-    return File(_core.AggregateFile.open(plan._core, place, way, durable, node_files, settings, writable), plan)
+    return File(_aggregate.File.open(plan._core, place, way, durable, node_files, settings, writable), plan)
 
 
 def _check_options(plan: Plan, way: str, size_bytes: int, **flags: bool) -> None:
@@ -117,7 +117,7 @@ def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
     require_regular(source)
     made = make_directory(place.absolute().parent)
     try:
-        return _core.aggregate_merge(str(source), str(place))
+        return _aggregate.merge(str(source), str(place))
     except BaseException:
         remove_made(made)
         raise
@@ -126,7 +126,7 @@ def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
 class Request:
     """A write or read under way. Its arrays must stay as they are until it is over; they are kept."""
 
-    def __init__(self, core: _core.AggregateRequest, what: str, plan: Plan) -> None:
+    def __init__(self, core: _aggregate.Request, what: str, plan: Plan) -> None:
         self._core, self._what, self._plan = core, what, plan
         self._counted = False
 
@@ -164,7 +164,7 @@ class File:
     plan. What is wrong with one rank's arrays is raised as InputError on all ranks.
     """
 
-    def __init__(self, core: _core.AggregateFile, plan: Plan) -> None:
+    def __init__(self, core: _aggregate.File, plan: Plan) -> None:
         self._core, self._plan = core, plan
         self._closed = False
         self._before = "staged " if core.staged else ""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outcrop import _core
+from outcrop import _aggregate
 from outcrop.aggregate.distances import MAX_PING_PONG_NODES, Found, find_distances
 from outcrop.aggregate.placement import BufferTier, Distances, Floats, Target
 from outcrop.aggregate.ranks import Ranks
@@ -117,7 +117,7 @@ def text_of_this_node(file: Path | None, target: Path) -> str:
     """The text of a machine file, or one of the tiers there are, with what cannot be used here. Files will be at
     `target`. Raises InputError for a file that is none."""
     name = "this machine" if file is None else str(file)
-    return _core.aggregate_text_of_this_node(_node_text(file, target), name, str(target))
+    return _aggregate.text_of_this_node(_node_text(file, target), name, str(target))
 
 
 def _find_distances(ranks: Ranks, facts: Any) -> Found:
@@ -173,7 +173,7 @@ def node_tiers(file: Path | None) -> NodeTiers:
 
 def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target | None]:
     """Tiers of nodes that need not be here, and the target, by a machine file. Raises InputError for what cannot be."""
-    listed, target = _core.aggregate_parse_node(text, file)
+    listed, target = _aggregate.parse_node(text, file)
     tiers = tuple(
         NodeTier(BufferTier(name, latency, fill, empty, Persistence(lasts)), room, origin)
         for name, latency, fill, empty, lasts, _, room, origin in listed

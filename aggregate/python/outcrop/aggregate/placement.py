@@ -17,12 +17,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop import _core
+from outcrop import _aggregate
 from outcrop.tiers.tier import Persistence
 
 Floats = NDArray[np.float64]
-Placement = _core.AggregatePlacement
-PlacementOptions = _core.PlacementOptions
+Placement = _aggregate.Placement
+PlacementOptions = _aggregate.PlacementOptions
 
 
 class Distances(Protocol):
@@ -126,7 +126,7 @@ class Tallies:
 def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions) -> Placement:
     """The placement of `domains` domains whose costs have the least sum. Raises InputError where they find no room."""
     _check(machine, tallies, domains)
-    return _core.aggregate_place(machine, tallies, domains, options)
+    return _aggregate.place(machine, tallies, domains, options)
 
 
 def place_best(
@@ -137,7 +137,7 @@ def place_best(
     With `try_both`, ranks of a node send together or not, whichever is sooner. Raises InputError where none finds room.
     """
     _check(machine, tallies, domains)
-    return _core.aggregate_place_best(machine, tallies, domains, options, try_both)
+    return _aggregate.place_best(machine, tallies, domains, options, try_both)
 
 
 def predict(
@@ -147,7 +147,7 @@ def predict(
     _check(machine, tallies, len(ranks))
     assert len(ranks) == len(tiers) and len(set(ranks)) == len(ranks), "a rank gathers one domain"
     assert not len(ranks) or (max(ranks) < len(machine.node_of_rank) and max(tiers) < len(machine.tiers))
-    return _core.aggregate_predict(
+    return _aggregate.predict(
         machine, tallies, options, np.asarray(ranks, np.uint32), np.asarray(tiers, np.uint32)
     )
 

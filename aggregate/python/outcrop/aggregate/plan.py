@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from outcrop import _core
+from outcrop import _aggregate
 from outcrop.aggregate.extents import Extent
 from outcrop.aggregate.nodes import known_machine
 from outcrop.aggregate.ranks import Ranks
@@ -26,7 +26,7 @@ Extents = Mapping[str, Variable] | Sequence[Variable]
 class Plan:
     """Made by `declare`. `names` are those of this rank's variables, in order."""
 
-    def __init__(self, core: _core.AggregatePlan, ranks: Ranks, names: Sequence[str]) -> None:
+    def __init__(self, core: _aggregate.Plan, ranks: Ranks, names: Sequence[str]) -> None:
         self._core, self._ranks, self.names = core, ranks, tuple(names)
         self.reads_only = bool(core.settings.values["reads_only"])
         self._closed = False
@@ -159,7 +159,7 @@ def declare(
                 given, hint_texts = _given(arguments, reads_only), _hint_texts(hints)
             except InputError as error:  # told to all ranks
                 problem = str(error)
-        core = _core.AggregatePlan(
+        core = _aggregate.Plan(
             ranks.address, declared, given, hint_texts, environment_texts(), problem, partial(known_machine, ranks)
         )
     except InputError:  # on all ranks

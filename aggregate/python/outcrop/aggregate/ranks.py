@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from outcrop import _core
+from outcrop import _aggregate
 from outcrop.aggregate.mpi_library import MpiLibrary, find_headers, loaded_library
 from outcrop.aggregate.placement import Floats
 from outcrop.aggregate.surroundings import measure_ping_pong
@@ -205,7 +205,7 @@ def compile_transport(library: MpiLibrary) -> Path:
 
 def source_folder() -> Path:
     """The folder with the transport's sources, which are installed beside the extension."""
-    return Path(_core.__file__).parent / "native"
+    return Path(_aggregate.__file__).parent / "native"
 
 
 def _mpi() -> Any:

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from numbers import Real
 
-from outcrop import _core
+from outcrop import _aggregate
 from outcrop.errors import InputError, shown
 
-Settings = _core.AggregateSettings
+Settings = _aggregate.Settings
 
 
 def read_settings(
@@ -22,7 +22,7 @@ def read_settings(
     Arguments that are None or 0 say nothing.
     """
     given = {name: str(value) for name, value in (arguments or {}).items() if value}
-    return _core.aggregate_settings(given, dict(hints or {}), environment_texts(environment))
+    return _aggregate.settings(given, dict(hints or {}), environment_texts(environment))
 
 
 def environment_texts(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

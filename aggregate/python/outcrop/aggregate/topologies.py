@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop import _core
+from outcrop import _aggregate
 from outcrop.aggregate.distances import DRAGONFLY, PathDistances, tree_links
 from outcrop.aggregate.placement import Distances, Floats
 from outcrop.errors import InputError
@@ -131,7 +131,7 @@ def topology_file(path: Path) -> Topology:
 def parse_topology(text: str, name: str) -> Topology:
     """The same of the text of a file of that name."""
     nodes: dict[tuple[str, ...], int] = {}
-    node_of_rank = [nodes.setdefault(tuple(place), len(nodes)) for place in _core.aggregate_rank_places(text, name)]
+    node_of_rank = [nodes.setdefault(tuple(place), len(nodes)) for place in _aggregate.rank_places(text, name)]
     distances = PathDistances.of(list(nodes), DRAGONFLY)
     to_target = np.full(len(nodes), distances.farthest)
     return Topology(f"{name}, {len(nodes)} nodes", distances, to_target, np.asarray(node_of_rank, np.uint32))

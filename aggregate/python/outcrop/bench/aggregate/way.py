@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import outcrop.aggregate as agg
-from outcrop import _core
+from outcrop import _aggregate
 from outcrop.aggregate.mpi_library import loaded_library
 from outcrop.bench.aggregate.kernel import Kernel, Variable
 
@@ -150,11 +150,11 @@ class Posix:
             with path.open("wb") as file:
                 file.truncate(self._kernel.file_bytes)
         self._world.Barrier()
-        self._file = _core.PlainRuns(os.fspath(path), self._extents, True)
+        self._file = _aggregate.PlainRuns(os.fspath(path), self._extents, True)
 
     def open(self, path: Path) -> None:
         """See Way."""
-        self._file = _core.PlainRuns(os.fspath(path), self._extents, False)
+        self._file = _aggregate.PlainRuns(os.fspath(path), self._extents, False)
 
     def write(self, memory: Memory) -> dict[str, float]:
         """See Way."""

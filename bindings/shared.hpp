@@ -1,0 +1,55 @@
+// What both extension modules share: errors of C++ as those of the package, and the memory of Python objects.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <exception>
+
+#include "outcrop/base/error.hpp"
+
+namespace outcrop {
+
+inline void raise(const char *name, const std::exception &error) {
+  const nanobind::object type = nanobind::module_::import_("outcrop.errors").attr(name);
+  PyErr_SetString(type.ptr(), error.what());
+}
+
+inline void translate(const std::exception_ptr &thrown, void *) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const InputError &error) {
+    raise("InputError", error);
+  } catch (const StorageError &error) {
+    raise("StorageError", error);
+  } catch (const CorruptionError &error) {
+    raise("CorruptionError", error);
+  } catch (const CommunicationError &error) {
+    raise("CommunicationError", error);
+  } catch (const Cancelled &error) {
+    raise("InterruptedRun", error);
+  }
+}
+
+inline void register_errors() { nanobind::register_exception_translator(translate); }
+
+/// The contiguous bytes of a Python object, never a copy. The object keeps them in place while this exists. Raises BufferError
+/// or ValueError if it cannot.
+class Buffer {
+ public:
+  Buffer(nanobind::handle object, bool writable) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0)
+      throw nanobind::python_error();
+  }
+  ~Buffer() { PyBuffer_Release(&view_); }
+  Buffer(const Buffer &) = delete;
+  Buffer &operator=(const Buffer &) = delete;
+
+  std::byte *data() const { return static_cast<std::byte *>(view_.buf); }
+  std::size_t size() const { return static_cast<std::size_t>(view_.len); }
+
+ private:
+  Py_buffer view_{};
+};
+
+}  // namespace outcrop
