@@ -38,7 +38,7 @@ def table() -> Iterator[str]:
 
 FILES: dict[str, Callable[[], Iterator[str]]] = {
     "aggregate/core/outcrop/aggregate/mpi/outcrop_aggregate.h": header,
-    "docs/aggregation.md": table,
+    "docs/reference/aggregation.md": table,
 }
 
 

@@ -72,7 +72,8 @@ def simulate(
 ) -> None:  # fmt: skip
     """Place aggregators on a machine that is not here, and predict how long they take, beside ROMIO's placement.
 
-    Tiers of its nodes are those of a file (docs/aggregation.md), or this machine's. Touches nothing but --json.
+    Tiers of its nodes are those of a file (docs/reference/aggregation.md), or this machine's.
+    Touches nothing but --json.
     """
     from outcrop.aggregate.nodes import node_tiers
     from outcrop.aggregate.placement import Network, Target
