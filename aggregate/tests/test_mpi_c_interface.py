@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mpi_programs import ROOT, build_with_mpi, compiler, mpirun, succeed
@@ -57,6 +58,38 @@ def test_c_programs_find_the_library_by_pkg_config(prefix: Path, tmp_path: Path)
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "c_program.c"), *flags_of(prefix), "-o", str(program))
     for ranks in (1, 4):
         run(program, tmp_path / f"of-{ranks}", ranks)
+
+
+def program_of_the_manual(language: str, path: Path) -> str:
+    """Write the program in a language that docs/how-to/mpi.md shows to a file; its name."""
+    page = (ROOT / "docs" / "how-to" / "mpi.md").read_text()
+    path.write_text(page.partition(f"```{language}\n")[2].partition("```")[0])
+    return str(path)
+
+
+def run_program_of_the_manual(program: Path, folder: Path) -> None:
+    """Start it on three ranks. It writes 8 rows of each rank in three steps, with values that tell both."""
+    folder.mkdir()
+    done = mpirun(3, "sh", "-c", 'cd "$1" && exec "$2"', "sh", str(folder), str(program))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = np.fromfile(folder / "out.bin").reshape(3, 3, 8 * 1000)
+    assert (found == 10.0 * np.arange(3)[:, None, None] + np.arange(3)[:, None]).all()
+
+
+def test_the_c_program_of_the_manual_works(prefix: Path, tmp_path: Path) -> None:
+    """Protects the reader who copies it."""
+    source, program = program_of_the_manual("c", tmp_path / "program.c"), tmp_path / "program"
+    succeed(compiler(), *WARNINGS, source, *flags_of(prefix), "-o", str(program))
+    run_program_of_the_manual(program, tmp_path / "files")
+
+
+def test_the_fortran_program_of_the_manual_works(prefix: Path, tmp_path: Path) -> None:
+    """Protects the reader who copies it."""
+    source, program = program_of_the_manual("fortran", tmp_path / "program.f90"), tmp_path / "program"
+    module = prefix / "include" / "outcrop_aggregate.f90"
+    options = ["-std=f2008", "-Wall", "-Werror", f"-J{tmp_path}", str(module), source]
+    succeed(compiler("mpifort"), *options, *flags_of(prefix), "-o", str(program))
+    run_program_of_the_manual(program, tmp_path / "files")
 
 
 def test_c_programs_find_the_library_by_cmake(prefix: Path, tmp_path: Path) -> None:
