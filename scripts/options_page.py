@@ -31,7 +31,7 @@ init = "gaussian"
 memory = "256MiB"
 
 [output]
-directory = "run.oc"
+directory = "run.oc"        # or several: ["/mnt/a/run.oc", "/mnt/b/run.oc"]
 ```
 
 `outcrop run heat.toml` runs it. Options on the command line go before those of the file, as in
@@ -40,7 +40,22 @@ overwritten. Each section below is a table of the file. Paths are relative to th
 
 In a file, `sources`, `receivers`, `snapshots` and `norms` are tables with the arguments of [`oc.Source` and the
 others](../how-to/sources.md) as keys; `values` and `points` can be the name of a .npy file. A `box` is a list of
-`[begin, end]`.
+`[begin, end]`. For example:
+
+```toml
+[[problem.sources]]
+field = "u"
+points = [20.0, 500.0, 500.0]
+values = "wavelet.npy"
+
+[[problem.receivers]]
+name = "line"
+field = "u"
+points = "places.npy"
+
+[output.snapshots]
+every = 50
+```
 
 In Python, `oc.Simulation("heat7", (512, 1024, 1024), memory="256MiB")` takes the options as keywords, and
 `oc.Simulation(oc.RunOptions(...))` takes them as one object.

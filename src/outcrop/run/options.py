@@ -90,12 +90,13 @@ class RunOptions:
         str | int | None,
         Option(
             "resources",
-            "hard cap for the window: 256MiB, 1GiB, 25% of the machine",
+            "limit of the memory for the run's data: 256MiB, 1GiB, 25% of the machine",
             ("--memory",),
             "SIZE",
             default="1GiB",
-            details="A share is of the memory of the machine or container. In Python and in files also a number of "
-            "bytes.",
+            details="The window, and the data of sources, receivers and snapshots, stay within it. The process takes "
+            "at most 150 MiB more. A share is of the memory of the machine, container or job. In Python and in files "
+            "also a number of bytes. [What the budget covers](../how-to/memory-and-disk.md#what-the-budget-covers).",
         ),
     ] = None
     threads: Annotated[
