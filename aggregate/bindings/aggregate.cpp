@@ -19,7 +19,7 @@
 #include "outcrop/aggregate/placed_plan.hpp"
 #include "outcrop/aggregate/sinks/node_files.hpp"
 #include "outcrop/aggregate/steps/pack.hpp"
-#include "outcrop/aggregate/transport/thread_transport.hpp"
+#include "outcrop/aggregate/transport/transport.hpp"
 #include "outcrop/base/error.hpp"
 #include "shared.hpp"
 

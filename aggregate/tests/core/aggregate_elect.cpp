@@ -1,4 +1,4 @@
-// Protects elections: a plan follows whoever was elected, also where the election has joined domains.
+// Protects elections: a plan uses the elected aggregators, also if the election has merged domains.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 #include "aggregate_ranks.hpp"
 #include "outcrop/aggregate/placement/placement.hpp"
-#include "outcrop/aggregate/transport/link.hpp"
+#include "outcrop/aggregate/transport/transport.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
@@ -23,7 +23,7 @@ namespace {
 constexpr std::uint64_t mib = 1 << 20;
 constexpr int ranks_in_all = 8, ranks_on_node = 2;
 
-// Rank r has every eighth block of 64 KiB from the r-th on, 2 MiB in all.
+// Rank r has every eighth block of 64 KiB, beginning with block r, in total 2 MiB.
 Declaration interleaved(int rank) {
   const std::uint64_t block = 64 << 10;
   return {{{strided(static_cast<std::uint64_t>(rank) * block, 32, block, ranks_in_all * block)}}};
@@ -53,9 +53,9 @@ TEST(AggregateElect, DomainsThatAnElectionJoinsAreOne) {
   PlanOptions options;
   options.aggregators_on_node = 2;
   options.buffer_bytes = mib;
-  options.elect = [](const Ballot &ballot) {
-    EXPECT_EQ(ballot.domains, 8U);
-    EXPECT_EQ(ballot.buffer_bytes, mib);
+  options.elect = [](const ElectionInputs &inputs) {
+    EXPECT_EQ(inputs.domains, 8U);
+    EXPECT_EQ(inputs.buffer_bytes, mib);
     return Election{{5, 2, 7}, 3};  // domains 0 to 2, 3 to 5, 6 and 7
   };
   write_and_compare(options, [](const PlanSummary &summary) {
@@ -86,11 +86,11 @@ TEST(AggregateElect, TheCostModelPlacesAPlansDomains) {
   const std::shared_ptr<Placed> placed = placed_on(UNLIMITED);
   PlanOptions options;
   options.aggregators = 4;
-  // One object for all ranks, which are threads here, would be written by all: only what each has decided is compared.
-  options.elect = [&](const Ballot &ballot) {
+  // The ranks are threads, so each needs its own object. Their decisions are compared.
+  options.elect = [&](const ElectionInputs &inputs) {
     const auto own = std::make_shared<Placed>(*placed);
-    const Election election = elect_by_cost(own, true)(ballot);
-    EXPECT_EQ(own->options.buffer_bytes, ballot.buffer_bytes);
+    const Election election = elect_by_cost(own, true)(inputs);
+    EXPECT_EQ(own->options.buffer_bytes, inputs.buffer_bytes);
     EXPECT_EQ(own->placement.choices.size(), 4U);
     EXPECT_GT(own->placement.seconds, 0);
     EXPECT_TRUE(own->placement.merged) << "messages take their time, memory of a node none";
@@ -104,14 +104,14 @@ TEST(AggregateElect, TheCostModelPlacesAPlansDomains) {
   });
 }
 
-// Messages with bytes of domains, by the transport of all ranks.
+// Counts the messages with bytes of domains that the transports of all ranks send.
 std::atomic<int> sent = 0;
 decltype(outcrop_transport::send) send_as_before = nullptr;
 
 int messages_of_a_step(int aggregators, bool merged, bool reading) {
   PlanOptions options{.buffer_bytes = mib, .aggregators = static_cast<std::uint32_t>(aggregators)};
-  options.elect = [&](const Ballot &ballot) {
-    Election election = elect_by_bytes(ballot);
+  options.elect = [&](const ElectionInputs &inputs) {
+    Election election = elect_by_bytes(inputs);
     election.merged = merged;
     return election;
   };
@@ -125,7 +125,7 @@ int messages_of_a_step(int aggregators, bool merged, bool reading) {
     File file = File::create(plan, folder.file("out"), {.size_bytes = 16 * mib});
     Link(transport).barrier();
     transport.send = [](void *self, const void *data, size_t bytes, int to, int tag, outcrop_request *request) {
-      if (tag < 16384) ++sent;  // those above are for what all ranks agree on
+      if (tag < 16384) ++sent;  // higher tags are for the outcomes of operations
       return send_as_before(self, data, bytes, to, tag, request);
     };
     if (reading)

@@ -1,4 +1,4 @@
-// Protects the arithmetic of extents: what is cut out of them is what counting finds, and nothing wrong is taken for one.
+// Protects the arithmetic of extents: it finds the same bytes as counting does, and invalid extents are refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -109,13 +109,13 @@ TEST(AggregateOverlap, IsFoundWhereAndOnlyWhereBytesMeet) {
   int overlapping = 0;
   for (int turn = 0; turn < 4000; ++turn) {
     Extent a = nested(random_extent(random)), b = nested(random_extent(random));
-    if (turn % 2 == 0) {  // alike, as ranks' usually are
+    if (turn % 2 == 0) {  // the same shape, as for most ranks
       b = a;
       b.file_offset = below(random, 80);
     }
     const Bytes of_a = bytes_of(a, {0, ~std::uint64_t{0}}), of_b = bytes_of(b, {0, ~std::uint64_t{0}});
     const bool expected = std::ranges::any_of(of_a, [&](const auto &each) { return of_b.contains(each.first); });
-    const auto found = meeting(a, b);
+    const auto found = common_byte(a, b);
     ASSERT_EQ(found.has_value(), expected);
     if (found) {
       EXPECT_TRUE(of_a.contains(*found) && of_b.contains(*found));

@@ -1,4 +1,4 @@
-// Protects ranks from each other's trouble: what goes wrong at one of them is told to all, and nobody waits for ever.
+// Protects ranks from failures of other ranks: all ranks get the error of one rank, and no rank waits for ever.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 #include "aggregate_ranks.hpp"
 #include "outcrop/aggregate/node/node.hpp"
 #include "outcrop/aggregate/node/outcome.hpp"
-#include "outcrop/aggregate/transport/link.hpp"
+#include "outcrop/aggregate/transport/transport.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
@@ -21,13 +21,13 @@ namespace {
 
 constexpr std::uint64_t block = 20000;
 
-// Blocks in turns: `count` for each rank.
+// Interleaved blocks: `count` for each rank.
 Declaration in_turns(int rank, int size, std::uint64_t count = 10) {
   const auto ranks = static_cast<std::uint64_t>(size), number = static_cast<std::uint64_t>(rank);
   return {{{strided(number * block, count, block, ranks * block)}}};
 }
 
-// What each rank was told by act, which has to throw there.
+// Returns the text of the error that act() throws on each rank. It must throw on all ranks.
 template <typename Error>
 std::vector<std::string> told(ThreadRanks &ranks, int size, const std::function<void(int, outcrop_transport &)> &act) {
   std::vector<std::string> texts(static_cast<std::size_t>(size));
@@ -86,7 +86,7 @@ TEST_P(AggregateFailures, TheNextOperationGoesOn) {
     const std::vector<std::span<const std::byte>> spans{memory};
     Operation first = bad.begin_write(spans), second = bad.begin_write(spans);
     EXPECT_THROW(first.wait(), StorageError);
-    EXPECT_THROW(first.wait(), StorageError);  // it stays so
+    EXPECT_THROW(first.wait(), StorageError);  // the outcome does not change
     second.wait();
     File good = File::create(plan, folder.file("good"));
     good.write(spans);
@@ -231,13 +231,13 @@ TEST_P(AggregateFailures, RanksThatNeverComeAreNotWaitedForLongerThanIsSaid) {
         const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 8192});
         File file = File::create(plan, folder.file("lost"));
         transport.seconds_most = 0.2;
-        if (is_lost(rank)) return Link(transport).barrier();  // to which nobody else comes
+        if (is_lost(rank)) return Link(transport).barrier();  // no other rank calls it
         file.write(std::vector<std::span<const std::byte>>{memory});
       });
   for (const std::string &text : texts) EXPECT_NE(text.find("seconds_most"), std::string::npos) << text;
 }
 
-// A tmpfs that holds less than the file: the kernel itself says that it is full.
+// A tmpfs with less room than the file needs: the kernel reports that it is full.
 TEST(AggregateFull, AFullFileSystemIsToldToAll) {
   const char *full = "/dev/full";
   if (access(full, W_OK) != 0) GTEST_SKIP() << "there is no " << full;
@@ -258,7 +258,7 @@ TEST(AggregateNeighbours, ADeadProcessIsNoticed) {
   if (child == 0) {
     char byte = 0;
     close(ends[1]);
-    _exit(read(ends[0], &byte, 1) < 0 ? 1 : 0);  // until the other end is closed
+    _exit(read(ends[0], &byte, 1) < 0 ? 1 : 0);  // returns when the other end is closed
   }
   close(ends[0]);
   const std::vector<int> processes{getpid(), child};
@@ -266,7 +266,7 @@ TEST(AggregateNeighbours, ADeadProcessIsNoticed) {
   EXPECT_EQ(watch.ended(), -1);
   close(ends[1]);
   int ended = -1;
-  for (int turn = 0; turn < 1000 && ended < 0; ++turn) {  // not waited for: it is still there as a zombie
+  for (int turn = 0; turn < 1000 && ended < 0; ++turn) {  // the process is a zombie, because no wait() was called
     ended = watch.ended();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -1,4 +1,4 @@
-// Protects users' data: whatever the pattern, the file is what plain writes make of it, and reading brings it back.
+// Protects users' data: for any pattern, the file is the same as after plain writes, and reading returns the same data.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "aggregate_ranks.hpp"
 #include "outcrop/aggregate/sinks/node_files.hpp"
-#include "outcrop/aggregate/sinks/shared_file.hpp"
+#include "outcrop/aggregate/sinks/sink.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
@@ -18,10 +18,10 @@ using Memory = std::vector<std::vector<std::byte>>;  // of each variable
 
 std::byte content(std::uint64_t offset, std::uint64_t step) {
   const std::uint64_t word = (offset + step * 7919) * 0x9E3779B97F4A7C15;
-  return static_cast<std::byte>((word >> 40) | 1);  // never zero: holes are
+  return static_cast<std::byte>((word >> 40) | 1);  // never zero, which is the value of holes
 }
 
-// Memory of a rank with what the file is to hold; bytes that belong to no extent are 0xEE.
+// Returns the memory of a rank with the values for the file. Bytes that belong to no extent are 0xEE.
 Memory memory_of(const Declaration &declaration, std::uint64_t base, std::uint64_t step, bool filled) {
   Memory memory;
   for (const std::vector<Extent> &extents : declaration.variables) {
@@ -40,7 +40,7 @@ Memory memory_of(const Declaration &declaration, std::uint64_t base, std::uint64
 std::vector<std::span<const std::byte>> to_write(const Memory &memory) { return {memory.begin(), memory.end()}; }
 std::vector<std::span<std::byte>> to_read(Memory &memory) { return {memory.begin(), memory.end()}; }
 
-// The same by pwrite, one block after the other.
+// Writes the same bytes by pwrite, one block after the other.
 void write_plainly(const std::string &path, const RandomPattern &pattern, std::uint64_t base, std::uint64_t step) {
   const Descriptor file(::open(path.c_str(), O_RDWR));
   for (const Declaration &declaration : pattern.ranks) {
@@ -95,8 +95,8 @@ struct Setting {
     if (file.node_files) existing = false;
     merged = below(random, 2) == 0;
     if (merged)
-      plan.elect = [](const Ballot &ballot) {
-        Election election = elect_by_bytes(ballot);
+      plan.elect = [](const ElectionInputs &inputs) {
+        Election election = elect_by_bytes(inputs);
         election.merged = true;
         return election;
       };
@@ -124,7 +124,7 @@ void write_steps(File &file, const Declaration &own, const Setting &setting) {
     else
       file.write(to_write(memories[step]), base);
   }
-  for (std::size_t i = 0; i < operations.size(); ++i)  // from either end
+  for (std::size_t i = 0; i < operations.size(); ++i)  // alternately from both ends
     operations[setting.steps % 2 == 0 ? i : operations.size() - 1 - i].wait();
 }
 
@@ -175,7 +175,7 @@ void try_pattern(const RandomPattern &pattern, const Setting &setting, const std
     }
 }
 
-// Each seed by itself, so that one that fails can be run again alone.
+// Each seed is a separate test, so that a failing seed can be repeated alone.
 class AggregatePatterns : public ::testing::TestWithParam<int> {};
 
 TEST_P(AggregatePatterns, AreWrittenAsPlainlyAndReadBack) {
@@ -223,7 +223,7 @@ TEST(AggregatePlan, LetsLongRunsStayWithTheirRanks) {
   });
 }
 
-// Gathering costs a copy on one node; on several it is what keeps the writers of a shared file few.
+// On one node, an aggregator only adds a copy. On several nodes, it reduces the number of writers of a shared file.
 TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
   for (const int on_node : {4, 2}) {
     ThreadRanks ranks(4, on_node);
@@ -231,7 +231,7 @@ TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
       const auto made = [&](std::uint64_t run_bytes, std::uint32_t aggregators) {
         Declaration own;
         own.variables.push_back({contiguous(static_cast<std::uint64_t>(rank) * run_bytes, run_bytes)});
-        return Plan::make(transport, own, {.aggregators = aggregators, .own_run_bytes = own_where_it_pays}).summary();
+        return Plan::make(transport, own, {.aggregators = aggregators, .own_run_bytes = own_run_automatic}).summary();
       };
       EXPECT_EQ(made(64 << 10, 0).own, on_node == 4);
       EXPECT_FALSE(made((64 << 10) - 1, 0).own);
@@ -240,7 +240,7 @@ TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
   }
 }
 
-// One rank without room in the page cache is enough: all go around it. What all were asked for must be the same.
+// If one rank has no room in the page cache, all ranks bypass it. The other modes must be the same on all ranks.
 TEST(AggregateOpenMode, IsThatOfAllRanks) {
   for (const int unlike : {-1, 0, 2}) {
     ThreadRanks ranks(3, 2);
@@ -258,7 +258,7 @@ TEST(AggregateOpenMode, IsThatOfAllRanks) {
   EXPECT_FALSE(has_ample_room(~std::uint64_t{0}));
 }
 
-// What has ample room in the page cache is read through it, and is there for the next one who reads.
+// Bytes with ample room in the page cache are read through it, so the next reader finds them there.
 TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
   constexpr std::uint64_t bytes = 1 << 16;
   const Folder folder;
@@ -271,11 +271,11 @@ TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
     return SharedFile(path, false, mode, false, {.ample_room = ample_room}, {}).reads_buffered(0, bytes);
   };
   EXPECT_TRUE(reads_buffered(CacheMode::automatic, true));
-  // Where the file system has nothing but its cache, there is no other way.
+  // Some file systems support only buffered transfers.
   EXPECT_EQ(reads_buffered(CacheMode::automatic, false), reads_buffered(CacheMode::direct, true));
 }
 
-// Ranks that write their own bytes need no buffers where those may wait in the page cache.
+// Ranks that perform their own I/O need no buffers if their bytes have room in the page cache.
 TEST(AggregateSharedFile, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
   const Folder folder;
   const std::string path = folder.file("file");
@@ -290,7 +290,7 @@ TEST(AggregateSharedFile, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
   EXPECT_EQ(writes_buffered(true, {.ample_room = true, .own = false}), only_way);
 }
 
-// What shall last begins to reach the device while more is written, and all of it is in the file.
+// The device begins to write durable bytes while more are written, and all of them are in the file at the end.
 TEST(AggregateSharedFile, WritesOwnBytesBackThatMustLast) {
   constexpr std::size_t bytes = (std::size_t{5} << 20) + 77;
   const Folder folder;

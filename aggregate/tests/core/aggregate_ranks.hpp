@@ -1,4 +1,4 @@
-// Ranks as threads, for tests of aggregation, and patterns of access made at random.
+// Tools for tests of aggregation: ranks as threads, and random patterns of access.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "outcrop/aggregate/file.hpp"
-#include "outcrop/aggregate/transport/thread_transport.hpp"
+#include "outcrop/aggregate/transport/transport.hpp"
 
 namespace outcrop::aggregate {
 
-// Runs act(rank, transport) on a thread for each rank; the first exception of any is thrown again.
+// Runs act(rank, transport) in a thread for each rank, and rethrows the first exception.
 inline void on_ranks(ThreadRanks &ranks, int size, const std::function<void(int, outcrop_transport &)> &act) {
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
@@ -37,7 +37,7 @@ inline void on_ranks(ThreadRanks &ranks, int size, const std::function<void(int,
     if (each) std::rethrow_exception(each);
 }
 
-// A folder that goes when the test ends.
+// A folder that the destructor removes.
 class Folder {
  public:
   explicit Folder(const std::string &where = ::testing::TempDir()) {
@@ -55,7 +55,7 @@ class Folder {
   std::string path_;
 };
 
-// Every block of an extent, by plain counting: visit(file offset, memory offset, bytes).
+// Visits each block of an extent by plain counting: visit(file offset, memory offset, bytes).
 template <typename Visit>
 void expand(const Extent &extent, Visit &&visit, std::size_t level = 0, std::uint64_t file = 0,
             std::uint64_t memory = 0) {
@@ -71,7 +71,7 @@ using Random = std::mt19937_64;
 
 inline std::uint64_t below(Random &random, std::uint64_t end) { return random() % end; }
 
-// A declaration for each rank, none of which overlap, and the ranges of the file worth looking at.
+// A declaration for each rank without overlaps, and the ranges of the file that a test should query.
 struct RandomPattern {
   std::vector<Declaration> ranks;
   std::vector<Range> windows;

@@ -1,4 +1,4 @@
-// A file that ranks write in turns, and what it has to hold: for tests of what rounds go to.
+// Tools for tests of sinks: a file with interleaved blocks of all ranks, and its expected content.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/transport/link.hpp"
+#include "outcrop/aggregate/transport/transport.hpp"
 #include "outcrop/storage/file.hpp"
 
 namespace outcrop::aggregate {
 
 constexpr std::uint64_t turn_bytes = 7000, turns = 6;
 
-/// Blocks of each rank in turns; together `size` * turns * turn_bytes without a hole.
+/// Interleaved blocks of each rank. All ranks together have `size` * turns * turn_bytes bytes without a hole.
 inline Declaration in_turns(int rank, int size) {
   const auto ranks = static_cast<std::uint64_t>(size), number = static_cast<std::uint64_t>(rank);
   return {{{strided(number * turn_bytes, turns, turn_bytes, ranks * turn_bytes)}}};
@@ -30,7 +30,7 @@ inline std::byte value(std::uint64_t step, std::uint64_t offset) {
   return static_cast<std::byte>((word >> 40) | 1);
 }
 
-/// What a rank has of the bytes of a file, as at(offset) says.
+/// Returns the bytes of a rank. at(offset) gives the byte at an offset of the file.
 inline std::vector<std::byte> part_of(int rank, int size, std::uint64_t base,
                                       const std::function<std::byte(std::uint64_t)> &at) {
   std::vector<std::byte> memory(turns * turn_bytes);
@@ -60,12 +60,12 @@ inline std::vector<std::byte> whole_file(const std::string &path) {
   return bytes;
 }
 
-/// Plans with several domains and rounds for so few bytes.
+/// Options that give several domains and rounds although there are few bytes.
 inline PlanOptions small_plan(std::uint32_t aggregators = 3) {
   return {.buffer_bytes = 8192, .aggregators = aggregators};
 }
 
-/// Runs act on all ranks, which has to throw there; what they were told, which has to be the same.
+/// Runs act() on all ranks. It must throw an error with the same text on all of them. Returns the text.
 template <typename Error>
 std::string told_alike(ThreadRanks &ranks, int size, const std::function<void(int, outcrop_transport &)> &act) {
   std::vector<std::string> texts(static_cast<std::size_t>(size));

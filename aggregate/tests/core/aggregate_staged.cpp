@@ -1,4 +1,4 @@
-// Protects steps that are staged: whatever happens to stage, file and processes, they are in the file or named as lost.
+// Protects staged steps: after any failure of the stage, the file or a process, they are in the file or reported as lost.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -15,7 +15,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-// A small file system in memory that goes when the test ends, however that is.
+// A small file system in memory. It is removed when the test ends, even by a crash.
 class SmallDisk {
  public:
   SmallDisk(const std::string &folder, const char *size)
@@ -38,7 +38,7 @@ class AggregateStaged : public ::testing::Test {
   std::string stage() const { return folder.file("stage"); }
   std::string path() const { return folder.file("out"); }
 
-  // Names of what is staged for the file, but for locks.
+  // Returns the names of the files that are staged for the file, except locks.
   std::set<std::string> left() const {
     std::set<std::string> names;
     for (const auto &entry : std::filesystem::directory_iterator(stage_of_file(stage(), path())))
@@ -46,7 +46,7 @@ class AggregateStaged : public ::testing::Test {
     return names;
   }
 
-  // Leaves one step in the stage that could not be drained, for a file that is gone.
+  // Leaves one step in the stage that could not be drained because its target was removed.
   void leave_step(int size) {
     ThreadRanks ranks(size, 2);
     const std::string text = told_alike<StorageError>(ranks, size, [&](int rank, outcrop_transport &transport) {
@@ -64,7 +64,7 @@ class AggregateStaged : public ::testing::Test {
   const Folder folder;
 };
 
-// Bases of which steps overlap, so that the bytes of one aggregator become those of another.
+// With these bases steps overlap, so that another aggregator becomes responsible for some bytes.
 TEST_F(AggregateStaged, TheNewestBytesAreReadAndDrainedWhereverStepsOverlap) {
   constexpr int size = 4;
   Random random(7);
@@ -101,7 +101,7 @@ TEST_F(AggregateStaged, WhatIsStagedIsReadFromThere) {
     File file = File::create(plan, path(), staged());
     write_step(file, rank, size, 3, 5000);
     file.flush();
-    if (rank == 0) std::filesystem::resize_file(path(), 0);  // nothing can be read from here
+    if (rank == 0) std::filesystem::resize_file(path(), 0);  // so the bytes can only come from the stage
     Link(transport).barrier();
     EXPECT_TRUE(read_part(file, 5000) == part_of(rank, size, 5000, [](std::uint64_t i) { return value(3, i); }));
     file.close();
@@ -167,7 +167,8 @@ TEST_F(AggregateStaged, AFullTierIsToldToAllAndTheFileCanStillBeUsed) {
     link.barrier();
     if (rank == 0) std::filesystem::remove(filler);
     link.barrier();
-    for (std::uint64_t step = 2; step < 6; ++step) write_step(file, rank, size, step, 0);  // there is room for one
+    for (std::uint64_t step = 2; step < 6; ++step)
+      write_step(file, rank, size, step, 0);  // the stage has room for one step
     file.close();
   });
   EXPECT_TRUE(left().empty());
@@ -175,7 +176,7 @@ TEST_F(AggregateStaged, AFullTierIsToldToAllAndTheFileCanStillBeUsed) {
   for (std::uint64_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], value(5, i)) << i;
 }
 
-// Programs keep requests longer than files.
+// A program may keep a request after it has closed the file.
 TEST_F(AggregateStaged, AFileThatIsClosedIsGivenUpThoughItsOperationsAreKept) {
   constexpr int size = 3;
   ThreadRanks ranks(size, 0);
@@ -200,7 +201,7 @@ TEST_F(AggregateStaged, AFileThatIsClosedIsGivenUpThoughItsOperationsAreKept) {
 TEST_F(AggregateStaged, WhatCouldNotBeDrainedKeepsTheFileFromBeingOpenedUntilItCan) {
   constexpr int size = 4;
   leave_step(size);
-  ThreadRanks ranks(2, 0);  // others than those that have written
+  ThreadRanks ranks(2, 0);  // not the ranks that have written
   const auto open = [&](int rank, outcrop_transport &transport) {
     const Plan plan = Plan::make(transport, in_turns(rank, 2), small_plan());
     File file = File::open(plan, path(), true, staged());
@@ -232,7 +233,7 @@ TEST_F(AggregateStaged, AFileThatIsMadeAnewGetsNothingOfAnEarlierRunAndSaysSo) {
   EXPECT_TRUE(left().empty());
 }
 
-// Steps of ranks that are killed with their process; the number of the last that all have been told of.
+// Writes steps with ranks whose process is killed. Returns the number of the last step whose end all ranks have seen.
 std::uint64_t write_until_killed(const std::string &path, const FileOptions &options, int size, useconds_t wait) {
   int told[2];
   if (pipe(told) != 0) return 0;

@@ -1,5 +1,5 @@
-// Protects buffers on the tier that was chosen: pages lie on the node that is named, files are mapped where the tier is, and
-// a tier without room is left for the next one; what goes through any of them is right.
+// Protects buffers on the chosen tier: pages are on the given NUMA node, mapped files are in the tier's folder, and the next
+// tier is used if one has no room. The data are correct on all tiers.
 #include <gtest/gtest.h>
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
@@ -51,14 +51,14 @@ TEST(AggregateTiers, MemoryIsBoundToItsNode) {
 
 TEST(AggregateTiers, NodesThatAreNotThereAreNamed) {
   const std::vector<std::uint32_t> missing = {1000};
-  EXPECT_NE(why_not_on_nodes(missing).find("buffers cannot lie on NUMA node 1000"), std::string::npos);
+  EXPECT_NE(why_not_on_nodes(missing).find("buffers cannot be placed on NUMA node 1000"), std::string::npos);
   EXPECT_THROW(Segment::make(bytes, 0, {"hbm", missing}), InputError);
 }
 
 TEST(AggregateTiers, NodesWithTooLittleLeftAreRefusedBeforeAnythingIsTaken) {
   if (!std::filesystem::exists("/sys/devices/system/node/node0/meminfo")) GTEST_SKIP() << "the system does not tell";
   const std::span<std::byte> too_much(static_cast<std::byte *>(nullptr), std::size_t{1} << 60);
-  EXPECT_THROW(take_on_nodes(too_much, first_node), InputError);
+  EXPECT_THROW(allocate_on_nodes(too_much, first_node), InputError);
 }
 
 TEST(AggregateTiers, FilesAreMappedInTheirFolder) {
@@ -78,7 +78,7 @@ TEST(AggregateTiers, FilesAreMappedInTheirFolder) {
   }
 }
 
-// Ranks write a file together by a machine with these tiers; where buffers were, as the first rank is told.
+// Ranks write a file together on a machine with these tiers. Returns where the buffers were, as the first rank reports it.
 class Ladder {
  public:
   explicit Ladder(const std::string &tiers) : machine_(folder_.file("machine")) {
@@ -130,7 +130,7 @@ class Ladder {
   bool is_in_file() const { return is_in_file_; }
 
  private:
-  static constexpr std::size_t part = 40000;  // of 8 bytes
+  static constexpr std::size_t part = 40000;  // in words of 8 bytes
   Folder folder_;
   std::string machine_;
   bool is_in_file_ = false;
@@ -159,7 +159,7 @@ TEST(AggregateTiers, HbmCappedFallsToDramAndDramCappedToNvm) {
 }
 
 TEST(AggregateTiers, AggregatorsOfANodeShareATiersRoom) {
-  Ladder ladder(tiers_with("1KiB", "150KiB"));  // room for one in dram
+  Ladder ladder(tiers_with("1KiB", "150KiB"));  // dram has room for the buffers of one aggregator
   const std::string text = ladder.write({{"OUTCROP_AGG_COUNT", "2"}});
   EXPECT_NE(text.find("buffers of this node in dram: 136 KiB"), std::string::npos) << text;
   EXPECT_NE(text.find("buffers of this node in nvm: 136 KiB"), std::string::npos) << text;

@@ -1,4 +1,4 @@
-// Protects what is tested with threads as ranks: their transport keeps the contract of all transports.
+// Protects tests with threads as ranks: their transport keeps the contract of all transports.
 #include <gtest/gtest.h>
 
 #include <exception>
@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "outcrop/aggregate/transport/thread_transport.hpp"
+#include "outcrop/aggregate/transport/transport.hpp"
 #include "transport_contract.hpp"
 
 namespace outcrop::aggregate {
@@ -29,7 +29,7 @@ TEST_P(ThreadTransport, KeepsTheContract) {
         transport.free(transport.self);
       } catch (const std::exception &error) {
         broken[static_cast<std::size_t>(rank)] = error.what();
-        ranks.fail();  // or the others wait for ever
+        ranks.fail();  // otherwise the others would wait for ever
       }
     });
   for (std::thread &thread : threads) thread.join();

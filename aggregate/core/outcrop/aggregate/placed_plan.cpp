@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "outcrop/aggregate/text/text.hpp"
-#include "outcrop/aggregate/transport/link.hpp"
+#include "outcrop/aggregate/transport/transport.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
@@ -71,7 +71,7 @@ PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &dec
   // A user who says where buffers are, or which ranks have them, wants aggregators.
   if (!settings.own_run_bytes.is_set() && !settings.tier.is_set() && !settings.persistence.is_set() &&
       !settings.count.is_set() && !settings.hosts.is_set())
-    options.own_run_bytes = own_where_it_pays;
+    options.own_run_bytes = own_run_automatic;
   options.aggregators_on_node = found.machine.network.cards_on_node;
   options.media = found.media;
   made.placed_ =

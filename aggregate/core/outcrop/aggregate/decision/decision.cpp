@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "outcrop/base/aligned.hpp"
@@ -12,19 +13,17 @@ namespace outcrop::aggregate {
 
 // --- which rank aggregates which domain ----------------------------------------------------------------------------
 
-Election elect_by_bytes(const Ballot &ballot) {
-  if (!ballot.owners.empty()) return {{ballot.owners.begin(), ballot.owners.end()}};
-  std::vector<std::uint32_t> load(ballot.nodes.size());
-  std::vector<int> chosen(ballot.domains, 0);
-  for (std::uint32_t domain = 0; domain < ballot.domains; ++domain) {
-    const auto own = std::ranges::equal_range(ballot.tallies, domain, {}, &Tally::domain);
-    const auto worse = [&](const Tally &a, const Tally &b) {
-      if (load[a.rank] != load[b.rank]) return load[a.rank] > load[b.rank];
-      if (a.bytes != b.bytes) return a.bytes < b.bytes;
-      return a.rank > b.rank;
-    };
+Election elect_by_bytes(const ElectionInputs &inputs) {
+  if (!inputs.owners.empty()) return {{inputs.owners.begin(), inputs.owners.end()}};
+  std::vector<std::uint32_t> load(inputs.nodes.size());
+  std::vector<int> chosen(inputs.domains, 0);
+  for (std::uint32_t domain = 0; domain < inputs.domains; ++domain) {
+    const auto own = std::ranges::equal_range(inputs.tallies, domain, {}, &Tally::domain);
     if (own.empty()) continue;
-    const std::uint32_t best = std::ranges::max_element(own, worse)->rank;
+    const auto better = [&](const Tally &a, const Tally &b) {
+      return std::tuple(load[a.rank], b.bytes, a.rank) < std::tuple(load[b.rank], a.bytes, b.rank);
+    };
+    const std::uint32_t best = std::ranges::min_element(own, better)->rank;
     chosen[domain] = static_cast<int>(best);
     ++load[best];
   }
@@ -40,18 +39,18 @@ constexpr std::uint64_t page = AlignedMemory::page_bytes, mib = std::uint64_t{1}
 // The maximum number of contiguous runs for a rank that performs its own I/O.
 constexpr std::size_t max_own_regions = 1024;
 constexpr std::uint64_t usual_own_run_bytes = 64 << 10;
-// Shorter holes count as touched when domains are cut. They are not written either way.
+// Domains include holes that are shorter than this. No rank writes to a hole.
 constexpr std::uint64_t gap_bytes = 64 << 10;
 constexpr std::size_t max_regions = 262144, min_regions_of_rank = 64;
-// Direct transfers of 8 MiB reach the rate of a device, those of 2 MiB five sixths of it. Four buffers keep ranks and device
-// busy.
+// Direct transfers of 8 MiB reach the full rate of a device, and transfers of 2 MiB reach five sixths of it. Four buffers keep
+// both the ranks and the device busy.
 constexpr std::uint64_t max_buffer_bytes = 8 * mib, min_buffer_bytes = mib;
 constexpr std::uint32_t usual_buffers = 4;
 constexpr std::uint64_t min_domain_bytes = mib;
 constexpr std::uint64_t max_rounds = std::uint64_t{1} << 24;
 constexpr std::uint32_t max_aggregators = 16384;
 
-// What each rank tells all others before anything is decided.
+// The data that each rank sends to all others before the decision.
 struct Proposal {
   std::uint64_t bytes = 0, buffer_bytes = 0, own_run_bytes = 0;
   std::uint32_t buffers = 0, aggregators = 0, aggregators_on_node = 0;
@@ -87,7 +86,7 @@ void raise_problems(std::span<const Proposal> all) {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].wrong != 0) throw InputError("rank " + std::to_string(rank) + ": " + all[rank].problem);
     if (!all[rank].same_options(all[0]))
-      throw InputError("ranks 0 and " + std::to_string(rank) + " have given different options for one plan");
+      throw InputError("ranks 0 and " + std::to_string(rank) + " have given different options for the same plan");
   }
 }
 
@@ -138,8 +137,9 @@ void choose_buffers(const PlanOptions &options, Decision &decision) {
   if (decision.buffer_bytes == 0)
     decision.buffer_bytes = std::clamp(round_up(longest / 8, mib), min_buffer_bytes, max_buffer_bytes);
   if (longest / decision.buffer_bytes > max_rounds)
-    throw InputError("the bytes of this plan are spread over " + std::to_string(longest) + " bytes of the file, in " +
-                     "more places than can be told apart; declare fewer or denser extents");
+    throw InputError("a domain of this plan spans " + std::to_string(longest) +
+                     " bytes of the file, which needs more " + "than " + std::to_string(max_rounds) +
+                     " rounds; declare fewer or denser extents");
 }
 
 }  // namespace
@@ -147,9 +147,9 @@ void choose_buffers(const PlanOptions &options, Decision &decision) {
 Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &options, const std::string &problem) {
   const std::string wrong = problem.empty() ? wrong_options(options) : problem;
   std::vector<Region> regions = regions_of(pattern, 1, max_own_regions);
-  const bool where_it_pays = options.own_run_bytes == own_where_it_pays;
-  const std::uint64_t run_bytes = where_it_pays ? usual_own_run_bytes : options.own_run_bytes;
-  const bool can_own = run_bytes > 0 && !(where_it_pays && options.aggregators > 0) &&
+  const bool automatic = options.own_run_bytes == own_run_automatic;
+  const std::uint64_t run_bytes = automatic ? usual_own_run_bytes : options.own_run_bytes;
+  const bool can_own = run_bytes > 0 && !(automatic && options.aggregators > 0) &&
                        total_bytes(regions) == pattern.bytes() && pattern.bytes() >= pattern.blocks() * run_bytes;
   Proposal mine{pattern.bytes(),
                 options.buffer_bytes,
@@ -176,7 +176,7 @@ Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &opt
   }
   std::ranges::sort(nodes);
   const auto count_nodes = static_cast<std::size_t>(std::ranges::unique(nodes).begin() - nodes.begin());
-  own = own && (!where_it_pays || count_nodes == 1);
+  own = own && (!automatic || count_nodes == 1);
   if (!own) regions = regions_of(pattern, gap_bytes, std::max(min_regions_of_rank, max_regions / all.size()));
   std::vector<std::size_t> begins;
   const std::vector<Region> everywhere = link.gather_lists(std::span<const Region>(regions), begins);

@@ -12,7 +12,7 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Repetitions with a gap of at least `gap_bytes` between them become regions of their own, if there are not too many.
+// Makes each repetition a separate region if the gaps between them are at least `gap_bytes` and there are not too many.
 void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uint64_t gap_bytes,
            std::size_t max_regions, std::vector<Region> &regions) {
   const detail::Walk walk = detail::walk_of(extent, {});
@@ -20,7 +20,7 @@ void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uin
   for (std::size_t i = level; i < extent.dims.size(); ++i) bytes *= extent.dims[i].count;
   if (level < extent.dims.size()) {
     const Dimension &dim = extent.dims[level];
-    // Gaps further inside are smaller.
+    // The gaps of inner levels are smaller, so they need no test if this one fails.
     if (dim.file_stride_bytes - walk.spans[level + 1] >= gap_bytes && regions.size() + dim.count <= 4 * max_regions) {
       for (std::uint64_t i = 0; i < dim.count; ++i)
         split(extent, level + 1, file + i * dim.file_stride_bytes, gap_bytes, max_regions, regions);
@@ -65,7 +65,8 @@ std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, 
 
 std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count,
                                             std::uint64_t alignment) {
-  // How many bytes there are in each byte of the file, on average, changes where regions begin and end.
+  // The density is the mean number of bytes that ranks access in each byte of the file. The depth is the number of regions
+  // there. Both change only where a region begins or ends.
   std::map<std::uint64_t, std::pair<double, int>> changes;
   double total = 0;
   for (const Region &region : regions) {
@@ -86,7 +87,7 @@ std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std
     else
       ranges.push_back({begin, end});
   };
-  double density = 0, held = 0;
+  double density = 0, assigned = 0;
   int depth = 0;
   for (auto change = changes.begin(); change != changes.end(); ++change) {
     density += change->second.first;
@@ -96,8 +97,8 @@ std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std
     std::uint64_t begin = change->first;
     const std::uint64_t end = next->first;
     while (begin < end) {
-      // A domain takes bytes until all up to it have their share; the last one takes what is left.
-      const double missing = share * static_cast<double>(domains.size()) - held;
+      // A domain takes bytes until it and the domains before it have their shares. The last domain takes the rest.
+      const double missing = share * static_cast<double>(domains.size()) - assigned;
       if (domains.size() < count && missing < 1 && !domains.back().empty()) {
         domains.emplace_back();
         continue;
@@ -108,7 +109,7 @@ std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std
         cut = std::clamp(round_up(static_cast<std::uint64_t>(wanted), alignment), begin + 1, end);
       }
       add(begin, cut);
-      held += static_cast<double>(cut - begin) * density;
+      assigned += static_cast<double>(cut - begin) * density;
       begin = cut;
     }
   }
@@ -133,7 +134,7 @@ Rounds cut_rounds(std::span<const Range> ranges, std::uint64_t buffer_bytes) {
         end_round();
         continue;
       }
-      // The position and the file have the same offset within a page, so a full buffer ends at a page of the file.
+      // The position has the same offset within a page as the file, so a full buffer ends at a page boundary of the file.
       const std::uint64_t length = std::min(rest.bytes(), buffer_bytes - position);
       rounds.ranges.push_back({{rest.begin, rest.begin + length}, position});
       position += length;
@@ -174,11 +175,11 @@ DomainWork::DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> se
     parts_.push_back(
         static_cast<std::uint32_t>(local_parts_.size() - local_begins_.back() + remote_parts_.size() - remote_before));
     local_begins_.push_back(local_parts_.size());
-    dense_.push_back(present == whole);  // no byte is there twice: plans that write refuse that
+    dense_.push_back(present == whole);  // no byte is counted twice, because plans that write refuse overlaps
   }
 }
 
-// Senders are in the order of their ranks, as the ranks of a relay are.
+// Senders are sorted by rank, and so are the ranks of a relay.
 void DomainWork::find_peers(const Node &node) {
   std::map<int, std::uint32_t> of_relay;
   for (std::uint32_t i = 0; i < senders_.size(); ++i) {

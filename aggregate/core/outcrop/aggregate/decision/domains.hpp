@@ -1,13 +1,13 @@
-// How the file is shared out: regions that ranks touch, domains of aggregators, and the rounds of a domain.
+// How the file is divided: regions of ranks, domains of aggregators, and the rounds of a domain.
 //
-// A rank's regions are what it touches, with small gaps counted as touched. All ranks' regions, with the bytes in each, are
-// cut into domains of about equal bytes. A domain is cut into rounds, each of which fits into one buffer:
+// The regions of a rank are the parts of the file that it accesses, including small gaps between them. The regions of all
+// ranks are cut into domains with about equal bytes. Each domain is cut into rounds, and each round fits into one buffer:
 //
 //     ranges of the domain   [──────────────]        [────]      [──────────────────────]
 //     rounds                 [   0   ][  1  .........  1  ][    2 ....  2  ][     3     ]
 //
-// A range lies in the buffer at the same offset within a page as in the file, so that whole pages can go around the page
-// cache. Cuts are at pages, too: no page belongs to two rounds.
+// A range has the same offset within a page in the buffer and in the file, so that whole pages can bypass the page cache.
+// Cuts are at page boundaries, too, so no page belongs to two rounds.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,20 @@ namespace outcrop::aggregate {
 
 struct Region {
   Range range;
-  std::uint64_t bytes = 0;  ///< of the rank, inside
+  std::uint64_t bytes = 0;  ///< that the rank accesses in the range
 };
 
-/// Sorted, and apart from each other by at least `gap_bytes`. There are at most `max_regions`, for which larger gaps are
-/// given up.
+/// Returns the sorted regions of a pattern. The gaps between them are at least `gap_bytes`. If there would be more than
+/// `max_regions`, the regions also include larger gaps.
 std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, std::size_t max_regions);
 
-/// Up to `count` lists of ranges, cut at multiples of `alignment`, that hold all regions.
+/// Returns up to `count` domains that together cover all regions. Each is a list of ranges, cut at multiples of `alignment`.
 std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count,
                                             std::uint64_t alignment);
 
 // --- rounds --------------------------------------------------------------------------------------------------------
 
-/// A range of the file, and where it lies in the buffer.
+/// A range of the file and its position in the buffer.
 struct BufferedRange {
   Range file;
   std::uint64_t position = 0;
@@ -51,33 +51,33 @@ struct Rounds {
   }
 };
 
-/// `buffer_bytes` is a multiple of the page. Ranges are sorted.
+/// Cuts the sorted ranges of a domain into rounds. `buffer_bytes` must be a multiple of the page.
 Rounds cut_rounds(std::span<const Range> ranges, std::uint64_t buffer_bytes);
 
-/// Bytes of a pattern in a round.
+/// Returns the bytes of a pattern in a round.
 std::uint64_t bytes_in(const Pattern &pattern, std::span<const BufferedRange> round);
 
 // --- the work of an aggregator -------------------------------------------------------------------------------------
 
-/// A rank that exchanges one message with the aggregator for each round: a rank of another node, or a relay of several.
+/// A rank of another node that exchanges one message with the aggregator in each round. It may be a relay of several ranks.
 struct Peer {
   int rank = 0;
-  std::vector<std::uint32_t> senders;  ///< whose bytes follow one another in the message
+  std::vector<std::uint32_t> senders;  ///< ranks with bytes in the message, in the order of these bytes
 };
 
-/// A message of one round: from or to that peer.
+/// A message of one round from or to a peer.
 struct RemotePart {
   std::uint32_t round = 0, peer = 0;
   std::uint64_t bytes = 0;
 };
 
-/// What a step has in a domain.
+/// The runs of a step in a domain.
 struct RunTotals {
   std::uint64_t bytes = 0;
-  std::size_t long_runs = 0;  ///< of a page or more
+  std::size_t long_runs = 0;  ///< runs of at least a page
 };
 
-/// What an aggregator knows about its domain: which ranks have bytes in which round, and where.
+/// The knowledge of an aggregator about its domain: which ranks have bytes in which round, and where these bytes are.
 class DomainWork {
  public:
   DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> senders, const Node &node);
@@ -86,20 +86,20 @@ class DomainWork {
   const Rounds &rounds() const { return rounds_; }
   const Sender &sender(std::uint32_t index) const { return senders_[index]; }
   const Peer &peer(std::uint32_t index) const { return peers_[index]; }
-  /// In the order of rounds.
+  /// Returns the messages of all rounds, in the order of rounds.
   std::span<const RemotePart> remote_parts() const { return remote_parts_; }
-  /// Ranks of this node (by index there) with bytes in the round.
+  /// Returns the indices of those ranks of this node that have bytes in the round.
   std::span<const std::uint32_t> local_parts(std::size_t round) const {
     return std::span(local_parts_).subspan(local_begins_[round], local_begins_[round + 1] - local_begins_[round]);
   }
-  /// How often `pending` is counted down in the round.
+  /// The initial value of `pending` in the round (node.hpp).
   std::uint32_t parts(std::size_t round) const { return parts_[round]; }
   bool has_remote(std::size_t round) const { return parts_[round] > local_parts(round).size(); }
 
-  /// The ranges of a round without the holes that no rank has. The span is valid until the next call.
+  /// Returns the ranges of a round without the holes in which no rank has bytes. The span is valid until the next call.
   std::span<const BufferedRange> runs(std::size_t round);
 
-  /// Of all rounds; looks at every run.
+  /// Returns the totals of all rounds. The time is proportional to the number of runs.
   RunTotals totals();
 
  private:
@@ -115,7 +115,7 @@ class DomainWork {
   std::vector<std::size_t> local_begins_;
   std::vector<bool> dense_;
   std::vector<BufferedRange> runs_;
-  std::size_t runs_round_ = ~std::size_t{0};  // whose they are: a domain of one round keeps them
+  std::size_t runs_round_ = ~std::size_t{0};  // the round of `runs_`; a domain of one round computes them only once
 };
 
 }  // namespace outcrop::aggregate

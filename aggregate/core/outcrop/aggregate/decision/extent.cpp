@@ -12,21 +12,21 @@ namespace outcrop::aggregate {
 
 namespace {
 
-constexpr std::uint64_t max_offset = std::uint64_t{1} << 62;  // below what a signed offset of the system holds
+constexpr std::uint64_t max_offset = std::uint64_t{1} << 62;  // fits into a signed offset of the system
 
 std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const char *what) {
   std::uint64_t result = 0;
   const bool overflows = multiply ? __builtin_mul_overflow(a, b, &result) : __builtin_add_overflow(a, b, &result);
   if (overflows || result > max_offset)
     throw InputError(std::string(what) + " of an extent is too large: " + std::to_string(a) +
-                     (multiply ? " x " : " + ") + std::to_string(b) + ", at most 2^62 bytes can be addressed");
+                     (multiply ? " x " : " + ") + std::to_string(b) + " bytes; the maximum is 2^62");
   return result;
 }
 
 std::uint64_t product(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, true, what); }
 std::uint64_t sum(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, false, what); }
 
-// Joins a dim with the blocks inside it where both sides are contiguous.
+// Joins a dim with the blocks or the dim inside it if they are contiguous in the file and in memory.
 void join(Extent &extent) {
   while (!extent.dims.empty()) {
     const Dimension &inner = extent.dims.back();
@@ -106,7 +106,7 @@ Extent nested(Extent extent) {
     if (dim.file_stride_bytes < span)
       throw InputError("repetitions of an extent overlap: stride " + std::to_string(dim.file_stride_bytes) +
                        " bytes in the file, but each takes " + std::to_string(span) +
-                       "; declare what interleaves as extents of their own");
+                       "; declare interleaved parts as separate extents");
     span = sum(product(dim.count - 1, dim.file_stride_bytes, "the end in the file"), span, "the end in the file");
     memory = sum(product(dim.count - 1, dim.memory_stride_bytes, "the memory"), memory, "the memory");
     total = product(dim.count, total, "the size");
@@ -187,11 +187,11 @@ std::uint64_t Pattern::bytes_in(const Range &range) const {
 std::vector<std::uint64_t> Pattern::serialised(std::span<const Range> ranges) const {
   std::vector<std::uint64_t> words;
   for (const DeclaredExtent &declared : extents_) {
-    const auto inside = [&](const Range &range) { return declared.extent.bytes_in(range) > 0; };
-    // Ranges are sorted: only those that meet the hull are asked.
+    // Ranges are sorted, so only those that meet the hull are tested.
     auto from = std::ranges::upper_bound(ranges, declared.hull.begin, {}, &Range::end);
     bool found = false;
-    for (; from != ranges.end() && from->begin < declared.hull.end && !found; ++from) found = inside(*from);
+    for (; from != ranges.end() && from->begin < declared.hull.end && !found; ++from)
+      found = declared.extent.bytes_in(*from) > 0;
     if (!found) continue;
     words.insert(words.end(), {declared.extent.file_offset, declared.extent.block_bytes, declared.extent.dims.size()});
     for (const Dimension &dim : declared.extent.dims) words.insert(words.end(), {dim.count, dim.file_stride_bytes});
@@ -218,13 +218,13 @@ Pattern Pattern::parsed(std::span<const std::uint64_t> words) {
 
 namespace {
 
-// An extent from some dim on.
+// One repetition of the outer dims of an extent: the rest of its dims, and its offset in the file.
 struct ExtentTail {
   std::span<const Dimension> dims;
   std::uint64_t block = 0;
   std::uint64_t file = 0;
 
-  std::uint64_t inside() const {  // bytes from first to last of one repetition
+  std::uint64_t inside() const {  // span of one repetition of the first dim
     return dims.empty() ? block : ExtentTail{dims.subspan(1), block, 0}.span();
   }
   std::uint64_t span() const {
@@ -237,11 +237,11 @@ struct ExtentTail {
   }
 };
 
-std::optional<std::uint64_t> meet(const ExtentTail &a, const ExtentTail &b);
+std::optional<std::uint64_t> common_of(const ExtentTail &a, const ExtentTail &b);
 
-// Both repeat with the same stride, so only the number of repetitions that one is ahead of the other matters. At most three
-// values of it bring a repetition of the one near a repetition of the other.
-std::optional<std::uint64_t> meet_in_step(const ExtentTail &a, const ExtentTail &b) {
+// Both have the same stride. So whether repetition i of `a` overlaps repetition j of `b` depends only on j - i. At most three
+// values of j - i can give an overlap.
+std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTail &b) {
   const auto stride = static_cast<__int128>(a.dims.front().file_stride_bytes);
   const auto count_a = static_cast<__int128>(a.dims.front().count),
              count_b = static_cast<__int128>(b.dims.front().count);
@@ -249,31 +249,31 @@ std::optional<std::uint64_t> meet_in_step(const ExtentTail &a, const ExtentTail 
   for (__int128 ahead = apart / stride - 1; ahead <= apart / stride + 1; ++ahead) {
     if (ahead <= -count_a || ahead >= count_b) continue;
     const __int128 first = ahead < 0 ? -ahead : 0;  // the first repetition of a that has a partner in b
-    const auto found =
-        meet(a.repetition(static_cast<std::uint64_t>(first)), b.repetition(static_cast<std::uint64_t>(first + ahead)));
+    const auto found = common_of(a.repetition(static_cast<std::uint64_t>(first)),
+                                 b.repetition(static_cast<std::uint64_t>(first + ahead)));
     if (found) return found;
   }
   return std::nullopt;
 }
 
-// Every repetition of `a` that reaches into the hull of `b`.
-std::optional<std::uint64_t> meet_each(const ExtentTail &a, const ExtentTail &b) {
+// Tests each repetition of `a` that reaches into the hull of `b`.
+std::optional<std::uint64_t> common_with_each(const ExtentTail &a, const ExtentTail &b) {
   const Dimension &dim = a.dims.front();
   const std::uint64_t inside = a.inside(), end = b.file + b.span();
   const std::uint64_t first = a.file + inside > b.file ? 0 : (b.file - a.file - inside) / dim.file_stride_bytes + 1;
   for (std::uint64_t i = first; i < dim.count && a.file + i * dim.file_stride_bytes < end; ++i)
-    if (const auto found = meet(a.repetition(i), b)) return found;
+    if (const auto found = common_of(a.repetition(i), b)) return found;
   return std::nullopt;
 }
 
-std::optional<std::uint64_t> meet(const ExtentTail &a, const ExtentTail &b) {
+std::optional<std::uint64_t> common_of(const ExtentTail &a, const ExtentTail &b) {
   if (a.file >= b.file + b.span() || b.file >= a.file + a.span()) return std::nullopt;
   if (a.dims.empty() && b.dims.empty()) return std::max(a.file, b.file);
-  if (b.dims.empty()) return meet_each(a, b);
-  if (a.dims.empty()) return meet_each(b, a);
+  if (b.dims.empty()) return common_with_each(a, b);
+  if (a.dims.empty()) return common_with_each(b, a);
   const std::uint64_t stride_a = a.dims.front().file_stride_bytes, stride_b = b.dims.front().file_stride_bytes;
-  if (stride_a == stride_b) return meet_in_step(a, b);
-  return stride_a > stride_b ? meet_each(a, b) : meet_each(b, a);
+  if (stride_a == stride_b) return common_in_step(a, b);
+  return stride_a > stride_b ? common_with_each(a, b) : common_with_each(b, a);
 }
 
 struct RankExtent {
@@ -283,9 +283,9 @@ struct RankExtent {
 
 }  // namespace
 
-std::optional<std::uint64_t> meeting(const Extent &a, const Extent &b) {
+std::optional<std::uint64_t> common_byte(const Extent &a, const Extent &b) {
   if (a.block_bytes == 0 || b.block_bytes == 0) return std::nullopt;
-  return meet({a.dims, a.block_bytes, a.file_offset}, {b.dims, b.block_bytes, b.file_offset});
+  return common_of({a.dims, a.block_bytes, a.file_offset}, {b.dims, b.block_bytes, b.file_offset});
 }
 
 std::optional<Overlap> find_overlap(std::span<const Sender> senders) {
@@ -293,12 +293,12 @@ std::optional<Overlap> find_overlap(std::span<const Sender> senders) {
   for (const Sender &sender : senders)
     for (const DeclaredExtent &declared : sender.pattern.extents()) all.push_back({&declared, sender.rank});
   std::ranges::stable_sort(all, {}, [](const RankExtent &found) { return found.declared->hull.begin; });
-  std::vector<RankExtent> open;  // those whose hulls reach to where we are
+  std::vector<RankExtent> open;  // extents whose hulls end after the begin of `next`
   for (const RankExtent &next : all) {
     std::erase_if(open,
                   [&](const RankExtent &before) { return before.declared->hull.end <= next.declared->hull.begin; });
     for (const RankExtent &before : open)
-      if (const auto offset = meeting(before.declared->extent, next.declared->extent))
+      if (const auto offset = common_byte(before.declared->extent, next.declared->extent))
         return Overlap{*offset, std::min(before.rank, next.rank), std::max(before.rank, next.rank)};
     open.push_back(next);
   }

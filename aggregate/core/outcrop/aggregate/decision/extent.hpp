@@ -1,14 +1,14 @@
-// Which bytes of a file a rank writes or reads, and where they lie in its memory: extents, and patterns of them.
+// Extents and patterns: the bytes of a file that a rank writes or reads, and their places in its memory.
 //
-// An extent describes repeated blocks without a list of them:
+// An extent describes repeated blocks by a few numbers instead of a list:
 //
 //     file    ..[block]....[block]....[block]......[block]....[block]....[block]..
 //               └─ file stride ─┘          dims[1]: 3 blocks
 //               └───────── file stride ────────────┘          dims[0]: 2 times that
 //
-// No dims: contiguous. One: strided. A subarray has one for each of its axes that is not whole. Dims are nested, from the
-// first, which has the largest file stride, to the last. No repetition begins before the one before it has ended. So a
-// range of the file is cut out by arithmetic, and bytes come in the order of the file.
+// A contiguous extent has no dims, a strided extent has one. A subarray has one for each axis that it does not cover
+// completely. The first dim has the largest file stride and contains the others. A repetition begins only after the end of the
+// previous repetition. So the part of an extent in a range of the file follows by arithmetic, in the order of the file.
 #pragma once
 
 #include <algorithm>
@@ -42,41 +42,41 @@ struct Extent {
   static constexpr std::size_t max_dims = 16;
 
   std::uint64_t file_offset = 0, memory_offset = 0;
-  std::uint64_t block_bytes = 0;  ///< 0: nothing at all
+  std::uint64_t block_bytes = 0;  ///< 0: the extent is empty
   std::vector<Dimension> dims;
 
   std::uint64_t bytes() const;
-  /// Pieces that are contiguous in the file and in memory.
+  /// The number of blocks. Each block is contiguous in the file and in memory.
   std::uint64_t blocks() const { return block_bytes == 0 ? 0 : bytes() / block_bytes; }
-  /// From the first byte to the last.
+  /// The smallest range of the file that contains the extent.
   Range hull() const;
-  /// Bytes of memory that it needs, from the variable's first on.
+  /// The bytes that the memory of the variable must have.
   std::uint64_t memory_bytes() const;
-  /// How many of its bytes lie in a range of the file.
+  /// The number of bytes in a range of the file.
   std::uint64_t bytes_in(const Range &range) const;
 
   bool operator==(const Extent &) const = default;
 };
 
-// The functions that make extents throw InputError if an offset exceeds 2^62, a subarray lies outside of its array, or
+// The functions that make extents throw InputError if an offset exceeds 2^62, if a subarray is not inside its array, or if
 // repetitions overlap.
 
 Extent contiguous(std::uint64_t file_offset, std::uint64_t bytes, std::uint64_t memory_offset = 0);
 
-/// `count` blocks, a stride apart in the file and in memory. A memory stride of 0 means that they are adjacent there.
+/// Makes `count` blocks with a stride in the file and in memory. With a memory stride of 0, they are adjacent in memory.
 Extent strided(std::uint64_t file_offset, std::uint64_t count, std::uint64_t block_bytes,
                std::uint64_t file_stride_bytes, std::uint64_t memory_stride_bytes = 0);
 
-/// The part of an array in C order that begins at index `starts` and has `subsizes` items. It is packed in memory.
+/// Makes the part of an array in C order that begins at index `starts` and has `subsizes` items. It is contiguous in memory.
 Extent subarray(std::span<const std::uint64_t> sizes, std::span<const std::uint64_t> subsizes,
                 std::span<const std::uint64_t> starts, std::uint64_t item_bytes, std::uint64_t file_offset = 0);
 
-/// Any other extent, with dims in any order. Drops dims of one repetition, joins adjacent blocks, and checks.
+/// Checks an extent with dims in any order, sorts them, removes dims with one repetition, and joins adjacent blocks.
 Extent nested(Extent extent);
 
 // --- visiting ------------------------------------------------------------------------------------------------------
 
-/// `count` blocks in a row, a stride apart. Offsets in the file and in the variable's memory.
+/// `count` blocks with strides in the file and in memory. `file` and `memory` are the offsets of the first block.
 struct Batch {
   std::uint64_t file = 0, memory = 0, count = 0, file_stride = 0, memory_stride = 0, block = 0;
 };
@@ -85,7 +85,8 @@ namespace detail {
 
 struct Walk {
   std::span<const Dimension> dims;
-  std::array<std::uint64_t, Extent::max_dims + 1> spans{};  // bytes from first to last of what lies inside
+  std::array<std::uint64_t, Extent::max_dims + 1>
+      spans{};  // bytes of the file from the first to the last of each level
   std::uint64_t block = 0;
   Range clip;
 };
@@ -98,7 +99,7 @@ inline Walk walk_of(const Extent &extent, const Range &clip) {
   return walk;
 }
 
-// Indices of this level of which something lies in the clip: first to last - 1.
+// Returns {first, last}: the repetitions first to last - 1 of this level have bytes in the clip.
 inline std::array<std::uint64_t, 2> touched(const Walk &walk, std::size_t level, std::uint64_t file) {
   const Dimension &dim = walk.dims[level];
   const std::uint64_t inside = walk.spans[level + 1];
@@ -142,7 +143,7 @@ void walk_level(const Walk &walk, std::size_t level, std::uint64_t file, std::ui
 
 }  // namespace detail
 
-/// Calls visit(Batch) for what lies in the range, in the order of the file.
+/// Calls visit(Batch) for all blocks and parts of blocks in the range, in the order of the file.
 template <typename Visit>
 void visit_batches(const Extent &extent, const Range &range, Visit &&visit) {
   if (extent.block_bytes == 0 || range.empty()) return;
@@ -151,42 +152,42 @@ void visit_batches(const Extent &extent, const Range &range, Visit &&visit) {
 
 // --- patterns ------------------------------------------------------------------------------------------------------
 
-/// What a rank will write or read in every step: extents for each of its variables. A rank with nothing has none.
+/// The extents of each variable that a rank writes or reads in every step. A rank without data has no variables.
 struct Declaration {
   std::vector<std::vector<Extent>> variables;
 };
 
-/// One extent, and the variable in whose memory its bytes are.
+/// An extent and the variable whose memory has its bytes.
 struct DeclaredExtent {
   Extent extent;
   std::uint32_t variable = 0;
   Range hull;
 };
 
-/// The extents of all variables of a rank, in the order of the file, so that those in a range are found by search. Sender and
-/// receiver both compute that order, and with it where bytes lie in a message (pack.cpp).
+/// The extents of all variables of a rank, sorted by their places in the file, so that those in a range are found by search.
+/// The sender and the receiver of a message both compute this order, which defines the places of bytes in it (pack.cpp).
 class Pattern {
  public:
   Pattern() = default;
   explicit Pattern(const Declaration &declaration);
   explicit Pattern(std::vector<DeclaredExtent> extents);
 
-  /// In the order of the file; none is empty.
+  /// The sorted extents. None is empty.
   std::span<const DeclaredExtent> extents() const { return extents_; }
-  /// Bytes of memory that each variable needs.
+  /// The bytes that the memory of each variable must have.
   std::span<const std::uint64_t> memory_bytes() const { return memory_bytes_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t blocks() const { return blocks_; }
   std::uint64_t bytes_in(const Range &range) const;
 
-  /// Calls visit(extent) for those of which something may lie in the range.
+  /// Calls visit(extent) for all extents whose hulls meet the range.
   template <typename Visit>
   void visit_extents(const Range &range, Visit &&visit) const {
     for (std::size_t i = first_in(range); i < extents_.size() && extents_[i].hull.begin < range.end; ++i)
       if (extents_[i].hull.end > range.begin) visit(extents_[i]);
   }
 
-  /// For another rank: the file side of those extents that have bytes in any of the ranges.
+  /// Returns a message for another rank with the file side of those extents that have bytes in any of the ranges.
   std::vector<std::uint64_t> serialised(std::span<const Range> ranges) const;
   static Pattern parsed(std::span<const std::uint64_t> words);
 
@@ -195,13 +196,13 @@ class Pattern {
   std::size_t first_in(const Range &range) const;
 
   std::vector<DeclaredExtent> extents_;
-  std::vector<std::uint64_t> ends_;  // the largest end of a hull up to each extent
+  std::vector<std::uint64_t> ends_;  // of each extent: the largest end of its hull and of those before it
   std::vector<std::uint64_t> memory_bytes_;
   std::uint64_t bytes_ = 0, blocks_ = 0;
 };
 
 // --- overlaps ------------------------------------------------------------------------------------------------------
-// No two ranks may write the same byte. Overlaps are found when a plan is made, so that no step has to look for them.
+// Two ranks must not write the same byte. Overlaps are found when a plan is made, so steps need no test.
 
 struct Sender {
   int rank = 0;
@@ -210,13 +211,13 @@ struct Sender {
 
 struct Overlap {
   std::uint64_t offset = 0;
-  int first_rank = 0, second_rank = 0;  ///< the lower one first; may be the same
+  int first_rank = 0, second_rank = 0;  ///< the lower rank first; they may be equal
 };
 
-/// An offset at which two extents meet, if there is one.
-std::optional<std::uint64_t> meeting(const Extent &a, const Extent &b);
+/// Returns the offset of a byte that both extents contain, if there is one.
+std::optional<std::uint64_t> common_byte(const Extent &a, const Extent &b);
 
-/// One of the overlaps, if there are any.
+/// Returns one of the overlaps, if there are any.
 std::optional<Overlap> find_overlap(std::span<const Sender> senders);
 
 }  // namespace outcrop::aggregate

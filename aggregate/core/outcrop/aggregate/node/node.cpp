@@ -24,18 +24,18 @@ namespace outcrop::aggregate {
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
 
-// Both counters are sequentially consistent: either the notifier sees the waiter, or the system sees the new count and does
-// not let it sleep. A waiter that dies leaves its count behind, which costs later notifications one call.
+// Both counters are sequentially consistent. Either the notifier sees the waiter, or the system sees the new count and does
+// not let the waiter sleep. A waiter that is killed never decrements `waiting_`; then each later notify() makes a system call.
 void EventCount::notify() {
   notifications_.fetch_add(1);
   if (waiting_.load() > 0) syscall(SYS_futex, &notifications_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 void EventCount::wait(std::uint32_t seen, std::uint32_t max_microseconds) {
-  const timespec most{static_cast<time_t>(max_microseconds / 1000000),
-                      static_cast<long>(max_microseconds % 1000000) * 1000};
+  const timespec limit{static_cast<time_t>(max_microseconds / 1000000),
+                       static_cast<long>(max_microseconds % 1000000) * 1000};
   waiting_.fetch_add(1);
-  if (notifications_.load() == seen) syscall(SYS_futex, &notifications_, FUTEX_WAIT, seen, &most, nullptr, 0);
+  if (notifications_.load() == seen) syscall(SYS_futex, &notifications_, FUTEX_WAIT, seen, &limit, nullptr, 0);
   waiting_.fetch_sub(1);
 }
 
@@ -61,19 +61,15 @@ int ProcessWatch::ended() const {
 
 // --- relays --------------------------------------------------------------------------------------------------------
 
-namespace {
-
-// The maximum size of a table. With more rounds, ranks send for themselves.
+// A relay that would need a larger table is not used; then each rank sends its own messages.
 constexpr std::uint64_t max_table_words = std::uint64_t{1} << 20;
-
-}  // namespace
 
 std::size_t Relay::place_of(int rank_of_node) const {
   return static_cast<std::size_t>(std::ranges::lower_bound(ranks, rank_of_node) - ranks.begin());
 }
 
 Relays::Relays(const RelayInputs &inputs, std::span<const int> nodes, std::span<const int> aggregators) {
-  std::map<std::pair<int, std::size_t>, std::uint64_t> most;
+  std::map<std::pair<int, std::size_t>, std::uint64_t> max_bytes;
   for (const Tally &tally : inputs.tallies) {
     const int rank = static_cast<int>(tally.rank), node = nodes[tally.rank];
     if (node == nodes[static_cast<std::size_t>(aggregators[tally.domain])]) continue;
@@ -83,8 +79,8 @@ Relays::Relays(const RelayInputs &inputs, std::span<const int> nodes, std::span<
     relay.rounds = inputs.rounds[tally.domain];
     relay.ranks.push_back(rank);
     relay.bytes += tally.bytes;
-    if (tally.bytes > most[key]) {
-      most[key] = tally.bytes;
+    if (tally.bytes > max_bytes[key]) {
+      max_bytes[key] = tally.bytes;
       relay.rank = rank;
     }
   }
@@ -107,11 +103,7 @@ std::vector<const Relay *> Relays::on_node(int node) const {
 
 // --- the node ------------------------------------------------------------------------------------------------------
 
-namespace {
-
 constexpr std::size_t no_state = ~std::size_t{0};
-
-}  // namespace
 
 Node::Node(const Link &link, std::span<const int> aggregators, const BufferLayout &layout)
     : nodes_(link.gather(link.node())), buffers_(layout.buffers) {
@@ -122,7 +114,8 @@ Node::Node(const Link &link, std::span<const int> aggregators, const BufferLayou
   leaders_.erase(std::ranges::unique(leaders_).begin(), leaders_.end());
 }
 
-// Two attempts: by nodes; then, for each node where that fails, each of its ranks as a node of its own.
+// The first attempt uses the nodes of the transport. If it fails on a node, each rank of that node becomes its own node in a
+// second attempt.
 void Node::share(const Link &link, std::span<const int> aggregators, const BufferLayout &layout) {
   struct SharingFailure {
     char text[300];
@@ -154,7 +147,7 @@ void Node::find_ranks(int own) {
   local_ = static_cast<std::size_t>(std::ranges::find(ranks_, own) - ranks_.begin());
 }
 
-// Collective. The first rank of a node makes its segments, the others attach them. Returns why this rank failed, if so.
+// Collective. The first rank of a node makes the segments, and the others attach them. Returns why this rank failed, or "".
 std::string Node::take_segments(const Link &link) {
   std::string reason;
   std::vector<Segment::Address> mine;
@@ -182,7 +175,7 @@ std::string Node::take_segments(const Link &link) {
   return reason;
 }
 
-// A round state for each domain of this node. Buffers of domains of the same tier lie in one segment.
+// Each domain of this node gets a round state. The buffers of all domains of a tier are in one segment.
 void Node::lay_out(std::span<const int> aggregators, const BufferLayout &layout) {
   state_of_domain_.assign(aggregators.size(), no_state);
   locations_.clear();
@@ -198,16 +191,13 @@ void Node::lay_out(std::span<const int> aggregators, const BufferLayout &layout)
   }
   relays_ = Relays(layout.relayed, nodes_, aggregators);
   lay_out_relays(layout);
-  events_at_ = sizeof(NodeEnd);
-  outcomes_at_ = events_at_ + ranks_.size() * sizeof(EventCount);
-  round_states_at_ = outcomes_at_ + outcome_slots * sizeof(OutcomeSlot);
-  tables_at_ = round_states_at_ + locations_.size() * sizeof(RoundState);
-  specs_.front().bytes = tables_at_;
+  specs_.front().bytes = sizeof(NodeEnd) + ranks_.size() * sizeof(EventCount) + outcome_slots * sizeof(OutcomeSlot) +
+                         locations_.size() * sizeof(RoundState);
   for (const Relay *relay : relays_.on_node(ranks_.front()))
     specs_.front().bytes += relay->table_words() * sizeof(std::uint64_t);
 }
 
-// A slot holds what the relay's ranks have of a round: at most a buffer, and at most what they have in all.
+// A slot holds the bytes of the relay's ranks in one round. That is at most a buffer, and at most all of their bytes.
 void Node::lay_out_relays(const BufferLayout &layout) {
   table_of_domain_.assign(state_of_domain_.size(), 0);
   relay_segment_ = 0;
@@ -226,14 +216,13 @@ void Node::lay_out_relays(const BufferLayout &layout) {
   }
 }
 
-// Zeroed memory holds all of these in their first state.
+// Finds the parts of the first segment. Zeroed memory is the initial state of all of them.
 void Node::place() {
-  std::byte *data = segments_.front()->data();
-  end_ = reinterpret_cast<NodeEnd *>(data);
-  events_ = reinterpret_cast<EventCount *>(data + events_at_);
-  outcomes_ = reinterpret_cast<OutcomeSlot *>(data + outcomes_at_);
-  round_states_ = reinterpret_cast<RoundState *>(data + round_states_at_);
-  tables_ = reinterpret_cast<std::uint64_t *>(data + tables_at_);
+  end_ = reinterpret_cast<NodeEnd *>(segments_.front()->data());
+  events_ = reinterpret_cast<EventCount *>(end_ + 1);
+  outcomes_ = reinterpret_cast<OutcomeSlot *>(events_ + ranks_.size());
+  round_states_ = reinterpret_cast<RoundState *>(outcomes_ + outcome_slots);
+  tables_ = reinterpret_cast<std::uint64_t *>(round_states_ + locations_.size());
 }
 
 std::span<std::uint64_t> Node::relay_table(const Relay &relay, std::uint32_t round) const {
@@ -245,7 +234,7 @@ void Node::keep_memory() const { new std::vector<std::shared_ptr<Segment>>(segme
 std::vector<std::string> Node::places() const {
   std::vector<std::string> lines;
   for (std::size_t i = 1; i < specs_.size(); ++i)
-    lines.push_back((i == relay_segment_ ? "ranks of this node put together what they send: "
+    lines.push_back((i == relay_segment_ ? "messages that ranks of this node send together: "
                                          : "buffers of this node in " + specs_[i].medium.tier + ": ") +
                     format_bytes(segments_[i]->bytes()) + ", " + where(specs_[i].medium));
   return lines;
@@ -278,10 +267,10 @@ void Node::wait(EventCount &event, std::uint32_t seen, std::uint32_t max_microse
 }
 
 void Node::check_processes() const {
-  if (given_up()) throw CommunicationError(end_->told.load() != 0 ? end_->reason : reason_here_);
+  if (given_up()) throw CommunicationError(end_->is_written.load() != 0 ? end_->reason : reason_here_);
   const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
-  std::int64_t before = looked_.load();
-  if (now - before < std::int64_t{check_after_microseconds} * 1000 || !looked_.compare_exchange_strong(before, now))
+  std::int64_t before = checked_at_.load();
+  if (now - before < std::int64_t{check_after_microseconds} * 1000 || !checked_at_.compare_exchange_strong(before, now))
     return;
   if (const int index = processes_.ended(); index >= 0)
     throw CommunicationError("rank " + std::to_string(ranks_[static_cast<std::size_t>(index)]) +
@@ -291,11 +280,11 @@ void Node::check_processes() const {
 void Node::give_up(const std::string &reason) {
   if (end_->claimed.exchange(1) == 0) {
     reason.copy(end_->reason, sizeof end_->reason - 1);
-    end_->told = 1;
+    end_->is_written = 1;
   }
   if (claimed_here_.exchange(1) == 0) {
     reason_here_ = reason;
-    told_here_ = 1;
+    has_reason_here_ = 1;
   }
   notify_all();
   for (const std::size_t state : state_of_domain_)

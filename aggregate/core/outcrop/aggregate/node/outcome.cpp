@@ -10,27 +10,17 @@ namespace outcrop::aggregate {
 
 // --- failures ------------------------------------------------------------------------------------------------------
 
-namespace {
-
-void put(Failure &failure, const std::string &text) { text.copy(failure.text, sizeof failure.text - 1); }
-
-}  // namespace
-
-Failure Failure::of(Doing doing, int rank, const StorageError &error) {
-  Failure failure{doing, rank, error.error, 0, error.offset, error.length, {}};
-  put(failure, error.path);
+Failure Failure::of(Kind kind, int rank, const std::string &text) {
+  Failure failure{kind, rank};
+  text.copy(failure.text, sizeof failure.text - 1);
   return failure;
 }
 
-Failure Failure::of_input(int rank, const std::string &text) {
-  Failure failure{input, rank, 0, 0, 0, 0, {}};
-  put(failure, text);
-  return failure;
-}
-
-Failure Failure::of_corruption(int rank, const std::string &text) {
-  Failure failure{corruption, rank, 0, 0, 0, 0, {}};
-  put(failure, text);
+Failure Failure::of(Kind kind, int rank, const StorageError &error) {
+  Failure failure = of(kind, rank, error.path);
+  failure.error = error.error;
+  failure.offset = error.offset;
+  failure.length = error.length;
   return failure;
 }
 
@@ -38,10 +28,9 @@ void Failure::raise() const {
   static constexpr std::array names{"", "write", "read", "flush", "open", "create"};
   if (!happened()) return;
   const std::string who = "rank " + std::to_string(rank);
-  if (doing == input) throw InputError(who + ": " + text);
-  if (doing == corruption) throw CorruptionError(who + ": " + text);
-  throw StorageError(std::string(names.at(static_cast<std::size_t>(doing))) + " by " + who, text, offset, length,
-                     error);
+  if (kind == input) throw InputError(who + ": " + text);
+  if (kind == corruption) throw CorruptionError(who + ": " + text);
+  throw StorageError(std::string(names.at(static_cast<std::size_t>(kind))) + " by " + who, text, offset, length, error);
 }
 
 // --- outcomes ------------------------------------------------------------------------------------------------------
@@ -102,7 +91,7 @@ void Outcome::post_receives() {
   if (parent_ >= 0) requests_.push_back(link_.receive(bytes_of(final_), parent_, tag_down));
 }
 
-// Sends the first failure of this node and of all leaders below once all of them are known.
+// Once the outcomes of this node and of the leaders below it are known, sends the first failure among them to the parent.
 bool Outcome::send_up() {
   const OutcomeSlot &slot = node_.outcome(operation_);
   if (slot.node_ready.load() != operation_ + 1 || !link_.test(std::span(requests_).first(children_.size())))
@@ -110,7 +99,7 @@ bool Outcome::send_up() {
   Failure merged = slot.failure;
   for (std::size_t i = 0; i < children_.size() && !merged.happened(); ++i) merged = from_children_[i];
   if (parent_ >= 0) {
-    from_children_[0] = merged;  // stays until it has been sent
+    from_children_[0] = merged;  // the message must stay in memory until it has been sent
     requests_.push_back(link_.send(bytes_of(std::as_const(from_children_[0])), parent_, tag_up));
   } else {
     final_ = merged;
@@ -132,9 +121,9 @@ bool Outcome::advance() {
   if (phase_ == Phase::up && send_up()) phase_ = Phase::down;
   if (phase_ == Phase::down && link_.test(requests_)) {
     send_down();
-    phase_ = Phase::told;
+    phase_ = Phase::sent;
   }
-  if (phase_ == Phase::told && link_.test(requests_)) phase_ = Phase::over;
+  if (phase_ == Phase::sent && link_.test(requests_)) phase_ = Phase::over;
   return phase_ == Phase::over;
 }
 

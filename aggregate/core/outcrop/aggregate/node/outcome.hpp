@@ -1,13 +1,13 @@
-// How all ranks learn how an operation ended.
+// How all ranks learn the outcome of an operation. The leader of a node is its lowest rank.
 //
-//     each rank       its parts are done: arrive()        ─┐ shared memory of the node: a count
-//     the last here   node_ready                          ─┘
-//     nodes' leaders  what failed, up a tree of leaders and down again, by messages if there are several nodes
-//     leader          settled; rings all ranks of its node
+//     each rank                   its parts are done: arrive()      ─┐ a count in the node's shared memory
+//     the last rank of the node   sets node_ready                   ─┘
+//     the leaders                 send the first failure up a tree of leaders and down again, if there are several nodes
+//     each leader                 sets settled, and notifies all ranks of its node
 //
-// There are eight slots, and at most four operations are under way at a rank, counted from the oldest that is not over. So
-// the last rank to arrive in operation n knows that all ranks here have begun n, and hence have seen the outcome of n - 4.
-// It clears that slot, which operation n + 4 will use.
+// There are eight slots, and a rank has at most four operations in progress, counted from the oldest unfinished one. When the
+// last rank of a node arrives in operation n, all ranks of the node have begun n, so they have seen the outcome of n - 4. The
+// last rank therefore clears that slot, which operation n + 4 will use.
 #pragma once
 
 #include <array>
@@ -18,46 +18,46 @@
 #include <system_error>
 #include <vector>
 
-#include "outcrop/aggregate/transport/link.hpp"
+#include "outcrop/aggregate/transport/transport.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
 
 class Node;
 
-/// The first error of an operation, in a form that can lie in shared memory and be sent.
+/// The first error of an operation, in a form for shared memory and messages.
 struct Failure {
-  enum Doing : std::int32_t { nothing, write, read, flush, open, create, input, corruption };
+  enum Kind : std::int32_t { none, write, read, flush, open, create, input, corruption };
 
-  Doing doing = nothing;
+  Kind kind = none;
   std::int32_t rank = 0, error = 0;
   std::uint32_t padding = 0;
   std::uint64_t offset = 0, length = 0;
   char text[400] = {};  ///< the message of input and corruption errors; the path of storage errors
 
-  bool happened() const { return doing != nothing; }
-  static Failure of(Doing doing, int rank, const StorageError &error);
-  static Failure of_input(int rank, const std::string &text);
-  static Failure of_corruption(int rank, const std::string &text);
+  bool happened() const { return kind != none; }
+  static Failure of(Kind kind, int rank, const std::string &text);
+  static Failure of(Kind kind, int rank, const StorageError &error);
+  static Failure of_input(int rank, const std::string &text) { return of(input, rank, text); }
 
   /// Throws StorageError, InputError or CorruptionError if it happened.
   void raise() const;
 };
 
-/// Runs act() and returns the environmental error it throws, if any. Bugs (other exceptions) pass through.
+/// Runs act() and returns the environmental error it throws, if any. Other exceptions are bugs and are not caught.
 template <typename Act>
-Failure attempt(Failure::Doing doing, int rank, Act &&act) {
+Failure attempt(Failure::Kind kind, int rank, Act &&act) {
   try {
     act();
   } catch (const StorageError &error) {
-    return Failure::of(doing, rank, error);
+    return Failure::of(kind, rank, error);
   } catch (const InputError &error) {
     return Failure::of_input(rank, error.what());
   } catch (const CorruptionError &error) {
-    return Failure::of_corruption(rank, error.what());
+    return Failure::of(Failure::corruption, rank, error.what());
   } catch (const std::bad_alloc &) {
     return Failure::of_input(rank, "there is no memory left");
-  } catch (const std::system_error &error) {  // of the standard library: file systems, threads
+  } catch (const std::system_error &error) {  // from the standard library: file systems and threads
     return Failure::of_input(rank, error.what());
   }
   return {};
@@ -66,7 +66,7 @@ Failure attempt(Failure::Doing doing, int rank, Act &&act) {
 constexpr std::uint64_t max_under_way = 4;
 constexpr std::uint64_t outcome_slots = 2 * max_under_way;
 
-/// How one operation ended for the ranks of a node, in their shared memory. All bytes zero is the first state.
+/// The outcome of one operation, in the shared memory of a node. Zeroed memory is a valid initial state.
 struct alignas(64) OutcomeSlot {
   std::atomic<std::uint32_t> arrived{0}, written{0}, claimed{0};
   std::atomic<std::uint64_t> node_ready{0}, settled{0};  // number of the operation + 1
@@ -78,24 +78,24 @@ class Outcome {
  public:
   Outcome(Node &node, const Link &link, std::uint64_t operation);
 
-  /// Records a failure in this rank's part. Only the first on a node is kept.
+  /// Records a failure of this rank. Only the first failure of a node is kept.
   void record(const Failure &failure);
-  /// An aggregator of this node has written its part. True for the last of `writers`.
+  /// An aggregator of this node calls this when it has written its part. Returns true for the last of `writers` aggregators.
   bool wrote(std::uint32_t writers);
-  /// This rank has done all of its parts.
+  /// Each rank calls this when all of its parts are done.
   void arrive();
 
   bool settled() const;
-  /// Valid once settled.
+  /// Valid once settled() returns true.
   const Failure &failure() const;
 
-  /// Moves on a leader's messages; true when nothing is left to be sent. Called in the order of operations, by the thread
-  /// that may use the link.
+  /// Advances the messages of a leader. Returns true when none is left. The thread that may use the link calls it, in the
+  /// order of operations.
   bool advance();
   bool sends() const { return phase_ != Phase::over; }
 
  private:
-  enum class Phase { begin, up, down, told, over };
+  enum class Phase { begin, up, down, sent, over };
 
   void settle();
   void post_receives();

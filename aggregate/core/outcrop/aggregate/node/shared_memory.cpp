@@ -14,9 +14,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <sstream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "outcrop/base/aligned.hpp"
@@ -43,25 +41,32 @@ std::map<int, std::weak_ptr<Segment>> made;
 
 Descriptor file_in_memory(std::uint64_t bytes) {
   if (const std::uint64_t available = available_bytes(); bytes > available)
-    throw InputError("buffers of this node take " + std::to_string(bytes) + " bytes and it has " +
-                     std::to_string(available) + " left; choose smaller or fewer ones");
+    throw InputError("the buffers of this node need " + std::to_string(bytes) + " bytes, but it has " +
+                     std::to_string(available) + " available; choose smaller or fewer buffers");
   Descriptor file(memfd_create("outcrop", MFD_CLOEXEC));
   if (file.get() < 0 || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
-    throw InputError("cannot take " + std::to_string(bytes) + " bytes of shared memory: " + std::strerror(errno));
+    throw InputError("cannot allocate " + std::to_string(bytes) + " bytes of shared memory: " + std::strerror(errno));
   return file;
 }
 
-// Allocated, so that a full file system is an error here, and not a signal when a page is touched.
+// Allocates all blocks. Otherwise a full file system would cause a signal when a page is touched, instead of an error here.
 Descriptor file_in_folder(std::uint64_t bytes, const std::string &folder) {
   try {
     const outcrop::File file = outcrop::File::unnamed(folder, bytes);
     return Descriptor(fcntl(file.buffered_descriptor(), F_DUPFD_CLOEXEC, 0));
   } catch (const StorageError &error) {
-    throw InputError("buffers cannot lie in " + folder + ": " + error.what() + "; choose another tier");
+    throw InputError("buffers cannot be placed in " + folder + ": " + error.what() + "; choose another tier");
   }
 }
 
-bool same(int descriptor, const Segment::Address &address) {
+// "NUMA node 2", "NUMA nodes 2, 3".
+std::string name_of_nodes(std::span<const std::uint32_t> nodes) {
+  std::string text = nodes.size() == 1 ? "NUMA node " : "NUMA nodes ";
+  for (std::size_t i = 0; i < nodes.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(nodes[i]);
+  return text;
+}
+
+bool is_file_of(int descriptor, const Segment::Address &address) {
   struct stat status {};
   return fstat(descriptor, &status) == 0 && status.st_dev == address.device && status.st_ino == address.inode &&
          static_cast<std::uint64_t>(status.st_size) == address.bytes;
@@ -74,7 +79,8 @@ std::string where(const Medium &medium) {
   return medium.numa_nodes.empty() ? "ordinary memory" : "memory of " + name_of_nodes(medium.numa_nodes);
 }
 
-// Aligned to huge pages, in which direct transfers are twice as fast: fewer parts for each request to the device.
+// The mapping is aligned to huge pages. Direct transfers to huge pages are twice as fast, because a request to the device then
+// consists of fewer parts.
 Segment::Segment(Descriptor file, std::uint64_t bytes) : file_(std::move(file)), bytes_(bytes) {
   void *range = mmap(nullptr, bytes + huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) throw InputError("cannot map " + std::to_string(bytes) + " bytes of shared memory");
@@ -101,8 +107,8 @@ std::shared_ptr<Segment> Segment::make(std::uint64_t bytes, std::uint64_t huge_f
   bytes = round_up(bytes, AlignedMemory::page_bytes);
   Descriptor file = medium.folder.empty() ? file_in_memory(bytes) : file_in_folder(bytes, medium.folder);
   std::shared_ptr<Segment> segment(new Segment(std::move(file), bytes));
-  if (!medium.numa_nodes.empty()) take_on_nodes({segment->data_, bytes}, medium.numa_nodes);
-  // Advice, which only newer systems take; small pages work too.
+  if (!medium.numa_nodes.empty()) allocate_on_nodes({segment->data_, bytes}, medium.numa_nodes);
+  // Only newer systems support this advice. Small pages work, too, so the result is ignored.
   const std::uint64_t begin = round_up(huge_from, huge), end = round_down(bytes, huge);
   if (begin < end && medium.folder.empty()) madvise(segment->data_ + begin, end - begin, MADV_COLLAPSE);
   const std::lock_guard lock(made_mutex);
@@ -116,7 +122,7 @@ std::shared_ptr<Segment> Segment::attach(const Address &address, std::string &re
     const std::lock_guard lock(made_mutex);
     const auto found = made.find(address.descriptor);
     std::shared_ptr<Segment> segment = found == made.end() ? nullptr : found->second.lock();
-    if (segment && same(segment->file_.get(), address)) return segment;
+    if (segment && is_file_of(segment->file_.get(), address)) return segment;
   }
   const std::string path = "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
   Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -125,7 +131,7 @@ std::shared_ptr<Segment> Segment::attach(const Address &address, std::string &re
         "shared memory of process " + std::to_string(address.process) + " cannot be opened: " + std::strerror(errno);
     return nullptr;
   }
-  if (!same(file.get(), address)) {
+  if (!is_file_of(file.get(), address)) {
     reason = path + " is not the shared memory of the other rank: processes of this node do not see each other";
     return nullptr;
   }
@@ -142,14 +148,15 @@ std::shared_ptr<Segment> Segment::attach(const Address &address, std::string &re
 namespace {
 
 constexpr std::size_t page = AlignedMemory::page_bytes;
-constexpr std::size_t pages_looked_at = 4096;  // spread over all of the memory
+constexpr std::size_t max_checked_pages = 4096;  // spread over all of the memory
 constexpr std::size_t mask_bits = 8 * sizeof(unsigned long);
 
 InputError refused(std::span<const std::uint32_t> nodes, const std::string &reason) {
-  return InputError("buffers cannot lie on " + name_of_nodes(nodes) + ": " + reason + "; choose another tier");
+  return InputError("buffers cannot be placed on " + name_of_nodes(nodes) + ": " + reason + "; choose another tier");
 }
 
-// Free bytes of a node, with those that only cache files. Very many if the system does not say.
+// Returns the free bytes of a node, including those that only cache files, or a very large number if the system does not
+// report them.
 std::uint64_t free_bytes(std::uint32_t node) {
   std::ifstream file("/sys/devices/system/node/node" + std::to_string(node) + "/meminfo");
   if (!file) return std::numeric_limits<std::uint64_t>::max() / 4096;
@@ -165,40 +172,40 @@ std::uint64_t free_bytes(std::uint32_t node) {
 void bind(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   std::vector<unsigned long> mask(*std::ranges::max_element(nodes) / mask_bits + 1);
   for (const std::uint32_t node : nodes) mask[node / mask_bits] |= 1UL << node % mask_bits;
-  // The system counts one bit less than it is told.
+  // The system uses one bit less than the number that it is given.
   if (syscall(SYS_mbind, memory.data(), memory.size(), MPOL_BIND, mask.data(), mask.size() * mask_bits + 1, 0) != 0)
     throw refused(nodes, std::strerror(errno));
 }
 
 void touch(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   if (madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE) == 0) return;
-  if (errno != EINVAL) throw refused(nodes, std::strerror(errno));  // EINVAL: an older system
+  if (errno != EINVAL) throw refused(nodes, std::strerror(errno));  // EINVAL: an older system without this advice
   for (std::size_t at = 0; at < memory.size(); at += page)
     *const_cast<volatile std::byte *>(memory.data() + at) = std::byte{0};
 }
 
 void check(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
-  const std::size_t pages = memory.size() / page, step = std::max<std::size_t>(1, pages / pages_looked_at);
+  const std::size_t pages = memory.size() / page, step = std::max<std::size_t>(1, pages / max_checked_pages);
   std::vector<void *> addresses;
   for (std::size_t index = 0; index < pages; index += step) addresses.push_back(memory.data() + index * page);
-  std::vector<int> lies(addresses.size(), -1);
-  if (syscall(SYS_move_pages, 0, addresses.size(), addresses.data(), nullptr, lies.data(), 0) != 0)
-    throw refused(nodes, std::string("where pages lie cannot be seen: ") + std::strerror(errno));
-  for (const int node : lies) {
-    if (node < 0) throw refused(nodes, std::string("a page is not there: ") + std::strerror(-node));
+  std::vector<int> node_of_page(addresses.size(), -1);
+  if (syscall(SYS_move_pages, 0, addresses.size(), addresses.data(), nullptr, node_of_page.data(), 0) != 0)
+    throw refused(nodes, std::string("the system does not tell the nodes of pages: ") + std::strerror(errno));
+  for (const int node : node_of_page) {
+    if (node < 0) throw refused(nodes, std::string("a page is not in memory: ") + std::strerror(-node));
     if (std::ranges::find(nodes, static_cast<std::uint32_t>(node)) == nodes.end())
-      throw refused(nodes, "the system has put pages on node " + std::to_string(node));
+      throw refused(nodes, "the system has placed pages on node " + std::to_string(node));
   }
 }
 
 }  // namespace
 
-void take_on_nodes(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
+void allocate_on_nodes(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   std::uint64_t available = 0;
   for (const std::uint32_t node : nodes) available += free_bytes(node);
   if (memory.size() > available)
-    throw refused(nodes,
-                  "they take " + std::to_string(memory.size()) + " bytes, " + std::to_string(available) + " are left");
+    throw refused(nodes, "they need " + std::to_string(memory.size()) + " bytes, but only " +
+                             std::to_string(available) + " are free");
   bind(memory, nodes);
   touch(memory, nodes);
   check(memory, nodes);
@@ -209,7 +216,7 @@ std::string why_not_on_nodes(std::span<const std::uint32_t> nodes) {
   if (memory == MAP_FAILED) return std::strerror(errno);
   std::string reason;
   try {
-    take_on_nodes({static_cast<std::byte *>(memory), page}, nodes);
+    allocate_on_nodes({static_cast<std::byte *>(memory), page}, nodes);
   } catch (const InputError &error) {
     reason = error.what();
   }
@@ -217,20 +224,14 @@ std::string why_not_on_nodes(std::span<const std::uint32_t> nodes) {
   return reason;
 }
 
-std::string name_of_nodes(std::span<const std::uint32_t> nodes) {
-  std::string text = nodes.size() == 1 ? "NUMA node " : "NUMA nodes ";
-  for (std::size_t i = 0; i < nodes.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(nodes[i]);
-  return text;
-}
-
 // --- how much is available -----------------------------------------------------------------------------------------
 
 namespace {
 
 constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
-constexpr std::uint64_t max_limit = std::uint64_t{1} << 60;  // version 1 writes a number above it for none
+constexpr std::uint64_t max_limit = std::uint64_t{1} << 60;  // version 1 reports a larger number if there is no limit
 
-// The names that a version has for its files.
+// The names of files and of lines of memory.stat in one version of control groups.
 struct Version {
   std::string limit, usage, inactive, active;
 };
@@ -238,7 +239,7 @@ struct Version {
 const Version first{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file"};
 const Version second{"memory.max", "memory.current", "inactive_file", "active_file"};
 
-// `otherwise` for a file that is not there, or has a word ("max").
+// Returns `otherwise` if the file is missing or contains a word ("max").
 std::uint64_t number_in(const std::string &path, std::uint64_t otherwise) {
   std::ifstream file(path);
   std::uint64_t number = 0;
@@ -261,11 +262,15 @@ std::uint64_t free_bytes(const std::string &folder, const Version &version) {
   return limit - std::min(limit, used);
 }
 
-bool has_memory(const std::string &controllers) {
-  std::istringstream list(controllers);
-  for (std::string name; std::getline(list, name, ',');)
-    if (name == "memory") return true;
-  return false;
+std::uint64_t available_on_machine() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string word; file >> word;)
+    if (word == "MemAvailable:") {
+      std::uint64_t kib = 0;
+      file >> kib;
+      return kib << 10;
+    }
+  return unlimited;
 }
 
 }  // namespace
@@ -275,31 +280,16 @@ std::uint64_t group_free_bytes(const std::string &own, const std::string &root) 
   std::uint64_t least = unlimited;
   for (std::string number, controllers, path;
        std::getline(groups, number, ':') && std::getline(groups, controllers, ':') && std::getline(groups, path);) {
-    if (!controllers.empty() && !has_memory(controllers)) continue;
+    if (!controllers.empty() && ("," + controllers + ",").find(",memory,") == std::string::npos) continue;
     const Version &version = controllers.empty() ? second : first;
     const std::string top = controllers.empty() ? root : root + "/memory";
-    for (;; path.resize(path.rfind('/'))) {  // the group, and those around it
+    for (;; path.resize(path.rfind('/'))) {  // the group and all of its parents
       least = std::min(least, free_bytes(top + path, version));
       if (path.find('/') == std::string::npos) break;
     }
   }
   return least;
 }
-
-namespace {
-
-std::uint64_t available_on_machine() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string word; file >> word;)
-    if (word == "MemAvailable:") {
-      std::uint64_t kib = 0;
-      file >> kib;
-      return kib << 10;
-    }
-  return std::numeric_limits<std::uint64_t>::max();
-}
-
-}  // namespace
 
 std::uint64_t available_bytes() { return std::min(available_on_machine(), group_free_bytes()); }
 

@@ -16,7 +16,6 @@
 #include <utility>
 
 #include "outcrop/aggregate/node/shared_memory.hpp"
-#include "outcrop/aggregate/text/table_text.hpp"
 #include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"

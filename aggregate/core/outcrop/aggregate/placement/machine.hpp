@@ -41,7 +41,7 @@
 #include <vector>
 
 #include "outcrop/aggregate/node/shared_memory.hpp"
-#include "outcrop/aggregate/transport/link.hpp"
+#include "outcrop/aggregate/transport/transport.hpp"
 
 namespace outcrop::aggregate {
 

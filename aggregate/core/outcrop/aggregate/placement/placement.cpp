@@ -368,15 +368,15 @@ Placement place_attempt(const Machine &machine, const Attempt &attempt, std::spa
   return placement;
 }
 
-// All domains of the ballot, with ranks of a node that send together, or not.
-Placement place_exactly(const Placed &placed, const Ballot &ballot) {
+// All domains of the inputs, with ranks of a node that send together, or not.
+Placement place_exactly(const Placed &placed, const ElectionInputs &inputs) {
   PlacementOptions apart = placed.options;
   apart.merged = false;
-  Placement best = place(placed.machine, ballot.tallies, ballot.domains, apart);
-  if (!ballot.can_merge || placed.machine.nodes() == placed.machine.node_of_rank.size()) return best;
+  Placement best = place(placed.machine, inputs.tallies, inputs.domains, apart);
+  if (!inputs.can_merge || placed.machine.nodes() == placed.machine.node_of_rank.size()) return best;
   PlacementOptions together = placed.options;
   together.merged = true;
-  Placement merged = place(placed.machine, ballot.tallies, ballot.domains, together);
+  Placement merged = place(placed.machine, inputs.tallies, inputs.domains, together);
   return merged.seconds < best.seconds ? merged : best;
 }
 
@@ -478,17 +478,17 @@ Placement place_owned(const Machine &machine, std::span<const Tally> tallies, st
 }
 
 Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly) {
-  return [placed = std::move(placed), exactly](const Ballot &ballot) {
-    placed->options.buffer_bytes = ballot.buffer_bytes;
-    placed->options.buffers = ballot.buffers;
+  return [placed = std::move(placed), exactly](const ElectionInputs &inputs) {
+    placed->options.buffer_bytes = inputs.buffer_bytes;
+    placed->options.buffers = inputs.buffers;
     placed->options.merged = false;
-    const std::vector<std::uint32_t> owners(ballot.owners.begin(), ballot.owners.end());
+    const std::vector<std::uint32_t> owners(inputs.owners.begin(), inputs.owners.end());
     if (!owners.empty())
-      placed->placement = place_owned(placed->machine, ballot.tallies, owners, placed->options);
+      placed->placement = place_owned(placed->machine, inputs.tallies, owners, placed->options);
     else
       placed->placement =
-          exactly ? place_exactly(*placed, ballot)
-                  : place_best(placed->machine, ballot.tallies, ballot.domains, placed->options, ballot.can_merge);
+          exactly ? place_exactly(*placed, inputs)
+                  : place_best(placed->machine, inputs.tallies, inputs.domains, placed->options, inputs.can_merge);
     Election election{{}, placed->placement.together, {}, placed->placement.merged};
     for (const Choice &choice : placed->placement.choices) {
       election.aggregators.push_back(static_cast<int>(choice.rank));

@@ -94,7 +94,7 @@ struct Placed {
 };
 
 /// Places by `placed`'s machine and options, but for the buffers, which are the plan's, and keeps there what was decided.
-/// With `exactly`, all domains of the ballot; otherwise as many as are done soonest. Ranks of a node send together where that
+/// With `exactly`, all domains of the inputs; otherwise as many as are done soonest. Ranks of a node send together where that
 /// is sooner.
 Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 

@@ -72,7 +72,7 @@ std::optional<StageName> StageName::of(const std::string &text) {
   for (const StageFile kind : {StageFile::data, StageFile::list, StageFile::done})
     if (rest == endings[static_cast<std::size_t>(kind)]) {
       name.kind = kind;
-      return name.text() == text ? std::optional(name) : std::nullopt;  // no "step-007"
+      return name.text() == text ? std::optional(name) : std::nullopt;  // refuses "step-007"
     }
   return std::nullopt;
 }
@@ -81,24 +81,23 @@ std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs) {
   return bytes + (2 * runs + 1) * AlignedMemory::page_bytes;
 }
 
-std::unique_ptr<FolderLock> hold_stage(Folder &folder, std::uint32_t writer) {
-  std::unique_ptr<FolderLock> held = folder.hold("writer-" + std::to_string(writer) + ".lock", 0);
-  if (!held)
-    throw InputError(folder.path() + " is in use by another process that is writer " + std::to_string(writer) +
+std::unique_ptr<FolderLock> lock_stage(Folder &folder, std::uint32_t writer) {
+  std::unique_ptr<FolderLock> lock = folder.hold("writer-" + std::to_string(writer) + ".lock", 0);
+  if (!lock)
+    throw InputError(folder.path() + " is in use by another process as writer " + std::to_string(writer) +
                      "; wait for it or stop it");
-  return held;
+  return lock;
 }
 
 // --- draining and recovery -----------------------------------------------------------------------------------------
 
 namespace {
 
-// Longer runs are read twice, in pieces, so that no list makes this program take more memory.
-constexpr std::uint64_t piece_bytes = std::uint64_t{16} << 20;
+// Longer runs are read twice, in parts of this size. Otherwise a list could make this program allocate any amount of memory.
+constexpr std::uint64_t part_bytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t max_target_end = std::uint64_t{1} << 62;
 
-using Kinds = std::set<StageFile>;
-using StagedFiles = std::map<std::pair<std::uint32_t, std::uint64_t>, Kinds>;  // by writer and step
+using StagedFiles = std::map<std::pair<std::uint32_t, std::uint64_t>, std::set<StageFile>>;  // by writer and step
 
 std::string name_of(std::uint64_t step, std::uint32_t writer, StageFile kind) {
   return StageName{step, writer, kind}.text();
@@ -111,8 +110,8 @@ StagedFiles files_in(Folder &folder) {
   return found;
 }
 
-// However the path is written, also through links.
-bool same_file(const std::string &one, const std::string &other) {
+// Returns whether two paths are the same after links are followed.
+bool is_same_file(const std::string &one, const std::string &other) {
   std::error_code failed;
   const auto plain = [&](const std::string &path) {
     return std::filesystem::weakly_canonical(std::filesystem::absolute(path, failed), failed);
@@ -120,9 +119,9 @@ bool same_file(const std::string &one, const std::string &other) {
   return one == other || (plain(one) == plain(other) && !failed);
 }
 
-// The whole list is checked before the first copy, because a stranger may have written it.
+// Checks the complete list before the first copy, because another user may have written it.
 void check_list(const StageList &list, const OpenFile &data, const std::string &target) {
-  if (!same_file(list.target, target))
+  if (!is_same_file(list.target, target))
     throw InputError(data.path() + " is staged for " + list.target + ", not for " + target);
   const std::uint64_t size = data.size();
   std::vector<StagedRun> runs = list.runs;
@@ -140,20 +139,20 @@ void check_list(const StageList &list, const OpenFile &data, const std::string &
     std::ranges::sort(runs, {}, begin);
     for (std::size_t i = 1; i < runs.size(); ++i)
       if (runs[i].*begin < runs[i - 1].*begin + runs[i - 1].length)
-        refuse(runs[i], std::string("another overlaps it in the ") + where);
+        refuse(runs[i], std::string("another run overlaps it in the ") + where);
   };
   overlaps(&StagedRun::data, "stage");
   overlaps(&StagedRun::target, "target");
 }
 
-// Piece by piece: visit(offset in the run, bytes).
+// Reads a run in parts, and calls visit(offset in the run, bytes) for each of them.
 template <typename Visit>
-void read_pieces(const OpenFile &data, const StagedRun &run, const AlignedMemory &memory, Visit &&visit) {
-  for (std::uint64_t at = 0; at < run.length; at += piece_bytes) {
-    const StagedRun piece{run.target + at, std::min(piece_bytes, run.length - at), run.data + at, 0};
-    std::byte *bytes = place_of(piece, memory);
-    data.read(piece.data, bytes, piece.length);
-    visit(at, std::span<const std::byte>(bytes, piece.length));
+void read_parts(const OpenFile &data, const StagedRun &run, const AlignedMemory &memory, Visit &&visit) {
+  for (std::uint64_t at = 0; at < run.length; at += part_bytes) {
+    const StagedRun part{run.target + at, std::min(part_bytes, run.length - at), run.data + at, 0};
+    std::byte *bytes = place_of(part, memory);
+    data.read(part.data, bytes, part.length);
+    visit(at, std::span<const std::byte>(bytes, part.length));
   }
 }
 
@@ -164,15 +163,15 @@ void check_sum(const OpenFile &data, const StagedRun &run, std::uint32_t checksu
 }
 
 void copy_run(const OpenFile &data, const StagedRun &run, OpenFile &target, const AlignedMemory &memory) {
-  if (run.length <= piece_bytes) {
+  if (run.length <= part_bytes) {
     target.write(run.target, read_run(data, run, place_of(run, memory)).data(), run.length);
     return;
   }
   std::uint32_t checksum = 0;
-  read_pieces(data, run, memory,
-              [&](std::uint64_t, std::span<const std::byte> bytes) { checksum = crc32c(bytes, checksum); });
+  read_parts(data, run, memory,
+             [&](std::uint64_t, std::span<const std::byte> bytes) { checksum = crc32c(bytes, checksum); });
   check_sum(data, run, checksum);
-  read_pieces(data, run, memory, [&](std::uint64_t at, std::span<const std::byte> bytes) {
+  read_parts(data, run, memory, [&](std::uint64_t at, std::span<const std::byte> bytes) {
     target.write(run.target + at, bytes.data(), bytes.size());
   });
 }
@@ -184,7 +183,7 @@ void drain_step(Files &files, Folder &folder, const StageList &list, const std::
   check_list(list, *data, target_path);
   const std::unique_ptr<OpenFile> target = files.open(target_path, true, true);
   std::uint64_t longest = 0;
-  for (const StagedRun &run : list.runs) longest = std::max(longest, std::min(run.length, piece_bytes));
+  for (const StagedRun &run : list.runs) longest = std::max(longest, std::min(run.length, part_bytes));
   const AlignedMemory memory(longest + AlignedMemory::page_bytes);
   for (const StagedRun &run : list.runs) copy_run(*data, run, *target, memory);
   target->flush();
@@ -215,7 +214,7 @@ void remove_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
   folder.remove(name_of(step, writer, StageFile::list) + unfinished);
 }
 
-// A list that came back after a power cut could find other data.
+// If the list reappeared after a power cut, it could describe the data of another step.
 void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
   if (folder.remove(name_of(step, writer, StageFile::list))) folder.flush();
   remove_step(folder, step, writer);
@@ -223,35 +222,38 @@ void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
 
 namespace {
 
-// While the result lives, no other caller recovers. So a writer that is found busy is alive.
-std::unique_ptr<FolderLock> hold_recovery(Folder &folder, double seconds) {
-  std::unique_ptr<FolderLock> held = folder.hold("recovery.lock", seconds);
-  if (!held) throw InputError(folder.path() + " is being recovered by another process; wait for it or stop it");
-  return held;
+// While the result exists, no other process recovers this folder. So a writer whose lock is taken must be alive.
+std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
+  std::unique_ptr<FolderLock> lock = folder.hold("recovery.lock", seconds);
+  if (!lock) throw InputError(folder.path() + " is being recovered by another process; wait for it or stop it");
+  return lock;
 }
 
-// Locks the dead writers, so that they stay dead while the result lives. The others are added to `busy`.
-std::map<std::uint32_t, std::unique_ptr<FolderLock>> hold_dead(Folder &folder, std::vector<std::uint32_t> &busy) {
-  std::map<std::uint32_t, std::unique_ptr<FolderLock>> held;
+using WriterLocks = std::map<std::uint32_t, std::unique_ptr<FolderLock>>;
+
+// Locks the dead writers, so that no new writer with their numbers can begin while the result exists. Adds the living writers
+// to `busy`.
+WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) {
+  WriterLocks locks;
   for (const auto &[key, kinds] : files_in(folder)) {
     const std::uint32_t writer = key.first;
-    if (held.contains(writer) || std::ranges::find(busy, writer) != busy.end()) continue;
+    if (locks.contains(writer) || std::ranges::find(busy, writer) != busy.end()) continue;
     try {
-      held.emplace(writer, hold_stage(folder, writer));
+      locks.emplace(writer, lock_stage(folder, writer));
     } catch (const InputError &) {
       busy.push_back(writer);
     }
   }
-  return held;
+  return locks;
 }
 
-// Steps become done in order, but of two renames a power cut may keep only the later one. Steps that were drained after a
-// step that will be drained again must be drained again, too.
-void undo_after_lists(Folder &folder, const std::map<std::uint32_t, std::unique_ptr<FolderLock>> &held) {
-  std::set<std::uint32_t> writers;                     // with a list, so far
+// Steps become done in order, but after a power cut only the later one of two renames may have survived. The steps after a step
+// that will be drained again must be drained again, too.
+void undo_after_lists(Folder &folder, const WriterLocks &dead) {
+  std::set<std::uint32_t> writers;                     // those for which a list was found
   for (const auto &[key, kinds] : files_in(folder)) {  // by writer, then by step
     const auto &[writer, step] = key;
-    if (!held.contains(writer)) continue;
+    if (!dead.contains(writer)) continue;
     if (kinds.contains(StageFile::list)) {
       writers.insert(writer);
     } else if (writers.contains(writer) && kinds.contains(StageFile::done) && kinds.contains(StageFile::data)) {
@@ -266,17 +268,17 @@ Recovery recover_stage(const std::string &path, const std::string &target, doubl
   Recovery recovery;
   const std::unique_ptr<Folder> folder = files.own_folder(path, false);
   if (!folder) return recovery;
-  const std::unique_ptr<FolderLock> alone = hold_recovery(*folder, seconds);
-  const std::map<std::uint32_t, std::unique_ptr<FolderLock>> held = hold_dead(*folder, recovery.busy);
-  undo_after_lists(*folder, held);
-  // A killed writer may not have made its list durable. If a power cut took the list back after draining had begun, the target
-  // would keep a part of the step.
+  const std::unique_ptr<FolderLock> alone = lock_recovery(*folder, seconds);
+  const WriterLocks dead = lock_dead_writers(*folder, recovery.busy);
+  undo_after_lists(*folder, dead);
+  // A killed writer may not have made its list durable. Without this flush, a power cut during the drain could remove the list,
+  // and the target would keep a part of the step.
   folder->flush();
   std::set<std::uint32_t> stuck;
   for (const auto &[key, kinds] : files_in(*folder)) {  // by writer, then by step
     const auto &[writer, step] = key;
-    if (!held.contains(writer) || stuck.contains(writer)) continue;
-    // A staged step has both files: their names were durable before it counted as staged.
+    if (!dead.contains(writer) || stuck.contains(writer)) continue;
+    // A staged step has both files, because their names were durable before the step counted as staged.
     const bool staged = kinds.contains(StageFile::list) && kinds.contains(StageFile::data);
     if (staged) {
       try {
@@ -294,7 +296,7 @@ Recovery recover_stage(const std::string &path, const std::string &target, doubl
     folder->flush();
     remove_step(*folder, step, writer);
   }
-  folder->flush();  // removed files must not come back beside a new step of that number
+  folder->flush();  // removed files must not reappear beside a new step with the same number
   return recovery;
 }
 
@@ -302,11 +304,11 @@ Recovery discard_stage(const std::string &path, double seconds, Files &files) {
   Recovery recovery;
   const std::unique_ptr<Folder> folder = files.own_folder(path, false);
   if (!folder) return recovery;
-  const std::unique_ptr<FolderLock> alone = hold_recovery(*folder, seconds);
-  const std::map<std::uint32_t, std::unique_ptr<FolderLock>> held = hold_dead(*folder, recovery.busy);
+  const std::unique_ptr<FolderLock> alone = lock_recovery(*folder, seconds);
+  const WriterLocks dead = lock_dead_writers(*folder, recovery.busy);
   for (const auto &[key, kinds] : files_in(*folder)) {
     const auto &[writer, step] = key;
-    if (!held.contains(writer)) continue;
+    if (!dead.contains(writer)) continue;
     if (!kinds.contains(StageFile::done)) recovery.lost.push_back({step, writer, StageFile::data});
     drop_step(*folder, step, writer);
   }

@@ -26,14 +26,14 @@ bool take_range(std::string_view &text, NodeRange &range) {
 
 constexpr std::uint64_t max_end = std::uint64_t{1} << 62;
 
-// Whether it is the name of a file in the index's folder, and not a path out of it.
-bool plain_name(const std::string &name) {
+// Returns whether it is the name of a file in the index's folder, and not a path to another folder.
+bool is_plain_name(const std::string &name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
 }
 
-// The invariants that all readers of node files rely on.
-bool sound(const NodeIndex &index) {
+// Tests the invariants on which all readers of node files rely.
+bool is_valid(const NodeIndex &index) {
   std::uint64_t end = 0;
   for (const NodeRange &each : index.ranges) {
     if (each.range.begin < end || each.range.end <= each.range.begin || each.range.end > max_end) return false;
@@ -43,11 +43,11 @@ bool sound(const NodeIndex &index) {
   const auto fits = [&](std::uint64_t base) { return base <= max_end - end; };
   std::vector<std::uint64_t> bases = index.bases;
   std::ranges::sort(bases);
-  return index.size_bytes <= max_end && std::ranges::all_of(index.files, plain_name) &&
+  return index.size_bytes <= max_end && std::ranges::all_of(index.files, is_plain_name) &&
          std::ranges::all_of(bases, fits) && std::ranges::adjacent_find(bases) == bases.end();
 }
 
-// Lines in the order in which to_text writes them.
+// Parses the lines in the order in which to_text writes them.
 bool take_index(std::string_view text, NodeIndex &index) {
   if (!take(text, head) || !take(text, "size ") || !take_number(text, index.size_bytes) || !take(text, "\n"))
     return false;
@@ -57,7 +57,7 @@ bool take_index(std::string_view text, NodeIndex &index) {
     if (!take_range(text, index.ranges.emplace_back())) return false;
   while (take(text, "step "))
     if (!take_number(text, index.bases.emplace_back()) || !take(text, "\n")) return false;
-  return text.empty() && sound(index);
+  return text.empty() && is_valid(index);
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ const OpenFile &NodeFiles::file(std::uint32_t number) {
   return *files_[number];
 }
 
-// Reads the part of `wanted` that the step has. The rest is added to `missing`.
+// Reads the part of `wanted` that the step has written. Adds the rest to `missing`.
 void NodeFiles::read_step(std::uint64_t base, const Range &wanted, std::uint64_t offset, std::span<std::byte> bytes,
                           std::vector<Range> &missing) {
   std::uint64_t at = wanted.begin;
@@ -130,7 +130,7 @@ void NodeFiles::read_step(std::uint64_t base, const Range &wanted, std::uint64_t
 
 bool NodeFiles::read(std::uint64_t offset, std::span<std::byte> bytes) {
   std::vector<Range> missing{{offset, offset + bytes.size()}};
-  for (std::size_t i = index_.bases.size(); i-- > 0 && !missing.empty();) {  // the newest first
+  for (std::size_t i = index_.bases.size(); i-- > 0 && !missing.empty();) {  // from the newest step to the oldest
     std::vector<Range> rest;
     for (const Range &wanted : missing) read_step(index_.bases[i], wanted, offset, bytes, rest);
     missing = std::move(rest);
@@ -157,98 +157,73 @@ void NodeFiles::check_sizes() {
   if (index_.bases.empty()) return;
   const std::uint64_t last = *std::ranges::max_element(index_.bases);
   std::vector<std::uint64_t> ends(files_.size(), 0);
-  for (const NodeRange &each : index_.ranges) ends[each.file] = last + each.range.end;  // they ascend
+  for (const NodeRange &each : index_.ranges) ends[each.file] = last + each.range.end;  // the last range ends last
   for (std::uint32_t number = 0; number < ends.size(); ++number)
     if (ends[number] > 0 && file(number).size() < ends[number])
       throw CorruptionError(file(number).path() + " has " + std::to_string(file(number).size()) +
-                            " bytes, its index says at least " + std::to_string(ends[number]));
+                            " bytes, but its index requires at least " + std::to_string(ends[number]));
 }
 
 namespace {
 
 constexpr std::uint64_t chunk_bytes = std::uint64_t{4} << 20;
 
-struct Chunk {
-  std::uint64_t offset = 0;
-  std::uint32_t checksum = 0;
-};
-
-// A file under a temporary name, removed again unless it gets its name.
-class Beside {
- public:
-  Beside(Folder &folder, const std::string &name, std::uint64_t size)
-      : folder_(folder), name_(name), beside_(name + unfinished) {
-    folder_.remove(beside_);  // of a merge that was killed
-    folder_.create(beside_, size, Allocation::as_written);
-  }
-  Beside(const Beside &) = delete;
-  Beside &operator=(const Beside &) = delete;
-  ~Beside() {
-    try {
-      if (!named_) folder_.remove(beside_);
-    } catch (...) {
-      named_ = false;  // it stays, and the next one removes it
-    }
-  }
-  void name() {
-    folder_.rename(beside_, name_);
-    named_ = true;
-    folder_.flush();
-  }
-  std::unique_ptr<OpenFile> open() { return folder_.open(beside_, true, true); }
-
- private:
-  Folder &folder_;
-  const std::string name_, beside_;
-  bool named_ = false;
-};
-
-std::vector<Chunk> copy(NodeFiles &files, OpenFile &to, std::uint64_t size, std::span<std::byte> memory) {
-  std::vector<Chunk> chunks;
+// Copies all chunks with written bytes, makes the copy durable, reads it back and compares its checksums.
+void copy_checked(NodeFiles &files, OpenFile &copy, std::uint64_t size) {
+  const AlignedMemory memory(chunk_bytes);
+  const auto part_at = [&](std::uint64_t offset) {
+    return std::span<std::byte>(memory.data(), std::min(chunk_bytes, size - offset));
+  };
   const auto next = [&](std::uint64_t from) { return round_down(files.next_written(from), chunk_bytes); };
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> checksums;  // by offset
   for (std::uint64_t at = next(0); at < size; at = next(at + chunk_bytes)) {
-    const std::span<std::byte> part = memory.first(std::min(chunk_bytes, size - at));
-    if (!files.read(at, part)) continue;  // a hole stays one
-    to.write(at, part.data(), part.size());
-    chunks.push_back({at, crc32c(part)});
+    const std::span<std::byte> part = part_at(at);
+    if (!files.read(at, part)) continue;  // a hole remains a hole
+    copy.write(at, part.data(), part.size());
+    checksums.emplace_back(at, crc32c(part));
   }
-  to.flush();
-  return chunks;
+  copy.flush();
+  for (const auto &[offset, checksum] : checksums) {
+    const std::span<std::byte> part = part_at(offset);
+    copy.read(offset, part.data(), part.size());
+    if (crc32c(part) != checksum)
+      throw CorruptionError(copy.path() + " does not contain the bytes that were written to it at offset " +
+                            std::to_string(offset));
+  }
 }
 
 }  // namespace
 
 std::uint64_t merge(const std::string &index, const std::string &target, Files &system) {
   std::unique_ptr<Folder> folder = system.folder(folder_of(index));
-  NodeFiles files(nullptr, {});
-  {
-    NodeIndex content = node_index_of(read_text(*folder, name_in_folder(index)), index);
-    files = NodeFiles(std::move(folder), std::move(content));
-  }
+  NodeIndex content = node_index_of(read_text(*folder, name_in_folder(index)), index);
+  NodeFiles files(std::move(folder), std::move(content));
   for (const std::string &name : files.index().files)
     if (std::error_code none; std::filesystem::equivalent(folder_of(index) + "/" + name, target, none))
-      throw InputError(target + " is one of the files that it is to be made of");
+      throw InputError("the target " + target + " is one of the node files; choose another name");
   files.check_sizes();
   const std::uint64_t size = files.index().end();
-  const std::unique_ptr<Folder> around = system.folder(folder_of(target));
-  Beside beside(*around, name_in_folder(target), size);
-  const AlignedMemory memory(chunk_bytes);
-  const std::span<std::byte> bytes(memory.data(), chunk_bytes);
-  const std::unique_ptr<OpenFile> to = beside.open();
-  for (const Chunk &chunk : copy(files, *to, size, bytes)) {
-    const std::span<std::byte> part = bytes.first(std::min(chunk_bytes, size - chunk.offset));
-    to->read(chunk.offset, part.data(), part.size());
-    if (crc32c(part) != chunk.checksum)
-      throw CorruptionError(to->path() + " does not hold what was written to it at offset " +
-                            std::to_string(chunk.offset));
+  const std::unique_ptr<Folder> target_folder = system.folder(folder_of(target));
+  const std::string name = name_in_folder(target), temporary = name + unfinished;
+  target_folder->remove(temporary);  // a killed merge may have left it
+  target_folder->create(temporary, size, Allocation::as_written);
+  try {
+    copy_checked(files, *target_folder->open(temporary, true, true), size);
+    target_folder->rename(temporary, name);
+  } catch (...) {
+    try {
+      target_folder->remove(temporary);
+    } catch (const StorageError &) {  // the file remains until the next merge removes it
+    }
+    throw;
   }
-  beside.name();
+  target_folder->flush();
   return size;
 }
 
 void NodeFile::read(std::uint64_t offset, std::byte *data, std::size_t length) {
   if (offset + length > files_.index().end())
-    throw StorageError("read", path_, offset, length, 0);  // as a file that ends early
+    throw StorageError("read", path_, offset, length, 0);  // error 0: the file ends early
   files_.read(offset, {data, length});
 }
 

@@ -20,7 +20,7 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// The runs of a sealed step, which are sorted and do not overlap, with any of the bytes from `begin` to `end`.
+// Returns those runs of a sealed step that have bytes from `begin` to `end` - 1. They are sorted and do not overlap.
 std::span<const StagedRun> runs_in(const std::vector<StagedRun> &runs, std::uint64_t begin, std::uint64_t end) {
   const auto first =
       std::ranges::upper_bound(runs, begin, {}, [](const StagedRun &run) { return run.target + run.length; });
@@ -28,7 +28,7 @@ std::span<const StagedRun> runs_in(const std::vector<StagedRun> &runs, std::uint
   return first < last ? std::span(first, last) : std::span<const StagedRun>();
 }
 
-// How many of the bytes from `begin` to `end` of the target are in these runs.
+// Returns how many of the bytes `begin` to `end` - 1 of the target are in these runs.
 std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std::uint64_t end) {
   std::uint64_t bytes = 0;
   for (const StagedRun &run : runs) {
@@ -38,7 +38,8 @@ std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std:
   return bytes;
 }
 
-// Runs are read whole, because a checksum is about a whole run.
+// Copies those bytes of a run that are in the range of `bytes`, which begins at `begin` of the target. The run is read
+// completely, because its checksum covers all of it.
 void copy_from(const OpenFile &data, const StagedRun &run, std::uint64_t begin, std::span<std::byte> bytes) {
   const std::uint64_t end = begin + bytes.size();
   const std::uint64_t first = std::max(begin, run.target), last = std::min(end, run.target + run.length);
@@ -55,22 +56,21 @@ void copy_from(const OpenFile &data, const StagedRun &run, std::uint64_t begin, 
 }  // namespace
 
 Stage::Stage(StageSpec spec) : spec_(std::move(spec)) {
-  if (spec_.target.find('\n') != std::string::npos)
-    throw InputError("a file that is staged for has a newline in its name");
-  spec_.files.open(spec_.target, true, false);  // it is there, and may be written
+  if (spec_.target.find('\n') != std::string::npos) throw InputError("the target of a stage has a newline in its name");
+  spec_.files.open(spec_.target, true, false);  // tests that it exists and is writable
   folder_ = spec_.files.own_folder(spec_.folder, true);
-  held_ = hold_stage(*folder_, spec_.writer);
+  writer_lock_ = lock_stage(*folder_, spec_.writer);
   for (const std::string &each : folder_->names())
     if (const auto found = StageName::of(each); found && found->writer == spec_.writer)
-      throw InputError(spec_.folder + " holds " + each + " of an earlier run; recover it first");
-  if (spec_.drains_beside) drainer_ = std::thread([this] { drain(); });
+      throw InputError(spec_.folder + " contains " + each + " of an earlier run; recover it first");
+  if (spec_.has_thread) drainer_ = std::thread([this] { drain(); });
 }
 
 Stage::~Stage() {
   {
     std::unique_lock lock(mutex_);
     ending_ = true;
-    if (!spec_.drains_beside)
+    if (!spec_.has_thread)
       while (drain_next(lock)) continue;
   }
   changed_.notify_all();
@@ -79,14 +79,15 @@ Stage::~Stage() {
   remove_drained();
 }
 
-// That steps are done must be durable before their data are removed. The next recovery removes what cannot be removed now.
+// The marks of done steps must be durable before the data are removed. Files that cannot be removed now are left to the next
+// recovery.
 void Stage::remove_drained() noexcept {
   try {
     if (!steps_.empty()) folder_->flush();
     for (const StagedStep &step : steps_)
       if (step.drained) remove_step(*folder_, step.list.step, spec_.writer);
   } catch (...) {
-    read_last_.reset();
+    last_read_.reset();
   }
 }
 
@@ -102,7 +103,7 @@ void Stage::begin(std::uint64_t step, std::uint64_t bytes, std::size_t runs) {
     try {
       folder_->create(data, file_bytes);
       break;
-    } catch (const StorageError &full) {  // others use the same file system
+    } catch (const StorageError &full) {  // other programs use the same file system
       if (full.error != ENOSPC || steps_.empty()) throw;
     }
     evict(lock, file_bytes);
@@ -116,7 +117,7 @@ void Stage::append(std::uint64_t target, std::span<const std::byte> bytes) {
   assert(file_);
   std::vector<StagedRun> &runs = begun_.list.runs;
   const std::uint64_t end = runs.empty() ? 0 : runs.back().data + runs.back().length;
-  // Only longer runs are aligned: a short run holds no whole page, so it goes through the page cache wherever it lies.
+  // A run that is shorter than a page has no whole page. It uses the page cache in any case, so it needs no alignment.
   const bool short_run = bytes.size() < AlignedMemory::page_bytes;
   const std::uint64_t page_end = round_up(end, AlignedMemory::page_bytes);
   const std::uint64_t at = short_run ? end : page_end + target % AlignedMemory::page_bytes;
@@ -133,14 +134,13 @@ void Stage::seal() {
   file_.reset();
   {
     const std::lock_guard lock(mutex_);
-    for (const StagedRun &run : begun_.list.runs) sealed_bytes_ += run.length;
     steps_.push_back(std::move(begun_));
   }
   changed_.notify_all();
 }
 
-// A list that cannot be removed durably may come back after a power cut. Then no newer step may be in the target, so the
-// stage fails.
+// A list that could not be removed durably may reappear after a power cut, and recovery would then drain this step. No newer
+// step may be in the target in that case, so the stage fails.
 void Stage::drop() {
   if (!file_) return;
   file_.reset();
@@ -162,11 +162,11 @@ bool Stage::read(std::uint64_t target, std::span<std::byte> bytes) {
     const std::span<const StagedRun> runs = runs_in(step->list.runs, target, end);
     const std::uint64_t here = covered(runs, target, end);
     if (here == 0) continue;
-    if (here < bytes.size()) return false;  // newer bytes here, others elsewhere
-    if (!read_last_ || read_last_step_ != step->list.step)
-      read_last_ = folder_->open(name(step->list.step, StageFile::data), false, true);
-    read_last_step_ = step->list.step;
-    for (const StagedRun &run : runs) copy_from(*read_last_, run, target, bytes);
+    if (here < bytes.size()) return false;  // the other bytes are in an older step or in the target
+    if (!last_read_ || last_read_step_ != step->list.step)
+      last_read_ = folder_->open(name(step->list.step, StageFile::data), false, true);
+    last_read_step_ = step->list.step;
+    for (const StagedRun &run : runs) copy_from(*last_read_, run, target, bytes);
     return true;
   }
   return bytes.empty();
@@ -184,20 +184,10 @@ void Stage::forget() {
   while (!steps_.empty()) evict(lock, 0);
 }
 
-std::uint64_t Stage::sealed_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return sealed_bytes_;
-}
-
-std::uint64_t Stage::drained_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return drained_bytes_;
-}
-
-// Until the condition holds, or draining has failed.
+// Returns when the condition holds or draining has failed.
 template <typename Condition>
 void Stage::wait_for_drain(std::unique_lock<std::mutex> &lock, Condition &&condition) {
-  if (spec_.drains_beside)
+  if (spec_.has_thread)
     changed_.wait(lock, [&] { return failure_ || condition(); });
   else
     while (!condition() && drain_next(lock)) continue;
@@ -218,37 +208,35 @@ bool Stage::drain_next() {
   return drain_next(lock);
 }
 
-// A step that fails stays, and so do those after it, because they may hold newer bytes of its places.
+// A step that fails stays in the stage. The steps after it stay, too, because they may have newer bytes of the same places.
 bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
-  const auto next = std::ranges::find(steps_, false, &StagedStep::drained);
-  if (failure_ || next == steps_.end()) return false;
-  const StageList list = next->list;
+  const auto found = std::ranges::find(steps_, false, &StagedStep::drained);
+  if (failure_ || found == steps_.end()) return false;
+  StagedStep &next = *found;  // it is not evicted meanwhile, because it is not drained
   lock.unlock();
   std::exception_ptr failure;
   try {
-    drain_step(spec_.files, *folder_, list, spec_.target);
+    drain_step(spec_.files, *folder_, next.list, spec_.target);
   } catch (...) {
     failure = std::current_exception();
   }
   lock.lock();
-  if (failure) {
+  if (failure)
     failure_ = failure;
-  } else {
-    std::ranges::find(steps_, list.step, [](const StagedStep &step) { return step.list.step; })->drained = true;
-    for (const StagedRun &run : list.runs) drained_bytes_ += run.length;
-  }
+  else
+    next.drained = true;
   changed_.notify_all();
   return !failure;
 }
 
-// Removes the oldest step once it is drained, to make room for `bytes`.
+// Waits until the oldest step is drained and removes it, to get room for `bytes`.
 void Stage::evict(std::unique_lock<std::mutex> &lock, std::uint64_t bytes) {
   if (steps_.empty()) throw StorageError("stage", spec_.folder, 0, bytes, ENOSPC);
   wait_for_drain(lock, [this] { return steps_.front().drained; });
   if (failure_) std::rethrow_exception(failure_);
-  folder_->flush();  // that it is done must be durable before its data are removed
+  folder_->flush();  // its mark must be durable before its data are removed
   remove_step(*folder_, steps_.front().list.step, spec_.writer);
-  read_last_.reset();  // if it is of this step, the open file would keep its room
+  last_read_.reset();  // an open file of this step would keep its room on the file system
   used_bytes_ -= steps_.front().file_bytes;
   steps_.pop_front();
 }
@@ -297,24 +285,24 @@ std::vector<std::string> settle_stage(const std::string &folder, const std::stri
     throw InputError(folder + " is in use by another process as aggregator " + std::to_string(found.busy.front()) +
                      "; wait for it or stop it");
   if (!found.failed.empty())
-    throw InputError("what an earlier run has staged in " + folder + " cannot be drained: " + found.failed.front());
+    throw InputError("a step that an earlier run has staged in " + folder +
+                     " cannot be drained: " + found.failed.front());
   for (const StageList &list : found.drained)
     notes.push_back(name_of(list.step, list.writer) + " was staged in " + folder +
-                    " by an earlier run; it is in the file now");
+                    " by an earlier run; it is now in the file");
   for (const StageName &name : found.lost)
     notes.push_back(name_of(name.step, name.writer) +
-                    (discard
-                         ? " was staged in " + folder + " by an earlier run; it was dropped, as the file is made anew"
-                         : " is lost: its writer ended before all of it was staged in " + folder));
+                    (discard ? " was staged in " + folder + " by an earlier run; it was dropped because the file is new"
+                             : " is lost: its writer ended before the step was staged completely in " + folder));
   return notes;
 }
 
 void check_room(std::uint64_t room_bytes, const RunTotals &step) {
   const std::uint64_t needed = room_of_step(step.bytes, step.long_runs);
   if (room_bytes == 0 || needed <= room_bytes) return;
-  throw InputError("a step takes " + std::to_string(needed) +
-                   " bytes of the stage at this aggregator, which may have " + std::to_string(room_bytes) +
-                   "; give stage_bytes, which the node's aggregators share, more");
+  throw InputError("a step needs " + std::to_string(needed) +
+                   " bytes of the stage at this aggregator, but its share of stage_bytes is " +
+                   std::to_string(room_bytes) + "; increase stage_bytes, which the aggregators of the node share");
 }
 
 }  // namespace outcrop::aggregate

@@ -23,7 +23,7 @@
 #include "outcrop/aggregate/decision/decision.hpp"
 #include "outcrop/aggregate/decision/domains.hpp"
 #include "outcrop/aggregate/sinks/sink.hpp"
-#include "outcrop/aggregate/transport/link.hpp"
+#include "outcrop/aggregate/transport/transport.hpp"
 
 namespace outcrop::aggregate {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "outcrop/aggregate/sinks/node_files.hpp"
-#include "outcrop/aggregate/sinks/shared_file.hpp"
+#include "outcrop/aggregate/sinks/sink.hpp"
 #include "outcrop/aggregate/sinks/stage.hpp"
 #include "outcrop/aggregate/steps/step.hpp"
 #include "outcrop/aggregate/text/text.hpp"

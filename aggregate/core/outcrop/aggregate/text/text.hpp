@@ -1,11 +1,14 @@
-// Text that people read, and small text files that say where bytes are.
+// Text for people, small text files that describe where data is stored, and tables that users write.
 #pragma once
 
 #include <charconv>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "outcrop/storage/folder.hpp"
 
@@ -13,41 +16,41 @@ namespace outcrop::aggregate {
 
 // --- figures -------------------------------------------------------------------------------------------------------
 
-std::string format_bytes(std::uint64_t bytes);                      ///< in the largest binary unit below it: "1.5 KiB"
+std::string format_bytes(std::uint64_t bytes);                      ///< in the largest fitting binary unit: "1.5 KiB"
 std::string format_seconds(double seconds);                         ///< four digits and a unit: "12.35 ms"
 std::string format_rate(double bytes_per_second);                   ///< decimal: "12.5 GB/s"
 std::string format_number(double value);                            ///< four digits
 std::string counted(std::uint64_t count, const std::string &what);  ///< "1 rank", "2 ranks"
 
-/// The bytes of "64MiB", "64M", "1.5GB" (decimal) or a plain number. Throws InputError, which begins with `name`.
+/// Returns the bytes of "64MiB", "64M", "1.5GB" (decimal) or a plain number. Throws InputError, whose text begins with `name`.
 std::uint64_t parse_bytes(const std::string &text, const std::string &name);
 
 // --- listings ------------------------------------------------------------------------------------------------------
-// A listing is a small text file: lines, then a checksum of them. A file without a valid last line was being written when
-// the machine stopped, and counts as damaged.
+// A listing is a small text file of lines and, as its last line, their checksum. A file without a valid last line counts as
+// damaged: the machine stopped while the file was being written.
 
 /// The suffix of the name of a listing while it is being written.
 inline constexpr const char *unfinished = ".tmp";
 
-/// The lines with their checksum as the last line.
+/// Returns the lines with their checksum as the last line.
 std::string with_checksum(const std::string &lines);
 
-/// The lines in `text`, the content of file `path`. Throws CorruptionError when the checksum does not match.
+/// Returns the lines in `text`, the content of file `path`. Throws CorruptionError if the checksum does not match.
 std::string_view checked_lines(std::string_view text, const std::string &path);
 
-/// The content of a file that the user has named, or of a file in a folder. Throws StorageError, and CorruptionError when it
-/// is longer than any listing.
+/// Returns the content of a file that the user has named, or of a file in a folder. Throws StorageError, and CorruptionError
+/// if the file is longer than any listing.
 std::string read_text(const std::string &path);
 std::string read_text(outcrop::Folder &folder, const std::string &name);
 
-/// Writes the text under a temporary name, makes it durable, renames it, and makes the folder durable. Readers see all of it
-/// or what was there before, also after a power cut. Throws StorageError; then the name may stand for either until the folder
-/// is flushed.
+/// Writes the text under a temporary name, makes it durable, renames it, and makes the folder durable. Readers see either the
+/// complete new file or the previous one, even after a power cut. Throws StorageError. After an error the name may refer to
+/// either file until the folder is flushed.
 void write_durably(outcrop::Folder &folder, const std::string &name, const std::string &text);
 
 // --- parsing -------------------------------------------------------------------------------------------------------
 
-/// Takes `word` off the front of `text`. False if it is not there.
+/// Removes `word` from the front of `text`. Returns false if `text` does not begin with it.
 inline bool take(std::string_view &text, std::string_view word) {
   if (!text.starts_with(word)) return false;
   text.remove_prefix(word.size());
@@ -62,7 +65,7 @@ bool take_number(std::string_view &text, Number &number) {
   return true;
 }
 
-/// Takes the rest of the line, with its end, off the front. False if the line has no end.
+/// Removes the rest of the line, with its newline, from the front. Returns false if there is no newline.
 inline bool take_rest(std::string_view &text, std::string &rest) {
   const std::size_t end = text.find('\n');
   if (end == std::string_view::npos) return false;
@@ -70,5 +73,51 @@ inline bool take_rest(std::string_view &text, std::string &rest) {
   text.remove_prefix(end + 1);
   return true;
 }
+
+// --- tables --------------------------------------------------------------------------------------------------------
+// Machine files consist of tables in a subset of TOML:
+//
+//     [name]                     # a comment
+//     key = "a text"
+//     other = 1.5e-7
+//
+// The parser is strict. An invalid value is refused with the file, the line and a remedy, and so is a key that the program
+// never asked for.
+
+/// The values of one table by their keys. All functions except has() throw InputError for missing and invalid values.
+class TextTable {
+ public:
+  TextTable(std::string file, std::string name) : file_(std::move(file)), name_(std::move(name)) {}
+
+  const std::string &name() const { return name_; }
+  std::vector<std::string> keys() const;
+
+  bool has(const std::string &key);
+  std::string text(const std::string &key);         ///< in quotes
+  std::uint64_t bytes(const std::string &key);      ///< "16GiB", or a number
+  double bytes_per_second(const std::string &key);  ///< "2.4GB/s", or a number; more than 0
+  double seconds(const std::string &key);           ///< a number; may be 0
+  std::uint32_t count(const std::string &key);      ///< a whole number of at least 1
+  void refuse_other_keys() const;
+
+  /// Throws "FILE: name.key = value must be ...".
+  [[noreturn]] void refuse(const std::string &key, const std::string &right) const;
+
+ private:
+  friend std::vector<TextTable> parse_tables(std::string_view text, const std::string &file);
+  struct Value {
+    std::string text;
+    bool is_quoted = false;
+  };
+  const Value &value(const std::string &key, const std::string &right);
+  double number(const std::string &key, const std::string &right);
+
+  std::string file_, name_;
+  std::map<std::string, Value> values_;
+  std::set<std::string> asked_;
+};
+
+/// Returns the tables of a text in their order. `file` is the name of the text in messages.
+std::vector<TextTable> parse_tables(std::string_view text, const std::string &file);
 
 }  // namespace outcrop::aggregate

@@ -1,35 +1,52 @@
-#include "outcrop/aggregate/transport/thread_transport.hpp"
-
+// The transport between ranks that are threads of one process: ThreadRanks of transport.hpp.
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <tuple>
 
+#include "outcrop/aggregate/transport/transport.hpp"
+
 namespace outcrop::aggregate {
 namespace {
+
+using Message = std::vector<std::byte>;
 
 struct Receive {
   std::byte *data = nullptr;
   std::size_t bytes = 0;
-  int from = 0, tag = 0;
-  std::uint64_t turn = 0;  // number among the receives from that rank with that tag
+  int from = 0;
+  std::optional<Message> message = {};
+};
+
+// The messages between two ranks with one tag. The first receive gets the first message, so one of the queues is empty.
+struct Channel {
+  std::deque<Message> messages;
+  std::deque<Receive *> receives;
+
+  void match() {
+    if (messages.empty() || receives.empty()) return;
+    receives.front()->message = std::move(messages.front());
+    receives.pop_front();
+    messages.pop_front();
+  }
 };
 
 }  // namespace
 
-// One mutex guards everything: tests are about order and content, not about speed.
+// One mutex guards everything, because tests are about order and content, not about speed.
 class ThreadWorld {
  public:
-  // The functions of its table. They throw std::runtime_error.
+  // The functions of the table of one rank. They throw std::runtime_error.
   class Rank {
    public:
-    void set_up(ThreadWorld &world_of_ranks, int rank, int node);
+    void set_up(ThreadWorld &world, int rank, int node);
 
     outcrop_request send(const std::byte *data, std::size_t bytes, int to, int tag);
     outcrop_request receive(std::byte *data, std::size_t bytes, int from, int tag);
@@ -40,16 +57,11 @@ class ThreadWorld {
     void barrier() { gather_all("", 0, nullptr); }
 
     bool abandon();
-    void fail(const std::string &text) { error = "rank " + std::to_string(table.rank) + ": " + text; }
-    const char *failure() const { return error.c_str(); }
+    void fail(const std::string &text) { error_ = "rank " + std::to_string(table.rank) + ": " + text; }
+    const char *failure() const { return error_.c_str(); }
     void close() {}  // ThreadRanks frees the whole world
 
-    ThreadWorld *world = nullptr;
     outcrop_transport table{};
-    std::map<outcrop_request, Receive> receives;
-    std::map<std::pair<int, int>, std::uint64_t> turns_begun;
-    outcrop_request last = 0;
-    std::string error;
 
    private:
     using Clock = std::chrono::steady_clock;
@@ -57,7 +69,11 @@ class ThreadWorld {
     void check(int other) const;
     void wait_for_change(std::unique_lock<std::mutex> &lock, Clock::time_point begin);
     bool take(outcrop_request &request);
-    void forget_taken(const Receive &taken);
+
+    ThreadWorld *world_ = nullptr;
+    std::map<outcrop_request, Receive> receives_;
+    outcrop_request last_ = 0;
+    std::string error_;
   };
 
   ThreadWorld(int size, int per_node) : ranks(static_cast<std::size_t>(size)), gathered(ranks.size()) {
@@ -65,18 +81,13 @@ class ThreadWorld {
       ranks[static_cast<std::size_t>(rank)].set_up(*this, rank, per_node > 0 ? rank / per_node * per_node : 0);
   }
 
-  struct Queue {
-    std::uint64_t first = 0;  // turn of the first message
-    std::deque<std::vector<std::byte>> messages;
-  };
-
   std::mutex mutex;
   std::condition_variable changed;
   bool failed = false;
   std::vector<Rank> ranks;
-  std::map<std::tuple<int, int, int>, Queue> queues;  // from, to, tag
-  // The collective call under way: the number of ranks that have arrived, and of those that have not left.
-  std::vector<std::vector<std::byte>> gathered;
+  std::map<std::tuple<int, int, int>, Channel> channels;  // from, to, tag
+  // The collective call in progress: the number of ranks that have arrived, and of those that have not left.
+  std::vector<Message> gathered;
   std::size_t arrived = 0, left = 0;
   std::uint64_t round = 0;
 };
@@ -85,122 +96,110 @@ using Rank = ThreadWorld::Rank;
 
 // The caller holds the mutex.
 void Rank::check(int other) const {
-  if (world->failed) throw std::runtime_error("the connection is lost");
+  if (world_->failed) throw std::runtime_error("the connection is lost");
   if (other < 0 || other >= table.size) throw std::runtime_error("there is no rank " + std::to_string(other));
 }
 
 outcrop_request Rank::send(const std::byte *data, std::size_t bytes, int to, int tag) {
-  const std::lock_guard lock(world->mutex);
+  const std::lock_guard lock(world_->mutex);
   check(to);
-  world->queues[{table.rank, to, tag}].messages.emplace_back(data, data + bytes);
-  world->changed.notify_all();
+  Channel &channel = world_->channels[{table.rank, to, tag}];
+  channel.messages.emplace_back(data, data + bytes);
+  channel.match();
+  world_->changed.notify_all();
   return 0;
 }
 
 outcrop_request Rank::receive(std::byte *data, std::size_t bytes, int from, int tag) {
-  const std::lock_guard lock(world->mutex);
+  const std::lock_guard lock(world_->mutex);
   check(from);
-  receives[++last] = {data, bytes, from, tag, turns_begun[{from, tag}]++};
-  return last;
+  Receive &begun = receives_[++last_] = {data, bytes, from};
+  Channel &channel = world_->channels[{from, table.rank, tag}];
+  channel.receives.push_back(&begun);
+  channel.match();
+  return last_;
 }
 
-// Takes the message of this request if it has come. The request is then 0.
+// Copies the message of this request to its memory if it has arrived. The request is then 0.
 bool Rank::take(outcrop_request &request) {
   if (request == 0) return true;
   check(0);
-  const Receive wanted = receives.at(request);
-  auto &queue = world->queues[{wanted.from, table.rank, wanted.tag}];
-  const std::uint64_t index = wanted.turn - queue.first;
-  if (index >= queue.messages.size()) return false;
-  std::vector<std::byte> &message = queue.messages[index];
+  const Receive &wanted = receives_.at(request);
+  if (!wanted.message) return false;
+  const Message &message = *wanted.message;
   if (message.size() != wanted.bytes)
     throw std::runtime_error("a message from rank " + std::to_string(wanted.from) + " has " +
                              std::to_string(message.size()) + " bytes, expected " + std::to_string(wanted.bytes));
   if (wanted.bytes > 0) std::memcpy(wanted.data, message.data(), wanted.bytes);
-  message.clear();
-  message.shrink_to_fit();
-  receives.erase(request);
+  receives_.erase(request);
   request = 0;
-  forget_taken(wanted);
   return true;
 }
 
-// Messages are removed from the front. One that was taken early waits, empty, for those before it.
-void Rank::forget_taken(const Receive &taken) {
-  const auto waiting = [&](std::uint64_t turn) {
-    for (const auto &[number, other] : receives)
-      if (other.from == taken.from && other.tag == taken.tag && other.turn == turn) return true;
-    return turn >= turns_begun[{taken.from, taken.tag}];
-  };
-  auto &queue = world->queues[{taken.from, table.rank, taken.tag}];
-  while (!queue.messages.empty() && !waiting(queue.first)) {
-    queue.messages.pop_front();
-    ++queue.first;
-  }
-}
-
 bool Rank::test(std::span<outcrop_request> requests) {
-  const std::lock_guard lock(world->mutex);
+  const std::lock_guard lock(world_->mutex);
   bool all = true;
   for (outcrop_request &request : requests) all = take(request) && all;
   return all;
 }
 
 void Rank::wait_for_change(std::unique_lock<std::mutex> &lock, Clock::time_point begin) {
-  if (table.seconds_most == 0) return world->changed.wait(lock);
+  if (table.seconds_most == 0) return world_->changed.wait(lock);
   const std::chrono::duration<double> left(std::chrono::duration<double>(table.seconds_most) - (Clock::now() - begin));
-  if (left.count() <= 0 || world->changed.wait_for(lock, left) == std::cv_status::timeout)
-    throw std::runtime_error("other ranks have not come in time, which the setting seconds_most gives them");
+  if (left.count() <= 0 || world_->changed.wait_for(lock, left) == std::cv_status::timeout)
+    throw std::runtime_error("other ranks did not respond within the time of the setting seconds_most");
 }
 
 void Rank::wait(std::span<outcrop_request> requests) {
-  std::unique_lock lock(world->mutex);
+  std::unique_lock lock(world_->mutex);
   const Clock::time_point begin = Clock::now();
   for (outcrop_request &request : requests)
     while (!take(request)) wait_for_change(lock, begin);
 }
 
 void Rank::gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *all) {
-  std::unique_lock lock(world->mutex);
+  std::unique_lock lock(world_->mutex);
   const Clock::time_point begun = Clock::now();
   const auto wait_until = [&](auto &&ready) {
-    while (!world->failed && !ready()) wait_for_change(lock, begun);
+    while (!world_->failed && !ready()) wait_for_change(lock, begun);
     check(0);
   };
   const auto number = static_cast<std::size_t>(table.rank);
-  wait_until([&] { return world->left == 0; });  // in the collective call before
+  wait_until([&] { return world_->left == 0; });  // all ranks have left the previous collective call
   const auto *begin = static_cast<const std::byte *>(mine);
-  world->gathered[number].assign(begin, begin + sizes[number]);
-  const std::uint64_t round = world->round;
-  if (++world->arrived == world->ranks.size()) {
-    world->arrived = 0;
-    world->left = world->ranks.size();
-    ++world->round;
-    world->changed.notify_all();
+  world_->gathered[number].assign(begin, begin + sizes[number]);
+  const std::uint64_t round = world_->round;
+  if (++world_->arrived == world_->ranks.size()) {
+    world_->arrived = 0;
+    world_->left = world_->ranks.size();
+    ++world_->round;
+    world_->changed.notify_all();
   }
-  wait_until([&] { return world->round != round; });
+  wait_until([&] { return world_->round != round; });
   auto *target = static_cast<std::byte *>(all);
-  for (std::size_t i = 0; i < world->gathered.size(); target += sizes[i++])
-    if (sizes[i] > 0) std::memcpy(target, world->gathered[i].data(), sizes[i]);
-  if (--world->left == 0) world->changed.notify_all();
+  for (std::size_t i = 0; i < world_->gathered.size(); target += sizes[i++])
+    if (sizes[i] > 0) std::memcpy(target, world_->gathered[i].data(), sizes[i]);
+  if (--world_->left == 0) world_->changed.notify_all();
 }
 
 void Rank::gather_all(const void *mine, std::size_t bytes, void *all) {
-  const std::vector<std::uint64_t> sizes(world->ranks.size(), bytes);
+  const std::vector<std::uint64_t> sizes(world_->ranks.size(), bytes);
   gather_all_sizes(mine, sizes.data(), all);
 }
 
-// Messages are copied when they are sent and when they are taken, so nothing uses memory in between.
+// Only take() and the collective calls of this rank write to its memory, so no transfer uses it after this call.
 bool Rank::abandon() {
-  const std::lock_guard lock(world->mutex);
-  receives.clear();
+  const std::lock_guard lock(world_->mutex);
+  for (auto &[key, channel] : world_->channels)
+    if (std::get<1>(key) == table.rank) channel.receives.clear();
+  receives_.clear();
   return true;
 }
 
-void Rank::set_up(ThreadWorld &world_of_ranks, int rank, int node) {
-  world = &world_of_ranks;
+void Rank::set_up(ThreadWorld &world, int rank, int node) {
+  world_ = &world;
   table.rank = rank;
-  table.size = static_cast<int>(world_of_ranks.ranks.size());
+  table.size = static_cast<int>(world.ranks.size());
   table.node = node;
   const std::string host = "node" + std::to_string(node);
   host.copy(table.host, sizeof table.host - 1);

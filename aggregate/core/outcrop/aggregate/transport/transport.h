@@ -1,14 +1,15 @@
-/* The one C interface between aggregation and what carries bytes between ranks.
+/* The C interface between aggregation and the library that carries bytes between ranks.
 
        aggregation ──► struct outcrop_transport ──► MPI (mpi_transport.cpp; only files mpi_* include mpi.h)
                                                └──► threads of one process (thread_transport.cpp), for tests
 
-   It is a table of functions and not a class, because each MPI has its own binary interface. Only the files that include
-   mpi.h are compiled against the MPI in use. This file uses nothing else of the project, so that they need nothing else.
+   The interface is a table of functions and not a class, because each MPI library has its own binary interface. Only the
+   files that include mpi.h are compiled against the MPI library in use. This file includes nothing else of the project, so
+   those files can be compiled alone.
 
-   Functions return 0, or another number when the transport failed; `error` then says what happened in one line. After
-   a failure only `error`, `abandon` and `free` may be called. One thread at a time calls them. Collective functions
-   (marked so) are called by all ranks in the same order. Sizes are in bytes and may exceed 2 GiB. */
+   Functions return 0, or another number when the transport has failed; then `error` describes the failure in one line. After
+   a failure only `error`, `abandon` and `free` may be called. Only one thread at a time may call the functions. All ranks
+   must call the collective functions (marked so) in the same order. Sizes are in bytes and may exceed 2 GiB. */
 #ifndef OUTCROP_AGGREGATE_TRANSPORT_H
 #define OUTCROP_AGGREGATE_TRANSPORT_H
 
@@ -19,43 +20,44 @@
 extern "C" {
 #endif
 
-/* A transfer that has begun; 0 is none. */
+/* A transfer that has begun, or 0 for none. */
 typedef uint64_t outcrop_request;
 
 struct outcrop_transport {
   void *self;
   int rank;       /* of this process */
-  int size;       /* ranks there are */
+  int size;       /* number of ranks */
   int node;       /* the lowest rank on this rank's node */
   char host[256]; /* name of the node, ended by 0 */
-  char name[128]; /* what carries the bytes, with its version: "Open MPI v4.1.4", "threads" */
+  char name[128]; /* name and version of the library that carries the bytes: "Open MPI v4.1.4", "threads" */
 
-  /* Begin to send or receive. Messages between two ranks with one tag (0 to 32767) arrive in the order in which they
-     were sent, and are received with the size with which they were sent. */
+  /* Begin to send or receive. Messages between two ranks with the same tag (0 to 32767) arrive in the order in which they
+     were sent. The receiver must pass the same size as the sender. */
   int (*send)(void *self, const void *data, size_t bytes, int to, int tag, outcrop_request *request);
   int (*receive)(void *self, void *data, size_t bytes, int from, int tag, outcrop_request *request);
 
-  /* Wait for all of `count` requests, or look (`done` becomes 1 when all are over). Finished ones become 0. */
+  /* `wait` returns when all of `count` requests are finished. `test` returns at once and sets `done` to 1 if all of them are
+     finished. Both set finished requests to 0. */
   int (*wait)(void *self, outcrop_request *requests, size_t count);
   int (*test)(void *self, outcrop_request *requests, size_t count, int *done);
 
-  /* Collective: `all` gets the `bytes` of every rank, in the order of ranks. */
+  /* Collective. `all` receives `bytes` bytes of each rank, in the order of ranks. */
   int (*gather_all)(void *self, const void *mine, size_t bytes, void *all);
-  /* Collective: the same with sizes that differ; all ranks pass the same `sizes`, one for each rank. */
+  /* Collective. As gather_all, with one size for each rank. All ranks pass the same `sizes`. */
   int (*gather_all_sizes)(void *self, const void *mine, const uint64_t *sizes, void *all);
-  /* Collective: returns when all ranks have come. */
+  /* Collective. Returns when all ranks have called it. */
   int (*barrier)(void *self);
 
-  /* Not collective: this rank takes part in nothing any more, as after a failure. Transfers under way get a moment to end.
-     Returns 1 when one of them may still use memory that it was given. That memory must then never be freed. */
+  /* Not collective. Ends the part of this rank after a failure. Transfers in progress get a moment to finish. Returns 1 if one
+     of them may still use the memory that it was given. That memory must then never be freed. */
   int (*abandon)(void *self);
 
-  /* One line about the last failure, with the rank; valid until the next call. */
+  /* Describes the last failure in one line, with the rank. The text is valid until the next call. */
   const char *(*error)(void *self);
-  /* Collective where the transport needs it: gives everything back. Nothing may be under way. */
+  /* Frees all resources. It is collective if the transport requires that. No transfer may be in progress. */
   void (*free)(void *self);
 
-  /* May be set: calls that wait for other ranks fail after this time. 0, the default, means never. */
+  /* The caller may set this: calls that wait for other ranks fail after this time. 0, the default, means no limit. */
   double seconds_most;
 };
 
@@ -68,8 +70,8 @@ struct outcrop_transport {
 
 namespace outcrop::aggregate {
 
-/// Fills in the functions of a table for an object whose class has member functions of the same names. They throw where the
-/// transport fails; `fail` keeps the text of the exception for `failure`. `close` is called last.
+/// Fills the table with functions that call the member functions of the same names of an object. Those throw when the
+/// transport fails. `fail` stores the text of the exception, and `failure` returns it. `free` calls `close`.
 template <typename Ranks>
 void fill_table(outcrop_transport &table, Ranks *ranks) {
   static constexpr auto guard = []<typename Call>(void *self, Call call) noexcept {

@@ -1,7 +1,12 @@
-// The transport as the rest of aggregation uses it: failures are exceptions.
+// The C++ side of the transport: Link calls the table of functions in transport.h and throws where it fails. ThreadRanks
+// makes such tables for ranks that are threads of one process, for tests and for programs with their own threads.
+//
+//     ThreadRanks ranks(16, 4);                 16 ranks on 4 simulated nodes of 4 ranks each
+//     Link link(ranks.transport(rank));         in the thread of each rank
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,7 +25,7 @@ class Link {
   int size() const { return table_->size; }
   int node() const { return table_->node; }
   std::string host() const { return table_->host; }
-  /// A rank that has waited this long for others gives up. 0: never.
+  /// The maximum time to wait for other ranks. 0 means no limit.
   double seconds_most() const { return table_->seconds_most; }
 
   outcrop_request send(std::span<const std::byte> data, int to, int tag) const {
@@ -43,10 +48,10 @@ class Link {
   }
   void barrier() const { check(table_->barrier(table_->self)); }
 
-  /// Ends all that is under way at this rank. False when memory of messages may still be used, for ever.
+  /// Ends all transfers of this rank. Returns false if a transfer may still use the memory of its message at any later time.
   bool abandon() const { return table_->abandon(table_->self) == 0; }
 
-  /// Collective: one value of every rank.
+  /// Collective. Returns the values of all ranks.
   template <typename T>
   std::vector<T> gather(const T &mine) const {
     std::vector<T> all(static_cast<std::size_t>(size()));
@@ -54,7 +59,8 @@ class Link {
     return all;
   }
 
-  /// Collective: the lists of all ranks, one after the other. `begins` gets where each begins, and the end of the last.
+  /// Collective. Returns the lists of all ranks, one after the other. The list of rank r has the indices begins[r] to
+  /// begins[r + 1] - 1.
   template <typename T>
   std::vector<T> gather_lists(std::span<const T> mine, std::vector<std::size_t> &begins) const {
     const std::vector<std::uint64_t> bytes = gather(std::uint64_t{mine.size_bytes()});
@@ -71,6 +77,27 @@ class Link {
   }
 
   outcrop_transport *table_;
+};
+
+class ThreadWorld;
+
+/// Ranks that are threads of one process. Messages are copied into a queue when they are sent.
+class ThreadRanks {
+ public:
+  /// With `per_node` 0, all ranks are on one node.
+  explicit ThreadRanks(int size, int per_node = 0);
+  ~ThreadRanks();
+  ThreadRanks(const ThreadRanks &) = delete;
+  ThreadRanks &operator=(const ThreadRanks &) = delete;
+
+  /// The table of one rank. One thread at a time may use it. This object owns the table, and the table's `free` does nothing.
+  outcrop_transport &transport(int rank);
+
+  /// Simulates a lost connection. From now on each call of each rank fails, and calls that wait return.
+  void fail();
+
+ private:
+  std::unique_ptr<ThreadWorld> world_;
 };
 
 }  // namespace outcrop::aggregate

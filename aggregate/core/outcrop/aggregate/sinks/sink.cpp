@@ -1,4 +1,4 @@
-#include "outcrop/aggregate/sinks/shared_file.hpp"
+#include "outcrop/aggregate/sinks/sink.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -26,7 +26,8 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// A store whose transfers are made by the calling thread, before submit() returns: an aggregator has its own thread already.
+// A store that performs each transfer in the calling thread before submit() returns. It needs no threads, because each
+// aggregator has its own thread.
 class CallStore final : public Store {
  public:
   using Store::Store;
@@ -62,12 +63,9 @@ class CallStore final : public Store {
 
 // --- how a file is opened ------------------------------------------------------------------------------------------
 
-namespace {
-
-// A step may take 1/SHARE of the available memory in the page cache. Systems begin to slow writers down at 15 %.
+// There is ample room if a step needs at most 1/ample_share of the available memory. Systems begin to slow writers down
+// when 15 % of the memory waits to be written.
 constexpr std::uint64_t ample_share = 8;
-
-}  // namespace
 
 bool has_ample_room(std::uint64_t node_bytes) { return node_bytes <= available_bytes() / ample_share; }
 
@@ -76,13 +74,13 @@ OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine) {
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank].staged != all[0].staged || all[rank].node_files != all[0].node_files)
       throw InputError("ranks 0 and " + std::to_string(rank) +
-                       " differ in whether they stage or write node files; give all ranks the same");
+                       " differ in whether they stage or write node files; give all ranks the same options");
   OpenMode agreed = mine;
   agreed.ample_room = std::ranges::all_of(all, &OpenMode::ample_room);
   return agreed;
 }
 
-// --- the file ------------------------------------------------------------------------------------------------------
+// --- the shared file -----------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -90,14 +88,14 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t page = AlignedMemory::page_bytes;
 
-// If a device is slower than this, copying to the page cache may be faster.
+// Copying to the page cache may be faster than writing to a device that is slower than this.
 constexpr double fast_bytes_per_second = 1.5e9;
-// Shorter transfers say more about latency than about which way is faster.
-constexpr std::size_t telling_bytes = std::size_t{1} << 20;
-// Reads through the page cache are in pieces of this size: the system reads ahead meanwhile, and a piece is copied while it is
+// Shorter transfers are not measured, because their times depend on the latency more than on the bandwidth.
+constexpr std::size_t min_measured_bytes = std::size_t{1} << 20;
+// Buffered reads are split into parts of this size. The system reads ahead during each part, and the part is copied while it is
 // still in a processor's cache.
-constexpr std::uint64_t cached_piece_bytes = 128 << 10;
-// The device begins to write durable data after so many bytes. Less than the minimum is not worth a transfer.
+constexpr std::uint64_t buffered_read_bytes = 128 << 10;
+// The device begins to write durable data after this number of bytes. A rest below the minimum is left to the flush.
 constexpr std::size_t written_back_bytes = std::size_t{2} << 20, min_written_back = std::size_t{64} << 10;
 
 std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults,
@@ -109,29 +107,41 @@ std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool d
   return faults.any() ? make_faulty_store(std::move(store), faults) : std::move(store);
 }
 
-// Pages of a range that are in the page cache; 0 if the system does not say.
+// Returns the number of pages of a range that are in the page cache, or 0 if the system does not report it.
 std::uint64_t cached_pages([[maybe_unused]] int descriptor, [[maybe_unused]] std::uint64_t offset,
                            [[maybe_unused]] std::uint64_t length) {
 #ifdef SYS_cachestat
   constexpr long number = SYS_cachestat;
 #else
-  constexpr long number = 451;  // the same everywhere; kernels before 6.5 do not know it
+  constexpr long number = 451;  // the same on all architectures; kernels before 6.5 refuse it
 #endif
   const std::uint64_t range[2] = {offset, length};
   std::uint64_t counts[5] = {};
   return syscall(number, descriptor, range, counts, 0) == 0 ? counts[0] : 0;
 }
 
-// They live as long as the process, because files of one device are opened again and again.
+// Rates are kept until the process ends, because files of one device are opened repeatedly.
 std::mutex rates_mutex;
 std::map<dev_t, DeviceRates> rates_of_devices;
 
-// The rates of the device that a file is on.
+// Returns the rates of the device that has the file.
 DeviceRates &rates_of(const std::string &path) {
   struct stat status {};
   const dev_t device = stat(path.c_str(), &status) == 0 ? status.st_dev : 0;
   const std::lock_guard lock(rates_mutex);
   return rates_of_devices[device];
+}
+
+// Calls move(begin, end) for the incomplete page before the whole pages of a range, for the whole pages, and for the incomplete
+// page after them. Separate transfers let the whole pages bypass the cache.
+template <typename Move>
+void move_by_pages(std::uint64_t offset, std::size_t length, Move &&move) {
+  const std::uint64_t end = offset + length;
+  const std::uint64_t whole_begin = round_up(offset, page), whole_end = round_down(end, page);
+  if (whole_begin >= whole_end) return move(offset, end);
+  if (offset < whole_begin) move(offset, whole_begin);
+  move(whole_begin, whole_end);
+  if (whole_end < end) move(whole_end, end);
 }
 
 }  // namespace
@@ -148,8 +158,8 @@ Store *SharedFile::choose_for_writing() const {
   if (!buffered_) return direct_.get();
   if (traffic_.writes_cached()) return buffered_.get();
   const double direct = rates_.direct.load(), buffered = rates_.buffered.load();
-  const bool around = durable_ || direct < 1 / fast_bytes_per_second || direct <= buffered;
-  return around ? direct_.get() : buffered_.get();
+  const bool bypasses = durable_ || direct < 1 / fast_bytes_per_second || direct <= buffered;
+  return bypasses ? direct_.get() : buffered_.get();
 }
 
 Store *SharedFile::choose_for_reading(std::uint64_t offset, std::uint64_t length) const {
@@ -160,7 +170,7 @@ Store *SharedFile::choose_for_reading(std::uint64_t offset, std::uint64_t length
   return 2 * cached * page >= length ? buffered_.get() : direct_.get();
 }
 
-// Durable data start on their way to the device at once. The flush waits for them, and reports errors.
+// The device begins to write durable data at once. The flush waits until the device has finished, and reports errors.
 void SharedFile::write_through_cache(std::uint64_t offset, const std::byte *data, std::size_t length) {
   if (!durable_) return buffered_->write(0, offset, data, length);
   const int descriptor = buffered_->files().front().buffered_descriptor();
@@ -178,38 +188,26 @@ void SharedFile::write(std::uint64_t offset, const std::byte *data, std::size_t 
   Store &store = aligned || !buffered_ ? *choose_for_writing() : *buffered_;
   const bool direct = &store == direct_.get();
   const Clock::time_point begin = Clock::now();
-  // Incomplete pages at both ends are written apart, so that the whole pages in between go around the cache.
-  const std::uint64_t end = offset + length;
-  std::uint64_t whole_begin = round_up(offset, page), whole_end = round_down(end, page);
-  if (!direct) {
+  if (direct)
+    move_by_pages(offset, length, [&](std::uint64_t from, std::uint64_t to) {
+      store.write(0, from, data + (from - offset), to - from);
+    });
+  else
     write_through_cache(offset, data, length);
-  } else if (whole_begin >= whole_end) {
-    store.write(0, offset, data, length);
-  } else {
-    const auto part = [&](std::uint64_t from, std::uint64_t to) {
-      if (from < to) store.write(0, from, data + (from - offset), to - from);
-    };
-    part(offset, whole_begin);
-    part(whole_begin, whole_end);
-    part(whole_end, end);
-  }
-  if (length < telling_bytes || traffic_.writes_cached()) return;
+  if (length < min_measured_bytes || traffic_.writes_cached()) return;
   std::atomic<double> &rate = direct ? rates_.direct : rates_.buffered;
   rate.store(std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(length));
 }
 
 void SharedFile::read(std::uint64_t offset, std::byte *data, std::size_t length) {
   Store &store = *choose_for_reading(offset, length);
+  const auto part = [&](std::uint64_t from, std::uint64_t to) {
+    store.read(0, from, data + (from - offset), to - from);
+  };
+  if (&store == direct_.get()) return move_by_pages(offset, length, part);
   const std::uint64_t end = offset + length;
-  const std::uint64_t whole_begin = round_up(offset, page), whole_end = round_down(end, page);
-  if (&store != direct_.get() || whole_begin >= whole_end) {
-    for (std::uint64_t at = offset; at < end; at += cached_piece_bytes)
-      store.read(0, at, data + (at - offset), std::min(cached_piece_bytes, end - at));
-    return;
-  }
-  if (offset < whole_begin) store.read(0, offset, data, whole_begin - offset);
-  store.read(0, whole_begin, data + (whole_begin - offset), whole_end - whole_begin);
-  if (whole_end < end) store.read(0, whole_end, data + (whole_end - offset), end - whole_end);
+  for (std::uint64_t at = offset; at < end; at += buffered_read_bytes)
+    part(at, std::min(at + buffered_read_bytes, end));
 }
 
 void SharedFile::flush() { (direct_ ? direct_ : buffered_)->flush(); }
