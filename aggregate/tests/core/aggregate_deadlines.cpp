@@ -1,4 +1,4 @@
-// Protects ranks from one that lives and does nothing: whatever they are at, they end within the time that was set.
+// Protects ranks from a rank that is alive but does nothing: they fail within the time of the setting seconds_most.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t block = 20000, count = 20;
 constexpr double seconds_most = 0.2;
-constexpr auto guard = std::chrono::seconds(60);  // a test that hangs so long has failed
+constexpr auto guard = std::chrono::seconds(60);  // a test that takes longer has failed
 
 Declaration in_turns(int rank, int size) {
   const auto ranks = static_cast<std::uint64_t>(size), number = static_cast<std::uint64_t>(rank);
@@ -25,13 +25,13 @@ struct Layout {
   int size, per_node;
 };
 
-// What all ranks do, and the last of which the stuck one does no more.
+// The operations of all ranks, and the first operation in which the stuck rank takes no part.
 enum class Part { plan, create, write, begin, read, staged, flush, close };
 
 struct Case {
   Layout layout;
   Part stuck_before;
-  int stuck;  // the rank
+  int stuck;  // number of the stuck rank
 };
 
 std::string name_of(const ::testing::TestParamInfo<Case> &info) {
@@ -61,7 +61,7 @@ TEST_P(AggregateDeadlines, AStuckRankDoesNotKeepTheOthers) {
   std::atomic<int> ended{0};
   std::atomic<bool> is_late{false};
   std::vector<std::string> told(static_cast<std::size_t>(size));
-  // It is stuck until all others have ended, so that nobody can have waited for it.
+  // The rank is stuck until all others have ended, so they cannot have waited for it successfully.
   const auto goes_on = [&](int rank, Part next) {
     if (rank != stuck || next != stuck_before) return true;
     const auto begin = std::chrono::steady_clock::now();
@@ -118,7 +118,8 @@ TEST_P(AggregateDeadlines, AStuckRankDoesNotKeepTheOthers) {
   }
 }
 
-// Ranks that begin and do not wait: their messages are not moved, and the others give up, at the next step at the latest.
+// Some ranks begin a step and do not wait for it, so their messages are not moved. The others give up, in the next step at
+// the latest.
 TEST(AggregateDeadline, ARankThatNeverWaitsDoesNotKeepTheOthers) {
   constexpr int size = 4;
   const Folder folder;
@@ -143,7 +144,7 @@ TEST(AggregateDeadline, ARankThatNeverWaitsDoesNotKeepTheOthers) {
   });
 }
 
-// Computing between the beginning and the end of a step is not waiting, however long it takes.
+// The time in which a rank computes between the begin and the end of a step does not count as waiting.
 TEST(AggregateDeadline, ComputingIsNotWaiting) {
   constexpr int size = 3;
   const Folder folder;

@@ -1,4 +1,4 @@
-// Protects the memory that is taken for buffers from being more than the control groups of a process allow.
+// Protects programs from being killed: buffers take at most the memory that the control groups of a process allow.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ bool write_text(const std::string &path, const std::string &text) {
   return file.good();
 }
 
-// The files of a group, by the names of either version.
+// The files of a group, with the names of one of the two versions.
 void make_group(const std::string &folder, bool is_first, const std::string &limit, int used, int cached) {
   std::filesystem::create_directories(folder);
   const std::string key = is_first ? "total_" : "";
@@ -51,7 +51,7 @@ TEST(AggregateMemory, TheGroupThatLeavesLeastCountsWithoutItsCachedFiles) {
   EXPECT_EQ(group_free_bytes("/no/such/file", "/"), unlimited);
 }
 
-// A group of this machine, where that can be made; it goes when the test ends.
+// A control group of this machine, if it can be made. The destructor removes it.
 class Group {
  public:
   explicit Group(std::uint64_t limit_bytes) {

@@ -1,4 +1,4 @@
-// Protects files of nodes: any ranks read them as one, merging makes exactly that one, and damage is seen.
+// Protects node files: any ranks read them as one file, merging makes exactly that file, and damage is detected.
 #include <gtest/gtest.h>
 
 #include "aggregate_sinks.hpp"

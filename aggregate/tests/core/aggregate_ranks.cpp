@@ -4,7 +4,7 @@
 
 namespace outcrop::aggregate {
 
-// Pieces of any length, each for someone or for nobody, listed in any order.
+// Ranges of any length. Each belongs to one rank or to none, and they are listed in any order.
 std::uint64_t RandomPattern::add_pieces(Random &random, std::uint64_t begin) {
   const std::uint64_t longest = std::uint64_t{1} << below(random, 17), count = 1 + below(random, 60);
   std::vector<std::vector<Extent>> lists(ranks.size());
@@ -25,7 +25,7 @@ std::uint64_t RandomPattern::add_pieces(Random &random, std::uint64_t begin) {
   return begin;
 }
 
-// Records, of whose fields each belongs to someone: an array of structures.
+// An array of structures. Each field belongs to one rank.
 std::uint64_t RandomPattern::add_records(Random &random, std::uint64_t begin) {
   const std::uint64_t count = 1 + below(random, 3000), fields = 1 + below(random, 9);
   std::vector<std::uint64_t> lengths;

@@ -1,4 +1,4 @@
-// Protects sharing between processes: the same memory on both sides, found only where it is what it should be.
+// Protects sharing between processes: both map the same memory, and another file is refused.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -14,7 +14,7 @@ constexpr std::size_t step_bytes = 3000, files_count = 2;
 
 std::byte value(std::uint64_t turn, std::size_t place) { return static_cast<std::byte>(turn * 29 + place * 5 + 1); }
 
-// Turn after turn node files are written at the next base, then their index. Now and then one file is made of them.
+// In each turn, the node files are written at the next base, and then their index. Sometimes they are merged into one file.
 class Life {
  public:
   Life(std::uint64_t seed, Mutation mutation) : storage_(seed, mutation) {}
@@ -69,7 +69,7 @@ class Life {
     announced_ = turn;
   }
 
-  // The index that was announced, or a later one, with all of its bytes; and the same of the file made of them.
+  // Tests that the announced index or a later one exists, with all of its bytes, and the same for the merged file.
   void check(Files &files) {
     const auto folder = files.folder("home");
     const std::vector<std::string> names = folder->names();

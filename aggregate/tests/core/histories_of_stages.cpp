@@ -17,7 +17,7 @@ using aggregate::StageName;
 constexpr std::size_t target_bytes = 12'000, half = target_bytes / 2, steps_most = 63;
 constexpr const char *stage_name = "stage", *target_name = "home/target";
 
-// Each step has its own bytes, by which it can be told from others.
+// Each step has different bytes, so that steps can be distinguished.
 std::byte value(std::size_t step, std::size_t place) {
   return static_cast<std::byte>(step << 2 | ((place * 7 + place / 512) & 3));
 }
@@ -53,7 +53,7 @@ class Life {
   }
 
  private:
-  // Everything that was sealed is in the target, and durable there.
+  // Tests that all sealed steps are durable in the target.
   void end_well() {
     storage_.run_well([this](Files &files) {
       const Recovery found = aggregate::recover_stage(stage_name, target_name, 0, files);
@@ -69,7 +69,7 @@ class Life {
     check_target();
   }
 
-  // Steps in their order, each whole: all that were sealed, and of the others those that show.
+  // Tests that the target has complete steps in their order: all sealed steps, and possibly others.
   void check_target() {
     const Bytes found = storage_.content("home", "target");
     std::set<std::size_t> shown;
@@ -85,7 +85,7 @@ class Life {
                     std::to_string(step_of(expected[i]))};
   }
 
-  // Steps whose writers have been killed before a list was there: those must be named.
+  // Returns the steps whose writers were killed before they wrote a list. Recovery must report them.
   std::set<std::string> begun() const {
     std::set<std::string> names, whole;
     for (const std::string &each : storage_.names_in(stage_name))
@@ -112,7 +112,7 @@ class Life {
       }
       write_steps(files);
     } catch (const StorageError &) {  // the program ends
-    } catch (const InputError &) {    // so it does where another process writes
+    } catch (const InputError &) {    // the program also ends if another process writes
     }
   }
 

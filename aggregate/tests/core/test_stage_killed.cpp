@@ -25,7 +25,7 @@ constexpr int calls_most = 5000, cannot_be_traced = 77;
 
 enum class End { killed, over, untraceable, failed };
 
-// Runs act() in a process of its own, which is killed as it enters or leaves a system call for the `stops`-th time.
+// Runs act() in a new process, and kills it when it enters or leaves a system call for the `stops`-th time.
 End killed_at(int stops, const std::function<void()> &act) {
   const pid_t child = fork();
   if (child == 0) {
@@ -71,7 +71,7 @@ class StageKilled : public ::testing::Test {
     staged.begin(7, target_bytes, 4);
     for (std::size_t at = 0; at < target_bytes; at += run_bytes) staged.append(at, {values_.data() + at, 8000});
     staged.seal();
-    _exit(0);  // so that nothing waits for the drain
+    _exit(0);  // ends without waiting for the drain
   }
 
   bool target_is(const std::vector<std::byte> &expected) const {

@@ -1,7 +1,7 @@
-// What every transport promises (transport.h), as cases that all ranks run together.
+// The promises of every transport (transport.h), as test cases that all ranks run together.
 //
-// The cases know nothing of a test library: ranks are threads for one transport and processes for another. Each case
-// gets a fresh transport, and throws where a promise is broken; whoever runs it then ends all ranks.
+// The cases use no test library, because ranks are threads for one transport and processes for another. Each case gets a new
+// transport, and throws if a promise is broken. The caller must then end all ranks.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ namespace outcrop::aggregate {
 struct ContractCase {
   const char *name;
   void (*run)(outcrop_transport &transport);
-  bool fails = false;  ///< the transport has failed after it, as it has to
+  bool fails = false;  ///< the transport must have failed at the end of the case
 };
 
 std::span<const ContractCase> contract_cases();
