@@ -200,7 +200,7 @@ TEST_P(AggregateFailures, ReadersMayShareBytes) {
   });
 }
 
-TEST(AggregateFailure, MissingMemoryIsToldAsAnyOtherTrouble) {
+TEST(AggregateFailure, MissingMemoryIsReportedLikeOtherFailures) {
   const Failure failure = attempt(Failure::write, 3, [] { throw std::bad_alloc(); });
   EXPECT_THROW(failure.raise(), InputError);
   EXPECT_NE(std::string(failure.text).find("no memory"), std::string::npos);

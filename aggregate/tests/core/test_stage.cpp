@@ -269,7 +269,7 @@ TEST_F(StageTest, DamagedBytesDoNotReachTheTarget) {
   ASSERT_EQ(recovery.failed.size(), 1u);
   EXPECT_NE(recovery.failed[0].find("checksum mismatch"), std::string::npos);
   EXPECT_EQ(content(target())[left_.runs[0].target], std::byte{0});
-  EXPECT_TRUE(std::filesystem::exists(file("step-7.writer-0.list"))) << "it stays, for whoever can still use it";
+  EXPECT_TRUE(std::filesystem::exists(file("step-7.writer-0.list"))) << "a damaged step stays in the stage";
 }
 
 TEST_F(StageTest, ATargetThatFailsIsToldAndTheStepStays) {

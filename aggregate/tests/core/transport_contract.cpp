@@ -49,13 +49,13 @@ class Rank {
   }
   void wait(std::span<outcrop_request> requests) {
     succeed(transport_.wait(transport_.self, requests.data(), requests.size()));
-    require(std::ranges::count(requests, 0U) == std::ssize(requests), "what was waited for becomes 0");
+    require(std::ranges::count(requests, 0U) == std::ssize(requests), "wait() sets all requests to 0");
   }
   bool test(std::span<outcrop_request> requests) {
     int done = -1;
     succeed(transport_.test(transport_.self, requests.data(), requests.size(), &done));
     const bool all = std::ranges::count(requests, 0U) == std::ssize(requests);
-    require(done == (all ? 1 : 0), "all are over when all have become 0");
+    require(done == (all ? 1 : 0), "test() returns true when all requests are 0");
     return all;
   }
   Bytes gather_all(const Bytes &mine) {
@@ -102,7 +102,7 @@ void says_who_it_is(outcrop_transport &transport) {
   const auto hosts = gather_values(rank, host);
   for (std::size_t i = 0; i < rank.ranks; ++i) {
     require(found[i] == static_cast<int>(i), "values are gathered in the order of ranks");
-    require(nodes[i] >= 0 && nodes[i] <= found[i], "a node is called after its lowest rank");
+    require(nodes[i] >= 0 && nodes[i] <= found[i], "the number of a node is its lowest rank");
     const std::size_t first = static_cast<std::size_t>(nodes[i]);
     require(nodes[first] == nodes[i] && std::string(hosts[first].data()) == hosts[i].data(), "ranks of a node agree");
     require(hosts[i][0] != 0, "nodes have names");
@@ -151,7 +151,7 @@ void tags_are_apart(outcrop_transport &transport) {
     requests.push_back(rank.receive(received[i], rank.other(-1), tags[i]));
   }
   rank.wait(requests);
-  require(sent == received, "a receive takes messages of its tag only");
+  require(sent == received, "a receive takes only messages with its tag");
 }
 
 void many_may_be_under_way(outcrop_transport &transport) {
@@ -175,7 +175,7 @@ void many_may_be_under_way(outcrop_transport &transport) {
   std::ranges::shuffle(requests, random);
   rank.wait(std::span(requests).first(count / 2));
   rank.wait(requests);
-  require(sent == received, "whatever the order in which they begin and are waited for, messages are whole");
+  require(sent == received, "messages are complete for any order of begins and waits");
 }
 
 void large_messages_are_whole(outcrop_transport &transport) {
@@ -185,7 +185,7 @@ void large_messages_are_whole(outcrop_transport &transport) {
     Bytes received(bytes);
     outcrop_request both[] = {rank.send(sent, rank.other(1)), rank.receive(received, rank.other(-1))};
     rank.wait(both);
-    require(received == content(bytes, static_cast<unsigned>(rank.other(-1))), "large messages are whole");
+    require(received == content(bytes, static_cast<unsigned>(rank.other(-1))), "large messages are complete");
   }
 }
 
@@ -193,23 +193,23 @@ void looking_does_not_wait(outcrop_transport &transport) {
   Rank rank(transport);
   const Bytes sent = content(3000, 1);
   Bytes early(3000), late(3000);
-  require(rank.test({}), "of nothing, all is over");
+  require(rank.test({}), "a test of no requests returns true");
   std::array<outcrop_request, 2> requests = {rank.receive(early, rank.other(-1), 1),
                                              rank.receive(late, rank.other(-1), 2)};
-  require(!rank.test(requests), "what has not been sent has not been received");
+  require(!rank.test(requests), "a message cannot arrive before it was sent");
   rank.barrier();
   outcrop_request sending = rank.send(sent, rank.other(1), 1);
-  while (requests[0] != 0) require(!rank.test(requests), "what is over becomes 0 beside what is not");
+  while (requests[0] != 0) require(!rank.test(requests), "a finished request becomes 0 while another is in progress");
   rank.wait({&sending, 1});
-  require(requests[1] != 0 && early == sent, "one is over, the other is not");
+  require(requests[1] != 0 && early == sent, "one request is finished, the other is not");
   rank.barrier();
   sending = rank.send(sent, rank.other(1), 2);
   while (!rank.test(requests)) {
   }
   while (!rank.test({&sending, 1})) {
   }
-  require(late == sent, "a message that was looked for is whole");
-  require(rank.test(requests), "what is over stays so");
+  require(late == sent, "a message is complete after test()");
+  require(rank.test(requests), "finished requests stay finished");
   rank.wait(requests);
 }
 
@@ -237,7 +237,7 @@ void sizes_may_differ(outcrop_transport &transport) {
   }
 }
 
-void nobody_leaves_a_barrier_before_all_have_come(outcrop_transport &transport) {
+void no_rank_leaves_a_barrier_before_all_have_come(outcrop_transport &transport) {
   Rank rank(transport);  // all ranks are on one machine and share a clock
   using Clock = std::chrono::steady_clock;
   for (int late = 0; late < rank.size; ++late) {
@@ -246,7 +246,7 @@ void nobody_leaves_a_barrier_before_all_have_come(outcrop_transport &transport) 
     rank.barrier();
     const auto left = Clock::now().time_since_epoch().count();
     require(std::ranges::max(gather_values(rank, came)) <= std::ranges::min(gather_values(rank, left)),
-            "nobody leaves a barrier before all have come");
+            "no rank leaves a barrier before all have come");
   }
 }
 
@@ -263,7 +263,7 @@ void collective_calls_and_messages_do_not_meet(outcrop_transport &transport) {
   rank.barrier();
   rank.wait({&receiving, 1});
   rank.wait({&sending, 1});
-  require(received == sent, "messages go past collective calls");
+  require(received == sent, "messages are independent of collective calls");
 }
 
 void require_failure(outcrop_transport &transport, int returned, const std::string &words) {
@@ -271,11 +271,11 @@ void require_failure(outcrop_transport &transport, int returned, const std::stri
   const std::string text = transport.error(transport.self);
   require(text.find("rank " + std::to_string(transport.rank)) != std::string::npos,
           "a failure names the rank: " + text);
-  require(text.find('\n') == std::string::npos, "a failure is told in one line: " + text);
-  require(text.find(words) != std::string::npos, "a failure tells of " + words + ": " + text);
+  require(text.find('\n') == std::string::npos, "a failure is described in one line: " + text);
+  require(text.find(words) != std::string::npos, "the text of a failure contains " + words + ": " + text);
 }
 
-void nobody_sends_beyond_the_last_rank(outcrop_transport &transport) {
+void no_rank_sends_beyond_the_last_rank(outcrop_transport &transport) {
   outcrop_request request = 0;
   const Bytes data(10);
   require_failure(transport, transport.send(transport.self, data.data(), data.size(), transport.size, 0, &request),
@@ -300,7 +300,7 @@ void what_has_failed_can_be_freed_with_messages_under_way(outcrop_transport &tra
   Rank rank(transport);
   Bytes never(1000);
   rank.receive(never, rank.other(1), 3);
-  nobody_sends_beyond_the_last_rank(transport);
+  no_rank_sends_beyond_the_last_rank(transport);
 }
 
 void what_is_abandoned_is_not_written_to(outcrop_transport &transport) {
@@ -309,9 +309,9 @@ void what_is_abandoned_is_not_written_to(outcrop_transport &transport) {
     Bytes never(100'000);
     rank.receive(never, rank.other(1), 3);
     rank.barrier();
-    require(transport.abandon(transport.self) == 0, "a receive can be given up, and its memory then freed");
+    require(transport.abandon(transport.self) == 0, "after abandon(), the memory of a receive can be freed");
   }
-  require(transport.abandon(transport.self) == 0, "giving up twice does no harm");
+  require(transport.abandon(transport.self) == 0, "a second abandon() is harmless");
 }
 
 void a_limit_to_waiting_is_kept(outcrop_transport &transport) {
@@ -335,9 +335,9 @@ constexpr ContractCase cases[] = {
     OUTCROP_CASE(looking_does_not_wait),
     OUTCROP_CASE(all_is_gathered),
     OUTCROP_CASE(sizes_may_differ),
-    OUTCROP_CASE(nobody_leaves_a_barrier_before_all_have_come),
+    OUTCROP_CASE(no_rank_leaves_a_barrier_before_all_have_come),
     OUTCROP_CASE(collective_calls_and_messages_do_not_meet),
-    OUTCROP_FAILING_CASE(nobody_sends_beyond_the_last_rank),
+    OUTCROP_FAILING_CASE(no_rank_sends_beyond_the_last_rank),
     OUTCROP_FAILING_CASE(longer_messages_are_refused),
     OUTCROP_FAILING_CASE(shorter_messages_are_refused),
     OUTCROP_FAILING_CASE(what_has_failed_can_be_freed_with_messages_under_way),

@@ -50,19 +50,19 @@ constexpr std::uint64_t min_domain_bytes = mib;
 constexpr std::uint64_t max_rounds = std::uint64_t{1} << 24;
 constexpr std::uint32_t max_aggregators = 16384;
 
+// The options that must be the same on all ranks.
+struct SharedOptions {
+  std::uint64_t buffer_bytes = 0, own_run_bytes = 0;
+  std::uint32_t buffers = 0, aggregators = 0, aggregators_on_node = 0, reading_only = 0;
+  bool operator==(const SharedOptions &) const = default;
+};
+
 // The data that each rank sends to all others before the decision.
 struct Proposal {
-  std::uint64_t bytes = 0, buffer_bytes = 0, own_run_bytes = 0;
-  std::uint32_t buffers = 0, aggregators = 0, aggregators_on_node = 0;
-  std::int32_t reading_only = 0, node = 0;
-  std::int32_t can_own = 0, wrong = 0;
+  SharedOptions options;
+  std::uint64_t bytes = 0;
+  std::int32_t node = 0, can_own = 0;
   char problem[200] = {};
-
-  bool same_options(const Proposal &other) const {
-    return buffer_bytes == other.buffer_bytes && own_run_bytes == other.own_run_bytes && buffers == other.buffers &&
-           aggregators == other.aggregators && aggregators_on_node == other.aggregators_on_node &&
-           reading_only == other.reading_only;
-  }
 };
 
 std::string wrong_options(const PlanOptions &options) {
@@ -84,8 +84,8 @@ std::uint64_t total_bytes(std::span<const Region> regions) {
 
 void raise_problems(std::span<const Proposal> all) {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].wrong != 0) throw InputError("rank " + std::to_string(rank) + ": " + all[rank].problem);
-    if (!all[rank].same_options(all[0]))
+    if (all[rank].problem[0] != 0) throw InputError("rank " + std::to_string(rank) + ": " + all[rank].problem);
+    if (all[rank].options != all[0].options)
       throw InputError("ranks 0 and " + std::to_string(rank) + " have given different options for the same plan");
   }
 }
@@ -137,9 +137,8 @@ void choose_buffers(const PlanOptions &options, Decision &decision) {
   if (decision.buffer_bytes == 0)
     decision.buffer_bytes = std::clamp(round_up(longest / 8, mib), min_buffer_bytes, max_buffer_bytes);
   if (longest / decision.buffer_bytes > max_rounds)
-    throw InputError("a domain of this plan spans " + std::to_string(longest) +
-                     " bytes of the file, which needs more " + "than " + std::to_string(max_rounds) +
-                     " rounds; declare fewer or denser extents");
+    throw InputError("a domain of this plan spans " + std::to_string(longest) + " bytes, which needs more than " +
+                     std::to_string(max_rounds) + " rounds; declare fewer or denser extents");
 }
 
 }  // namespace
@@ -151,17 +150,9 @@ Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &opt
   const std::uint64_t run_bytes = automatic ? usual_own_run_bytes : options.own_run_bytes;
   const bool can_own = run_bytes > 0 && !(automatic && options.aggregators > 0) &&
                        total_bytes(regions) == pattern.bytes() && pattern.bytes() >= pattern.blocks() * run_bytes;
-  Proposal mine{pattern.bytes(),
-                options.buffer_bytes,
-                options.own_run_bytes,
-                options.buffers,
-                options.aggregators,
-                options.aggregators_on_node,
-                options.reading_only,
-                link.node(),
-                can_own,
-                !wrong.empty(),
-                {}};
+  const SharedOptions shared{options.buffer_bytes, options.own_run_bytes,       options.buffers,
+                             options.aggregators,  options.aggregators_on_node, options.reading_only};
+  Proposal mine{shared, pattern.bytes(), link.node(), can_own, {}};
   wrong.copy(mine.problem, sizeof mine.problem - 1);
   const std::vector<Proposal> all = link.gather(mine);
   raise_problems(all);
