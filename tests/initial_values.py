@@ -2,7 +2,7 @@
 
 import outcrop as oc
 from outcrop.axes import Shape
-from outcrop.cli.sizes import parse_size
+from outcrop.cli.options import parse_size
 from outcrop.run.inputs.input_array import InputArray
 from outcrop.run.options import RunOptions
 from outcrop.run.setup import Initial

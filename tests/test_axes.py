@@ -10,7 +10,7 @@ import zarr
 
 import outcrop as oc
 from outcrop.axes import grid_shape
-from outcrop.cli.sizes import join_sizes, parse_size
+from outcrop.cli.options import join_sizes, parse_size
 from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid, boundary_text
 from outcrop.run.coordinates import Coordinates

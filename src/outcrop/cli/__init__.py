@@ -1,1 +1,1 @@
-"""The command line: one file per command, each of which only reads options, calls the package and prints."""
+"""The command line: one file for each command. It only reads options, calls the package and prints."""

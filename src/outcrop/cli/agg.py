@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from outcrop.cli import options
-from outcrop.cli.tiers import Declared
+from outcrop.cli.tiers import Declared, Refresh, show_progress
 from outcrop.errors import InputError
 from outcrop.units import parse_bytes
 
@@ -17,35 +16,6 @@ MAX_CARDS = 10**6
 MAX_LATENCY_SECONDS = 86400.0
 
 agg = typer.Typer(help="Aggregation: many ranks, one file.", rich_markup_mode=None)
-Size = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--bytes-per-rank", metavar="SIZE", help="what each rank writes [default: the workload's]"),
-]
-Aggregators = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option("--aggregators", metavar="N", help="how many [default: as many as are done first]"),
-]
-TierName = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--tier", metavar="NAME", help="where their buffers are [default: where they cost least]"),
-]
-Lasting = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--persistence", metavar="HOW", help="of the buffers, at least: process, reboot, job or permanent"),
-]
-Buffer = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--buffer", metavar="SIZE", help="of each of the two buffers of an aggregator [default: 16MiB]"),
-]
-TargetRate = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--target", metavar="RATE", help="of the shared file system, all together [default: not limited]"),
-]
-
-
-@agg.callback()
-def _several() -> None:
-    """Aggregation: many ranks, one file."""
 
 
 @agg.command()
@@ -55,25 +25,45 @@ def simulate(
         typer.Option("--topology", metavar="NAME", help="torus, dragonfly, fat-tree, also torus:4x4x8, or a file of "
                      "lines `rank: group switch port`"),
     ],
-    nodes: Annotated[int, typer.Option("--nodes", metavar="N", help="how many there are")],
-    ranks_per_node: Annotated[int, typer.Option("--ranks-per-node", metavar="R", help="on each of them")],
+    nodes: Annotated[int, typer.Option("--nodes", metavar="N", help="number of nodes")],
+    ranks_per_node: Annotated[int, typer.Option("--ranks-per-node", metavar="R", help="number of ranks on each node")],
     workload: Annotated[str, typer.Option("--workload", help="s3d, hacc (both layouts), hacc-aos or hacc-soa")],
     tiers: Declared = None,
-    aggregators: Aggregators = None,
-    bytes_per_rank: Size = None,
-    tier: TierName = None,
-    persistence: Lasting = None,
-    buffer: Buffer = None,
-    bandwidth: Annotated[str, typer.Option(metavar="RATE", help="of a network card")] = "12.5GB/s",
-    cards: Annotated[int, typer.Option(metavar="N", help="network cards of a node")] = 1,
-    latency: Annotated[float, typer.Option(metavar="SECONDS", help="of a message, for each link")] = 1e-6,
-    target: TargetRate = None,
+    aggregators: Annotated[
+        int | None,
+        typer.Option("--aggregators", metavar="N", help="number of aggregators [default: the fastest number]"),
+    ] = None,
+    bytes_per_rank: Annotated[
+        str | None,
+        typer.Option("--bytes-per-rank", metavar="SIZE", help="what each rank writes [default: the workload's]"),
+    ] = None,
+    tier: Annotated[
+        str | None,
+        typer.Option("--tier", metavar="NAME", help="tier of the buffers [default: the one that costs least]"),
+    ] = None,
+    persistence: Annotated[
+        str | None,
+        typer.Option("--persistence", metavar="HOW",
+                     help="minimum persistence of the buffers: process, reboot, job or permanent"),
+    ] = None,
+    buffer: Annotated[
+        str | None,
+        typer.Option("--buffer", metavar="SIZE", help="size of each of an aggregator's two buffers [default: 16MiB]"),
+    ] = None,
+    bandwidth: Annotated[str, typer.Option(metavar="RATE", help="bandwidth of a network card")] = "12.5GB/s",
+    cards: Annotated[int, typer.Option(metavar="N", help="number of network cards of a node")] = 1,
+    latency: Annotated[float, typer.Option(metavar="SECONDS", help="latency of a message on each link")] = 1e-6,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", metavar="RATE",
+                     help="bandwidth of the shared file system for all ranks together [default: not limited]"),
+    ] = None,
     json: options.Json = None,
 ) -> None:  # fmt: skip
-    """Place aggregators on a machine that is not here, and predict how long they take, beside ROMIO's placement.
+    """Place aggregators on another machine, predict the time that they take, and compare with ROMIO's placement.
 
-    Tiers of its nodes are those of a file (docs/reference/aggregation.md), or this machine's.
-    Touches nothing but --json.
+    The tiers of its nodes are those of a file (docs/reference/aggregation.md), or those of this machine. Only --json
+    writes.
     """
     from outcrop.aggregate.nodes import node_tiers
     from outcrop.aggregate.placement import Network, Target
@@ -89,14 +79,14 @@ def simulate(
         aggregators = settings.values["count"]
         check_ranks(nodes, ranks_per_node, aggregators, settings.origins["count"])
     check_ranks(nodes, ranks_per_node, aggregators)
-    made = make_topology(topology, nodes, ranks_per_node)
+    network = make_topology(topology, nodes, ranks_per_node)
     patterns = make_patterns(workload, nodes * ranks_per_node, parse_bytes(bytes_per_rank) if bytes_per_rank else None)
     on_nodes = node_tiers(tiers)
     if not 1 <= cards <= MAX_CARDS or not 0 <= latency <= MAX_LATENCY_SECONDS:
-        most = f"1 to {MAX_CARDS} cards, and 0 to {MAX_LATENCY_SECONDS:.0f} seconds"
-        raise InputError(f"--cards {cards} --latency {latency}: give {most}")
+        valid = f"1 to {MAX_CARDS} cards, and 0 to {MAX_LATENCY_SECONDS:.0f} seconds"
+        raise InputError(f"--cards {cards} --latency {latency}: give {valid}")
     scenario = Scenario(
-        made,
+        network,
         ranks_per_node,
         on_nodes,
         Network(latency, _rate(bandwidth, "--bandwidth"), cards),
@@ -109,7 +99,7 @@ def simulate(
     for simulated in run(scenario, patterns):
         print("\n".join(table(simulated)))
         found.append(simulated.to_json())
-    what = {"topology": made.text, "nodes": nodes, "ranks_per_node": ranks_per_node, "simulated": found}
+    what = {"topology": network.text, "nodes": nodes, "ranks_per_node": ranks_per_node, "simulated": found}
     options.write_json(json, "--json", what)
 
 
@@ -117,55 +107,59 @@ def simulate(
 def bench(
     directory: options.BenchDirectory = Path("."),
     ranks: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--ranks", metavar="N,...", help="start so many, by mpirun [default: 4,8,16; under mpirun those]"),
+        str | None,
+        typer.Option("--ranks", metavar="N,...", help="numbers of ranks to start by mpirun [default: 4,8,16; under "
+                     "mpirun its own ranks]"),
     ] = None,
     workload: Annotated[str, typer.Option("--workload", help="s3d, hacc-aos, hacc-soa, hacc (both) or all")] = "all",
-    size: Annotated[str, typer.Option("--size", metavar="SIZE", help="of a rank's data")] = "16MiB",
-    turns: Annotated[int, typer.Option("--turns", metavar="N", help="how often each is measured")] = 5,
-    ways: Annotated[str, typer.Option("--ways", metavar="NAME,...", help="which to measure")] = "outcrop,mpi-io,posix",
-    durable: Annotated[str, typer.Option("--durable", help="write so that files survive: yes, no, or both")] = "both",
+    size: Annotated[str, typer.Option("--size", metavar="SIZE", help="bytes of each rank")] = "16MiB",
+    turns: Annotated[int, typer.Option("--turns", metavar="N", help="number of repeats")] = 5,
+    ways: Annotated[str, typer.Option("--ways", metavar="NAME,...", help="what to measure")] = "outcrop,mpi-io,posix",
+    durable: Annotated[str, typer.Option("--durable", help="flush the files: yes, no, or both")] = "both",
     json: options.Json = None,
     png: options.Png = None,
 ) -> None:  # fmt: skip
-    """Write and read one file by many ranks, beside MPI-IO and plain system calls, turn about; print the figures."""
+    """Write and read one file by many ranks with Outcrop, MPI-IO and plain system calls, alternately.
+
+    Prints the figures.
+    """
     from outcrop.bench.aggregate.bench import BenchRequest
     from outcrop.bench.aggregate.bench import bench as run
 
     options.check_output(json, "--json")
     options.check_output(png, "--png")
     figures = run(BenchRequest(directory, workload, size, turns, ways, durable), ranks, png)
-    if figures:  # of several ranks one has them
+    if figures:  # only the first rank has them
         options.write_json(json, "--json", figures)
 
 
 @agg.command()
 def machine(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="to be written; one that exists is replaced")],
-    target: Annotated[Path, typer.Option("--target", metavar="DIR", help="where files will be")] = Path(),
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="the file to write; an existing file is replaced")],
+    target: Annotated[Path, typer.Option("--target", metavar="DIR", help="the directory of the shared files")] = Path(),
     tiers: Declared = None,
-    refresh: Annotated[bool, typer.Option("--refresh", help="measure again what is known from before")] = False,
+    refresh: Refresh = False,
 ) -> None:
-    """Write a machine file: tiers of this node, where files go, network cards, for OUTCROP_AGG_MACHINE.
+    """Write a machine file for OUTCROP_AGG_MACHINE: tiers of this node, the target of files, and network cards.
 
-    Programs in C, Fortran and Python that are given one place aggregators alike. What has not been measured before is
-    measured, as by `outcrop tiers`. Distances are of the ranks of a run, and not in it.
+    Programs in C, Fortran and Python that use the same file place aggregators in the same way. Tiers that have not been
+    measured before are measured, as by `outcrop tiers`. Distances between ranks are not in the file.
     """
     from outcrop.aggregate.nodes import machine_text
     from outcrop.tiers.survey import find_tiers
 
     options.check_output(file, "FILE")
-    found = find_tiers([target], tiers, measure=True, refresh=refresh, progress=_say)
+    found = find_tiers([target], tiers, measure=True, refresh=refresh, progress=show_progress)
     options.write_file(file, "FILE", machine_text(found, target).encode())
     print(f"{file}: {', '.join(tier.name for tier in found)}")
 
 
 @agg.command()
 def merge(
-    index: Annotated[Path, typer.Argument(metavar="INDEX", help="of the files of all nodes: NAME.index")],
-    target: Annotated[Path, typer.Argument(metavar="FILE", help="to be made; one that exists is replaced")],
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="the index of the files of all nodes: NAME.index")],
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="the file to write; an existing file is replaced")],
 ) -> None:
-    """Make one file of the files that nodes have written by themselves; those stay."""
+    """Join the files that nodes have written separately into one file. They are kept."""
     from outcrop.aggregate.file import merge as run
 
     print(f"{target}: {run(index, target)} bytes")
@@ -176,7 +170,3 @@ def _rate(text: str, option: str) -> float:
     if not slash or unit.strip() != "s":
         raise InputError(f"{option} {text}: write a bandwidth such as 12.5GB/s")
     return float(parse_bytes(amount))
-
-
-def _say(text: str) -> None:
-    print(f"{text} ...", file=sys.stderr, flush=True)

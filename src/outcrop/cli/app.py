@@ -1,4 +1,4 @@
-"""The commands of `outcrop` and how Typer is to treat them."""
+"""The commands of `outcrop`, and how Typer runs them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ import typer
 from typer.main import get_command
 
 from outcrop.cli import agg, bench, info, plan, plot, resume, run, tiers, verify
-from outcrop.cli.sizes import join_sizes
+from outcrop.cli.main import INTERRUPTED
+from outcrop.cli.options import join_sizes
 
 COMMANDS = (run.run, plan.plan, resume.resume, info.info, verify.verify, plot.plot, tiers.tiers, bench.bench)
 
-SIZED = ("run", "plan")
-"""Commands whose `-n` takes one to three numbers."""
-
-INTERRUPTED = 130
-
-# Typer carries its own copy of click since 0.2x, and uses the installed one before: both name their base class so.
+# Newer versions of Typer contain a copy of click, older ones use the installed click. The base class has this name in
+# both.
 UsageProblem: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 
 app = typer.Typer(
@@ -33,22 +30,22 @@ app.add_typer(agg.agg, name="agg")
 
 
 def invoke(arguments: list[str]) -> int:
-    """Run the command in `arguments`; the exit code. Errors come out as exceptions, but for those in the usage.
+    """Run the command in `arguments` and return its exit code.
 
-    Raises UsageProblem for arguments that make no sense, and what commands raise.
+    Raises UsageProblem if the arguments are wrong, and whatever the command raises.
     """
     output, errors = sys.stdout, sys.stderr
-    words = join_sizes(arguments) if arguments[:1] and arguments[0] in SIZED else arguments
+    words = join_sizes(arguments) if arguments[:1] in (["run"], ["plan"]) else arguments
     try:
         result = get_command(app).main(words or ["--help"], prog_name="outcrop", standalone_mode=False)
     except typer.Exit as end:
         result = end.exit_code
-    except SystemExit as end:  # what Typer makes of a closed pipe, after it has wrapped standard output
+    except SystemExit as end:  # Typer raises it for a closed pipe, after it has wrapped standard output
         if not isinstance(end.__context__, BrokenPipeError):
             raise
         sys.stdout, sys.stderr = output, errors
         raise end.__context__ from None
-    except typer.Abort:  # what Typer makes of Ctrl-C in its older versions; later ones end with this code
+    except typer.Abort:  # older versions of Typer raise it for Ctrl-C; newer ones return this code
         result = INTERRUPTED
     if result == INTERRUPTED:
         raise KeyboardInterrupt

@@ -1,11 +1,11 @@
-"""`outcrop bench`: measure what this machine reaches."""
+"""`outcrop bench`: measure the performance of this machine."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated
 
 import typer
 
@@ -20,10 +20,10 @@ BENCHMARKS = {
     "stencils": ("stencils", "every family of the library, beside Devito"),
     "stream": ("stream", "bandwidth of DRAM and of arrays on a tier, by all ranks of mpirun"),
     "table2": ("literature.table2", "blocks and traffic of a published table, planned only"),
-    "tuner": ("tuner", "what it chooses against a sweep"),
+    "tuner": ("tuner", "the plan of the tuner beside a sweep over plans"),
 }
-"""Where in `outcrop.bench` each has its `bench(directory, small, ...) -> dict`, which prints as it goes; what that is.
-Of OPTIONS it takes those that it has parameters for."""
+"""The module of each benchmark in `outcrop.bench`, and the help. The module has a function `bench(directory, small,
+...) -> dict`, which prints its figures. It takes those of OPTIONS for which it has a parameter."""
 OPTIONS = {
     "size": "-n",
     "memory": "--memory",
@@ -37,38 +37,6 @@ OPTIONS = {
     "threads": "--threads",
 }
 
-Size = Annotated[
-    Optional[tuple[int, int, int]],  # noqa: UP045
-    typer.Option("-n", metavar="NX NY NZ", help="cells along x (fastest), y, z"),
-]
-Memory = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--memory", help="memory out of core: 512MiB, or 50% of both arrays"),
-]
-Steps = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option("-t", "--steps", metavar="STEPS", help="time steps"),
-]
-
-Tier = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--tier", metavar="NAME", help="measure this one of outcrop tiers instead of WHERE"),
-]
-Threads = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option("--threads", metavar="N", min=1, help="threads of each rank"),
-]
-
-Only = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--only", metavar="NAME,...", help="these stencils, or parts of io, alone"),
-]
-
-RawDevice = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option("--raw-device", metavar="DEVICE", help="this block device, too, beside files; it is only read"),
-]
-
 
 def bench(
     name: Annotated[
@@ -77,21 +45,34 @@ def bench(
     ],
     directory: options.BenchDirectory = Path("."),
     json: options.Json = None,
-    small: Annotated[bool, typer.Option("--small", help="a rehearsal of seconds; its figures mean nothing")] = False,
-    size: Size = None,
-    memory: Memory = None,
-    steps: Steps = None,
+    small: Annotated[
+        bool, typer.Option("--small", help="try the benchmark in a few seconds; ignore the figures")
+    ] = False,
+    size: Annotated[
+        tuple[int, int, int] | None, typer.Option("-n", metavar="NX NY NZ", help="cells along x (fastest), y, z")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory", help="memory out of core: 512MiB, or 50% of both arrays")
+    ] = None,
+    steps: Annotated[int | None, typer.Option("-t", "--steps", metavar="STEPS", help="time steps")] = None,
     png: options.Png = None,
     swap_file: Annotated[
-        bool, typer.Option("--swap-file", help="root only: have swap space in WHERE meanwhile")
+        bool, typer.Option("--swap-file", help="root only: use a swap file in WHERE during the benchmark")
     ] = False,
-    only: Only = None,
-    raw_device: RawDevice = None,
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="NAME,...", help="measure these stencils, or parts of io, only")
+    ] = None,
+    raw_device: Annotated[
+        Path | None,
+        typer.Option("--raw-device", metavar="DEVICE", help="measure this block device, too; it is only read"),
+    ] = None,
     write_device: Annotated[
         bool, typer.Option("--write-device", help="write to --raw-device, too; it must hold nothing")
     ] = False,
-    tier: Tier = None,
-    threads: Threads = None,
+    tier: Annotated[
+        str | None, typer.Option("--tier", metavar="NAME", help="measure this tier of outcrop tiers, not WHERE")
+    ] = None,
+    threads: Annotated[int | None, typer.Option("--threads", metavar="N", min=1, help="threads of each rank")] = None,
 ) -> None:
     """Run a benchmark, print its figures, and write them as JSON."""
     if name not in BENCHMARKS:
@@ -100,20 +81,15 @@ def bench(
     given = {"size": size, "memory": memory, "steps": steps, "png": png, "swap_file": swap_file or None, "only": only,
              "raw_device": raw_device, "write_device": write_device or None, "tier": tier,
              "threads": threads}  # fmt: skip
-    chosen = _chosen(name, set(signature(run).parameters), given)
+    chosen = {option: value for option, value in given.items() if value is not None}
+    accepted = signature(run).parameters
+    for option in chosen:
+        if option not in accepted:
+            takes = [flag for other, flag in OPTIONS.items() if other in accepted]
+            remedy = f"it takes {', '.join(takes)}" if takes else "its size is fixed"
+            raise InputError(f"bench {name} does not take {OPTIONS[option]}; {remedy}")
     options.check_output(json, "--json")
     options.check_output(png, "--png")
     figures = run(directory, small, **chosen)
-    if figures:  # of several ranks one has them
+    if figures:  # only the first rank has them
         options.write_json(json, "--json", figures)
-
-
-def _chosen(name: str, accepted: set[str], given: dict[str, Any]) -> dict[str, Any]:
-    """The options that were given. Raises InputError for one that the benchmark does not take."""
-    chosen = {option: value for option, value in given.items() if value is not None}
-    for option in chosen:
-        if option not in accepted:
-            takes = [OPTIONS[other] for other in OPTIONS if other in accepted]
-            remedy = f"it takes {', '.join(takes)}" if takes else "its size is fixed"
-            raise InputError(f"bench {name} does not take {OPTIONS[option]}; {remedy}")
-    return chosen

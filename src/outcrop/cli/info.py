@@ -1,4 +1,4 @@
-"""`outcrop info`: what a run directory holds."""
+"""`outcrop info`: describe a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")]) -> None:
-    """Say what WHERE holds: grid, stencil, parameters, fields, step."""
+    """Describe the run in WHERE: grid, stencil, parameters, fields, step."""
     from outcrop.axes import NAMES
     from outcrop.language.boundary import as_boundary, boundary_text
     from outcrop.run.disk.manifest import IN_FLIGHT, NEW
@@ -41,7 +41,7 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
     rows = [
         ("stencil", f"{run.stencil.get('name', '?')}{f' with {chosen}' if chosen else ''}, boundary {boundary}"),
         ("grid", f"{size} cells ({axes}), {run.dtype}{_rim(run)}"),
-        ("fields", ", ".join(_described(entry, run) for entry in run.arrays)),
+        ("fields", ", ".join(_field(entry, run) for entry in run.arrays)),
         ("state", f"{state} (generation {run.generation})"),
         (
             "disk",
@@ -52,7 +52,7 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
         ("memory", f"{format_bytes(run.settings.memory_bytes)}, {run.settings.threads} threads"),
     ]
     if run.own_coordinates:
-        rows.append(("cells", _placed(run.own_coordinates)))
+        rows.append(("cells", _cells(run.own_coordinates)))
     if run.settings.sizes:
         rows.append(("given", str(run.settings.given)))
     if run.signals:
@@ -67,14 +67,14 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
 
 
 def _rim(run: Manifest) -> str:
-    """The cells around the user's grid that the arrays have too."""
+    """The cells that the arrays have around the user's grid, if there are any."""
     if not any(run.padding):
         return ""
     return f", stored with {' x '.join(map(str, reversed(run.padding)))} cells around it"
 
 
 def _acquisition(run: Manifest) -> list[tuple[str, str]]:
-    """Sources, receivers, snapshots and norms, as far as there are some."""
+    """Rows for the sources, receivers, snapshots and norms of the run."""
     acquisition, rows = run.taps, []
     if acquisition.sources:
         texts = [f"{one.field} ({_points(one.points)}, {one.steps} steps)" for one in acquisition.sources]
@@ -97,8 +97,8 @@ def _points(count: int) -> str:
     return f"{count} point{'s' * (count != 1)}"
 
 
-def _placed(coordinates: Coordinates) -> str:
-    """How far apart cells are, and where the first one is, along x, y and z."""
+def _cells(coordinates: Coordinates) -> str:
+    """The spacing of the cells and the position of the first cell, along x, y and z."""
     apart, first = (
         " x ".join(f"{number:g}" for number in reversed(numbers))
         for numbers in (coordinates.spacing, coordinates.origin)
@@ -106,7 +106,7 @@ def _placed(coordinates: Coordinates) -> str:
     return f"{apart} {coordinates.units}".rstrip() + f" apart, the first at {first}"
 
 
-def _described(entry: ArrayEntry, run: Manifest) -> str:
+def _field(entry: ArrayEntry, run: Manifest) -> str:
     notes = ["only read"] if entry.is_static else []
     notes += [] if entry.name in run.filled else ["no values yet"]
     return f"{entry.name} ({', '.join(notes)})" if notes else entry.name

@@ -1,8 +1,8 @@
 """`outcrop`: runs a command, and turns every error into one line and an exit code.
 
 Exit codes: 0 done, 2 refused or failed (one line on standard error says what and why), 130 interrupted. When the
-reader of standard output goes away, as in `outcrop info run.oc | head -1`, commands end by SIGPIPE like other programs;
-`run` and `resume` go on without output (`output`).
+reader of standard output closes it, as in `outcrop info run.oc | head -1`, commands end by SIGPIPE like other programs.
+`run` and `resume` continue without output (`RunOutput`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ FAILED = 2
 INTERRUPTED = 130
 BROKEN_PIPE = 128 + signal.SIGPIPE
 
-WORD_SHOWN_MOST = 300
-"""Of a word in a message: users know the rest of the 5000 digits they have written."""
+MAX_WORD = 300
+"""Letters of a word in a message. A longer word, such as a number of 5000 digits, is shortened."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command and exit; `arguments` are those of the process unless given."""
+    """Run one command and exit. `arguments` are those of the process by default."""
     signal.signal(signal.SIGTERM, _interrupt)
     _open_standard_files()
     code = call(list(sys.argv[1:] if arguments is None else arguments))
@@ -36,9 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         code = BROKEN_PIPE
     except OSError as error:
-        if code == 0:  # one line is enough for a command that has failed already
-            code = _say(f"standard output: {error.strerror}", FAILED)
-        discard_output()  # what could not be written is still in the buffer, and would fail again at the end
+        if code == 0:  # a command that has failed has already printed its line
+            code = _print_error(f"standard output: {error.strerror}", FAILED)
+        discard_output()  # the buffer still holds the text, and Python would fail again to write it at exit
     try:
         sys.stderr.flush()
     except OSError:
@@ -52,36 +52,36 @@ def call(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
     try:
         _check_words(arguments)
-        from outcrop.cli.app import UsageProblem, invoke  # in here, so that Ctrl-C while it loads is answered too
+        from outcrop.cli.app import UsageProblem, invoke  # here, so that Ctrl-C during the import is handled, too
 
         try:
             return invoke(arguments)
         except UsageProblem as error:
             message = error.format_message()  # type: ignore[attr-defined]
-            return _say(f"{message.rstrip('.')}; see outcrop --help", FAILED)
+            return _print_error(f"{message.rstrip('.')}; see outcrop --help", FAILED)
     except InterruptedRun as error:
-        return _say(str(error), INTERRUPTED)
+        return _print_error(str(error), INTERRUPTED)
     except KeyboardInterrupt:
-        return _say("interrupted", INTERRUPTED)
+        return _print_error("interrupted", INTERRUPTED)
     except BrokenPipeError:
         return BROKEN_PIPE
     except (OutcropError, OSError) as error:
-        return _say(str(error), FAILED)
+        return _print_error(str(error), FAILED)
     except MemoryError:
-        return _say("the machine has no memory left for this; give a smaller --memory", FAILED)
+        return _print_error("the machine has no memory left for this; give a smaller --memory", FAILED)
 
 
 def discard_output(stream: TextIO | None = None) -> None:
-    """Let what is still to be written to `stream`, standard output unless given, go nowhere."""
+    """Send the rest of the output of `stream`, by default standard output, to /dev/null."""
     null = os.open(os.devnull, os.O_WRONLY)
-    with contextlib.suppress(OSError, ValueError):  # in tests it may be no file at all
+    with contextlib.suppress(OSError, ValueError):  # in tests the stream may not be a file
         os.dup2(null, (stream or sys.stdout).fileno())
     os.close(null)
 
 
 def _check_words(arguments: Sequence[str]) -> None:
-    """Raise InputError for words that no option means anything by: Typer would take an empty path for the current
-    directory, and bytes that are no text can be kept in no manifest."""
+    """Raise InputError for an empty word, which Typer would take for the current directory, and for a word that is not
+    UTF-8, which a manifest cannot store."""
     for number, word in enumerate(arguments):
         if not word or re.fullmatch(r"--[a-z][a-z-]*=", word):
             option = word.rstrip("=") or next(iter(arguments[number - 1 : number]), "")
@@ -93,42 +93,43 @@ def _check_words(arguments: Sequence[str]) -> None:
 
 
 def _open_standard_files() -> None:
-    """Open what the caller has closed (`>&-`) as /dev/null, or the next file that is opened would take its number and
-    get messages between its data; and write every character somehow, whatever the encoding of standard output."""
+    """Open standard files that the caller has closed (`>&-`) as /dev/null. Otherwise the next file that is opened gets
+    such a number, and messages are written between its data. Standard output escapes characters that its encoding
+    lacks."""
     null = os.open(os.devnull, os.O_RDWR)
-    while null <= 2:  # the lowest number that is free
+    while null <= 2:  # dup returns the lowest free number
         null = os.dup(null)
     os.close(null)
     for name, handle in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(handle, "w", closefd=False))
-    with contextlib.suppress(AttributeError, OSError):  # a pipe without a reader cannot be set up
+    with contextlib.suppress(AttributeError, OSError):  # a pipe without a reader cannot be reconfigured
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def _end_by_sigpipe() -> None:
-    """End as the system ends programs that do not handle SIGPIPE: Python ignores it."""
+    """End this process by SIGPIPE, as the system ends programs that do not ignore the signal. Python ignores it."""
     discard_output()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})
     os.kill(os.getpid(), signal.SIGPIPE)
 
 
-def _say(text: str, code: int) -> int:
-    line = " ".join(_shortened(word) for word in text.split())
-    with contextlib.suppress(OSError):  # nobody reads it
+def _print_error(text: str, code: int) -> int:
+    line = " ".join(_printable(word) for word in text.split())
+    with contextlib.suppress(OSError):  # standard error is closed
         print(f"outcrop: {line}", file=sys.stderr, flush=True)
     return code
 
 
-def _shortened(word: str) -> str:
-    """A word of a message, without what would change the terminal, and cut in the middle where it is very long."""
+def _printable(word: str) -> str:
+    """A word of a message. Control characters are escaped, and the middle of a very long word is omitted."""
     plain = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in word)
-    return plain if len(plain) <= WORD_SHOWN_MOST else f"{plain[: WORD_SHOWN_MOST // 2]} ... {plain[-20:]}"
+    return plain if len(plain) <= MAX_WORD else f"{plain[: MAX_WORD // 2]} ... {plain[-20:]}"
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Batch systems ask with SIGTERM: the same as Ctrl-C, also where that is ignored."""
+    """Handle SIGTERM, which batch systems send, like Ctrl-C, even if the process ignores Ctrl-C."""
     raise KeyboardInterrupt
 
 

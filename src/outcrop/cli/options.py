@@ -1,48 +1,42 @@
-"""The options of commands: those of a run, made of `RunOptions`, and those that several commands share."""
+"""The options of commands: those of a run, made from `RunOptions`, and those that several commands share."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import inspect
 import json as json_format
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Optional, TypeAlias, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from outcrop.cli import heap
-from outcrop.cli.sizes import parse_size
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.paths import make_directory, remove_made, require_output
 from outcrop.run.options import SIZES, RunOptions, default_text, option_table
 
-# Typer reads these at run time, so they are real objects, and Optional is spelled as Python 3.10 lets Typer see it.
-Machine: TypeAlias = Annotated[
-    Optional[str],  # noqa: UP045
+if TYPE_CHECKING:
+    from outcrop.axes import Shape
+    from outcrop.language.stencil import Stencil
+
+Machine = Annotated[
+    str | None,
     typer.Option("--machine", metavar="FILE", help="plan for the machine a TOML file declares, or crest6 or crest10"),
 ]
-Threads: TypeAlias = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option(metavar="N", help="threads that update [default: all cores this process may use]", show_default=False),
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the report as JSON")]
+Save = Annotated[
+    Path | None,
+    typer.Option("--save", metavar="FILE", help="write these options to a new TOML file, to run them again"),
 ]
-Json: TypeAlias = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option("--json", metavar="FILE", help="write the report as JSON"),
-]
-Save: TypeAlias = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option("--save", metavar="FILE", help="write these options to a new TOML file, to be run again"),
-]
-Png: TypeAlias = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option("--png", metavar="FILE", help="draw the figures"),
-]
-BenchDirectory: TypeAlias = Annotated[
+Png = Annotated[Path | None, typer.Option("--png", metavar="FILE", help="draw the figures")]
+BenchDirectory = Annotated[
     Path, typer.Option("-d", "--directory", metavar="WHERE", help="for its files; made if missing")
 ]
-Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", help="no progress and no report; only errors")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="print errors only: no progress and no report")]
 
 STENCIL = "a TOML file with the options, or a stencil: "
 _TYPES: dict[str, Any] = {
@@ -56,28 +50,33 @@ _TYPES: dict[str, Any] = {
 """How the command line reads an option; the others are text, or a flag where the default is False."""
 
 _FIRST = ("stencil", "shape", "steps", "directory", "memory")
-"""Options that nearly every run is given: help shows them before the others."""
+"""The options that nearly every run needs. The help shows them first."""
+
+_NUMBER = re.compile(r"[+-]?[0-9]+")
+_MAX_DIGITS = 19
+_MMAP_THRESHOLD, _THRESHOLD_BYTES = -3, 128 << 10
+"""M_MMAP_THRESHOLD of malloc.h, and its initial value."""
 
 
 def takes_run_options(*names: str, unless: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command the options of a run, all or those of `names`; as its first argument it gets those that were
-    given, by name and as they were written. `unless` says in words what options are that were not given.
+    """Give a command the options of a run: those of `names`, or all. The first argument of the command is a dict of the
+    options on the command line, with their texts. The help shows `unless` as the default of each option.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = get_type_hints(command, include_extras=True)
-        (_, *mine) = inspect.signature(command).parameters.values()
+        (_, *others) = inspect.signature(command).parameters.values()
+        others = [one.replace(annotation=own[one.name], kind=inspect.Parameter.KEYWORD_ONLY) for one in others]
+        others.sort(key=lambda one: one.default is not inspect.Parameter.empty)
         run = _run_parameters(names, unless)
 
         @wraps(command)
         def call(**given: Any) -> None:
-            said = {one.name: given.pop(one.name) for one in run}
-            command({name: value for name, value in said.items() if value is not None}, **given)
+            values = {one.name: given.pop(one.name) for one in run}
+            command({name: value for name, value in values.items() if value is not None}, **given)
 
-        ours = [one.replace(annotation=own[one.name], kind=inspect.Parameter.KEYWORD_ONLY) for one in mine]
-        ours.sort(key=lambda one: one.default is not inspect.Parameter.empty)
-        call.__signature__ = inspect.Signature([*run, *ours])  # type: ignore[attr-defined]
-        call.__annotations__ = {one.name: one.annotation for one in [*run, *ours]}
+        call.__signature__ = inspect.Signature([*run, *others])  # type: ignore[attr-defined]
+        call.__annotations__ = {one.name: one.annotation for one in [*run, *others]}
         return call
 
     return decorate
@@ -90,51 +89,49 @@ def _run_parameters(names: Sequence[str], unless: str) -> list[inspect.Parameter
         if names and name not in names:
             continue
         if name == "stencil":
-            found.append(_parameter(name, str, typer.Argument(metavar="STENCIL", help=STENCIL + option.help), True))
+            stencil = Annotated[str, typer.Argument(metavar="STENCIL", help=STENCIL + option.help)]
+            found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=stencil))
         elif option.flags:
             kind = _TYPES.get(name, bool if RunOptions.__dataclass_fields__[name].default is False else str)
-            default = unless or ("" if name == "directory" else default_text(name))  # the command asks for it
+            default = unless or ("" if name == "directory" else default_text(name))  # `run` has no default directory
             text = f"{option.help} [default: {default}]" if default else option.help
             flags = typer.Option(*option.flags, metavar=option.metavar, help=text, show_default=False)
-            found.append(_parameter(name, kind, flags))
+            found.append(_optional(name, kind, flags))
     for name, text in SIZES.items() if not names else ():
-        found.append(_parameter(name, int, typer.Option(f"--{name}", metavar="N", help=text)))
+        found.append(_optional(name, int, typer.Option(f"--{name}", metavar="N", help=text)))
     return found
 
 
-def _parameter(name: str, kind: Any, told: Any, is_needed: bool = False) -> inspect.Parameter:
-    if not is_needed:
-        kind = Optional[kind]  # noqa: UP045
-    default = inspect.Parameter.empty if is_needed else None
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, told])
+def _optional(name: str, kind: Any, option: Any) -> inspect.Parameter:
+    annotation = Annotated[kind | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else: str = "") -> RunOptions:
-    """The options of a run that the command line gives, and for the others those of the TOML file it names.
+    """The options on the command line, completed by those of the TOML file that it names.
 
-    Raises InputError when they do not say how many steps there are, or where the run is to be; the message goes on with
-    `or_else`.
+    Raises InputError if the number of steps or the directory is missing. `or_else` is appended to the second message.
     """
     from outcrop.run.definition import as_stencil
     from outcrop.run.options_file import SUFFIX, read_options
     from outcrop.run.setup import values_by_name
 
-    heap.return_freed_memory()
+    return_freed_memory()
     name = given["stencil"]
     options = read_options(name) if name.endswith(SUFFIX) else {"stencil": name}
     if "stencil" not in options:
         raise InputError(f'{name}: problem.stencil is missing; write stencil = "heat7", for example')
     stencil = options["stencil"] = as_stencil(options["stencil"])
-    said = {key: value for key, value in given.items() if key != "stencil"}
-    if sizes := {key: said.pop(key) for key in SIZES if key in said}:
-        said["sizes"] = {**options.get("sizes", {}), **sizes}
-    if "shape" in said:
-        said["shape"] = parse_size(said["shape"], stencil)
-    if "params" in said:
-        said["params"] = {**options.get("params", {}), **parse_parameters(said["params"])}
-    if "init" in said:
-        said["init"] = {**values_by_name(options.get("init"), stencil), **values_by_name(said["init"], stencil)}
-    options = {**options, **said}
+    words = {key: value for key, value in given.items() if key != "stencil"}
+    if sizes := {key: words.pop(key) for key in SIZES if key in words}:
+        words["sizes"] = {**options.get("sizes", {}), **sizes}
+    if "shape" in words:
+        words["shape"] = parse_size(words["shape"], stencil)
+    if "params" in words:
+        words["params"] = {**options.get("params", {}), **parse_parameters(words["params"])}
+    if "init" in words:
+        words["init"] = {**values_by_name(options.get("init"), stencil), **values_by_name(words["init"], stencil)}
+    options = {**options, **words}
     if options.get("steps") is None:
         raise InputError("-t STEPS is missing: say how many time steps")
     if needs_directory and "directory" not in options:
@@ -142,8 +139,53 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
     return RunOptions(**options)
 
 
+def return_freed_memory() -> None:
+    """Make the C library return each large block to the system when it is freed, as it does at first. Otherwise it
+    keeps larger and larger blocks, and the process grows beyond the window."""
+    with contextlib.suppress(OSError, AttributeError):  # a C library without mallopt
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _THRESHOLD_BYTES)
+
+
+def join_sizes(words: list[str]) -> list[str]:
+    """The words of a command line, in which the one to three numbers after `-n` have become one word, "20 12 10".
+
+    The stencil determines how many numbers there are, but options of Typer take a fixed number of words.
+    """
+    joined: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("-n") and _NUMBER.fullmatch(word[2:]):
+            rest.insert(0, word[2:])  # -n20
+            word = "-n"
+        joined.append(word)
+        if word == "-n":
+            count = next((at for at, one in enumerate(rest[:3]) if not _NUMBER.fullmatch(one)), len(rest[:3]))
+            joined += [" ".join(rest[:count])] if count else []
+            del rest[:count]
+    return joined
+
+
+def parse_size(text: str, stencil: Stencil) -> Shape:
+    """The shape (10, 12, 20) of "20 12 10". Raises InputError if it is no size of a grid of the stencil."""
+    from outcrop.axes import axes_text, option_text
+
+    words = text.split()
+    if not all(map(_NUMBER.fullmatch, words)):
+        raise InputError(f"-n {text}: sizes are whole numbers; write {option_text(stencil.ndim)}")
+    if len(words) != stencil.ndim:
+        axes = axes_text(stencil.ndim)
+        raise InputError(f"-n {text}: {stencil.name} is for grids of {axes}; write {option_text(stencil.ndim)}")
+    if max(map(len, words)) > _MAX_DIGITS:
+        raise InputError(f"-n {shown(text)}: the grid is beyond what files can hold")
+    sizes = [int(word) for word in words]
+    if min(sizes) < 1:
+        raise InputError(f"-n {text}: all sizes must be at least 1")
+    return tuple(reversed(sizes))
+
+
 def parse_parameters(texts: Sequence[str]) -> dict[str, float]:
-    """{"c0": 0.4} of ["c0=0.4"]. Raises InputError for anything that is not NAME=VALUE, and for a name given twice."""
+    """{"c0": 0.4} of ["c0=0.4"]. Raises InputError if a text is not NAME=VALUE, or if a name occurs twice."""
     values: dict[str, float] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -162,20 +204,19 @@ def parse_parameters(texts: Sequence[str]) -> dict[str, float]:
 
 
 def check_output(path: Path | None, option: str) -> None:
-    """Raise InputError when a file that is to be written at the end cannot be; creates and changes nothing."""
+    """Raise InputError if the file of an option cannot be written at the end of the command. Changes nothing."""
     if path is not None:
         require_output(path, option)
 
 
 def write_json(path: Path | None, option: str, data: object) -> None:
-    """Write `data` for an option that names a file. Raises InputError when it cannot be written."""
+    """Write `data` to the file of an option. Raises InputError if that fails."""
     if path is not None:
         write_file(path, option, (json_format.dumps(data, indent=2) + "\n").encode())
 
 
 def write_file(path: Path, name: str, content: bytes) -> None:
-    """Write a file that the user has named, in a directory that is made where it is missing. Raises InputError when it
-    cannot be written."""
+    """Write a file of the user, and make its directory if it is missing. Raises InputError if that fails."""
     made = make_directory(path.absolute().parent)
     try:
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""`outcrop plan`: what `run` would do and what that should cost."""
+"""`outcrop plan`: show what `run` would do, and its predicted cost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,13 +27,16 @@ def plan(
     quiet: options.Quiet = False,
     machine: options.Machine = None,
     draw: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--draw", metavar="PNG", help="draw slabs, cache tiles and a time line"),
+        Path | None, typer.Option("--draw", metavar="PNG", help="draw slabs, cache tiles and a time line")
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="list the best candidates and why each lost")] = False,
-    check: Annotated[bool, typer.Option("--check", help="prove the plan legal, as run does, and time that")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="list the best candidates and why each was not chosen")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="prove the plan legal, as run does, and measure how long that takes")
+    ] = False,
 ) -> None:
-    """Say what run with the same arguments would do, and what that should cost. Touches nothing."""
+    """Show what run with the same arguments would do, and its predicted cost. Changes nothing."""
     options.check_output(json, "--json")
     options.check_output(draw, "--draw")
     if machine is not None:
@@ -52,7 +55,7 @@ def plan(
     if json is not None:
         from outcrop.cli.plan_explain import only_read
 
-        data = {
+        report = {
             **planned.plan.to_json(),
             "numa_nodes": planned.numa_nodes,
             "given": planned.given.to_dict(),
@@ -63,23 +66,23 @@ def plan(
             "only_read": [asdict(one) for one in only_read(planned)],
             **({"seconds_proving": seconds_proving} if check else {}),
         }
-        options.write_json(json, "--json", data)
+        options.write_json(json, "--json", report)
     if draw is not None:
-        from outcrop.cli import plan_picture  # matplotlib takes a second to load
+        from outcrop.cli.plan_picture import draw as draw_plan
 
-        options.write_file(draw, "--draw", plan_picture.draw(planned))
+        options.write_file(draw, "--draw", draw_plan(planned))
     if not quiet:
         print(describe(planned))
         if check:
             print(f"  {'proved':<9}every pass is legal, in {format_seconds(seconds_proving)}")
     if explain:
-        from outcrop.cli import plan_explain
+        from outcrop.cli.plan_explain import show_candidates
 
-        plan_explain.show(planned)
+        show_candidates(planned)
 
 
-ABOUT_HERE = {"directory": "-d", "io": "--io", "raw_device": "--raw-device", "bind": "--bind"}
-"""Options that another machine's plan does not depend on."""
+THIS_MACHINE = {"directory": "-d", "io": "--io", "raw_device": "--raw-device", "bind": "--bind"}
+"""Options about this machine. A plan for another machine refuses them."""
 
 
 def elsewhere(given: Mapping[str, Any], name: str) -> Planned:
@@ -87,7 +90,7 @@ def elsewhere(given: Mapping[str, Any], name: str) -> Planned:
     from outcrop.run.elsewhere import plan_elsewhere
     from outcrop.tiers.declarations import load_machine
 
-    for option, flag in ABOUT_HERE.items():
+    for option, flag in THIS_MACHINE.items():
         if given.get(option) not in (None, False, "auto"):
             raise InputError(f"{flag} is about this machine, --machine {name} about another; leave one of them out")
     declared = load_machine(name)
@@ -95,8 +98,8 @@ def elsewhere(given: Mapping[str, Any], name: str) -> Planned:
 
 
 def describe(planned: Planned) -> str:
-    """The plan in a few lines, and advice where there is some."""
-    from outcrop.cli.plan_advice import advice
+    """The plan in a few lines, with advice if there is any."""
+    from outcrop.cli.plan_explain import advice
 
     plan, problem, machine = planned.plan, planned.problem, planned.machine
     guess, sizes = plan.predicted, plan.sizes
@@ -144,13 +147,13 @@ def describe(planned: Planned) -> str:
     return "\n".join([head, *(f"  {name:<9}{text}" for name, text in rows)])
 
 
-def _because(planned: Planned, what: str) -> str:
-    """Why a figure is assumed, if it is."""
-    return f" ({planned.assumed[what]})" if what in planned.assumed else ""
+def _because(planned: Planned, figure: str) -> str:
+    """The reason if a figure is assumed, or ""."""
+    return f" ({planned.assumed[figure]})" if figure in planned.assumed else ""
 
 
 def _fields(problem: Problem) -> str:
-    """What a step is about, unless it is one field in one stage."""
+    """The numbers of fields and stages; "" for one field in one stage."""
     if len(problem.fields) == 1 and problem.stages == 1 and problem.state_arrays == 1:
         return ""
     updated = len(problem.fields) - problem.statics
@@ -161,7 +164,7 @@ def _fields(problem: Problem) -> str:
 
 
 def _resident(plan: Plan) -> str:
-    """What of the window is there for good."""
+    """The part of the window that holds fields in memory for the whole run."""
     if not plan.window.resident:
         return ""
     size = sum(ring.planes * ring.slot_bytes for ring in plan.window.resident)
@@ -169,14 +172,14 @@ def _resident(plan: Plan) -> str:
 
 
 def _periodic(plan: Plan) -> str:
-    """What it costs that the streamed axis is periodic, if it is: planes of the window."""
+    """The planes of the window that a periodic streaming axis needs in addition; "" if it is not periodic."""
     from outcrop.plan.planner import find_scheme
 
     problem, sizes = plan.problem, plan.sizes
     if not problem.periodic[0] or not problem.radius_z:
         return ""
-    one_way = replace(problem, sides=(("mirror", "mirror"), *problem.sides[1:]))
-    other = find_scheme(plan.scheme).window(one_way, sizes.levels, sizes)
+    mirrored = replace(problem, sides=(("mirror", "mirror"), *problem.sides[1:]))
+    other = find_scheme(plan.scheme).window(mirrored, sizes.levels, sizes)
     pairs = zip(plan.window.ring_planes, other.ring_planes, plan.window.copies, strict=True)
     more = sum((own - less) * copies for own, less, copies in pairs)
     axis, planes = ("y", counted(more, "row")) if problem.ndim == 2 else ("z", counted(more, "plane"))
@@ -192,7 +195,7 @@ def _disk(plan: Plan) -> str:
 
 
 def _blocks(plan: Plan) -> str:
-    """How the grid is cut, if it is."""
+    """The blocks of a pass; "" if the grid is one block."""
     count, sizes = plan.blocks_per_pass, plan.sizes
     if count == 1:
         return ""

@@ -1,23 +1,46 @@
-"""The tables of `outcrop plan --explain`: the best candidates of the tuner, and why each lost; where what is only read
-is, and why."""
+"""Explanations of a plan: the tables of `outcrop plan --explain`, and the advice below a plan.
+
+The tables show the best candidates of the tuner, and where the fields are that are only read, each with a reason.
+
+The advice is about the same grid with its longest axis streamed, if that saves much of the time. A longer streaming
+axis has smaller planes. Each level keeps a fixed number of planes in memory, so more levels fit, and fewer passes read
+and write the grid. Only planning tells how much that saves.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+from outcrop.plan.machine import edge_factor
 from outcrop.plan.only_read import EQUALLY_FAST, explained, place_of
 from outcrop.plan.placement import PlacementRow, table
-from outcrop.plan.plan import Candidate
-from outcrop.plan.planner import Planned
+from outcrop.plan.planner import make_plan, schemes_for
 from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.tuner import estimate
+from outcrop.run.disk.layout import make_layout
 from outcrop.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from outcrop.plan.plan import Candidate
+    from outcrop.plan.planner import Planned
+    from outcrop.plan.problem import Problem
 
 SHOWN = 10
 HEAD = ("scheme", "passes", "steps", "slab", "blocks", "D", "read", "written", "memory", "only read in", "time", "")
 
+WAITING = 1.2
+"""Another order of the axes is tried only for plans that take WAITING times as long as their updates."""
+WORTH_SAYING = 0.8
+"""Another order is mentioned only if it takes at most this share of the time."""
 
-def show(planned: Planned) -> None:
-    """Print the chosen plan and the best of the others, and what was not to be chosen; then what is only read."""
+
+def show_candidates(planned: Planned) -> None:
+    """Print the chosen plan, the best other candidates, the sizes that the user gave, and the fields only read."""
     considered, problem = planned.considered, planned.problem
-    rows = [HEAD, *(_row(one, considered[0], problem.stages) for one in considered[:SHOWN])]
+    rows = [HEAD, *(_candidate_row(one, considered[0], problem.stages) for one in considered[:SHOWN])]
     columns = [i for i in range(len(HEAD)) if problem.statics or HEAD[i] != "only read in"]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
     for row in rows:
@@ -30,24 +53,23 @@ def show(planned: Planned) -> None:
 
 
 def only_read(planned: Planned) -> list[PlacementRow]:
-    """Where the fields are that nothing updates."""
+    """A row for each field that is only read: where it is, and why."""
     considered = planned.considered
     may_stay = any(SCHEMES[one.scheme].keeps_statics for one in considered)
     return explained(planned.plan, considered, planned.machine, may_stay)
 
 
-def _row(one: Candidate, chosen: Candidate, stages: int) -> tuple[str, ...]:
+def _candidate_row(one: Candidate, chosen: Candidate, stages: int) -> tuple[str, ...]:
     sizes, guess = one.sizes, one.predicted
     blocks = "x".join(str(size) for size in (sizes.block_z, sizes.block_y, sizes.block_x) if size) or "-"
     numbers = one.passes, sizes.levels // stages, sizes.slab, blocks, sizes.diamond or "-"
     sums = (format_bytes(count) for count in (guess.bytes_read, guess.bytes_written, guess.memory_bytes))
-    return (
-        one.scheme, *map(str, numbers), *sums, place_of(sizes), format_seconds(guess.seconds), why_it_lost(one, chosen),
-    )  # fmt: skip
+    seconds, why = format_seconds(guess.seconds), _why_not_chosen(one, chosen)
+    return (one.scheme, *map(str, numbers), *sums, place_of(sizes), seconds, why)
 
 
-def why_it_lost(one: Candidate, chosen: Candidate) -> str:
-    """The largest reason for which a candidate was not taken; of two equally fast ones the smaller is."""
+def _why_not_chosen(one: Candidate, chosen: Candidate) -> str:
+    """The main reason why a candidate was not chosen. Of equally fast candidates the smallest is chosen."""
     if one is chosen:
         return "chosen"
     more = one.predicted.seconds - chosen.predicted.seconds
@@ -60,3 +82,47 @@ def why_it_lost(one: Candidate, chosen: Candidate) -> str:
         (more - updates, f"waits {format_seconds(more - updates)} more for the disk"),
     ]
     return max(reasons)[1]
+
+
+def advice(planned: Planned) -> str:
+    """One line about an order of the axes that is much faster, or "". Nothing is measured for it."""
+    problem, plan, guess = planned.problem, planned.plan, planned.plan.predicted
+    is_waiting = guess.seconds > WAITING * guess.seconds_update > 0
+    if planned.given or not is_waiting or problem.ndim == 1 or max(problem.shape) == problem.planes:
+        return ""
+    # The update rate of the plan without the cost of the edges of slabs and blocks.
+    rate = problem.cells * problem.levels / guess.seconds_update * edge_factor(problem, plan.sizes)
+
+    def roughly(one: Problem) -> float:
+        schemes = schemes_for(one, plan.scheme)
+        return estimate(one, schemes, planned.machine, planned.budget_bytes, rate)
+
+    seconds, best = min(((roughly(one), one) for one in _reordered(problem)), key=lambda pair: pair[0])
+    if not seconds < WORTH_SAYING * roughly(problem):  # both may be infinite
+        return ""
+    other = make_plan(
+        best, planned.machine, planned.budget_bytes, plan.scheme, lambda sizes: rate / edge_factor(best, sizes)
+    )
+    if other.predicted.seconds > WORTH_SAYING * guess.seconds:
+        return ""
+    size, time = " x ".join(map(str, best.own_shape[::-1])), format_seconds(other.predicted.seconds)
+    return f"the last axis is the one streamed: as {size} the same would take about {time}"
+
+
+def _reordered(problem: Problem) -> Iterator[Problem]:
+    """The problem with the longest axis first and the others in any order."""
+    own = [place for place in range(3) if problem.ndim == 3 or place != 1]
+    for order in permutations(own):
+        z, y, x = order if problem.ndim == 3 else (order[0], 1, order[-1])
+        if problem.shape[z] < max(problem.shape):
+            continue
+        layout = make_layout((problem.shape[z], problem.shape[y], problem.shape[x]), problem.dtype)
+        yield replace(
+            problem,
+            radii=(problem.radii[z], problem.radii[y], problem.radii[x]),
+            sides=(problem.sides[z], problem.sides[y], problem.sides[x]),
+            shape=layout.shape,
+            pitch_bytes=layout.pitch_bytes,
+            plane_bytes=layout.plane_bytes,
+            record_bytes=layout.record_bytes,
+        )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 WAVE_COLORS = ("#b7c9d9", "#7f9db9")
 LANES = {"read": "#4c8c6b", "update": "#e07b39", "write": "#6c757d", "flush": "#333333"}
 TILES_SHOWN = 6
-"""Tiles are alike: a few beside each other and a few on top of each other say it all."""
+"""Tiles are alike, so the picture shows this many beside each other, and as many on top of each other."""
 
 
 def draw(planned: Planned) -> bytes:

@@ -1,11 +1,11 @@
-"""`outcrop plot`: one slice as a picture."""
+"""`outcrop plot`: draw one slice."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from outcrop.run.disk.values import FieldView
     from outcrop.run.inputs.initial import InputView
 
-PIXELS_MOST = 2048
-"""Longer sides are thinned: a picture, not the data."""
+MAX_PIXELS = 2048
+"""The maximum length of a side. Of longer sides, every second, third, ... cell is drawn."""
 
 
 def plot(
     where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run, or a file of values")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="PNG", help="the picture to write")],
     slice_at: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--slice", metavar="AXIS=K", help="z=K, y=K or x=K of three axes [default: the middle of z]"),
     ] = None,
     field: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--field", metavar="NAME", help="a field of the run [default: the first that is updated]"),
     ] = None,
     colors: Annotated[str, typer.Option(help="a colour map of matplotlib")] = "gray",
@@ -64,7 +64,7 @@ def plot(
 
 @dataclass(frozen=True)
 class _Axis:
-    """An axis of the picture: its label, its cells, and where the first one is and how far the next."""
+    """An axis of the picture: its label, the number of cells, the position of the first cell, and the spacing."""
 
     label: str
     cells: int
@@ -73,12 +73,12 @@ class _Axis:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The outer faces of the first and the last cell."""
+        """The positions of the outer sides of the first and the last cell."""
         return self.origin - 0.5 * self.spacing, self.origin + (self.cells - 0.5) * self.spacing
 
 
 def _axis(name: str, axis: int, cells: int, coordinates: Coordinates | None) -> _Axis:
-    """In the run's coordinates, or in cells."""
+    """An axis in the coordinates of the run, or in cells if it has none."""
     if coordinates is None:
         return _Axis(name, cells, 0.0, 1.0)
     label = f"{name} ({coordinates.units})" if coordinates.units else name
@@ -97,14 +97,14 @@ def _draw_line(figure: Figure, picture: Any, axes: list[_Axis], colors: str, tit
     from matplotlib import colormaps
 
     line, axis = figure.add_subplot(), axes[0]
-    step = -(-axis.cells // PIXELS_MOST)
+    step = -(-axis.cells // MAX_PIXELS)
     places = [axis.origin + cell * axis.spacing for cell in range(0, axis.cells, step)]
     line.plot(places, picture, color=colormaps[colors](0.3))
     line.set(xlabel=axis.label, ylabel=label, title=title)
 
 
 def _open(where: Path, field: str | None) -> tuple[FieldView | InputView, str, str, Coordinates | None]:
-    """What `where` holds as something to index, its title, the name of its values, and where its cells are."""
+    """The values in `where`, which can be indexed, with a title, the name of the values, and their coordinates."""
     from outcrop.run.inputs.initial import InputView, parse_source
     from outcrop.run.places import may_hold_run
     from outcrop.run.simulation import open as open_simulation
@@ -119,8 +119,8 @@ def _open(where: Path, field: str | None) -> tuple[FieldView | InputView, str, s
 
 
 def _cut(slice_at: str | None, shape: tuple[int, ...]) -> tuple[str, tuple[int | slice, ...], str]:
-    """The axes of the picture, upwards first, the index that cuts it out, and where that is, in words."""
-    thinned: list[int | slice] = [slice(None, None, -(-size // PIXELS_MOST)) for size in shape]
+    """The names of the axes of the picture, the vertical one first, the index of the slice, and its place in words."""
+    thinned: list[int | slice] = [slice(None, None, -(-size // MAX_PIXELS)) for size in shape]
     if len(shape) < 3:
         if slice_at is not None:
             raise InputError(f"--slice {slice_at}: there is nothing to cut in a grid of fewer than three axes")
@@ -132,7 +132,10 @@ def _cut(slice_at: str | None, shape: tuple[int, ...]) -> tuple[str, tuple[int |
 
 
 def parse_slice(text: str | None, shape: tuple[int, int, int]) -> tuple[str, int]:
-    """("z", 256) of "z=256"; the middle of z when None. InputError for another axis or a place outside the grid."""
+    """("z", 256) of "z=256", and the middle of z if there is no text.
+
+    Raises InputError for an unknown axis and for a place outside the grid.
+    """
     if text is None:
         return "z", shape[0] // 2
     axis, equals, number = text.partition("=")

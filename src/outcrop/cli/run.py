@@ -1,12 +1,18 @@
-"""`outcrop run`: a simulation from its initial values to a report."""
+"""`outcrop run`: a simulation from its initial values to a report; and the output of a run, which `resume` shares."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outcrop.cli import options
-from outcrop.cli.output import RunOutput
+from outcrop.cli.main import discard_output
 from outcrop.cli.plan import describe
+from outcrop.errors import StorageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from outcrop.run.report import Report
 
 
 @options.takes_run_options()
@@ -41,3 +47,34 @@ def run(
     with stage(f"writing initial values ({names})", progress):
         simulation.fill()
     output.finish(simulation.run(progress=progress), json)
+
+
+class RunOutput:
+    """Prints the output of a run, which continues even if the output cannot be printed.
+
+    After the first failure nothing more is printed. A closed pipe, as in `outcrop run ... | head -1`, is no error.
+    `finish` raises any other failure, such as a full disk, when the run is complete.
+    """
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._problem: OSError | None = None
+
+    def print(self, text: str) -> None:
+        """Print `text`, unless the user wants no output or printing has failed."""
+        if self._quiet or self._problem is not None:
+            return
+        try:
+            print(text, flush=True)
+        except OSError as error:
+            self._problem = error
+            discard_output()
+
+    def finish(self, report: Report, json: Path | None) -> None:
+        """Print the report and write it to `json`. Raises InputError if `json` cannot be written, and StorageError if
+        something could not be printed. The messages say that the run is complete."""
+        self.print(str(report))
+        if json is not None:
+            report.save(json)
+        if self._problem is not None and not isinstance(self._problem, BrokenPipeError):
+            raise StorageError(f"standard output: {self._problem.strerror}; {report.standing}")

@@ -1,11 +1,11 @@
-"""`outcrop tiers`: what memory and storage this machine has, and how fast they are."""
+"""`outcrop tiers`: the memory and storage of this machine, with capacities and measured speeds."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,45 +19,47 @@ if TYPE_CHECKING:
 HEADS = ("tier", "kind", "where", "capacity", "free", "read", "write", "random read", "random write", "latency",
          "lasts until")  # fmt: skip
 LASTS = ("process ends", "reboot", "job ends", "removed")
-"""By Persistence."""
+"""For each value of Persistence, the event that ends it."""
 
-Directories = Annotated[
-    Optional[list[Path]],  # noqa: UP045
-    typer.Option("-d", "--directory", metavar="DIR", help="measure its file system, in there; repeat for several"),
-]
 Declared = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option("--tiers", metavar="FILE", help="a TOML file of your own tiers [default: $OUTCROP_TIERS, or yours]"),
-]
+    Path | None,
+    typer.Option("--tiers", metavar="FILE",
+                 help="a TOML file of tiers [default: $OUTCROP_TIERS, or ~/.config/outcrop/tiers.toml]"),
+]  # fmt: skip
+Refresh = Annotated[bool, typer.Option("--refresh", help="measure tiers again that were measured before")]
 
 
 def tiers(
-    directory: Directories = None,
-    refresh: Annotated[bool, typer.Option("--refresh", help="measure again what is known from before")] = False,
+    directory: Annotated[
+        list[Path] | None,
+        typer.Option("-d", "--directory", metavar="DIR", help="measure the file system of DIR; repeat for several"),
+    ] = None,
+    refresh: Refresh = False,
     declared: Declared = None,
     json: options.Json = None,
 ) -> None:
-    """Show what memory and storage there is: room, speed, and how long what is stored lasts.
+    """Show the memory and storage of this machine: capacity, speed, and how long stored data lasts.
 
-    What has not been measured before is measured, within a second for memory and ten for a file system. Scratch files
-    of at most 1 GiB are made for that and removed; nothing else is written.
+    Tiers that have not been measured before are measured, memory in a second and a file system in at most ten. For
+    this, scratch files of at most 1 GiB are made and removed; nothing else is written.
     """
     from outcrop.tiers.survey import find_tiers
 
     options.check_output(json, "--json")
     for folder in directory or ():
         require_directory(folder)
-    found = find_tiers(directory or (), declared, measure=True, refresh=refresh, progress=_say)
+    found = find_tiers(directory or (), declared, measure=True, refresh=refresh, progress=show_progress)
     print("\n".join(table(found)))
     options.write_json(json, "--json", {"tiers": [tier.to_json() for tier in found]})
 
 
-def _say(text: str) -> None:
+def show_progress(text: str) -> None:
+    """Print a line to standard error."""
     print(f"{text} ...", file=sys.stderr, flush=True)
 
 
 def table(found: list[Tier]) -> Iterator[str]:
-    """A row for each tier, then what a row has no room for."""
+    """A row for each tier, then a line of remarks for each."""
     rows = [HEADS, *(_row(tier) for tier in found)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
     for row in rows:
@@ -99,7 +101,7 @@ def _remarks(tier: Tier) -> Iterator[str]:
 
 
 def _rate(bytes_per_second: float | None) -> str:
-    """Decimal, as vendors and fio's second figure have it."""
+    """In decimal units, as in data sheets and in the second figure of fio."""
     if bytes_per_second is None:
         return "-"
     return f"{bytes_per_second / 1e9:.3g} GB/s" if bytes_per_second >= 1e9 else f"{bytes_per_second / 1e6:.3g} MB/s"

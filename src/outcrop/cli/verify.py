@@ -1,4 +1,4 @@
-"""`outcrop verify`: test every checksum of a committed state."""
+"""`outcrop verify`: compare all checksums of a committed state."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def verify(
     where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")],
     mend: Annotated[
         bool,
-        typer.Option("--repair", help="write links and metadata again, and take damaged traces and norms as they are"),
+        typer.Option("--repair", help="write links and metadata again, and accept damaged traces and norms"),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="print nothing but errors")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="print errors only")] = False,
 ) -> None:
-    """Test every checksum of the committed state in WHERE: planes, indices, traces, norms, points, snapshots.
+    """Compare all checksums of the committed state in WHERE: planes, indices, traces, norms, points, snapshots.
 
-    Links and metadata for readers of Zarr are compared, too. Changes nothing without --repair.
+    Links and metadata for readers of Zarr are compared, too. Nothing is changed without --repair.
     """
     from outcrop.run.disk.verify import find_damage, repair
     from outcrop.run.places import open_state
