@@ -1,9 +1,9 @@
-"""What sources, receivers and snapshots every 50 steps add to a run out of core: waves of order 8, three runs in turns.
-Needs a machine with nothing else going on.
+"""Measure the cost of sources, receivers, and snapshots every 50 steps, for waves of order 8 out of core.
 
-    .venv/bin/python scripts/cost_of_acquisition.py DIRECTORY [TURNS]
+    .venv/bin/python scripts/cost_of_acquisition.py DIRECTORY [REPEATS]
 
-Snapshots are of the whole field, the most there can be. They may cost what the device takes for their bytes and 5 %.
+Three runs are measured alternately; the machine must have no other work. Snapshots contain the whole field, the maximum
+possible. They may cost 5 % beside the time that the device needs for their bytes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from outcrop.tiers import measure
 
 SHAPE, STEPS, EVERY = (2730, 128, 512), 100, 50
 SPACING = 10.0
-BUDGET_BYTES = math.prod(SHAPE) * 4 * 4 // 16  # two copies of u, v and damp in memory; of that 6.25 %
+BUDGET_BYTES = math.prod(SHAPE) * 4 * 4 // 16  # 6.25 % of two copies of u, v and damp
 ALLOWED = 1.05
 
 
 def make(where: Path, **kept: Any) -> None:
-    """A run at rest, but for a bump in the middle."""
+    """Make a run that is at rest except for a bump in the middle."""
     stencil = oc.stencils.acoustic(order=8, ndim=3, sponge=True)
     sim = oc.Simulation(stencil, SHAPE, directory=where, dt=0.001, spacing=SPACING, params={"h": SPACING}, **kept)
     start = np.zeros(SHAPE, np.float32)
@@ -46,8 +46,8 @@ def points() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Median seconds of each, and the median of the turns' ratios to the run with nothing."""
-    turns = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    """Print the median seconds of each run, and the median of the ratios to the run without anything."""
+    repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 5
     snapshots = oc.Snapshots(EVERY, initial=False)
     runs = {"nothing": {}, "points": points(), "both": {**points(), "snapshots": snapshots}}
     directory = Path(sys.argv[1])
@@ -56,14 +56,16 @@ def main() -> None:
             make(Path(folder) / name, **each)
         device = measure.measure_afresh(Path(folder))
         seconds: dict[str, list[float]] = {name: [] for name in runs}
-        for _ in range(turns):
+        for _ in range(repeats):
             for name, column in seconds.items():
                 column.append(advance(Path(folder) / name, STEPS, BUDGET_BYTES, None)["seconds"])
     own_bytes = STEPS // EVERY * math.prod(SHAPE) * 4
     for name, column in seconds.items():
         own = own_bytes / device.write_bytes_per_second if name == "both" else 0.0
-        left = median((mine - own) / plain for mine, plain in zip(column, seconds["nothing"], strict=True))
-        whole = median(mine / plain for mine, plain in zip(column, seconds["nothing"], strict=True))
+        whole, left = (
+            median((mine - less) / plain for mine, plain in zip(column, seconds["nothing"], strict=True))
+            for less in (0.0, own)
+        )
         print(
             f"{name:8} {median(column):6.2f} s ({min(column):.2f} to {max(column):.2f})  {whole:5.3f} of nothing's; "
             f"without {own:.2f} s for their own bytes {left:5.3f}: {'met' if left <= ALLOWED else 'missed'}"

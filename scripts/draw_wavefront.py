@@ -11,7 +11,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-matplotlib.rcParams["svg.hashsalt"] = "outcrop"  # the same file from every run
+matplotlib.rcParams["svg.hashsalt"] = "outcrop"  # so that every run writes the same file
 matplotlib.rcParams["svg.fonttype"] = "none"
 
 LEVELS = 6
@@ -31,14 +31,13 @@ def draw_cells(axes: Axes) -> None:
 
 
 def draw_disk(axes: Axes) -> None:
-    """The array that is read, below level 1, and the one that is written, above the last level."""
+    """The copy on disk that is read, below level 1, and the one that is written, above the last level."""
     read_to = (CURRENT + 2) * SLAB + 1
     written_to = CURRENT * SLAB - LEVELS + 1
     for z in range(PLANES):
         axes.add_patch(plt.Rectangle((z, -0.3), 0.92, 0.7, facecolor=DISK, alpha=1.0 if z < read_to else 0.3))
-        axes.add_patch(
-            plt.Rectangle((z, LEVELS + 1.5), 0.92, 0.7, facecolor=DISK, alpha=1.0 if z < written_to else 0.3)
-        )
+        alpha = 1.0 if z < written_to else 0.3
+        axes.add_patch(plt.Rectangle((z, LEVELS + 1.5), 0.92, 0.7, facecolor=DISK, alpha=alpha))
     arrow = {"arrowstyle": "-|>", "color": "black", "lw": 1.3}
     axes.annotate("", (read_to - SLAB / 2, 1.0), (read_to - SLAB / 2, 0.35), arrowprops=arrow)
     axes.text(read_to + 0.2, 0.72, "read ahead", va="center")

@@ -1,6 +1,6 @@
 """Print the requirements of one optional extra of pyproject.toml: `extra_requirements.py lint`.
 
-Tools that need no rebuilt extension are installed from this list, so `make lint` never compiles twice.
+`make` installs tools from this list without the package, so `make lint` does not compile the extension.
 """
 
 import sys

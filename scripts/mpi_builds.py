@@ -1,12 +1,12 @@
 """Run a command under several builds of MPI, each in an environment of its own.
 
-    mpi_builds.py install [BUILD ...]            make what is missing, of all builds where none is named
+    mpi_builds.py install [BUILD ...]            install these builds, or all, unless they are installed
     mpi_builds.py run BUILD|all RANKS COMMAND    run COMMAND on RANKS ranks, one build after the other
-    mpi_builds.py test BUILD|all [OPTION ...]    run pytest with these options, whose programs then use the build
-    mpi_builds.py list                           the builds and whether they are here
+    mpi_builds.py test BUILD|all [OPTION ...]    run pytest with these options; its MPI programs use the build
+    mpi_builds.py list                           list the builds, and whether they are installed
 
-An environment is a folder of build/mpi with mpi4py alone. All else comes from the environment whose Python runs this
-script, by a .pth file: what differs between builds is then MPI and nothing else. In COMMAND, `python` is the build's.
+An environment is a folder of build/mpi that contains only mpi4py. A .pth file adds the packages of the environment that
+runs this script, so builds differ in nothing but MPI. In COMMAND, `python` is the Python of the build.
 
     build            MPI from                               mpi4py
     debian-openmpi   libopenmpi-dev, openmpi-bin            compiled with mpicc.openmpi
@@ -31,13 +31,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("OUTCROP_MPI_BUILDS") or ROOT / "build" / "mpi")
 
-# More ranks than cores, inside containers (root, no processes of others to be looked into).
+# These flags allow more ranks than cores, and root, which programs in containers usually are.
 OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none", *(("--allow-run-as-root",) if os.geteuid() == 0 else ()))
 
 
 @dataclass(frozen=True)
 class Build:
-    """One MPI: what starts its programs, what compiles C, and the packages it comes from."""
+    """One MPI: its launcher, with flags, its C compiler, and the packages that install it."""
 
     name: str
     launcher: str
@@ -53,27 +53,26 @@ class Build:
 
     @property
     def ready(self) -> Path:
-        """A file that is there when all has been installed."""
+        """A file that exists when the build is installed."""
         return self.home / ".installed"
 
     def where(self, program: str) -> str:
-        """Where a program of this build is: in its environment, or the system's."""
+        """The path of a program of this build: in its environment, or in the system."""
         return str(self.home / "bin" / program) if not self.debian_packages else f"/usr/bin/{program}"
 
     @property
     def python(self) -> str:
-        """Python with the build's mpi4py."""
         return str(self.home / "bin" / "python")
 
     @property
-    def starts(self) -> list[str]:
-        """What starts programs."""
+    def launch(self) -> list[str]:
+        """The words of the launcher."""
         return [self.where(self.launcher), *self.flags]
 
     def environment(self) -> dict[str, str]:
-        """The variables under which the build's programs run, and tests find it: see tests/mpi_programs.py."""
+        """The environment variables of programs of this build. tests/mpi_programs.py reads them, too."""
         path = os.pathsep.join([str(self.home / "bin"), os.environ.get("PATH", "")])
-        own = {"MPICC": self.where(self.compiler), "OUTCROP_MPIRUN": shlex.join(self.starts)}
+        own = {"MPICC": self.where(self.compiler), "OUTCROP_MPIRUN": shlex.join(self.launch)}
         return {**os.environ, **own, "PATH": path}
 
 
@@ -96,7 +95,7 @@ BUILDS = {
 
 
 def install(build: Build) -> None:
-    """Make the environment of a build, or what is missing of it."""
+    """Make the environment of a build, unless it is complete."""
     if build.ready.exists():
         return
     print(f"installing {build.name}", flush=True)
@@ -106,7 +105,7 @@ def install(build: Build) -> None:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = build.home / "lib" / version / "site-packages"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--ignore-installed"]
-    # Wheels that pip has compiled and kept know nothing of the MPI they were compiled for.
+    # A compiled wheel in the cache of pip does not say for which MPI it was compiled.
     source = ["--no-cache-dir", "--no-binary", "mpi4py"] if build.debian_packages else []
     environment = {**os.environ, "MPICC": build.where(build.compiler)}
     subprocess.run([*pip, *source, *build.pip_packages], check=True, env=environment)
@@ -115,7 +114,7 @@ def install(build: Build) -> None:
 
 
 def install_debian_packages(build: Build) -> None:
-    """Install the system's packages of a build where that is allowed, else say which are missing."""
+    """Install the system packages of a build. Without the rights to do so, name them and exit."""
     if not build.debian_packages or shutil.which(build.where(build.compiler)):
         return
     wanted = " ".join(build.debian_packages)
@@ -127,7 +126,7 @@ def install_debian_packages(build: Build) -> None:
 
 
 def run(builds: list[Build], command: Callable[[Build], list[str]]) -> int:
-    """Run a command under builds, one after the other; the number of those under which it failed."""
+    """Run a command under each build and return the number of builds under which it failed."""
     absent = [build.name for build in builds if not build.ready.exists()]
     if absent:
         sys.exit(f"not installed: {' '.join(absent)}; run: {Path(sys.argv[0]).name} install {' '.join(absent)}")
@@ -142,12 +141,12 @@ def run(builds: list[Build], command: Callable[[Build], list[str]]) -> int:
 
 
 def ranks_of(build: Build, ranks: int, command: list[str]) -> list[str]:
-    """The command line that runs a command on several ranks of a build."""
-    return [*build.starts, "-n", str(ranks), *(build.python if word == "python" else word for word in command)]
+    """The words that run a command on several ranks of a build."""
+    return [*build.launch, "-n", str(ranks), *(build.python if word == "python" else word for word in command)]
 
 
 def chosen(names: list[str]) -> list[Build]:
-    """The builds of these names, of all where there are none or `all`."""
+    """The builds of these names; all builds if there are no names, or for the name `all`."""
     unknown = [name for name in names if name not in (*BUILDS, "all")]
     if unknown:
         sys.exit(f"unknown build {unknown[0]!r}; there are {', '.join(BUILDS)}")
@@ -155,7 +154,6 @@ def chosen(names: list[str]) -> list[Build]:
 
 
 def main(arguments: list[str]) -> int:
-    """See the top of this file."""
     match arguments:
         case ["install", *names]:
             for build in chosen(names):

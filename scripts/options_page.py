@@ -1,6 +1,6 @@
-"""docs/reference/options.md, written from `RunOptions`.
+"""Write docs/reference/options.md from `RunOptions`.
 
-    python scripts/options_page.py     write the page
+    python scripts/options_page.py
 
 tests/test_docs.py compares the page with what this script would write.
 """
@@ -34,7 +34,7 @@ memory = "256MiB"
 directory = "run.oc"        # or several: ["/mnt/a/run.oc", "/mnt/b/run.oc"]
 ```
 
-`outcrop run heat.toml` runs it. Options on the command line go before those of the file, as in
+`outcrop run heat.toml` runs it. Options on the command line override those of the file, as in
 `outcrop run heat.toml --memory 2GiB`. `outcrop run ... --save heat.toml` writes such a file; a file that exists is not
 overwritten. Each section below is a table of the file. Paths are relative to the working directory.
 
@@ -79,7 +79,7 @@ END = """
 
 
 def page() -> str:
-    """The whole page."""
+    """The text of the page."""
     parts = [BEGIN]
     for group, title in GROUPS.items():
         rows = [_row(name, option) for name, option in option_table().items() if option.group == group]
@@ -91,13 +91,13 @@ def page() -> str:
 
 
 def _row(name: str, option: Option) -> str:
-    said = " ".join([*option.flags[:1], *([option.metavar] if option.metavar else [])]) if option.flags else ""
+    line = " ".join([*option.flags[:1], *([option.metavar] if option.metavar else [])]) if option.flags else ""
     if name == "stencil":
-        said = "STENCIL"
+        line = "STENCIL"
     text = option.help if not option.details else f"{option.help}. {option.details}"
     if not option.in_files:
         text += " A file cannot set it." if option.details else ". A file cannot set it."
-    words = (said and f"`{said}`", text, default_text(name))
+    words = (line and f"`{line}`", text, default_text(name))
     return "| " + " | ".join([f"`{name}`", *(word.replace("|", "\\|") for word in words)]) + " |"
 
 

@@ -1,18 +1,17 @@
-"""Update the outputs of commands that README.md and the pages of docs/ show.
+"""Update the outputs of commands in README.md and in the pages of docs/.
 
     python scripts/outputs.py          rewrite the pages whose outputs have changed, and print their names
 
-An example is a line with a prompt in a fenced block, with its output below it:
+An example is a line with a prompt in a fenced block, followed by its output:
 
     ```console                         ```pycon
     $ outcrop plan ...                 >>> print(plan.explain())
-    output                             output, after all Python blocks above it on the page
+    output                             output (all Python blocks above it on the page run first)
     ```                                ```
 
-A line `...` stands for omitted lines, at the beginning, at the end or between. Commands without output, and commands of
-other programs, are not run. An example that ends with `# on one machine` has figures and names of one machine. The
-script does not change it; `form` removes what differs between machines. tests/test_docs.py compares all examples with
-the output of the commands.
+A line `...` stands for omitted lines. Commands without output and commands of other programs are not run. An example
+that ends with `# on one machine` has figures and names of one machine. The script does not change it. `form` removes
+the parts that differ between machines. tests/test_docs.py compares all examples with the output of the commands.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def examples(page: Path) -> Iterator[Example]:
 
 
 def printed(example: Example) -> list[str]:
-    """The output of the command in an empty folder, with a cache of its own."""
+    """The output of the command in an empty folder, with an empty cache."""
     with tempfile.TemporaryDirectory(prefix="outcrop-docs-") as folder:
         environment = {**os.environ, "XDG_CACHE_HOME": f"{folder}/cache", "COLUMNS": "200", "NO_COLOR": "1"}
         environment.pop("OUTCROP_TIERS", None)
@@ -121,7 +120,7 @@ def printed(example: Example) -> list[str]:
             return text[text.index(MARK) + 1 :]
         words = shlex.split(example.command, comments=True)
         if words[1] == "bench" and example.of_one_machine:
-            words.append("--small")  # other figures, the same words
+            words.append("--small")  # its figures differ, its words do not
         return _run([sys.executable, "-m", "outcrop.cli.main", *words[1:]], place, environment)
 
 
@@ -143,8 +142,8 @@ def shortened(lines: list[str], shown: list[str]) -> list[str]:
 
 
 def form(line: str) -> str:
-    """The words of a line, without figures, paths, names of file systems and widths of columns. "cached" and "measured"
-    are equal."""
+    """The words of a line without figures, paths, names of file systems and widths of columns. "cached" becomes
+    "measured"."""
     line = re.sub(rf"(?<![\w/])({'|'.join(map(re.escape, storage_names()))})(?![\w-])", "STORAGE", line)
     line = _PATH.sub("/", _FIGURE.sub("#", line.replace("cached", "measured")))
     return " ".join(line.split())
@@ -177,7 +176,7 @@ def differences(example: Example) -> list[str]:
 
 
 def main() -> None:
-    """Rewrite all pages whose examples print something else."""
+    """Rewrite all pages whose outputs have changed."""
     for page in pages():
         lines = page.read_text().splitlines()
         for example in reversed(list(examples(page))):

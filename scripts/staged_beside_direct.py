@@ -1,11 +1,12 @@
-"""Steps staged on a fast tier beside steps written straight to their target: predicted, decided, measured both ways.
+"""Compare steps that are staged on a fast tier with steps that are written directly to the target.
 
     python scripts/staged_beside_direct.py --target DIR --stage DIR [--limit 500MB/s]
 
-One process, without MPI. The target is written and read past the page cache, durably, as files larger than memory are.
-Of each case both ways take turns; a step costs what the program waits for: its time without the time that computing
-takes alone, and with the drain at the end. --limit makes the target as slow as a busy shared one: a group of the
-kernel's (cgroup) limits what this process reads and writes there, which takes the rights of root.
+The script prints the prediction and the decision of the model, and measures both ways alternately, in one process
+without MPI. The target is written durably and bypasses the page cache, as for files larger than memory. The cost of a
+step is the time that the program waits: all of its time, including the drain at the end, without the time of the
+computation alone. --limit makes the target as slow as a busy shared one: a control group limits the bandwidth of this
+process there, which needs root.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ GROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Case:
-    """Seconds of computing between steps, and whether each is read back after it."""
+    """The computation between two steps in seconds, and whether each step is read back after it."""
 
     name: str
     seconds_between: float
@@ -49,7 +50,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one turn, seconds of a step: writing, reading, all that the program waits for."""
+    """Seconds of a step in one repeat: writing, reading, and all that the program waits for."""
 
     write: float
     read: float
@@ -57,11 +58,11 @@ class Measured:
 
 
 def main() -> None:
-    """Print a line for each case and way, and what the model has decided."""
+    """Print a line for each case and way, and the decision of the model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", type=Path, required=True, help="a folder on the device that files belong to")
     parser.add_argument("--stage", type=Path, default=Path("/dev/shm"), help="a folder on a faster tier")
-    parser.add_argument("--limit", help="of the target, for reading and for writing: 500MB/s")
+    parser.add_argument("--limit", help="bandwidth of the target, for reading and for writing: 500MB/s")
     parser.add_argument("--step", default="128MiB", help="bytes of a step")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--turns", type=int, default=5)
@@ -74,18 +75,18 @@ def main() -> None:
         tempfile.TemporaryDirectory(dir=given.target) as folder,
     ):
         machine = Path(folder) / "machine"
-        machine.write_text(text_of_machine(Path(folder), given.stage, limit))
+        machine.write_text(limited_machine_text(Path(folder), given.stage, limit))
         with agg.declare(None, [agg.contiguous(0, values.nbytes)], target=folder, machine=machine) as plan:
             for case in CASES:
                 compare(case, plan, Path(folder), given.stage, values, given.steps, given.turns)
 
 
-def text_of_machine(target: Path, stage: Path, limit: int | None) -> str:
-    """The machine file with memory and the stage for tiers, measured where they are not known, and the target, with its
-    limit."""
+def limited_machine_text(target: Path, stage: Path, limit: int | None) -> str:
+    """The machine file, with memory and the stage as tiers, and with the target and its limit. Unknown tiers are
+    measured."""
     found = find_tiers([target, stage], measure=True)
-    kept = [tier for tier in found if tier.is_memory or os.stat(tier.where).st_dev == os.stat(stage).st_dev]
-    head = machine_text(kept, target).partition("[target]")[0]
+    tiers = [tier for tier in found if tier.is_memory or os.stat(tier.where).st_dev == os.stat(stage).st_dev]
+    head = machine_text(tiers, target).partition("[target]")[0]
     tail = machine_text(found, target).partition("[target]")[2]
     if limit is None:
         return head + "[target]" + tail
@@ -99,7 +100,7 @@ def text_of_machine(target: Path, stage: Path, limit: int | None) -> str:
 
 
 def compare(case: Case, plan: agg.Plan, folder: Path, stage: Path, values: np.ndarray, steps: int, turns: int) -> None:
-    """Both ways in turns, then the line of each."""
+    """Measure both ways alternately and print a line for each."""
     decided = dict(stage="auto", stage_persistence="reboot", seconds_between=case.seconds_between,
                    reads_back=case.reads_back)  # fmt: skip
     with agg.create(folder / "file", plan, durable=True, way="direct", **decided) as file:
@@ -126,7 +127,7 @@ def compare(case: Case, plan: agg.Plan, folder: Path, stage: Path, values: np.nd
 
 
 def run(case: Case, plan: agg.Plan, path: Path, stage: str, values: np.ndarray, steps: int, alone: float) -> Measured:
-    """One file of some steps, and its end, when all is durable at the target. The bytes are compared afterwards."""
+    """Write a file of some steps until all is durable at the target, and compare the bytes."""
     found = np.empty_like(values)
     writes, reads = [], []
     begin = time.perf_counter()
@@ -145,7 +146,7 @@ def run(case: Case, plan: agg.Plan, path: Path, stage: str, values: np.ndarray, 
 
 
 def compute(seconds: float) -> float:
-    """Work on one core that takes about as long by itself; how long it took."""
+    """Compute on one core for about `seconds`, and return the seconds that it took."""
     begin = time.perf_counter()
     values = np.linspace(0, 1, 4096)
     for _ in range(round(seconds * REPEATS_A_SECOND)):
@@ -154,7 +155,7 @@ def compute(seconds: float) -> float:
 
 
 def repeats_a_second() -> float:
-    """Of the loop in `compute`."""
+    """The speed of the loop in `compute`."""
     begin, count = time.perf_counter(), 0
     values = np.linspace(0, 1, 4096)
     while time.perf_counter() - begin < 0.2:
@@ -165,7 +166,7 @@ def repeats_a_second() -> float:
 
 @contextmanager
 def limited(folder: Path, bytes_per_second: int | None) -> Iterator[None]:
-    """With this process in a group that reads and writes the folder's device no faster."""
+    """Limit the bandwidth of this process on the folder's device, by a control group."""
     if bytes_per_second is None:
         yield
         return

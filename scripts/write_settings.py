@@ -1,8 +1,9 @@
-"""Writes the settings of aggregation, from the core's table, into the C header and the manual: `write_settings.py`.
+"""Write the settings of aggregation from the table of the core into the C header and the manual.
 
-    aggregate/core/outcrop/aggregate/placement/settings.cpp ──► outcrop_aggregate.h, docs: between two marks
+    aggregate/core/outcrop/aggregate/placement/settings.cpp ──► outcrop_aggregate.h, docs/aggregation.md
 
-With --check nothing is written, and the exit code is 1 where a file does not say what the table says.
+The settings are between two marks in each file. With --check no file is written, and the exit code is 1 if a file
+differs from the table.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ FILES: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def written(text: str, lines: Iterator[str]) -> str:
-    """The text of a file with these lines between the lines that have the marks."""
+    """`text` with the given lines between its two marks."""
     before, begin, rest = text.partition(BEGIN)
     first, newline, rest = rest.partition("\n")
     _, end, after = rest.partition(END)
@@ -53,7 +54,6 @@ def written(text: str, lines: Iterator[str]) -> str:
 
 
 def main() -> int:
-    """See the top of the file."""
     wrong = []
     for name, lines in FILES.items():
         path = ROOT / name

@@ -1,0 +1,157 @@
+"""Measure the figures of Outcrop and of other programs alternately: do they agree? Needs a machine without other work.
+
+    .venv/bin/python scripts/beside_others.py io DIRECTORY [REPEATS]         cases of `outcrop bench io` beside fio
+    .venv/bin/python scripts/beside_others.py tiers DIRECTORY [REPEATS]      storage in `outcrop tiers` beside fio
+    .venv/bin/python scripts/beside_others.py triad ./stream [REPEATS]       DRAM in `outcrop tiers` beside STREAM
+
+`io` uses one file. `tiers` uses a new file for each repeat and program, because the speed of small writes can differ by
+half from file to file, and on disks of virtual machines from minute to minute.
+
+STREAM is that of J. McCalpin:
+
+    cc -O3 -march=native -fopenmp -DSTREAM_ARRAY_SIZE=16777216 stream.c -o stream
+
+Both programs take the best of a few sweeps over three arrays of 128 MiB. Neighbours of a virtual machine may halve its
+bandwidth from one second to the next, so the median of the ratios counts.
+
+The other programs use huge pages, as Outcrop does. On some disks this makes them three times faster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from outcrop import _core
+from outcrop.bench.io_cases import IoCase
+from outcrop.paths import made_directory
+from outcrop.tiers import measure_tiers as own
+from outcrop.tiers.discover import available_cores
+
+HUGE_PAGES = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+# SECONDS is short, so that no program reaches the end of the file and finds its beginning in the page cache.
+SPAN_BYTES, SECONDS, KIB = 1 << 30, 0.3, 1024
+RECORD = 2048 * KIB
+CASES = [
+    *(IoCase(name, write, False, RECORD, 16, SPAN_BYTES) for name in ("io_uring", "libaio") for write in (False, True)),
+    *(IoCase(name, write, True, 4 * KIB, 32, SPAN_BYTES) for name in ("io_uring", "libaio") for write in (False, True)),
+    *(IoCase("io_uring", write, True, 4 * KIB, 1, SPAN_BYTES) for write in (False, True)),
+    IoCase("io_uring", False, True, 256 * KIB, 64, SPAN_BYTES),
+    IoCase("buffered", False, False, 1024 * KIB, 1, SPAN_BYTES),
+    IoCase("buffered", False, True, 64 * KIB, 1, SPAN_BYTES, warm=True, flush=False),
+]
+SEQUENTIAL = own.RECORD_BYTES, own.RECORDS_IN_FLIGHT, own.SEQUENTIAL_SECONDS
+RANDOM = own.PAGE_BYTES, own.PAGES_IN_FLIGHT, own.RANDOM_SECONDS
+# Each figure of a tier with its access pattern in fio: pattern, bytes and number of requests, seconds.
+TIER_FIGURES = {
+    "sequential write": ("write", *SEQUENTIAL),
+    "sequential read": ("read", *SEQUENTIAL),
+    "random read": ("randread", *RANDOM),
+    "random write": ("randwrite", *RANDOM),
+}
+ARRAY_BYTES = 8 << 24
+
+
+def fio(path: Path, pattern: str, request_bytes: int, depth: int, seconds: float | None, **options: object) -> float:
+    """Bytes per second of a job of fio on a file. Without `seconds` the job covers the whole size once."""
+    options = {"name": "case", "filename": path, "rw": pattern, "bs": request_bytes, "iodepth": depth,
+               "ioengine": "io_uring", "direct": 1, "iomem_align": "2M", **options}  # fmt: skip
+    timed = [] if seconds is None else ["--time_based", f"--runtime={int(1000 * seconds)}ms"]
+    command = ["fio", "--output-format=json", *timed, *(f"--{name}={value}" for name, value in options.items())]
+    text = subprocess.run(command, capture_output=True, text=True, check=True, env=HUGE_PAGES).stdout
+    (job,) = json.loads(text[text.index("{") :])["jobs"]
+    return float(job["write" if "write" in pattern else "read"]["bw_bytes"])
+
+
+def compare_io(directory: Path, repeats: int) -> None:
+    """Compare the cases of `outcrop bench io` on one file."""
+    with tempfile.TemporaryDirectory(prefix="outcrop-fio-", dir=directory) as folder:
+        path = Path(folder) / "file"
+        _core.create_file(str(path), SPAN_BYTES)
+        IoCase("threads", True, False, RECORD, 8, SPAN_BYTES).measure(path, float("inf"))
+        for case in CASES:
+            engine = "psync" if case.interface == "buffered" else case.interface
+            cache = {"direct": int(engine != "psync"), "invalidate": int(not case.warm), "fadvise_hint": 0}
+            pattern = ("rand" if case.random else "") + ("write" if case.write else "read")
+            pairs = [
+                (
+                    case.measure(path, SECONDS).bytes_per_second,
+                    fio(path, pattern, case.request_bytes, case.depth, SECONDS, size=SPAN_BYTES, ioengine=engine,
+                        **cache),
+                )
+                for _ in range(repeats)
+            ]  # fmt: skip
+            show(f"{case.interface:9} {case.pattern:16} {case.request_bytes // KIB:5} KiB x {case.depth:2}", pairs)
+
+
+def compare_tiers(directory: Path, repeats: int) -> None:
+    """Compare the storage figures of `outcrop tiers`."""
+    pairs = [(tiers_of_outcrop(directory), tiers_of_fio(directory)) for _ in range(repeats)]
+    for name in TIER_FIGURES:
+        show(f"{name:16}", [(ours[name], theirs[name]) for ours, theirs in pairs])
+
+
+def tiers_of_outcrop(directory: Path) -> dict[str, float]:
+    """Bytes per second of each of TIER_FIGURES, by Outcrop."""
+    figures = own.measure_storage(directory, 8 * own.SCRATCH_BYTES)
+    return {
+        "sequential write": figures.write_bytes_per_second or 0.0,
+        "sequential read": figures.read_bytes_per_second or 0.0,
+        "random read": figures.random_read_bytes_per_second or 0.0,
+        "random write": figures.random_write_bytes_per_second or 0.0,
+    }
+
+
+def tiers_of_fio(directory: Path) -> dict[str, float]:
+    """Bytes per second of each of TIER_FIGURES, by fio: the best of as many repeats as Outcrop takes."""
+    with tempfile.TemporaryDirectory(prefix="outcrop-fio-", dir=directory) as folder:
+        path, found = Path(folder) / "file", {}
+        _core.create_file(str(path), own.SCRATCH_BYTES)
+        fio(path, "write", own.RECORD_BYTES, own.RECORDS_IN_FLIGHT, None, size=own.SCRATCH_BYTES)
+        for name, job in TIER_FIGURES.items():
+            repeats = own.STORAGE_REPEATS if name.startswith("sequential") else 1
+            found[name] = max(fio(path, *job, size=own.SCRATCH_BYTES) for _ in range(repeats))
+    return found
+
+
+def compare_triad(program: Path, repeats: int) -> None:
+    """Compare the bandwidth of the triad of STREAM."""
+    threads, pairs = available_cores(), []
+    for _ in range(repeats):
+        meter = _core.MemoryMeter(threads, ARRAY_BYTES, ())
+        environment = {**HUGE_PAGES, "OMP_NUM_THREADS": str(threads)}
+        text = subprocess.run([program.absolute()], capture_output=True, text=True, check=True, env=environment).stdout
+        found = re.search(r"^Triad:\s+([\d.]+)", text, re.MULTILINE)
+        if found is None:
+            raise SystemExit(f"{program} prints no triad")
+        pairs.append((meter.bandwidth("triad", own.MEMORY_REPEATS), float(found[1]) * 1e6))
+    show("triad", pairs)
+
+
+def show(name: str, pairs: list[tuple[float, float]]) -> None:
+    """Print a figure: both medians in MB/s, the median of the ratios, and all ratios."""
+    ratios = [ours / theirs for ours, theirs in pairs]
+    ours, theirs = (median(side) / 1e6 for side in zip(*pairs, strict=True))
+    every = " ".join(f"{ratio:.2f}" for ratio in ratios)
+    print(f"{name}: {ours:6.0f} other {theirs:6.0f} ratio {median(ratios):.2f} of {every}", flush=True)
+
+
+def main() -> None:
+    what, place = sys.argv[1], Path(sys.argv[2])
+    repeats = int(sys.argv[3]) if len(sys.argv) > 3 else 7
+    if what == "triad":
+        compare_triad(place, repeats)
+        return
+    with made_directory(place):
+        {"io": compare_io, "tiers": compare_tiers}[what](place, repeats)
+
+
+if __name__ == "__main__":
+    main()
