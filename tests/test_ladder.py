@@ -21,15 +21,15 @@ from outcrop.bench.literature.ladder import Bar, same_bits
 from outcrop.bench.literature.ladder_columns import (
     COLUMNS,
     COMPONENTS,
+    NAIVE_STEPS,
     SMALL,
-    STEPS_WHERE_HOPELESS,
     Column,
     ColumnJob,
     ColumnRun,
-    Limited,
+    LimitedRun,
     find_column,
+    measure,
 )
-from outcrop.bench.literature.ladder_run import measure
 from outcrop.bench.rates import smooth_planes
 from outcrop.cli.main import call
 from outcrop.errors import InputError, StorageError
@@ -67,7 +67,7 @@ def test_every_column_gives_the_oracles_bits(
     whole = Window((shape[0], shape[0], 0), layout.record_bytes).bytes
     with tempfile.TemporaryDirectory() as folder:
         job = ColumnJob(column.number, shape, steps, max(int(share * whole), 30 * layout.record_bytes), folder)
-        measured = measure(ColumnJob.from_argument(job.to_argument()))
+        measured = measure(job)
     assert measured.digest == right_digest(shape, steps)
     assert (measured.bytes_read, measured.bytes_written) == (
         measured.predicted_bytes_read,
@@ -100,7 +100,7 @@ def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.Captu
                 continue
             (run,) = row["runs"]
             measured = run["measured"]
-            assert row["is_scaled"] == (measured["steps"] == STEPS_WHERE_HOPELESS)
+            assert row["is_scaled"] == (measured["steps"] == NAIVE_STEPS)
             assert row["is_scaled"] == (row["number"] == 1 and not row["is_in_core"])
             assert row["is_scaled"] or measured["digest"] == digest
             assert row["relative_time"] == pytest.approx(row["seconds"] / figures["fastest_in_core_seconds"])
@@ -149,20 +149,20 @@ def measured(steps: int, seconds: float, digest: int = 7, swapped_out: int = 0) 
 def test_scaled_and_unlimited_bars_say_so() -> None:
     """Protects the reader: a bar that is scaled, or whose memory nothing limited, or that did not swap, is marked."""
     column = find_column(1)
-    runs = tuple(Limited(measured(2, seconds, swapped_out=1), 10 * MIB, None) for seconds in (4.0, 1.0, 2.0))
+    runs = [LimitedRun(measured(2, seconds, swapped_out=1), 10 * MIB, None) for seconds in (4.0, 1.0, 2.0)]
     entry = Bar(column, False, 10, 100, runs)
     assert entry.seconds == 100.0 and entry.is_scaled and entry.comparable
-    assert entry.seconds_components["update"] == pytest.approx(10.0)
+    assert entry.to_json(1.0)["seconds_update"] == pytest.approx(10.0)
     assert entry.notes == ["2 of 100 steps measured, scaled"]
-    unlimited = replace(entry, runs=(Limited(measured(100, 4.0), None, None),))
+    unlimited = replace(entry, runs=[LimitedRun(measured(100, 4.0), None, None)])
     assert not unlimited.comparable and unlimited.notes == ["memory not limited here: not comparable"]
     assert replace(unlimited, column=find_column(12)).comparable
     assert replace(unlimited, is_in_core=True).comparable
-    dry = replace(entry, runs=(Limited(measured(100, 4.0), 10 * MIB, None),))
+    dry = replace(entry, runs=[LimitedRun(measured(100, 4.0), 10 * MIB, None)])
     assert dry.notes == ["nothing was swapped out"]
-    none = replace(entry, runs=(), trouble="no swap here")
+    none = replace(entry, runs=[], problem="no swap here")
     assert none.seconds is None and none.notes == ["no swap here"] and none.to_json(1.0)["relative_time"] is None
-    other = replace(dry, runs=(Limited(measured(100, 4.0, digest=8), None, None),))
+    other = replace(dry, runs=[LimitedRun(measured(100, 4.0, digest=8), None, None)])
     assert same_bits([entry, dry]) and same_bits([entry, other]) and not same_bits([dry, other])
 
 

@@ -1,69 +1,91 @@
-"""What the ladder measures: its columns, its scale, and one measurement, which is a process of its own (ladder_run.py).
+"""The columns of the ladder, its scale, and the measurement of one column.
 
 The columns are the eleven of Figure 4 of Midorikawa and Tan, and ours.
 
-layers = 1    both arrays are memory, plain or mapped, and updated where they lie (one_layer.py)
+layers = 1    both arrays are in memory, plain or mapped, and are updated in place (one_layer.py)
 layers = 2    blocks, or a window, are copied between the arrays and memory of their own (the engine)
+
+Each measurement is a process of its own, so that its memory and its limit are its own:
+
+    python -m outcrop.bench.literature.ladder_columns JOB     prints a ColumnRun; both are JSON
+
+That process makes the initial values, too, so that their pages in the page cache count against the limit.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop import _core
+from outcrop.bench.literature import one_layer
+from outcrop.bench.literature.one_layer import ArrayMemory, OneLayerRun
 from outcrop.bench.memory import run_limited
-from outcrop.bench.rates import OVERHEAD_BYTES
+from outcrop.bench.rates import OVERHEAD_BYTES, smooth_planes
 from outcrop.errors import InputError
 from outcrop.plan.memory import Window
+from outcrop.plan.plan import Plan
+from outcrop.plan.schemes.literature import blocked
+from outcrop.run.acquisition.recorder import Recorder
 from outcrop.run.disk.layout import make_layout
+from outcrop.run.disk.planes import DeviceRange, Planes, ShardFile
+from outcrop.run.engine import Engine, Prepared
+from outcrop.run.passes import PassRunner
+from outcrop.run.places import open_state
+from outcrop.run.progress import make_progress
+from outcrop.run.report import peak_memory_bytes
+from outcrop.run.simulation import Simulation
 from outcrop.tiers import discover
 from outcrop.units import format_bytes, parse_bytes
 
-Through: TypeAlias = Literal["swap", "mmap", "aio"]
-
-STEPS_WHERE_HOPELESS = 2
-"""Without temporal blocking every step moves both arrays through swap; more steps only take longer."""
+STENCIL, DTYPE, FIELD = "heat7", "float32", "u"
+NAIVE_STEPS = 2
+"""Steps of plain sweeps out of core. Each step moves both arrays through swap, so more steps only take longer."""
 PAGED_SHARE = 0.5
-"""Where the system moves pages, it needs room for pages in transfer. Larger blocks were slower, in one layer by three
-times: they lost pages that they still needed."""
+"""The share of the budget for blocks if the system moves pages, because pages in transfer need room. Larger blocks were
+slower, in one layer by a factor of three: pages were moved out before their last use."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """`scheme` is that of the plan, or the one whose blocks a single layer takes; "naive" for plain sweeps.
+    """A column of the ladder.
 
-    `through`: what carries planes between memory and flash. `padded`: rows and planes are kept from competing for the
+    `scheme` is the scheme of the plan; a single layer only takes its blocks. "naive" means plain sweeps. `through` says
+    what moves planes between memory and flash. `padded`: rows and planes are padded so that they do not compete for the
     same sets of caches.
     """
 
     number: int
     name: str
     scheme: str
-    through: Through
+    through: Literal["swap", "mmap", "aio"]
     layers: Literal[1, 2]
     padded: bool = False
 
     @property
     def window_share(self) -> float:
-        """The part of the budget that blocks take out of core."""
+        """The share of the budget that blocks take out of core."""
         return 1.0 if self.through == "aio" else PAGED_SHARE
 
     @property
     def locks_memory(self) -> bool:
-        """Whether blocks are kept from being swapped out while their arrays may be."""
+        """True if blocks are locked in memory, while their arrays may be swapped out."""
         return self.through == "swap" and self.layers == 2
 
     @property
-    def hopeless(self) -> bool:
-        """Whether out of core a few steps are measured and scaled."""
-        return self.scheme == "naive"
-
-    @property
     def needs_limit(self) -> bool:
-        """Whether out of core only a limit by the system keeps it to the budget; aio keeps to it by itself."""
+        """True if only the system can limit its memory out of core. With aio the plan keeps to the budget."""
         return self.through != "aio"
 
 
@@ -88,20 +110,22 @@ def find_column(number: int) -> Column:
     return next(column for column in COLUMNS if column.number == number)
 
 
+# --- scale -----------------------------------------------------------------------------------------------------------
+
 IN_CORE_SHARE = 2.0
-"""Memory in core against both arrays: the paper's 128 GiB for 64 GiB."""
-USUAL_SHARE = "50%"
+"""Memory in core as a multiple of both arrays: the paper has 128 GiB for 64 GiB."""
+USUAL_BUDGET = "50%"
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015)
-"""The memory of the figure of relative speed, as shares of both arrays."""
+"""Memory as shares of both arrays, in the figure of relative speed."""
 SWAP_SPARE_BYTES = 256 << 20
 MIN_PLANES = 64
 
 
 @dataclass(frozen=True)
 class LadderScale:
-    """The grid (nz, ny, nx) and for how long to measure.
+    """The grid (nz, ny, nx), and limits of the measurements.
 
-    Each bar is measured up to `max_repeats` times: more than once only if it took less than `repeat_below_seconds`, and
+    Each bar is measured up to `max_repeats` times. It is repeated only if it took less than `repeat_below_seconds`, and
     until `seconds_in_all` have passed. A measurement that takes `max_seconds` is stopped.
     """
 
@@ -115,24 +139,24 @@ class LadderScale:
 
     @property
     def both_bytes(self) -> int:
-        """Cells of both arrays, as the paper counts memory."""
+        """Bytes of the cells of both arrays, as the paper counts memory."""
         nz, ny, nx = self.shape
         return 2 * 4 * nz * ny * nx
 
     @property
     def window_bytes(self) -> int:
-        """A window that holds everything."""
-        layout = make_layout(self.shape, "float32")
+        """Bytes of a window that holds both arrays."""
+        layout = make_layout(self.shape, DTYPE)
         return Window((self.shape[0], self.shape[0], 0), layout.record_bytes).bytes
 
     @property
     def in_core_bytes(self) -> int:
-        """Memory in core."""
+        """Bytes of memory in core."""
         return int(IN_CORE_SHARE * self.both_bytes)
 
     @property
     def swap_bytes(self) -> int:
-        """Swap space that is enough."""
+        """Bytes of swap space that are enough."""
         return self.both_bytes + SWAP_SPARE_BYTES
 
 
@@ -143,8 +167,8 @@ SMALL = LadderScale((96, 64, 64), 6, (0.25,), 1, 0, 0, 60)
 def scaled(
     scale: LadderScale, size: tuple[int, int, int] | None, steps: int | None, directory: Path, swap: bool
 ) -> LadderScale:
-    """`scale` with what was asked for: `size` (nx, ny, nz) or as many of its planes as this machine has room for, and
-    `steps`. `swap`: whether swap space is to be made, too. Raises InputError for what cannot be."""
+    """`scale` with the user's `steps` and `size` (nx, ny, nz). Without a size, planes are halved until this machine has
+    room. `swap`: a swap file needs room, too. Raises InputError."""
     if steps is not None and steps < 1:
         raise InputError(f"-t {steps}: the number of steps must be at least 1")
     scale = replace(scale, steps=steps or scale.steps)
@@ -152,15 +176,15 @@ def scaled(
         if min(size) < 1:
             raise InputError(f"-n {size[0]} {size[1]} {size[2]}: all three sizes must be at least 1")
         scale = replace(scale, shape=(size[2], size[1], size[0]))
-    while size is None and _lacks(scale, directory, swap) and scale.shape[0] > MIN_PLANES:
+    while size is None and _missing(scale, directory, swap) and scale.shape[0] > MIN_PLANES:
         scale = replace(scale, shape=(scale.shape[0] // 2, *scale.shape[1:]))
-    if lacks := _lacks(scale, directory, swap):
-        raise InputError(f"bench ladder {lacks}; give a smaller grid with -n NX NY NZ")
+    if missing := _missing(scale, directory, swap):
+        raise InputError(f"bench ladder {missing}; give a smaller grid with -n NX NY NZ")
     return scale
 
 
-def _lacks(scale: LadderScale, directory: Path, swap: bool) -> str:
-    """What this machine has too little of; "" if nothing."""
+def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
+    """The memory or disk that this machine lacks; "" if it has enough."""
     needed = scale.in_core_bytes + OVERHEAD_BYTES
     if needed > discover.memory_bytes():
         return f"needs {format_bytes(needed)} of memory for what it measures in core"
@@ -171,21 +195,27 @@ def _lacks(scale: LadderScale, directory: Path, swap: bool) -> str:
 
 
 def budget_of(memory: str | None, scale: LadderScale) -> int:
-    """Bytes of memory out of core. Raises InputError for what is no size, or holds both arrays."""
-    budget_bytes = parse_bytes(memory or USUAL_SHARE, scale.both_bytes)
+    """Bytes of memory out of core. Raises InputError if the text is no size, or if both arrays fit."""
+    budget_bytes = parse_bytes(memory or USUAL_BUDGET, scale.both_bytes)
     if budget_bytes >= scale.both_bytes:
         raise InputError(f"--memory {memory} is not out of core: both arrays have {format_bytes(scale.both_bytes)}")
     return budget_bytes
 
 
+# --- one measurement -------------------------------------------------------------------------------------------------
+
 COMPONENTS = ("update", "read_wait", "write_wait", "copy", "checksum", "commit")
-"""What the thread that interprets a plan does. In one layer, updates include the waits for the system's paging."""
+"""The work of the thread that interprets a plan. In one layer, updates include the time that the system moves pages."""
+CHUNK_PLANES = 16
+"""Planes that are filled, or added to the digest, at once."""
 
 
 @dataclass(frozen=True)
 class ColumnJob:
-    """Advance a grid of `shape` (nz, ny, nx) by `steps` steps as column `number` does, with blocks of at most
-    `window_bytes`; files go to `directory`, which is empty."""
+    """The job to advance a grid of `shape` (nz, ny, nx) by `steps` steps as column `number` does.
+
+    Blocks have at most `window_bytes`. `directory` is an empty folder for files.
+    """
 
     number: int
     shape: tuple[int, int, int]
@@ -193,25 +223,15 @@ class ColumnJob:
     window_bytes: int
     directory: str = ""
 
-    def to_argument(self) -> str:
-        """The job on a command line."""
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_argument(text: str) -> ColumnJob:
-        """The inverse."""
-        values = json.loads(text)
-        return ColumnJob(**{**values, "shape": tuple(values["shape"])})
-
 
 @dataclass(frozen=True)
 class ColumnRun:
-    """`seconds` of wall-clock time for `steps` steps, and those of each of COMPONENTS.
+    """The result of a job: wall-clock `seconds` of `steps` steps, and the seconds of each of COMPONENTS.
 
-    `block` is (bx, by, bz) in cells, `levels` bt, `passes` how often all blocks are gone through. Bytes: `bytes_read`
-    and `bytes_written` moved by the plan (0 in one layer) and as it predicted; by the system's count, read from and
-    written to devices by this process, and swapped by the machine meanwhile. `memory_peak_bytes` of this process,
-    mapped pages included. `digest`: checksum of the final grid.
+    `block` is (bx, by, bz) in cells, `levels` is bt, and `passes` is the number of passes over all blocks. The plan
+    moved `bytes_read` and `bytes_written` (0 in one layer), and has predicted these bytes. By the counters of the
+    system, this process read and wrote `device_bytes_*`, and the machine swapped `swapped_*_bytes` meanwhile.
+    `memory_peak_bytes` is that of this process, with mapped pages. `digest` is a checksum of the final grid.
     """
 
     steps: int
@@ -235,27 +255,186 @@ class ColumnRun:
     memory_peak_bytes: int
     digest: int
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class Limited:
-    """A measurement, and how its memory was limited: `limit_bytes` by a control group, None where there was none;
-    `group_peak_bytes` the most all of it took, page cache included, None where nothing counts that."""
+class LimitedRun:
+    """A measurement with its memory limit. `limit_bytes` is None if no control group could be made, and
+    `group_peak_bytes`, the peak of the group with its page cache, is None if the system does not count it."""
 
     measured: ColumnRun
     limit_bytes: int | None
     group_peak_bytes: int | None
 
 
-def run_job(job: ColumnJob, directory: Path, limit_bytes: int, may_swap: bool, max_seconds: float) -> Limited:
-    """Do `job` in a process of its own, with a folder of its own in `directory`. Raises StorageError when it fails, is
+def run_job(job: ColumnJob, directory: Path, limit_bytes: int, may_swap: bool, max_seconds: float) -> LimitedRun:
+    """Do `job` in a process of its own, with a new folder in `directory`. Raises StorageError if the process fails, is
     killed or takes longer than `max_seconds`."""
     with tempfile.TemporaryDirectory(prefix="outcrop-ladder-", dir=directory) as folder:
-        own = ColumnJob(job.number, job.shape, job.steps, job.window_bytes, folder)
-        arguments = ["-m", "outcrop.bench.literature.ladder_run", own.to_argument()]
+        text = json.dumps(asdict(replace(job, directory=folder)))
+        arguments = ["-m", "outcrop.bench.literature.ladder_columns", text]
         output = run_limited(arguments, limit_bytes, may_swap, max_seconds)
     measured = ColumnRun(**json.loads(output.text))
-    return Limited(measured, limit_bytes if output.is_limited else None, output.peak_bytes)
+    return LimitedRun(measured, limit_bytes if output.is_limited else None, output.peak_bytes)
+
+
+def measure(job: ColumnJob) -> ColumnRun:
+    """Make the initial values, run, and compute the digest."""
+    column = find_column(job.number)
+    if column.layers == 1:
+        return _one_layer(job, column)
+    return _swapped(job, column) if column.locks_memory else _stored(job, column)
+
+
+def _stored(job: ColumnJob, column: Column) -> ColumnRun:
+    """Two layers over files, as in `outcrop run`."""
+    prepared, io = _simulation(job, column).plan(job.steps), "mmap" if column.through == "mmap" else "auto"
+    simulation = _simulation(job, column, io)
+    simulation[FIELD] = lambda z0, z1: smooth_planes(z0, z1, job.shape)
+    state = open_state(simulation.directory)
+    arrays = state.files(0), state.files(1), state.static_files()
+    with (
+        state.locked(),
+        Engine(prepared, *arrays, state.layout, io, scratch=state.scratch) as engine,
+    ):
+        recorder = Recorder(state, [FIELD])
+        runner, before = PassRunner(engine, state, prepared.plan, recorder), _moved_bytes()
+        runner.run(make_progress("none", len(prepared.plan.passes), 0, job.steps, 1))
+        moved = _moved_since(before)
+        counters = asdict(engine.sample())
+        counters["seconds_commit"] += runner.seconds_commit
+        used = engine.io
+    return _result(job, prepared.plan, runner.seconds, counters, used, moved, state.planes_of(FIELD, io).read)
+
+
+def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
+    """Two layers over plain memory that the system may swap. Blocks are locked in memory."""
+    prepared = _simulation(job, column).plan(job.steps)
+    layout = make_layout(job.shape, DTYPE)
+    array = [DeviceRange("array in memory", 0, layout.array_bytes)]
+    with Engine(prepared, [array], [array], [], layout, "memory", scratch=_memory_scratch, lock=True) as engine:
+        arrays = [Planes(engine.store, layout, first_file=number) for number in (0, 1)]
+        arrays[0].fill(lambda z0, z1: smooth_planes(z0, z1, job.shape))
+        before, start = _moved_bytes(), time.perf_counter()
+        for index in range(len(prepared.plan.passes)):
+            engine.run_pass(index, index % 2)
+        seconds, moved = time.perf_counter() - start, _moved_since(before)
+        final = arrays[len(prepared.plan.passes) % 2].read
+        return _result(job, prepared.plan, seconds, asdict(engine.sample()), column.through, moved, final)
+
+
+def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
+    """One layer: arrays in plain or mapped memory, updated in place."""
+    prepared = _simulation(job, column).plan(job.steps)
+    plan = _one_layer_plan(prepared, column)
+    if column.through == "swap":
+        memory = ArrayMemory.plain(plan.window.bytes)
+    else:
+        memory = ArrayMemory.mapped(Path(job.directory) / "arrays", plan.window.bytes)
+    run = OneLayerRun(plan, prepared.kernel.calls, prepared.scalars.of_steps(0, 0), prepared.machine.threads, memory)
+    run.fill(lambda z0, z1: smooth_planes(z0, z1, job.shape), CHUNK_PLANES)
+    before, start = _moved_bytes(), time.perf_counter()
+    for index in range(len(plan.passes)):
+        run.run_pass(index)
+    seconds, moved = time.perf_counter() - start, _moved_since(before)
+    counters = {**run.counters(), "seconds_commit": run.seconds_flush}
+    return _result(job, plan, seconds, counters, column.through, moved, lambda z0, z1: run.current[z0:z1])
+
+
+def _one_layer_plan(prepared: Prepared, column: Column) -> Plan:
+    """The blocks of the scheme of two layers in the same budget, or sweeps of one step each."""
+    sizes = prepared.plan.sizes
+    if column.scheme == "naive":
+        sizes = replace(sizes, levels=1, slab=blocked.MIN_SLAB)
+    problem = one_layer.in_memory(prepared.problem, column.padded)
+    rate = problem.cells * problem.steps / max(prepared.plan.predicted.seconds_update, 1e-9)
+    return one_layer.make_plan(problem, sizes, prepared.machine, lambda _: rate)
+
+
+def _simulation(job: ColumnJob, column: Column, io: str = "auto") -> Simulation:
+    """A run that is not on disk yet. Its plan is for direct I/O, even if the run then uses another interface."""
+    return Simulation(
+        STENCIL,
+        shape=job.shape,
+        dtype=DTYPE,
+        directory=Path(job.directory) / "run.oc",
+        memory=job.window_bytes,
+        scheme=column.scheme,
+        io=io,
+    )
+
+
+@contextmanager
+def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
+    yield [DeviceRange("scratch in memory", 0, count)] if count else []
+
+
+def _moved_bytes() -> dict[str, int]:
+    """Bytes that this process has read from devices and has made dirty to be written (0 if the system does not count
+    them), and bytes that the whole machine has swapped. The keys are fields of ColumnRun."""
+    own, machine = _counters("/proc/self/io"), _counters("/proc/vmstat")
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    return {
+        "device_bytes_read": own.get("read_bytes", 0),
+        "device_bytes_written": own.get("write_bytes", 0),
+        "swapped_in_bytes": machine.get("pswpin", 0) * page_bytes,
+        "swapped_out_bytes": machine.get("pswpout", 0) * page_bytes,
+    }
+
+
+def _moved_since(before: dict[str, int]) -> dict[str, int]:
+    return {name: count - before[name] for name, count in _moved_bytes().items()}
+
+
+def _counters(path: str) -> dict[str, int]:
+    try:
+        pairs = (line.split() for line in Path(path).read_text().splitlines())
+        return {name.rstrip(":"): int(value) for name, value in pairs}
+    except (OSError, ValueError):
+        return {}
+
+
+def _result(
+    job: ColumnJob,
+    plan: Plan,
+    seconds: float,
+    counters: Mapping[str, Any],
+    io: str,
+    moved: dict[str, int],
+    final: Callable[[int, int], NDArray[Any]],
+) -> ColumnRun:
+    """The result of a run: `counters` have the names of those of the executor, and `final` gives planes of the grid."""
+    sizes, predicted = plan.sizes, plan.predicted
+    nz, ny, nx = job.shape
+    digest = 0
+    for z0 in range(0, nz, CHUNK_PLANES):
+        block = final(z0, min(nz, z0 + CHUNK_PLANES))
+        digest = _core.crc32c(np.ascontiguousarray(block).view(np.uint8).reshape(-1), digest)
+    return ColumnRun(
+        steps=job.steps,
+        seconds=seconds,
+        seconds_components={name: counters[f"seconds_{name}"] for name in COMPONENTS},
+        cells_updated=int(counters["cells_updated"]),
+        io=io,
+        block=(sizes.block_x or nx, sizes.block_y or ny, sizes.block_z or min(nz, sizes.slab)),
+        levels=sizes.levels,
+        passes=len(plan.passes),
+        window_bytes=plan.memory_bytes,
+        bytes_read=int(counters["bytes_read"]),
+        bytes_written=int(counters["bytes_written"]),
+        predicted_seconds=predicted.seconds,
+        predicted_bytes_read=predicted.bytes_read,
+        predicted_bytes_written=predicted.bytes_written,
+        **moved,
+        memory_peak_bytes=peak_memory_bytes(),
+        digest=digest,
+    )
+
+
+def main() -> None:
+    """Run as a program; see the top of the file."""
+    given = json.loads(sys.argv[1])
+    print(json.dumps(asdict(measure(ColumnJob(**{**given, "shape": tuple(given["shape"])})))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,18 +1,18 @@
-"""Both arrays in memory, or mapped into it, and updated where they lie: no reads, no writes, no copies. For comparison.
+"""Both arrays in memory, plain or mapped, and updated in place: no reads, no writes, no copies. For comparison.
 
-The window is the two arrays. Its even ring has a slot for each plane and is the array of level 0; its odd ring is the
-other array. The kernel of the system moves pages between memory and a disk. Temporal blocking helps it as it helps a
-program that moves planes itself: in blocks that lean back with the level (AL-NR, cut as those of `skewed`). Without it,
-sweeps go over all planes, one step after the other.
+The window consists of the two arrays. Its even ring has a slot for each plane and is the array of level 0; its odd ring
+is the other array. The operating system moves pages between memory and a disk. Temporal blocking helps here as in
+programs that move planes themselves: blocks lean back with the level (AL-NR, cut as by `skewed`). Without it, sweeps go
+over all planes, one step after the other.
 
     array of even levels   | plane 0 | plane 1 | ...            level 0, 2, ...
-    array of odd levels    | plane 0 | plane 1 | ...            level 1, 3, ...; its rim is that of the other one
+    array of odd levels    | plane 0 | plane 1 | ...            level 1, 3, ...; both arrays have the same rim
 
     memory:  | guard | array of even levels | guard | array of odd levels | guard |     (core/outcrop/exec/window.hpp)
 
-Nothing is carried between blocks: what a block leaves unfinished lies in the two arrays. A pass of an odd number of
-levels ends in the other array, so the arrays change places after it. There is no transaction, no checksum and no
-budget. The system decides what is in memory; the caller limits that.
+Blocks have no fringe: cells that a block leaves at lower levels stay in the two arrays. A pass of an odd number of
+levels ends in the other array, so the arrays are swapped after it. There is no transaction, no checksum and no budget.
+The system decides which pages are in memory, and the caller limits their number.
 """
 
 from __future__ import annotations
@@ -42,18 +42,17 @@ from outcrop.run.engine import ring_specs, translated
 
 NAME = "one-layer"
 PLANE_LINES = 5
-"""Cache lines by which padded planes miss a multiple of a page; odd, so that neighbours share no sets of a cache."""
-
+"""Cache lines of padded planes beyond whole pages: an odd number, so that neighbours use other sets of a cache."""
 
 InitialPlanes: TypeAlias = Callable[[int, int], NDArray[Any]]
-"""Planes a <= z < b of the initial values, of shape (b - a, ny, nx)."""
+"""Gives planes a <= z < b of the initial values, of shape (b - a, ny, nx)."""
 
 
 def in_memory(problem: Problem, padded: bool) -> Problem:
-    """`problem` with the layout of arrays in memory: planes without a checksum, one right behind the other.
+    """`problem` with the layout of arrays in memory: contiguous planes without checksums.
 
-    `padded`: rows an odd number of cache lines apart, and planes an odd number of pages and some lines, so that neither
-    neighbouring rows nor planes compete for the same sets of a cache or a translation buffer.
+    `padded`: the distance of rows is an odd number of cache lines, and that of planes an odd number of pages and some
+    lines. Then neighbouring rows and planes do not compete for the same sets of a cache or a translation buffer.
     """
     _, ny, nx = problem.shape
     pitch = round_up(nx * problem.item_bytes, VECTOR_BYTES)
@@ -68,17 +67,17 @@ def in_memory(problem: Problem, padded: bool) -> Problem:
 
 
 def window(problem: Problem) -> Window:
-    """Both arrays of a problem that `in_memory` made."""
+    """Both arrays of a problem from `in_memory`."""
     return make_window(problem, (problem.planes,) * 3, problem.record_bytes)
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """One pass over all blocks: updates, and nothing else."""
+    """One pass over all blocks, which consists of updates only."""
     cut = skewed.cuts(problem, levels, sizes)
     actions: list[Action] = []
     for z, x, y in product(cut.z.blocks, cut.x.blocks, cut.y.blocks):
         (y_low, y_high), (x_low, x_high) = y.bounds(), x.bounds()
-        if x.is_last:  # padding is never looked at, so it need not be carried along
+        if x.is_last:  # cells of the padding are never read
             x_high = Bound(round_up(problem.shape[2], problem.vector_cells))
         actions += _updates(problem, levels, sizes.slab, z.own(), UpdateRegion(y_low=y_low, y_high=y_high, x_low=x_low,
                                                                          x_high=x_high))  # fmt: skip
@@ -88,7 +87,7 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 def _updates(
     problem: Problem, levels: int, slab: int, own_z: tuple[int, int], region: UpdateRegion
 ) -> Iterator[Action]:
-    """Blocks in z are ranges of zeta, slab by slab."""
+    """The updates of a block, slab by slab. Blocks in z are ranges of zeta."""
     first = max(problem.first_plane, own_z[0])
     end = min(problem.end_plane + problem.skew_z * (levels - 1), own_z[1])
     for zeta0 in range(first, end, slab) if problem.first_plane < problem.end_plane else ():
@@ -96,53 +95,49 @@ def _updates(
 
 
 def make_plan(problem: Problem, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Plan:
-    """All passes of a problem that `in_memory` made, of `sizes.levels` levels each; the last may have fewer.
+    """The plan of a problem from `in_memory`: passes of `sizes.levels` levels; the last may have fewer.
 
-    What the system moves is not predicted: bytes are 0, and seconds those of the updates.
+    The prediction does not contain the pages that the system moves: bytes are 0, and the seconds are those of updates.
     """
     full, rest = divmod(problem.steps, sizes.levels)
     passes = [make_pass(problem, sizes.levels, sizes)] * full if full else []
     if rest:
         passes.append(make_pass(problem, rest, sizes))
-    held = window(problem)
-    return Plan(problem, NAME, sizes, tuple(passes), held, predict(problem, tuple(passes), sizes, held, machine, rate))
+    both = window(problem)
+    return Plan(problem, NAME, sizes, tuple(passes), both, predict(problem, tuple(passes), sizes, both, machine, rate))
 
 
 @dataclass(frozen=True)
 class ArrayMemory:
-    """Memory for both arrays, guards included; `mapping` is the file's when there is one."""
+    """Memory for both arrays and their guards. `mapping` is None for plain memory."""
 
     bytes: NDArray[np.uint8]
     mapping: mmap.mmap | None = None
 
     @staticmethod
     def plain(size_bytes: int) -> ArrayMemory:
-        """Anonymous memory, which the system may swap out. Raises InputError when there is none."""
+        """Plain memory, which the system may swap out. Raises InputError if there is not enough."""
         return ArrayMemory(_core.aligned_array(size_bytes))
 
     @staticmethod
     def mapped(path: Path, size_bytes: int) -> ArrayMemory:
-        """A new file of that size, mapped shared. Raises StorageError when it cannot be made."""
+        """A new file of that size, mapped shared. Raises StorageError if it cannot be made."""
         _core.create_file(str(path), size_bytes)
         with path.open("r+b") as file:
             mapping = mmap.mmap(file.fileno(), size_bytes)
         return ArrayMemory(np.frombuffer(mapping, np.uint8), mapping)
 
     def flush(self) -> None:
-        """Wait until the file has what memory has; nothing without a file."""
+        """Wait until the file has the content of memory. Does nothing for plain memory."""
         if self.mapping is not None:
             self.mapping.flush()
 
 
 class OneLayerRun:
-    """A plan by `make_plan`, its memory, and the executor that updates in it.
-
-    `seconds_flush`: time spent waiting for the file.
-    """
+    """Executes a plan of `make_plan` in its memory. `seconds_flush` is the time spent waiting for the file."""
 
     def __init__(self, plan: Plan, calls: Calls, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
-        """`calls` are those of a compiled kernel, `scalars` its parameters as it reads them. The plan is proved
-        legal first, or IllegalPlan is raised."""
+        """`calls` are those of a compiled kernel, and `scalars` its parameters in binary form. Proves the plan, or raises IllegalPlan."""
         for one in {id(one): one for one in plan.passes}.values():
             validate_one_layer(plan.problem, one, plan.window)
         self._plan, self._memory, self._scalars = plan, memory, scalars
@@ -164,17 +159,15 @@ class OneLayerRun:
         )
 
     def fill(self, source: InitialPlanes, planes: int) -> None:
-        """Write initial values, `planes` planes at a time, to both arrays: the second one needs their rim."""
+        """Write initial values to both arrays, because the second one needs their rim. `planes` are written at once."""
         nz = self._plan.problem.planes
         for z0 in range(0, nz, planes):
             z1 = min(nz, z0 + planes)
             self.array(0)[z0:z1] = self.array(1)[z0:z1] = source(z0, z1)
 
     def run_pass(self, index: int) -> None:
-        """Run pass `index` of the plan, and wait for the file where there is one. Raises InterruptedRun."""
-        self._executor.run(
-            self._passes[index], [], [], [], 0, planes_per_file=1, fringe_rows=0, scalars=self._scalars
-        )
+        """Run pass `index` of the plan, and wait for the file. Raises InterruptedRun."""
+        self._executor.run(self._passes[index], [], [], [], 0, planes_per_file=1, fringe_rows=0, scalars=self._scalars)
         if self._plan.passes[index].levels % 2:
             self._executor.swap_rings()
             self._current = 1 - self._current
@@ -195,5 +188,5 @@ class OneLayerRun:
         return self.array(self._current)
 
     def counters(self) -> dict[str, float]:
-        """Cells updated and seconds by component, since the beginning."""
+        """Updated cells and seconds by component since the beginning."""
         return self._executor.counters()

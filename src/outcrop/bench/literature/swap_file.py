@@ -1,4 +1,4 @@
-"""Swap space in a file during a benchmark. For root only. The file is always switched off and removed.
+"""A swap file during a benchmark, for root only. It is always switched off and removed.
 
 create ──► mkswap ──► swapon ──► ... ──► swapoff ──► remove
                          └── Ctrl-C, errors ──┘
@@ -21,26 +21,26 @@ from outcrop.errors import InputError, StorageError
 
 PROGRAMS = ("mkswap", "swapon", "swapoff")
 SYSTEM_FOLDERS = "/usr/sbin:/sbin"
-"""Where programs for root are, also when the search path has no such folder."""
+"""The folders of programs for root, which the search path may lack."""
 
 
 def swap_free_bytes() -> int:
-    """Free swap space of this machine; 0 where there is none."""
+    """Free swap space of this machine."""
     rows = [line.split() for line in _table()]
     return sum(int(size) - int(used) for _, _, size, used, *_ in rows) * 1024
 
 
 @contextmanager
 def swap_file(folder: Path, size_bytes: int) -> Iterator[None]:
-    """Have `size_bytes` of swap in a new file in `folder` meanwhile.
+    """Use a new swap file of `size_bytes` in `folder` during the context.
 
-    Raises InputError for anybody but root and where a program is missing, StorageError when the disk is full or the
-    file system cannot hold a swap file.
+    Raises InputError without root or if a program is missing, and StorageError if the disk is full or the file system
+    cannot hold a swap file.
     """
     if os.geteuid() != 0:
         raise InputError("--swap-file needs root, to switch swap on; run it as root, or leave the option out")
     commands = {name: _find(name) for name in PROGRAMS}
-    handle, name = tempfile.mkstemp(prefix=".outcrop-swap-", dir=folder)  # only its owner may read it
+    handle, name = tempfile.mkstemp(prefix=".outcrop-swap-", dir=folder)  # only the owner may read it
     os.close(handle)
     path = Path(name)
     try:
@@ -56,7 +56,7 @@ def swap_file(folder: Path, size_bytes: int) -> Iterator[None]:
 
 
 def is_active(path: Path) -> bool:
-    """Whether the kernel swaps to that file."""
+    """True if the system uses the file for swap."""
     names = [line.split()[0] for line in _table()]
     return str(path.resolve()) in [name.encode().decode("unicode_escape") for name in names]
 
@@ -76,18 +76,18 @@ def _find(name: str) -> str:
 
 
 def _call(command: list[str], path: Path) -> None:
-    """Run a program in a session of its own, so that a Ctrl-C in the terminal does not reach it."""
+    """Run a program in its own session, so that a Ctrl-C in the terminal does not reach it."""
     done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise StorageError(f"swap file {path}: {said}")
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise StorageError(f"swap file {path}: {reason}")
 
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Bringing gigabytes back from swap takes a while, in which a second Ctrl-C must not leave the file behind."""
+    """Ignore signals: swapoff of gigabytes takes a while, and a second Ctrl-C would leave the file behind."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals go to the main thread
+        yield  # only the main thread receives signals
         return
     former = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,34 +1,34 @@
-"""`outcrop bench table2`: Table II of Midorikawa and Tan by our Blk-Tune, and what each scheme would move there.
+"""`outcrop bench table2`: Table II of Midorikawa and Tan by our Blk-Tune, and the bytes that each scheme would move.
 
-Nothing is run: the machine is crest10 as its file declares it, and the problems have up to 2 TiB. Each scheme gets the
-memory of the largest block of Blk-Tune. `by formula` is the scheme's volume (plan/schemes), `of our plan` the sum of
-the actions of a whole plan of these sizes, `estimate` a figure from before there were plans. For AL-NR the estimate
-takes every block as large as the largest, so it is up to 12 % more.
+Nothing is run: the problems have up to 2 TiB, and the machine is the declared crest10. Each scheme gets the memory of
+the largest block of Blk-Tune. `by formula` is the scheme's volume (plan/schemes), `of our plan` is the sum over the
+actions of a whole plan of these sizes, and `estimate` is an older figure without plans. For AL-NR the estimate assumes
+that all blocks are as large as the largest, so it is up to 12 % larger.
 
     AL-NR        aio, aio3y, aio5y: skewed-full, -3y, -5y with the sizes of Blk-Tune
-    wavefront    k blocks in y, the maximum number of levels for which 2 r nx by planes fit, less a tenth for slabs that
-                 are read or written: k = 1, and the k that moves the fewest bytes
-    overlapped   the sizes of its candidates that move the fewest bytes
+    wavefront    k blocks in y, with the maximum number of levels for which 2 r nx by planes fit into 90 % of the
+                 memory (the rest is for slabs that are read or written): k = 1, and the k that moves the fewest bytes
+    overlapped   the candidate that moves the fewest bytes
     floor        the grid read once and written once
 
-Blk-Tune chooses the block sizes of Midorikawa and Tan's out-of-core stencils (AL-NR, aio5y) for a machine: those that
-move the fewest bytes between flash and memory, under a limit on memory. Their search is not published; these rules are
-theirs, or follow from their Table II (7-point, fp64, 1000 steps, 128 GiB):
+Blk-Tune chooses the block sizes of Midorikawa and Tan's out-of-core stencils (AL-NR, aio5y) for a machine: the sizes
+that move the fewest bytes between flash and memory within a limit on memory. Their search is not published. These rules
+are theirs, or follow from their Table II (7-point, fp64, 1000 steps, 128 GiB):
 
     passes      p trips over the grid, bt = ceil(steps / p)
-    blocks      bx = nx: rows stay whole where anything fits then. ky blocks in y: by = ceil((ny + 2r) / ky). kz blocks
-                in z, which have to cover nz + r bt planes since they lean back: bz = ceil((nz + r bt) / kz), rounded up
-                to 96 planes
-    memory      both arrays of the largest block: 2 X Y (Z + 2r) cells; along each axis a block needs its own cells and
-                r bt more below, but the first block has nothing below it, so of two blocks none needs more
-    moved       p (2 + 4 r bt/bz + 4 r bt/bx) words for each cell; in y the fringe stays in memory, and an axis that is
-                not cut costs nothing
-    fringe      a cut axis has blocks at least twice as wide as their fringe, 2 r bt
+    blocks      bx = nx: rows are whole if any such block fits. ky blocks in y: by = ceil((ny + 2r) / ky). kz blocks in
+                z, which cover nz + r bt planes because they lean back: bz = ceil((nz + r bt) / kz), rounded up to 96
+                planes
+    memory      both arrays of the largest block: 2 X Y (Z + 2r) cells. Along each axis a block needs its own cells and
+                r bt more below. The first block needs nothing below, so with two blocks neither needs more.
+    moved       p (2 + 4 r bt/bz + 4 r bt/bx) words for each cell. In y the fringe stays in memory. An axis with one
+                block costs nothing.
+    fringe      blocks of a cut axis are at least twice as wide as their fringe, 2 r bt
 
 Three rules are assumptions that fit Table II: the rounding to 96 (sockets and threads share 96 planes evenly; without
-it there are as many blocks), the factor 2 of the last rule (1.8 to 2.04 give the table), and the share of memory (91 to
-97 % give it; crest10.toml declares 120 of 128 GiB usable). Of equal choices, the one with the fewest blocks is taken.
-The example on their poster, on a machine that is not named, has other sizes.
+it the numbers of blocks are the same), the factor 2 of the last rule (1.8 to 2.04 give the table), and the share of
+memory (91 to 97 % give it; crest10.toml declares 120 of 128 GiB usable). Of equal choices, the one with the fewest
+blocks is taken. The example on their poster, on a machine that is not named, has other sizes.
 """
 
 from __future__ import annotations
@@ -96,8 +96,10 @@ TABLE = (
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one scheme moves in all passes, read and written together, in GiB; `estimate_gib` is 0 where there is none,
-    `passes` and `sizes` are those of the plan (None: there is none)."""
+    """The bytes that one scheme reads and writes in all passes, in GiB, with the passes and sizes of its plan.
+
+    The floor has no sizes. `estimate_gib` is 0 if there is no estimate.
+    """
 
     name: str
     formula_gib: float
@@ -108,7 +110,7 @@ class Traffic:
 
 
 def bench(directory: Path, small: bool) -> dict[str, Any]:
-    """Print both tables; `small` does the first problem only. `directory` is not touched."""
+    """Print both tables, with `small` for the first problem only. `directory` is not used."""
     machine = load_machine("crest10")
     rows = [(one, table2_problem(one)) for one in TABLE[: 1 if small else None]]
     found = [(one, problem, blk_tune(problem, machine.usable_bytes)) for one, problem in rows]
@@ -131,7 +133,7 @@ def table2_problem(one: Published) -> Problem:
 
 
 def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredMachine) -> Iterator[Traffic]:
-    """What each scheme moves, in the order of the table."""
+    """The traffic of each scheme, in the order of the table."""
     block = Sizes(tuned.bt, 2 * tuned.bt, diamond=0, block_y=tuned.by, block_z=tuned.bz)
     chosen = [
         ("aio", "skewed-full", block),
@@ -139,7 +141,7 @@ def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredM
         ("aio5y", "skewed-5y", block),
         ("wavefront k=1", "wavefront", wavefront_sizes(problem, 1, tuned.block_bytes)),
         ("wavefront best k", "wavefront", best_wavefront(problem, tuned.block_bytes)),
-        ("overlapped", "overlapped", least_moving(problem, "overlapped", tuned.block_bytes)),
+        ("overlapped", "overlapped", best_overlapped(problem, tuned.block_bytes)),
     ]
     rate = machine.update_rate(problem, machine.cores)
     for name, scheme, sizes in chosen:
@@ -153,36 +155,36 @@ def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredM
 
 
 def formula_bytes(problem: Problem, scheme: str, sizes: Sizes) -> float:
-    """Bytes that all passes move by the scheme's volume."""
+    """Bytes that all passes move, by the scheme's volume."""
     volume = SCHEMES[scheme].volume(problem, sizes)
     return -(-problem.steps // sizes.levels) * (volume.bytes_read + volume.bytes_written)
 
 
 def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
-    """The fewest passes of a wavefront in `blocks` blocks of y within `memory_bytes`."""
+    """The sizes of a wavefront with `blocks` blocks in y that has the fewest passes within `memory_bytes`."""
     _, ny, nx = problem.shape
     cells = int(WAVEFRONT_SHARE * memory_bytes) // problem.item_bytes
-    most = min(problem.steps, blocks * cells // (2 * problem.skew_z * nx * ny))
-    levels = -(-problem.steps // -(-problem.steps // most))
+    max_levels = min(problem.steps, blocks * cells // (2 * problem.skew_z * nx * ny))
+    levels = -(-problem.steps // -(-problem.steps // max_levels))
     rows = 0 if blocks == 1 else -(-(ny - 2 * problem.radius_y) // blocks)
     sizes = Sizes(levels, 1, diamond=0, block_y=rows)
     return replace(sizes, slab=max(1, thickest_slab(problem, levels, sizes, memory_bytes)))
 
 
 def best_wavefront(problem: Problem, memory_bytes: int) -> Sizes:
-    """That of so many blocks that the least is moved."""
+    """The sizes with the number of blocks that moves the fewest bytes."""
     every = [wavefront_sizes(problem, blocks, memory_bytes) for blocks in range(1, MAX_BLOCKS + 1)]
     return min(every, key=lambda sizes: formula_bytes(problem, "wavefront", sizes))
 
 
-def least_moving(problem: Problem, scheme: str, memory_bytes: int) -> Sizes:
-    """The candidate of a scheme that moves the least."""
-    every = SCHEMES[scheme].candidates(problem, memory_bytes)
-    return min(every, key=lambda sizes: formula_bytes(problem, scheme, sizes))
+def best_overlapped(problem: Problem, memory_bytes: int) -> Sizes:
+    """The candidate of the overlapped scheme that moves the fewest bytes."""
+    every = SCHEMES["overlapped"].candidates(problem, memory_bytes)
+    return min(every, key=lambda sizes: formula_bytes(problem, "overlapped", sizes))
 
 
 def block_table(rows: Sequence[tuple[Published, BlkTune]]) -> str:
-    """Ours above the paper's, for each problem."""
+    """Our sizes above those of the paper, for each problem."""
     line = "{:<8}  {:<6}  {:>16}  {:>4}  {:>8}  {:>6}  {:>6}  {:>9}"
     lines = [line.format("problem", "", "bx, by, bz", "bt", "x.y.z", "passes", "blocks", "largest")]
     for one, tuned in rows:
@@ -208,10 +210,10 @@ def traffic_table(one: Published, moved: Sequence[Traffic]) -> str:
 
 @dataclass(frozen=True)
 class BlkTune:
-    """Sizes of a block in cells, steps `bt` and number of `passes`; `blocks` of a pass along x, y and z.
+    """Sizes of a block in cells, steps `bt`, number of `passes`, and `blocks` of a pass along x, y and z.
 
-    `block_bytes` are those of both arrays of the largest block, `words` those moved for each cell of the grid by all
-    passes together.
+    `block_bytes` is the size of both arrays of the largest block. All passes together move `words` words for each cell
+    of the grid.
     """
 
     bx: int
@@ -231,9 +233,9 @@ class BlkTune:
 
 
 def blk_tune(problem: Problem, memory_bytes: int) -> BlkTune:
-    """The sizes that move the least, with the largest block within `memory_bytes`.
+    """The sizes that move the fewest bytes, with the largest block within `memory_bytes`.
 
-    Raises BudgetError when not even single steps in the smallest blocks fit.
+    Raises BudgetError if not even single steps in the smallest blocks fit.
     """
     for count_x in range(1, _max_blocks(problem, 2, 1) + 1):
         if best := _best_with(problem, memory_bytes, count_x):
@@ -242,43 +244,31 @@ def blk_tune(problem: Problem, memory_bytes: int) -> BlkTune:
 
 
 def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | None:
-    """The best with so many blocks in x; None where nothing fits."""
+    """The best sizes with `count_x` blocks in x; None if nothing fits."""
     best: BlkTune | None = None
-    for bt in _steps_of_passes(problem.steps):
+    for bt in dict.fromkeys(-(-problem.steps // passes) for passes in range(1, problem.steps + 1)):
         if best is not None and 2 * -(-problem.steps // bt) > best.words:
             break
         if count_x <= _max_blocks(problem, 2, bt):
             found = _best_of(problem, memory_bytes, bt, count_x)
-            if found is not None and (best is None or _rank(found) < _rank(best)):
+            if found and (best is None or (found.words, found.blocks_in_all) < (best.words, best.blocks_in_all)):
                 best = found
     return best
 
 
-def _rank(one: BlkTune) -> tuple[float, int]:
-    return one.words, one.blocks_in_all
-
-
-def _steps_of_passes(steps: int) -> Iterator[int]:
-    """ceil(steps / p) for p = 1, 2, ...: from many steps to few, each once."""
-    last = 0
-    for passes in range(1, steps + 1):
-        if (bt := -(-steps // passes)) != last:
-            yield bt
-        last = bt
-
-
 def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkTune | None:
-    """With the fewest blocks in z, which is what costs, and then the fewest in y; None where nothing fits."""
-    most = _max_blocks(problem, 1, bt)
-    finest = _with_blocks(problem, memory_bytes, bt, count_x, most)
+    """The sizes with the fewest blocks in z, which determine the cost, and then with the fewest in y; None if nothing
+    fits."""
+    max_blocks = _max_blocks(problem, 1, bt)
+    finest = _with_blocks(problem, memory_bytes, bt, count_x, max_blocks)
     if finest is None:
         return None
-    every = (_with_blocks(problem, memory_bytes, bt, count_x, count) for count in range(1, most + 1))
+    every = (_with_blocks(problem, memory_bytes, bt, count_x, count) for count in range(1, max_blocks + 1))
     return next(one for one in every if one is not None and one.words <= finest.words)
 
 
 def _with_blocks(problem: Problem, memory_bytes: int, bt: int, count_x: int, count_y: int) -> BlkTune | None:
-    """The largest bz that fits with so many blocks in x and y; None where none does."""
+    """The sizes with the largest bz that fits, for given numbers of blocks in x and y; None if nothing fits."""
     nz, ny, nx = problem.shape
     bx, by = _share(nx, problem.radii[2], count_x), _share(ny, problem.radius_y, count_y)
     columns = _needed(nx, bx, count_x, problem.radii[2] * bt)
@@ -302,16 +292,16 @@ def _with_blocks(problem: Problem, memory_bytes: int, bt: int, count_x: int, cou
 
 
 def _largest_bz(nz: int, fringe: int, max_planes: int) -> int | None:
-    """Planes of a block, of which with its fringe at most `max_planes` are in memory: one block, two, or more."""
+    """Planes of a block, for one block, two, or more. With its fringe, at most `max_planes` are in memory."""
     if nz <= max_planes:
         return nz
     half = round_up(-(-(nz + fringe) // 2), PLANES_MULTIPLE)
     if half <= max_planes and half >= FRINGES_PER_BLOCK * fringe:
         return half
-    most = round_down(max_planes - fringe, PLANES_MULTIPLE)
-    if most < max(PLANES_MULTIPLE, FRINGES_PER_BLOCK * fringe):
+    largest = round_down(max_planes - fringe, PLANES_MULTIPLE)
+    if largest < max(PLANES_MULTIPLE, FRINGES_PER_BLOCK * fringe):
         return None
-    count = -(-(nz + fringe) // most)
+    count = -(-(nz + fringe) // largest)
     return max(
         round_up(-(-(nz + fringe) // count), PLANES_MULTIPLE),
         round_up(FRINGES_PER_BLOCK * fringe, PLANES_MULTIPLE),
@@ -329,13 +319,13 @@ def _needed(extent: int, size: int, count: int, fringe: int) -> int:
 
 
 def _max_blocks(problem: Problem, axis: int, bt: int) -> int:
-    """How often an axis may be cut so that blocks stay twice as wide as their fringe."""
+    """The maximum number of blocks along an axis for which blocks are twice as wide as their fringe."""
     extent, radius = problem.shape[axis], problem.radii[axis]
     return max(1, (extent + 2 * radius) // max(1, FRINGES_PER_BLOCK * radius * bt))
 
 
 def _words(problem: Problem, bt: int, bx: int, bz: int) -> float:
-    """Words moved for each cell of the grid; 0 for an axis that is not cut."""
+    """Words moved for each cell of the grid. `bx` and `bz` are 0 if the axis is not cut."""
     beside_z = 4 * problem.radius_z * bt / bz if bz else 0.0
     beside_x = 4 * problem.radii[2] * bt / bx if bx else 0.0
     return -(-problem.steps // bt) * (2 + beside_z + beside_x)
