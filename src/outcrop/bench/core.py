@@ -1,14 +1,14 @@
-"""`outcrop bench core`: how near is a run out of core to the same run in memory?
+"""`outcrop bench core`: compare a run out of core with the same run in memory.
 
 For float32 and float64, on one grid, with the same generated kernel:
 
-    kernel    everything in the second-level cache: what the arithmetic could do
+    kernel    all data in the second-level cache: the limit of the arithmetic
     (a)       in memory, plain sweeps, the best blocking in y
     (b)       in memory, temporal blocking for the cache: the updates alone of a run whose window holds the grid
     (c)       out of core, whole runs with all reads, waits, flushes and commits, at shares of both arrays
 
-Machines are noisy, so (a), (b) and (c) take turns, and medians are compared. Every run goes on from where the last one
-stopped, in a process of its own.
+Machines are noisy, so (a), (b) and (c) are measured alternately, and medians are compared. Each run continues the run
+before it, in a process of its own.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from statistics import median
 from typing import Any
 
 from outcrop.bench import rates
-from outcrop.bench.figures import describe_machine, machine_line, table_head, table_row
+from outcrop.bench.figures import figures_of_runs, table_head, table_row
 from outcrop.bench.rates import OVERHEAD_BYTES, smooth_planes
 from outcrop.errors import InputError
-from outcrop.paths import made_directory
 from outcrop.plan.planner import largest_useful_bytes, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.run.engine import pack_scalars
-from outcrop.tiers import discover, measure
+from outcrop.tiers import discover
 from outcrop.units import format_bytes, format_rate
 
 SHARES = (0.25, 0.0625, 0.0156)
@@ -40,7 +39,8 @@ MAX_PREDICTION_ERROR = 0.15
 
 @dataclass(frozen=True)
 class CoreScale:
-    """How large: the grid (nz, ny, nx) in float32; float64 has half the planes, so that arrays are equally large."""
+    """The grid (nz, ny, nx) in float32, and the numbers of repeats. In float64 the grid has half the planes, so the
+    arrays have as many bytes."""
 
     shape: tuple[int, int, int]
     steps: int
@@ -48,7 +48,7 @@ class CoreScale:
     kernel_repeats: int
     sweep_planes: int
     settle_seconds: float
-    """After a run that held the whole grid: virtual machines spend a while giving so much memory back."""
+    """The pause after a run that held the whole grid. Virtual machines need some time to return the memory."""
     shares: tuple[float, ...] = SHARES
 
 
@@ -63,10 +63,10 @@ def bench(
     memory: str | None = None,
     steps: int | None = None,
 ) -> dict[str, Any]:
-    """Measure and print; the figures as plain data. `size` is nx, ny, nz and `memory` the one share to measure.
+    """Measure, print, and return the figures as plain data. `size` is (nx, ny, nz), `memory` the only share to measure.
 
-    Files for two arrays are made in a new folder inside `directory` and removed at the end. Raises InputError when
-    memory or disk are too small for even a small grid, StorageError when a run fails.
+    Files for two arrays are made in a new folder inside `directory` and removed at the end. Raises InputError if memory
+    or disk are too small even for a small grid, and StorageError if a run fails.
     """
     scale = SMALL if small else FULL
     if size is not None:
@@ -75,21 +75,16 @@ def bench(
         scale = replace(scale, shares=(share_of(memory),))
     scale = replace(scale, steps=steps or scale.steps)
     scale = scale if small else fitting(scale, directory)
-    threads = discover.available_cores()
-    with made_directory(directory):
-        if not small:  # what the device does now, not on the day when it was first used
-            measure.measure_afresh(directory)
-        figures: dict[str, Any] = {"benchmark": "core", "small": small, "machine": describe_machine(directory, threads)}
+    with figures_of_runs("core", small, directory) as figures:
         figures["shares"] = scale.shares
-        print(machine_line(figures))
         for dtype in ("float32", "float64"):
-            figures[dtype] = bench_dtype(directory, scale, dtype, threads)
+            figures[dtype] = bench_dtype(directory, scale, dtype, discover.available_cores())
         print(table(figures))
         return figures
 
 
 def table(figures: dict[str, Any]) -> str:
-    """The figures as the Markdown table of the README: medians in Gcell/s, (c) with its ratio to (b)."""
+    """The Markdown table of the README: medians in Gcell/s, (c) with its ratio to (b)."""
     dtypes = ("float32", "float64")
     heads = [f"{dtype} {figures[dtype]['shape']}" for dtype in dtypes]
     lines = table_head(["Gcell updates/s", *heads], numbers=False)
@@ -109,7 +104,7 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def fitting(scale: CoreScale, directory: Path) -> CoreScale:
-    """`scale` with its planes halved until both arrays fit memory (for the figures in memory) and disk."""
+    """`scale` with its planes halved until both arrays fit into memory, for (b), and on the disk."""
     room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape
     while 2 * nz * ny * nx * 4 > room:
@@ -120,7 +115,7 @@ def fitting(scale: CoreScale, directory: Path) -> CoreScale:
 
 
 def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> dict[str, Any]:
-    """All figures of heat7 in one dtype."""
+    """The figures of heat7 in one dtype."""
     from outcrop.language.compile import compile_kernel
     from outcrop.language.library import heat7
     from outcrop.run.simulation import Simulation
@@ -134,7 +129,7 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
         simulation = Simulation(stencil, shape=shape, dtype=dtype, directory=where)
         simulation["u"] = lambda z0, z1: smooth_planes(z0, z1, shape)
         problem = simulation.prepare(scale.steps).problem
-        del simulation  # gives the directory's lock back
+        del simulation  # releases the lock on the directory
         budgets = budgets_of(problem, scale.shares)
         cache_bytes = discover.caches().second_bytes
         l2 = rates.kernel_rate(problem, kernel.calls, scalars, threads, cache_bytes, scale.kernel_repeats)
@@ -152,7 +147,7 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
                 sizes = rates.in_one_slab(problem) if name == "in_memory" else None
                 reports[name].append(rates.advance(where, scale.steps, budget_bytes, limit, sizes))
                 print(f"  {line_of(name, reports[name][-1])}", flush=True)
-                if name == "in_memory":  # and what comes next is to find its memory as the runs after it do
+                if name == "in_memory":  # the short run gives the next run the same state of memory as all others
                     time.sleep(scale.settle_seconds)
                     rates.advance(where, max(1, scale.steps // 4), largest, None)
         middle = scale.shares[len(scale.shares) // 2]
@@ -162,12 +157,12 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
 
 
 def name_of(share: float) -> str:
-    """What the run at a share of both arrays is called."""
+    """The name of the run at a share of both arrays."""
     return f"out_of_core_{100 * share:g}_percent"
 
 
 def share_of(memory: str) -> float:
-    """The share that text such as 6.25% names; InputError for any other text."""
+    """The share in a text such as 6.25%. Raises InputError for any other text."""
     try:
         share = float(memory.removesuffix("%")) / 100 if memory.endswith("%") else 0.0
     except ValueError:
@@ -178,7 +173,7 @@ def share_of(memory: str) -> float:
 
 
 def budgets_of(problem: Problem, shares: tuple[float, ...]) -> dict[str, int]:
-    """Budget in bytes of each run: the whole grid in memory, then the shares, never below what works."""
+    """The budget in bytes of each run: the whole grid in memory, then the shares, at least the smallest budget."""
     both = 2 * problem.cells * problem.item_bytes
     budgets = {"in_memory": largest_useful_bytes(problem)}
     for share in shares:
@@ -192,7 +187,7 @@ def update_rate(report: dict[str, Any]) -> float:
 
 
 def line_of(name: str, report: dict[str, Any]) -> str:
-    """One run in one line."""
+    """A run in one line."""
     if name == "in_memory":
         return f"(b) in memory, updates alone  {format_rate(update_rate(report))}cell/s"
     limit = "" if report["cgroup_limit_bytes"] is None else ", within a memory limit of budget + 150 MiB"
@@ -216,7 +211,7 @@ def summary(
     reports: dict[str, list[dict[str, Any]]],
     checksum_cost: float,
 ) -> dict[str, Any]:
-    """Medians, ratios and the checks that a run must pass, beside every measurement; prints the ratios."""
+    """Medians, ratios, checks, and all measurements. Prints the ratios."""
     a = median(one.cells_per_second for one in sweeps)
     b = median(update_rate(report) for report in reports["in_memory"])
     ratios = {"b_to_a": b / a}
@@ -241,7 +236,7 @@ def summary(
 
 
 def checks(every: list[dict[str, Any]]) -> dict[str, bool | float]:
-    """Whether the runs of one budget kept what a run promises, and by how much."""
+    """The checks that the runs of one budget must pass, with the measured values."""
     prediction = median(report["predicted"]["seconds"] / report["seconds"] for report in every)
     above = max(report["memory_peak_bytes"] - report["memory_budget_bytes"] for report in every)
     return {

@@ -1,10 +1,9 @@
-"""Devito in memory, as fast as it gets by itself: OpenMP, its advanced optimisations, blocks by its aggressive tuner.
+"""Devito in memory with its best settings: OpenMP, advanced optimisations, and blocks by its aggressive tuner.
 
     python -m outcrop.bench.devito NAME STEPS N0 N1 N2
 
-prints the seconds of one `apply` of so many steps as JSON: those that Devito's own summary gives its loops. The
-operator is compiled and tuned by an `apply` before, whose blocks the measured one takes over; the process ends
-afterwards, and its memory is free again.
+prints as JSON the seconds of STEPS steps, as the summary of Devito counts them for its loops. A first `apply` compiles
+and tunes the operator. The measured `apply` uses its blocks. A process of its own frees all memory when it ends.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from outcrop.bench.memory import run_limited
 from outcrop.errors import StorageError
 
 TUNING_STEPS = 30
-"""Steps of the apply that tunes; the tuner takes what it needs of them."""
+"""The maximum number of steps for tuning."""
 _NAMES = re.compile(r"(heat|acoustic|elastic|maxwell)(\d*)(_sponge)?")
 
 
 def has_equivalent(name: str) -> bool:
-    """Whether Devito is here and has these equations."""
+    """True if Devito is installed and this module has the equations for it."""
     return _NAMES.fullmatch(name) is not None and importlib.util.find_spec("devito") is not None
 
 
 def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
     """Seconds of `steps` steps of the stencil `name` of the library, by Devito in a process of its own.
 
-    Raises StorageError with its last line when it fails.
+    Raises StorageError with the last line of the process if it fails.
     """
     os.environ["OMP_NUM_THREADS"] = str(threads)
     try:
@@ -44,10 +43,10 @@ def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
 
 
 def equations(name: str, shape: tuple[int, ...]) -> tuple[list[Any], dict[str, float]]:
-    """Devito's equations of a stencil of the library on a grid of `shape`, with values in all functions; and what
-    `apply` is to be given besides the steps."""
+    """Devito's equations of a stencil of the library on a grid of `shape`, with values in all functions; and arguments
+    of `apply`."""
     match = _NAMES.fullmatch(name)
-    assert match is not None, "ask has_equivalent first"
+    assert match is not None, "call has_equivalent first"
     family, order = match[1], int(match[2] or 2)
     make = {"heat": _heat, "acoustic": _acoustic, "elastic": _elastic, "maxwell": _maxwell}[family]
     return make(shape, order, bool(match[3]))
@@ -61,7 +60,7 @@ def _grid(shape: tuple[int, ...], spacing: float) -> Any:
 
 
 def _filled(function: Any, value: float) -> Any:
-    """A function with waves, or of one value."""
+    """`function` filled with `value`, or with waves if the value is 0."""
     import numpy as np
 
     if value:
@@ -143,7 +142,7 @@ def _maxwell(shape: tuple[int, ...], order: int, _: bool) -> tuple[list[Any], di
 
 
 def tuned(state: Mapping[str, Any]) -> dict[str, int]:
-    """The sizes of blocks that the tuner of an operator with this state chose last; none where it had no choice."""
+    """The block sizes that the tuner of an operator with this state chose last, if any."""
     found = [one["tuned"] for one in state.get("autotuning", ()) if one.get("tuned")]
     return {str(name): int(size) for name, size in found[-1].items()} if found else {}
 
@@ -157,7 +156,7 @@ def main() -> None:
     dv.configuration["language"] = "openmp"
     written, given = equations(name, tuple(map(int, numbers)))
     operator = dv.Operator(written, opt=("advanced", {"openmp": True}))
-    first = 1 if name.startswith("acoustic") else 0  # where an equation reads a step back
+    first = 1 if name.startswith("acoustic") else 0  # these equations read the step before
     last = first + min(TUNING_STEPS, int(steps)) - 1
     operator.apply(time_m=first, time_M=last, autotune="aggressive", **given)
     blocks = tuned(operator._state)

@@ -1,22 +1,38 @@
-"""What benchmarks share in what they print, write and draw: the machine, Markdown tables, pictures."""
+"""The parts that benchmarks share: the description of the machine, Markdown tables, and pictures."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outcrop.paths import make_directory, nearest_existing
-from outcrop.tiers import discover
+from outcrop.paths import made_directory, make_directory, nearest_existing
+from outcrop.tiers import discover, measure
 from outcrop.tiers.storage_tiers import mount_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@contextmanager
+def figures_of_runs(name: str, small: bool, directory: Path) -> Iterator[dict[str, Any]]:
+    """The first figures of a benchmark of runs in `directory`, which is made for it: its name and the machine.
+
+    The device is measured again unless the benchmark is `small`, because figures from an earlier day may be wrong.
+    """
+    with made_directory(directory):
+        if not small:
+            measure.measure_afresh(directory)
+        machine = describe_machine(directory, discover.available_cores())
+        figures = {"benchmark": name, "small": small, "machine": machine}
+        print(machine_line(figures))
+        yield figures
+
+
 def describe_machine(directory: Path, threads: int) -> dict[str, Any]:
-    """The processor, memory and storage that figures are of."""
+    """The processor, memory and storage of this machine."""
     mount = mount_of(nearest_existing(directory))
     caches = discover.caches()
     return {
@@ -31,7 +47,7 @@ def describe_machine(directory: Path, threads: int) -> dict[str, Any]:
 
 
 def machine_line(figures: dict[str, Any]) -> str:
-    """The machine of figures in one line."""
+    """The machine in one line."""
     return ", ".join(f"{key} {value}" for key, value in figures["machine"].items())
 
 
@@ -41,13 +57,13 @@ def table_row(cells: Iterable[str]) -> str:
 
 
 def table_head(heads: Iterable[str], numbers: bool = True) -> list[str]:
-    """The first two lines of a Markdown table; `numbers` are aligned to the right, but for the first column."""
+    """The first two lines of a Markdown table. With `numbers`, all columns but the first are right-aligned."""
     every = list(heads)
     return [table_row(every), "|---|" + ("--:|" if numbers else "---|") * (len(every) - 1)]
 
 
 def new_picture(width: float, height: float) -> Figure:
-    """An empty picture, in inches, that needs no display."""
+    """An empty picture of this size in inches. It needs no display."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,6 +1,6 @@
-"""The memory of measured processes: its limit, its peak, and what the page cache holds of a file.
+"""The memory of measured processes: its limit, its peak, and the pages of a file in the page cache.
 
-A process is limited, page cache included, by a control group of version 1 or 2 if this process may make one:
+A control group of version 1 or 2 limits a process and its page cache, if this process may make a group:
 
     parent: make group ──► set limits ──► start child ───────────────────────► read peak ──► remove group
     child:                                 join group ──► interpreter starts: all its memory counts
@@ -26,12 +26,12 @@ from outcrop.errors import StorageError
 from outcrop.units import format_bytes
 
 MAX_REMOVALS, SECONDS_BETWEEN = 50, 0.1
-"""The kernel may take a moment to forget a process that has ended."""
+"""The kernel may need a moment until a process that has ended leaves its group."""
 
 
 @dataclass(frozen=True)
 class GroupFiles:
-    """Names of the files of a control group: the limit of memory, that of swap (or of both together), and the peak."""
+    """Names of the files of a control group: the limits of memory and of swap (or of both together), and the peak."""
 
     limit: str
     swap_limit: str
@@ -48,8 +48,8 @@ GROUP_FILES = {
 
 @dataclass(frozen=True)
 class Output:
-    """What a child printed. `is_limited`: whether a group limited it. `peak_bytes`: the peak of that group, page cache
-    included; None if the kernel does not count it."""
+    """The output of a child, whether a group limited it, and the peak of that group with its page cache, which is None
+    if the kernel does not count it."""
 
     text: str
     is_limited: bool
@@ -59,10 +59,10 @@ class Output:
 def run_limited(
     arguments: Sequence[str], limit_bytes: int | None, may_swap: bool = False, max_seconds: float | None = None
 ) -> Output:
-    """Run this interpreter with `arguments`, all its memory limited to `limit_bytes` if this process may do that.
+    """Run this interpreter with `arguments`. All its memory is limited to `limit_bytes` if this process may do that.
 
-    With `may_swap` the system may swap memory beyond the limit out. Raises StorageError with the child's last line if
-    it fails, is killed, or takes longer than `max_seconds`.
+    With `may_swap` the system may swap out memory beyond the limit. Raises StorageError with the last line of the child
+    if it fails, is killed, or takes longer than `max_seconds`.
     """
     command = [sys.executable, *arguments]
     with _group(limit_bytes, may_swap) as group:
@@ -84,28 +84,28 @@ def run_limited(
 
 @dataclass(frozen=True)
 class Group:
-    """A control group that exists, in the folder `path`."""
+    """An existing control group in the folder `path`."""
 
     path: Path
     files: GroupFiles
 
     def peak_bytes(self) -> int | None:
-        """Its peak; None if the kernel does not count it."""
+        """The peak of the group; None if the kernel does not count it."""
         try:
             return int((self.path / self.files.peak).read_text())
         except (OSError, ValueError):
             return None
 
     def limit(self, limit_bytes: int, may_swap: bool) -> None:
-        """Raises OSError if the controller is not delegated or the group has no such files."""
+        """Set the limits. Raises OSError if the controller is not delegated or the files are missing."""
         with (self.path / self.files.limit).open("r+") as file:
             file.write(str(limit_bytes))
         swap_limit = self.path / self.files.swap_limit
-        if not may_swap and swap_limit.exists():  # not there: the kernel does not count swap
+        if not may_swap and swap_limit.exists():  # without this file the kernel does not count swap
             swap_limit.write_text(str(limit_bytes if self.files.swap_counts_memory else 0))
 
     def remove(self) -> None:
-        """Once its processes have ended."""
+        """Remove the group after its processes have ended."""
         for _ in range(MAX_REMOVALS):
             try:
                 self.path.rmdir()
@@ -116,7 +116,7 @@ class Group:
 
 @contextmanager
 def _group(limit_bytes: int | None, may_swap: bool) -> Iterator[Group | None]:
-    """A control group below this process's own, or None where none can be made."""
+    """A control group inside that of this process; None without a limit, or if none can be made."""
     group = None if limit_bytes is None else _make_group(limit_bytes, may_swap)
     try:
         yield group
@@ -152,7 +152,7 @@ PROC = Path("/proc/self")
 
 
 class PeakMemory:
-    """The peak memory of this process since this object was made; pages shared by several processes count in parts."""
+    """The peak memory of this process since this object was made. A page of several processes counts as a part."""
 
     def __init__(self) -> None:
         try:
@@ -193,7 +193,7 @@ def drop_from_page_cache(path: Path, length: int = 0) -> None:
 
 def cached_share(path: Path) -> float | None:
     """The share of a file's pages that is in the page cache; None if the system does not report it."""
-    with path.open("r+b") as file:  # mincore is right only for files that may be written
+    with path.open("r+b") as file:  # mincore reports only pages of files that may be written
         if os.fstat(file.fileno()).st_size == 0:
             return 0.0
         with mmap.mmap(file.fileno(), 0) as mapped:

@@ -1,4 +1,4 @@
-"""The processes that measure together: this one alone, or all that mpirun has started, by mpi4py."""
+"""The processes that measure together: this process alone, or all processes of mpirun, by mpi4py."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from typing import Any
 from outcrop.errors import InputError, OutcropError
 
 COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
-"""Variables that Open MPI, MPICH and their relatives set for the processes they start: how many they are."""
+"""Variables in which Open MPI, MPICH and similar libraries give their processes the number of processes."""
 LAUNCHERS = (*COUNTS, "PMIX_RANK")
 FAILED = 2
 SECONDS_TO_BE_HEARD = 1.0
-"""The launcher passes on what a rank has printed; once the rank has ended all, it may not."""
+"""The pause before an abort, after which the launcher may not print the output of ranks any more."""
 
 
 class Ranks:
-    """One process, which is all ranks there are: nothing to wait for, nobody to ask."""
+    """A single process, which is the only rank. `on_node` is the number of ranks on the node of this rank."""
 
-    rank, size = 0, 1
-    on_node = 1
-    """Ranks on this rank's node."""
+    rank, size, on_node = 0, 1, 1
 
     @property
     def node(self) -> str:
@@ -33,66 +31,60 @@ class Ranks:
         return os.uname().nodename
 
     def wait_for_node(self) -> None:
-        """Until all ranks of the node are here."""
+        """Wait until all ranks of the node have called this."""
 
     def wait_for_all(self) -> None:
-        """Until all ranks are here."""
+        """Wait until all ranks have called this."""
 
     def of_node(self, value: Any) -> list[Any]:
         """The values of all ranks of the node."""
         return [value]
 
     def of_all(self, value: Any) -> list[Any]:
-        """The values of all ranks, in their order."""
+        """The values of all ranks, by rank."""
         return [value]
 
 
 class MpiRanks(Ranks):
-    """All processes of an MPI program."""
+    """All processes of an MPI program. `mpi` is mpi4py.MPI."""
 
     def __init__(self, mpi: Any) -> None:
-        """`mpi` is mpi4py.MPI."""
         self._mpi, self._world, self._name = mpi, mpi.COMM_WORLD, mpi.Get_processor_name()
         self._node = self._world.Split_type(mpi.COMM_TYPE_SHARED)
         self.rank, self.size, self.on_node = self._world.Get_rank(), self._world.Get_size(), self._node.Get_size()
 
     @property
     def library(self) -> str:
-        """What the MPI says it is, in a line."""
+        """The name and version of the MPI in one line."""
         return str(self._mpi.Get_library_version()).strip("\0 \n").splitlines()[0]
 
     @property
     def communicator(self) -> Any:
-        """mpi4py's, of all ranks."""
+        """The communicator of all ranks, of mpi4py."""
         return self._world
 
     @property
     def node(self) -> str:
-        """See Ranks."""
         return str(self._name)
 
     def wait_for_node(self) -> None:
-        """See Ranks."""
         self._node.Barrier()
 
     def wait_for_all(self) -> None:
-        """See Ranks."""
         self._world.Barrier()
 
     def of_node(self, value: Any) -> list[Any]:
-        """See Ranks."""
         return list(self._node.allgather(value))
 
     def of_all(self, value: Any) -> list[Any]:
-        """See Ranks."""
         return list(self._world.allgather(value))
 
 
 @contextmanager
 def all_ranks() -> Iterator[Ranks]:
-    """The ranks of this program. What goes wrong in one of several ends all: the others would wait for it forever.
+    """The ranks of this program. An exception in one of several ranks ends all, because the others would wait forever.
 
-    Raises InputError when mpirun has started this process and mpi4py is not there, or of another MPI.
+    Raises InputError if mpirun has started this process and mpi4py is missing, or belongs to another MPI.
     """
     if not any(name in os.environ for name in LAUNCHERS):
         yield Ranks()
@@ -103,7 +95,7 @@ def all_ranks() -> Iterator[Ranks]:
         raise InputError(f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({error})") from None
     ranks = MpiRanks(MPI)
     started = max((int(os.environ[name]) for name in COUNTS if os.environ.get(name, "").isdecimal()), default=1)
-    if ranks.size == 1 < started:  # each would measure as if it were alone
+    if ranks.size == 1 < started:  # each process would be its own rank 0
         other = f"the mpirun of another MPI than that of mpi4py, {ranks.library}"
         raise InputError(f"{started} ranks were started by {other}; use its own")
     try:

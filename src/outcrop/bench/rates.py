@@ -1,6 +1,6 @@
-"""Rates that several benchmarks measure: of the kernel in the second-level cache, of plain sweeps, and of whole runs.
+"""Measure the rates of the kernel in the second-level cache, of plain sweeps, and of whole runs.
 
-The first two call the traversal of runs on an endless grid, without storage. A run is advanced in a process of its own,
+The first two use the traversal of runs on an endless grid, without storage. A run is advanced in a process of its own,
 so that its peak memory and its memory limit are its own:
 
     python -m outcrop.bench.rates DIRECTORY STEPS BUDGET_BYTES SIZES     prints the report as JSON
@@ -36,9 +36,9 @@ from outcrop.run.simulation import open as open_simulation
 
 ROW_BYTES = 4096
 SHARE_OF_CACHE = 0.7
-"""Of the second-level cache; the rest is for the stack and the code of the kernel."""
+"""The share of the second-level cache for data. The rest is for the stack and the code of the kernel."""
 OVERHEAD_BYTES = 150 << 20
-"""Resident memory that a process may have beyond the budget of its run."""
+"""The resident memory that a process may have in addition to the budget of its run."""
 SWEEP_ROWS = (4, 8, 16, 32, 64, 128)
 CALL_PLANES = (1, 2)
 
@@ -53,12 +53,11 @@ class SweepRate:
 
 
 def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, cache_bytes: int, repeats: int) -> float:
-    """Cell updates per second of all threads, each with planes of its own inside its second-level cache.
+    """Cell updates per second of all threads, each with its own planes in its second-level cache.
 
-    Each thread's best of `repeats` short measurements, added up.
+    The result is the sum, over the threads, of the best of `repeats` short measurements.
     """
     levels, slab = 2, 4
-    # Of both rings, as the measurement takes them.
     planes = problem.rings * (slab + problem.skew_z * (levels + 1) + 2 * problem.radius_z)
     ny = max(2 * problem.radius_y + 2, int(SHARE_OF_CACHE * cache_bytes) // (planes * ROW_BYTES))
     small = replace(
@@ -83,7 +82,7 @@ def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, ca
 def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, planes: int, repeats: int) -> SweepRate:
     """The best plain sweep, one stage after the other, over `planes` planes from one array in memory to another.
 
-    Its rate is that of whole steps: every stage of a step passes over the planes once.
+    The rate counts whole steps, in which each stage passes over the planes once.
     """
     levels = problem.stages
     meter = _core.UpdateMeter(
@@ -103,8 +102,8 @@ def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, pla
 
 
 def in_one_slab(problem: Problem) -> dict[str, int]:
-    """The sizes of a plan that has the whole grid in memory before it begins to update. A plan that chooses its sizes
-    reads and writes meanwhile, so its updates alone would not be those of a grid in memory."""
+    """The sizes of a plan that reads the whole grid before it begins to update. Other plans read and write during the
+    updates, so the time of their updates is not that of a grid in memory."""
     return {"bt": problem.steps, "slab": problem.planes, **({"by": problem.shape[1]} if problem.ndim == 3 else {})}
 
 
@@ -115,16 +114,15 @@ def advance(
     limit_bytes: int | None,
     sizes: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Advance the run in `directory` by `steps` steps within `budget_bytes`; its report and `cgroup_limit_bytes`.
-    `sizes` are given sizes of the plan.
+    """Advance the run in `directory` by `steps` steps within `budget_bytes`, and return its report. The plan has the
+    given `sizes`.
 
-    `limit_bytes` limits all memory of the process, page cache included, where this process may ask the kernel for that;
-    `cgroup_limit_bytes` is None where it may not. Raises StorageError with the child's last line when it fails.
+    `limit_bytes` limits all memory of the process, page cache included. The report has `cgroup_limit_bytes`, which is
+    None if this process may not make a control group. Raises StorageError with the last line of the child if it fails.
     """
-    numbers = str(steps), str(budget_bytes), json.dumps(dict(sizes or {}))
-    arguments = ["-m", "outcrop.bench.rates", str(directory), *numbers]
+    words = str(directory), str(steps), str(budget_bytes), json.dumps(dict(sizes or {}))
     try:
-        output = run_limited(arguments, limit_bytes)
+        output = run_limited(["-m", "outcrop.bench.rates", *words], limit_bytes)
     except StorageError as error:
         raise StorageError(f"a measured run of {steps} steps failed: {error}") from None
     report: dict[str, Any] = json.loads(output.text)
@@ -133,11 +131,10 @@ def advance(
 
 
 def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:
-    """The share by which checksums lengthen the first pass of `steps` steps within `budget_bytes`; the median of
-    `pairs` pairs of passes with and without them. No counter shows this time, because checksums are taken
-    inside the updates.
+    """The share by which checksums lengthen the first pass of `steps` steps within `budget_bytes`: the median of
+    `pairs` pairs of passes with and without checksums. No counter shows this time, because updates compute them.
 
-    Each pass goes from the current array of the run in `directory` to the other one and is never committed.
+    Each pass goes from the current copy of the run in `directory` to the other one and is never committed.
     """
     prepared = open_simulation(directory, memory=budget_bytes).prepare(steps)
     state = open_state(directory)
@@ -153,7 +150,7 @@ def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) ->
 
 
 def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
-    """Planes z0 to z1 - 1 of a smooth field that is cheap to compute: initial values of heat7."""
+    """Planes z0 to z1 - 1 of a smooth field that is cheap to compute, as initial values of heat7."""
     _, ny, nx = shape
     z, y, x = np.ogrid[z0:z1, 0:ny, 0:nx]
     waves = np.sin(0.01 * z), np.cos(0.02 * y), np.sin(0.03 * x)
@@ -165,7 +162,7 @@ def main() -> None:
     """Run as a program; see the top of the file."""
     directory, steps, budget_bytes = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     sizes = json.loads(sys.argv[4])
-    scheme = "wavefront" if sizes else "auto"  # blocks of the literature could have these sizes, too
+    scheme = "wavefront" if sizes else "auto"  # other schemes could have these sizes, too
     simulation = open_simulation(directory, memory=budget_bytes, scheme=scheme, sizes=sizes)
     print(json.dumps(simulation.run(steps, progress="none").to_json()))
 

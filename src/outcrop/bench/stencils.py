@@ -1,13 +1,13 @@
-"""`outcrop bench stencils`: every family of the library in memory, out of core, and beside Devito in memory.
+"""`outcrop bench stencils`: every family of the library in memory and out of core, and Devito in memory.
 
     sweeps       in memory, one step after the other, the best blocking in y
     in memory    temporal blocking for the cache: the updates alone of a run whose window holds the grid
     out of core  whole runs with all reads, waits, flushes and commits, in a sixteenth of the memory
-    Devito       the same equations in memory, tuned by Devito itself (`devito`), where Devito has them, on fewer planes
-                 of the same size
+    Devito       the same equations in memory, if `devito` has them, tuned by Devito itself, on fewer planes of the same
+                 size
 
-All figures are cells of the grid times steps per second, however many fields and stages a step has. Machines are noisy,
-so the four take turns and medians are compared. Each run continues the one before it, in a process of its own.
+All figures are cells of the grid times steps per second, for any number of fields and stages. Machines are noisy, so
+the four are measured alternately, and medians are compared. Each run continues the run before it, in its own process.
 """
 
 from __future__ import annotations
@@ -26,26 +26,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.bench import devito, rates
-from outcrop.bench.figures import describe_machine, machine_line, table_head, table_row
+from outcrop.bench.figures import figures_of_runs, table_head, table_row
 from outcrop.bench.rates import OVERHEAD_BYTES
 from outcrop.errors import InputError
 from outcrop.language.compile import compile_kernel
 from outcrop.language.library import find_stencil
 from outcrop.language.stencil import Stencil
-from outcrop.paths import made_directory
 from outcrop.plan.planner import largest_useful_bytes, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.run.engine import pack_scalars
 from outcrop.run.simulation import Simulation
-from outcrop.tiers import discover, measure
+from outcrop.tiers import discover
 from outcrop.units import format_bytes, format_rate
 
 SHARE = 0.0625
 """Memory out of core, as a share of all copies of all fields (the memory of a run in memory)."""
 SWEEP_BYTES = 400 << 20
-"""Memory of plain sweeps: much larger than caches."""
+"""Memory of plain sweeps, which is much larger than caches."""
 DEVITO_STEPS, DEVITO_BYTES = 32, 1 << 30
-"""Maximum of a run of Devito; its time is scaled up to the case, because each step and plane takes equally long."""
+"""The maximum for a run of Devito. Its time is scaled to the case, because all steps and planes take equally long."""
 COLUMNS = ("sweeps", "in_memory", "out_of_core", "devito")
 
 # --- what is measured -------------------------------------------------------------------------------------------------
@@ -55,10 +54,10 @@ Planes: TypeAlias = Callable[[int, int], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class StencilCase:
-    """One stencil of the library. `plane` is (ny, nx) for grids of three axes and (nx,) for those of two.
+    """One stencil of the library. `plane` is (ny, nx) for grids of three axes and (nx,) for grids of two.
 
-    Fields are smooth waves around 0, or around their value in `means`, from which they differ by at most a tenth.
-    Values are of the order of one, so that nothing grows, and no value becomes so small that a processor is slower.
+    Fields are smooth waves around 0, or within 10 % around their value in `means`. Values are of the order of one, so
+    that nothing grows, and no value becomes denormal, which would slow the processor down.
     """
 
     name: str
@@ -68,16 +67,15 @@ class StencilCase:
 
     @property
     def stencil(self) -> Stencil:
-        """The stencil."""
         return find_stencil(self.name)
 
     def values(self, shape: tuple[int, ...]) -> dict[str, Planes]:
-        """Initial values of all fields of a grid of `shape`."""
+        """Initial values of all fields on a grid of `shape`."""
         return {field.name: smooth(shape, self.means.get(field.name, 0.0)) for field in self.stencil.fields}
 
 
 def smooth(shape: tuple[int, ...], mean: float) -> Planes:
-    """Waves along all axes: a hundredth around 0, or a tenth of `mean` around it."""
+    """Waves along all axes, with an amplitude of 0.01 around 0, or of 10 % around `mean`."""
     size = 0.1 * abs(mean) if mean else 0.01
 
     def planes(z0: int, z1: int) -> NDArray[np.float32]:
@@ -95,7 +93,7 @@ def smooth(shape: tuple[int, ...], mean: float) -> Planes:
 _WIDE, _LONG, _NARROW, _ROW = (256, 512), (128, 512), (128, 256), (16384,)
 _VELOCITY = {"v": 2000.0}
 
-# A step of radius r takes r more planes of the window, so grids of high orders are longer.
+# Each step needs r more planes in the window, so the grids of high orders are longer.
 CASES = (
     StencilCase("heat2", _WIDE, 96, {"u": 1.0}),
     StencilCase("heat4", _WIDE, 64, {"u": 1.0}),
@@ -127,11 +125,11 @@ class StencilScale:
     grid_bytes: int
     repeats: int
     settle_seconds: float
-    """After what held the whole grid: virtual machines spend a while giving so much memory back."""
+    """The pause after each repeat. Virtual machines need some time to return the memory of a whole grid."""
     plane_divisor: int = 1
     max_steps: int = 1 << 30
     devito_for: tuple[str, ...] | None = None
-    """The stencils that are measured with Devito; None: all that it has. It takes seconds to compile each."""
+    """The stencils that are measured with Devito, which needs seconds to compile each; None for all."""
 
 
 FULL = StencilScale(grid_bytes=1 << 32, repeats=3, settle_seconds=10)
@@ -147,11 +145,11 @@ def bench(
     steps: int | None = None,
     only: str | None = None,
 ) -> dict[str, Any]:
-    """Measure and print; the figures as plain data. `size` is nx, ny, nz (grids of two axes get ny nz rows of nx
-    cells), `only` names of stencils with commas between them.
+    """Measure, print, and return the figures as plain data. `size` is (nx, ny, nz); a grid of two axes gets ny nz rows
+    of nx cells. `only` contains names of stencils, separated by commas.
 
-    Files are made in a new folder inside `directory` and removed. Raises InputError for stencils that are not measured
-    and grids that fit neither memory nor disk, StorageError when a run fails.
+    Files are made in a new folder inside `directory` and removed. Raises InputError for unknown stencils and for grids
+    that do not fit into memory and on the disk, and StorageError if a run fails.
     """
     scale, cases = SMALL if small else FULL, chosen_cases(only)
     grids = [(case, shape_of(case, scale, size), steps or min(case.steps, scale.max_steps)) for case in cases]
@@ -159,21 +157,17 @@ def bench(
         require_room(case, shape, directory)
     threads = discover.available_cores()
     has_devito = importlib.util.find_spec("devito") is not None
-    figures: dict[str, Any] = {"benchmark": "stencils", "small": small, "share": SHARE, "has_devito": has_devito}
-    with made_directory(directory):
-        if not small:  # what the device does now, not on the day when it was first used
-            measure.measure_afresh(directory)
-        figures["machine"] = describe_machine(directory, threads)
-        print(machine_line(figures))
+    with figures_of_runs("stencils", small, directory) as figures:
+        figures |= {"share": SHARE, "has_devito": has_devito}
         if not has_devito:
             print("Devito is not installed, so its column stays empty; pip install 'outcrop[devito]' gives it")
-        figures["stencils"] = [measured(directory, scale, case, shape, count, threads) for case, shape, count in grids]
+        figures["stencils"] = [measure(directory, scale, case, shape, count, threads) for case, shape, count in grids]
     print(table(figures))
     return figures
 
 
 def chosen_cases(only: str | None) -> list[StencilCase]:
-    """The cases of these names; InputError for one that is none."""
+    """The cases of these names. Raises InputError for an unknown name."""
     known = {case.name: case for case in CASES}
     names = list(known) if only is None else [name.strip() for name in only.split(",")]
     for name in names:
@@ -183,12 +177,12 @@ def chosen_cases(only: str | None) -> list[StencilCase]:
 
 
 def copies_of(case: StencilCase) -> int:
-    """Arrays that a run of a case takes in memory: its fields, and second copies of some of them."""
+    """The number of arrays of a run in memory: its fields, and second versions of some of them."""
     return sum(2 if storage.is_double else 1 for storage in case.stencil.storage)
 
 
 def shape_of(case: StencilCase, scale: StencilScale, size: tuple[int, int, int] | None) -> tuple[int, ...]:
-    """The grid of a case: `size`, or as many planes of its own as fill the bytes of the scale."""
+    """The grid of a case: `size`, or planes of the case that fill the bytes of the scale."""
     if size is not None:
         nx, ny, nz = size
         return (nz, ny, nx) if len(case.plane) == 2 else (nz * ny, nx)
@@ -197,7 +191,7 @@ def shape_of(case: StencilCase, scale: StencilScale, size: tuple[int, int, int] 
 
 
 def require_room(case: StencilCase, shape: tuple[int, ...], directory: Path) -> None:
-    """Raise InputError when the copies of all fields would fit neither memory nor, in both turns, the disk."""
+    """Raise InputError unless all arrays fit into memory, and both copies of the fields on the disk."""
     in_memory = copies_of(case) * math.prod(shape) * 4
     on_disk = 2 * sum(storage.history for storage in case.stencil.storage) * math.prod(shape) * 4
     if in_memory > 0.75 * discover.memory_bytes() or on_disk > 0.9 * discover.free_disk_bytes(directory):
@@ -207,7 +201,7 @@ def require_room(case: StencilCase, shape: tuple[int, ...], directory: Path) -> 
         )
 
 
-def measured(
+def measure(
     directory: Path, scale: StencilScale, case: StencilCase, shape: tuple[int, ...], steps: int, threads: int
 ) -> dict[str, Any]:
     """All figures of one stencil."""
@@ -233,7 +227,9 @@ def measured(
             seconds["in_memory"].append(reports["in_memory"][-1]["seconds_update"])
             if devito.has_equivalent(case.name) and case.name in (scale.devito_for or {case.name}):
                 seconds["devito"].append(devito_seconds(case.name, problem, shape, steps, threads))
-            print(f"  turn {turn + 1}: " + _line(seconds, updates), flush=True)
+            line = (f"{name.replace('_', ' ')} {format_rate(updates / every[-1])}cell/s"
+                    for name, every in seconds.items() if every)  # fmt: skip
+            print(f"  turn {turn + 1}: " + ", ".join(line), flush=True)
             time.sleep(scale.settle_seconds)
     rate = {name: updates / median(every) if every else None for name, every in seconds.items()}
     return {
@@ -251,7 +247,7 @@ def measured(
 
 
 def devito_seconds(name: str, problem: Problem, shape: tuple[int, ...], steps: int, threads: int) -> float:
-    """What Devito takes for the grid and steps, from fewer planes and steps where there are many."""
+    """Seconds of Devito for the grid and steps. Large cases are measured with fewer planes and steps and scaled."""
     planes = min(shape[0], max(32, DEVITO_BYTES // (problem.rings * problem.plane_bytes)))
     fewer = min(steps, DEVITO_STEPS)
     seconds = devito.seconds(name, (planes, *shape[1:]), fewer, threads)
@@ -259,14 +255,14 @@ def devito_seconds(name: str, problem: Problem, shape: tuple[int, ...], steps: i
 
 
 def make_run(where: Path, case: StencilCase, shape: tuple[int, ...], steps: int) -> Problem:
-    """A run with initial values in a new directory; what it is to compute."""
+    """Make a run with initial values in a new directory, and return its problem."""
     simulation = Simulation(case.stencil, shape=shape, dtype="float32", directory=where)
     simulation.assign(case.values(shape))
     return simulation.prepare(steps).problem
 
 
 def ratios(rate: dict[str, float | None]) -> dict[str, float | None]:
-    """In memory beside sweeps, out of core beside in memory, out of core beside Devito in memory."""
+    """The ratios of in memory to sweeps, of out of core to in memory, and of out of core to Devito."""
 
     def ratio(one: str, other: str) -> float | None:
         above, below = rate[one], rate[other]
@@ -274,12 +270,6 @@ def ratios(rate: dict[str, float | None]) -> dict[str, float | None]:
 
     pairs = (("in_memory", "sweeps"), ("out_of_core", "in_memory"), ("out_of_core", "devito"))
     return {f"{one}_to_{other}": ratio(one, other) for one, other in pairs}
-
-
-def _line(seconds: dict[str, list[float]], updates: int) -> str:
-    parts = (f"{name.replace('_', ' ')} {format_rate(updates / every[-1])}cell/s" for name, every in seconds.items()
-             if every)  # fmt: skip
-    return ", ".join(parts)
 
 
 def table(figures: dict[str, Any]) -> str:

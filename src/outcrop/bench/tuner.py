@@ -1,8 +1,8 @@
-"""`outcrop bench tuner`: is what the tuner chooses the best there is, and does it take as long as it says?
+"""`outcrop bench tuner`: compare the tuner's plan with other plans, and its predicted time with the measured time.
 
-For three grids and three budgets: the tuner plans as it would for a user; then every plan of a sweep over levels,
-blocks, slabs and cache tiles is run once, and the fastest few of them take turns with the tuner's own. All run on the
-same files, each with all its passes, commits included.
+For three grids and three budgets, the tuner plans as for a user. Then each plan of a sweep over levels, blocks, slabs
+and cache tiles is run once, and the fastest few are measured alternately with the tuner's plan. All plans use the same
+files, with all their passes and commits.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from outcrop.bench.figures import describe_machine, machine_line
+from outcrop.bench.figures import figures_of_runs
 from outcrop.bench.rates import smooth_planes
-from outcrop.paths import made_directory
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
@@ -30,18 +29,17 @@ from outcrop.run.engine import Engine, Prepared, Seeds
 from outcrop.run.places import open_state
 from outcrop.run.simulation import Simulation
 from outcrop.run.simulation import open as open_simulation
-from outcrop.tiers import discover, measure
 from outcrop.units import format_bytes
 
 WITHIN_OF_BEST = 1.05
 MAX_PREDICTION_ERROR = 0.15
 SECONDS_OF_TURNS = 30.0
-"""About how long the fastest plans of a case run."""
+"""Approximate time for the fastest plans of a case."""
 
 
 @dataclass(frozen=True)
 class TunerScale:
-    """Grids (nz, ny, nx), steps, budgets as shares of both arrays, and what the sweep goes over."""
+    """Grids (nz, ny, nx), steps, budgets as shares of both arrays, and the sizes of the sweep."""
 
     shapes: tuple[tuple[int, int, int], ...]
     steps: int
@@ -71,14 +69,9 @@ SMALL = TunerScale(
 
 
 def bench(directory: Path, small: bool = False) -> dict[str, Any]:
-    """Measure and print; the figures as plain data. Files are made in a new folder inside `directory` and removed."""
-    scale, threads = SMALL if small else FULL, discover.available_cores()
-    figures: dict[str, Any] = {"benchmark": "tuner", "small": small}
-    with made_directory(directory):
-        if not small:
-            measure.measure_afresh(directory)
-        figures["machine"] = describe_machine(directory, threads)
-        print(machine_line(figures))
+    """Measure, print, and return the figures as plain data. Files are made inside `directory` and removed."""
+    scale = SMALL if small else FULL
+    with figures_of_runs("tuner", small, directory) as figures:
         figures["cases"] = [case for shape in scale.shapes for case in _cases(directory, scale, shape)]
     within = sum(case["to_best"] <= WITHIN_OF_BEST for case in figures["cases"])
     predicted = sum(abs(case["predicted_to_measured"] - 1) <= MAX_PREDICTION_ERROR for case in figures["cases"])
@@ -93,13 +86,14 @@ def _cases(directory: Path, scale: TunerScale, shape: tuple[int, int, int]) -> I
         where = Path(folder) / "run.oc"
         simulation = Simulation("heat7", shape=shape, dtype="float32", directory=where)
         simulation["u"] = lambda z0, z1: smooth_planes(z0, z1, shape)
-        del simulation  # gives the directory's lock back
+        del simulation  # releases the lock on the directory
         for share in scale.shares:
             budget_bytes = int(share * 2 * shape[0] * shape[1] * shape[2] * 4)
             yield _case(where, scale, share, budget_bytes)
 
 
 def _case(where: Path, scale: TunerScale, share: float, budget_bytes: int) -> dict[str, Any]:
+    """Measure the tuner's plan and those of the sweep within one budget, and print a line."""
     prepared = open_simulation(where, memory=budget_bytes).prepare(scale.steps)
     state = open_state(where)
     own = prepared.plan
@@ -107,7 +101,9 @@ def _case(where: Path, scale: TunerScale, share: float, budget_bytes: int) -> di
     sweep = [plan for plan in every if plan.sizes != own.sizes]
     once = sorted(((_seconds(prepared, state, plan), plan) for plan in sweep), key=lambda pair: pair[0])
     finalists = [own, *(plan for _, plan in once[: scale.finalists])]
-    turns = _turns(once, scale)
+    # Short runs vary more and are cheap to repeat.
+    seconds_turn = once[0][0] * (scale.finalists + 1)
+    turns = max(scale.turns, min(scale.max_turns, round(SECONDS_OF_TURNS / seconds_turn)))
     rounds = [[_seconds(prepared, state, plan) for plan in finalists] for _ in range(turns)]
     seconds = [median(column) for column in zip(*rounds, strict=True)]
     best = min(range(len(seconds)), key=seconds.__getitem__)
@@ -123,16 +119,13 @@ def _case(where: Path, scale: TunerScale, share: float, budget_bytes: int) -> di
         "predicted_seconds": own.predicted.seconds,
         "predicted_to_measured": own.predicted.seconds / seconds[0],
         "to_best": seconds[0] / seconds[best],
-        "swept": [[plan.scheme, _sizes(plan), seconds] for seconds, plan in once],
+        "swept": [
+            [plan.scheme, [plan.sizes.levels, plan.sizes.slab, plan.sizes.block_y, plan.sizes.diamond], seconds]
+            for seconds, plan in once
+        ],
     }
     print(_line(case), flush=True)
     return case
-
-
-def _turns(once: list[tuple[float, Plan]], scale: TunerScale) -> int:
-    """How often the fastest plans take turns: short runs vary more, and are cheap to repeat."""
-    seconds_turn = once[0][0] * (scale.finalists + 1)
-    return max(scale.turns, min(scale.max_turns, round(SECONDS_OF_TURNS / seconds_turn)))
 
 
 def _line(case: dict[str, Any]) -> str:
@@ -149,13 +142,8 @@ def _line(case: dict[str, Any]) -> str:
     )
 
 
-def _sizes(plan: Plan) -> list[int]:
-    sizes = plan.sizes
-    return [sizes.levels, sizes.slab, sizes.block_y, sizes.diamond]
-
-
 def _sweep(problem: Problem, machine: Machine, scale: TunerScale, budget_bytes: int) -> Iterator[Plan]:
-    """Wavefronts of all sizes in the scale that fit, and what overlapped blocks there are."""
+    """All wavefronts of the scale that fit the budget, and overlapped blocks."""
     seen: set[tuple[str, Sizes]] = set()
     for scheme, sizes in (*_wavefronts(problem, scale, budget_bytes), *_overlapped(problem, scale, budget_bytes)):
         for diamond in scale.diamonds:
@@ -169,7 +157,8 @@ def _wavefronts(problem: Problem, scale: TunerScale, budget_bytes: int) -> Itera
     scheme = SCHEMES["wavefront"]
     for levels in scale.levels:
         for blocks in scale.blocks:
-            rows = problem.shape[1] - problem.radius_y * min(levels, problem.steps)  # the first block has so many more
+            # The first block has more rows than the others, by the reach of its levels.
+            rows = problem.shape[1] - problem.radius_y * min(levels, problem.steps)
             sizes = Sizes(min(levels, problem.steps), 1, 0, block_y=0 if blocks == 1 else max(1, -(-rows // blocks)))
             thickest = thickest_slab(problem, sizes.levels, sizes, budget_bytes)
             for slab in {thickest, thickest // 2} - {0}:
@@ -179,16 +168,16 @@ def _wavefronts(problem: Problem, scale: TunerScale, budget_bytes: int) -> Itera
 def _overlapped(problem: Problem, scale: TunerScale, budget_bytes: int) -> Iterator[tuple[Scheme, Sizes]]:
     scheme = SCHEMES["overlapped"]
     for sizes in scheme.candidates(problem, budget_bytes):
-        few = scheme.volume(problem, sizes).cell_updates < 2 * problem.cells * sizes.levels
-        if few and sizes.levels in scale.levels:
+        is_cheap = scheme.volume(problem, sizes).cell_updates < 2 * problem.cells * sizes.levels
+        if is_cheap and sizes.levels in scale.levels:
             yield scheme, sizes
 
 
 def _seconds(prepared: Prepared, state: State, plan: Plan) -> float:
-    """Wall-clock seconds of all passes of `plan` from one array of the run to the other and back; never committed."""
+    """Wall-clock seconds of all passes of `plan`, from one copy of the run to the other and back, without a commit."""
     trial = replace(prepared, plan=plan)
     arrays = state.files(0), state.files(1), state.static_files()
-    sources, _, statics = state.seeds()  # what is written has the seals of what was committed, to be read again
+    sources, _, statics = state.seeds()  # passes write the seals of the committed state, so later passes can read them
     with Engine(trial, *arrays, state.layout, scratch=state.scratch) as engine:
         start = time.perf_counter()
         for index in range(len(plan.passes)):

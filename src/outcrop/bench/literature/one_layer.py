@@ -137,7 +137,10 @@ class OneLayerRun:
     """Executes a plan of `make_plan` in its memory. `seconds_flush` is the time spent waiting for the file."""
 
     def __init__(self, plan: Plan, calls: Calls, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
-        """`calls` are those of a compiled kernel, and `scalars` its parameters in binary form. Proves the plan, or raises IllegalPlan."""
+        """`calls` are those of a compiled kernel, and `scalars` its parameters in binary form.
+
+        The plan is proved first. Raises IllegalPlan.
+        """
         for one in {id(one): one for one in plan.passes}.values():
             validate_one_layer(plan.problem, one, plan.window)
         self._plan, self._memory, self._scalars = plan, memory, scalars
