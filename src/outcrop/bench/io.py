@@ -1,21 +1,21 @@
-"""`outcrop bench io`: what a device does at each access size, queue depth and interface, after IOR and Figure 7 of the
+"""`outcrop bench io`: the rates of a device by access size, queue depth and interface, as in IOR and in Figure 7 of the
 out-of-core papers.
 
     sizes     256 B to 16 MiB, sequential and random, reads and writes, by every interface; nothing cached before
-    depths    4 KiB, sequential and random, 1 to 64 in flight, past the page cache
-    cached    256 B to 16 MiB of what the page cache holds: one thread by calls, or by loads and stores
-    raw       files against the device that --raw-device names; with --write-device it is written, too
-    beyond    a file that fits the memory, and one four times as large as the memory that a control group leaves
+    depths    4 KiB, sequential and random, 1 to 64 in flight, without the page cache
+    cached    256 B to 16 MiB of a file in the page cache: one thread by system calls, or by loads and stores
+    raw       a file and the device of --raw-device, which is written only with --write-device
+    beyond    a file that fits into memory, and a file four times as large as the memory of a control group
 
-Requests past the page cache are whole pages. Writes through it count until they are on the device, except in `cached`.
-All cases (`io_cases`) are measured in turns, and a figure is the rate over all turns.
+Requests without the page cache are whole pages. The time of writes through the page cache includes their flush, except
+in `cached`. All cases (`io_cases`) are measured alternately, and a figure is the rate over all repeats.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,17 +48,17 @@ if TYPE_CHECKING:
 
 PARTS = ("sizes", "depths", "cached", "raw", "beyond")
 IN_FLIGHT_BYTES, MAX_DEPTH = 32 << 20, 64
-"""The bytes in flight are those of runs, and the number of requests at most MAX_DEPTH."""
+"""As in runs, and at most MAX_DEPTH requests."""
 RECORD_BYTES = 1 << 20
 BEYOND_INTERFACES = ("buffered", "mmap", "load/store")
-"""Beside the best of those that bypass the page cache."""
+"""The interfaces that are compared with the best one without the page cache."""
 SPACE_FACTOR = 1.1
-"""Space that is needed, as a multiple of the size of the file."""
+"""The free space that is needed, as a multiple of the size of the file."""
 
 
 @dataclass(frozen=True)
 class IoScale:
-    """How much is measured: `limit_bytes` of memory in the part `beyond`, `seconds` for one measurement."""
+    """The sizes of files and requests, the memory in the part `beyond`, and the `seconds` of one measurement."""
 
     span_bytes: int
     cached_bytes: int
@@ -81,10 +81,10 @@ def bench(
     write_device: bool = False,
     only: str | None = None,
 ) -> dict[str, Any]:
-    """Measure a file in `directory`, print, and draw to `png`; the figures as plain data.
+    """Measure a file in `directory`, print, and draw to `png`. Returns the figures as plain data.
 
-    `only` names parts, with commas; `raw_device` is only read, unless `write_device`: then it must hold nothing. Raises
-    InputError for what cannot be, before anything is made or changed.
+    `only` contains names of parts, separated by commas. `raw_device` is only read. With `write_device` it is written,
+    too, and must hold nothing. Raises InputError for wrong options, before anything is made or changed.
     """
     scale, parts = SMALL if small else FULL, _parts(only, raw_device)
     if write_device and raw_device is None:
@@ -104,12 +104,12 @@ def bench(
             device = RawDevice(raw_device, stack.enter_context(open_raw_device(raw_device, write_device)), write_device)
         stack.enter_context(made_directory(directory))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory))
-        works = [one.name for one in INTERFACES if one.name not in missing]
-        parts_of = _Parts(Path(folder) / "file", scale, works, device)
-        figures["direct"] = parts_of.make_file()
+        available = [one.name for one in INTERFACES if one.name not in missing]
+        benchmark = _Parts(Path(folder) / "file", scale, available, device)
+        figures["direct"] = benchmark.make_file()
         print("\n".join(remarks(figures)))
         for part in parts:
-            figures[part] = getattr(parts_of, part)()
+            figures[part] = getattr(benchmark, part)()
             print("\n".join(table(part, figures[part])), flush=True)
     if png is not None:
         draw(figures, png)
@@ -135,7 +135,7 @@ def _require_room(directory: Path, scale: IoScale) -> None:
 
 @dataclass(frozen=True)
 class RawDevice:
-    """The device of --raw-device; `write`: it may be written."""
+    """The device of --raw-device. `write`: it may be written."""
 
     path: Path
     size_bytes: int
@@ -143,7 +143,7 @@ class RawDevice:
 
 
 class _Parts:
-    """The parts, each a list of figures as plain data."""
+    """The parts of the benchmark. Each method returns a list of figures as plain data."""
 
     def __init__(self, path: Path, scale: IoScale, interfaces: list[str], device: RawDevice | None) -> None:
         self._path, self._scale, self._interfaces, self._device = path, scale, interfaces, device
@@ -151,10 +151,8 @@ class _Parts:
         self._direct = [name for name in interfaces if find_interface(name).is_direct]
 
     def make_file(self) -> bool:
-        """Allocate and write the file, because blocks that were never written are read without the device.
-
-        Returns whether transfers bypass the page cache.
-        """
+        """Allocate and write the file, because reads of unwritten blocks do not reach the device. Returns whether
+        transfers bypass the page cache."""
         _core.create_file(str(self._path), self._scale.span_bytes)
         self._fill(self._path, self._scale.span_bytes)
         store = _core.Store([str(self._path)], direct=True)
@@ -176,7 +174,7 @@ class _Parts:
         )
 
     def depths(self) -> list[dict[str, Any]]:
-        """Pages, at increasing depths."""
+        """Requests of one page, at increasing depths."""
         span = self._scale.span_bytes
         return self._measured(
             IoCase(name, write, random, PAGE_BYTES, depth, span)
@@ -186,7 +184,7 @@ class _Parts:
         )
 
     def cached(self) -> list[dict[str, Any]]:
-        """Without the device: what a call costs, against loads and stores."""
+        """System calls, and loads and stores, without the device."""
         return self._measured(
             IoCase(name, write, random, size, 1, self._scale.cached_bytes, warm=True, flush=False)
             for size in self._scale.sizes
@@ -195,9 +193,9 @@ class _Parts:
         )
 
     def raw(self) -> list[dict[str, Any]]:
-        """The same transfers of the file and of the device itself, over the size of the smaller one."""
+        """The same transfers of the file and of the device, over the size of the smaller one."""
         device = self._device
-        assert device is not None, "this part is not asked for without one"
+        assert device is not None, "`bench` runs this part only with a device"
         span = min(self._scale.span_bytes, device.size_bytes // RECORD_BYTES * RECORD_BYTES)
         cases = [
             self._case(name, write, random, size, span)
@@ -208,11 +206,11 @@ class _Parts:
         ]
         if device.write:
             self._fill(device.path, span)
-        on_file, on_device = self._turns(cases, self._path), self._turns(cases, device.path)
+        on_file, on_device = self._measured(cases), self._measured(cases, device.path)
         return [{"of": "file", **one} for one in on_file] + [{"of": "device", **one} for one in on_device]
 
     def beyond(self) -> list[dict[str, Any]]:
-        """Reads of what was read before, and writes, with memory for the whole file and with `limit_bytes`."""
+        """Reads of data that was read before, and writes, with memory for the whole file and with `limit_bytes`."""
         cases = [
             replace(self._case(name, write, random, PAGE_BYTES if random else RECORD_BYTES), warm=True)
             for name in (self._direct[0], *BEYOND_INTERFACES)
@@ -229,15 +227,12 @@ class _Parts:
         in_flight = min(MAX_DEPTH, IN_FLIGHT_BYTES // size) if find_interface(name).backend else self._threads
         return IoCase(name, write, random, size, max(1, min(in_flight, span // size)), span)
 
-    def _measured(self, cases: Iterator[IoCase]) -> list[dict[str, Any]]:
-        return self._turns(list(cases), self._path)
-
-    def _turns(self, cases: list[IoCase], path: Path) -> list[dict[str, Any]]:
-        """Measure all cases, then all again. The rate of a case is that of all its turns together."""
+    def _measured(self, cases: Iterable[IoCase], path: Path | None = None) -> list[dict[str, Any]]:
+        """The rates of cases on `path`, by default on the file. All cases are measured, then all again."""
         rates: dict[IoCase, list[IoRate]] = {case: [] for case in cases}
         for _ in range(self._scale.turns):
-            for case in cases:
-                rates[case].append(case.measure(path, self._scale.seconds))
+            for case, measured in rates.items():
+                measured.append(case.measure(path or self._path, self._scale.seconds))
         return [pooled(every).to_json() for every in rates.values()]
 
 
@@ -245,16 +240,16 @@ class _Parts:
 
 MIN_DEVICE_BYTES = 1 << 20
 DEVICE_END_BYTES = 4 << 20
-"""Cleared at both ends of a written device, where programs look for its content: they must not mistake noise for it."""
+"""Bytes cleared at both ends of a written device, so that no program mistakes noise there for known content."""
 
 
 @contextmanager
 def open_raw_device(device: Path, write: bool) -> Iterator[int]:
-    """The size of a block device in bytes. With `write` no other process can use it meanwhile, and its ends are cleared
-    afterwards.
+    """The size of a block device in bytes. With `write`, no other process can use the device during the context, and
+    its ends are cleared afterwards.
 
-    Raises InputError if it is no block device, too small, or cannot be opened, and with `write` unless it is free and
-    holds no content that is recognised.
+    Raises InputError if it is no block device, is too small, or cannot be opened, and with `write` if it is in use or
+    holds known content.
     """
     if not device_use.is_block_device(device):
         raise InputError(f"--raw-device {device} is not a block device")
@@ -296,7 +291,7 @@ TITLES = {
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """The machine, and what could not be measured."""
+    """The machine, and the interfaces that cannot be measured."""
     yield machine_line(figures)
     for name, reason in figures["unavailable"].items():
         yield f"{name} is not measured: {reason}"
@@ -308,17 +303,15 @@ def table(part: str, figures: Figures) -> Iterator[str]:
     """The table of one part, line by line."""
     yield from ("", f"{part}: {TITLES[part]}, MB/s", "")
     if part == "depths":
-        yield from _pivot(figures, "in flight", lambda one: f"{pattern_of(one)}, {one['depth']}", _interface)
-    elif part == "raw":
-        yield from _pivot(figures, "access", _access, lambda one: f"{one['interface']}, {one['of']}")
+        yield from _pivot(figures, "in flight", lambda one: f"{pattern_of(one)}, {one['depth']}")
     elif part == "beyond":
-        yield from _pivot(figures, "access", lambda one: f"{_access(one)}, {memory_of(one)}", _interface)
+        yield from _pivot(figures, "access", lambda one: f"{_access(one)}, {memory_of(one)}")
     else:
-        yield from _pivot(figures, "access", _access, _interface)
+        yield from _pivot(figures, "access", _access)
 
 
 def memory_of(one: dict[str, Any]) -> str:
-    """How much memory there was, for figures of the part `beyond`."""
+    """The memory of a figure of the part `beyond`, in words."""
     if one["wanted_limit_bytes"] is None:
         return "memory for all"
     if one["limit_bytes"] is None:
@@ -330,14 +323,12 @@ def _access(one: dict[str, Any]) -> str:
     return f"{pattern_of(one)}, {format_bytes(one['request_bytes'])}"
 
 
-def _interface(one: dict[str, Any]) -> str:
-    return str(one["interface"])
+def _pivot(part: Figures, head: str, row_of: Callable[[dict[str, Any]], str]) -> Iterator[str]:
+    """A table with a column for each interface. Rows are sorted by pattern, then in the order of the measurements."""
 
+    def column_of(one: dict[str, Any]) -> str:
+        return f"{one['interface']}, {one['of']}" if "of" in one else str(one["interface"])
 
-def _pivot(
-    part: Figures, head: str, row_of: Callable[[dict[str, Any]], str], column_of: Callable[[dict[str, Any]], str]
-) -> Iterator[str]:
-    """Rows by pattern, then in the order in which they were measured."""
     cells = {(row_of(one), column_of(one)): f"{one['bytes_per_second'] / 1e6:.4g}" for one in part}
     order = [one.name for one in INTERFACES]
     columns = dict.fromkeys(column_of(one) for one in sorted(part, key=lambda one: order.index(one["interface"])))
@@ -352,12 +343,11 @@ def _pivot(
 COLUMNS = ("sequential read", "sequential write", "random read", "random write")
 COLORS = {"io_uring": "#e07b39", "libaio": "#c9b458", "threads": "#4c8c6b", "buffered": "#7f9db9", "mmap": "#8e6c8a",
           "load/store": "#333333"}  # fmt: skip
-DASHED = ("device",)
 XLABELS = {"sizes": "access", "depths": "in flight", "cached": "access", "raw": "access", "beyond": ""}
 
 
 def draw(figures: dict[str, Any], output: Path) -> None:
-    """Write the picture to `output` as PNG: a row for each part, a column for each pattern."""
+    """Write the picture to `output` as PNG, with a row for each part and a column for each pattern."""
     parts = [part for part in TITLES if part in figures]
     picture = new_picture(16, 3.6 * len(parts))
     grid = picture.subplots(len(parts), len(COLUMNS), squeeze=False)
@@ -378,7 +368,7 @@ def draw(figures: dict[str, Any], output: Path) -> None:
 
 
 def _lines(axes: Axes, chosen: Figures, key: str) -> None:
-    """One line for each interface, of the device itself dashed."""
+    """One line for each interface. Lines of the device itself are dashed."""
     lines = {(one["interface"], one.get("of", "")) for one in chosen}
     for name, of in sorted(lines, key=lambda line: (list(COLORS).index(line[0]), line[1])):
         line = [one for one in chosen if (one["interface"], one.get("of", "")) == (name, of)]
@@ -387,7 +377,7 @@ def _lines(axes: Axes, chosen: Figures, key: str) -> None:
             [one["bytes_per_second"] / 1e6 for one in line],
             marker="o",
             color=COLORS[name],
-            linestyle="--" if of in DASHED else "-",
+            linestyle="--" if of == "device" else "-",
             label=f"{name}, {of}" if of else name,
         )
     axes.set_xscale("log", base=2)
@@ -398,7 +388,7 @@ def _lines(axes: Axes, chosen: Figures, key: str) -> None:
 
 
 def _bars(axes: Axes, chosen: Figures) -> None:
-    """Two bars for each interface: with memory for all, and with less (hatched), or not, where none can be limited."""
+    """Two bars for each interface: with memory for the whole file, and with less (hatched)."""
     names = list(dict.fromkeys(one["interface"] for one in chosen))
     for one in chosen:
         is_limited = one["wanted_limit_bytes"] is not None
@@ -409,5 +399,5 @@ def _bars(axes: Axes, chosen: Figures) -> None:
     axes.margins(y=0.25)
     axes.set_xticks(range(len(names)), names)
     handles, labels = axes.get_legend_handles_labels()
-    each = dict(zip(labels, handles, strict=True))  # of all bars with one label the last
+    each = dict(zip(labels, handles, strict=True))  # the last bar of each label
     axes.legend(each.values(), each.keys(), frameon=False, fontsize=7, loc="upper left")

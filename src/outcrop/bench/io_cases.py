@@ -1,6 +1,6 @@
-"""Cases of `outcrop bench io`: how bytes are requested, how many at a time, and at which rate they come.
+"""Cases of `outcrop bench io`: the requests, their number in flight, and the measured rate.
 
-Cases can be measured in a process of its own within limited memory:
+Cases can be measured in a process of their own within limited memory:
 
     python -m outcrop.bench.io_cases CASES FILE SECONDS     the cases as JSON; prints their figures as JSON
 """
@@ -59,7 +59,7 @@ PATTERNS = [(write, random) for write in (False, True) for random in (False, Tru
 
 
 def pattern_of(one: Mapping[str, Any]) -> str:
-    """The access pattern of a case or its figures, in words."""
+    """The access pattern of a case, or of its figures, in words."""
     return f"{'random' if one['random'] else 'sequential'} {'write' if one['write'] else 'read'}"
 
 
@@ -67,8 +67,8 @@ def pattern_of(one: Mapping[str, Any]) -> str:
 class IoCase:
     """Requests over the first `span_bytes` of a file, `depth` in flight.
 
-    `warm`: the page cache holds as much of the span as it can before; otherwise nothing. `flush`: the time includes
-    making writes through the page cache durable.
+    `warm`: the page cache holds as much of the span as it can; otherwise it holds nothing. `flush`: the time includes
+    the flush of writes through the page cache.
     """
 
     interface: str
@@ -92,28 +92,28 @@ class IoCase:
             (_fill_cache if self.warm else drop_from_page_cache)(path, self.span_bytes)
         total = self.span_bytes
         if self.warm and not self.flush:
-            total = sys.maxsize  # repeatedly: the first time costs page faults, too
+            total = sys.maxsize  # repeat, because the first time includes page faults
         elif self.write and self.random and not interface.is_direct:
             total = min(total, REQUESTS_UNTIL_FLUSH * self.request_bytes)
         flush = self.write and self.flush and not interface.is_direct
-        asked: dict[str, Any] = {
+        requests: dict[str, Any] = {
             "write": self.write, "random": self.random, "flush": flush, "request_bytes": self.request_bytes,
             "depth": self.depth, "span_bytes": self.span_bytes, "total_bytes": total, "seconds_most": max_seconds,
         }  # fmt: skip
         if not interface.backend:
-            return IoRate(self, *_core.measure_threads(str(path), mapped=self.interface == "load/store", **asked))
+            return IoRate(self, *_core.measure_threads(str(path), mapped=self.interface == "load/store", **requests))
         store = _core.Store(
             [str(path)], backend=interface.backend, direct=interface.is_direct, writable=self.write, depth=self.depth
         )
         try:
-            return IoRate(self, *_core.measure_transfers(store, **asked))
+            return IoRate(self, *_core.measure_transfers(store, **requests))
         finally:
             store.close()
 
 
 @dataclass(frozen=True)
 class IoRate:
-    """Bytes and requests that were moved in a case, and the time."""
+    """The bytes and requests of a measured case, and the time."""
 
     case: IoCase
     bytes: int
@@ -122,11 +122,9 @@ class IoRate:
 
     @property
     def bytes_per_second(self) -> float:
-        """Bandwidth of all requests together."""
         return self.bytes / self.seconds
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return {
             **asdict(self.case),
             "bytes": self.bytes,
@@ -138,7 +136,7 @@ class IoRate:
 
 
 def pooled(rates: Sequence[IoRate]) -> IoRate:
-    """Several turns of one case as one."""
+    """The sum of several measurements of one case."""
     return IoRate(
         rates[0].case,
         sum(one.bytes for one in rates),
@@ -157,7 +155,7 @@ def _fill_cache(path: Path, span_bytes: int) -> None:
 def measure_limited(
     cases: Sequence[IoCase], path: Path, max_seconds: float, limit_bytes: int | None
 ) -> list[dict[str, Any]]:
-    """The figures of cases in a process of its own; `limit_bytes` in them is None where no group could be made."""
+    """The figures of cases that one child measures. Their `limit_bytes` is None if no control group could be made."""
     every = json.dumps([asdict(case) for case in cases])
     output = run_limited(["-m", "outcrop.bench.io_cases", every, str(path), str(max_seconds)], limit_bytes)
     limits = {"wanted_limit_bytes": limit_bytes, "limit_bytes": limit_bytes if output.is_limited else None}

@@ -1,10 +1,10 @@
-"""`outcrop bench kernel`: is what the generator writes as fast as a loop written by hand?
+"""`outcrop bench kernel`: compare generated kernels with loops written by hand.
 
     cache    one thread, all arrays within the second-level cache
     sweeps   plain sweeps over arrays in memory, all threads, each side with its best blocks of rows
 
-Both sides take turns, and medians are compared. The loops are in `handwritten/`; their results must equal the generated
-ones up to rounding.
+Both sides are measured alternately, and medians are compared. The loops are in `handwritten/`. Their results must equal
+those of generated kernels up to rounding.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from outcrop.tiers import discover
 from outcrop.units import format_rate
 
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
-"""The flags of usual loops; unlike generated kernels they may fuse multiplications with additions."""
+"""The usual flags for such loops, which may fuse multiplications and additions. Generated kernels may not."""
 SOURCES = Path(__file__).parent / "handwritten"
 Array32 = NDArray[np.float32]
 ROWS = (8, 16, 32, 64)
-"""Of blocks in sweeps."""
+"""Rows of the blocks of sweeps."""
 SHARE_OF_CACHE = 0.75
 MAX_ROUNDING = 1e-5
 
 
 @dataclass(frozen=True)
 class KernelScale:
-    """Grids (nz, ny, nx) of sweeps, and how often everything is measured."""
+    """The grid (nz, ny, nx) of sweeps, and the number of measurements."""
 
     sweep_shape: tuple[int, int, int]
     updates_per_turn: int
@@ -59,7 +59,7 @@ SMALL = KernelScale((18, 32, 64), updates_per_turn=20_000, turns=3)
 
 
 def bench(directory: Path, small: bool = False) -> dict[str, Any]:
-    """Measure and print; the figures as plain data. Raises InputError when there is no C compiler with OpenMP."""
+    """Measure, print, and return the figures as plain data. Raises InputError without a C compiler with OpenMP."""
     scale, threads = SMALL if small else FULL, discover.available_cores()
     figures: dict[str, Any] = {"benchmark": "kernel", "small": small}
     with made_directory(directory), tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
@@ -82,7 +82,7 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def cache_shape(loop: HandwrittenLoop, cache_bytes: int) -> tuple[int, int, int]:
-    """A grid all of whose arrays fit the second-level cache: 256 cells a row, about as many planes as rows."""
+    """A grid whose arrays fit into the second-level cache: rows of 256 cells, about as many planes as rows."""
     cells = SHARE_OF_CACHE * cache_bytes / (4 * loop.arrays * 256)
     side = max(2 * loop.radius + 2, int(cells**0.5))
     return side, side, 256
@@ -135,13 +135,15 @@ def _rates(turns: list[tuple[float, float]], updates: int) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class HandwrittenLoop:
-    """A loop in `handwritten/`: the stencil `name`, its radius, and the number of arrays of a step."""
+    """A loop in `handwritten/`: the stencil `name`, its radius, and the number of arrays of a step.
+
+    `values` are the means of the arrays: the array that is written, the newest values, and arrays that are only read.
+    """
 
     name: str
     radius: int
     arrays: int
     values: tuple[float, ...]
-    """Mean values of the arrays: the one that is written, the newest values, and those that are only read."""
 
 
 LOOPS = (HandwrittenLoop("heat7", 1, 2, (0.0, 1.0)), HandwrittenLoop("acoustic8", 4, 3, (1.0, 1.0, 2000.0)))
@@ -150,7 +152,7 @@ LOOPS = (HandwrittenLoop("heat7", 1, 2, (0.0, 1.0)), HandwrittenLoop("acoustic8"
 class LoopTimer:
     """A hand-written loop and the generated kernel on the same arrays, of `shape` (nz, ny, nx), nx a multiple of 16.
 
-    `folder` takes the compiled loops. Raises InputError when there is no C compiler with OpenMP.
+    The compiled loops are written to `folder`. Raises InputError without a C compiler with OpenMP.
     """
 
     def __init__(self, loop: HandwrittenLoop, shape: tuple[int, int, int], folder: Path) -> None:
@@ -164,12 +166,12 @@ class LoopTimer:
 
     @property
     def updates(self) -> int:
-        """Cells that a step updates."""
+        """The number of cells that a step updates."""
         nz, ny, nx = (n - 2 * self.loop.radius for n in self.shape)
         return nz * ny * nx
 
     def handwritten(self, rows: int, repeats: int) -> float:
-        """Seconds of `repeats` steps in blocks of `rows`, on as many threads as OpenMP takes."""
+        """Seconds of `repeats` steps in blocks of `rows`, on the threads of OpenMP."""
         function = getattr(self._clock, f"time_{self.loop.name}")
         function.restype = ctypes.c_double
         sizes = [ctypes.c_long(n) for n in (*self.shape, rows)]
@@ -189,7 +191,7 @@ class LoopTimer:
         return float(function(kernel, sources, count, written, self._scalars, *sizes))
 
     def largest_difference(self) -> float:
-        """The largest difference between the results of one step of both, relative to the largest result."""
+        """The largest difference between the results of one step, relative to the largest result."""
         inside = (slice(self.loop.radius, -self.loop.radius),) * 3
         before, found = self._arrays[0].copy(), []
         for step in (self.handwritten, self.generated):
@@ -206,7 +208,7 @@ def set_threads(threads: int) -> None:
 
 
 def _aligned(shape: tuple[int, int, int], value: float, number: int) -> Array32:
-    """An array whose rows begin at multiples of 64 bytes, with some room around it, and waves around a value."""
+    """An array of waves around a value. Its rows begin at multiples of 64 bytes, and there is room around it."""
     room, cells = 1024, int(np.prod(shape))
     memory = np.empty(cells + 2 * room + 16, np.float32)
     first = room + (-memory.ctypes.data // 4) % 16
@@ -218,7 +220,6 @@ def _aligned(shape: tuple[int, int, int], value: float, number: int) -> Array32:
 
 
 def _planes(array: Array32) -> Any:
-    """Pointers to all planes."""
     first, size = array.ctypes.data, array[0].nbytes
     return (ctypes.c_void_p * len(array))(*(first + z * size for z in range(len(array))))
 

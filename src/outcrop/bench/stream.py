@@ -1,10 +1,10 @@
-"""`outcrop bench stream`: the memory bandwidth that codes get from DRAM, and from arrays that lie on a tier.
+"""`outcrop bench stream`: the memory bandwidth of DRAM, and of arrays on a tier.
 
-The distributed STREAM of A. Jackson (EPCC): the four loops of McCalpin on all ranks of all nodes at once, on arrays of
-four times the last-level caches of a node, with the cost of making results durable (`stream_rank`). Ranks of a node
-begin each loop together; the first repeat of a turn does not count; results are checked.
+The distributed STREAM of A. Jackson (EPCC): the four loops of McCalpin on all ranks of all nodes at once. Arrays are
+four times as large as the last-level caches of a node, and some modes make results durable (`stream_rank`). Ranks of a
+node begin each loop together. The first repeat of a turn does not count. Results are checked.
 
-    mpirun -n 4 outcrop bench stream -d SCRATCH        every rank has files of its own there
+    mpirun -n 4 outcrop bench stream -d SCRATCH        each rank has its own files in SCRATCH
 """
 
 from __future__ import annotations
@@ -49,28 +49,29 @@ def bench(
     tier: str | None = None,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Measure and print; the figures as plain data, on the first rank: none on others.
+    """Measure, print, and return the figures as plain data on the first rank, and nothing on the others.
 
-    Files are made without a name on `tier`, or else in `directory`, and go with the process. `threads` are those of a
-    rank. Raises InputError when there is no such tier or no room, StorageError when a file cannot be made or flushed.
+    Unnamed files are made on `tier`, by default in `directory`, and end with the process. `threads` is the number of
+    threads of a rank. Raises InputError if there is no such tier or no room, and StorageError if a file cannot be made
+    or flushed.
     """
     with all_ranks() as ranks:
-        place, used = find_tier(directory, tier), threads or threads_of_rank(ranks)
+        place, thread_count = find_tier(directory, tier), threads or threads_of_rank(ranks)
         scale = SMALL if small else full(ranks)
         check_room(place, 3 * scale.array_bytes * ranks.on_node)
         with nullcontext() if tier else _made_on_each_node(directory, ranks):
-            rank = RankStream(place, scale, used, ranks)
+            rank = RankStream(place, scale, thread_count, ranks)
             why_not = why_not_flushed(place)
             modes = [mode for mode in MODES if mode.flush == "none" or not why_not]
             left_out = [mode for mode in MODES if mode not in modes]
             figures: dict[str, Any] = {
                 "benchmark": "stream",
                 "small": small,
-                "machine": describe_machine(directory, used),
+                "machine": describe_machine(directory, thread_count),
                 "tier": place.to_json(),
                 "ranks": ranks.size,
                 "nodes": list(dict.fromkeys(ranks.of_all(ranks.node))),
-                "threads": used,
+                "threads": thread_count,
                 "array_bytes": scale.array_bytes,
                 "repeats": scale.rounds * scale.repeats,
                 "primitive": place.primitive if why_not else rank.primitive,
@@ -92,7 +93,7 @@ def bench(
 
 @contextmanager
 def _made_on_each_node(directory: Path, ranks: Ranks) -> Iterator[None]:
-    """A directory that the first rank of each node makes, and removes when all ranks are done."""
+    """Make a directory on the first rank of each node, and remove it when all ranks have finished."""
     is_first = ranks.rank == ranks.of_node(ranks.rank)[0]
     with made_directory(directory) if is_first else nullcontext():
         ranks.wait_for_node()
@@ -101,13 +102,13 @@ def _made_on_each_node(directory: Path, ranks: Ranks) -> Iterator[None]:
 
 
 def full(ranks: Ranks) -> StreamScale:
-    """Arrays that take four times the last-level caches on every node, whole pages of each rank."""
+    """Arrays of four times the last-level caches on each node, with whole pages for each rank."""
     share = -(-CACHES * last_level_bytes() // ranks.on_node)
     return StreamScale(-(-share // PAGE_BYTES) * PAGE_BYTES, ROUNDS, REPEATS, MAX_SECONDS)
 
 
 def measure(rank: RankStream, modes: list[StreamMode], rounds: int, ranks: Ranks) -> list[RankFigures]:
-    """All modes on all ranks: machines are noisy, so they take turns."""
+    """Measure all modes on all ranks, alternately because machines are noisy."""
     own = {mode.name: rank.measure(mode) for mode in modes}
     for _ in range(rounds - 1):
         own = {mode.name: own[mode.name] + rank.measure(mode) for mode in modes}
@@ -172,7 +173,7 @@ def _times(mode: StreamMode, loop: StreamLoop, rank: RankFigures) -> list[LoopTi
 
 
 def _moved(mode: StreamMode, loop: StreamLoop, ranks: Sequence[RankFigures]) -> int:
-    """Bytes of one repeat of all these ranks."""
+    """Bytes that these ranks move in one repeat."""
     return sum(one.modes[mode.name].count for one in ranks) * ITEM_BYTES * loop.arrays
 
 
@@ -198,7 +199,7 @@ def _overall(spreads: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def head(figures: dict[str, Any]) -> Iterator[str]:
-    """The ranks, the arrays and the tier."""
+    """Lines about the ranks, the arrays and the tier."""
     tier, ranks, nodes = figures["tier"], figures["ranks"], len(figures["nodes"])
     where = counted(ranks, "rank") + f" on {counted(nodes, 'node')}, {counted(figures['threads'], 'thread')} each"
     yield f"STREAM, {where}, three arrays of {format_bytes(figures['array_bytes'])} of float64 a rank in each place"
@@ -206,7 +207,7 @@ def head(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
-    """A row for each mode, a column for each loop; a second table for ranks if there are several."""
+    """A table with a row for each mode and a column for each loop. Several ranks get a second table."""
     for of in ("node", "rank") if figures["ranks"] > 1 else ("node",):
         heads = [f"GB/s of a {of}: median (min to max)", *(loop.name for loop in LOOPS), "triad, of DRAM's"]
         heads += ["slowest node"] if figures["ranks"] > 1 else []
@@ -221,18 +222,18 @@ def table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """What is different in some modes, what was not measured, and whether the results are right."""
+    """Lines about differences between modes, modes that were not measured, and whether the results are right."""
     for mode in figures["modes"]:
         repeats = min(loop["repeats"] for loop in mode["loops"].values())
-        said = [] if repeats == figures["repeats"] else [counted(repeats, "repeat")]
+        notes = [] if repeats == figures["repeats"] else [counted(repeats, "repeat")]
         if mode["array_bytes"] != figures["array_bytes"]:
-            said.append(f"arrays of {_sizes(mode['array_bytes'])}, to end in time")
+            notes.append(f"arrays of {_sizes(mode['array_bytes'])}, to end in time")
         if mode["mode"] == "individual":
-            said.append(f"flushed {format_bytes(figures['flushed_at_once_bytes'])} at a time")
+            notes.append(f"flushed {format_bytes(figures['flushed_at_once_bytes'])} at a time")
         if "flush" in mode["loops"]["triad"]:
-            said.append(f"flush alone {mode['loops']['triad']['flush']['median'] / 1e9:.3g} GB/s a rank")
-        if said:
-            yield f"{mode['text']}: {'; '.join(said)}"
+            notes.append(f"flush alone {mode['loops']['triad']['flush']['median'] / 1e9:.3g} GB/s a rank")
+        if notes:
+            yield f"{mode['text']}: {'; '.join(notes)}"
     for one in figures["not_measured"]:
         yield f"{one['text']}: not measured, {one['why']}"
     if figures["primitive"] == "msync":
@@ -260,7 +261,7 @@ BAR = 0.2
 
 
 def draw(figures: dict[str, Any], output: Path) -> None:
-    """Write the figures to `output` as PNG: a group of bars for each mode, from the minimum to the maximum of nodes."""
+    """Write the figures to `output` as PNG, with a group of bars for each mode. Error bars show the range of nodes."""
     picture = new_picture(10, 5)
     axes = picture.subplots()
     modes = figures["modes"]

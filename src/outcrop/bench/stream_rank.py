@@ -1,4 +1,4 @@
-"""STREAM on one rank: its loops, where their arrays are, and how long they take.
+"""STREAM on one rank: the loops, the places of their arrays, and the times.
 
     mode          reads from   writes to   and then
     dram          DRAM         DRAM
@@ -8,8 +8,8 @@
     read-only     tier         DRAM
     write-only    DRAM         tier
 
-The names of modes are those of A. Jackson; the loops are those of McCalpin. The tier is the one that the user names, or
-the file system of a directory.
+The modes have the names of A. Jackson, and the loops are those of McCalpin. The tier is named by the user, or is the
+file system of a directory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SCALAR = 3.0
 ITEM_BYTES = 8
 PLACES = ("dram", "tier")
 STARTS = {"a": 2.0, "b": 2.0, "c": 0.0}
-"""Values of the arrays at the start of a turn; McCalpin sets a to 1 and doubles it."""
+"""Values of the arrays at the start of a turn. McCalpin sets a to 1 and doubles it."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class StreamLoop:
 
     @property
     def arrays(self) -> int:
-        """The number of arrays that it moves."""
+        """The number of arrays that the loop moves."""
         return 3 if self.second else 2
 
     def value(self, first: float, second: float) -> float:
-        """Every element of the result, bit for bit, if the arrays read have these values everywhere."""
+        """The value of each element of the result if all elements of the arrays read have these values."""
         if not self.second:
             return SCALAR * first if self.name == "scale" else first
         return first + (SCALAR * second if self.name == "triad" else second)
@@ -72,7 +72,7 @@ LOOPS = (
 
 @dataclass(frozen=True)
 class StreamMode:
-    """Where the arrays are that are read and written (`source` and `target`, each one of PLACES), and how results are
+    """The places of the arrays that are read (`source`) and written (`target`), both of PLACES, and how results are
     flushed."""
 
     name: str
@@ -83,7 +83,7 @@ class StreamMode:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The places that it uses."""
+        """The places that the mode uses."""
         return tuple(place for place in PLACES if place in (self.source, self.target))
 
 
@@ -102,17 +102,9 @@ SHARE_OF_FREE = 2
 """At most half of the free bytes are used."""
 
 
-@dataclass(frozen=True)
-class TierMemory:
-    """Memory on a tier; `mapping` if it is that of a mapped file."""
-
-    bytes: NDArray[np.uint8]
-    mapping: _core.MappedFile | None
-
-
 def find_tier(directory: Path, name: str | None) -> Tier:
-    """The tier of that name or of that kind; without a name the tier of `directory`. Raises InputError if there is
-    none, or if it is DRAM."""
+    """The tier with that name or kind; without a name, the tier of `directory`. Raises InputError if there is no such
+    tier, or if it is DRAM."""
     tiers = find_tiers((directory,))
     if name is None:
         found = tiers_holding(nearest_existing(directory), tiers)
@@ -131,7 +123,7 @@ def find_tier(directory: Path, name: str | None) -> Tier:
 
 
 def why_not_flushed(tier: Tier) -> str:
-    """Why flushes are not measured on a tier; "" if they are."""
+    """The reason why flushes are not measured on a tier; "" if they are measured."""
     if tier.is_memory:
         return f"{tier.kind} is memory: nothing there lasts longer than the process"
     if tier.persistence == Persistence.REBOOT:
@@ -140,7 +132,7 @@ def why_not_flushed(tier: Tier) -> str:
 
 
 def check_room(tier: Tier, needed_bytes: int) -> None:
-    """Raise InputError unless there is room for `needed_bytes` on the tier and as many in DRAM."""
+    """Raise InputError unless the tier and DRAM each have room for `needed_bytes`."""
     if tier.note and not tier.free_bytes:
         raise InputError(f"tier {tier.name} ({tier.where}) cannot be used: {tier.note}")
     in_memory = 2 * needed_bytes if tier.is_memory or tier.kind == "tmpfs" else needed_bytes
@@ -153,29 +145,19 @@ def check_room(tier: Tier, needed_bytes: int) -> None:
             )
 
 
-def allocate(tier: Tier, nbytes: int) -> TierMemory:
-    """Memory of the NUMA nodes of a tier, or a mapped file without a name, synchronous if possible.
-
-    Raises InputError and StorageError.
-    """
-    if tier.directory is None:
-        return TierMemory(bytes_on(tier, nbytes), None)
-    mapping = _core.MappedFile.scratch(str(tier.directory), nbytes, tries_sync=True)
-    return TierMemory(mapping.bytes, mapping)
-
-
 # --- one rank --------------------------------------------------------------------------------------------------------
 
 ALIGNMENT_BYTES = 2 << 20
 PAGE_DOUBLES = 4096 // ITEM_BYTES
 PROBED_PAGES, PROBES = 8, 3
-"""Pages of each thread, and repeats, to find out how long flushing takes."""
+"""Pages for each thread, and repeats, of the measurement of an individual flush."""
 
 
 @dataclass(frozen=True)
 class StreamScale:
-    """How much is measured: `array_bytes` of one array of one rank. Modes take turns for `rounds` rounds. A turn has
-    one repeat that does not count and `repeats` that do, or fewer if it takes longer than `max_seconds`."""
+    """The bytes of one array of one rank, and the number of measurements. All modes are measured once in each of
+    `rounds` rounds. A turn has one repeat that does not count and `repeats` that count, or fewer within `max_seconds`.
+    """
 
     array_bytes: int
     rounds: int
@@ -185,7 +167,7 @@ class StreamScale:
 
 @dataclass(frozen=True)
 class LoopTime:
-    """When a loop began, by the clock of the node, and the seconds it and the flush after it took."""
+    """The beginning of a loop, by the clock of the node, and the seconds of the loop and of the flush after it."""
 
     begin: float
     loop: float
@@ -193,26 +175,26 @@ class LoopTime:
 
     @property
     def seconds(self) -> float:
-        """The time of loop and flush."""
+        """The seconds of loop and flush."""
         return self.loop + self.flush
 
 
 @dataclass(frozen=True)
 class ModeTimes:
-    """One mode on one rank: doubles of an array, times of all repeats of each loop, and whether results were right."""
+    """A mode on a rank: doubles of an array, times of all repeats of each loop, and whether results were right."""
 
     count: int
     times: dict[str, list[LoopTime]]
     is_right: bool
 
     def __add__(self, later: ModeTimes) -> ModeTimes:
-        """Both turns of the same mode."""
+        """The times of two turns of one mode."""
         both = {name: of + later.times[name] for name, of in self.times.items()}
         return ModeTimes(self.count, both, self.is_right and later.is_right)
 
 
 def threads_of_rank(ranks: Ranks) -> int:
-    """The rank's share of the processors that ranks of its node may use, at most those that it may use itself."""
+    """The rank's share of the processors of its node, but not more than the rank may use."""
     own = os.sched_getaffinity(0)
     together: set[int] = set().union(*ranks.of_node(own))
     return max(1, min(len(own), len(together) // ranks.on_node))
@@ -222,49 +204,52 @@ class RankStream:
     """STREAM on one rank: three arrays in DRAM and three on `tier`, allocated and touched."""
 
     def __init__(self, tier: Tier, scale: StreamScale, threads: int, ranks: Ranks) -> None:
-        """Raises InputError and StorageError when there is no room."""
+        """Raises InputError and StorageError if there is no room."""
         self._scale, self._ranks, self._threads = scale, ranks, threads
-        # Several ranks would bind themselves to the same cores; mpirun binds them.
+        # Several ranks would bind themselves to the same cores, so mpirun binds them.
         self._stream = _core.Stream(threads, may_bind=ranks.on_node == 1)
         self._pitch = -(-scale.array_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         nbytes = len(STARTS) * self._pitch
-        self._contents = {"dram": TierMemory(_core.aligned_array(nbytes), None), "tier": allocate(tier, nbytes)}
+        self._mapping = None
+        if tier.directory is not None:  # an unnamed file, which is mapped synchronously if possible
+            self._mapping = _core.MappedFile.scratch(str(tier.directory), nbytes, tries_sync=True)
+        on_tier = bytes_on(tier, nbytes) if self._mapping is None else self._mapping.bytes
+        self._bytes = {"dram": _core.aligned_array(nbytes), "tier": on_tier}
         for place in PLACES:
             self._start(place, self.count)
         self._affordable: int | None = None
 
     @property
     def count(self) -> int:
-        """Doubles of a whole array."""
+        """The number of doubles in a whole array."""
         return self._scale.array_bytes // ITEM_BYTES
 
     @property
     def primitive(self) -> str:
         """The primitive of flushes."""
-        mapping = self._contents["tier"].mapping
-        if mapping is None:
+        if self._mapping is None:
             return "none"
-        return "MAP_SYNC + cache-line write-back" if mapping.is_synchronous else "msync"
+        return "MAP_SYNC + cache-line write-back" if self._mapping.is_synchronous else "msync"
 
     @property
     def flushed_at_once_bytes(self) -> int | None:
-        """Bytes of one individual flush."""
-        mapping = self._contents["tier"].mapping
-        return None if mapping is None else _core.Stream.flushed_at_once(mapping)
+        """Bytes of one individual flush; None without a file."""
+        return None if self._mapping is None else _core.Stream.flushed_at_once(self._mapping)
 
     def measure(self, mode: StreamMode) -> ModeTimes:
-        """Measure one turn on all ranks at once, and check its results."""
+        """Measure one turn on all ranks at once, and check the results."""
         count = self._count_of(mode)
         values = {(place, name): value for place in mode.places for name, value in STARTS.items()}
         for place in mode.places:
             self._start(place, count)
-        self._settle()
+        if self._mapping is not None:  # otherwise the system writes this data back during the measurement
+            self._mapping.flush(0, len(self._mapping.bytes), self._threads)
         times: dict[str, list[LoopTime]] = {loop.name: [] for loop in LOOPS}
         self._ranks.wait_for_all()
         begin = time.perf_counter()
         for done in range(self._scale.repeats + 1):
-            late = time.perf_counter() - begin > self._scale.max_seconds
-            if done > 1 and any(self._ranks.of_all(late)):
+            is_late = time.perf_counter() - begin > self._scale.max_seconds
+            if done > 1 and any(self._ranks.of_all(is_late)):
                 break
             for loop in LOOPS:
                 self._ranks.wait_for_node()
@@ -278,7 +263,7 @@ class RankStream:
         first = self._array(mode.source, loop.first, count)
         second = self._array(mode.source, loop.second or loop.first, count)
         result = self._array(mode.target, loop.result, count)
-        mapping, begin = self._contents[mode.target].mapping, time.monotonic()
+        mapping, begin = self._mapping if mode.target == "tier" else None, time.monotonic()
         return LoopTime(begin, *self._stream.run(loop.name, first, second, result, mode.flush, mapping))
 
     def _count_of(self, mode: StreamMode) -> int:
@@ -297,12 +282,6 @@ class RankStream:
         for name, value in STARTS.items():
             self._stream.fill(self._array(place, name, count), value)
 
-    def _settle(self) -> None:
-        """Flush what was written, so that it is not being written back during the next measurement."""
-        mapping = self._contents["tier"].mapping
-        if mapping is not None:
-            mapping.flush(0, len(mapping.bytes), self._threads)
-
     def _array(self, place: str, name: str, count: int) -> NDArray[Any]:
         begin = list(STARTS).index(name) * self._pitch
-        return self._contents[place].bytes[begin : begin + count * ITEM_BYTES].view(np.float64)
+        return self._bytes[place][begin : begin + count * ITEM_BYTES].view(np.float64)

@@ -1,6 +1,6 @@
-/* Seconds that loops take: measured here, because a call from Python takes as long as a loop over a cache.
+/* Measures loops in C, because a call from Python takes as long as a loop over data in a cache.
  *
- * Planes z0 <= z < z1 are given to a generated kernel two at a time, as the engine does, and rows in blocks of `rows`. */
+ * A generated kernel gets planes z0 <= z < z1 two at a time, as from the engine, and rows in blocks of `rows`. */
 #define _GNU_SOURCE
 #include <time.h>
 
