@@ -8,9 +8,6 @@ error of the scheme. `advection.png` shows the start, both results, and a cut th
 
 from collections.abc import Sequence
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import options

@@ -11,9 +11,6 @@ import lzma
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import options
@@ -24,7 +21,7 @@ VOLUME = Path(__file__).parent / "data" / "mni152_t1.npy.xz"
 
 
 def load_volume() -> np.ndarray:
-    """The volume, shape (197, 233, 189), uint8, bright where the tissue is."""
+    """The volume as uint8, shape (197, 233, 189). Tissue is bright."""
     with lzma.open(VOLUME) as source:
         volume: np.ndarray = np.load(source)
     return volume

@@ -1,6 +1,6 @@
 """Measure variants of a program alternately, each in a process of its own, so that its memory can be measured.
 
-parent   variant 1, variant 2, ..., variant 1, variant 2, ...      a ratio is that of one repeat; the median counts
+parent   variant 1, variant 2, ..., variant 1, variant 2, ...      computes ratios for each repeat, and their medians
 child    SCRIPT --variant NAME ...                                 prints its Outcome as JSON
 """
 
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from options import folder
+from options import at_least, checked, folder
 
 from outcrop.bench.memory import run_limited
 from outcrop.errors import InputError, OutcropError
@@ -26,7 +26,7 @@ from outcrop.units import format_bytes, parse_bytes
 
 SETTLE_SECONDS = 8.0
 SIZE_STEP = 64
-"""Also the smallest size."""
+"""Sizes are multiples of this, so that rows are whole cache lines and the rim of the programs fits."""
 
 
 @dataclass(frozen=True)
@@ -64,52 +64,27 @@ def resident_bytes() -> tuple[int, int]:
 
 
 def parser(about: str | None, script: str, size: int, memory: str) -> argparse.ArgumentParser:
-    """The options of both programs."""
+    """A parser with the options of both programs."""
     name = Path(script).stem
+    sides = checked(
+        int, lambda value: value > 0 and value % SIZE_STEP == 0, f"a multiple of {SIZE_STEP}, such as {100 * SIZE_STEP}"
+    )
     parser = argparse.ArgumentParser(
         prog=f"{name}.py", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--size", type=sides, default=size, metavar="N", help=f"cells along each side, 64 n [{size}]")
-    parser.add_argument("--memory", type=memory_size, default=memory, help=f"for the run out of core [{memory}]")
-    parser.add_argument("--turns", type=count, default=3, metavar="N", help="repeats of each variant [3]")
-    parser.add_argument(
-        "--settle",
-        type=seconds,
-        default=SETTLE_SECONDS,
-        metavar="SECONDS",
-        help="before each: virtual machines spend a while giving back the memory of the one before [8]",
-    )
-    parser.add_argument("-d", "--directory", type=folder, default=Path("."), help="on the tier to measure [.]")
+    parser.add_argument("--memory", type=memory_size, default=memory, help=f"memory of the run out of core [{memory}]")
+    parser.add_argument("--turns", type=at_least(1), default=3, metavar="N", help="repeats of each variant [3]")
+    seconds = checked(float, lambda value: 0 <= value < math.inf, "a number of seconds of at least 0")
+    settle_help = "pause before each measurement: virtual machines return memory slowly [8]"
+    parser.add_argument("--settle", type=seconds, default=SETTLE_SECONDS, metavar="SECONDS", help=settle_help)
+    parser.add_argument("-d", "--directory", type=folder, default=Path("."), help="a folder on the tier to measure [.]")
     parser.add_argument("--variant", help=argparse.SUPPRESS)
     return parser
 
 
-def sides(text: str) -> int:
-    """A size with rows of whole cache lines, and room for the rim of the programs."""
-    if not text.isdecimal() or int(text) < SIZE_STEP or int(text) % SIZE_STEP:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a multiple of {SIZE_STEP}, such as {100 * SIZE_STEP}")
-    return int(text)
-
-
-def count(text: str) -> int:
-    """A number of repeats or steps."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 1")
-    return int(text)
-
-
-def seconds(text: str) -> float:
-    """A time in seconds."""
-    try:
-        if 0 <= (value := float(text)) < math.inf:
-            return value
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds of at least 0")
-
-
 def memory_size(text: str) -> str:
-    """A budget, written as for `outcrop run`."""
+    """The type of a budget, which is written as for `outcrop run`."""
     try:
         parse_bytes(text, 1 << 40)
     except InputError as error:
@@ -123,10 +98,10 @@ def measure(
     given: argparse.Namespace,
     prepare: Callable[[argparse.Namespace], None],
 ) -> Found | None:
-    """All outcomes of each variant; None in a child, which has printed its own.
+    """All outcomes of each variant; None in a child, which prints its outcome.
 
-    `prepare` makes the files that the variants share, in a new folder within the given directory. The folder is removed
-    at the end. Options that `prepare` changes hold for all variants."""
+    `prepare` makes the files that the variants share, in a new folder inside the given directory. The folder is removed
+    at the end. If `prepare` changes options, they are changed for all variants."""
     if given.variant is not None:
         try:
             print(json.dumps(asdict(variants[given.variant].run(given))))

@@ -10,9 +10,6 @@ travelled are printed.
 
 from collections.abc import Sequence
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import options
@@ -78,8 +75,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     extent = (0, n * H / 1000, n * H / 1000, 0)
     figure, panels = plt.subplots(1, 2, figsize=(11, 5.9), layout="constrained")
     for panel, title, wave in zip(panels, ("compression: P", "rotation: S"), (compression, rotation), strict=True):
-        most = np.quantile(abs(wave), 0.995)
-        panel.imshow(wave, cmap="RdBu_r", vmin=-most, vmax=most, extent=extent)
+        largest = np.quantile(abs(wave), 0.995)
+        panel.imshow(wave, cmap="RdBu_r", vmin=-largest, vmax=largest, extent=extent)
         panel.axhline(interface * H / 1000, color="black", lw=0.8)
         for cells, style in ((cells_p, "--"), (cells_s, ":")):
             angles = np.linspace(0, 2 * np.pi, 400)

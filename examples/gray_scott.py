@@ -8,9 +8,6 @@ is full. `gray_scott.png` shows v at four times.
 
 from collections.abc import Sequence
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import options

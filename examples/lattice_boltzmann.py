@@ -10,9 +10,6 @@ initial state is that of M. L. Minion and D. L. Brown, J. Comput. Phys. 138, 734
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import options

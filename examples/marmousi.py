@@ -17,9 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import options
@@ -51,7 +48,7 @@ class Survey:
 
     @property
     def frequency(self) -> float:
-        """The spacing at which waves of 1500 m/s and 2.5 times the peak frequency are four cells long."""
+        """The peak frequency, at most 25 Hz. Waves of 1500 m/s and 2.5 times this frequency are four cells long."""
         return min(25.0, 1500.0 / (4 * 2.5 * self.spacing))
 
     @property
@@ -124,10 +121,10 @@ def draw_seismogram(sim: oc.Simulation, survey: Survey, path: Path) -> None:
     """Draw pressure over time and position. Late arrivals are amplified by the square root of time."""
     traces, dt = sim.traces["line"], survey.seconds / len(sim.traces["line"])
     loud = traces * np.sqrt(np.arange(1, len(traces) + 1) * dt)[:, None]
-    most = np.percentile(np.abs(loud), 98)
+    largest = np.percentile(np.abs(loud), 98)
     figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
     extent = (survey.line[0] / 1000, survey.line[-1] / 1000, survey.seconds, 0)
-    axes.imshow(loud, cmap="gray", vmin=-most, vmax=most, aspect="auto", extent=extent)
+    axes.imshow(loud, cmap="gray", vmin=-largest, vmax=largest, aspect="auto", extent=extent)
     axes.plot(survey.shot[0] / 1000, 0, "*", color="tab:red", markersize=12, clip_on=False)
     axes.set(xlabel="distance (km)", ylabel="time (s)", title=f"Receivers {survey.shot[2]:g} m deep; shot at the star")
     figure.savefig(path, dpi=150)
@@ -142,8 +139,8 @@ def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
     extent = (-h / 2000, (LENGTH + h / 2) / 1000, (DEPTH + h / 2) / 1000, -h / 2000)
     for axes, step, wave in zip(panels.flat, views.steps, views, strict=False):
         plane = np.asarray(wave[:, 0]).T
-        most = np.percentile(np.abs(plane), 99.5) or 1.0
-        loud = np.clip(plane / most, -1, 1)
+        largest = np.percentile(np.abs(plane), 99.5) or 1.0
+        loud = np.clip(plane / largest, -1, 1)
         back = axes.imshow(velocity, cmap="gray", extent=extent, aspect="equal")
         axes.imshow(loud, cmap="seismic", vmin=-1, vmax=1, alpha=np.sqrt(np.abs(loud)), extent=extent, aspect="equal")
         axes.plot(
@@ -160,16 +157,20 @@ def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
 
 
 def parse(argv: Sequence[str] | None) -> tuple[Path, Survey]:
-    """Parse the command line."""
+    """The directory and the survey of a command line."""
     about = __doc__.splitlines()[0] if __doc__ else ""
     parser = argparse.ArgumentParser(prog="marmousi.py", description=about)
     parser.add_argument(
-        "-d", "--directory", type=options.folder, default=Path("marmousi"), help="for run and pictures [marmousi]"
+        "-d",
+        "--directory",
+        type=options.folder,
+        default=Path("marmousi"),
+        help="folder of run and pictures [marmousi]",
     )
     parser.add_argument("--small", action="store_true", help="25 m, a width of 1 km, 12 cells of sponge, 16 MiB")
     parser.add_argument("--spacing", type=float, help="metres between cells [5]")
-    parser.add_argument("--width", type=float, help="metres along which the model is the same [7440]")
-    parser.add_argument("--seconds", type=float, default=2.4, help="that the waves travel [2.4]")
+    parser.add_argument("--width", type=float, help="metres along the axis on which the model does not depend [7440]")
+    parser.add_argument("--seconds", type=float, default=2.4, help="simulated time [2.4]")
     parser.add_argument("--sponge", type=int, help="cells of the absorbing layers [40]")
     parser.add_argument("--memory", help="hard cap for the window [512MiB]")
     given = parser.parse_args(argv)
@@ -184,6 +185,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Start or continue the run, and draw."""
     directory, survey = parse(argv)
     make_directory(directory)
+    plt.switch_backend("Agg")  # draws without a display
     sim = simulate(survey, directory / "run.oc")
     draw_seismogram(sim, survey, directory / "seismogram.png")
     draw_snapshots(sim, survey, directory / "snapshots.png")

@@ -8,9 +8,6 @@ The energy of the scheme is conserved to the last digits of float32, also with g
 
 from collections.abc import Sequence
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import options
@@ -22,12 +19,12 @@ H, DT, C = 0.01, 2e-11, 299792458.0
 STEP = C * DT / H
 """Cells per step."""
 GLASS = 1.5**2
-"""Its relative permittivity; the index of refraction is 1.5."""
+"""The relative permittivity of glass with an index of refraction of 1.5."""
 TIMES = 4
 
 
 def pulse(x: np.ndarray, size: int) -> np.ndarray:
-    """Ez (V/m) at time 0, of a pulse that moves towards larger x; x in cells."""
+    """Ez (V/m) at time 0 of a pulse that moves towards larger x, with x in cells."""
     centre, width, wave = 0.12 * size, 0.035 * size, 0.04 * size
     packet: np.ndarray = np.exp(-(((x - centre) / width) ** 2)) * np.cos(2 * np.pi * (x - centre) / wave)
     return packet

@@ -1,4 +1,4 @@
-"""The options of all examples."""
+"""The options that examples share, and how an example is run."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from outcrop.errors import InputError, OutcropError
 from outcrop.paths import make_directory, require_directory
 
+Value = TypeVar("Value")
+
 
 @dataclass(frozen=True)
 class Options:
-    """`size` cells along the longest axis, `steps` time steps, `memory` for the window; runs and pictures lie in
-    `directory`."""
+    """Cells along the longest axis, time steps, memory of the window, and the directory of runs and pictures."""
 
     size: int
     steps: int
@@ -24,17 +26,22 @@ class Options:
 
 
 def parse(about: str | None, argv: Sequence[str] | None, *, name: str, size: int, steps: int, memory: str) -> Options:
-    """The options of an example called `name`, with its own defaults; makes its directory."""
+    """Parse the options of the example `name` with its defaults, and make its directory."""
     parser = argparse.ArgumentParser(
         prog=f"{name}.py", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--size", type=_at_least(16), default=size, metavar="N", help=f"cells along the longest axis [{size}]"
+        "--size", type=at_least(16), default=size, metavar="N", help=f"cells along the longest axis [{size}]"
     )
-    parser.add_argument("--steps", type=_at_least(1), default=steps, metavar="N", help=f"time steps [{steps}]")
+    parser.add_argument("--steps", type=at_least(1), default=steps, metavar="N", help=f"time steps [{steps}]")
     parser.add_argument("--memory", default=memory, help=f"hard cap for the window [{memory}]")
-    parser.add_argument("-d", "--directory", type=folder, default=Path(name), help=f"for run and picture [{name}]")
+    parser.add_argument(
+        "-d", "--directory", type=folder, default=Path(name), help=f"folder of run and picture [{name}]"
+    )
     given = parser.parse_args(argv)
+    import matplotlib  # here, because programs without pictures use this module, too
+
+    matplotlib.use("Agg")  # draws without a display
     make_directory(given.directory)
     return Options(given.size, given.steps, given.memory, given.directory)
 
@@ -48,7 +55,7 @@ def call(main: Callable[[], None]) -> None:
 
 
 def folder(text: str) -> Path:
-    """A directory for files that exists or can be made."""
+    """The type of a directory that exists or can be made."""
     try:
         require_directory(Path(text))
     except InputError as error:
@@ -56,10 +63,20 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
-def _at_least(least: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least {least}")
-        return int(text)
+def checked(convert: Callable[[str], Value], accepts: Callable[[Value], bool], words: str) -> Callable[[str], Value]:
+    """The type of an option whose value must be accepted. The message for other values is "must be" and `words`."""
 
-    return number
+    def parse_value(text: str) -> Value:
+        try:
+            if accepts(value := convert(text)):
+                return value
+        except ValueError:
+            pass
+        raise argparse.ArgumentTypeError(f"{text!r} must be {words}")
+
+    return parse_value
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """The type of a whole number with a minimum."""
+    return checked(int, lambda value: value >= least, f"a whole number of at least {least}")

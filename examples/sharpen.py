@@ -10,9 +10,6 @@ import lzma
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import options
@@ -31,7 +28,7 @@ def load_slice() -> np.ndarray:
 
 
 def summed(image: np.ndarray) -> np.ndarray:
-    """The same by NumPy: the image minus its convolution with the filter, mirrored at its sides; float64."""
+    """The result by NumPy in float64: the image, mirrored at its sides, minus its convolution with the filter."""
     ny, nx = image.shape
     around = np.pad(image.astype("float64"), REACH, mode="symmetric")
     steps = np.arange(-REACH, REACH + 1)

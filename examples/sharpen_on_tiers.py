@@ -62,7 +62,7 @@ def make_files(given: argparse.Namespace) -> None:
 
 
 def read_only(given: argparse.Namespace, tier: str) -> dict[str, np.ndarray]:
-    """Both arrays, mapped or copied to DRAM. Every page of arrays in memory has been touched once."""
+    """Both arrays, mapped or copied to DRAM. Each page of an array in memory is touched once."""
     files = {name: oc.open_array(given.directory / f"{name}.npy").values for name in ("image", "padded")}
     if tier == "file":
         return files

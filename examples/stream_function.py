@@ -8,9 +8,6 @@ the speed. The program also solves the equations directly and prints the error t
 
 from collections.abc import Sequence
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import options

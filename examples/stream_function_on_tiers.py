@@ -25,18 +25,19 @@ from collections.abc import Sequence
 import compare
 import numpy as np
 from compare import Outcome, Variant
+from options import at_least, checked
 
 import outcrop as oc
 from outcrop.arrays.array import Array, Flush
 from outcrop.tiers.survey import find_tiers, tiers_holding
 
 ROWS = 512
-TOLERANCE_LEAST = 1e-12
-"""Because of rounding, a smaller change may never be reached."""
+MIN_CHANGE = 1e-12
+"""A smaller change may never be reached, because of rounding."""
 
 
 def initial(n: int) -> np.ndarray:
-    """A box, open at the bottom and at the right, with a spare row at each end."""
+    """A box that is open at the bottom and at the right, with a spare row at each end."""
     psi = np.zeros((n + 2, n))
     planes = oc.stencils.inlet_outlet((n, n), inlet=(n // 8, n // 3), outlet=(n // 2, n - n // 8))
     psi[1:-1] = planes(0, n)
@@ -44,7 +45,7 @@ def initial(n: int) -> np.ndarray:
 
 
 def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: int) -> Outcome:
-    """All steps on two arrays. After each step the array that it has written is told, and commits if one is due."""
+    """All steps on two arrays. The array that a step has written counts the step, and commits if a commit is due."""
     even[...] = odd[...] = initial(given.size)
     arrays, flushes = (odd, even), list[Flush]()
     with oc.Sweep(oc.stencils.stream_function(), {"psi": (even.values, odd.values)}) as sweep:
@@ -153,9 +154,12 @@ VARIANTS = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = compare.parser(__doc__, __file__, size=6144, memory="64MiB")
-    parser.add_argument("--steps", type=compare.count, default=60, metavar="N", help="of the iteration [60]")
-    parser.add_argument("--every", type=even_steps, default=30, metavar="K", help="steps between commits, even [30]")
-    parser.add_argument("--until", type=tolerance, metavar="CHANGE", help="not --steps: ‖Δψ‖/‖ψ‖ of the last one")
+    parser.add_argument("--steps", type=at_least(1), default=60, metavar="N", help="steps of the iteration [60]")
+    # After each even step the same array has the newest values.
+    even = checked(int, lambda value: value >= 2 and value % 2 == 0, "an even number of at least 2")
+    tolerance = checked(float, lambda value: MIN_CHANGE <= value < 1, f"a number from {MIN_CHANGE} to 1")
+    parser.add_argument("--every", type=even, default=30, metavar="K", help="steps between commits, even [30]")
+    parser.add_argument("--until", type=tolerance, metavar="CHANGE", help="iterate until ‖Δψ‖/‖ψ‖ is this, not --steps")
     given = parser.parse_args(argv)
 
     def prepare(of_all: argparse.Namespace) -> None:
@@ -170,23 +174,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(compare.table(VARIANTS, found))
     print(f"same bits: {all(of[0].result == found['dram'][0].result for of in found.values())}")
     print(limit(given))
-
-
-def even_steps(text: str) -> int:
-    """An even number of steps; after each even step the same array has the newest values."""
-    if not text.isdecimal() or int(text) < 2 or int(text) % 2:
-        raise argparse.ArgumentTypeError(f"{text!r} must be an even number of at least 2")
-    return int(text)
-
-
-def tolerance(text: str) -> float:
-    """A change that the iteration can reach."""
-    try:
-        if TOLERANCE_LEAST <= (value := float(text)) < 1:
-            return value
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"{text!r} must be a number from {TOLERANCE_LEAST} to 1")
 
 
 def limit(given: argparse.Namespace) -> str:
