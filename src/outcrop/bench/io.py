@@ -89,7 +89,9 @@ def bench(
     scale, parts = SMALL if small else FULL, _parts(only, raw_device)
     if write_device and raw_device is None:
         raise InputError("--write-device needs --raw-device DEVICE")
-    _require_room(directory, scale)
+    needed, free = int(SPACE_FACTOR * scale.span_bytes), discover.free_disk_bytes(directory)
+    if free < needed:
+        raise InputError(f"-d {directory} has {format_bytes(free)} free; {format_bytes(needed)} are needed")
     missing = unavailable()
     figures: dict[str, Any] = {
         "benchmark": "io",
@@ -125,12 +127,6 @@ def _parts(only: str | None, raw_device: Path | None) -> list[str]:
     if ("raw" in names) != (raw_device is not None):
         raise InputError("--only raw and --raw-device DEVICE go together")
     return names
-
-
-def _require_room(directory: Path, scale: IoScale) -> None:
-    needed, free = int(SPACE_FACTOR * scale.span_bytes), discover.free_disk_bytes(directory)
-    if free < needed:
-        raise InputError(f"-d {directory} has {format_bytes(free)} free; {format_bytes(needed)} are needed")
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,14 +64,17 @@ def run_limited(
     if it fails, is killed, or takes longer than `max_seconds`.
     """
     command = [sys.executable, *arguments]
-    with _group(limit_bytes, may_swap) as group:
-        if group is not None:
-            command = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group.path / "cgroup.procs"), *command]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=max_seconds)
-        except subprocess.TimeoutExpired:
-            raise StorageError(f"stopped after {max_seconds:.0f} s") from None
+    group = None if limit_bytes is None else _make_group(limit_bytes, may_swap)
+    if group is not None:
+        command = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group.path / "cgroup.procs"), *command]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=max_seconds)
         peak = None if group is None else group.peak_bytes()
+    except subprocess.TimeoutExpired:
+        raise StorageError(f"stopped after {max_seconds:.0f} s") from None
+    finally:
+        if group is not None:
+            group.remove()
     if done.returncode < 0:
         beyond = f", maybe for lack of memory within {format_bytes(limit_bytes)}" if group and limit_bytes else ""
         raise StorageError(f"killed by signal {-done.returncode}{beyond}")
@@ -114,18 +116,8 @@ class Group:
                 time.sleep(SECONDS_BETWEEN)
 
 
-@contextmanager
-def _group(limit_bytes: int | None, may_swap: bool) -> Iterator[Group | None]:
-    """A control group inside that of this process; None without a limit, or if none can be made."""
-    group = None if limit_bytes is None else _make_group(limit_bytes, may_swap)
-    try:
-        yield group
-    finally:
-        if group is not None:
-            group.remove()
-
-
 def _make_group(limit_bytes: int, may_swap: bool) -> Group | None:
+    """A control group inside that of this process; None if none can be made."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, own = line.split(":", 2)
         if controllers == "":
@@ -148,7 +140,7 @@ def _make_group(limit_bytes: int, may_swap: bool) -> Group | None:
     return None
 
 
-PROC = Path("/proc/self")
+PROC, PAGE_BYTES = Path("/proc/self"), mmap.PAGESIZE
 
 
 class PeakMemory:
@@ -175,9 +167,6 @@ def _peak_bytes() -> int:
 def _value(text: str, name: str) -> int:
     found = re.search(rf"^{name}:\s+(\d+) kB", text, flags=re.M)
     return int(found.group(1)) * 1024 if found else 0
-
-
-PAGE_BYTES = mmap.PAGESIZE
 
 
 def drop_from_page_cache(path: Path, length: int = 0) -> None:

@@ -152,7 +152,9 @@ def _loop_figures(mode: StreamMode, loop: StreamLoop, ranks: Sequence[RankFigure
     for node in dict.fromkeys(one.node for one in ranks):
         members = [one for one in ranks if one.node == node]
         repeats = zip(*(_times(mode, loop, one) for one in members), strict=True)
-        rates = [_moved(mode, loop, members) / _span(together) for together in repeats]
+        # From the beginning of the first rank of the node to the end of the last one.
+        spans = [max(one.begin + one.seconds for one in each) - min(one.begin for one in each) for each in repeats]
+        rates = [_moved(mode, loop, members) / seconds for seconds in spans]
         by_node.append({"node": node, **_spread(rates)})
     figures = {
         "repeats": len(_times(mode, loop, ranks[0])),
@@ -175,11 +177,6 @@ def _times(mode: StreamMode, loop: StreamLoop, rank: RankFigures) -> list[LoopTi
 def _moved(mode: StreamMode, loop: StreamLoop, ranks: Sequence[RankFigures]) -> int:
     """Bytes that these ranks move in one repeat."""
     return sum(one.modes[mode.name].count for one in ranks) * ITEM_BYTES * loop.arrays
-
-
-def _span(together: Sequence[LoopTime]) -> float:
-    """Seconds from the start of the first rank of a node to the end of the last one."""
-    return max(one.begin + one.seconds for one in together) - min(one.begin for one in together)
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
@@ -226,8 +223,9 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
     for mode in figures["modes"]:
         repeats = min(loop["repeats"] for loop in mode["loops"].values())
         notes = [] if repeats == figures["repeats"] else [counted(repeats, "repeat")]
-        if mode["array_bytes"] != figures["array_bytes"]:
-            notes.append(f"arrays of {_sizes(mode['array_bytes'])}, to end in time")
+        if (size := mode["array_bytes"]) != figures["array_bytes"]:
+            sizes = [size] if isinstance(size, int) else [min(size), max(size)]
+            notes.append(f"arrays of {' to '.join(map(format_bytes, sizes))}, to end in time")
         if mode["mode"] == "individual":
             notes.append(f"flushed {format_bytes(figures['flushed_at_once_bytes'])} at a time")
         if "flush" in mode["loops"]["triad"]:
@@ -244,13 +242,6 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
 def _range(of: dict[str, float]) -> str:
     low, middle, high = (f"{of[key] / 1e9:.3g}" for key in ("min", "median", "max"))
     return f"{middle} ({low} to {high})"
-
-
-def _sizes(array_bytes: int | list[int]) -> str:
-    """One size, or the minimum and the maximum."""
-    if isinstance(array_bytes, int):
-        return format_bytes(array_bytes)
-    return f"{format_bytes(min(array_bytes))} to {format_bytes(max(array_bytes))}"
 
 
 # --- picture ---------------------------------------------------------------------------------------------------------

@@ -53,7 +53,12 @@ def plot(
         raise InputError(f"--colors {colors!r} is unknown to matplotlib; gray, viridis and inferno are common ones")
     figure, title = Figure(layout="constrained"), f"{title}{place}"
     places = [axis for axis, cut in enumerate(index) if isinstance(cut, slice)]
-    axes = [_axis(name, axis, values.shape[axis], coordinates) for name, axis in zip(names, places, strict=True)]
+    units = f" ({coordinates.units})" if coordinates and coordinates.units else ""
+    origin, spacing = (coordinates.origin, coordinates.spacing) if coordinates else ((0.0,) * 3, (1.0,) * 3)
+    axes = [
+        _Axis(name + units, values.shape[axis], origin[axis], spacing[axis])
+        for name, axis in zip(names, places, strict=True)
+    ]
     draw = _draw_line if len(axes) == 1 else _draw_image
     draw(figure, picture, axes, colors, title, label)
     drawn = BytesIO()
@@ -64,7 +69,7 @@ def plot(
 
 @dataclass(frozen=True)
 class _Axis:
-    """An axis of the picture: its label, the number of cells, the position of the first cell, and the spacing."""
+    """An axis of the picture, in the coordinates of the run or in cells. `origin` is the position of the first cell."""
 
     label: str
     cells: int
@@ -75,14 +80,6 @@ class _Axis:
     def ends(self) -> tuple[float, float]:
         """The positions of the outer sides of the first and the last cell."""
         return self.origin - 0.5 * self.spacing, self.origin + (self.cells - 0.5) * self.spacing
-
-
-def _axis(name: str, axis: int, cells: int, coordinates: Coordinates | None) -> _Axis:
-    """An axis in the coordinates of the run, or in cells if it has none."""
-    if coordinates is None:
-        return _Axis(name, cells, 0.0, 1.0)
-    label = f"{name} ({coordinates.units})" if coordinates.units else name
-    return _Axis(label, cells, coordinates.origin[axis], coordinates.spacing[axis])
 
 
 def _draw_image(figure: Figure, picture: Any, axes: list[_Axis], colors: str, title: str, label: str) -> None:

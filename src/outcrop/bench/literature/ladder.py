@@ -28,6 +28,7 @@ from outcrop.bench.literature.ladder_columns import (
     COMPONENTS,
     FULL,
     NAIVE_STEPS,
+    PAGED_SHARE,
     SMALL,
     Column,
     ColumnJob,
@@ -207,7 +208,8 @@ class _Ladder:
         else:
             is_slow = column.scheme == "naive" and not bar.is_in_core
             steps = min(scale.steps, NAIVE_STEPS) if is_slow else scale.steps
-            window = scale.window_bytes if bar.is_in_core else int(bar.budget_bytes * column.window_share)
+            share = 1.0 if column.through == "aio" else PAGED_SHARE
+            window = scale.window_bytes if bar.is_in_core else int(bar.budget_bytes * share)
             job = ColumnJob(column.number, scale.shape, steps, window)
             limit, start = bar.budget_bytes + OVERHEAD_BYTES, time.perf_counter()
             try:

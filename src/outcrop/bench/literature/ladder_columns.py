@@ -40,7 +40,7 @@ from outcrop.plan.schemes.literature import blocked
 from outcrop.run.acquisition.recorder import Recorder
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.disk.planes import DeviceRange, Planes, ShardFile
-from outcrop.run.engine import Engine, Prepared
+from outcrop.run.engine import Engine
 from outcrop.run.passes import PassRunner
 from outcrop.run.places import open_state
 from outcrop.run.progress import make_progress
@@ -72,11 +72,6 @@ class Column:
     through: Literal["swap", "mmap", "aio"]
     layers: Literal[1, 2]
     padded: bool = False
-
-    @property
-    def window_share(self) -> float:
-        """The share of the budget that blocks take out of core."""
-        return 1.0 if self.through == "aio" else PAGED_SHARE
 
     @property
     def locks_memory(self) -> bool:
@@ -325,7 +320,12 @@ def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
 def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
     """One layer: arrays in plain or mapped memory, updated in place."""
     prepared = _simulation(job, column).plan(job.steps)
-    plan = _one_layer_plan(prepared, column)
+    sizes = prepared.plan.sizes  # the blocks of the scheme of two layers in the same budget, or sweeps of one step
+    if column.scheme == "naive":
+        sizes = replace(sizes, levels=1, slab=blocked.MIN_SLAB)
+    problem = one_layer.in_memory(prepared.problem, column.padded)
+    rate = problem.cells * problem.steps / max(prepared.plan.predicted.seconds_update, 1e-9)
+    plan = one_layer.make_plan(problem, sizes, prepared.machine, lambda _: rate)
     if column.through == "swap":
         memory = ArrayMemory.plain(plan.window.bytes)
     else:
@@ -338,16 +338,6 @@ def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
     seconds, moved = time.perf_counter() - start, _moved_since(before)
     counters = {**run.counters(), "seconds_commit": run.seconds_flush}
     return _result(job, plan, seconds, counters, column.through, moved, lambda z0, z1: run.current[z0:z1])
-
-
-def _one_layer_plan(prepared: Prepared, column: Column) -> Plan:
-    """The blocks of the scheme of two layers in the same budget, or sweeps of one step each."""
-    sizes = prepared.plan.sizes
-    if column.scheme == "naive":
-        sizes = replace(sizes, levels=1, slab=blocked.MIN_SLAB)
-    problem = one_layer.in_memory(prepared.problem, column.padded)
-    rate = problem.cells * problem.steps / max(prepared.plan.predicted.seconds_update, 1e-9)
-    return one_layer.make_plan(problem, sizes, prepared.machine, lambda _: rate)
 
 
 def _simulation(job: ColumnJob, column: Column, io: str = "auto") -> Simulation:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import mmap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -74,24 +74,17 @@ def window(problem: Problem) -> Window:
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
     """One pass over all blocks, which consists of updates only."""
     cut = skewed.cuts(problem, levels, sizes)
+    end_zeta = problem.end_plane + problem.skew_z * (levels - 1)
     actions: list[Action] = []
     for z, x, y in product(cut.z.blocks, cut.x.blocks, cut.y.blocks):
         (y_low, y_high), (x_low, x_high) = y.bounds(), x.bounds()
         if x.is_last:  # cells of the padding are never read
             x_high = Bound(round_up(problem.shape[2], problem.vector_cells))
-        actions += _updates(problem, levels, sizes.slab, z.own(), UpdateRegion(y_low=y_low, y_high=y_high, x_low=x_low,
-                                                                         x_high=x_high))  # fmt: skip
+        region = UpdateRegion(y_low=y_low, y_high=y_high, x_low=x_low, x_high=x_high)
+        first, end = max(problem.first_plane, z.own()[0]), min(end_zeta, z.own()[1])  # blocks in z are ranges of zeta
+        for zeta0 in range(first, end, sizes.slab) if problem.first_plane < problem.end_plane else ():
+            actions += blocked.updates(problem, zeta0, min(end, zeta0 + sizes.slab), levels, region)
     return Pass(levels, sizes.slab, window(problem), tuple(actions))
-
-
-def _updates(
-    problem: Problem, levels: int, slab: int, own_z: tuple[int, int], region: UpdateRegion
-) -> Iterator[Action]:
-    """The updates of a block, slab by slab. Blocks in z are ranges of zeta."""
-    first = max(problem.first_plane, own_z[0])
-    end = min(problem.end_plane + problem.skew_z * (levels - 1), own_z[1])
-    for zeta0 in range(first, end, slab) if problem.first_plane < problem.end_plane else ():
-        yield from blocked.updates(problem, zeta0, min(end, zeta0 + slab), levels, region)
 
 
 def make_plan(problem: Problem, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Plan:

@@ -112,8 +112,8 @@ class Traffic:
 def bench(directory: Path, small: bool) -> dict[str, Any]:
     """Print both tables, with `small` for the first problem only. `directory` is not used."""
     machine = load_machine("crest10")
-    rows = [(one, table2_problem(one)) for one in TABLE[: 1 if small else None]]
-    found = [(one, problem, blk_tune(problem, machine.usable_bytes)) for one, problem in rows]
+    problems = [(one, table2_problem(one)) for one in TABLE[: 1 if small else None]]
+    found = [(one, problem, blk_tune(problem, machine.usable_bytes)) for one, problem in problems]
     print(block_table([(one, tuned) for one, _, tuned in found]))
     figures: dict[str, Any] = {"benchmark": "table2", "small": small, "problems": {}}
     for one, problem, tuned in found:
@@ -134,14 +134,16 @@ def table2_problem(one: Published) -> Problem:
 
 def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredMachine) -> Iterator[Traffic]:
     """The traffic of each scheme, in the order of the table."""
-    block = Sizes(tuned.bt, 2 * tuned.bt, diamond=0, block_y=tuned.by, block_z=tuned.bz)
+    memory, block = tuned.block_bytes, Sizes(tuned.bt, 2 * tuned.bt, diamond=0, block_y=tuned.by, block_z=tuned.bz)
+    wavefronts = [wavefront_sizes(problem, blocks, memory) for blocks in range(1, MAX_BLOCKS + 1)]
+    overlapped = SCHEMES["overlapped"].candidates(problem, memory)
     chosen = [
         ("aio", "skewed-full", block),
         ("aio3y", "skewed-3y", block),
         ("aio5y", "skewed-5y", block),
-        ("wavefront k=1", "wavefront", wavefront_sizes(problem, 1, tuned.block_bytes)),
-        ("wavefront best k", "wavefront", best_wavefront(problem, tuned.block_bytes)),
-        ("overlapped", "overlapped", best_overlapped(problem, tuned.block_bytes)),
+        ("wavefront k=1", "wavefront", wavefronts[0]),
+        ("wavefront best k", "wavefront", min(wavefronts, key=lambda one: formula_bytes(problem, "wavefront", one))),
+        ("overlapped", "overlapped", min(overlapped, key=lambda one: formula_bytes(problem, "overlapped", one))),
     ]
     rate = machine.update_rate(problem, machine.cores)
     for name, scheme, sizes in chosen:
@@ -169,18 +171,6 @@ def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
     rows = 0 if blocks == 1 else -(-(ny - 2 * problem.radius_y) // blocks)
     sizes = Sizes(levels, 1, diamond=0, block_y=rows)
     return replace(sizes, slab=max(1, thickest_slab(problem, levels, sizes, memory_bytes)))
-
-
-def best_wavefront(problem: Problem, memory_bytes: int) -> Sizes:
-    """The sizes with the number of blocks that moves the fewest bytes."""
-    every = [wavefront_sizes(problem, blocks, memory_bytes) for blocks in range(1, MAX_BLOCKS + 1)]
-    return min(every, key=lambda sizes: formula_bytes(problem, "wavefront", sizes))
-
-
-def best_overlapped(problem: Problem, memory_bytes: int) -> Sizes:
-    """The candidate of the overlapped scheme that moves the fewest bytes."""
-    every = SCHEMES["overlapped"].candidates(problem, memory_bytes)
-    return min(every, key=lambda sizes: formula_bytes(problem, "overlapped", sizes))
 
 
 def block_table(rows: Sequence[tuple[Published, BlkTune]]) -> str:
