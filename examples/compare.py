@@ -139,7 +139,6 @@ def ratio(found: Found, name: str, base: str = "dram") -> float:
 
 
 def table(variants: Mapping[str, Variant], found: Found) -> str:
-    """A row for each variant."""
     heads = ("", "calculation", "of DRAM's", "DRAM for arrays", "resident: own", "of files")
     rows = [heads]
     for name, variant in variants.items():

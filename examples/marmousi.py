@@ -58,7 +58,6 @@ class Survey:
 
     @property
     def line(self) -> np.ndarray:
-        """The positions of the receivers along the length."""
         return np.linspace(500.0, LENGTH - 500.0, 221)
 
 
@@ -157,7 +156,6 @@ def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
 
 
 def parse(argv: Sequence[str] | None) -> tuple[Path, Survey]:
-    """The directory and the survey of a command line."""
     about = __doc__.splitlines()[0] if __doc__ else ""
     parser = argparse.ArgumentParser(prog="marmousi.py", description=about)
     parser.add_argument(
@@ -182,7 +180,6 @@ def parse(argv: Sequence[str] | None) -> tuple[Path, Survey]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Start or continue the run, and draw."""
     directory, survey = parse(argv)
     make_directory(directory)
     plt.switch_backend("Agg")  # draws without a display

@@ -102,7 +102,6 @@ def side_by_side(given: argparse.Namespace) -> float:
 
 
 def timed(work: Callable[[], None]) -> float:
-    """Seconds that a call takes."""
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
@@ -140,7 +139,6 @@ def sample(sharp: np.ndarray) -> list[float]:
 
 
 def variants(size: int) -> dict[str, Variant]:
-    """The variants, DRAM first."""
     limit = 2 * size * size * 4 + BESIDE_BYTES
     return {
         "dram": Variant("all arrays in DRAM", lambda given: sharpen(given, "dram")),

@@ -99,7 +99,6 @@ def array(given: argparse.Namespace, name: str, persist: str | int) -> Array:
 
 
 def tier_name(given: argparse.Namespace) -> str:
-    """The tier that holds the directory."""
     return tiers_holding(given.directory, find_tiers([given.directory]))[0].name
 
 

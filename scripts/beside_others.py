@@ -71,7 +71,6 @@ def fio(path: Path, pattern: str, request_bytes: int, depth: int, seconds: float
 
 
 def compare_io(directory: Path, repeats: int) -> None:
-    """Compare the cases of `outcrop bench io` on one file."""
     with tempfile.TemporaryDirectory(prefix="outcrop-fio-", dir=directory) as folder:
         path = Path(folder) / "file"
         _core.create_file(str(path), SPAN_BYTES)
@@ -92,7 +91,6 @@ def compare_io(directory: Path, repeats: int) -> None:
 
 
 def compare_tiers(directory: Path, repeats: int) -> None:
-    """Compare the storage figures of `outcrop tiers`."""
     pairs = [(tiers_of_outcrop(directory), tiers_of_fio(directory)) for _ in range(repeats)]
     for name in TIER_FIGURES:
         show(f"{name:16}", [(ours[name], theirs[name]) for ours, theirs in pairs])
@@ -122,7 +120,6 @@ def tiers_of_fio(directory: Path) -> dict[str, float]:
 
 
 def compare_triad(program: Path, repeats: int) -> None:
-    """Compare the bandwidth of the triad of STREAM."""
     threads, pairs = available_cores(), []
     for _ in range(repeats):
         meter = _core.MemoryMeter(threads, ARRAY_BYTES, ())

@@ -48,7 +48,6 @@ class Build:
 
     @property
     def home(self) -> Path:
-        """The environment's folder."""
         return FOLDER / self.name
 
     @property
@@ -66,7 +65,6 @@ class Build:
 
     @property
     def launch(self) -> list[str]:
-        """The words of the launcher."""
         return [self.where(self.launcher), *self.flags]
 
     def environment(self) -> dict[str, str]:

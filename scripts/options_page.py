@@ -79,7 +79,6 @@ END = """
 
 
 def page() -> str:
-    """The text of the page."""
     parts = [BEGIN]
     for group, title in GROUPS.items():
         rows = [_row(name, option) for name, option in option_table().items() if option.group == group]

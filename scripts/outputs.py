@@ -74,7 +74,6 @@ class Example(NamedTuple):
 
 
 def pages() -> list[Path]:
-    """All pages with examples."""
     docs = ROOT / "docs"
     return [ROOT / "README.md", *sorted(page for page in docs.rglob("*.md") if docs / "_build" not in page.parents)]
 
@@ -91,7 +90,6 @@ def blocks(page: Path) -> Iterator[tuple[str, int, list[str]]]:
 
 
 def examples(page: Path) -> Iterator[Example]:
-    """All examples of a page that show an output."""
     for language, first, lines in blocks(page):
         prompt = PROMPTS.get(language)
         if prompt is None:
@@ -176,7 +174,6 @@ def differences(example: Example) -> list[str]:
 
 
 def main() -> None:
-    """Rewrite all pages whose outputs have changed."""
     for page in pages():
         lines = page.read_text().splitlines()
         for example in reversed(list(examples(page))):

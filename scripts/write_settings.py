@@ -20,7 +20,6 @@ BEGIN, END = "settings: written by scripts/write_settings.py", "end of the setti
 
 
 def header() -> Iterator[str]:
-    """Lines of a C comment."""
     for name, _, hint, romio, variable, unset, meaning in _aggregate.setting_rows():
         assert name
         yield f"       {hint}{f' or {romio}' if romio else ''}, {variable}"
@@ -29,7 +28,6 @@ def header() -> Iterator[str]:
 
 
 def table() -> Iterator[str]:
-    """Lines of a Markdown table."""
     yield "| argument | MPI info hint | variable | meaning | default |"
     yield "|---|---|---|---|---|"
     for name, _, hint, romio, variable, unset, meaning in _aggregate.setting_rows():

@@ -115,7 +115,6 @@ def fitting(scale: CoreScale, directory: Path) -> CoreScale:
 
 
 def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> dict[str, Any]:
-    """The figures of heat7 in one dtype."""
     from outcrop.language.compile import compile_kernel
     from outcrop.language.library import heat7
     from outcrop.run.simulation import Simulation
@@ -157,7 +156,6 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
 
 
 def name_of(share: float) -> str:
-    """The name of the run at a share of both arrays."""
     return f"out_of_core_{100 * share:g}_percent"
 
 
@@ -182,12 +180,10 @@ def budgets_of(problem: Problem, shares: tuple[float, ...]) -> dict[str, int]:
 
 
 def update_rate(report: dict[str, Any]) -> float:
-    """Cell updates per second of the updates alone."""
     return float(report["cells_updated"] / report["seconds_update"])
 
 
 def line_of(name: str, report: dict[str, Any]) -> str:
-    """A run in one line."""
     if name == "in_memory":
         return f"(b) in memory, updates alone  {format_rate(update_rate(report))}cell/s"
     limit = "" if report["cgroup_limit_bytes"] is None else ", within a memory limit of budget + 150 MiB"

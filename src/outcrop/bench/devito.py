@@ -148,7 +148,6 @@ def tuned(state: Mapping[str, Any]) -> dict[str, int]:
 
 
 def main() -> None:
-    """Run as a program; see the top of the file."""
     import devito as dv
 
     name, steps, *numbers = sys.argv[1:]

@@ -47,12 +47,10 @@ def describe_machine(directory: Path, threads: int) -> dict[str, Any]:
 
 
 def machine_line(figures: dict[str, Any]) -> str:
-    """The machine in one line."""
     return ", ".join(f"{key} {value}" for key, value in figures["machine"].items())
 
 
 def table_row(cells: Iterable[str]) -> str:
-    """A row of a Markdown table."""
     return f"| {' | '.join(cells)} |"
 
 

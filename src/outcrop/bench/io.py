@@ -160,7 +160,6 @@ class _Parts:
         self._case(self._direct[0], True, False, RECORD_BYTES, span_bytes).measure(path, float("inf"))
 
     def sizes(self) -> list[dict[str, Any]]:
-        """Every interface at every access size."""
         return self._measured(
             self._case(name, write, random, size)
             for size in self._scale.sizes
@@ -296,7 +295,6 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def table(part: str, figures: Figures) -> Iterator[str]:
-    """The table of one part, line by line."""
     yield from ("", f"{part}: {TITLES[part]}, MB/s", "")
     if part == "depths":
         yield from _pivot(figures, "in flight", lambda one: f"{pattern_of(one)}, {one['depth']}")

@@ -44,7 +44,6 @@ REQUESTS_UNTIL_FLUSH = 16384
 
 
 def find_interface(name: str) -> Interface:
-    """The interface of that name."""
     return next(one for one in INTERFACES if one.name == name)
 
 
@@ -82,7 +81,6 @@ class IoCase:
 
     @property
     def pattern(self) -> str:
-        """The access pattern in words."""
         return pattern_of(asdict(self))
 
     def measure(self, path: Path, max_seconds: float) -> IoRate:
@@ -163,7 +161,6 @@ def measure_limited(
 
 
 def main() -> None:
-    """Run as a program; see the top of the file."""
     cases = [IoCase(**one) for one in json.loads(sys.argv[1])]
     path, max_seconds = Path(sys.argv[2]), float(sys.argv[3])
     print(json.dumps([case.measure(path, max_seconds).to_json() for case in cases]))

@@ -124,7 +124,6 @@ def _sweeps(loop: HandwrittenLoop, scale: KernelScale, folder: Path, threads: in
 
 
 def _rates(turns: list[tuple[float, float]], updates: int) -> dict[str, float]:
-    """Medians of both sides."""
     return {
         name: updates / median(turn[place] for turn in turns) for place, name in enumerate(("generated", "handwritten"))
     }
@@ -166,7 +165,6 @@ class LoopTimer:
 
     @property
     def updates(self) -> int:
-        """The number of cells that a step updates."""
         nz, ny, nx = (n - 2 * self.loop.radius for n in self.shape)
         return nz * ny * nx
 
@@ -203,7 +201,6 @@ class LoopTimer:
 
 
 def set_threads(threads: int) -> None:
-    """Set the number of threads of hand-written loops."""
     ctypes.CDLL("libgomp.so.1").omp_set_num_threads(threads)
 
 

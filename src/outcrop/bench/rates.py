@@ -159,7 +159,6 @@ def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.f
 
 
 def main() -> None:
-    """Run as a program; see the top of the file."""
     directory, steps, budget_bytes = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     sizes = json.loads(sys.argv[4])
     scheme = "wavefront" if sizes else "auto"  # other schemes could have these sizes, too

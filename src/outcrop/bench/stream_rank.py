@@ -52,7 +52,6 @@ class StreamLoop:
 
     @property
     def arrays(self) -> int:
-        """The number of arrays that the loop moves."""
         return 3 if self.second else 2
 
     def value(self, first: float, second: float) -> float:
@@ -83,7 +82,6 @@ class StreamMode:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The places that the mode uses."""
         return tuple(place for place in PLACES if place in (self.source, self.target))
 
 
@@ -175,7 +173,6 @@ class LoopTime:
 
     @property
     def seconds(self) -> float:
-        """The seconds of loop and flush."""
         return self.loop + self.flush
 
 
@@ -221,12 +218,10 @@ class RankStream:
 
     @property
     def count(self) -> int:
-        """The number of doubles in a whole array."""
         return self._scale.array_bytes // ITEM_BYTES
 
     @property
     def primitive(self) -> str:
-        """The primitive of flushes."""
         if self._mapping is None:
             return "none"
         return "MAP_SYNC + cache-line write-back" if self._mapping.is_synchronous else "msync"

@@ -81,7 +81,6 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _cases(directory: Path, scale: TunerScale, shape: tuple[int, int, int]) -> Iterator[dict[str, Any]]:
-    """All budgets of one grid."""
     with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
         where = Path(folder) / "run.oc"
         simulation = Simulation("heat7", shape=shape, dtype="float32", directory=where)

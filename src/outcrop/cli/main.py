@@ -49,7 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def call(arguments: list[str]) -> int:
-    """Run one command and return its exit code."""
     try:
         _check_words(arguments)
         from outcrop.cli.app import UsageProblem, invoke  # here, so that Ctrl-C during the import is handled, too

@@ -54,7 +54,6 @@ def tiers(
 
 
 def show_progress(text: str) -> None:
-    """Print a line to standard error."""
     print(f"{text} ...", file=sys.stderr, flush=True)
 
 

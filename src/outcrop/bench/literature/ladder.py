@@ -248,7 +248,6 @@ HEADS = {"update": "updates", "read_wait": "reads", "write_wait": "writes", "cop
 
 
 def line_of(bar: Bar) -> str:
-    """The last run of a bar in one line."""
     where = "in core" if bar.is_in_core else f"in {format_bytes(bar.budget_bytes)}"
     head = f"{bar.column.number:>2} {bar.column.name:<10} {where:<12}"
     if not bar.runs:
@@ -260,7 +259,6 @@ def line_of(bar: Bar) -> str:
 
 
 def tables(figures: dict[str, Any]) -> Iterator[str]:
-    """All tables, line by line."""
     both = figures["both_arrays_bytes"]
     share = f"{format_bytes(figures['memory_budget_bytes'])} ({100 * figures['memory_budget_bytes'] / both:.3g} %)"
     nz, ny, nx = figures["shape"]

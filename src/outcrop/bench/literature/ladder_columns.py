@@ -101,7 +101,6 @@ COLUMNS = (
 
 
 def find_column(number: int) -> Column:
-    """The column of that number."""
     return next(column for column in COLUMNS if column.number == number)
 
 
@@ -146,12 +145,10 @@ class LadderScale:
 
     @property
     def in_core_bytes(self) -> int:
-        """Bytes of memory in core."""
         return int(IN_CORE_SHARE * self.both_bytes)
 
     @property
     def swap_bytes(self) -> int:
-        """Bytes of swap space that are enough."""
         return self.both_bytes + SWAP_SPARE_BYTES
 
 
@@ -421,7 +418,6 @@ def _result(
 
 
 def main() -> None:
-    """Run as a program; see the top of the file."""
     given = json.loads(sys.argv[1])
     print(json.dumps(asdict(measure(ColumnJob(**{**given, "shape": tuple(given["shape"])})))))
 

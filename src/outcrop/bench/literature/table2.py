@@ -128,7 +128,6 @@ def bench(directory: Path, small: bool) -> dict[str, Any]:
 
 
 def table2_problem(one: Published) -> Problem:
-    """A problem of Table II."""
     return as_problem(heat7(), make_layout(one.shape, "float64"), STEPS, FIXED, in_place=False)
 
 
@@ -188,7 +187,6 @@ def block_table(rows: Sequence[tuple[Published, BlkTune]]) -> str:
 
 
 def traffic_table(one: Published, moved: Sequence[Traffic]) -> str:
-    """GiB moved by each scheme."""
     line = "  {:<17}{:>7}{:>13}{:>13}{:>10}"
     head = line.format("GiB moved", "passes", "by formula", "of our plan", "estimate")
     rows = [
@@ -217,7 +215,6 @@ class BlkTune:
 
     @property
     def blocks_in_all(self) -> int:
-        """Blocks of all passes."""
         x, y, z = self.blocks
         return self.passes * x * y * z
 
