@@ -41,6 +41,9 @@ SOURCES = Path(__file__).parent / "handwritten"
 Array32 = NDArray[np.float32]
 ROWS = (8, 16, 32, 64)
 """Rows of the blocks of sweeps."""
+LOOPS: dict[str, tuple[float, ...]] = {"heat7": (0.0, 1.0), "acoustic8": (1.0, 1.0, 2000.0)}
+"""The stencils with a loop in `handwritten/`, and the means of their arrays: the array that is written, the newest
+values, and arrays that are only read."""
 SHARE_OF_CACHE = 0.75
 MAX_ROUNDING = 1e-5
 
@@ -67,11 +70,11 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
         print(machine_line(figures))
         figures["loops"] = [
             {
-                "stencil": loop.name,
-                **_in_cache(loop, scale, Path(folder)),
-                **_sweeps(loop, scale, Path(folder), threads),
+                "stencil": name,
+                **_in_cache(name, scale, Path(folder)),
+                **_sweeps(name, scale, Path(folder), threads),
             }
-            for loop in LOOPS
+            for name in LOOPS
         ]
     for one in figures["loops"]:
         for place in ("cache", "sweep"):
@@ -81,16 +84,12 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
     return figures
 
 
-def cache_shape(loop: HandwrittenLoop, cache_bytes: int) -> tuple[int, int, int]:
-    """A grid whose arrays fit into the second-level cache: rows of 256 cells, about as many planes as rows."""
-    cells = SHARE_OF_CACHE * cache_bytes / (4 * loop.arrays * 256)
-    side = max(2 * loop.radius + 2, int(cells**0.5))
-    return side, side, 256
-
-
-def _in_cache(loop: HandwrittenLoop, scale: KernelScale, folder: Path) -> dict[str, Any]:
-    shape = cache_shape(loop, discover.caches().second_bytes)
-    timer = LoopTimer(loop, shape, folder)
+def _in_cache(name: str, scale: KernelScale, folder: Path) -> dict[str, Any]:
+    """Rates on a grid whose arrays fit into the second-level cache: rows of 256 cells, as many planes as rows."""
+    cells = SHARE_OF_CACHE * discover.caches().second_bytes / (4 * len(LOOPS[name]) * 256)
+    side = max(2 * find_stencil(name).radii[0] + 2, int(cells**0.5))
+    shape = (side, side, 256)
+    timer = LoopTimer(name, shape, folder)
     repeats = max(1, scale.updates_per_turn // timer.updates)
     difference = timer.largest_difference()
     set_threads(1)
@@ -105,8 +104,8 @@ def _in_cache(loop: HandwrittenLoop, scale: KernelScale, folder: Path) -> dict[s
     }
 
 
-def _sweeps(loop: HandwrittenLoop, scale: KernelScale, folder: Path, threads: int) -> dict[str, Any]:
-    timer, stencil = LoopTimer(loop, scale.sweep_shape, folder), find_stencil(loop.name)
+def _sweeps(name: str, scale: KernelScale, folder: Path, threads: int) -> dict[str, Any]:
+    timer, stencil = LoopTimer(name, scale.sweep_shape, folder), find_stencil(name)
     kernel = compile_kernel(stencil, "float32")
     problem = as_problem(stencil, make_layout(scale.sweep_shape, "float32"), 1, FIXED, False)
     scalars, turns = pack_scalars(stencil, {}, "float32"), []
@@ -132,55 +131,39 @@ def _rates(turns: list[tuple[float, float]], updates: int) -> dict[str, float]:
 # --- loops written by hand -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class HandwrittenLoop:
-    """A loop in `handwritten/`: the stencil `name`, its radius, and the number of arrays of a step.
-
-    `values` are the means of the arrays: the array that is written, the newest values, and arrays that are only read.
-    """
-
-    name: str
-    radius: int
-    arrays: int
-    values: tuple[float, ...]
-
-
-LOOPS = (HandwrittenLoop("heat7", 1, 2, (0.0, 1.0)), HandwrittenLoop("acoustic8", 4, 3, (1.0, 1.0, 2000.0)))
-
-
 class LoopTimer:
     """A hand-written loop and the generated kernel on the same arrays, of `shape` (nz, ny, nx), nx a multiple of 16.
 
     The compiled loops are written to `folder`. Raises InputError without a C compiler with OpenMP.
     """
 
-    def __init__(self, loop: HandwrittenLoop, shape: tuple[int, int, int], folder: Path) -> None:
-        self.loop, self.shape = loop, shape
-        stencil = find_stencil(loop.name)
+    def __init__(self, name: str, shape: tuple[int, int, int], folder: Path) -> None:
+        stencil = find_stencil(name)
+        self._name, self._shape, self._radius = name, shape, stencil.radii[0]
         self._kernel = compile_kernel(stencil, "float32").calls[0][0]
         self._scalars = pack_scalars(stencil, {}, "float32")
-        self._sweep = ctypes.cast(_library(loop.name, folder).sweep, ctypes.c_void_p)
+        self._sweep = ctypes.cast(_library(name, folder).sweep, ctypes.c_void_p)
         self._clock = _library("clock", folder)
-        self._arrays = [_aligned(shape, value, number) for number, value in enumerate(loop.values)]
+        self._arrays = [_aligned(shape, value, number) for number, value in enumerate(LOOPS[name])]
 
     @property
     def updates(self) -> int:
-        nz, ny, nx = (n - 2 * self.loop.radius for n in self.shape)
+        nz, ny, nx = (n - 2 * self._radius for n in self._shape)
         return nz * ny * nx
 
     def handwritten(self, rows: int, repeats: int) -> float:
         """Seconds of `repeats` steps in blocks of `rows`, on the threads of OpenMP."""
-        function = getattr(self._clock, f"time_{self.loop.name}")
+        function = getattr(self._clock, f"time_{self._name}")
         function.restype = ctypes.c_double
-        sizes = [ctypes.c_long(n) for n in (*self.shape, rows)]
+        sizes = [ctypes.c_long(n) for n in (*self._shape, rows)]
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in self._arrays]
         return float(function(self._sweep, *pointers, *sizes, self._scalars, ctypes.c_long(repeats)))
 
     def generated(self, rows: int, repeats: int) -> float:
         """Seconds of `repeats` steps in blocks of `rows`, on this thread."""
-        radius, (nz, ny, nx) = self.loop.radius, self.shape
+        radius, (nz, ny, nx) = self._radius, self._shape
         written, newest, *others = (_planes(array) for array in self._arrays)
-        reads = [newest, written, *others] if self.loop.arrays > 2 else [newest]
+        reads = [newest, written, *others] if others else [newest]
         sources = (ctypes.c_void_p * len(reads))(*(ctypes.addressof(one) for one in reads))
         function = self._clock.time_generated
         function.restype = ctypes.c_double
@@ -190,11 +173,11 @@ class LoopTimer:
 
     def largest_difference(self) -> float:
         """The largest difference between the results of one step, relative to the largest result."""
-        inside = (slice(self.loop.radius, -self.loop.radius),) * 3
+        inside = (slice(self._radius, -self._radius),) * 3
         before, found = self._arrays[0].copy(), []
         for step in (self.handwritten, self.generated):
             self._arrays[0][:] = before
-            step(self.shape[1], 1)
+            step(self._shape[1], 1)
             found.append(self._arrays[0][inside].copy())
         self._arrays[0][:] = before
         return float(np.abs(found[0] - found[1]).max() / np.abs(found[1]).max())
