@@ -1,6 +1,6 @@
 """Write the settings of aggregation from the table of the core into the C header and the manual.
 
-    aggregate/core/outcrop/aggregate/placement/settings.cpp ──► outcrop_aggregate.h, docs/aggregation.md
+    aggregate/core/outcrop/aggregate/placement/settings.cpp ──► outcrop_aggregate.h, docs/reference/aggregation.md
 
 The settings are between two marks in each file. With --check no file is written, and the exit code is 1 if a file
 differs from the table.
