@@ -1,4 +1,4 @@
-// How the file is divided: regions of ranks, domains of aggregators, and the rounds of a domain.
+// The file is divided into regions of ranks, domains of aggregators, and rounds of a domain.
 //
 // The regions of a rank are the parts of the file that it accesses, including small gaps between them. The regions of all
 // ranks are cut into domains with about equal bytes. Each domain is cut into rounds, and each round fits into one buffer:

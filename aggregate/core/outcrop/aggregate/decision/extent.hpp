@@ -1,4 +1,4 @@
-// Extents and patterns: the bytes of a file that a rank writes or reads, and their places in its memory.
+// Extents and patterns describe the bytes of a file that a rank writes or reads, and their places in its memory.
 //
 // An extent describes repeated blocks by a few numbers instead of a list:
 //

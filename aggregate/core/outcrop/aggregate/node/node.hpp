@@ -1,5 +1,5 @@
-// The things that ranks of a node share: segments of memory, the way they wait for each other, and relays, which send
-// messages for other ranks.
+// The ranks of a node share segments of memory and wait for each other there. They may also share relays, which send messages
+// for several ranks.
 //
 //     ordinary memory    [end][events of ranks][outcomes][round states][tables of relays]
 //     each tier in use   [ buffers of a domain ][ buffers of another domain ] ...

@@ -1,4 +1,4 @@
-// How all ranks learn the outcome of an operation. The leader of a node is its lowest rank.
+// This file lets all ranks learn the outcome of an operation. The leader of a node is its lowest rank.
 //
 //     each rank                   its parts are done: arrive()      ─┐ a count in the node's shared memory
 //     the last rank of the node   sets node_ready                   ─┘

@@ -1,4 +1,4 @@
-// Memory that the ranks of a node share, and the free bytes of each kind of memory.
+// This file makes memory that the ranks of a node share, and finds the free bytes of each kind of memory.
 //
 // A segment is a file without a name that each rank maps. It is in ordinary memory, in memory of chosen NUMA nodes, or in a
 // folder of a file system. The system frees it when the last process that maps it has ended, even by a kill. Other processes

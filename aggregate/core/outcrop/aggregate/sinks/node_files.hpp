@@ -1,5 +1,5 @@
-// Node files: one file for each node, and an index that describes them as one file. The index is a listing (text.hpp), and it
-// is written last.
+// Node files are one file for each node, and an index that describes them as one file. The index is a listing (text.hpp). It is
+// written last.
 //
 //     out.node-0   out.node-4   ...   bytes at their offsets in the whole file, with holes for the bytes of other nodes
 //     out.index    which node's file has which ranges of a step, and the bases of the steps

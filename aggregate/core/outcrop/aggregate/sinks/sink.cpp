@@ -95,7 +95,7 @@ constexpr std::size_t min_measured_bytes = std::size_t{1} << 20;
 // Buffered reads are split into parts of this size. The system reads ahead during each part, and the part is copied while it is
 // still in a processor's cache.
 constexpr std::uint64_t buffered_read_bytes = 128 << 10;
-// The device begins to write durable data after this number of bytes. A rest below the minimum is left to the flush.
+// The device begins to write durable data after this number of bytes. If less than the minimum is left, the flush writes it.
 constexpr std::size_t written_back_bytes = std::size_t{2} << 20, min_written_back = std::size_t{64} << 10;
 
 std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults,

@@ -120,7 +120,7 @@ struct Recovery {
 Recovery recover_stage(const std::string &folder, const std::string &target, double seconds = wait_for_ever,
                        Files &files = Files::system());
 
-/// Removes the steps of dead writers in `folder`, because the target is created anew. Reports steps that were staged as lost.
+/// Removes the steps of dead writers in `folder`, because the target is created anew. The result lists staged steps, too, in `lost`.
 Recovery discard_stage(const std::string &folder, double seconds = wait_for_ever, Files &files = Files::system());
 
 // --- a writer's stage ----------------------------------------------------------------------------------------------

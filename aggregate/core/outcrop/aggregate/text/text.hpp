@@ -1,4 +1,5 @@
-// Text for people, small text files that describe where data is stored, and tables that users write.
+// This file formats figures for people, reads and writes small text files that describe where data is stored, and parses
+// tables that users write.
 #pragma once
 
 #include <charconv>
