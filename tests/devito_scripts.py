@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outcrop.run.oracle import record_fields
+from oracle import record_fields
 
 dv = pytest.importorskip("devito")
 from outcrop.language.devito import Lowered, from_devito  # noqa: E402

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from oracle import advance_fields
 from outcrop.language.boundary import as_boundary
 from outcrop.language.stencil import PREVIOUS, Stencil
-from outcrop.run.oracle import advance_fields
 
 Cells: TypeAlias = NDArray[Any]
 State: TypeAlias = dict[str, Cells]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from kernels import Block
+from oracle import advance_fields
 from outcrop.language.boundary import as_boundary
 from outcrop.language.compile import compile_kernel
 from outcrop.language.stencil import Stencil
-from outcrop.run.oracle import advance_fields
 
 PAGE = mmap.PAGESIZE
 GUARD_BYTES = 4096

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 import outcrop as oc
+from oracle import advance_fields
 from outcrop.language.symbols import Signal
 from outcrop.run.disk.state import State
-from outcrop.run.oracle import advance_fields
 from outcrop.run.places import open_state
 
 SHAPE = (6, 5, 4)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from execution import BACKENDS, FileRun, random_state
 from field_runs import STENCILS, field_runs, heat, wavelet
+from oracle import record_fields
 from outcrop import _core
 from outcrop.errors import InputError, StorageError
 from outcrop.language.boundary import Boundary
@@ -40,7 +41,6 @@ from outcrop.run.acquisition.pass_acquisition import (
 )
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
-from outcrop.run.oracle import record_fields
 from strategies import MACHINE, assumed_rate, examples
 
 Cells = NDArray[np.floating]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from oracle import record_fields
 from outcrop.cli.main import call
 from outcrop.durable import Directory
 from outcrop.errors import InputError, InterruptedRun, StorageError
@@ -20,7 +21,6 @@ from outcrop.language.boundary import FIXED
 from outcrop.language.sparse import Injection, Sampling
 from outcrop.run.acquisition.definitions import read_definitions
 from outcrop.run.acquisition.recorder import Recorder
-from outcrop.run.oracle import record_fields
 from outcrop.run.places import storage_at
 from shots import BOX, DT, LINE, SHAPE, SHOTS, STEPS, assert_same, everything, make, velocity, wavelets
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from oracle import advance
 from outcrop.cli.main import call
 from outcrop.cli.options import parse_parameters
 from outcrop.cli.plot import parse_slice
 from outcrop.errors import InputError
-from outcrop.run.oracle import advance
 
 GOOD = ["run", "heat7", "-n", "20", "12", "10", "-t", "6", "-d", "run.oc", "--memory", "128KiB"]
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from oracle import advance
 from outcrop.errors import InputError
-from outcrop.run.oracle import advance
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from execution import BACKENDS, execute_fields
+from oracle import advance
 from outcrop import _core
 from outcrop.errors import CorruptionError, StorageError
 from outcrop.language.boundary import FIXED
@@ -25,8 +26,7 @@ from outcrop.plan.tuner import build
 from outcrop.plan.validate import validate
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import PlaneLayout, make_layout
-from outcrop.run.oracle import advance
-from outcrop.run.rehearsal import rehearse
+from rehearsal import rehearse
 from strategies import MACHINE, PLAIN, USERS, assumed_rate, examples, schemes_for, sizes_for
 
 MACHINES = ["numa:2 core:4 pu:1", "numa:4 core:1 pu:2", "numa:3 core:2 pu:1", "pack:2 numa:4 core:1 pu:1"]

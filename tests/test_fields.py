@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from execution import BACKENDS, array_names, execute_fields, random_state
 from field_runs import STENCILS, field_runs, heat, wavelet
+from oracle import advance_fields
 from outcrop.language.boundary import Boundary
 from outcrop.language.compile import available_isas
 from outcrop.language.stencil import Stencil
@@ -21,8 +22,7 @@ from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.validate import IllegalPlan, validate
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
-from outcrop.run.oracle import advance_fields
-from outcrop.run.rehearsal import rehearse_fields
+from rehearsal import rehearse_fields
 from strategies import examples
 
 

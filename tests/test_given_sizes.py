@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcrop as oc
+from oracle import advance
 from outcrop.cli.main import call
 from outcrop.errors import BudgetError, InputError
 from outcrop.plan.given_sizes import GivenSizes
@@ -21,7 +22,6 @@ from outcrop.plan.planner import choose, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.validate import validate
-from outcrop.run.oracle import advance
 from strategies import MACHINE, assumed_rate, examples, make_problem, problems
 
 SIZED = [name for name, scheme in SCHEMES.items() if scheme.sizes]

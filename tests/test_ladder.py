@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oracle import advance
 from outcrop import _core
 from outcrop.bench import memory
 from outcrop.bench.literature import swap_file
@@ -36,7 +37,6 @@ from outcrop.errors import InputError, StorageError
 from outcrop.language.library import find_stencil
 from outcrop.plan.memory import Window
 from outcrop.run.disk.layout import make_layout
-from outcrop.run.oracle import advance
 from strategies import examples
 
 MIB = 1 << 20

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import sympy
 
+from oracle import advance
 from outcrop.errors import InputError
 from outcrop.language import compile as compiling
 from outcrop.language.boundary import Boundary
 from outcrop.language.library import STENCILS, find_stencil, heat, sponge, stability
 from outcrop.language.program import Apply
 from outcrop.language.stencil import Field, Parameter, Signal, Stencil
-from outcrop.run.oracle import advance
 from outcrop.shared_object import find_compiler
 
 U = Field("u")

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kernels import call, expected, same_bits
+from oracle import advance
 from outcrop.language.compile import VECTOR_BYTES, available_isas, compile_kernel
 from outcrop.language.generate import generate
 from outcrop.language.library import STENCILS
 from outcrop.language.stencil import Field, Parameter, Stencil
-from outcrop.run.oracle import advance
 from strategies import PLAIN, examples
 
 U = Field("u")

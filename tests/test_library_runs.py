@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from execution import Cells, array_names, execute_fields, random_state
+from oracle import advance_fields
 from outcrop.axes import grid_shape
 from outcrop.language.boundary import as_boundary, boundary_on_grid
 from outcrop.language.library import STENCILS, find_stencil
@@ -18,7 +19,6 @@ from outcrop.plan.planner import choose, smallest_budget_bytes
 from outcrop.plan.schemes import SCHEMES
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
-from outcrop.run.oracle import advance_fields
 from strategies import MACHINE, assumed_rate, examples
 
 MORE = [

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import outcrop
+from oracle import advance_fields
 from outcrop.bench.stencils import CASES
 from outcrop.plan.memory import RINGS_IN_STEP
 from outcrop.plan.planner import smallest_budget_bytes
-from outcrop.run.oracle import advance_fields
 
 STEPS = 5
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oracle import advance
 from outcrop import _core
 from outcrop.bench.literature import one_layer
 from outcrop.bench.literature.one_layer import ArrayMemory, OneLayerRun
@@ -22,8 +23,7 @@ from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.validate import IllegalPlan, validate_one_layer
 from outcrop.run.engine import pack_scalars
-from outcrop.run.oracle import advance
-from outcrop.run.rehearsal import rehearse_one_layer
+from rehearsal import rehearse_one_layer
 from strategies import MACHINE, PLAIN, USERS, assumed_rate, examples, make_problem, problems, sizes_for
 
 # Two arrays that take turns are all there is: no fields that are updated where they lie.

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from oracle import advance
 from outcrop.errors import InputError
 from outcrop.language import library
 from outcrop.language.stencil import Field, Parameter, Stencil
-from outcrop.run.oracle import advance
 
 
 def test_heat7_is_the_formula_written_by_hand() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from execution import SHARD_PLANES, FileRun, get, make_files, put, random_state
+from oracle import advance_fields
 from outcrop import _core
 from outcrop.errors import CorruptionError, InputError
 from outcrop.language.boundary import Boundary
@@ -22,7 +23,6 @@ from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.disk.planes import Planes
 from outcrop.run.engine import Seeds
-from outcrop.run.oracle import advance_fields
 from strategies import MACHINE, assumed_rate
 
 LAYOUT = make_layout((20, 40, 50), "float32", SHARD_PLANES)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from oracle import advance
 from outcrop.errors import BudgetError, CorruptionError, InputError, StorageError
 from outcrop.run.disk.planes import Planes
-from outcrop.run.oracle import advance
 from outcrop.run.places import open_state
 
 SHAPE = (20, 12, 17)

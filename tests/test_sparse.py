@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oracle import advance_fields, record_fields
 from outcrop.errors import InputError
 from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear
 from outcrop.language.stencil import Field, Parameter, Stencil
-from outcrop.run.oracle import advance_fields, record_fields
 from strategies import examples
 
 U = Field("u")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from execution import execute_fields, random_state
+from oracle import advance_fields
 from outcrop.language.boundary import FIXED, Boundary
 from outcrop.language.stencil import Field, Stencil
 from outcrop.plan.cost import timeline
@@ -18,7 +19,6 @@ from outcrop.plan.tuner import build
 from outcrop.plan.validate import IllegalPlan, validate, validate_pass
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
-from outcrop.run.oracle import advance_fields
 from strategies import MACHINE, assumed_rate
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from oracle import advance_fields
 from outcrop.errors import InputError
 from outcrop.language.library import find_stencil
-from outcrop.run.oracle import advance_fields
 
 
 def random_array(ny: int, nx: int, dtype: str, seed: int, tier: str = "dram") -> Any:

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from oracle import Signals, seen_from
 from outcrop.language.boundary import Boundary
 from outcrop.language.program import Load, evaluate
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Rectangle, Update, Write
 from outcrop.plan.plan import Pass, Plan
 from outcrop.plan.problem import Problem
-from outcrop.run.oracle import Signals, seen_from
 
 Cells = NDArray[np.floating]
 State = Mapping[str, Cells]
