@@ -96,7 +96,7 @@ def test_without_a_reader_of_hdf5_the_message_says_what_to_install(
     text = save_netcdf(tmp_path, VOLUME)
     classic = tmp_path / "classic.nc"
     classic.write_bytes(b"CDF\x01" + bytes(28))
-    monkeypatch.setattr("outcrop.run.inputs.formats.netcdf.find_spec", lambda name: None)
+    monkeypatch.setattr("outcrop.run.inputs.formats.packages.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'outcrop\[netcdf\]'"):
         parse_source(text, SHAPE)
     with pytest.raises(InputError, match=r"classic NetCDF.*pip install xarray scipy"):

@@ -1,11 +1,11 @@
-"""Files whose numbers lie one after the other, plain or compressed, read in ranges and in little memory.
+"""Files of contiguous numbers, plain or compressed. They are read in ranges, with little memory.
 
     FILE.npy     FILE.npy.xz     FILE.npy.gz     FILE.npz[:NAME]       NumPy's own
     raw:FILE:DTYPE:SIZES[:OFFSET]        raw:vp.bin:float32:401,1601        raw:head.img:>i2:256,256,109:1024
 
-A raw file holds numbers and nothing else, so the text that names one says what they are. SIZES are NX,NY,NZ, NX,NZ or
-NX, the axis along which neighbours lie side by side first, as for `-n`. DTYPE is NumPy's name; "<" and ">" before a
-short one choose the order of bytes. OFFSET is the number of bytes before the first cell.
+A raw file has no header that describes its numbers, so the text does. SIZES are NX,NY,NZ, NX,NZ or NX, with the fastest
+axis first, as for `-n`. DTYPE is a name of NumPy; "<" or ">" before a short name gives the byte order. OFFSET is the
+number of bytes before the first cell.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ RAW = "raw:"
 _RAW_FORM = re.compile(r"raw:(?P<path>.+):(?P<dtype>[^:,\d][^:,]*):(?P<sizes>[0-9]{1,19}(?:,[0-9]{1,19}){0,2})"
                        r"(?::(?P<offset>[0-9]{1,19}))?")  # fmt: skip
 
-PIECE_BYTES = 4 << 20
-"""Files are read in pieces of about this size."""
+READ_BYTES = 4 << 20
+"""The approximate size of one read of a file."""
 
 MAX_HEADER_BYTES = 1 << 16
-"""Longer than any header of plain numbers, and short enough to be read whatever its length is said to be."""
+"""The maximum length of a header. Headers of plain numbers are shorter; a longer length is not trusted."""
 
 MAX_PADDING_BYTES = 1 << 20
 
 DAMAGE = (OSError, EOFError, ValueError, KeyError, RuntimeError, struct.error, lzma.LZMAError, zlib.error,
            zipfile.BadZipFile)  # fmt: skip
-"""What Python's modules raise for damaged archives; RuntimeError, and NotImplementedError, for ones with a password or
-by a method they do not know."""
+"""The errors that Python's modules raise for damaged archives. They raise RuntimeError, or NotImplementedError, for
+archives with a password or an unknown method."""
 
 
 class PlainFile:
-    """A file as it lies on disk; what is read does not stay in the page cache."""
+    """A file that is not compressed. Numbers that were read do not stay in the page cache."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -69,7 +69,7 @@ class PlainFile:
 
 
 class PackedFile:
-    """A compressed file, unpacked on the way; going back means unpacking again from its beginning."""
+    """A compressed file, unpacked while it is read. Reading backwards unpacks it again from its beginning."""
 
     def __init__(self, name: str, unpack: Callable[[], BinaryIO]) -> None:
         self.name, self._unpack = name, unpack
@@ -79,13 +79,13 @@ class PackedFile:
         self.close()
 
     def close(self) -> None:
-        """Close the file; the next `read` opens it again."""
+        """Close the file. The next `read` opens it again."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
 
     def stream(self) -> BinaryIO:
-        """The unpacked file, open. Raises InputError when that cannot be."""
+        """The open stream of unpacked bytes. Raises InputError."""
         if self._stream is None:
             try:
                 self._stream = self._unpack()
@@ -102,11 +102,11 @@ class PackedFile:
             stream = self.stream()
             stream.seek(offset)
             while done < len(wanted):
-                piece = stream.read(min(len(wanted) - done, PIECE_BYTES))
-                if not piece:
+                part = stream.read(min(len(wanted) - done, READ_BYTES))
+                if not part:
                     raise EOFError
-                wanted[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
-                done += len(piece)
+                wanted[done : done + len(part)] = np.frombuffer(part, np.uint8)
+                done += len(part)
         except EOFError:
             self.close()
             raise InputError(f"{self.name} is cut short: it ends before byte {offset + len(wanted)} unpacked") from None
@@ -120,15 +120,10 @@ NumberFile: TypeAlias = PlainFile | PackedFile
 
 
 def array_in_file(
-    name: str,
-    file: NumberFile,
-    start: int,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    fortran: bool,
+    name: str, file: NumberFile, start: int, shape: tuple[int, ...], dtype: np.dtype[Any], fortran: bool,
     cache_bytes: int,
-) -> InputArray:
-    """Planes of an array whose numbers begin at byte `start`, in C or in Fortran order."""
+) -> InputArray:  # fmt: skip
+    """Planes of an array whose numbers begin at byte `start`, in C or Fortran order."""
     require_real(name, dtype)
     solid = require_solid(name, shape)
     if fortran:
@@ -143,18 +138,17 @@ def array_in_file(
 
 
 class _FortranOrder:
-    """Cells that lie x by x, column by column along z; looks like an array of one chunk."""
+    """An array in Fortran order, whose columns along z are contiguous, with the interface of an array of one chunk."""
 
     def __init__(self, file: NumberFile, start: int, shape: Shape, dtype: np.dtype[Any]) -> None:
         self._file, self._start = file, start
         self.shape, self.dtype, self.chunks = shape, dtype, shape
 
     def __getitem__(self, wanted: slice) -> Array:
-        """Planes of a slice of z."""
         nz, across = self.shape[0], math.prod(self.shape[1:])
         count = len(range(nz)[wanted])
         columns = np.empty((across, count), self.dtype)
-        group = max(1, PIECE_BYTES // (nz * self.dtype.itemsize))
+        group = max(1, READ_BYTES // (nz * self.dtype.itemsize))
         for first in range(0, across, group):
             target = columns[first : first + group]
             offset = self._start + first * nz * self.dtype.itemsize
@@ -163,7 +157,7 @@ class _FortranOrder:
 
 
 def open_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """A .npy file of a real dtype, in C or Fortran order, read in pieces and not left in the page cache."""
+    """A .npy file of a real dtype, in C or Fortran order."""
     try:
         with open_regular(path) as file:
             shape, fortran, dtype, start = _read_header(str(path), file)
@@ -178,7 +172,7 @@ def open_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def open_packed_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """A .npy file compressed with xz or gzip, unpacked on the way."""
+    """A .npy file that is compressed with xz or gzip."""
     open_stream: Any = {".xz": lzma.open, ".gz": gzip.open}[path.suffix.lower()]
 
     def unpack() -> BinaryIO:
@@ -189,7 +183,7 @@ def open_packed_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """The array `variable` of an .npz archive, or its only one."""
+    """The array `variable` of an .npz archive, or its only array."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = sorted(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
@@ -206,7 +200,7 @@ def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def choose_variable(path: Path, variable: str, names: list[str]) -> str:
-    """`variable`, or the only one of `names`. Raises InputError that lists them when it is neither."""
+    """`variable`, or the only one of `names`. Raises InputError, which lists the names."""
     there = f"there are: {', '.join(names) or 'none'}"
     if variable and variable not in names:
         raise InputError(f"{path} has no array {variable!r}; {there}")
@@ -224,24 +218,24 @@ def _packed_array(file: PackedFile, packed_bytes: int, cache_bytes: int) -> Inpu
     finally:
         file.close()
     unpacked_bytes = start + math.prod(shape) * dtype.itemsize
-    if packed_bytes > 2 * unpacked_bytes + MAX_PADDING_BYTES:  # gzip reads padding to its end
+    if packed_bytes > 2 * unpacked_bytes + MAX_PADDING_BYTES:  # gzip would read all the padding
         raise InputError(f"{file.name} has {packed_bytes} bytes, but holds {unpacked_bytes} unpacked; it is damaged")
     return array_in_file(file.name, file, start, shape, dtype, fortran, cache_bytes)
 
 
 def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Shape, whether the order is Fortran's, dtype, and where the first cell is."""
+    """The shape, whether the order is Fortran's, the dtype, and the offset of the first cell."""
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     begin = BytesIO(_header_bytes(file))
     try:
         shape, fortran, dtype = headers[np.lib.format.read_magic(begin)](begin)
-    except Exception:  # NumPy evaluates the header as Python, which has many ways to fail
+    except Exception:  # NumPy evaluates the header as Python, which raises many types of errors
         raise InputError(f"{name} is not a .npy file") from None
     return shape, fortran, dtype, begin.tell()
 
 
 def _header_bytes(file: BinaryIO) -> bytes:
-    """Magic, version, length and text, and nothing behind them, because a packed file may go on without end."""
+    """The bytes of the header. Nothing after it is read, because a packed file may be endless."""
     begin = file.read(12)
     short = begin[6:7] == b"\1"  # version 1 has two bytes for the length, version 2 has four
     count = 10 + int.from_bytes(begin[8:10], "little") if short else 12 + int.from_bytes(begin[8:12], "little")
@@ -249,7 +243,7 @@ def _header_bytes(file: BinaryIO) -> bytes:
 
 
 def open_raw(text: str, cache_bytes: int) -> InputArray:
-    """The array that `text` describes. Raises InputError when it does not, or the file is missing or too small."""
+    """The array that `text` describes. Raises InputError for wrong text, and if the file is missing or too small."""
     match = _RAW_FORM.fullmatch(text)
     if not match:
         raise InputError(
@@ -260,7 +254,7 @@ def open_raw(text: str, cache_bytes: int) -> InputArray:
     shape = tuple(int(size) for size in reversed(match["sizes"].split(",")))
     try:
         dtype = np.dtype(match["dtype"])
-    except Exception:  # NumPy raises many kinds for what is none
+    except Exception:  # NumPy raises many types of errors for names that are not dtypes
         raise InputError(
             f"{text}: dtype {match['dtype']!r} is unknown; write for example float32, >f4 or int16"
         ) from None

@@ -1,0 +1,268 @@
+"""Files that other packages read: NetCDF (xarray), SEG-Y (segyio) and Zarr (zarr); and objects of xarray.
+
+xarray reads NetCDF of version 4, which is HDF5, with h5netcdf, and classic files with SciPy. Its values are read when
+they are needed: through Dask, from the file, or from memory.
+
+In SEG-Y, traces are columns of the grid and their samples, of depth or time, lie along z. A volume is (samples,
+inlines, crosslines) = (z, y, x). A section is (samples, traces) = (z, x), with traces in the order of the file. Format:
+SEG-Y rev 1, Society of Exploration Geophysicists 2002. Inline and crossline numbers are at bytes 189 and 193 of the
+trace headers, as in that standard.
+
+Zarr arrays may have version 2 or 3 and any chunks. The directory of a run is a Zarr group, too.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from outcrop.errors import InputError
+from outcrop.paths import open_regular, require_regular
+from outcrop.run.inputs.formats.binary import READ_BYTES
+from outcrop.run.inputs.input_array import Array, InputArray, from_chunks, named_axes
+
+if TYPE_CHECKING:
+    import xarray
+
+_INSTALL = "pip install 'outcrop[netcdf]'"
+_CLASSIC = b"CDF"
+_ENGINES = {_CLASSIC: ("scipy",), b"\x89HDF": ("h5netcdf", "netCDF4")}
+"""The packages that read files which begin with these bytes. xarray's engines have the same names in lower case.
+
+netCDF4 is not used for classic files, because it gives zeros for the missing end of a file that was cut short.
+"""
+
+MAX_METADATA_BYTES = 64 << 20
+"""The maximum size of a file of Zarr's metadata."""
+
+MAX_CHUNK_GROWTH_BYTES = 1 << 20
+"""A stored chunk may be larger than its values: by the overhead of a codec, and by the index of a shard."""
+
+
+def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
+    """One variable of a NetCDF file. Its attributes scale the values and mark missing ones, which become NaN.
+
+    `variable` may be in a group: GROUP/NAME. Raises InputError for other files, and without the packages.
+    """
+    engine = _find_engine(path)
+    try:
+        import xarray
+    except ImportError:
+        raise InputError(f"{path}: reading NetCDF needs xarray: {_INSTALL}") from None
+    group, _, wanted = variable.rpartition("/")
+    try:
+        dataset = xarray.open_dataset(path, engine=engine, group=group or None, decode_times=False, cache=False)
+    except ImportError as error:  # h5netcdf without h5py
+        raise InputError(f"{path}: {' '.join(str(error).split())}; reading NetCDF needs it: {_INSTALL}") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # the engines raise many types of errors for damaged files
+        with _deletions_are_silent():
+            traceback.clear_frames(error.__traceback__)
+        what = f"group {group!r} of it" if group else "it"
+        raise InputError(f"{path}: {what} cannot be opened as NetCDF: {' '.join(str(error).split())}") from None
+    chosen = choose_data_array(str(path), dataset, wanted, f"name one as {path}:NAME")
+    return from_xarray(f"{path}:{variable}" if variable else str(path), chosen, cache_bytes)
+
+
+@contextmanager
+def _deletions_are_silent() -> Iterator[None]:
+    """Suppress the traceback that h5netcdf prints when the object of a file that it could not open is deleted."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+
+
+def _find_engine(path: Path) -> str:
+    """The name of the installed engine of xarray that reads the file."""
+    with open_regular(path) as file:
+        begin = file.read(4)
+    for magic, packages in _ENGINES.items():
+        if begin.startswith(magic):
+            found = [package for package in packages if find_spec(package)]
+            if found:
+                return found[0].lower()
+            if magic == _CLASSIC:
+                raise InputError(f"{path} is a classic NetCDF file; reading it needs SciPy: pip install xarray scipy")
+            raise InputError(f"{path}: reading NetCDF needs xarray and h5netcdf: {_INSTALL}")
+    raise InputError(f"{path} is not a NetCDF file: it begins with {begin!r}")
+
+
+def is_xarray(values: object) -> bool:
+    """Whether `values` is a DataArray or a Dataset. This does not load xarray."""
+    package = sys.modules.get("xarray")
+    return package is not None and isinstance(values, (package.DataArray, package.Dataset))
+
+
+def from_xarray(name: str, values: xarray.DataArray | xarray.Dataset, cache_bytes: int) -> InputArray:
+    """Planes of a DataArray, or of the only variable of a Dataset. Axes with the names z, y and x are recognised."""
+    import xarray
+
+    if isinstance(values, xarray.Dataset):
+        values = choose_data_array(name, values, "", "pick one, as in dataset[NAME]")
+    variable = _without_single_axes(values.variable)
+    if variable.ndim > 3:
+        sizes = ", ".join(f"{axis}: {size}" for axis, size in variable.sizes.items())
+        raise InputError(
+            f"{name} has four or more axes ({sizes}); pick a place on all but three, as in array.isel(time=0)"
+        )
+    axes = named_axes(tuple(str(axis) for axis in variable.dims))
+    return from_chunks(name, _LazyVariable(variable), cache_bytes, axes)
+
+
+def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: str) -> xarray.DataArray:
+    """The variable `wanted`, or the only variable that has axes. Raises InputError, which lists the variables."""
+    several = sorted(str(key) for key, variable in dataset.data_vars.items() if variable.ndim > 0)
+    there = f"there are: {', '.join(several) or 'none'}"
+    if wanted and wanted not in dataset.variables:
+        raise InputError(f"{name} has no variable {wanted!r}; {there}")
+    if not wanted and len(several) != 1:
+        raise InputError(f"{name} does not hold one variable alone; {remedy} ({there})")
+    return dataset[wanted or several[0]]
+
+
+def _without_single_axes(variable: xarray.Variable) -> xarray.Variable:
+    """The variable without axes of one sample. They are removed from the first on until three axes are left."""
+    for axis, size in variable.sizes.items():
+        if variable.ndim > 3 and size == 1:
+            variable = variable.isel({axis: 0})
+    return variable
+
+
+class _LazyVariable:
+    """A variable with the interface of a chunked array. Indexing reads a slice of its first axis."""
+
+    def __init__(self, variable: xarray.Variable) -> None:
+        self._variable = variable
+        self.shape, self.dtype = variable.shape, variable.dtype
+        stored = variable.encoding.get("chunksizes") or variable.encoding.get("chunks")
+        self.chunks: Any = variable.chunks or (stored if stored and len(stored) == len(self.shape) else None)
+
+    def __getitem__(self, wanted: slice) -> Array:
+        return np.asarray(self._variable[wanted].values)
+
+
+def open_segy(path: Path, variable: str, cache_bytes: int) -> InputArray:
+    """A section or a volume of a SEG-Y file. A plane needs one sample of every trace, so the file is read about
+    size / `cache_bytes` times, a few traces at a time.
+
+    Raises InputError for other files, for files that are cut short, and for traces that are not stacked.
+    """
+    try:
+        import segyio
+    except ImportError:
+        raise InputError(f"{path}: reading SEG-Y needs segyio: pip install 'outcrop[segy]'") from None
+    require_regular(path)
+    try:
+        file = segyio.open(str(path), "r", strict=False)
+        traces = _Traces(file)
+    except MemoryError:
+        raise
+    except Exception as error:  # segyio trusts headers, so wrong headers raise many types of errors
+        raise InputError(f"{path} cannot be read as SEG-Y, or is cut short: {error}") from None
+    if not file.unstructured and len(file.offsets) > 1:
+        raise InputError(f"{path} has {len(file.offsets)} offsets at each place; only stacked traces are a model")
+    return from_chunks(str(path), traces, cache_bytes)
+
+
+class _Traces:
+    """An open SEG-Y file as an array of one chunk, of shape (samples, traces) or (samples, inlines, crosslines)."""
+
+    def __init__(self, file: Any) -> None:
+        import segyio
+
+        self._file = file
+        samples, traces = len(file.samples), file.tracecount
+        self._order: tuple[int, ...] = (traces,)
+        self._crosslines_first = False
+        lines = () if file.unstructured else (len(file.ilines), len(file.xlines))
+        if lines and lines[0] * lines[1] == traces and min(lines) > 1:
+            self._crosslines_first = file.sorting == segyio.TraceSortingFormat.CROSSLINE_SORTING
+            self._order = lines[::-1] if self._crosslines_first else lines
+        self.shape = (samples, *(self._order[::-1] if self._crosslines_first else self._order))
+        self.dtype, self.chunks = np.dtype(file.dtype), self.shape
+
+    def __del__(self) -> None:
+        self._file.close()
+
+    def __getitem__(self, wanted: slice) -> Array:
+        samples, traces = self.shape[0], self._file.tracecount
+        columns = np.empty((traces, len(range(samples)[wanted])), self.dtype)
+        group = max(1, READ_BYTES // (samples * self.dtype.itemsize))
+        for first in range(0, traces, group):
+            last = min(first + group, traces)
+            columns[first:last] = self._file.trace.raw[first:last][:, wanted]
+        planes = columns.reshape(*self._order, -1)
+        if self._crosslines_first:
+            planes = planes.swapaxes(0, 1)
+        return np.moveaxis(planes, -1, 0)
+
+
+def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
+    """A Zarr array, a group of one array, or the current state in the directory of a run."""
+    try:
+        import zarr
+    except ImportError:
+        raise InputError(f"{path}: reading Zarr needs zarr (Python 3.11 or later): pip install zarr") from None
+    if variable:
+        path = path / variable
+    store = _regular_files(path)
+    try:
+        node = zarr.open(store, mode="r")
+        if isinstance(node, zarr.Group):
+            arrays = {name: array for name, array in node.arrays()}
+            if len(arrays) != 1:
+                names = ", ".join(sorted(arrays)) or "none"
+                raise InputError(f"{path} is a Zarr group; name one of its arrays as {path}/NAME (there are: {names})")
+            node = next(iter(arrays.values()))
+    except InputError:
+        raise
+    except Exception as error:  # zarr raises many types of errors for other files
+        raise InputError(f"{path} cannot be opened as Zarr: {' '.join(str(error).split())}") from None
+    store.max_bytes = 2 * math.prod(node.shards or node.chunks) * node.dtype.itemsize + MAX_CHUNK_GROWTH_BYTES
+    return from_chunks(str(path), node, cache_bytes, named_axes(_dimension_names(node)))
+
+
+def _dimension_names(array: Any) -> tuple[str | None, ...]:
+    """The names of the axes, as in version 3 of Zarr or as xarray writes them for version 2."""
+    names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS", ())
+    return tuple(names)
+
+
+def _regular_files(path: Path) -> Any:
+    """Zarr's store of a folder that reads only regular files, and at most `max_bytes` at once. Zarr's own store waits
+    for pipes, and allocates a terabyte of memory for a sparse file of a terabyte."""
+    from zarr.storage import LocalStore
+
+    class RegularFiles(LocalStore):
+        max_bytes = MAX_METADATA_BYTES
+
+        async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
+            self._check(key, byte_range)
+            return await super().get(key, prototype, byte_range)
+
+        async def get_partial_values(self, prototype: Any, key_ranges: Any) -> Any:
+            asked = list(key_ranges)
+            for key, byte_range in asked:
+                self._check(key, byte_range)
+            return await super().get_partial_values(prototype, asked)
+
+        def _check(self, key: str, byte_range: Any) -> None:
+            file = self.root / key
+            if not file.exists() or file.is_dir():
+                return
+            require_regular(file)
+            if byte_range is None and (size := file.stat().st_size) > self.max_bytes:
+                raise InputError(f"{file} has {size} bytes; at most {self.max_bytes} were expected there")
+
+    return RegularFiles(path, read_only=True)
