@@ -13,10 +13,10 @@ from outcrop.axes import grid_shape
 from outcrop.cli.options import join_sizes, parse_size
 from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid, boundary_text
-from outcrop.run.coordinates import Coordinates
 from outcrop.run.disk.verify import find_damage
 from outcrop.run.inputs.initial import make_source, parse_source, scan_finite
 from outcrop.run.places import open_state, storage_at
+from outcrop.run.user_values import Coordinates
 
 SHAPES = [(7,), (1,), (300,), (7, 9), (1, 1), (40, 33), (5, 4, 3)]
 OWN = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}

@@ -9,8 +9,8 @@ import pytest
 from outcrop.bench.literature.table2 import GIB, TABLE, Published, Traffic, blk_tune, table2_problem, traffic
 from outcrop.cli.main import call
 from outcrop.errors import BudgetError
-from outcrop.run.elsewhere import plan_elsewhere
 from outcrop.run.options import RunOptions
+from outcrop.run.setup import plan_elsewhere
 from outcrop.tiers.declarations import load_machine
 from strategies import make_problem
 

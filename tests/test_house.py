@@ -44,10 +44,10 @@ PYTHON_ARROWS = {
 }
 # Each folder of src/outcrop/run, with the folders and modules of run that it may import from.
 RUN_ARROWS = {
-    "disk": {"coordinates"},
+    "disk": {"user_values"},
     "device": {"disk"},
-    "acquisition": {"coordinates", "given", "disk"},
-    "inputs": {"given", "disk"},
+    "acquisition": {"user_values", "options", "disk"},
+    "inputs": {"user_values", "disk"},
 }
 # The kernel's C signature is shared by all of the core; it includes nothing.
 CPP_ARROWS = {

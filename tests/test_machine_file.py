@@ -14,8 +14,8 @@ from outcrop.errors import InputError
 from outcrop.language import compile as compile_module
 from outcrop.plan.plan import Sizes
 from outcrop.run import engine
-from outcrop.run.elsewhere import plan_elsewhere
 from outcrop.run.options import RunOptions
+from outcrop.run.setup import plan_elsewhere
 from outcrop.tiers import discover, measure
 from outcrop.tiers.declarations import load_machine, parse_machine, shipped_machines
 from strategies import make_problem

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from outcrop.language import library as stencils
     from outcrop.language.boundary import Boundary
     from outcrop.language.stencil import Field, Parameter, Signal, Stencil
-    from outcrop.run.acquisition.options import Norms, Receivers, Snapshots, Source
     from outcrop.run.inputs.resample import extrude, resample
-    from outcrop.run.options import RunOptions
+    from outcrop.run.options import Norms, Receivers, RunOptions, Snapshots, Source
     from outcrop.run.report import Report
     from outcrop.run.simulation import Simulation, open
     from outcrop.run.sweep import Sweep
@@ -43,9 +42,8 @@ _NAMES = {
     "arrays.spec": ("ArraySpec",),
     "language.boundary": ("Boundary",),
     "language.stencil": ("Field", "Parameter", "Signal", "Stencil"),
-    "run.acquisition.options": ("Norms", "Receivers", "Snapshots", "Source"),
     "run.inputs.resample": ("extrude", "resample"),
-    "run.options": ("RunOptions",),
+    "run.options": ("Norms", "Receivers", "RunOptions", "Snapshots", "Source"),
     "run.report": ("Report",),
     "run.simulation": ("Simulation", "open"),
     "run.sweep": ("Sweep",),

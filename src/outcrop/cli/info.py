@@ -10,9 +10,9 @@ import typer
 from outcrop.units import format_bytes
 
 if TYPE_CHECKING:
-    from outcrop.run.coordinates import Coordinates
     from outcrop.run.disk.entries import ArrayEntry
     from outcrop.run.disk.manifest import Manifest
+    from outcrop.run.user_values import Coordinates
 
 
 def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")]) -> None:
@@ -21,7 +21,7 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
     from outcrop.language.boundary import as_boundary, boundary_text
     from outcrop.run.disk.manifest import IN_FLIGHT, NEW
     from outcrop.run.places import storage_at
-    from outcrop.run.signal_values import decode_signals
+    from outcrop.run.user_values import decode_signals
 
     storage = storage_at(where)
     run = storage.read()

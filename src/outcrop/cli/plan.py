@@ -87,7 +87,7 @@ THIS_MACHINE = {"directory": "-d", "io": "--io", "raw_device": "--raw-device", "
 
 def elsewhere(given: Mapping[str, Any], name: str) -> Planned:
     """The plan for the machine that the file `name` declares. Raises InputError for options about this machine."""
-    from outcrop.run.elsewhere import plan_elsewhere
+    from outcrop.run.setup import plan_elsewhere
     from outcrop.tiers.declarations import load_machine
 
     for option, flag in THIS_MACHINE.items():

@@ -16,9 +16,9 @@ from outcrop.paths import is_there
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from outcrop.run.coordinates import Coordinates
     from outcrop.run.disk.values import FieldView
     from outcrop.run.inputs.initial import InputView
+    from outcrop.run.user_values import Coordinates
 
 MAX_PIXELS = 2048
 """The maximum length of a side. Of longer sides, every second, third, ... cell is drawn."""

@@ -1,47 +1,56 @@
-"""What a run computes, of its options: a stencil on a grid, or Devito's equations."""
+"""`Definition`: what a run computes, from its options: a stencil on a grid, or Devito's equations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, option_text
 from outcrop.errors import InputError, shown
 from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid
 from outcrop.language.library import find_stencil, is_built_in
+from outcrop.language.program import Stage
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path
-from outcrop.plan.problem import Problem
+from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, Grid, define
-from outcrop.run.coordinates import Coordinates, as_coordinates
 from outcrop.run.disk.layout import PlaneLayout
-from outcrop.run.engine import field_plans, stage_plans
-from outcrop.run.given import as_number, as_whole_number, require_mapping, require_short_name
+from outcrop.run.disk.manifest import Description
+from outcrop.run.disk.values import PlaneSource
 from outcrop.run.options import RunOptions
-from outcrop.run.signal_values import encode_signals
+from outcrop.run.user_values import (
+    Coordinates,
+    as_coordinates,
+    as_number,
+    as_whole_number,
+    encode_signals,
+    require_mapping,
+    require_short_name,
+)
 
 if TYPE_CHECKING:
     from outcrop.language.devito import Lowered
 
 MAX_PLANES = 1 << 27
-"""A pass lists what is done slab by slab. This many planes of a single cell each would take half a terabyte."""
+"""The maximum number of planes, because a pass has actions for each slab. Even with one cell each, that many planes
+would take half a terabyte on disk."""
 
 MAX_VALUES_BYTES = 1 << 30
-"""Size of a .npy file with points or with values for each step."""
+"""The maximum size of a .npy file with points or with values for each step."""
 
 
 @dataclass(frozen=True, eq=False)
 class Definition:
-    """All that enters the computation.
+    """Everything that the result of a run depends on.
 
-    `shape` is that of the arrays, whose outermost `padding` cells along each axis are not the user's. `boundary` is on
-    the three axes inside. `signals` are as `encode_signals` made them.
+    `shape` is the shape of the arrays on disk. The user's grid lies `padding` cells inside them along each axis.
+    `boundary` has the three axes of the engine. `signals` are texts of `encode_signals`.
     """
 
     stencil: Stencil
@@ -57,9 +66,10 @@ class Definition:
 
 
 def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition:
-    """What a run with these options computes. `shape` is that of a file of initial values, for options without one.
+    """What a run with these options computes. `shape` is the shape of a file of initial values; it is used when the
+    options have none.
 
-    Raises InputError for what cannot be.
+    Raises InputError for options that are wrong or contradict each other.
     """
     if not are_equations(options.stencil):
         return _of_stencil(options, shape)
@@ -70,14 +80,14 @@ def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition
 
 
 def are_equations(given: object) -> bool:
-    """Whether this is a list of Devito's equations, or one of them, and no stencil."""
+    """Whether `given` is one of Devito's equations or a list of them. A stencil or its name is not."""
     return not isinstance(given, (str, Stencil)) and (
         isinstance(given, (list, tuple)) or type(given).__module__.partition(".")[0] == "devito"
     )
 
 
 def as_stencil(stencil: object) -> Stencil:
-    """A Stencil, also from the name of a built-in one."""
+    """The stencil itself, or the built-in stencil of that name. Raises InputError for other values."""
     if isinstance(stencil, str):
         return find_stencil(stencil)
     if not isinstance(stencil, Stencil):
@@ -88,7 +98,7 @@ def as_stencil(stencil: object) -> Stencil:
 
 
 def as_shape(shape: object, stencil: Stencil) -> Shape:
-    """As many whole numbers as the stencil has axes: (nz, ny, nx), (ny, nx) or (nx,)."""
+    """The shape of the user's grid. Raises InputError unless it has one size for each axis of the stencil."""
     sizes = list(islice(shape, 4)) if isinstance(shape, Iterable) else [shape]
     if len(sizes) != stencil.ndim:
         raise InputError(f"shape {shown(shape)}: {stencil.name} is for grids of {axes_text(stencil.ndim)}")
@@ -99,20 +109,20 @@ def as_shape(shape: object, stencil: Stencil) -> Shape:
 
 
 def as_dtype_name(dtype: DTypeLike) -> str:
-    """The name of a dtype, for the layout to judge."""
+    """The name of a dtype. `make_layout` refuses those that are not supported."""
     try:
         return np.dtype("float32" if dtype is None else dtype).name
-    except Exception:  # NumPy raises many kinds for what is none
+    except Exception:  # NumPy raises many types of errors for values that are not dtypes
         return shown(dtype)
 
 
 def as_grid_boundary(boundary: object, stencil: Stencil) -> Boundary:
-    """The sides on the three axes inside, from a word, text, sides by axis of the stencil's own axes, or a Boundary."""
+    """The boundary on the three axes of the engine, from a Boundary, text, or a mapping by the stencil's own axes."""
     return boundary_on_grid(as_boundary("fixed" if boundary is None else boundary), stencil.ndim)
 
 
 def as_parameters(stencil: Stencil, params: Mapping[str, float] | None, dt: float | None = None) -> dict[str, float]:
-    """The value of every parameter of `stencil`: the given ones, else its defaults."""
+    """The value of every parameter of `stencil`: the given value, or else the default."""
     given = {} if params is None else params
     require_mapping(given, "params", "dt")
     if dt is not None:
@@ -129,22 +139,26 @@ def as_parameters(stencil: Stencil, params: Mapping[str, float] | None, dt: floa
 
 
 def as_problem(stencil: Stencil, layout: PlaneLayout, steps: int, boundary: Boundary, in_place: bool) -> Problem:
-    """What is to be computed, in the numbers that planning needs."""
-    return Problem(
-        stencil=stencil.name,
-        radii=stencil.radii,
-        shape=layout.shape,
-        dtype=layout.dtype,
-        steps=steps,
-        pitch_bytes=layout.pitch_bytes,
-        plane_bytes=layout.plane_bytes,
-        record_bytes=layout.record_bytes,
-        sides=boundary.sides,
-        in_place=in_place,
-        fields=field_plans(stencil),
-        updates=stage_plans(stencil),
-        ndim=stencil.ndim,
+    """The computation in the numbers that planning needs."""
+    fields = tuple(
+        FieldPlan(storage.is_static, storage.is_double, storage.history == 2, bool(copy), field.name)
+        for field, storage, copy in zip(stencil.fields, stencil.storage, stencil.newest_copies(1), strict=True)
     )
+    return Problem(
+        stencil=stencil.name, radii=stencil.radii, shape=layout.shape, dtype=layout.dtype, steps=steps,
+        pitch_bytes=layout.pitch_bytes, plane_bytes=layout.plane_bytes, record_bytes=layout.record_bytes,
+        sides=boundary.sides, in_place=in_place, fields=fields,
+        updates=tuple(_stage_plan(stage) for stage in stencil.stages), ndim=stencil.ndim,
+    )
+
+
+def _stage_plan(stage: Stage) -> StagePlan:
+    """What a stage reads and writes. The newest value of a target counts as read, because cells of the rim keep it."""
+    neighbours: dict[tuple[int, int], bool] = {(field, 0): False for field in stage.targets}
+    for load in stage.program.loads:
+        key = load.field, load.age
+        neighbours[key] = neighbours.get(key, False) or load.offset != (0, 0, 0)
+    return StagePlan(tuple(Operand(field, age, far) for (field, age), far in neighbours.items()), stage.targets)
 
 
 def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
@@ -164,7 +178,7 @@ def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
     )
     if is_built_in(stencil) and grid.parameters.get("dt") == 0:
         raise InputError("dt = 0 is no time step: nothing would happen; give another one")
-    if options.spacing is not None and grid.coordinates is not None:
+    if options.spacing is not None and grid.coordinates is not None and is_built_in(stencil):
         _require_own_spacing(stencil, options.params or {}, grid.coordinates.spacing)
     signals = {} if options.signals is None else options.signals
     require_mapping(signals, "signals", "src")
@@ -176,27 +190,25 @@ def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
 
 
 def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions | None = None) -> AcquisitionDefinitions:
-    """Sources, receivers, snapshots and norms; their numbers may be in .npy files."""
-    sources, receivers = (_with_values(several) for several in (options.sources, options.receivers))
-    return define(grid, sources, receivers, options.snapshots, options.norms, more)
+    """Sources, receivers, snapshots and norms, with the points and values that are in .npy files."""
 
+    def with_values(several: Any) -> Any:
+        if not isinstance(several, (list, tuple)):
+            return several  # `define` accepts or refuses it
+        return [
+            replace(one, **{name: _values(name, getattr(one, name)) for name in ("points", "values")
+                            if isinstance(getattr(one, name, None), (str, Path))})
+            if hasattr(one, "points") else one
+            for one in several
+        ]  # fmt: skip
 
-def _with_values(several: Any) -> Any:
-    if not isinstance(several, (list, tuple)):
-        return several  # `define` says what is wrong with it
-    return [
-        replace(one, **{
-            name: _values(name, getattr(one, name))
-            for name in ("points", "values")
-            if isinstance(getattr(one, name, None), (str, Path))
-        })
-        if hasattr(one, "points") else one
-        for one in several
-    ]  # fmt: skip
+    return define(
+        grid, with_values(options.sources), with_values(options.receivers), options.snapshots, options.norms, more
+    )
 
 
 def _values(name: str, given: Any) -> Any:
-    """Numbers, also those of a .npy file that is named instead. Raises InputError when it cannot be read."""
+    """The given numbers, or those of the .npy file of that name. Raises InputError when it cannot be read."""
     if not isinstance(given, (str, Path)):
         return given
     path = as_path(given, name)
@@ -211,10 +223,8 @@ def _values(name: str, given: Any) -> Any:
 
 
 def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing: Sequence[float]) -> None:
-    """Raise InputError when a built-in stencil would compute with its default for the distance between cells, while the
-    user gives coordinates with another one. Who gives both may have them in other units."""
-    if not is_built_in(stencil):
-        return
+    """Raise InputError when a built-in stencil would use its default for the distance between cells, but `spacing`
+    differs from it. Users who give both may use different units for each."""
     defaults = {one.name: one.default for one in stencil.parameters}
     for axis, step in zip(NAMES[stencil.ndim], spacing, strict=True):
         name = "h" if "h" in defaults else f"d{axis}"
@@ -226,7 +236,7 @@ def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing:
 
 
 def _of_equations(options: RunOptions) -> Definition:
-    """What Devito's equations say, with the time step `dt`."""
+    """The definition that Devito's equations give with the time step `dt`."""
     from outcrop.language.devito import from_devito
 
     if options.dt is None:
@@ -253,3 +263,25 @@ def _of_equations(options: RunOptions) -> Definition:
     return Definition(
         stencil, shape, padding, lowered.dtype, sides, grid.parameters, texts, grid.coordinates, acquisition, lowered
     )
+
+
+def initial_planes(lowered: Lowered | None, manifest: Description, filled: Collection[str]) -> dict[str, PlaneSource]:
+    """The initial values in `.data` of Devito's functions, for arrays that have no values yet.
+
+    A function whose field has been assigned is ignored, also for the previous values of that field. Raises InputError
+    when the halos of a function's times differ.
+    """
+
+    def planes_of(array: NDArray[Any]) -> PlaneSource:
+        return lambda z0, z1: array[z0:z1]
+
+    assigned = {manifest.entry(name).field for name in filled}
+    names = [name for name in lowered.state_names if manifest.entry(name).field not in assigned] if lowered else []
+    arrays = {name: lowered.initial(name) for name in names} if lowered else {}
+    return {name: planes_of(array) for name, array in arrays.items() if array is not None}
+
+
+def require_unchanged(lowered: Lowered | None) -> None:
+    """Raise InputError when Constants, sources or coordinates of Devito have changed since the simulation was made."""
+    if lowered is not None and (name := lowered.taken.changed()):
+        raise InputError(f"{name} was changed after the simulation had taken it; make the Simulation after that")

@@ -1,4 +1,4 @@
-"""Joins plan, kernel, storage and executor: the way from a problem to passes that run.
+"""Joins plan, kernel, storage and executor: from a problem to passes that run.
 
 prepare()  ──► Prepared: problem, kernel, machine (measured), plan                nothing allocated yet
 Engine()   ──► plan proved legal and translated, window in memory, files open     everything allocated
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,13 +18,13 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.language.boundary import Boundary
 from outcrop.language.compile import Kernel, compile_kernel
-from outcrop.language.program import Apply, Stage
+from outcrop.language.program import Apply
 from outcrop.language.stencil import Stencil
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan
 from outcrop.plan.planner import Planned, choose, find_scheme, smallest_budget_bytes
-from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
+from outcrop.plan.problem import Problem
 from outcrop.run.acquisition.pass_acquisition import NO_ACQUISITION, Acquisition, AcquisitionResults, PassAcquisition
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.planes import ShardFile
@@ -37,40 +36,19 @@ from outcrop.tiers.update_rate import UpdateRateMeter
 ArrayFiles: TypeAlias = Sequence["Path | ShardFile"]
 """The shards of an array, in the order of their planes."""
 Signal: TypeAlias = "Sequence[float] | NDArray[np.float64]"
-"""A value for every step, counted from the first one of a simulation."""
+"""A value for each step, counted from the first step of a simulation."""
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
-"""A run with fewer cell updates of a heat equation's work takes less time than measuring would save."""
+"""A run with less work, in cell updates of a heat equation, is so short that measuring costs more than it saves."""
 TOO_SHORT = "the run is too short to be worth measuring"
 HEAT_OPERATIONS = 8
-"""Additions and multiplications of an update of the simplest heat equation in three dimensions."""
-
-
-def field_plans(stencil: Stencil) -> tuple[FieldPlan, ...]:
-    """The fields of a stencil as planning sees them, in its order."""
-    return tuple(
-        FieldPlan(storage.is_static, storage.is_double, storage.history == 2, bool(copy), field.name)
-        for field, storage, copy in zip(stencil.fields, stencil.storage, stencil.newest_copies(1), strict=True)
-    )
-
-
-def stage_plans(stencil: Stencil) -> tuple[StagePlan, ...]:
-    """Its stages: what each reads and writes. The newest value of a target is read, too: cells of a rim keep it."""
-    return tuple(_stage_plan(stage) for stage in stencil.stages)
-
-
-def _stage_plan(stage: Stage) -> StagePlan:
-    neighbours: dict[tuple[int, int], bool] = {(field, 0): False for field in stage.targets}
-    for load in stage.program.loads:
-        key = load.field, load.age
-        neighbours[key] = neighbours.get(key, False) or load.offset != (0, 0, 0)
-    return StagePlan(tuple(Operand(field, age, far) for (field, age), far in neighbours.items()), stage.targets)
+"""The additions and multiplications of one cell update of the heat equation `heat7`."""
 
 
 class Scalars:
     """Parameters and signals of a stencil, rounded to `dtype`, in the order in which kernels read them.
 
-    `parameters` are those that differ from their defaults; `signals` have a value for every step."""
+    `parameters` are the values that differ from the defaults. `signals` have a value for each step."""
 
     def __init__(
         self, stencil: Stencil, parameters: Mapping[str, float], signals: Mapping[str, Signal], dtype: str
@@ -81,12 +59,13 @@ class Scalars:
 
     @property
     def bytes_per_step(self) -> int:
-        """Bytes from the scalars of one step to those of the next; 0 if all steps have the same."""
+        """Bytes between the scalars of successive steps; 0 if all steps have the same scalars."""
         return self._count * self._dtype.itemsize if self._signals else 0
 
     def of_steps(self, first: int, count: int) -> bytes:
-        """The scalars of `count` steps from step `first` on, or of any step if there are no signals. A signal is 0 in
-        steps beyond its end, for measurements."""
+        """The scalars of `count` steps from step `first` on. Without signals, the result is the scalars of any step.
+
+        A signal is 0 in steps after its end, because measurements run steps that a simulation does not have."""
         rows = np.zeros((max(1, count) if self._signals else 1, self._count), self._dtype)
         rows[:, : len(self._parameters)] = self._parameters
         for column, signal in enumerate(self._signals, len(self._parameters)):
@@ -96,17 +75,17 @@ class Scalars:
 
 
 def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> bytes:
-    """Parameter values in the stencil's order, rounded to `dtype`, as the kernel reads them; signals are 0."""
+    """Parameter values as the kernel reads them: in the stencil's order and rounded to `dtype`. Signals are 0."""
     return Scalars(stencil, values, {}, dtype).of_steps(0, 0)
 
 
 def ring_specs(plan: Plan) -> list[tuple[int, int, bool]]:
-    """For each ring of the window its planes, the bytes of a slot, and whether it always holds all planes."""
+    """For each ring of the window: its planes, the bytes of a slot, and whether it always holds all planes."""
     return [(ring.planes, ring.slot_bytes, ring.resident) for ring in plan.window.rings(plan.problem)]
 
 
 def translated(plan: Plan) -> list[_core.Pass]:
-    """The passes of a plan as the executor runs them. A pass that is repeated is translated once."""
+    """The passes of a plan in the executor's form. A repeated pass is translated once."""
     different = {id(one): one for one in plan.passes}
     known = {key: _core.Pass(one.actions, one.levels) for key, one in different.items()}
     return [known[id(one)] for one in plan.passes]
@@ -114,7 +93,7 @@ def translated(plan: Plan) -> list[_core.Pass]:
 
 @dataclass(frozen=True)
 class Prepared(Planned):
-    """Everything decided before the first byte moves: a plan for this machine, and what runs it."""
+    """A plan for this machine with its kernel, its scalars and the layout of its threads."""
 
     kernel: Kernel
     scalars: Scalars
@@ -123,7 +102,7 @@ class Prepared(Planned):
 
     @property
     def thread_layout(self) -> str:
-        """The number of threads that update, and of their NUMA nodes, in words."""
+        """The number of updating threads and of their NUMA nodes, in words."""
         return str(self.layout)
 
     @property
@@ -134,10 +113,10 @@ class Prepared(Planned):
 
 @dataclass(frozen=True)
 class Seeds:
-    """The seeds of the seals of a pass, by run, array and pass of a plane (core/outcrop/storage/checksums.hpp).
+    """The seeds of the seals of a pass (core/outcrop/storage/checksums.hpp).
 
-    One for each array of the state as the pass reads it, one for each as it writes it, and one for each array that is
-    only read, in the order of the arrays of the `Engine`; each is below 2**32. None: 0 for all."""
+    There is one seed for each array of the state that the pass reads, one for each that it writes, and one for each
+    array that is only read, in the order of the arrays of the `Engine`. Each is below 2**32. Empty tuples mean 0."""
 
     sources: tuple[int, ...] = ()
     targets: tuple[int, ...] = ()
@@ -149,9 +128,9 @@ NO_SEEDS = Seeds()
 
 @dataclass(frozen=True)
 class Sample:
-    """Counters of a run so far; seconds are wall-clock seconds of the thread that interprets the plan.
+    """The counters of a run so far. Seconds are wall-clock seconds of the thread that interprets the plan.
 
-    A cell counts once for each step, however many stages that has."""
+    A cell counts once for each step, for any number of stages."""
 
     cells_updated: int
     bytes_read: int
@@ -166,7 +145,7 @@ class Sample:
 
 
 def work_per_update(stencil: Stencil) -> float:
-    """The time to update a cell relative to a heat equation, by the number of operations; the mean of the stages."""
+    """The work of a cell update relative to a heat equation, by the mean number of operations of the stages."""
     programs = [stage.program for stage in stencil.stages]
     operations = sum(
         isinstance(operation, Apply) and not uniform
@@ -190,11 +169,11 @@ def prepare(
     given: GivenSizes = FREE,
     signals: Mapping[str, Signal] | None = None,
 ) -> Prepared:
-    """Compile, measure and plan. `may_write` allows a scratch file of up to 1 GiB for a few seconds in `directories`;
-    `signals` have a value for every step, counted from the first one of the simulation.
+    """Compile, measure and plan.
 
-    Raises BudgetError with the smallest budget that works, InputError for an unknown scheme, sizes that cannot be, or a
-    missing compiler.
+    `may_write` allows a scratch file of up to 1 GiB in `directories` for a few seconds. `signals` have a value for each
+    step, counted from the first step of the simulation. Raises BudgetError with the smallest budget that works, and
+    InputError for an unknown scheme, impossible sizes, or a missing compiler.
     """
     if scheme != "auto":
         find_scheme(scheme)
@@ -227,12 +206,12 @@ def prepare(
 
 
 class Engine:
-    """A window in memory, the open files of a run, and the plan as the executor runs it.
+    """A window in memory, the open files of a run, and the plan in the executor's form.
 
-    The files are those of each array of the state in both turns (`arrays_b` is empty for a run in place), and of the
-    fields that nothing updates. `checksum`: write and compare checksums and seals. `lock`: keep the window from being
-    swapped out. Raises IllegalPlan before anything is opened, if the plan cannot be proved legal, and InputError if the
-    window cannot be locked."""
+    `arrays_a` and `arrays_b` are the files of the state's two copies; `arrays_b` is empty for a run in place. `statics`
+    are the files of fields that are only read. With `checksum`, planes are written and verified with checksums and
+    seals. With `lock`, the window cannot be swapped out. Raises IllegalPlan, before anything is opened, if the plan
+    cannot be proved legal, and InputError if the window cannot be locked."""
 
     def __init__(
         self,
@@ -254,23 +233,15 @@ class Engine:
         files = [str(file) if isinstance(file, Path) else file for file in every]
         first = list(range(0, len(files), layout.shards))
         state, both = len(arrays_a), len(arrays_a) + len(arrays_b)
-        self._turns = (first[:state], first[state:both] or first[:state])
+        self._copies = (first[:state], first[state:both] or first[:state])
         self._statics, self._scratch_file = first[both:], len(files)
         with scratch(plan.scratch_bytes) as more:
             self._store = _core.Store([*files, *more], backend=io, direct=True, writable=True, scratch=len(more))
         self._executor = _core.make_executor(
-            prepared.problem,
-            plan.sizes,
-            rings=ring_specs(plan),
-            fields=plan.problem.fields,
-            calls=prepared.kernel.calls,
-            scalars_bytes=prepared.scalars.bytes_per_step,
-            max_levels=max(one.levels for one in plan.passes),
-            threads=prepared.machine.threads,
-            checksum=checksum,
-            store=self._store,
-            lock=lock,
-            bind=prepared.bind,
+            prepared.problem, plan.sizes, rings=ring_specs(plan), fields=plan.problem.fields,
+            calls=prepared.kernel.calls, scalars_bytes=prepared.scalars.bytes_per_step,
+            max_levels=max(one.levels for one in plan.passes), threads=prepared.machine.threads, checksum=checksum,
+            store=self._store, lock=lock, bind=prepared.bind,
         )
         assert self._executor.memory_bytes == plan.window.bytes, "the model must predict what the window takes"
 
@@ -281,7 +252,7 @@ class Engine:
 
     @property
     def store(self) -> _core.Store:
-        """The open files: those of the first turn, then those of the second. Do not use it during a pass."""
+        """The open files: the first copy of the state, then the second. Do not use it during a pass."""
         return self._store
 
     @property
@@ -295,45 +266,34 @@ class Engine:
         return self._executor.memory_bytes
 
     def run_pass(
-        self,
-        index: int,
-        source: int,
-        first_step: int = 0,
-        acquisition: Acquisition = NO_ACQUISITION,
+        self, index: int, source: int, first_step: int = 0, acquisition: Acquisition = NO_ACQUISITION,
         seeds: Seeds = NO_SEEDS,
     ) -> AcquisitionResults:
-        """Run pass `index` of the plan from the arrays of turn `source` (0 or 1) to the others and flush these to their
-        devices. `first_step` is its first step, counted from the beginning of the simulation. `acquisition` has the
-        point sources, receivers, sums and snapshots of the run; snapshots of these steps are on their devices when this
-        returns. Planes read must have the seals of `seeds`, planes written get them.
+        """Run pass `index` of the plan from copy `source` (0 or 1) to the other copy, and flush that to its devices.
 
-        Blocks without holding the interpreter. Raises StorageError, CorruptionError or InterruptedRun, and, before
-        anything is changed, InputError for sources that lie in the rim.
+        `first_step` is the first step of the pass, counted from the beginning of the simulation. `acquisition` has the
+        point sources, receivers, sums and snapshots of the run. Snapshots of the pass are on their devices when this
+        returns. `seeds` are the seeds of the planes that are read and written.
+
+        Blocks without holding the interpreter. Raises StorageError, CorruptionError or InterruptedRun. Raises
+        InputError for sources in the rim, before anything is changed.
         """
         steps = self._plan.passes[index].levels // self._plan.problem.stages
         wanted = PassAcquisition.of(acquisition, self._plan, first_step, steps)
         sums, snapshot_sums = self._executor.run(
-            self._passes[index],
-            self._turns[source],
-            self._turns[1 - source],
-            self._statics,
-            self._scratch_file,
-            self._planes_per_file,
-            self._plan.fringe_rows,
-            self._scalars.of_steps(first_step, steps),
-            wanted,
-            seeds,
+            self._passes[index], self._copies[source], self._copies[1 - source], self._statics, self._scratch_file,
+            self._planes_per_file, self._plan.fringe_rows, self._scalars.of_steps(first_step, steps), wanted, seeds,
         )
         return wanted.results(sums, snapshot_sums)
 
     def sample(self) -> Sample:
-        """Counters so far; from any thread."""
+        """The counters so far. Any thread may call this."""
         counters: dict[str, Any] = self._executor.counters()
         counters["cells_updated"] //= self._plan.problem.stages  # the core counts levels
         return Sample(**counters)
 
     def cancel(self) -> None:
-        """Make a running `run_pass` raise InterruptedRun soon; from any thread."""
+        """Make a running `run_pass` raise InterruptedRun soon. Any thread may call this."""
         self._executor.cancel()
 
     def close(self) -> None:
@@ -344,7 +304,5 @@ class Engine:
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -1,12 +1,22 @@
-"""`RunOptions`: everything that a user can say about a run. Each option is declared here, and only here.
+"""`RunOptions`: every option of a run. An option is declared here and nowhere else.
 
     keywords of Simulation ──┐
     command line             ├──► RunOptions ──► Setup (checked, setup.py) ──► plan, manifest, run
     TOML file                │
     manifest of a run ───────┘
 
-An option's annotation says what the command line, TOML files (options_file.py) and the reference page need to know.
-This module imports neither NumPy nor SymPy, so that `outcrop --help` is quick.
+The annotation of an option has what the command line, TOML files (options_file.py) and the reference page need. This
+module imports neither NumPy nor SymPy, so that `outcrop --help` is quick.
+
+`Source`, `Receivers`, `Snapshots` and `Norms` are the values of four options:
+
+    source = oc.Source("u", points=[20.0, 500.0, 500.0], values=wavelet)
+    line = oc.Receivers("line", "u", points=[[20.0, 500.0, x] for x in places])
+    oc.Simulation(..., sources=[source], receivers=[line], snapshots=oc.Snapshots(every=50), norms=oc.Norms(every=10))
+
+A point has a coordinate for each axis in the order of the shape: (z, y, x), (y, x) or (x,). The simulation's `spacing`
+and `origin` give the units. Without these, the unit is one cell and cell 0 lies at 0. Values between cells are
+interpolated linearly. `acquisition/definitions.py` checks these values, because it knows the grid.
 """
 
 from __future__ import annotations
@@ -16,9 +26,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, wraps
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, get_type_hints
 
-from outcrop.run.acquisition.options import Norms, Receivers, Snapshots, Source
+OnSnapshot: TypeAlias = Callable[[int, Mapping[str, Any]], object]
+"""A function of the step and of a mapping from fields to their snapshots, which are read when they are indexed."""
 
 GROUPS = {
     "problem": "What is computed",
@@ -29,14 +40,74 @@ GROUPS = {
 """The groups of options: tables of a TOML file, sections of the reference page."""
 
 
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Adds values to `field` at the end of its update in each step.
+
+    `values` have shape (steps,) for one point or (steps, points); after the last value the source is silent. The value
+    of a point is spread over the cells around it by the weights of linear interpolation.
+
+    `scale` multiplies the values. It is a number, or an expression of the stencil's parameters and of fields that are
+    only read, at the centre, such as dt**2 * v[0, 0, 0] ** 2. It is evaluated at each of these cells.
+    """
+
+    field: str
+    points: Any
+    values: Any
+    scale: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Receivers:
+    """Records `field` at `points` at the end of each step, or at its beginning with `before`: `sim.traces[name]`."""
+
+    name: str
+    field: str
+    points: Any
+    before: bool = False
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """Keeps `fields` after steps 0, every, 2 every, ...: `sim.snapshots[field]`, and the Zarr group snapshots.zarr.
+
+    Without `fields`, all updated fields are kept. Step 0 has the initial values, which the first pass keeps;
+    `initial=False` leaves them out. `box` is a slice, in cells, for each axis; without it the whole grid is kept.
+    `time_units` are the units of the coordinate `time`, such as "s". This coordinate exists when the stencil has a
+    parameter dt.
+
+    A run may have a list of several, each with another `name`. Those with the name "side" are
+    `sim.snapshots["side/u"]` and the group snapshots.zarr/side.
+    """
+
+    every: int
+    fields: Sequence[str] = ()
+    box: Sequence[slice] | None = None
+    time_units: str = ""
+    initial: bool = True
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Norms:
+    """Adds up `fields` after steps 0, every, 2 every, ...: `sim.norms[field]`.
+
+    Without `fields`, all updated fields are added up. Step 0 has the initial values, which the first pass adds up;
+    `initial=False` leaves them out.
+    """
+
+    every: int
+    fields: Sequence[str] = ()
+    initial: bool = True
+
+
 @dataclass(frozen=True)
 class Option:
-    """How an option is told to users.
+    """The description of an option for users.
 
-    `help` is one line for `--help`; `details` follow it in docs/reference/options.md. `flags` are the option's names on
-    the command line; an option without flags can be given in Python and in TOML files only. `default` says in words
-    what happens without the option, where its default is None. `in_files` is False for options that a file must not
-    decide.
+    `help` is one line for `--help`; `details` follow it in docs/reference/options.md. `flags` are the names of the
+    option on the command line. An option without flags can be given only in Python and in TOML files. `default`
+    describes the default in words when it is None. `in_files` is False for an option that no file may set.
     """
 
     group: str
@@ -50,7 +121,7 @@ class Option:
 
 @dataclass(frozen=True, eq=False)
 class RunOptions:
-    """All options of a run, as the user gave them. `set_up` checks them.
+    """All options of a run, as the user gave them, not checked yet.
 
     Shapes, coordinates and points have the order of the stencil's axes: (z, y, x), (y, x) or (x,).
     """
@@ -67,10 +138,7 @@ class RunOptions:
     shape: Annotated[
         Any,
         Option(
-            "problem",
-            "cells along x (fastest), y, z; the file's when --init names one",
-            ("-n",),
-            "NX [NY [NZ]]",
+            "problem", "cells along x (fastest), y, z; the file's when --init names one", ("-n",), "NX [NY [NZ]]",
             details="In Python and in files (nz, ny, nx), (ny, nx) or (nx,), by the stencil's axes: the reverse order.",
         ),
     ] = None
@@ -78,54 +146,37 @@ class RunOptions:
     directory: Annotated[
         str | Path | Sequence[str | Path],
         Option(
-            "output",
-            "directory or block device; repeat to use several",
-            ("-d", "--directory"),
-            "WHERE",
-            details="A directory is made, with its parents, if it is missing. Planes are spread over several. With "
+            "output", "directory or block device; repeat to use several", ("-d", "--directory"), "WHERE",
+            details="A missing directory is made, with its parents. Planes are spread over several directories. With "
             "`--raw-device` it is a [block device](../how-to/raw-device.md). Python's default is `run.oc`.",
         ),
     ] = "run.oc"
     memory: Annotated[
         str | int | None,
         Option(
-            "resources",
-            "limit of the memory for the run's data: 256MiB, 1GiB, 25% of the machine",
-            ("--memory",),
-            "SIZE",
-            default="1GiB",
+            "resources", "limit of the memory for the run's data: 256MiB, 1GiB, 25% of the machine", ("--memory",),
+            "SIZE", default="1GiB",
             details="The window, and the data of sources, receivers and snapshots, stay within it. The process takes "
-            "at most 150 MiB more. A share is of the memory of the machine, container or job. In Python and in files "
-            "also a number of bytes. [What the budget covers](../how-to/memory-and-disk.md#what-the-budget-covers).",
+            "at most 150 MiB more. A percentage refers to the memory of the machine, container or job. In Python and "
+            "in files it may also be a number of bytes. [What the budget covers]"
+            "(../how-to/memory-and-disk.md#what-the-budget-covers).",
         ),
     ] = None
     threads: Annotated[
         int | None,
-        Option(
-            "resources",
-            "threads that update",
-            ("--threads",),
-            "N",
-            default="all cores this process may use",
-        ),
+        Option("resources", "threads that update", ("--threads",), "N", default="all cores this process may use"),
     ] = None
     scheme: Annotated[
         str,
         Option(
-            "sizes",
-            "auto, wavefront, naive, overlapped, skewed-full, -3y or -5y",
-            ("--scheme",),
-            "NAME",
-            details="[Schemes](../explanation/schemes.md) explains each.",
+            "sizes", "auto, wavefront, naive, overlapped, skewed-full, -3y or -5y", ("--scheme",), "NAME",
+            details="[Schemes](../explanation/schemes.md) explains each of them.",
         ),
     ] = "auto"
     io: Annotated[
         str,
         Option(
-            "resources",
-            "storage backend: auto, io_uring, libaio, threads or mmap",
-            ("--io",),
-            "NAME",
+            "resources", "storage backend: auto, io_uring, libaio, threads or mmap", ("--io",), "NAME",
             details="`auto` is the first that works. `mmap` uses the page cache, which the budget does not cover.",
         ),
     ] = "auto"
@@ -134,70 +185,55 @@ class RunOptions:
         Option(
             "problem",
             "fixed (the rim keeps its values), mirror or periodic; or by axis: x=periodic,z=fixed:mirror",
-            ("--boundary",),
-            "SIDES",
-            default="fixed",
-            details="`mirror`: no gradient across the side. Axes that are not named are fixed. In Python also a "
-            'mapping, {"x": "periodic", "z": ("fixed", "mirror")}.',
+            ("--boundary",), "SIDES", default="fixed",
+            details="`mirror`: no gradient across the side. Axes that are not named are fixed. In Python it may also "
+            'be a mapping, {"x": "periodic", "z": ("fixed", "mirror")}.',
         ),
     ] = None
     params: Annotated[
         Mapping[str, float] | None,
         Option(
-            "problem",
-            "a parameter of the stencil, in place of its default; repeat for several",
-            ("--param",),
+            "problem", "a parameter of the stencil, in place of its default; repeat for several", ("--param",),
             "NAME=VALUE",
         ),
     ] = None
     in_place: Annotated[
         bool,
         Option(
-            "resources",
-            "one copy, not two: half the disk, but an interrupted pass loses the run",
-            ("--in-place",),
+            "resources", "one copy, not two: half the disk, but an interrupted pass loses the run", ("--in-place",),
             details="[Runs with one copy](../explanation/durability.md#runs-with-one-copy) explains the risk.",
         ),
     ] = False
     force: Annotated[
-        bool,
-        Option("output", "replace the run, or what else a raw device, holds", ("--force",), in_files=False),
+        bool, Option("output", "replace the run, or other content of a raw device", ("--force",), in_files=False)
     ] = False
     raw_device: Annotated[
         bool,
         Option(
-            "output",
-            "WHERE is a block device, all of whose content may be overwritten",
-            ("--raw-device",),
-            details="A device that is in use is refused. Without `force`, one that holds a file system, a partition "
-            "table or a run is refused, too.",
+            "output", "WHERE is a block device, all of whose content may be overwritten", ("--raw-device",),
+            details="A device that is in use is refused. Without `force`, a device that holds a file system, a "
+            "partition table or a run is refused, too.",
             in_files=False,
         ),
     ] = False
     bind: Annotated[
         str,
         Option(
-            "resources",
-            "bind threads: auto (on several NUMA nodes), cores or none",
-            ("--bind",),
-            "HOW",
+            "resources", "bind threads: auto (on several NUMA nodes), cores or none", ("--bind",), "HOW",
             details="[Several NUMA nodes](../how-to/numa.md) explains what is bound.",
         ),
     ] = "auto"
     sizes: Annotated[
         Mapping[str, int] | None,
         Option(
-            "sizes",
-            "sizes of the plan that are not to be chosen",
-            default="chosen by the tuner",
+            "sizes", "sizes of the plan that the tuner must keep", default="chosen by the tuner",
             details='Values by name, such as {"bt": 48, "by": 128}. In TOML files each size is a key of its own.',
         ),
     ] = None
     signals: Annotated[
         Mapping[str, Any] | None,
         Option(
-            "problem",
-            "values of the stencil's signals",
+            "problem", "values of the stencil's signals",
             details="One finite number for each step from the first step of the run on. In TOML files a list, or the "
             "name of a .npy file.",
         ),
@@ -205,11 +241,10 @@ class RunOptions:
     spacing: Annotated[
         float | Sequence[float] | None,
         Option(
-            "problem",
-            "distance between cells, for coordinates and points",
-            details="One number, or one for each axis. It becomes the coordinates of cells in the Zarr group, and "
-            "points of sources and receivers are in these. The computation does not know it: built-in stencils need "
-            "`h` in `params`, too, where it differs from their default.",
+            "problem", "distance between cells, for coordinates and points",
+            details="One number, or one for each axis. It gives the coordinates of cells in the Zarr group, and points "
+            "of sources and receivers use these coordinates. The computation does not use it: give built-in stencils "
+            "`h` in `params`, too, when it differs from their default.",
         ),
     ] = None
     origin: Annotated[
@@ -236,18 +271,15 @@ class RunOptions:
     unstable: Annotated[
         bool,
         Option(
-            "problem",
-            "run parameters that let waves grow, which are refused otherwise",
-            ("--unstable",),
-            details="[Stability](stencils.md#stability).",
+            "problem", "run parameters that let waves grow, which are refused otherwise", ("--unstable",),
+            details="[Stability](stencils.md#stability) explains how they are found.",
         ),
     ] = False
     records: Annotated[
         str | Path | None,
         Option(
-            "output",
-            "directory for traces, norms and snapshots of a run on block devices",
-            details="A run in a directory keeps them there.",
+            "output", "directory for traces, norms and snapshots of a run on block devices",
+            details="A run in a directory keeps them in that directory.",
         ),
     ] = None
     steps: Annotated[
@@ -262,12 +294,10 @@ class RunOptions:
             "problem",
             "zeros, gaussian, random:SEED, a number, or a file (.npy, .npz, .zarr, .nc, .sgy), FILE@resample to fit "
             "it to the grid; with several fields NAME=VALUE, repeat for each",
-            ("--init",),
-            "[NAME=]VALUE",
-            default="zeros",
-            details="[Initial values](../how-to/initial-values.md) lists the files. In Python also arrays and "
-            "functions (z0, z1) -> planes, by field. They are written when the run begins, unless `sim[name] = values` "
-            "was said before.",
+            ("--init",), "[NAME=]VALUE", default="zeros",
+            details="[Initial values](../how-to/initial-values.md) lists the files. In Python they may also be arrays "
+            "and functions (z0, z1) -> planes, by field. They are written when the run begins, unless the field was "
+            "assigned before with `sim[name] = values`.",
         ),
     ] = None
     check_finite: Annotated[bool, Option("problem", "refuse NaN and infinity in --init", ("--check-finite",))] = False
@@ -281,18 +311,18 @@ SIZES = {
     "slab": "planes that are updated together",
     "diamond": "half the height of the cache tiles, in levels",
 }
-"""What each of `sizes` is. On the command line `--bt N` and so on."""
+"""What each of `sizes` means. On the command line they are `--bt N` and so on."""
 
 
 @cache
 def option_table() -> dict[str, Option]:
-    """Every option of a run, by its name in Python and in TOML files."""
+    """The description of each option, by its name in Python and in TOML files."""
     hints = get_type_hints(RunOptions, include_extras=True)
     return {one.name: hints[one.name].__metadata__[0] for one in fields(RunOptions)}
 
 
 def default_text(name: str) -> str:
-    """What an option is when it is not given, in words; empty for "nothing"."""
+    """The default of an option in words; "" when there is none."""
     default = next(one.default for one in fields(RunOptions) if one.name == name)
     if words := option_table()[name].default:
         return words
@@ -306,9 +336,9 @@ T = TypeVar("T")
 def takes_options(
     _: Callable[P, RunOptions], *whole: type
 ) -> Callable[[Callable[[T, Any], None]], Callable[Concatenate[T, P], None]]:
-    """Makes a constructor of options one that takes their keywords; type checkers and `help` see these.
+    """Let a constructor that takes `RunOptions` take their keywords, which type checkers and `help` show.
 
-    An object of a type in `whole` is passed on as it is.
+    A single argument of a type in `whole` is passed on unchanged.
     """
 
     def decorate(init: Callable[[T, Any], None]) -> Callable[Concatenate[T, P], None]:

@@ -16,7 +16,7 @@
     [output]
     directory = "run.oc"
 
-Keys are the names of the options in Python. Paths are relative to the working directory, as on the command line.
+The keys are the names of the options in Python. Paths are relative to the working directory, as on the command line.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ from pathlib import Path
 from typing import Any
 
 from outcrop.errors import InputError, shown
-from outcrop.run.acquisition.options import Norms, Receivers, Snapshots, Source
-from outcrop.run.options import GROUPS, SIZES, RunOptions, option_table
+from outcrop.run.options import GROUPS, SIZES, Norms, Receivers, RunOptions, Snapshots, Source, option_table
 
 SUFFIX = ".toml"
 
 _NESTED: dict[str, type] = {"sources": Source, "receivers": Receivers, "snapshots": Snapshots, "norms": Norms}
-"""Options whose values are tables of the file."""
+"""Options whose values are tables in the file."""
 
 
 def read_options(name: str) -> dict[str, Any]:
     """The options in the file `name`, as keywords of `RunOptions`.
 
-    Raises InputError for what is no such file; values are checked later, with those from elsewhere.
+    Raises InputError for unknown keys and for files that are not TOML. `set_up` checks the values later.
     """
     from outcrop.tiers.declarations import parse_table, read_text
 
@@ -67,7 +66,7 @@ def read_options(name: str) -> dict[str, Any]:
 
 
 def _nested(place: str, key: str, value: Any) -> Any:
-    """Sources, receivers, snapshots or norms of tables."""
+    """The sources, receivers, snapshots or norms that a table or a list of tables describes."""
     several = isinstance(value, list)
     if several and key == "norms":
         raise InputError(f"{place} must be one table")
@@ -91,7 +90,7 @@ def _object(place: str, kind: type, table: Any) -> Any:
 
 
 def _slices(place: str, box: Any) -> list[slice]:
-    """[[begin, end], ...] of the file, cells along each axis."""
+    """The slices of a box, which the file has as [[begin, end], ...] in cells along each axis."""
     if not isinstance(box, list) or not all(isinstance(one, list) and len(one) == 2 for one in box):
         raise InputError(f"{place}.box {shown(box)} must be [begin, end] for each axis")
     return [slice(*one) for one in box]
@@ -100,7 +99,7 @@ def _slices(place: str, box: Any) -> list[slice]:
 def write_options(options: RunOptions, name: str | Path) -> None:
     """Write the options that differ from their defaults to a new file `name`.
 
-    Raises InputError when the file is there already, or an option has a value that no file can hold, such as an array.
+    Raises InputError when the file exists already, or when a value cannot be written, such as an array.
     """
     import tomli_w
 
@@ -130,7 +129,7 @@ def write_options(options: RunOptions, name: str | Path) -> None:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """`value` as TOML has it. Raises InputError."""
+    """`value` in types of TOML. Raises InputError for values that have no such form."""
     if isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, Path):
@@ -150,7 +149,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _stencil_name(stencil: Any) -> str:
-    """The name of a built-in stencil. Raises InputError for others, which no file can name."""
+    """The name of a built-in stencil. Raises InputError for other stencils, which a file cannot name."""
     from outcrop.language.library import find_stencil
     from outcrop.language.stencil import Stencil
 

@@ -1,10 +1,10 @@
-"""Run the passes of a plan, commit each, and stay interruptible.
+"""Run the passes of a plan, commit each of them, and react to Ctrl-C.
 
     calling thread:  show progress, take Ctrl-C ──► engine.cancel()
     worker thread:   run_pass ─► commit ─► run_pass ─► commit ...      ends within a plane or two of a cancel
 
-Ctrl-C during a commit lets it finish: a commit is atomic and takes milliseconds. In place the first Ctrl-C lets the
-pass finish, because stopping it would lose the run; the second stops it all the same.
+Ctrl-C during a commit lets the commit finish, because it is atomic and takes milliseconds. In a run in place, the first
+Ctrl-C lets the pass finish, because stopping it would lose the run. The second Ctrl-C stops it anyway.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from types import FrameType
 
 from outcrop.errors import InterruptedRun, OutcropError, StorageError
 from outcrop.plan.plan import Plan
-from outcrop.run.acquisition.options import OnSnapshot
 from outcrop.run.acquisition.recorder import Recorder
 from outcrop.run.acquisition.views import new_snapshots
 from outcrop.run.disk.state import State
 from outcrop.run.engine import Engine, Seeds
+from outcrop.run.options import OnSnapshot
 from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing
 
 
 class PassRunner:
-    """Runs all passes of `plan` from the committed state on; `seconds` and `seconds_commit` say how long it took.
+    """Runs all passes of `plan` from the committed state on. `seconds` and `seconds_commit` are measured times.
 
-    `recorder` says what they do besides updating. `on_snapshot` is called in the thread that calls `run`, after the
-    pass that took the snapshot has been committed, while later ones go on.
+    `recorder` handles the acquisition of each pass. `on_snapshot` is called in the thread that calls `run`, after the
+    commit of the pass that took the snapshot and while later passes run.
     """
 
     def __init__(
@@ -47,9 +47,10 @@ class PassRunner:
         self.seconds = self.seconds_commit = 0.0
 
     def run(self, progress: Progress) -> None:
-        """Run all passes, showing progress meanwhile.
+        """Run all passes and show progress.
 
-        Raises InterruptedRun after Ctrl-C, StorageError or CorruptionError when storage fails; all say what is intact.
+        Raises InterruptedRun after Ctrl-C, and StorageError or CorruptionError when storage fails. The message says
+        which step is intact.
         """
         worker = threading.Thread(target=self._work, name="outcrop-passes")
         with _interrupts_call(self._interrupt), progress:
@@ -59,15 +60,15 @@ class PassRunner:
                     progress.show(self._standing())
                     self._show_snapshots()
                 self._show_snapshots()
-            except BaseException:  # from the display: the worker must not outlive this call
+            except BaseException:  # from the display; the worker must not outlive this call
                 self._engine.cancel()
                 raise
             finally:
                 worker.join()
         if isinstance(self._error, InterruptedRun):
-            raise InterruptedRun(f"stopped; {self._what_is_left()}") from None
+            raise InterruptedRun(f"stopped; {self._intact_text()}") from None
         if isinstance(self._error, StorageError):
-            parts = dict.fromkeys([str(self._error), self._what_is_left()])  # both may say that the run is not there
+            parts = dict.fromkeys([str(self._error), self._intact_text()])  # they are equal if the run was deleted
             raise type(self._error)("; ".join(parts)) from None
         if self._error is not None:
             raise self._error
@@ -85,17 +86,17 @@ class PassRunner:
                 results = self._engine.run_pass(index, manifest.current, manifest.step, acquisition, seeds)
                 before = time.perf_counter()
                 sums = self._recorder.after(manifest.step, results)
-                self._state.check()  # files that were deleted meanwhile hold nothing that could be committed
+                self._state.check()  # files that were deleted during the pass must not be committed
                 self._state.commit(manifest.step + steps, sums=sums)
                 self.seconds_commit += time.perf_counter() - before
                 self._passes_done += 1
-        except BaseException as error:  # handed to the calling thread, which raises it
+        except BaseException as error:  # the calling thread raises it
             self._error = error
         self.seconds = time.perf_counter() - start
         self._ended.set()
 
     def _show_snapshots(self) -> None:
-        """Call back for what has been committed since the last call."""
+        """Call `on_snapshot` for each snapshot that was committed since the last call."""
         step = self._state.manifest.step
         if self._on_snapshot and step > self._shown_step:
             for number, kept in new_snapshots(self._state, self._shown_step, step):
@@ -105,7 +106,7 @@ class PassRunner:
     def _interrupt(self) -> None:
         if self._state.manifest.in_place and not self._stop_after_pass:
             self._stop_after_pass = True
-            with suppress(OSError):  # nobody reads it, which must not end the pass
+            with suppress(OSError):  # a closed standard error must not end the pass
                 print("finishing this pass, or an in-place run is lost; Ctrl-C again stops at once", file=sys.stderr)
         else:
             self._engine.cancel()
@@ -115,7 +116,7 @@ class PassRunner:
         steps = self._state.manifest.step - self._first_step
         return Standing(self._passes_done, steps, sample.cells_updated, sample.bytes_read, sample.bytes_written)
 
-    def _what_is_left(self) -> str:
+    def _intact_text(self) -> str:
         manifest, path = self._state.manifest, self._state.path
         try:
             self._state.check()
@@ -127,15 +128,15 @@ class PassRunner:
 
 @contextmanager
 def _interrupts_call(action: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C calls `action` and raises no KeyboardInterrupt, which could strike anywhere, in a wait or a drawing."""
+    """Let Ctrl-C call `action`. A KeyboardInterrupt could be raised anywhere, also in a wait or while drawing."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread has handlers
+        yield  # only the main thread can set handlers
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
         action()
 
-    # A process told to ignore a signal, or to die of it, goes on doing so: only handlers of Python are replaced.
+    # Only handlers of Python are replaced. A process that ignores a signal, or is ended by it, keeps doing so.
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     replaced = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in replaced:

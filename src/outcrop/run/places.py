@@ -1,4 +1,4 @@
-"""Which kind of place keeps a run: a directory, with further ones, or block devices."""
+"""Choose how a run is kept: in a directory, in several directories, or on block devices."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from outcrop.run.disk.storage import RunFolder, RunStorage
 
 
 def storage_at(path: Path) -> RunStorage:
-    """The storage of the run at `path`: a device where there is one, else a folder, which need not exist."""
+    """The storage of the run at `path`: a device if `path` is one, else a directory, which need not exist."""
     return Device(path) if device_use.is_block_device(path) else RunFolder(path)
 
 
 def may_hold_run(path: Path) -> bool:
-    """Whether `path` is a block device or a directory with a manifest, and not a file of another kind."""
+    """Whether `path` is a block device or a directory with a manifest."""
     return device_use.is_block_device(path) or (path / MANIFEST).exists()
 
 
 def open_state(path: Path, check: bool = True) -> State:
-    """Open the run in `path` and change nothing. Raises InputError when there is none and, unless `check` is False,
-    StorageError when files are missing or cut short."""
+    """Open the run at `path` without changing it. Raises InputError when there is none. With `check`, raises
+    StorageError when files are missing or too short."""
     storage = storage_at(path)
     state = State(storage, storage.read())
     if check:
@@ -39,26 +39,23 @@ def open_state(path: Path, check: bool = True) -> State:
 
 
 def check_state(places: list[Path], description: Description, force: bool = False, raw_device: bool = False) -> None:
-    """Raise InputError unless `created_state` would work; changes nothing."""
+    """Raise InputError unless `created_state` would work. Changes nothing."""
     (check_devices if are_devices(places, raw_device) else check_creation)(places, description, force)
 
 
 @contextlib.contextmanager
 def created_state(
-    places: list[Path],
-    manifest: Manifest,
-    force: bool = False,
-    raw_device: bool = False,
+    places: list[Path], manifest: Manifest, force: bool = False, raw_device: bool = False,
     definitions: AcquisitionDefinitions = NOTHING_DEFINED,
 ) -> Iterator[State]:
-    """Make the directories and files of a run without values; the caller commits the first ones inside the `with`,
-    which holds the run.
+    """Create the directories and files of a run without values. The caller commits the first values inside the `with`,
+    during which this process holds the run.
 
-    With `raw_device` the places are block devices. `definitions` are those of the manifest's acquisition.
+    With `raw_device`, the places are block devices. `definitions` belong to the manifest's acquisition. With `force`,
+    an older run in the same place is replaced.
 
-    InputError leaves all as it was. Whatever ends the `with` early takes away again what was made, so that a refused or
-    interrupted start leaves nothing behind. With `force` an older run there is replaced. Raises StorageError when the
-    system refuses what had seemed possible.
+    InputError leaves everything unchanged. If the `with` ends before the first commit, everything that was created is
+    removed. Raises StorageError when the system refuses an operation that the checks allowed.
     """
     files = definitions.files
     manifest = replace(manifest, sums=first_sums(manifest, files))

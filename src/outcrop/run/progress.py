@@ -1,7 +1,7 @@
-"""Show how far a run is: a bar in a terminal or notebook, plain lines elsewhere, or nothing.
+"""Show the progress of a run: a bar in a terminal or notebook, plain lines elsewhere, or nothing.
 
-The thread that called `run` asks the engine for its counters a few times a second; a worker thread runs the passes.
-The counters are atomics that are kept anyway, so watching costs nothing measurable.
+The thread that called `run` reads the engine's counters a few times a second, while a worker thread runs the passes.
+The counters are atomics that exist anyway, so reading them costs nothing measurable.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 INTERVAL_SECONDS = 0.15
-"""Between two looks at the counters."""
+"""The time between two readings of the counters."""
 
 WIDE_COLUMNS = 125
-"""Terminals narrower than this get the rates on a second line."""
+"""A terminal with fewer columns shows the rates on a second line."""
 
 LINE_SECONDS = 10.0
-"""Between two plain lines."""
+"""The time between two plain lines."""
 
 KINDS = ("auto", "lines", "none")
-"""auto: a bar in a terminal or notebook, plain lines in a terminal that cannot draw one, else nothing; lines: a bar
-where there can be one, else plain lines."""
+"""auto: a bar in a terminal or notebook, plain lines in a terminal that cannot draw a bar, nothing elsewhere.
+lines: a bar in a terminal or notebook, plain lines elsewhere."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a run is: passes and steps committed, and counters since it began."""
+    """The committed passes and steps of a run, and its counters since the beginning."""
 
     passes_done: int
     steps_done: int
@@ -45,7 +45,7 @@ class Standing:
 
 
 class Progress:
-    """Shows the standing of one run. Use as a context manager; the default shows nothing."""
+    """Shows the progress of one run, as a context manager. This base class shows nothing."""
 
     def __init__(self, passes: int, first_step: int, last_step: int, cells_in_all: int) -> None:
         self._passes, self._first_step, self._last_step = passes, first_step, last_step
@@ -53,7 +53,7 @@ class Progress:
         self._start = time.perf_counter()
 
     def show(self, standing: Standing) -> None:
-        """Show the counters as they stand now."""
+        """Show the current counters."""
 
     def __enter__(self) -> Progress:
         return self
@@ -65,7 +65,7 @@ class Progress:
         return min(1.0, standing.cells_updated / self._cells_in_all)
 
     def _texts(self, standing: Standing) -> tuple[str, str]:
-        """How far, and how fast: "pass 3/13 step 32/200, 65.0 s left", "5.12 Gcell/s, read 1.10 GB/s, write ..."."""
+        """Position and rates: "pass 3/13 step 32/200, 65.0 s left", "5.12 Gcell/s, read 1.10 GB/s, write ..."."""
         seconds = max(1e-9, time.perf_counter() - self._start)
         fraction = self._fraction(standing)
         rest = seconds / fraction - seconds if fraction > 0.01 else None
@@ -83,14 +83,14 @@ class Progress:
 
 
 class LineProgress(Progress):
-    """A line every few seconds, for logs."""
+    """Prints a line every few seconds, for logs."""
 
     def __init__(self, passes: int, first_step: int, last_step: int, cells_in_all: int, stream: TextIO) -> None:
         super().__init__(passes, first_step, last_step, cells_in_all)
         self._stream, self._shown = stream, self._start
 
     def show(self, standing: Standing) -> None:
-        """Write a line if the last one is long enough ago."""
+        """Print a line if LINE_SECONDS have passed since the last line."""
         now = time.perf_counter()
         if now - self._shown >= LINE_SECONDS:
             self._shown = now
@@ -98,7 +98,7 @@ class LineProgress(Progress):
 
 
 class BarProgress(Progress):
-    """A bar that is drawn over itself, in a terminal or a notebook."""
+    """Draws a bar in a terminal or a notebook."""
 
     def __init__(self, passes: int, first_step: int, last_step: int, cells_in_all: int, bar: Bar) -> None:
         super().__init__(passes, first_step, last_step, cells_in_all)
@@ -106,7 +106,7 @@ class BarProgress(Progress):
         self._task = bar.add_task("", total=1.0)
 
     def show(self, standing: Standing) -> None:
-        """Draw the bar anew."""
+        """Draw the bar again."""
         between = ", " if self._bar.console.width >= WIDE_COLUMNS else "\n"
         text = between.join(self._texts(standing))
         self._bar.update(self._task, completed=self._fraction(standing), description=text)
@@ -120,14 +120,14 @@ class BarProgress(Progress):
         self._bar.stop()
 
 
-class _Dispensable(Progress):
-    """Another display until it fails: a run must not end because nobody looks at it any more."""
+class _Optional(Progress):
+    """Passes everything on to a display until it fails. A run must not end because its terminal was closed."""
 
     def __init__(self, display: Progress) -> None:
         self._display: Progress | None = display
 
     def show(self, standing: Standing) -> None:
-        """Show the counters while that works."""
+        """Show the counters, unless the display has failed."""
         self._attempt(lambda display: display.show(standing))
 
     def __enter__(self) -> Progress:
@@ -142,45 +142,45 @@ class _Dispensable(Progress):
             return
         try:
             action(self._display)
-        except (OSError, ValueError, SystemExit):  # a closed pipe, a closed file; Rich would end the process
+        except (OSError, ValueError, SystemExit):  # a closed pipe or file, for which Rich would end the process
             self._display = None
 
 
 def make_progress(kind: str, passes: int, first_step: int, last_step: int, cells_in_all: int) -> Progress:
-    """A progress display of one of KINDS for a run from `first_step` to `last_step` in `passes` passes."""
+    """The display of one of KINDS for a run from `first_step` to `last_step` in `passes` passes."""
     assert kind in KINDS
     run = (passes, first_step, last_step, cells_in_all)
     if kind != "none" and (_can_draw() or _in_notebook()):
-        return _Dispensable(BarProgress(*run, _make_bar()))
+        return _Optional(BarProgress(*run, _make_bar()))
     as_lines = kind == "lines" or (kind == "auto" and _is_terminal())
-    return _Dispensable(LineProgress(*run, sys.stderr)) if as_lines else Progress(*run)
+    return _Optional(LineProgress(*run, sys.stderr)) if as_lines else Progress(*run)
 
 
 @contextmanager
 def stage(text: str, kind: str) -> Iterator[None]:
-    """Say in a terminal what takes its time before the first pass; the line is gone afterwards."""
+    """Show a line in a terminal while the body of the `with` runs, and then remove it."""
     shown = kind != "none" and _can_draw()
+
+    def write(text: str) -> None:
+        with suppress(OSError, ValueError):  # the terminal was closed
+            print(text, end="", file=sys.stderr, flush=True)
+
     if shown:
-        _write(f"{text} ...")
+        write(f"{text} ...")
     try:
         yield
     finally:
         if shown:
-            _write("\r\x1b[K")
-
-
-def _write(text: str) -> None:
-    with suppress(OSError, ValueError):  # nobody looks at it any more
-        print(text, end="", file=sys.stderr, flush=True)
+            write("\r\x1b[K")
 
 
 def _is_terminal() -> bool:
-    """Whether standard error is a terminal; a process may be started without one."""
+    """Whether standard error is a terminal. A process can be started without standard error."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _can_draw() -> bool:
-    """Whether there is a terminal that can go back in a line."""
+    """Whether standard error is a terminal that can overwrite a line."""
     return _is_terminal() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
@@ -194,7 +194,7 @@ def _make_bar() -> Bar:
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    # Drawn by `show` only: no thread of its own. Transient: what stays on the screen is the report.
+    # Only `show` draws the bar, without a thread of its own. It is transient: the report replaces it.
     return Bar(
         BarColumn(bar_width=10),
         TaskProgressColumn(),

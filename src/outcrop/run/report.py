@@ -1,4 +1,4 @@
-"""What a run did, beside what was predicted."""
+"""`Report`: the measured figures of a run beside the predicted ones."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from outcrop.paths import as_path, make_directory, remove_made
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from outcrop.run.disk.manifest import Manifest, Settings
+    from outcrop.run.disk.manifest import Manifest
     from outcrop.run.engine import Engine, Prepared
     from outcrop.run.passes import PassRunner
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the plan said beforehand. `assumed` has the reason for each figure, "updates" or "storage", that was assumed
-    instead of measured."""
+    """The prediction of the plan. `assumed` has the reason for each speed, "updates" or "storage", that was assumed and
+    not measured."""
 
     seconds: float
     bytes_read: int
@@ -31,16 +31,18 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Report:
-    """Measured figures of one `run`, in the keys of its JSON.
+    """The measured figures of one `run`. The fields are the keys of the JSON report.
 
-    `seconds` is the wall-clock time of all passes, from the first read to the last commit; `seconds_setup` what came
-    before: compiling, measuring, planning, taking memory. The other seconds are those of the thread that interprets the
-    plan: waiting for reads, waiting for writes, updating, copying rims, checksumming, making states durable.
-    `cell_updates_per_second` counts cells really updated, once for each step, however many fields and stages there are.
-    `memory_peak_bytes` is the most the whole process ever had resident, `window_bytes` what was taken for planes,
-    `taps_bytes` at most for snapshots on their way to disk and values of points.
-    `numa_nodes` each own a part of the window, `thread_layout` says so in words. `step` is how many steps `generation`,
-    the committed one, is from the initial values. `warning` is "" or says that the parameters let values grow.
+    `seconds` is the wall-clock time of all passes, from the first read to the last commit. `seconds_setup` is the time
+    before: compiling, measuring, planning and allocating memory. The other seconds are times of the thread that
+    interprets the plan: waiting for reads, waiting for writes, updating, copying rims, checksums, and commits.
+    `cell_updates_per_second` counts a cell once for each step, for any number of fields and stages.
+
+    `memory_peak_bytes` is the maximum resident memory of the whole process. `window_bytes` is the memory for planes,
+    `taps_bytes` the maximum for snapshots that wait for the disk and for values of points. `numa_nodes` is the number
+    of NUMA nodes, each of which holds a part of the window, and `thread_layout` describes them. `step` is the number of
+    steps from the initial values to the committed `generation`. `warning` is "", or says that the parameters let values
+    grow.
     """
 
     stencil: str
@@ -81,12 +83,12 @@ class Report:
 
     @property
     def standing(self) -> str:
-        """What is certain whatever becomes of the report: how far the run is."""
+        """The state of the run, for messages about a report that cannot be written."""
         return f"the run itself is complete, at step {self.step}"
 
     def save(self, path: str | Path) -> None:
-        """Write the report as JSON, in a directory that is made where it is missing. Raises InputError when it
-        cannot be written."""
+        """Write the report as JSON, and create its directory if it is missing. Raises InputError when it cannot be
+        written."""
         target = as_path(path, "report")
         try:
             made = make_directory(target.absolute().parent)
@@ -131,19 +133,14 @@ class Report:
 
 
 def make_report(
-    stencil: str,
-    manifest: Manifest,
-    settings: Settings,
-    prepared: Prepared,
-    engine: Engine,
-    runner: PassRunner,
-    seconds_setup: float,
-    warning: str,
+    manifest: Manifest, prepared: Prepared, engine: Engine, runner: PassRunner, seconds_setup: float, warning: str
 ) -> Report:
-    """The report of a run of `stencil` that has come to its end, `manifest` being what it committed last."""
-    sample, guess = engine.sample(), prepared.plan.predicted
+    """The report of a complete run. `manifest` is the one of its last commit."""
+    guess, counters = prepared.plan.predicted, asdict(engine.sample())
+    del counters["bytes_snapshots"]
+    counters["seconds_commit"] += runner.seconds_commit
     return Report(
-        stencil=stencil,
+        stencil=prepared.problem.stencil,
         shape=manifest.own_shape,
         dtype=manifest.dtype,
         steps=prepared.problem.steps,
@@ -152,36 +149,28 @@ def make_report(
         scheme=prepared.plan.scheme,
         io=engine.io,
         direct_io=engine.direct,
-        threads=settings.threads,
-        numa_nodes=prepared.layout.nodes,
-        thread_layout=str(prepared.layout),
-        memory_budget_bytes=settings.memory_bytes,
+        threads=manifest.settings.threads,
+        numa_nodes=prepared.numa_nodes,
+        thread_layout=prepared.thread_layout,
+        memory_budget_bytes=manifest.settings.memory_bytes,
         memory_peak_bytes=peak_memory_bytes(),
         window_bytes=engine.memory_bytes,
         taps_bytes=prepared.plan.acquisition_bytes,
         seconds=runner.seconds,
         seconds_setup=seconds_setup,
-        cells_updated=sample.cells_updated,
-        cell_updates_per_second=sample.cells_updated / runner.seconds,
-        bytes_read=sample.bytes_read,
-        bytes_written=sample.bytes_written,
-        seconds_read_wait=sample.seconds_read_wait,
-        seconds_write_wait=sample.seconds_write_wait,
-        seconds_update=sample.seconds_update,
-        seconds_copy=sample.seconds_copy,
-        seconds_checksum=sample.seconds_checksum,
-        seconds_commit=sample.seconds_commit + runner.seconds_commit,
+        cell_updates_per_second=counters["cells_updated"] / runner.seconds,
         plan=prepared.plan.to_json(),
         predicted=Predicted(
             guess.seconds, guess.bytes_read, guess.bytes_written, guess.memory_bytes, dict(prepared.assumed)
         ),
         warning=warning,
+        **counters,
     )
 
 
 def peak_memory_bytes() -> int:
-    """The most this process ever had resident, by the kernel's count; 0 where the kernel does not tell."""
-    # Not getrusage: its maximum survives exec, so a small child of a large process would seem large.
+    """The maximum resident memory of this process, counted by the kernel; 0 if the kernel does not report it."""
+    # getrusage is not used: its maximum survives exec, so a small child of a large process would seem large.
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -1,8 +1,10 @@
-"""`Setup`: a run's options, checked and brought into one form. Nothing is made yet.
+"""`Setup`: the options of a run, checked and brought into one form. Nothing is created here.
 
 RunOptions ──────────────────────────► set_up ──┐
                                                 ├──► Setup ──► Simulation
 a run on disk, and options to change ► reopen ──┘
+
+`plan_elsewhere` plans a run for a declared machine. It compiles, measures and inspects nothing on this one.
 """
 
 from __future__ import annotations
@@ -13,32 +15,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outcrop import _core
+from outcrop.axes import NAMES as AXES
 from outcrop.axes import Shape, axes_text, grid_shape, option_text
 from outcrop.errors import InputError, shown
 from outcrop.language.boundary import as_boundary
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path, as_place, is_there
 from outcrop.plan.given_sizes import NAMES, GivenSizes
-from outcrop.plan.planner import find_scheme, require_budget
+from outcrop.plan.machine import DeclaredMachine
+from outcrop.plan.planner import Planned, choose, find_scheme, require_budget
 from outcrop.plan.problem import Problem
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
 from outcrop.run.acquisition.pass_acquisition import demand_of
-from outcrop.run.coordinates import require_other_names
 from outcrop.run.definition import Definition, are_equations, as_problem, as_stencil, definition_of
 from outcrop.run.disk.entries import arrays_of
 from outcrop.run.disk.layout import make_layout, stripe_planes
 from outcrop.run.disk.manifest import Description, Manifest, Settings, require_readable
 from outcrop.run.disk.state import State
-from outcrop.run.given import as_flag, as_whole_number, require_mapping
 from outcrop.run.inputs.initial import cache_within, make_source, needs_shape, parse_source
 from outcrop.run.inputs.input_array import InputArray, can_lift
 from outcrop.run.options import RunOptions
 from outcrop.run.places import check_state, open_state
-from outcrop.run.signal_values import decode_signals, encode_signals
 from outcrop.run.stable import refuse_unstable
+from outcrop.run.user_values import as_flag, as_whole_number, decode_signals, encode_signals, require_mapping
 from outcrop.tiers import discover
 from outcrop.tiers.discover import BINDS, lay_out
-from outcrop.units import parse_bytes
+from outcrop.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from outcrop.language.devito import Lowered
@@ -46,20 +48,20 @@ if TYPE_CHECKING:
 DEFAULT_MEMORY = "1GiB"
 
 FOR_TESTS = "memory"
-"""A storage backend that has no files: nothing a run could live on."""
+"""The storage backend in memory, which has no files. Runs cannot use it."""
 
 MAX_STEPS = 10_000_000
-"""Of one run. A plan lists the passes, so it must not be endless; `resume -t` and another `run` go on from there."""
+"""The maximum number of steps of one call, because a plan lists all passes. Another call continues from there."""
 
 MAX_THREADS = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """A run that is to be made, or one that is there (`state`).
+    """A run that does not exist yet, or one on disk (`state`).
 
-    `initial` are values by array that are written when the run begins. `steps` are those that were asked for beside
-    everything else. `acquisition` and `lowered` are what is not in the description, because the run is not on disk yet.
+    `initial` has the values of arrays that are written when the run begins. `steps` is the number of steps in the
+    options. `acquisition` and `lowered` are needed only until the run is on disk.
     """
 
     stencil: Stencil
@@ -75,15 +77,17 @@ class Setup:
     state: State | None = None
 
     def problem(self, steps: int) -> Problem:
-        """What `steps` steps compute, in the numbers that planning needs."""
+        """The computation of `steps` steps, in the numbers that planning needs."""
         one = self.description
         problem = as_problem(self.stencil, one.layout, steps, as_boundary(one.boundary), one.in_place)
         return replace(problem, acquisition=demand_of(one.taps, one.dtype))
 
 
 def set_up(options: RunOptions) -> Setup:
-    """Check all options of a new run; nothing is made. Raises InputError for what cannot be, BudgetError with the
-    smallest budget that works."""
+    """Check all options of a new run.
+
+    Raises InputError for wrong options, and BudgetError with the smallest budget that works.
+    """
     for name in ("in_place", "force", "raw_device", "unstable", "check_finite"):
         as_flag(getattr(options, name), name)
     steps = None if options.steps is None else as_steps(options.steps)
@@ -95,7 +99,9 @@ def set_up(options: RunOptions) -> Setup:
     directories = as_directories(options.directory)
     description = _describe(definition, options, settings, directories)
     require_readable(description)
-    require_other_names(description.coordinates, len(description.shape), [one.name for one in description.arrays])
+    for array in description.arrays if description.coordinates else ():
+        if array.name in AXES[len(description.shape)]:
+            raise InputError(f"field {array.name!r} has the name of an axis; leave out spacing, origin and units")
     setup = Setup(
         definition.stencil,
         description,
@@ -115,10 +121,10 @@ def set_up(options: RunOptions) -> Setup:
 
 
 def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
-    """The run in directory, or on block device, `path`, with the settings it had but for `changes`, by the names of
-    `RunOptions`; those that are None are none.
+    """The run in the directory, or on the block device, `path`. `changes` replace settings, by the names of
+    `RunOptions`; None keeps the setting.
 
-    Raises InputError when there is no run, StorageError when files of it are missing.
+    Raises InputError when there is no run, and StorageError when files of it are missing.
     """
     place = as_path(path, "path")
     state = open_state(place)
@@ -139,7 +145,7 @@ def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
 
 
 def options_of(manifest: Manifest, stencil: Stencil) -> RunOptions:
-    """The options by which a run was made, as far as they are numbers and words; sources and receivers are on disk."""
+    """The options of an existing run, except sources and receivers, which are in files."""
     settings, where = manifest.settings, manifest.coordinates
     return RunOptions(
         stencil,
@@ -174,7 +180,7 @@ def as_steps(value: object) -> int:
 
 
 def as_directories(directory: object) -> list[Path]:
-    """The paths of one directory or of several."""
+    """The paths of one directory or of a list of directories."""
     several = directory if isinstance(directory, Sequence) and not isinstance(directory, str) else [directory]
     if not several:
         raise InputError("a run needs a directory to live in")
@@ -182,7 +188,7 @@ def as_directories(directory: object) -> list[Path]:
 
 
 def as_sizes(sizes: Mapping[str, int] | None) -> GivenSizes:
-    """Sizes by name, each at least 1; whether a scheme has them, planning knows."""
+    """Sizes by name, each at least 1. The planner checks whether the scheme has them."""
     given = {} if sizes is None else sizes
     require_mapping(given, "sizes", "bt")
     for name in given:
@@ -197,7 +203,7 @@ def as_threads(threads: object) -> int:
 
 
 def parse_memory(memory: str | int, whole_bytes: int) -> int:
-    """Bytes of a budget, which may be a share of `whole_bytes`."""
+    """The bytes of a budget, which may be a percentage of `whole_bytes`."""
     try:
         return parse_bytes(memory, whole_bytes)
     except InputError as error:
@@ -205,8 +211,8 @@ def parse_memory(memory: str | int, whole_bytes: int) -> int:
 
 
 def settings_of(options: RunOptions) -> Settings:
-    """Budget in bytes, number of threads, a scheme and a storage backend that exist and work here, how to bind,
-    and the sizes that are given."""
+    """The settings in the options, with defaults. Raises InputError for a scheme, a storage backend or a way to bind
+    threads that does not exist or does not work here."""
     threads = discover.available_cores() if options.threads is None else as_threads(options.threads)
     scheme, io, bind = options.scheme, options.io, options.bind
     for name, word in (("scheme", scheme), ("io", io), ("bind", bind)):
@@ -228,7 +234,7 @@ def settings_of(options: RunOptions) -> Settings:
 
 
 def stencil_of(manifest: Manifest, path: Path) -> Stencil:
-    """The stencil of a run. Raises InputError when the rest of its manifest is not that of a run of this stencil."""
+    """The stencil of a run. Raises InputError when other parts of the manifest do not fit this stencil."""
     try:
         stencil = Stencil.from_json(manifest.stencil)
         sides = as_boundary(manifest.boundary)
@@ -261,7 +267,7 @@ def _describe(
         boundary=str(definition.boundary),
         directories=tuple(str(path.absolute()) for path in directories),
         shard_planes=stripe_planes(layout.shape, layout.dtype, len(directories)),
-        in_place=bool(options.in_place),  # of NumPy's kind, too
+        in_place=bool(options.in_place),  # it may be a bool of NumPy
         settings=settings,
         signals=definition.signals,
         coordinates=definition.coordinates,
@@ -279,10 +285,44 @@ def _require_budget(setup: Setup) -> None:
     require_budget(setup.problem(steps), settings.memory_bytes, scheme, given)
 
 
-class Initial:
-    """`init` of the options: values by array, and the `shape` of the grid where a file of them says it.
+def plan_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Planned:
+    """The plan of a run with these options on the machine `declared`, with its predicted cost.
 
-    Raises InputError for fields that the stencil does not have, and for files that cannot be read.
+    Options about directories, storage and the binding of threads have no effect. `memory` is a size, or a percentage of
+    the declared memory; the default is the memory that is declared usable. `threads` are at most the declared cores,
+    and all of them by default. Raises InputError for wrong options, and BudgetError with the smallest budget that
+    works.
+    """
+    as_flag(options.in_place, "in_place")
+    threads = declared.cores if options.threads is None else as_threads(options.threads)
+    if threads > declared.cores:
+        raise InputError(f"threads {threads}: machine {declared.name} has {declared.cores} cores; give at most as many")
+    if options.memory is None:
+        budget_bytes = declared.usable_bytes or min(parse_bytes(DEFAULT_MEMORY), declared.memory_bytes)
+    else:
+        budget_bytes = parse_memory(options.memory, declared.memory_bytes)
+        if budget_bytes > declared.memory_bytes:
+            largest = format_bytes(declared.memory_bytes)
+            raise InputError(
+                f"memory {options.memory} is more than machine {declared.name} has; give at most {largest}"
+            )
+    initial = Initial(options, budget_bytes)
+    what = definition_of(options, initial.shape)
+    initial.by_name(what.stencil, what.shape)
+    layout = make_layout(grid_shape(what.shape), what.dtype)
+    problem = as_problem(what.stencil, layout, as_steps(options.steps), what.boundary, bool(options.in_place))
+    machine, rate = declared.machine(threads), declared.update_rate(problem, threads)
+    given = as_sizes(options.sizes)
+    choice = choose(problem, machine, budget_bytes, options.scheme, rate, given)
+    return Planned(
+        problem, machine, budget_bytes, given, choice.plan, choice.considered, declared.device.origin, assumed={}
+    )
+
+
+class Initial:
+    """The option `init`: values by array. `shape` is the shape of a file of them when the options have none.
+
+    Raises InputError for unknown fields, and for files that cannot be read.
     """
 
     def __init__(self, options: RunOptions, memory_bytes: int) -> None:
@@ -298,15 +338,15 @@ class Initial:
                 self.shape = _shape_of_files(self._given, stencil)
 
     def by_name(self, stencil: Stencil, shape: Shape) -> dict[str, InputArray]:
-        """The sources of a grid of `shape`. Raises InputError for values that cannot be."""
+        """The values on a grid of `shape`. Raises InputError for values that do not fit it."""
         each = self._cache_bytes // max(1, len(self._given))
         return {name: make_source(values, shape, each) for name, values in self._given.items()}
 
 
 def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
-    """Initial values by array, of a mapping or of one value; text may be "NAME=VALUE", and a list have several.
+    """Initial values by array, from a mapping, from one value, or from one or several texts "NAME=VALUE".
 
-    A stencil of one field needs no name. Raises InputError for fields there are not, or that are given twice.
+    A stencil of one field needs no name. Raises InputError for fields that are unknown or given twice.
     """
     names = [entry.name for entry in arrays_of(stencil)]
     if init is None:
@@ -333,7 +373,7 @@ def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
 
 
 def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]:
-    """("u", "gaussian") of "u=gaussian", or of "gaussian" where there is one field."""
+    """("u", "gaussian") from "u=gaussian", or from "gaussian" when the stencil has one field."""
     name, equals, value = text.partition("=")
     name = name.strip()
     if equals and (name in names or not is_there(text)):
@@ -347,7 +387,7 @@ def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]
 
 
 def _shape_of_files(given: Mapping[str, object], stencil: Stencil) -> Shape:
-    """The shape of the first of the initial values that has one of its own."""
+    """The shape of the first file or, without files, of the first array among the initial values."""
     files = [text for text in given.values() if isinstance(text, str) and not needs_shape(text)]
     shapes = [tuple(one.shape) for one in given.values() if hasattr(one, "shape") and len(one.shape)]
     if not files and shapes:

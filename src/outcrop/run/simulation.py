@@ -1,10 +1,10 @@
 """`Simulation`: joins state on disk, initial values, engine, progress and report.
 
-Simulation(...)    ──► everything checked (set_up), nothing made
-sim["u"] = values  ──► directories and files made, values streamed in, generation 0 committed
+Simulation(...)    ──► everything checked (set_up), nothing created
+sim["u"] = values  ──► directories and files created, values streamed in, generation 0 committed
 sim["m"] = values  ──► values of a field that is only read
 sim.run(steps)     ──► prepare ─► prove the plan ─► fields without values ─► Engine ─► per pass: run, commit ─► Report
-sim["u"][z]        ──► planes of the committed generation, checksums tested
+sim["u"][z]        ──► planes of the committed generation, their checksums verified
 """
 
 from __future__ import annotations
@@ -20,38 +20,34 @@ from outcrop.axes import Shape
 from outcrop.errors import InputError, shown
 from outcrop.language.stencil import Stencil
 from outcrop.paths import nearest_existing
-from outcrop.plan.problem import Problem
-from outcrop.run.acquisition.options import OnSnapshot
 from outcrop.run.acquisition.recorder import Recorder, require_space
 from outcrop.run.acquisition.views import NormRecords, SnapshotViews, Traces
-from outcrop.run.coordinates import Coordinates
-from outcrop.run.devito_data import initial_planes, put_traces, require_room, require_unchanged
+from outcrop.run.definition import initial_planes, require_unchanged
 from outcrop.run.disk.manifest import Description, new_manifest
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import FieldView, PlaneSource, assign, complete, padded, require_fields
 from outcrop.run.engine import Engine, Prepared, prepare
-from outcrop.run.given import require_mapping
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, scan_finite
 from outcrop.run.inputs.input_array import InputArray
-from outcrop.run.options import RunOptions, takes_options
+from outcrop.run.options import OnSnapshot, RunOptions, takes_options
 from outcrop.run.passes import PassRunner
 from outcrop.run.places import created_state
 from outcrop.run.progress import KINDS, make_progress
 from outcrop.run.report import Report, make_report
 from outcrop.run.setup import Setup, as_steps, reopen, set_up
-from outcrop.run.signal_values import decode_signals, require_steps
 from outcrop.run.stable import Ranges, growing, refuse_unstable, refuse_unstable_run, watched
+from outcrop.run.user_values import Coordinates, decode_signals, require_mapping, require_steps
 
 
 class Simulation:
-    """One stencil on one grid that lives in a directory, or on a raw block device.
+    """A stencil on a grid, kept in a directory or on a raw block device.
 
-    Takes the keywords of `RunOptions`, in their order, or one `RunOptions`. Everything is checked at once. Directories
-    are made when values are assigned, or by `run`. Fields that are updated start from `init`, or from zeros, unless
-    they are assigned; their previous values are the same. Fields that are only read need values. Sources, receivers,
-    snapshots and norms are kept with the run, so that `oc.open` goes on with them.
+    The arguments are the keywords of `RunOptions`, in their order, or one `RunOptions`. All of them are checked at
+    once. Directories are created when values are assigned, or by `run`. Updated fields that are not assigned start from
+    `init`, or from zeros; their previous values are the same. Fields that are only read need values. Sources,
+    receivers, snapshots and norms are kept with the run, so that `oc.open` continues with them.
 
-    Raises InputError for what cannot be, BudgetError with the smallest budget that works.
+    Raises InputError for wrong options, and BudgetError with the smallest budget that works.
     """
 
     @takes_options(RunOptions, RunOptions, Setup)
@@ -67,7 +63,7 @@ class Simulation:
 
     @property
     def stencil(self) -> Stencil:
-        """What is computed in each step."""
+        """The stencil that each step computes."""
         return self._setup.stencil
 
     @property
@@ -81,36 +77,36 @@ class Simulation:
 
     @property
     def coordinates(self) -> Coordinates | None:
-        """Where cells are in space, if that was said."""
+        """The coordinates of cells; None when the options gave none."""
         return self._description.own_coordinates
 
     @property
     def traces(self) -> Traces:
-        """What receivers have recorded, by name: float64, shape (steps so far, points)."""
+        """The traces of receivers, by name: float64, shape (steps so far, points)."""
         return Traces(self._reader(), self._description)
 
     @property
     def norms(self) -> NormRecords:
-        """Sums of fields, by name: a row with step, sum, squares, min and max for each time, over all cells of the
-        array, the rim included."""
+        """Sums of fields, by name: a row with step, sum, squares, min and max for each time. They include all cells of
+        the array, also those of the rim."""
         return NormRecords(self._reader(), self._description)
 
     @property
     def snapshots(self) -> SnapshotViews:
-        """What snapshots have kept, by field, indexed like an array (time, z, y, x)."""
+        """The snapshots by field, indexed like an array (time, z, y, x)."""
         return SnapshotViews(self._reader(), self._description)
 
     def _reader(self) -> State | None:
-        """The run for those who only look: another thread may be in the middle of a pass."""
+        """The run for reading only, because another thread may be executing a pass."""
         return self._state.reader() if self._state else None
 
     def require_fields(self, given: Iterable[str] = ()) -> None:
-        """Raise InputError when a field that is only read has no values, neither now nor among those `given`."""
+        """Raise InputError when a field that is only read has no values yet and is not among those `given`."""
         require_fields(self._description, {*self._filled, *given})
 
     @property
     def _filled(self) -> Collection[str]:
-        """The arrays that have values."""
+        """The names of the arrays that have values."""
         return self._state.manifest.filled if self._state else ()
 
     @property
@@ -130,11 +126,11 @@ class Simulation:
 
     @property
     def remaining_steps(self) -> int:
-        """Steps that were asked for and are not done yet."""
+        """The number of requested steps that are not done yet."""
         return self._state.manifest.target_step - self._state.manifest.step if self._state else 0
 
     def __getitem__(self, name: str) -> FieldView:
-        """The field `name` on disk, to be indexed like an array; "u.previous" are values before the newest ones."""
+        """The field `name` on disk, indexed like an array; "u.previous" has the previous values of "u"."""
         self._description.entry(name)
         reader = self._reader()
         if reader is None:
@@ -142,17 +138,17 @@ class Simulation:
         return FieldView(reader, name)
 
     def __setitem__(self, name: str, values: object) -> None:
-        """Stream values in: an array, a zarr array, a function (z0, z1) -> planes, or what `--init` accepts as text.
+        """Stream values in: an array, a zarr array, a function (z0, z1) -> planes, or a text that `--init` accepts.
 
-        Raises InputError for a wrong shape or type before anything is made.
+        Raises InputError for a wrong shape or type, before anything is created.
         """
         self._description.entry(name)
         self.assign({name: values})
 
     def assign(self, values: Mapping[str, object]) -> None:
-        """Stream values of several fields in; where this makes the directories, all of them or none are made.
+        """Stream values of several fields in. If the directories do not exist, all of them or none are created.
 
-        Values of other fields stay as they are. A field that is only read can be assigned anew until the first step.
+        The values of other fields do not change. A field that is only read can be assigned again until the first step.
         """
         require_mapping(values, "values", "u")
         for name in values:
@@ -166,7 +162,7 @@ class Simulation:
         self._assign({name: padded(one, self._description) for name, one in planes.items()})
 
     def _assign(self, planes: Mapping[str, PlaneSource]) -> None:
-        """The same for planes of whole arrays."""
+        """Assign planes of whole arrays, padding included."""
         setup, description = self._setup, self._description
         require_unchanged(setup.lowered)
         io, static = description.settings.io, {entry.name for entry in description.static}
@@ -183,7 +179,7 @@ class Simulation:
         if self._state is not None:
             assign(self._state, planes, io)
         else:
-            # Known from the start, so that a run killed right after its values were committed can be resumed.
+            # The manifest has the target from the start, so a run that is killed after its first commit can be resumed.
             steps = self._prepared.problem.steps if self._prepared else setup.steps or 0
             manifest = new_manifest(description, steps)
             places = list(setup.directories)
@@ -197,13 +193,13 @@ class Simulation:
                 self._state.change(ranges=finite)
 
     def plan(self, steps: int | None = None) -> Prepared:
-        """What `run(steps)` would do and what that should cost. Compiles the kernel; touches no directory."""
+        """The plan of `run(steps)` with its predicted cost. Compiles the kernel; changes no directory."""
         return self._prepare(self._steps(steps), may_write=False)
 
     def prepare(self, steps: int | None = None) -> Prepared:
-        """Compile, measure the storage where that is worth it, plan `run(steps)`, and prove the plan legal.
+        """Compile the kernel, measure the storage for long runs, plan `run(steps)`, and prove that the plan is legal.
 
-        Raises IllegalPlan, an AssertionError, for a plan that is not: a fault of Outcrop, found before it is executed.
+        Raises IllegalPlan, an AssertionError, for an illegal plan. That is a fault of Outcrop.
         """
         steps = self._steps(steps)
         if self._prepared is None or self._prepared.problem.steps != steps:
@@ -213,10 +209,7 @@ class Simulation:
         return self._prepared
 
     def check_values(self) -> None:
-        """With `check_finite`, go through the initial values that the options name, once.
-
-        Raises InputError at the first that is not finite.
-        """
+        """With `check_finite`, read the initial values of the options once. Raises InputError for NaN and infinity."""
         if not self._has_checked_values:
             for source in self.initial_values.values():
                 scan_finite(source, self._description.dtype)
@@ -224,13 +217,13 @@ class Simulation:
 
     @property
     def initial_values(self) -> dict[str, InputArray]:
-        """Values that the options name for arrays that have none yet: `fill` writes them."""
+        """The initial values in the options for arrays that have no values yet. `fill` writes them."""
         return {name: one for name, one in self._setup.initial.items() if name not in self._filled}
 
     def fill(self) -> None:
-        """Write the initial values, zeros where the options name none; make the directories where they are missing.
+        """Write the initial values of the options, or zeros, and create the directories if they are missing.
 
-        `run` does this, too. Raises InputError when a field that is only read has none.
+        `run` does this, too. Raises InputError when a field that is only read has no values.
         """
         setup, first = self._setup, self.initial_values
         devito = initial_planes(setup.lowered, self._description, self._filled)
@@ -244,13 +237,13 @@ class Simulation:
             self.assign({entry.name: "zeros" for entry in self._description.state if not entry.is_previous})
 
     def run(self, steps: int | None = None, progress: str = "auto", on_snapshot: OnSnapshot | None = None) -> Report:
-        """Advance by `steps` steps, committing after every pass. Without `steps`: by those of the options, or for a run
-        that was opened by those still missing.
+        """Advance by `steps` steps, with a commit after every pass. Without `steps`, a new run takes the steps of its
+        options, and an opened run takes its remaining steps.
 
-        `progress`: "auto" shows a bar in a terminal or notebook, "lines" plain lines elsewhere too, "none" nothing.
-        `on_snapshot(step, fields)` is called for every snapshot once the pass that took it is committed; `fields` are
-        arrays by name, mapped from their files. Traces of Devito's receivers are put into their `.data` at the end.
-        Raises InterruptedRun after Ctrl-C and StorageError when storage fails; the last committed pass is intact then.
+        `progress`: "auto" shows a bar in a terminal or notebook, "lines" shows plain lines elsewhere, "none" nothing.
+        `on_snapshot(step, fields)` is called for each snapshot after the commit of its pass; `fields` are arrays by
+        name, mapped from their files. At the end, the traces of Devito's receivers are copied into their `.data`.
+        Raises InterruptedRun after Ctrl-C, and StorageError when storage fails. The last committed pass stays intact.
         """
         if not isinstance(progress, str) or progress not in KINDS:
             raise InputError(f"progress {shown(progress)} is unknown; there are {', '.join(KINDS)}")
@@ -271,7 +264,7 @@ class Simulation:
     def _execute(
         self, state: State, prepared: Prepared, start: float, progress: str, on_snapshot: OnSnapshot | None
     ) -> Report:
-        """Run all passes of a plan from the state as it is, which this process holds."""
+        """Run all passes of a plan from the committed state. This process holds the run."""
         description, lowered = self._description, self._setup.lowered
         state.require_whole()
         require_fields(state.manifest, state.manifest.filled)
@@ -288,25 +281,20 @@ class Simulation:
         with Engine(prepared, first, second, state.static_files(), state.layout, io, scratch=state.scratch) as engine:
             runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot)
             seconds_setup = time.perf_counter() - start
-            cells = _cells_updated(prepared.problem)
+            one = prepared.problem  # planes and rows of a fixed rim are not updated
+            rows = (one.end_plane - one.first_plane) * (one.end_row - one.first_row)
+            cells = rows * one.shape[2] * one.steps
             try:
                 runner.run(make_progress(progress, len(prepared.plan.passes), first_step, last_step, cells))
             finally:
-                put_traces(lowered, self.traces, first_step)
+                if lowered is not None:
+                    traces = self.traces
+                    lowered.put_traces({name: traces[name][first_step:] for name in lowered.receivers}, first_step)
             warning = (growing(self.stencil, state) or "") if state.manifest.unstable else ""
-            return make_report(
-                self.stencil.name,
-                state.manifest,
-                description.settings,
-                prepared,
-                engine,
-                runner,
-                seconds_setup,
-                warning,
-            )
+            return make_report(state.manifest, prepared, engine, runner, seconds_setup, warning)
 
     def _steps(self, steps: object) -> int:
-        """The steps that are meant. Raises InputError when none were said."""
+        """The number of steps to run. Raises InputError when neither the caller nor the options give it."""
         if steps is None:
             steps = self.remaining_steps or (self._setup.steps if not self.step else None)
             if steps is None:
@@ -315,21 +303,16 @@ class Simulation:
 
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
         settings, signals = self._description.settings, decode_signals(self._description.signals)
-        require_steps(signals, self.step + steps)
-        require_room(self._setup.lowered, self.step + steps)
+        last, lowered = self.step + steps, self._setup.lowered
+        require_steps(signals, last)
+        if lowered is not None and lowered.max_steps is not None and last > lowered.max_steps:
+            raise InputError(
+                f"sources and receivers have room for {lowered.max_steps} steps, not for {last}; make their nt larger"
+            )
+        directories = [nearest_existing(path) for path in self._setup.directories]
         return prepare(
-            self.stencil,
-            self._description.parameters,
-            self._setup.problem(steps),
-            [nearest_existing(path) for path in self._setup.directories],
-            settings.memory_bytes,
-            settings.threads,
-            settings.scheme,
-            settings.io,
-            may_write,
-            settings.bind,
-            settings.given,
-            signals=signals,
+            self.stencil, self._description.parameters, self._setup.problem(steps), directories, settings.memory_bytes,
+            settings.threads, settings.scheme, settings.io, may_write, settings.bind, settings.given, signals,
         )
 
 
@@ -343,16 +326,11 @@ def open(
     sizes: Mapping[str, int] | None = None,
     signals: Mapping[str, Any] | None = None,
 ) -> Simulation:
-    """The run in directory, or on block device, `path`, with the settings it had unless others are given. `sizes`
-    replace all that were given before; another scheme begins without any. `signals` replace those of the same names.
+    """The run in the directory, or on the block device, `path`. Arguments replace its settings; None keeps a setting.
 
-    Raises InputError when there is no run, StorageError when files of it are missing.
+    `sizes` replace all sizes that were given before. If `scheme` changes, the earlier sizes no longer apply. `signals`
+    replace the signals of the same names. Raises InputError when there is no run, and StorageError when files of it are
+    missing.
     """
     changes = dict(memory=memory, threads=threads, scheme=scheme, io=io, bind=bind, sizes=sizes, signals=signals)
     return Simulation(reopen(path, changes))
-
-
-def _cells_updated(problem: Problem) -> int:
-    """Cells that a run updates: those of planes and rows that are no fixed rim, times steps."""
-    planes, rows = problem.end_plane - problem.first_plane, problem.end_row - problem.first_row
-    return planes * rows * problem.shape[2] * problem.steps

@@ -1,8 +1,8 @@
-"""Refuses runs in which waves would grow, with the largest stable step.
+"""Refuse runs in which waves would grow. The message has the largest stable step.
 
-Fields that are only read decide on it with their extremes. These are seen while values stream in; where the least and
-the largest values of several fields together would be unstable, though perhaps no cell has both, all fields are read
-once more.
+Stability depends on the extremes of the fields that are only read. They are found while values are written. The
+minimum of one field and the maximum of another may together be unstable although no cell has both. In that case all
+fields are read once more.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from outcrop.run.disk.values import FieldView, PlaneSource
 from outcrop.run.inputs.input_array import plane_groups
 
 GROUP_BYTES = 4 << 20
-"""Of each field that are read together."""
+"""The bytes of each field that are read together."""
 
 Ranges = dict[str, tuple[float, float]]
-"""The least and the largest value of fields."""
+"""The minimum and the maximum of fields, by name."""
 
 
 def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Raise InputError when it is certain that waves grow, by the ranges of all fields that are only read, and when one
-    of these is not finite everywhere. For a run before its first step.
+    """Raise InputError when waves certainly grow, or when a field that is only read has a value that is not finite.
 
-    Of several fields it is, where an extreme of one is unstable with whatever the others have, at the same step.
+    This is called before the first step, with the known ranges of fields that are only read. With several fields,
+    growth is certain if an extreme of one field is unstable with all extremes of the others, and has the same largest
+    stable step with each of them.
     """
     names = [entry.name for entry in manifest.static]
     if manifest.unstable:
@@ -61,19 +62,19 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
 
 
 def _agree(limits: Sequence[float | None]) -> bool:
-    """Whether all limits are the same, to the digits that are told."""
+    """Whether all limits are the same to the digits that messages show."""
     known = [one for one in limits if one is not None]
     return len(known) == len(limits) and max(known) <= min(known) * (1 + 1e-4)
 
 
 def refuse_unstable_run(stencil: Stencil, state: State) -> None:
-    """The same for a run whose fields all have values, of any number."""
+    """Raise InputError when waves grow in a run before its first step whose fields all have values."""
     if not state.manifest.unstable and not state.manifest.step and (text := growing(stencil, state)):
         raise _refusal(text)
 
 
 def growing(stencil: Stencil, state: State) -> str | None:
-    """One line when waves grow in a run whose fields all have values, else None."""
+    """A line of text when waves grow in a run whose fields all have values, else None."""
     manifest = state.manifest
     names = [entry.name for entry in manifest.static]
     if all(name in manifest.ranges for name in names):
@@ -90,7 +91,8 @@ def growing(stencil: Stencil, state: State) -> str | None:
 def watched(
     name: str, planes: PlaneSource, manifest: Description, ranges: Ranges, done: Callable[[], None]
 ) -> PlaneSource:
-    """`planes` of the arrays, which note their least and largest value in the user's grid; then `done` is called."""
+    """`planes` themselves. Reading them puts the minimum and maximum in the user's grid into `ranges`, and calls `done`
+    after the last plane."""
     pads = dict(zip(PLACES[len(manifest.shape)], manifest.padding, strict=True))
     (z_first, z_end), rows, cells = (
         (pads.get(axis, 0), n - pads.get(axis, 0)) for axis, n in enumerate(manifest.layout.shape)
@@ -103,7 +105,7 @@ def watched(
             ranges.pop(name, None)
         if inside.size:
             low, high = ranges.get(name, (np.inf, -np.inf))
-            # Of NumPy, because min and max of Python pass over NaN.
+            # NumPy keeps NaN; min and max of Python may drop it.
             ranges[name] = (float(np.minimum(low, inside.min())), float(np.maximum(high, inside.max())))
         if z1 == manifest.layout.shape[0]:
             done()
@@ -125,5 +127,5 @@ def _judged(stencil: Stencil, parameters: Mapping[str, float], states: Sequence[
 def _cached(
     stencil: Stencil, parameters: tuple[tuple[str, float], ...], states: tuple[tuple[tuple[str, float], ...], ...]
 ) -> str | None:
-    with np.errstate(all="ignore"):  # a field of zeros may divide; then nothing can be said
+    with np.errstate(all="ignore"):  # a division by a field of zeros decides nothing
         return stability(stencil, dict(parameters), [dict(state) for state in states])

@@ -1,12 +1,12 @@
-"""Steps of a stencil on arrays in memory, one sweep after the other, with the kernels that runs use.
+"""`Sweep`: steps of a stencil on arrays in memory, with the kernels that runs use.
 
-For programs that hold their arrays themselves: plain NumPy ones, or such on tiers. Nothing is blocked in time, nothing
-is read or written but the arrays, so this is what memory allows a plain loop, and gives the bits of any other run.
+It is for programs that hold their arrays themselves, as NumPy arrays or as arrays on tiers. There is no blocking in
+time and no I/O, so the speed is that of a plain loop over memory. The bits are those of any other run.
 
     array (ny + 2, nx)    | spare row |  row 0 of the grid  | ... |  row ny - 1  | spare row |
 
-Kernels update whole vectors and look a little beyond the rows they are given: hence the spare rows, whose values do not
-matter, and rows of whole cache lines.
+Kernels update whole vectors and read a little beyond their rows. Therefore the array has spare rows, whose values do
+not matter, and a row is a whole number of cache lines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,15 +27,15 @@ from outcrop.language.generate import ITEM_BYTES
 from outcrop.language.stencil import Stencil
 from outcrop.run.definition import as_parameters, as_stencil
 from outcrop.run.engine import pack_scalars
-from outcrop.run.given import require_mapping
 from outcrop.run.setup import as_threads
+from outcrop.run.user_values import require_mapping
 from outcrop.tiers.discover import available_cores
 from outcrop.units import counted
 
 LINE_BYTES = 64
 SPARE_ROWS = 2
 ROWS_PER_CALL = 64
-"""Many enough that calling from Python costs nothing, and few enough that threads share them out evenly."""
+"""Large enough to hide the cost of a call from Python, and small enough to balance the threads."""
 
 Arrays: TypeAlias = "Mapping[str, Any]"
 
@@ -54,7 +53,7 @@ class _Block(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Call:
-    """A kernel on some rows; `kept` is the memory that the block points to."""
+    """A kernel and the block of rows that it updates. `kept` is the memory that the block points to."""
 
     kernel: Any
     block: _Block
@@ -65,28 +64,25 @@ class _Call:
 
 
 class Sweep:
-    """A stencil of two axes on arrays of shape (ny + 2, nx), the first and the last row of which are spare.
+    """A stencil of two axes on arrays of shape (ny + 2, nx), whose first and last rows are spare.
 
-    `arrays` are those of each field by its name: two that take turns for a field that its own update reads at
-    neighbours or from before, the first one with the initial values and both with the rim; one for others. They are
-    updated where they lie. Rims are fixed: as many cells at each side as the stencil reaches keep their values.
+    `arrays` has the arrays of each field by its name. A field whose update reads neighbours or previous values of the
+    field itself has two arrays, which alternate. The first has the initial values, and both have the rim. Other fields
+    have one array. Arrays are updated in place. The boundary is fixed: cells closer to a side than the radius of the
+    stencil keep their values.
 
         with Sweep(oc.stencils.stream_function(), {"psi": (a, b)}) as sweep:
             sweep.step()
             psi = sweep.newest("psi")                       # b
 
-    Raises InputError for stencils of other axes or with signals, and for arrays that do not fit the stencil or each
+    Raises InputError for stencils with signals or without two axes, and for arrays that do not fit the stencil or each
     other.
     """
 
     def __init__(
-        self,
-        stencil: Stencil | str,
-        arrays: Arrays,
-        *,
-        parameters: Mapping[str, float] | None = None,
+        self, stencil: Stencil | str, arrays: Arrays, *, parameters: Mapping[str, float] | None = None,
         threads: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         stencil = as_stencil(stencil)
         if stencil.ndim != 2 or stencil.signals:
             raise InputError(f"{stencil.name}: sweeps are for stencils of two axes without signals")
@@ -102,7 +98,7 @@ class Sweep:
         self._stencil, self._done = stencil, 0
         dtype = str(next(iter(self._copies.values())).dtype)
         self._scalars = pack_scalars(stencil, values, dtype)
-        # Where rows are: what kernels are given instead of planes, because grids of two axes are streamed by rows.
+        # Kernels get the addresses of rows in the place of planes, because a plane of a two-axis grid is a row.
         self._rows = {copy: _rows(array) for copy, array in self._copies.items()}
         calls = compile_kernel(stencil, dtype).calls
         radii = [stage.radii[0] for stage in stencil.stages] * 2
@@ -110,14 +106,14 @@ class Sweep:
         self._pool = ThreadPoolExecutor(count)
 
     def step(self) -> None:
-        """One step, by all threads."""
+        """Compute one step with all threads."""
         count = len(self._stencil.stages)
         for calls in self._stages[self._done % 2 * count :][:count]:
             list(self._pool.map(_Call.__call__, calls))
         self._done += 1
 
     def newest(self, field: str) -> NDArray[Any]:
-        """The array with the newest values of a field, spare rows and all."""
+        """The array with the newest values of a field, including its spare rows."""
         names = [one.name for one in self._stencil.fields]
         if not isinstance(field, str) or field not in names:
             raise InputError(f"{self._stencil.name} has no field {shown(field)}; there are: {', '.join(names)}")
@@ -131,13 +127,11 @@ class Sweep:
     def __enter__(self) -> Sweep:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _calls(self, address: int, sources: Sequence[Copy], targets: Sequence[Copy], radius: int) -> list[_Call]:
-        """Of one stage of an even or an odd step."""
+        """The calls of one stage of an even or an odd step."""
         kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
         ny, nx = next(iter(self._copies.values())).shape
         ny -= SPARE_ROWS
@@ -154,7 +148,7 @@ class Sweep:
 
 
 def _copies(stencil: Stencil, number: int, name: str, arrays: Arrays) -> list[tuple[Copy, NDArray[Any]]]:
-    """Pairs of a copy of a field and its array."""
+    """The copies of a field, each with its array."""
     count = 2 if stencil.storage[number].is_double else 1
     if name not in arrays:
         raise InputError(f"{stencil.name} has a field {name!r}; give it {'two arrays' if count == 2 else 'an array'}")
@@ -165,7 +159,7 @@ def _copies(stencil: Stencil, number: int, name: str, arrays: Arrays) -> list[tu
 
 
 def _as_array(name: str, given: Any) -> NDArray[Any]:
-    """The array itself, or that of an `oc.Array`: never a copy, in which updates would be lost."""
+    """The array itself, or the one inside an `oc.Array`. It is never a copy, in which updates would be lost."""
     array = getattr(given, "values", given)
     if not isinstance(array, np.ndarray):
         raise InputError(f"{name}: {shown(given)} is no array; give one of NumPy or of oc.array")
@@ -194,7 +188,7 @@ def _check(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
 
 
 def _check_apart(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
-    """Raise InputError when two arrays share memory: a step would read what it has just written."""
+    """Raise InputError when two arrays share memory, because a step would then read values that it has just written."""
     updated = {number for stage in stencil.stages for number in stage.targets}
     for (one, first), (other, second) in combinations(copies.items(), 2):
         if updated.isdisjoint((one[0], other[0])) or not np.may_share_memory(first, second):

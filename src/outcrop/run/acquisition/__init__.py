@@ -1,1 +1,1 @@
-"""What a pass does besides updating: sources, receivers, sums, snapshots, from what users say to what is kept."""
+"""The acquisition of a run: sources, receivers, norms and snapshots."""

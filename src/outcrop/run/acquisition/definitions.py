@@ -1,6 +1,6 @@
-"""What a run does besides updating, complete: made of what users ask for, and read again from its files.
+"""`AcquisitionDefinitions`: the checked acquisition of a run, made from the options or read from files.
 
-Names, points and values are checked against the grid. Points and values are kept in exact binary beside the manifest
+Names, points and values are checked against the grid. Points and values are stored exactly, beside the manifest
 (disk/acquisition_files.py): cells are int64 of shape (points, corners, 3), weights float64 of shape (points, corners),
 values float64 of shape (steps, points).
 """
@@ -23,19 +23,18 @@ from outcrop.errors import CorruptionError, InputError, StorageError, shown
 from outcrop.language.boundary import Boundary
 from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, spread
 from outcrop.language.stencil import Stencil
-from outcrop.run.acquisition.options import Norms, Receivers, Snapshots, Source
-from outcrop.run.coordinates import Coordinates
 from outcrop.run.disk.acquisition_files import Definitions
 from outcrop.run.disk.contents import ACQUISITION, RESERVED
 from outcrop.run.disk.entries import AcquisitionEntries, NormsEntry, SamplingEntry, SnapshotsEntry, SourceEntry
 from outcrop.run.disk.manifest import Manifest
-from outcrop.run.given import as_flag, as_whole_number, require_short_name
+from outcrop.run.options import Norms, Receivers, Snapshots, Source
+from outcrop.run.user_values import Coordinates, as_flag, as_whole_number, require_short_name
 from outcrop.units import counted
 
 
 @dataclass(frozen=True, eq=False)
 class AcquisitionDefinitions:
-    """What a run does besides updating, complete: cells count in the arrays that it stores."""
+    """The checked acquisition of a run. Cells are counted in the arrays on disk, padding included."""
 
     injections: tuple[Injection, ...] = ()
     samplings: tuple[Sampling, ...] = ()
@@ -44,29 +43,19 @@ class AcquisitionDefinitions:
 
     @property
     def entries(self) -> AcquisitionEntries:
-        """What the manifest says of it."""
-        return AcquisitionEntries(
-            tuple(
-                SourceEntry(
-                    one.field,
-                    len(one.cells),
-                    one.steps,
-                    None if one.scale is None else one.scale.to_json(),
-                    one.cells.shape[1],
-                )
-                for one in self.injections
-            ),
-            tuple(
-                SamplingEntry(one.name, one.field, len(one.cells), one.before, one.cells.shape[1])
-                for one in self.samplings
-            ),
-            self.snapshots,
-            self.norms,
-        )
+        """The entries of the manifest for it."""
+        sources = []
+        for source in self.injections:
+            scale = None if source.scale is None else source.scale.to_json()
+            points, corners = source.weights.shape
+            sources.append(SourceEntry(source.field, points, source.steps, scale, corners))
+        samplings = [SamplingEntry(one.name, one.field, len(one.cells), one.before, one.cells.shape[1])
+                     for one in self.samplings]  # fmt: skip
+        return AcquisitionEntries(tuple(sources), tuple(samplings), self.snapshots, self.norms)
 
     @property
     def files(self) -> Definitions:
-        """What each file with points and values holds."""
+        """The arrays in each file with points and values."""
         points: dict[str, list[NDArray[Any]]] = {}
         for number, source in enumerate(self.injections):
             points[f"source-{number}"] = [source.cells, source.weights, source.values]
@@ -84,9 +73,9 @@ NOTHING_DEFINED = AcquisitionDefinitions()
 
 @dataclass(frozen=True)
 class Grid:
-    """What points are checked against: the user's own grid, which lies `padding` cells inside the arrays.
+    """The user's grid, against which points are checked. It lies `padding` cells inside the arrays.
 
-    `parameters` are values of the stencil's parameters, `coordinates` those of the arrays.
+    `parameters` are the values of the stencil's parameters. `coordinates` are those of the arrays.
     """
 
     stencil: Stencil
@@ -98,7 +87,7 @@ class Grid:
     dtype: str
 
     def corners(self, what: str, points: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Cells of the arrays and weights of points between them. Raises InputError for points outside the grid."""
+        """The cells around each point and their weights. Raises InputError for points outside the grid."""
         ndim = len(self.shape)
         places = _numbers(points, f"{what}: points must be numbers of shape (points, {ndim})")
         if places.ndim == 1 and len(places) == ndim:
@@ -110,7 +99,7 @@ class Grid:
 
     @property
     def arrays(self) -> Shape:
-        """The shape of the arrays that the run stores."""
+        """The shape of the arrays on disk."""
         return tuple(n + 2 * pad for n, pad in zip(self.shape, self.padding, strict=True))
 
     @property
@@ -128,7 +117,7 @@ def define(
     norms: Norms | None = None,
     more: AcquisitionDefinitions | None = None,
 ) -> AcquisitionDefinitions:
-    """What the user wants, checked, beside `more`, which is there already. Raises InputError for what cannot be."""
+    """The acquisition that the options describe, added to `more`. Raises InputError for values that are wrong."""
     injections = [*(more.injections if more else ()), *(_injection(grid, *one) for one in enumerate(_list(sources)))]
     samplings = list(more.samplings if more else ())
     for one in _list(receivers):
@@ -164,18 +153,18 @@ def _injection(grid: Grid, number: int, source: Any) -> Injection:
 
 
 def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
-    """An array of real numbers. Raises InputError with the text `refusal` for anything else."""
+    """An array of real numbers. Raises InputError with the text `refusal` for other values."""
     try:
         found = np.asarray(given)
         if found.dtype.kind in "uif":
             return found.astype(np.float64, copy=False)
-    except Exception:  # lists of different lengths, and what users' own classes raise
+    except Exception:  # NumPy raises many types of errors for lists of different lengths and for users' classes
         pass
     raise InputError(refusal)
 
 
 def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
-    """The program of a scale, which reads nothing but the cell's own fields that do not change."""
+    """The program of a scale. It may read only fields that nothing updates, at the cell itself."""
     if given is None:
         return None
     import sympy
@@ -184,7 +173,7 @@ def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
 
     try:
         expression = sympy.sympify(given, strict=True)
-    except Exception:  # SympifyError, and what users' own classes raise
+    except Exception:  # SympifyError, or any error of a user's class
         expression = None
     if not isinstance(expression, sympy.Expr) or isinstance(given, np.ndarray):
         raise InputError(f"{what}: scale {shown(given)} is neither a number nor an expression")
@@ -223,7 +212,7 @@ def _sampling(grid: Grid, one: Any, taken: set[str]) -> Sampling:
 
 
 def _check_rim(grid: Grid, number: int, source: Injection) -> None:
-    """InputError for a source in cells that keep their values."""
+    """Raise InputError when a source with a value other than 0 lies in the rim."""
     loud: NDArray[np.bool_] = (source.values != 0).any(axis=0)
     matters = (source.weights != 0) & loud[:, None]
     low, high = np.array(grid.boundary.rims(grid.stencil.radii)).T
@@ -241,7 +230,7 @@ def _check_rim(grid: Grid, number: int, source: Injection) -> None:
 
 
 def _all_snapshots(grid: Grid, given: Sequence[Any]) -> tuple[SnapshotsEntry, ...]:
-    """Those of all names. Raises InputError for names that are there twice, or that arrays beside them have."""
+    """The entries of all snapshots. Raises InputError for names that are used twice, also by arrays of the group."""
     found: dict[str, SnapshotsEntry] = {}
     for one in given:
         entry = _snapshots(grid, one)
@@ -293,7 +282,7 @@ def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
 
 
 def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
-    """The ranges of a box in the arrays."""
+    """The ranges of a box, in cells of the arrays on disk."""
     given = box if isinstance(box, Sequence) else [box]
     slices = [slice(None)] * len(grid.shape) if box is None else list(islice(given, 4))
     if len(slices) != len(grid.shape) or not all(isinstance(one, slice) for one in slices):
@@ -313,8 +302,8 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
 
 
 def read_definitions(directory: Directory, manifest: Manifest) -> AcquisitionDefinitions:
-    """What the files of a run hold; values are mapped from their files. Raises StorageError when something is missing,
-    CorruptionError when a cell lies outside the grid."""
+    """The definitions in the files of a run. Values are mapped from their files. Raises StorageError when a file is
+    missing, and CorruptionError when a cell lies outside the grid."""
     entries = manifest.taps
     injections, samplings = [], []
     for number, source in enumerate(entries.sources):
@@ -328,7 +317,8 @@ def read_definitions(directory: Directory, manifest: Manifest) -> AcquisitionDef
 
 
 def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDArray[np.float64]:
-    """The values of source `number`, shape (steps, points), read from disk when indexed. Raises StorageError."""
+    """The values of source `number`, shape (steps, points). They are read when they are indexed. Raises
+    StorageError."""
     one, name = manifest.taps.sources[number], f"source-{number}"
     if one.steps == 0:
         return np.zeros((0, one.points))
@@ -340,7 +330,7 @@ def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDAr
 def _points(
     directory: Directory, manifest: Manifest, name: str, entry: SourceEntry | SamplingEntry
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Cells of shape (points, corners, 3), all in the grid, and weights of shape (points, corners)."""
+    """The cells, of shape (points, corners, 3), and the weights, of shape (points, corners)."""
     shape = (entry.points, entry.corners)
     count = entry.points * entry.corners
     with _opened(directory, manifest, name) as handle:

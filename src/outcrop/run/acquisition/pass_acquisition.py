@@ -1,11 +1,11 @@
-"""What passes do besides updating: point sources, receivers, sums and snapshots (core/outcrop/exec/acquisition.hpp).
+"""The acquisition of one pass in the form of the core (core/outcrop/exec/acquisition.hpp).
 
-Steps count from 0, and each is
+Steps count from 0. Each step has this order:
 
     samples with `before`  ►  stages; a field's injections come right after the last stage that updates it  ►
     samples, sums and snapshots
 
-"After k steps" is the state that k updates have made; for snapshots k may be 0, what the first pass finds. Fields are
+"After k steps" means the state after k updates. For sums and snapshots k may be 0, the initial values. Fields are
 numbers in the stencil's order.
 """
 
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import InputError
+from outcrop.language.boundary import Boundary
 from outcrop.plan.memory import Staging
 from outcrop.plan.plan import Plan
 from outcrop.plan.problem import AcquisitionDemand, Problem
@@ -31,21 +32,21 @@ from outcrop.run.disk.entries import AcquisitionEntries
 Points: TypeAlias = NDArray[np.int64]
 """Shape (points, 3): z, y and x of cells of the grid."""
 Box: TypeAlias = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
-"""Half open ranges along z, y and x."""
+"""Half-open ranges along z, y and x."""
 CORNER_BYTES = 120
-"""Of a corner of a point: its cell and weight here, its cell and its place in a table in the core."""
+"""Bytes for one corner of a point: its cell and weight here, and its cell and table entry in the core."""
 TRACE_BYTES = 32
-"""Of a point in each step, while its corners are added up to a row of a trace and written."""
+"""Bytes for one point in each step, while its corners are added up to a row of a trace and written."""
 
 RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 
 
 @dataclass(frozen=True, eq=False)
 class PointInjection:
-    """field[cells[i]] += values[t - first_step, i] in step t, in the order of the points and then of the injections.
+    """field[cells[i]] += values[t - first_step, i] in step t, point by point, injection by injection.
 
-    `values` are of shape (steps, points) and of the field's dtype, for steps from `first_step` on. Points may not lie
-    in the rim, which keeps its values, unless all their values are 0.
+    `values` have shape (steps, points) and the field's dtype, for steps from `first_step` on. A point in the rim is
+    refused unless all its values are 0, because the rim keeps its values.
     """
 
     field: int
@@ -59,7 +60,7 @@ class PointInjection:
 
 @dataclass(frozen=True, eq=False)
 class PointSamples:
-    """Cells whose values are wanted at the end of every step, or with `before` ahead of its first stage."""
+    """Cells whose values are recorded at the end of each step, or before its first stage with `before`."""
 
     field: int
     cells: Points
@@ -71,12 +72,11 @@ class PointSamples:
 
 @dataclass(frozen=True)
 class SnapshotFile:
-    """A box of a field after `step` steps, in C order from byte `offset_bytes` of a file on that has its full size.
+    """A file for a box of a field after `step` steps. It has its full size; the box begins at byte `offset_bytes`.
 
-    With `direct` it bypasses the page cache where the file system allows it; what lies around it may not.
-
-    With `folder`, a descriptor, `path` is that of a regular file beneath this folder, and no link on it is followed.
-    `label` names the file in messages. The descriptor must be open until the pass has ended.
+    The box is in C order. With `direct`, it bypasses the page cache if the file system allows that; other parts of the
+    file may not. With `folder`, a descriptor, `path` is a regular file beneath this folder, and links are not followed.
+    The descriptor must stay open until the pass has ended. `label` names the file in messages.
     """
 
     field: int
@@ -91,7 +91,7 @@ class SnapshotFile:
 
 @dataclass(frozen=True, eq=False)
 class SumRequest:
-    """Sums over all cells of a field after each of `steps` steps, 0 for the initial values; a range will do."""
+    """A request for the sums over all cells of a field after each of `steps`. Step 0 has the initial values."""
 
     field: int
     steps: Sequence[int]
@@ -99,7 +99,7 @@ class SumRequest:
 
 @dataclass(frozen=True, eq=False)
 class Acquisition:
-    """All of it, for a whole run."""
+    """The acquisition of a whole run."""
 
     injections: tuple[PointInjection, ...] = ()
     samples: tuple[PointSamples, ...] = ()
@@ -112,11 +112,11 @@ NO_ACQUISITION = Acquisition()
 
 @dataclass(frozen=True)
 class FieldSum:
-    """Sums over all cells of a field, the rim included, after `step` steps: of values and of their squares, in float64.
+    """Sums over all cells of a field after `step` steps, rim included: of values and of their squares, in float64.
 
-    Groups of 64 bytes along x are added up first, each half onto the other until one number is left; the groups'
-    sums are then added as if without rounding. So no bit depends on plan or threads. `minimum` and `maximum` are those
-    of the cells that are numbers; infinities where none is.
+    Each group of 64 bytes along x is added up first: one half is added to the other until one number is left. The sums
+    of groups are then added without rounding, so no bit depends on the plan or the threads. `minimum` and `maximum`
+    ignore NaN; they are infinite if every cell is NaN.
     """
 
     step: int
@@ -128,9 +128,11 @@ class FieldSum:
 
 @dataclass(frozen=True, eq=False)
 class AcquisitionResults:
-    """What a pass has seen: for each PointSamples an array of shape (steps of the pass, points) in float64, for each
-    SumRequest its sums in the order of steps, and for each SnapshotFile that the pass has written, in the order of
-    `Acquisition.snapshots`, the CRC32C of the bytes of its box in the file."""
+    """The results of a pass.
+
+    `samples` has an array of float64 of shape (steps of the pass, points) for each PointSamples. `sums` has the sums of
+    each SumRequest, in the order of steps. `snapshot_sums` has the CRC32C of the box in each SnapshotFile that the pass
+    has written, in the order of `Acquisition.snapshots`."""
 
     samples: tuple[NDArray[np.float64], ...]
     sums: tuple[tuple[FieldSum, ...], ...]
@@ -138,35 +140,26 @@ class AcquisitionResults:
 
 
 def check_injections(acquisition: Acquisition, problem: Problem) -> None:
-    """Raises InputError for the first source that lies where values are fixed."""
+    """Raise InputError for the first source in the rim."""
     for one in acquisition.injections:
         bad = _in_rim(one.cells, problem) & one.values.any(axis=0)
         if bad.any():
             z, y, x = one.cells[int(np.argmax(bad))]
             raise InputError(
                 f"a source at cell (z={z}, y={y}, x={x}) lies in the rim of field {one.field}, which keeps its values; "
-                f"move it inward, {_widths(problem)} cells from a fixed boundary at least"
+                f"move it inward, {', '.join(map(str, problem.radii))} cells from a fixed boundary at least"
             )
 
 
 def _in_rim(cells: Points, problem: Problem) -> NDArray[np.bool_]:
-    low = np.array([radius if side[0] == "fixed" else 0 for radius, side in _axes(problem)])
-    high = np.array([radius if side[1] == "fixed" else 0 for radius, side in _axes(problem)])
+    low, high = np.array(Boundary(*problem.sides).rims(problem.radii)).T  # type: ignore[arg-type]
     found: NDArray[np.bool_] = ((cells < low) | (cells >= np.array(problem.shape) - high)).any(axis=1)
     return found
 
 
-def _axes(problem: Problem) -> list[tuple[int, tuple[str, str]]]:
-    return list(zip(problem.radii, problem.sides, strict=True))
-
-
-def _widths(problem: Problem) -> str:
-    return ", ".join(str(radius) for radius in problem.radii)
-
-
 @dataclass(frozen=True, eq=False)
 class _Injected:
-    """Values of the steps of one pass, as the core reads them."""
+    """The values of the steps of one pass, as the core reads them."""
 
     field: int
     cells: Points
@@ -175,7 +168,7 @@ class _Injected:
 
 @dataclass(frozen=True, eq=False)
 class _Sampled:
-    """Where the core writes samples of one pass."""
+    """The array into which the core writes the samples of one pass."""
 
     field: int
     cells: Points
@@ -191,7 +184,7 @@ class _Summed:
 
 @dataclass(frozen=True, eq=False)
 class PassAcquisition:
-    """The part of `acquisition` that one pass does, in the form that the core takes; its steps begin with 0."""
+    """The part of `acquisition` for one pass, in the form of the core. Its steps begin with 0."""
 
     acquisition: Acquisition
     first_step: int
@@ -205,7 +198,7 @@ class PassAcquisition:
 
     @staticmethod
     def of(acquisition: Acquisition, plan: Plan, first_step: int, steps: int) -> PassAcquisition:
-        """For steps first_step <= t < first_step + steps of a run. Raises InputError for sources in the rim."""
+        """The part for steps first_step <= t < first_step + steps. Raises InputError for sources in the rim."""
         problem, seen = plan.problem, _steps_seen(first_step, steps)
         check_injections(acquisition, problem)
         assert plan.acquisition.staging.slots or not acquisition.snapshots, "the plan sets memory aside for snapshots"
@@ -214,8 +207,18 @@ class PassAcquisition:
             first_step,
             steps,
             tuple(_injected(one, problem, first_step, steps) for one in acquisition.injections),
-            tuple(_sampled(one, steps) for one in acquisition.samples),
-            tuple(_shifted(one, first_step) for one in acquisition.snapshots if one.step in seen),
+            tuple(
+                _Sampled(
+                    one.field, np.ascontiguousarray(one.cells, np.int64), one.before,
+                    np.full((steps, len(one.cells)), np.nan),
+                )
+                for one in acquisition.samples
+            ),
+            tuple(
+                replace(one, step=one.step - first_step, path=str(one.path))
+                for one in acquisition.snapshots
+                if one.step in seen
+            ),
             tuple(_Summed(one.field, at - first_step) for one in acquisition.sums for at in seen if at in one.steps),
             plan.acquisition.staging,
             SCHEMES[plan.scheme].repeats_updates,
@@ -245,22 +248,13 @@ def _injected(one: PointInjection, problem: Problem, first_step: int, steps: int
     return _Injected(one.field, np.ascontiguousarray(cells, np.int64), values.reshape(-1).view(np.uint8))
 
 
-def _sampled(one: PointSamples, steps: int) -> _Sampled:
-    values = np.full((steps, len(one.cells)), np.nan)
-    return _Sampled(one.field, np.ascontiguousarray(one.cells, np.int64), one.before, values)
-
-
 def _steps_seen(first_step: int, steps: int) -> range:
-    """After which steps a pass of so many sees all values; initial ones are seen by the first pass."""
+    """The steps after which a pass sees all values. The first pass also sees the initial values, as step 0."""
     return range(first_step + 1 if first_step else 0, first_step + steps + 1)
 
 
-def _shifted(one: SnapshotFile, first_step: int) -> SnapshotFile:
-    return replace(one, step=one.step - first_step, path=str(one.path))
-
-
 def _exact(integer: bytes, special: float) -> float:
-    """The double next to a sum in units of the smallest one; inf and nan take precedence."""
+    """The double closest to a sum in units of 2**-1074. If `special` is inf or nan, that is the sum."""
     if special != 0:
         return special
     value = int.from_bytes(integer, "little", signed=True)
@@ -271,7 +265,7 @@ def _exact(integer: bytes, special: float) -> float:
 
 
 def demand_of(entries: AcquisitionEntries, dtype: str) -> AcquisitionDemand:
-    """The memory that these acquisition want beside the window on arrays of `dtype`, for planning."""
+    """The memory that these entries need beside the window, on arrays of `dtype`."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources)
     samplings = sum(one.points * one.corners for one in entries.samplings)

@@ -1,12 +1,12 @@
-"""What a run's passes do besides updating: made ready before each pass, and kept before its commit.
+"""`Recorder`: prepares the acquisition before each pass, and keeps its results before the commit.
 
 before(first, steps)        files for its snapshots, values of its sources ──► Acquisition for Engine.run_pass
 after(first, results)       corners of receivers added up ──► rows of traces, norms and checksums, flushed
-commit                      from here on these rows count, and the snapshots are shown
+commit                      makes these rows valid, and the snapshots visible
 
-The files of snapshots, with the indices of their planes, are made in full size before the pass that fills them. No
-reader sees them: what lies beyond the manifest's step is not in the metadata. The core fills and flushes them and takes
-their checksums. A pass that is done again fills them again.
+Files of snapshots, with the indices of their planes, are made in full size before the pass that fills them. Readers do
+not see them, because the metadata ends with the manifest's step. The core fills and flushes them and computes their
+checksums. If a pass is repeated, it fills them again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.axes import grid_shape
+from outcrop.axes import inside
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
 from outcrop.language.sparse import Cells, Injection, Weights
@@ -28,33 +28,30 @@ from outcrop.run.acquisition.pass_acquisition import (
     NO_ACQUISITION,
     Acquisition,
     AcquisitionResults,
-    Box,
-    FieldSum,
     PointInjection,
     PointSamples,
     SnapshotFile,
     SumRequest,
 )
 from outcrop.run.disk.acquisition_files import NORMS, check_records, continued, snapshot_name, write_rows
-from outcrop.run.disk.entries import SnapshotsEntry
 from outcrop.run.disk.layout import snapshot_index
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
 from outcrop.units import format_bytes
 
 DIRECT_BYTES = 1 << 20
-"""Snapshots of as many bytes bypass the page cache. Smaller ones cost it nothing, and would make tiny transfers."""
+"""A snapshot of at least this size bypasses the page cache. A smaller one would need inefficient transfers."""
 
 
 class Recorder:
-    """Of one run from the committed step on. Reads what sources are scaled with."""
+    """Records one run from its committed step on. It reads the fields in the scales of sources when it is made."""
 
     def __init__(self, state: State, fields: Sequence[str], io: str = "auto") -> None:
         self._state, self._fields = state, list(fields)
         self._io = io
-        self._snapshot_records: list[str] = []  # of the pass under way, file by file
+        self._snapshot_records: list[str] = []  # the record of each snapshot file of the current pass
         self._definitions = NOTHING_DEFINED
-        if state.manifest.taps:  # only then does a run on devices have records
+        if state.manifest.taps:  # otherwise a run on devices has no folder of records
             check_records(state.records, state.manifest)
             self._definitions = read_definitions(state.records, state.manifest)
         self._sources = tuple(self._resolved(one) for one in self._definitions.injections)
@@ -64,12 +61,12 @@ class Recorder:
         )
 
     def before(self, first_step: int, steps: int) -> Acquisition:
-        """What the next pass, of so many steps, is to do. Raises StorageError when there is no room for snapshots."""
+        """The acquisition of the next pass. Raises StorageError when there is no room for its snapshots."""
         manifest = self._state.manifest
         if not manifest.taps:
             return NO_ACQUISITION
         try:
-            made = make_files(self._state.records, manifest, self._fields, first_step, steps)
+            made = list(make_files(self._state.records, manifest, self._fields, first_step, steps))
         except OSError as error:
             raise StorageError(f"cannot make snapshots in {self._state.records.path}: {error.strerror}") from error
         sources = tuple(self._injection(number, first_step, steps) for number in range(len(self._sources)))
@@ -78,7 +75,7 @@ class Recorder:
         return Acquisition(sources, self._samples, tuple(file for _, file in made), sums)
 
     def after(self, first_step: int, results: AcquisitionResults) -> dict[str, int]:
-        """Keep what a pass has seen; the checksums of the files by name, for the commit. Raises StorageError."""
+        """Write the results of a pass. Returns the checksums of all files, for the commit. Raises StorageError."""
         manifest = self._state.manifest
         if not manifest.taps:
             return manifest.sums
@@ -90,16 +87,17 @@ class Recorder:
         new: dict[str, NDArray[Any]] = {f"trace-{name}": rows for name, rows in traces.items()}
         if manifest.taps.norms:
             for field, sums in zip(manifest.taps.norms.fields, results.sums, strict=True):
-                new[f"norms-{field}"] = _table(sums)
+                rows = [(one.step, one.sum, one.squares, one.minimum, one.maximum) for one in sums]
+                new[f"norms-{field}"] = np.array(rows, NORMS)
         for name in dict.fromkeys(self._snapshot_records):
             taken = zip(self._snapshot_records, results.snapshot_sums, strict=True)
             new[name] = np.array([one for record, one in taken if record == name], "<u4")
         checksums = dict(manifest.sums)
         for name, (_, first_row) in manifest.taps.records(first_step).items():
-            rows = new.get(name)
-            if rows is not None and len(rows):
-                write_rows(self._state.records, name, first_row, rows)
-                checksums[name] = continued(checksums[name], rows)
+            added = new.get(name)
+            if added is not None and len(added):
+                write_rows(self._state.records, name, first_row, added)
+                checksums[name] = continued(checksums[name], added)
         return checksums
 
     def _sums(self, manifest: Manifest, last: int) -> tuple[SumRequest, ...]:
@@ -109,7 +107,7 @@ class Recorder:
         return tuple(SumRequest(self._fields.index(name), entry.steps(last)) for name in entry.fields)
 
     def _resolved(self, source: Injection) -> Injection:
-        """With weights complete."""
+        """The source with its scale in the weights. Raises InputError when the scale is not finite."""
         whole = source.resolved(self._read_cells)
         if not np.isfinite(whole.weights).all():
             point = int(np.argmax(~np.isfinite(whole.weights).all(axis=1)))
@@ -117,9 +115,9 @@ class Recorder:
         return whole
 
     def _injection(self, number: int, first_step: int, steps: int) -> PointInjection:
-        """A value for every corner in each step of a pass; sources are silent behind their last one.
+        """A value for every corner in each step of a pass; 0 after the last value of the source.
 
-        Their files are mapped anew for each pass, so that what was read does not stay."""
+        The file is mapped again for each pass, so that pages that were read do not stay in memory."""
         source = self._sources[number]
         values = np.zeros((steps, source.weights.size), self._state.manifest.dtype)
         given = mapped_values(self._state.records, self._state.manifest, number)[first_step : first_step + steps]
@@ -141,19 +139,15 @@ class Recorder:
 
 
 def _interpolated(seen: NDArray[np.float64], weights: Weights) -> NDArray[np.float64]:
-    """Shape (steps, points): the corners' values weighted and added in order, as the oracle does."""
+    """The weighted sums of corners, shape (steps, points), added in the same order as in the oracle."""
     total: NDArray[np.float64] = np.zeros(seen.shape[:2])
     for corner in range(seen.shape[2]):
         total += weights[:, corner] * seen[:, :, corner]
     return total
 
 
-def _table(sums: Sequence[FieldSum]) -> NDArray[np.void]:
-    return np.array([(one.step, one.sum, one.squares, one.minimum, one.maximum) for one in sums], NORMS)
-
-
 def require_space(directory: Directory, manifest: Manifest, last_step: int) -> None:
-    """Raise InputError unless the snapshots up to a step have room."""
+    """Raise InputError unless there is space for the snapshots up to `last_step`."""
     if not manifest.taps.snapshots:
         return
     times = needed = 0
@@ -172,43 +166,27 @@ def require_space(directory: Directory, manifest: Manifest, last_step: int) -> N
 
 def make_files(
     directory: Directory, manifest: Manifest, fields: list[str], first: int, steps: int
-) -> list[tuple[str, SnapshotFile]]:
-    """Files for the snapshots that the pass of so many steps from step `first` on is to keep, each with the name of the
-    record of its checksum; `fields` are those of the stencil, in its order. Raises OSError and StorageError."""
-    itemsize = np.dtype(manifest.dtype).itemsize
-    return [
-        file for entry in manifest.taps.snapshots for file in _files(directory, entry, itemsize, fields, first, steps)
-    ]
-
-
-def _files(
-    directory: Directory, entry: SnapshotsEntry, itemsize: int, fields: list[str], first: int, steps: int
 ) -> Iterator[tuple[str, SnapshotFile]]:
-    size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)
-    for number in range(entry.count(first), entry.count(first + steps)):
-        for field in entry.fields:
-            name = snapshot_name(entry, field, number)
-            folder = name.rpartition("/")[0]
-            directory.make_folder(folder)
-            directory.remove(name)  # of a pass that was killed
-            directory.create(name, size=size + len(index))
-            directory.write(name, size, index)
-            parts = folder.split("/")
-            for count in range(len(parts), len(parts) - len(entry.box) - 2, -1):
-                directory.flush("/".join(parts[:count]))
-            step, box = entry.step_of(number), _grid_box(entry.box)
-            direct = size >= DIRECT_BYTES
-            yield (
-                entry.record(field),
-                SnapshotFile(fields.index(field), step, box, name, direct=direct, folder=directory.handle),
-            )
-
-
-def _grid_box(box: tuple[tuple[int, int], ...]) -> Box:
-    """The box on the three axes inside."""
-    (z0, y0, x0), (z1, y1, x1) = (grid_shape(tuple(ends)) for ends in zip(*box, strict=True))
-    if len(box) < 3:
-        y0, y1 = 0, 1
-    if len(box) < 2:
-        z0, z1 = 0, 1
-    return (z0, z1), (y0, y1), (x0, x1)
+    """Make the files for the snapshots of the pass from step `first` on, and give each with the name of the record of
+    its checksum. `fields` are those of the stencil, in its order. Raises OSError and StorageError."""
+    itemsize = np.dtype(manifest.dtype).itemsize
+    for entry in manifest.taps.snapshots:
+        size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)
+        begins, ends = zip(*entry.box, strict=True)
+        z, y, x = zip(inside(begins, 0), inside(ends, 1), strict=True)
+        for number in range(entry.count(first), entry.count(first + steps)):
+            for field in entry.fields:
+                name = snapshot_name(entry, field, number)
+                folder = name.rpartition("/")[0]
+                directory.make_folder(folder)
+                directory.remove(name)  # a killed pass may have left it
+                directory.create(name, size=size + len(index))
+                directory.write(name, size, index)
+                parts = folder.split("/")
+                for count in range(len(parts), len(parts) - len(entry.box) - 2, -1):
+                    directory.flush("/".join(parts[:count]))
+                file = SnapshotFile(
+                    fields.index(field), entry.step_of(number), (z, y, x), name, direct=size >= DIRECT_BYTES,
+                    folder=directory.handle,
+                )
+                yield entry.record(field), file

@@ -1,4 +1,4 @@
-"""What acquisition have kept, as of the last commit: `sim.traces`, `sim.norms` and `sim.snapshots`."""
+"""The results of acquisition up to the last commit: `sim.traces`, `sim.norms` and `sim.snapshots`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outcrop.run.disk.state import State
 
 
 class Records(Mapping[str, NDArray[Any]], ABC):
-    """Arrays by name, read when asked for, as of the last commit. Raises KeyError for other names."""
+    """Arrays by name, up to the last commit. Indexing reads an array; it raises KeyError for unknown names."""
 
     def __init__(self, state: State | None, manifest: Description) -> None:
         self._state, self._manifest = state, manifest
@@ -44,19 +44,19 @@ class Records(Mapping[str, NDArray[Any]], ABC):
     @staticmethod
     @abstractmethod
     def _known(manifest: Description) -> tuple[str, ...]:
-        """The names there are."""
+        """The names of the arrays."""
 
     @abstractmethod
     def _empty(self, name: str) -> NDArray[Any]:
-        """What there is before the first step."""
+        """The array before the first step."""
 
     @abstractmethod
     def _read(self, state: State, name: str) -> NDArray[Any]:
-        """What there is now."""
+        """The array up to the committed step."""
 
 
 class Traces(Records):
-    """What receivers recorded: float64, shape (steps so far, points)."""
+    """The traces of receivers: float64, shape (steps so far, points)."""
 
     @staticmethod
     def _known(manifest: Description) -> tuple[str, ...]:
@@ -85,9 +85,10 @@ class NormRecords(Records):
 
 
 class SnapshotView:
-    """Snapshots of one field up to the committed step; only what is indexed is read.
+    """The snapshots of one field up to the committed step. Indexing reads only the selected cells.
 
-    `view[3]` is the fourth one, mapped from its file; `view[-1, 20]` a plane of the latest, `view[::2, :, 5]` a stack.
+    `view[3]` is the fourth snapshot, mapped from its file. `view[-1, 20]` is a plane of the last snapshot, and
+    `view[::2, :, 5]` a part of every second snapshot.
     """
 
     def __init__(self, state: State, entry: SnapshotsEntry, field: str) -> None:
@@ -95,22 +96,22 @@ class SnapshotView:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(times, nz, ny, nx), or fewer axes as the grid."""
+        """(times, nz, ny, nx), without axes that the grid does not have."""
         return (len(self), *self._entry.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the field."""
+        """The dtype of the field."""
         return np.dtype(self._state.manifest.dtype)
 
     @property
     def ndim(self) -> int:
-        """Axes, time included."""
+        """The number of axes, including time."""
         return len(self.shape)
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """After which steps they were taken."""
+        """The step of each snapshot."""
         return np.array([self._entry.step_of(number) for number in range(len(self))], np.int64)
 
     def __len__(self) -> int:
@@ -118,7 +119,7 @@ class SnapshotView:
         return self._entry.count(self._state.manifest.step)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """As of an array. Raises IndexError, and StorageError when a file is missing."""
+        """The result of the same index on an array. Raises IndexError, and StorageError when a file is missing."""
         first, *rest = index if isinstance(index, tuple) else (index,)
         if first is Ellipsis:
             first, rest = slice(None), [Ellipsis, *rest]
@@ -142,8 +143,8 @@ class SnapshotView:
 
 
 def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-    """Snapshots of steps first < step <= last, all committed: the step, and what was kept of each field, by the names
-    of `SnapshotViews`."""
+    """The snapshots of steps first < step <= last, all committed: each step with its arrays, by the names of
+    `SnapshotViews`."""
     found: dict[int, list[tuple[SnapshotsEntry, int]]] = {}
     for entry in state.manifest.taps.snapshots:
         for number in range(entry.count(first), entry.count(last)):
@@ -165,7 +166,7 @@ def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDAr
 
 
 class SnapshotViews(Mapping[str, SnapshotView]):
-    """Those of all fields, by name: "u", or "side/u" of snapshots that are called "side"."""
+    """The snapshots of all fields, by name: "u", or "side/u" for snapshots with the name "side"."""
 
     def __init__(self, state: State | None, manifest: Description) -> None:
         self._state = state

@@ -1,7 +1,7 @@
-"""What manifest.json says: everything about a run except its cells.
+"""The manifest of a run, manifest.json: everything about a run except its cells.
 
-A manifest may come from a stranger. Its types, ranges and names are checked against the annotations here before
-anything else of the run is looked at, and what follows from the rest is compared with it.
+A manifest may come from an untrusted source. Its types, ranges and names are checked against the annotations here
+before any other file of the run is opened. Values that can be derived from other values are compared with them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from outcrop.durable import MAX_TEXT_BYTES, Directory, sealed, unsealed
 from outcrop.errors import CorruptionError, InputError, StorageError, shown
 from outcrop.plan.given_sizes import NAMES as SIZES
 from outcrop.plan.given_sizes import GivenSizes
-from outcrop.run.coordinates import Coordinates
 from outcrop.run.disk.entries import (
     NO_ENTRIES,
     AcquisitionEntries,
@@ -36,43 +35,46 @@ from outcrop.run.disk.entries import (
     Text,
 )
 from outcrop.run.disk.layout import PlaneLayout, make_layout
+from outcrop.run.user_values import Coordinates
 
 FORMAT = 3
-"""Version of the directory's format; a reader refuses others. 1 had one field, 2 no seals."""
+"""The version of the format. Other versions are refused: 1 had one field, and 2 had no seals."""
 
 MANIFEST = "manifest.json"
 
 MEMBER = "outcrop-member.json"
-"""Marks a further directory of a run; it says of which."""
+"""The file that marks a further directory of a run and names the run."""
 
 MAX_SHARDS = 4096
-"""Files of one array."""
+"""The maximum number of shards of one array."""
 
 NEW, READY, IN_FLIGHT = "new", "ready", "in flight"
-"""Phases: no initial values yet; committed; an in-place pass has begun to overwrite the only copy."""
+"""The phases of a run: no initial values yet; committed; a pass in place has begun to overwrite the only copy."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How the run was asked to be done, so that resuming needs no arguments."""
+    """The settings of a run, so that resuming it needs no arguments."""
 
     memory_bytes: Positive
     threads: Annotated[int, Meta(ge=1, le=1 << 20)]
     scheme: Shown = "auto"
     io: Shown = "auto"
     bind: Shown = "auto"
-    sizes: dict[Shown, Positive] = field(default_factory=dict)  # those given
+    sizes: dict[Shown, Positive] = field(default_factory=dict)  # the sizes that the user has given
 
     @property
     def given(self) -> GivenSizes:
-        """The sizes that planning must keep to."""
+        """The sizes that the tuner must keep."""
         return GivenSizes(**self.sizes)
 
 
 @dataclass(frozen=True)
 class Member:
-    """What a further directory of a run, or the folder of a device's records, says: of which run it holds a share,
-    where that is, which of the directories it is, and in which folders the shards are."""
+    """The content of MEMBER in a further directory of a run, or in the folder of records beside a device.
+
+    `identity` and `run` are the identity and the place of the run. `index` is the number of this directory, and
+    `folders` are the folders with its share of the run."""
 
     identity: Identity
     run: Text
@@ -82,15 +84,15 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """A run as it is to be: what it computes, how, and where it is kept.
+    """The description of a run: what it computes, how, and where it is kept.
 
-    `arrays` are in the order of `arrays_of`, all of `shape`, which has the stencil's own axes. `stencil` is the
-    stencil in its JSON form, `boundary` the text of one on the three axes inside, `signals` are as `encode_signals`
-    made them.
+    `arrays` have the order of `arrays_of` and the same `shape`, which has the stencil's own axes. `stencil` is the
+    JSON form of the stencil, `boundary` the text of a boundary on the engine's three axes, and `signals` are texts of
+    `encode_signals`.
 
-    The user's own grid lies `padding` cells inside the arrays, on both sides of each axis; `rim` is that, or empty
-    where there is none. `unstable` says that the user wants the parameters even if waves grow. `records` is the folder
-    of what acquisition keep where that is not the run's own.
+    The user's grid lies `padding` cells inside the arrays, on both sides of each axis. `rim` has the same numbers, or
+    is empty without padding. With `unstable`, the user accepts parameters that let waves grow. `records` is the folder
+    of acquisition if that is not the run's own directory.
     """
 
     stencil: dict[str, Any]
@@ -112,22 +114,22 @@ class Description:
 
     @property
     def layout(self) -> PlaneLayout:
-        """Where the planes of each array lie."""
+        """The layout of the planes of each array."""
         return make_layout(grid_shape(self.shape), self.dtype, self.shard_planes)
 
     @property
     def padding(self) -> tuple[int, ...]:
-        """Cells of the arrays outside the user's grid, before and behind it along each of its axes."""
+        """The cells of the arrays outside the user's grid, at both ends of each axis."""
         return self.rim or (0,) * len(self.shape)
 
     @property
     def own_shape(self) -> Shape:
-        """Cells of the user's grid along its axes."""
+        """The shape of the user's grid."""
         return tuple(n - 2 * pad for n, pad in zip(self.shape, self.padding, strict=True))
 
     @property
     def own_coordinates(self) -> Coordinates | None:
-        """Where the cells of the user's grid are; `coordinates` are those of the arrays."""
+        """The coordinates of the user's grid. `coordinates` are those of the arrays."""
         if self.coordinates is None or not any(self.padding):
             return self.coordinates
         where = self.coordinates
@@ -136,7 +138,7 @@ class Description:
 
     @property
     def state(self) -> tuple[ArrayEntry, ...]:
-        """The arrays that passes write."""
+        """The arrays that passes read and write."""
         return tuple(entry for entry in self.arrays if not entry.is_static)
 
     @property
@@ -146,12 +148,13 @@ class Description:
 
     @property
     def copies(self) -> tuple[tuple[ArrayEntry, int], ...]:
-        """Every array that is on disk, with its turn: the state of turn 0, that of turn 1, then what is only read."""
-        turns = (0,) if self.in_place else (0, 1)
-        return (*((entry, turn) for turn in turns for entry in self.state), *((entry, 0) for entry in self.static))
+        """Each array on disk with the number of its copy: all first copies of the state, all second copies, and then
+        the arrays that are only read."""
+        copies = (0,) if self.in_place else (0, 1)
+        return (*((entry, copy) for copy in copies for entry in self.state), *((entry, 0) for entry in self.static))
 
     def entry(self, name: str) -> ArrayEntry:
-        """The array called `name`. Raises InputError with those there are."""
+        """The array with this name. Raises InputError, which lists the names, if there is none."""
         for entry in self.arrays:
             if isinstance(name, str) and entry.name == name:
                 return entry
@@ -161,13 +164,13 @@ class Description:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(Description):
-    """One committed state of a run that exists.
+    """One committed state of an existing run.
 
-    Arrays of the state exist twice, and take turns. `current` says which turn holds generation number `generation`,
-    which is `step` steps from the initial values; a run is finished when `step` has reached `target_step`. `filled` has
-    the arrays that have values, each with the stamp of the writing that gave it these; before the first step others may
-    wait for theirs. `ranges` are the minimum and the maximum of fields that are only read, as far as they were seen.
-    `sums` are checksums of the files that acquisition keep, as far as their content counts.
+    The state has two copies on disk, which alternate. Copy `current` holds generation `generation`, after `step` steps.
+    The run is finished when `step` has reached `target_step`. `filled` lists the arrays that have values, each with the
+    stamp of the writing that gave it these values. Other arrays may get values before the first step. `ranges` has the
+    known minimum and maximum of fields that are only read. `sums` has the checksums of the valid content of the files
+    of acquisition.
     """
 
     identity: Identity
@@ -175,20 +178,20 @@ class Manifest(Description):
     step: Count = 0
     target_step: Count = 0
     generation: Count = 0
-    current: Annotated[int, Meta(ge=0, le=1)] = 1  # so that the first values go to turn 0
+    current: Annotated[int, Meta(ge=0, le=1)] = 1  # so that the first values go to copy 0
     filled: dict[Shown, Checksum] = field(default_factory=dict)
     ranges: dict[Name, tuple[float, float]] = field(default_factory=dict)
     sums: dict[Shown, Checksum] = field(default_factory=dict)
     format: int = field(default=FORMAT)
 
     def seed(self, name: str, stamp: int | None = None) -> int:
-        """Where the checksum of a seal begins: it knows the run, the array and the writing that gave it its values,
-        which are those of `filled` unless a stamp is given."""
+        """The seed of a seal or a checksum: a checksum of the run, the name and a stamp, by default that of
+        `filled`."""
         stamp = self.filled.get(name, 0) if stamp is None else stamp
         return _core.crc32c(f"{self.identity} {name} {stamp}".encode())
 
     def to_bytes(self) -> bytes:
-        """The manifest as JSON with its checksum. Raises InputError when it would be too long to be read again."""
+        """The manifest as JSON with its checksum. Raises InputError when it would be too long to read again."""
         data = sealed(msgspec.to_builtins(self))
         if len(data) > MAX_TEXT_BYTES:
             raise InputError(f"the description of the run takes {len(data)} bytes; shorten its signals")
@@ -196,14 +199,14 @@ class Manifest(Description):
 
 
 def new_manifest(description: Description, target_step: int = 0) -> Manifest:
-    """The manifest of a new run, without values."""
+    """The manifest of a new run without values."""
     given = {one.name: getattr(description, one.name) for one in fields(Description)}
     return Manifest(**given, identity=uuid.uuid4().hex, target_step=target_step)
 
 
 def require_readable(description: Description) -> None:
-    """Raise InputError when a run of this description could not be opened again: its names or paths are beyond the
-    schema."""
+    """Raise InputError when a run with this description could not be opened again, because the schema does not allow
+    its names or paths."""
     manifest = replace(new_manifest(description), sums=dict.fromkeys(description.taps.files, 0))
     try:
         parse_manifest(manifest.to_bytes(), Path("this run"))
@@ -212,12 +215,12 @@ def require_readable(description: Description) -> None:
 
 
 def new_stamp() -> int:
-    """A number that no earlier writing had, nearly surely."""
+    """A random number that identifies a writing."""
     return secrets.randbits(32)
 
 
 def parse_manifest(data: bytes, path: Path) -> Manifest:
-    """The manifest in `data`, read from `path`. Raises InputError when it is damaged, foreign or of another format."""
+    """The manifest in `data`, read from `path`. Raises InputError when it is damaged, foreign or of another version."""
     try:
         content = msgspec.json.decode(data)
         version = content["format"]
@@ -241,7 +244,7 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
 
 
 def _check_derived(manifest: Manifest) -> None:
-    """Raise ValueError when parts of a manifest contradict each other, InputError for a grid that cannot be."""
+    """Raise ValueError when parts of a manifest contradict each other, and InputError for an impossible grid."""
     names = [entry.name for entry in manifest.arrays]
     state = {entry.name for entry in manifest.state}
     ndim, shards = len(manifest.shape), manifest.layout.shards
@@ -284,7 +287,7 @@ def _one_line(error: Exception) -> str:
 
 
 def read_manifest(directory: Directory) -> Manifest:
-    """The manifest of the run in `directory`. Raises InputError when there is none."""
+    """The manifest of the run in `directory`. Raises InputError when there is no run."""
     path = directory.path / MANIFEST
     try:
         return parse_manifest(directory.read(MANIFEST), path)
@@ -301,7 +304,7 @@ def read_manifest(directory: Directory) -> Manifest:
 
 
 def read_member(directory: Directory) -> Member | None:
-    """What MEMBER in the directory says; None where there is none, or something else."""
+    """The content of MEMBER in the directory, or None if it is missing or invalid."""
     try:
         return msgspec.convert(unsealed(directory.read(MEMBER, 1 << 16), MEMBER), Member)
     except (OSError, ValueError, StorageError):

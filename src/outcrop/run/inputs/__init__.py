@@ -1,1 +1,1 @@
-"""Initial values and models: where they come from, and how they come to have the shape of the grid."""
+"""Initial values and models: names, files of all formats, and interpolation onto the grid."""

@@ -1,6 +1,6 @@
-"""Initial values, whatever users name or assign, as an `InputArray`: planes on request, whatever the size of the grid.
+"""Initial values as `InputArray`s, from texts of `--init` and from values that users assign.
 
-On grids of two axes a row counts as a plane.
+On grids of two axes, a row counts as a plane.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from outcrop.run.inputs.input_array import CACHE_BYTES, Array, InputArray, can_l
 from outcrop.run.inputs.resample import resample
 
 NAMED = ("zeros", "gaussian", "random")
-"""Values that need no file."""
+"""The names of values that need no file."""
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _SEED = re.compile("[0-9]{1,20}")
@@ -29,24 +29,23 @@ _RESAMPLE = re.compile(r"(?P<file>.+)@resample(?::(?P<axes>[A-Za-z]+))?")
 
 
 def is_named(text: str) -> bool:
-    """Whether `--init` names values that need no file."""
+    """Whether a text of `--init` is a number or one of NAMED."""
     name, _, rest = text.partition(":")
     return _NUMBER.fullmatch(text) is not None or (name in NAMED and not (rest and name != "random"))
 
 
 def needs_shape(text: str) -> bool:
-    """Whether what `--init` names has no size of its own, but takes that of the grid."""
+    """Whether the values that `--init` names have no size of their own and get that of the grid."""
     return is_named(text) or _RESAMPLE.fullmatch(text) is not None
 
 
 def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES) -> InputArray:
-    """The array that `--init` names: zeros, gaussian, random[:SEED], a number, or a file, with @resample fitted to the
-    grid.
+    """The array that `--init` names: zeros, gaussian, random[:SEED], a number, FILE, or FILE@resample[:AXES].
 
-    FILE@resample interpolates linearly onto `shape`, first and last samples on each other. FILE@resample:AXES does the
-    same when the file's axes are, slowest first, those of the letters AXES: xz for a section of shape (nx, nz).
-    Files that are not stored plane by plane are read about size / `cache_bytes` times. `shape` may be None for
-    files. Raises InputError for unknown names, for files that are missing, foreign or of another shape.
+    FILE@resample interpolates linearly onto `shape`. The first samples of both grids coincide, and so do the last ones.
+    AXES are the letters of the file's axes, slowest first: xz for a section of shape (nx, nz). A file that is not
+    stored plane by plane is read about size / `cache_bytes` times. `shape` may be None for files. Raises InputError
+    for unknown names, and for files that are missing, foreign or of another shape.
     """
     if shape is None and needs_shape(text):
         raise InputError(f"--init {text} needs the size of the grid: give -n NX NY NZ")
@@ -71,10 +70,10 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
 
 
 def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) -> InputArray:
-    """The array for what a user assigns: a number, an array, a zarr, dask or xarray object, a callable (z0, z1) ->
-    planes, an InputArray, or what `--init` accepts as text.
+    """The array for a value that a user assigns: a number, an array, a zarr, dask or xarray object, a callable
+    (z0, z1) -> planes, an InputArray, or a text that `--init` accepts.
 
-    Raises InputError for other things and for the wrong shape.
+    Raises InputError for other values and for a wrong shape.
     """
     if isinstance(values, (str, os.PathLike)):
         return parse_source(str(as_path(values, "values")), shape, cache_bytes)
@@ -86,12 +85,12 @@ def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) ->
 
 
 def cache_within(memory_bytes: int) -> int:
-    """How much of a run's budget may be used to keep planes while its window is not taken yet."""
+    """The part of a run's budget that may be used to cache planes before the window is allocated."""
     return max(CACHE_BYTES, memory_bytes // 2)
 
 
 def require_shape(array: InputArray, shape: Shape | None) -> InputArray:
-    """The array itself; InputError unless it has `shape` (None: any)."""
+    """The array itself. Raises InputError unless it has `shape`; None accepts any shape."""
     if shape is None or array.shape == tuple(shape):
         return array
     if len(array.shape) == len(shape):
@@ -105,9 +104,9 @@ def require_shape(array: InputArray, shape: Shape | None) -> InputArray:
 
 
 def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callable[[int, int], Array]:
-    """Planes of shape (z1 - z0, ny, nx) on the three axes inside, of `array` converted to `dtype`.
+    """A function (z0, z1) that gives planes of `array` in `dtype` on the engine's three axes, shape (z1 - z0, ny, nx).
 
-    Raises InputError for wrong shapes and, if asked, for values not finite.
+    It raises InputError for wrong shapes and, with `check_finite`, for NaN and infinity.
     """
     _, ny, nx = grid_shape(array.shape)
 
@@ -133,19 +132,17 @@ def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callabl
 
 
 def scan_finite(array: InputArray, dtype: str) -> None:
-    """Go through all of `array` once; InputError at the first value that is not finite in `dtype`."""
+    """Read all of `array` once. Raises InputError at the first value that is not finite in `dtype`."""
     planes = checked_planes(array, dtype, check_finite=True)
     for z0, z1 in plane_groups(grid_shape(array.shape), itemsize=8, group_bytes=4 << 20):
         planes(z0, z1)
 
 
 def _zeros(shape: Shape) -> InputArray:
-    """Zero everywhere."""
     return InputArray("zeros", shape, lambda z0, z1: np.zeros((z1 - z0, *shape[1:]), np.float32))
 
 
 def _constant(shape: Shape, value: object) -> InputArray:
-    """One number everywhere."""
     number = np.asarray(value)
     require_real("the value", number.dtype)
     if not np.isfinite(number):
@@ -154,7 +151,7 @@ def _constant(shape: Shape, value: object) -> InputArray:
 
 
 def _gaussian(shape: Shape) -> InputArray:
-    """A bump of height 1 in the middle, an eighth of the grid wide (standard deviation) along each axis."""
+    """A bump of height 1 in the middle. Its standard deviation is an eighth of the grid along each axis."""
     bells = [np.exp(-(((np.arange(n) - (n - 1) / 2) / (n / 8)) ** 2) / 2) for n in shape]
 
     def planes(z0: int, z1: int) -> Array:
@@ -165,7 +162,7 @@ def _gaussian(shape: Shape) -> InputArray:
 
 
 def _random(shape: Shape, seed: int) -> InputArray:
-    """Uniform in [0, 1); each plane has its own generator, so values depend on the seed and the place only."""
+    """Uniform values in [0, 1). Each plane has its own generator, so values depend only on the seed and the place."""
 
     def planes(z0: int, z1: int) -> Array:
         if len(shape) == 1:
@@ -176,14 +173,14 @@ def _random(shape: Shape, seed: int) -> InputArray:
 
 
 class InputView(PlanesView):
-    """Initial values, before any run: a file as `--init` names it, indexed like an array."""
+    """Initial values without a run, such as a file, indexed like an array."""
 
     def __init__(self, array: InputArray) -> None:
         self._array, self.shape = array, array.shape
         self.dtype = np.asarray(array.planes(0, 1)).dtype
 
     def _read(self, wanted: range) -> Iterator[Array]:
-        if self.ndim == 1:  # cell by cell would read a file again for each
+        if self.ndim == 1:  # one read for all cells, because each read may read the whole file
             yield np.asarray(self._array.planes(0, self.shape[0]))[np.arange(wanted.start, wanted.stop, wanted.step)]
             return
         for z in wanted:

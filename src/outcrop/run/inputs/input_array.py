@@ -1,7 +1,7 @@
-"""Input arrays: a name, a shape, and a function that gives planes on request, whatever the values lie in.
+"""`InputArray`: a name, a shape, and a function that gives planes of values from any source.
 
-Shapes are those of the values themselves, of one to three axes. `arrange` brings the axes into the order of a grid, and
-`lift` puts values with fewer axes than a grid among the three axes inside.
+The shape is that of the values, with one to three axes. `arrange` brings the axes into the order of a grid. `lift` maps
+them to the engine's three axes.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ Array: TypeAlias = np.ndarray[Any, Any]
 LETTERS = "".join(NAMES[3])
 
 CACHE_BYTES = 8 << 20
-"""Planes that may be kept of what is not stored plane by plane, so that it is not read and decoded for each plane."""
+"""The default size of the cache of planes for sources that are not stored plane by plane."""
 
 SWEEP_BYTES = 4 << 20
-"""About how much of an input array is read at a time while all of it is gone through for a few planes."""
+"""The approximate size of one read when the whole array is read for a few planes."""
 
 
 @dataclass(frozen=True)
 class InputArray:
     """`planes(z0, z1)` returns an array of shape (z1 - z0, *shape[1:]) of any real dtype.
 
-    Of two axes these are rows, of one axis cells. It is asked in ascending order, and gives the same values however the
-    planes are grouped. `axes` are the letters of the axes, slowest first, where they are known: a section may be "xz",
-    which is not the order of a grid yet.
+    With two axes these are rows, with one axis cells. Callers read planes in ascending order, and the values do not
+    depend on how planes are grouped. `axes` are the letters of the axes, slowest first, if they are known. A section
+    may be "xz", which is not the order of a grid.
     """
 
     name: str
@@ -52,7 +52,7 @@ def from_array(name: str, array: Array) -> InputArray:
 
 
 def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> InputArray:
-    """Planes of a chunked array; a group of planes is decoded together and kept while its planes are asked for."""
+    """Planes of a chunked array. A group of planes is decoded together and cached while its planes are read."""
     try:
         dtype = np.dtype(array.dtype)
     except TypeError:
@@ -72,7 +72,7 @@ def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> Inpu
                     cached[first] = np.asarray(array[first : min(first + depth, shape[0])])
             except MemoryError:
                 raise
-            except Exception as error:  # libraries raise many kinds for what is damaged
+            except Exception as error:  # libraries raise many types of errors for damaged data
                 reason = str(error) or type(error).__name__
                 raise InputError(f"{name} cannot be read at plane {first}: {reason}") from error
         return cached[first]
@@ -87,16 +87,16 @@ def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> Inpu
 
 
 def _chunk_planes(array: Any) -> int:
-    """Planes that are stored together: Zarr and HDF5 give one size for each axis, Dask the sizes of all chunks."""
+    """The planes of a chunk. Zarr and HDF5 give one size for each axis, and Dask gives the sizes of all chunks."""
     chunks = getattr(array, "chunks", None)
     if not chunks:
-        return 1 if len(array.shape) > 1 else int(array.shape[0])  # one by one cells would take long
+        return 1 if len(array.shape) > 1 else int(array.shape[0])  # reading single cells would be slow
     return max(chunks[0]) if isinstance(chunks[0], tuple) else int(chunks[0])
 
 
 @contextlib.contextmanager
 def _one_chunk_at_a_time() -> Iterator[None]:
-    """Keep Zarr and Dask, where they are loaded, from decoding many chunks in memory at once."""
+    """Keep Zarr and Dask, if they are loaded, from decoding many chunks in memory at once."""
     with contextlib.ExitStack() as settings:
         if zarr := sys.modules.get("zarr"):
             settings.enter_context(zarr.config.set({"async.concurrency": 1}))
@@ -106,9 +106,9 @@ def _one_chunk_at_a_time() -> Iterator[None]:
 
 
 def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
-    """The sizes as a shape; InputError unless they are one to three of at least 1, and not beyond all disks."""
+    """The sizes as a shape. Raises InputError unless they are one to three sizes of at least 1 that fit on a disk."""
     shape = tuple(sizes)
-    if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # Dask has sizes NaN
+    if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # a size of Dask may be NaN
         raise InputError(f"{name} has shape {shown(shape)}; one to three axes (nz, ny, nx) of at least 1 are needed")
     if math.prod(shape) >= ADDRESSABLE_BYTES // 16:
         raise InputError(f"{name} has shape {shown(shape)}, which is more than any disk can hold")
@@ -116,28 +116,28 @@ def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
 
 
 def named_axes(names: Sequence[str | None]) -> str:
-    """The letters of axes whose names are all z, y or x, such as "xz"; "" when they have other names."""
+    """The letters of axes, such as "xz", if all names are z, y or x; else ""."""
     letters = [str(name).lower() for name in names]
     return "".join(letters) if set(letters) <= set("zyx") and len(set(letters)) == len(letters) else ""
 
 
 def require_real(name: str, dtype: np.dtype[Any]) -> None:
-    """Raise InputError unless numbers of `dtype` are real."""
+    """Raise InputError unless `dtype` is real."""
     if dtype.kind not in "buif":
         raise InputError(f"{name} has dtype {dtype}; only real numbers can be initial values")
 
 
 def plane_groups(shape: Shape, itemsize: int, group_bytes: int) -> Iterator[tuple[int, int]]:
-    """Ranges (z0, z1) that cover the planes of a shape in ascending order, of about `group_bytes` each."""
+    """Ranges (z0, z1) of about `group_bytes` that cover the planes of a shape in ascending order."""
     count = max(1, group_bytes // (math.prod(shape[1:]) * itemsize))
     for z0 in range(0, shape[0], count):
         yield z0, min(z0 + count, shape[0])
 
 
 def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
-    """The array with its axes in the order z, y, x. `axes` are the letters of its own, slowest first; "" changes none.
+    """The array with its axes in the order z, y, x. `axes` are the letters of its axes, slowest first; "" changes none.
 
-    Where the result's planes lie across those of `array`, that is read about size / `cache_bytes` times.
+    If the first axis changes, the source is read about size / `cache_bytes` times.
     Raises InputError for letters that are no axes, and unless there is one for each axis.
     """
     if isinstance(axes, str) and not axes:
@@ -157,7 +157,7 @@ def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
 
 
 class _Across:
-    """An input array with its axes in another `order`, as an array of one chunk."""
+    """An input array whose first axis changes, with the interface of an array of one chunk."""
 
     def __init__(self, array: InputArray, order: tuple[int, ...]) -> None:
         self._array, self._order = array, order
@@ -165,7 +165,6 @@ class _Across:
         self.dtype = np.asarray(array.planes(0, 1)).dtype
 
     def __getitem__(self, wanted: slice) -> Array:
-        """Planes of a slice of the first axis."""
         array, cut = self._array, [slice(None)] * len(self.shape)
         cut[self._order[0]] = wanted
         sizes = [len(range(size)[part]) for size, part in zip(array.shape, cut, strict=True)]
@@ -176,16 +175,16 @@ class _Across:
 
 
 def can_lift(array: InputArray, ndim: int) -> bool:
-    """Whether `array` has no more axes than `ndim`, not counting those of one sample."""
+    """Whether `array` has at most `ndim` axes, without axes of one sample."""
     return sum(size > 1 for size in array.shape) <= ndim
 
 
 def lift(array: InputArray, ndim: int) -> InputArray:
-    """`array` on the three axes inside of a grid of `ndim` axes, with one sample along those it does not have.
+    """`array` on the engine's three axes of a grid of `ndim` axes, with one sample along axes that it does not have.
 
-    With as many axes as the grid they correspond in their order. With fewer they go where their letters say, without
-    letters a section is (z, x), a profile (x). With more, those of one sample are left out, first to last.
-    Raises InputError when that leaves too many.
+    If it has the same number of axes as the grid, they correspond in order. If it has fewer, their letters decide;
+    without letters, a section is (z, x) and a profile is (x). If it has more, axes of one sample are removed, from the
+    first on. Raises InputError if too many axes are left.
     """
     kept = _kept_axes(array, ndim)
     letters = array.axes if len(kept) < ndim else ""
@@ -200,7 +199,7 @@ def lift(array: InputArray, ndim: int) -> InputArray:
     def planes(z0: int, z1: int) -> Array:
         if along_z:
             return np.asarray(array.planes(z0, z1)).reshape(z1 - z0, *shape[1:])
-        if not whole:  # what lies along z is a single plane of the array
+        if not whole:  # the axis z of the grid is not the first axis of the array
             whole.append(np.asarray(array.planes(0, array.shape[0])).reshape(shape))
         block = whole[0][z0:z1]
         if z1 == shape[0]:
@@ -221,7 +220,7 @@ def _kept_axes(array: InputArray, ndim: int) -> list[int]:
 
 
 def _place(letter: str, ndim: int) -> int:
-    """The axis inside that a grid of `ndim` axes calls by a letter; of two axes the first is z as well as y."""
+    """The engine's axis for a letter on a grid of `ndim` axes. On two axes, the first axis is both z and y."""
     if ndim == 2 and letter == "z":
         letter = "y"
     return PLACES[ndim][NAMES[ndim].index(letter)]

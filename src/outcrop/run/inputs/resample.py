@@ -1,9 +1,8 @@
-"""Values of one grid on another: `resample` by linear interpolation, `extrude` by repetition; plane by plane.
+"""Bring values from one grid onto another, plane by plane: `resample` interpolates, `extrude` repeats.
 
-Along each axis the samples of the result lie at equal steps over those of the input. Each is a + w (b - a) of the
-samples a and b on either side; axis by axis this is the trilinear interpolant. Positions are fractions of whole
-numbers, so where both grids have a sample, w is 0 and the value is the input's own, bit for bit. Values never leave the
-range of the samples they lie between.
+Along each axis, the samples of the result are equidistant. A sample between the input's samples a and b is a + w (b -
+a). Applied to each axis in turn, this is trilinear interpolation. Positions are exact fractions. If both grids have a
+sample at the same place, w is 0 and the result has the bits of the input. A result is always between a and b.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import numpy as np
 
 from outcrop.axes import NAMES, PLACES, GridShape, Shape, axes_text, grid_shape
 from outcrop.errors import InputError, shown
-from outcrop.run.given import as_number, as_whole_number
 from outcrop.run.inputs.formats import open_as_stored, open_values
 from outcrop.run.inputs.input_array import (
     CACHE_BYTES,
@@ -31,6 +29,7 @@ from outcrop.run.inputs.input_array import (
     require_real,
     require_solid,
 )
+from outcrop.run.user_values import as_number, as_whole_number
 
 Index: TypeAlias = np.ndarray[Any, np.dtype[np.intp]]
 Weight: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
@@ -39,44 +38,38 @@ Lengths: TypeAlias = float | Sequence[float]
 OUTSIDE = ("refuse", "nearest")
 
 MAX_SAMPLES = 1 << 27
-"""Along an axis of the result: for each sample its place in the input is listed."""
+"""The maximum number of samples along an axis of the result, because their places in the input are stored."""
 
 BLOCK_BYTES = 1 << 20
-"""Rows are interpolated in blocks of about this size, so that what lies between input and result stays in the cache."""
+"""The approximate size of a block of rows that is interpolated at once. Intermediate results stay in the cache."""
 
 _EXACT = 1 << 53
-"""Whole numbers below this are exact in double precision, so NumPy divides them as Python does."""
+"""Whole numbers below this are exact in double precision, so NumPy divides them like Python."""
 
 
 def resample(
-    values: object,
-    shape: Sequence[int],
-    *,
-    axes: str = "",
-    spacing: Lengths | None = None,
-    new_spacing: Lengths | None = None,
-    origin: Lengths = 0.0,
-    outside: str = "refuse",
-    cache_bytes: int = CACHE_BYTES,
-) -> InputArray:
-    """`values` on a grid of `shape`, interpolated linearly when its planes are asked for; to be assigned to a field.
+    values: object, shape: Sequence[int], *, axes: str = "", spacing: Lengths | None = None,
+    new_spacing: Lengths | None = None, origin: Lengths = 0.0, outside: str = "refuse", cache_bytes: int = CACHE_BYTES,
+) -> InputArray:  # fmt: skip
+    """Interpolate `values` linearly onto a grid of `shape`. The result can be assigned to a field.
 
-    `values` is an array of one to three axes, a zarr, dask or xarray object, a file as `--init` names it, or what
-    `resample` or `extrude` returned. `axes` are the letters of its axes, slowest first: "xz" for an array of shape
-    (nx, nz). An axis of the grid that it does not have, or along which it has one sample, is filled with copies; on a
-    grid of three axes a section without letters is (z, x), a profile (x).
+    Planes are interpolated when they are read. `values` is an array of one to three axes, a zarr, dask or xarray
+    object, a file that `--init` accepts, or a result of `resample` or `extrude`. `axes` are the letters of its axes,
+    slowest first: "xz" for an array of shape (nx, nz). Values are repeated along an axis of the grid that the input
+    does not have, or along which it has one sample. On a grid of three axes, a section without letters is (z, x), and a
+    profile is (x).
 
-    Without spacings the first and the last samples of both grids lie on each other. With them, sample i along an axis
-    lies at i * `spacing` in the input, and at `origin` + i * `new_spacing` in the result, all in one unit of length: a
-    number, or one for each axis of `shape` in its order. What lies outside the input is refused, or gets the
-    "nearest" value.
+    Without spacings, the first samples of both grids coincide, and so do the last samples. With spacings, sample i
+    along an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. These are lengths
+    in one unit: a number, or one number for each axis of `shape` in its order. Samples outside the input are refused,
+    or get the "nearest" value.
 
-    Nothing is filtered: to go to a coarser grid, smooth first what it cannot show. Up to `cache_bytes` of what is not
-    stored plane by plane are kept in memory, and two planes of the input.
-    Raises InputError for what cannot be opened, wrong letters, and samples outside.
+    There is no anti-alias filter: smooth the values before you bring them onto a coarser grid. Up to `cache_bytes` of
+    an input that is not stored plane by plane are cached, and two planes of any input. Raises InputError for input that
+    cannot be opened, wrong letters, and samples outside.
     """
     target = require_shape_of_grid(shape)
-    cache_bytes = as_whole_number(cache_bytes, "cache_bytes", least=0)
+    cache_bytes = as_whole_number(cache_bytes, "cache_bytes", minimum=0)
     array = lift(open_values(values, axes, cache_bytes), len(target))
     if not isinstance(outside, str) or outside not in OUTSIDE:
         raise InputError(f"outside {shown(outside)} is unknown; there are {', '.join(OUTSIDE)}")
@@ -106,11 +99,11 @@ def resample(
 
 
 def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_bytes: int = CACHE_BYTES) -> InputArray:
-    """A section (two axes), the same at `count` places along `axis`: "z", "y" or "x".
+    """Repeat a section, which has two axes, at `count` places along `axis`: "z", "y" or "x".
 
-    `axes` are the letters of the section's own axes, slowest first, by default the other two in the order z, y, x:
-    `extrude(model, "y", 512, axes="xz")` for a model of shape (nx, nz) gives the shape (nz, 512, nx).
-    Takes what `resample` takes. Raises InputError for other letters, and for what is no section.
+    `axes` are the letters of the section's axes, slowest first. The default is the other two letters in the order z, y,
+    x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the shape (nz, 512, nx). `section` may
+    be any input of `resample`. Raises InputError for other letters, and for inputs that are not sections.
     """
     if not isinstance(axis, str) or axis not in tuple(LETTERS):
         raise InputError(f"axis {shown(axis)} is unknown; a section is extruded along z, y or x")
@@ -118,7 +111,7 @@ def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_byt
     if not isinstance(axes, str) or (axes and set(axes) != set(others)):
         names = f"the axes {others[0]} and {others[1]}"
         raise InputError(f"axes {shown(axes)}: a section extruded along {axis} has {names}")
-    array = open_as_stored(section, as_whole_number(cache_bytes, "cache_bytes", least=0))
+    array = open_as_stored(section, as_whole_number(cache_bytes, "cache_bytes", minimum=0))
     if len(array.shape) == 2:
         own = array.axes if set(array.axes) == set(others) else ""
         flat = arrange(array, axes or own or others, cache_bytes)
@@ -132,7 +125,7 @@ def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_byt
 
 
 def require_shape_of_grid(shape: Sequence[int]) -> Shape:
-    """The shape itself; InputError unless it is one to three whole numbers of at least 1."""
+    """The shape itself. Raises InputError unless it is one to three whole numbers of at least 1."""
     if not isinstance(shape, Iterable) or isinstance(shape, str):
         raise InputError(f"shape {shown(shape)} must be one to three whole numbers, such as (nz, ny, nx)")
     sizes = tuple(as_whole_number(size, f"shape {shown(shape)}: size", MAX_SAMPLES) for size in islice(shape, 4))
@@ -140,7 +133,7 @@ def require_shape_of_grid(shape: Sequence[int]) -> Shape:
 
 
 def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
-    """First sample on first, last on last, along one of the three axes inside."""
+    """The map along one of the engine's axes on which the first samples coincide, and so do the last samples."""
     size, count = array.shape[place], grid_shape(target)[place]
     if size > 1 and count == 1:
         raise InputError(
@@ -153,7 +146,7 @@ def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
 def _at_distance(
     array: InputArray, place: int, target: Shape, origin: Fraction, step: Fraction, extend: bool
 ) -> AxisMap:
-    """Sample i at origin + i * step samples of the input, along one of the three axes inside."""
+    """The map along one of the engine's axes on which sample i is at origin + i * step, in samples of the input."""
     size, count = array.shape[place], grid_shape(target)[place]
     last = origin + (count - 1) * step
     if size > 1 and not extend and (origin < 0 or last > size - 1):
@@ -165,15 +158,15 @@ def _at_distance(
 
 
 def _letter(place: int, target: Shape) -> str:
-    """What the grid itself calls one of the three axes inside."""
+    """The grid's own letter for one of the engine's axes."""
     ndim = len(target)
     return NAMES[ndim][PLACES[ndim].index(place)]
 
 
 def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> list[Fraction]:
-    """A length for each of the three axes inside, exactly as it was written in decimal; 1 where there is none."""
+    """An exact length for each of the engine's axes. It is 1 along axes that the grid does not have."""
     several = list(islice(given, 4)) if isinstance(given, Iterable) else [given] * ndim
-    # The decimal number, not its binary neighbour, so that 10 * 0.1 is a sample of a grid with spacing 1.
+    # repr gives the decimal number that the user wrote, so that 10 * 0.1 is a sample of a grid with spacing 1.
     exact = [Fraction(repr(as_number(length, f"{name} {shown(given)}:"))) for length in several]
     if len(exact) != ndim:
         raise InputError(f"{name} {shown(given)} has {len(exact)} numbers; the grid has {axes_text(ndim)}")
@@ -187,7 +180,9 @@ def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> list
 
 @dataclass(frozen=True)
 class AxisMap:
-    """Sample i of the result is a + weight[i] (b - a) of the samples a = low[i] and b = high[i] of `size` ones."""
+    """Sample i of the result is a + weight[i] (b - a), with a = input[low[i]] and b = input[high[i]].
+
+    The input has `size` samples."""
 
     size: int
     low: Index
@@ -199,25 +194,25 @@ class AxisMap:
 
     @property
     def identity(self) -> bool:
-        """Whether the result is the input."""
-        return len(self) == self.size and bool((self.low == np.arange(self.size)).all()) and self.choice
+        """Whether the result equals the input."""
+        return len(self) == self.size and bool((self.low == np.arange(self.size)).all()) and self.selects
 
     @property
-    def choice(self) -> bool:
-        """Whether nothing lies between samples, so that no arithmetic is needed."""
+    def selects(self) -> bool:
+        """Whether every sample of the result is a sample of the input, so that no arithmetic is needed."""
         return not self.weight.any()
 
     def part(self, first: int, last: int) -> AxisMap:
-        """The map of samples first <= i < last onto the samples of the input that they need, counted from the first."""
+        """The map of samples first <= i < last. It counts the input from the first sample that they need."""
         low, high = self.low[first:last], self.high[first:last]
         start, stop = int(low[0]), int(high.max()) + 1
         return AxisMap(stop - start, low - start, high - start, self.weight[first:last])
 
 
 def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap:
-    """The map of `count` samples at origin + i * step, in samples of the input; those outside get the nearest value.
+    """The map of `count` samples at origin + i * step, in samples of the input. Samples outside get the nearest value.
 
-    A single sample is the value everywhere.
+    If the input has one sample, its value is used everywhere.
     """
     denominator = math.lcm(origin.denominator, step.denominator)
     start, stride = int(origin * denominator), int(step * denominator)
@@ -233,18 +228,18 @@ def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap
 
 
 class Interpolator:
-    """Planes of an input array of three axes on other samples. It keeps two planes of the input, those around the last
-    one given."""
+    """Interpolates planes of an input array of three axes. It keeps the two planes of the input that the last plane of
+    the result needed."""
 
     def __init__(self, array: InputArray, maps: tuple[AxisMap, AxisMap, AxisMap]) -> None:
         self._array, self._maps = array, maps
         self.shape: GridShape = (len(maps[0]), len(maps[1]), len(maps[2]))
-        self._blends = not all(axis.choice for axis in maps)
+        self._blends = not all(axis.selects for axis in maps)
         self._near: dict[int, Array] = {}
         self._only: Array | None = None
 
     def planes(self, z0: int, z1: int) -> Array:
-        """Planes z0 <= z < z1 of the result; float32 for input of up to 16 bits and float32, else wider."""
+        """Planes z0 <= z < z1 of the result, in float32 for float32 and for up to 16 bits, else in a wider dtype."""
         if self._maps[0].size == 1:
             if self._only is None:
                 self._only = self._plane(z0)
@@ -283,34 +278,34 @@ class Interpolator:
         return result
 
     def _rows_of_block(self, itemsize: int) -> int:
-        """Rows of the result at a time: neither they nor the rows of the input that they need take much memory."""
+        """The rows of the result that are interpolated at once, with the rows of the input that they need."""
         _, down, across = self._maps
         cells = max(len(across), across.size * -(-down.size // len(down)))
         return max(1, BLOCK_BYTES // (cells * itemsize))
 
     def _input(self, z: int) -> Array:
-        """Plane z of the input, ready for arithmetic, kept."""
+        """Plane z of the input, converted for arithmetic and cached."""
         if z not in self._near:
             block = np.asarray(self._array.planes(z, z + 1))
             require_real(self._array.name, block.dtype)
             dtype = np.result_type(block.dtype, np.float32) if self._blends else block.dtype
-            self._near[z] = np.array(block[0], dtype)  # a copy: a view would keep the whole group of planes it is from
+            self._near[z] = np.array(block[0], dtype)  # a copy, because a view would keep its whole group of planes
         return self._near[z]
 
 
 def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
-    """A block of two axes on other samples along one of them."""
+    """A block of two axes, interpolated along one of them."""
     if axis_map.identity:
         return block
     a = np.take(block, axis_map.low, axis)
-    if axis_map.choice:
+    if axis_map.selects:
         return a
     weight = axis_map.weight[:, None] if axis == 0 else axis_map.weight
     return _blend(a, np.take(block, axis_map.high, axis), weight)
 
 
 def _blend(a: Array, b: Array, weight: Any) -> Array:
-    """a + weight (b - a), within what a and b span in spite of rounding; a itself where the weight is 0."""
+    """a + weight (b - a), clipped to the range from a to b because of rounding. It is exactly a if the weight is 0."""
     weight = np.asarray(weight, a.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         result = b - a

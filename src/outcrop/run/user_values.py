@@ -1,0 +1,162 @@
+"""Values that users give, checked and brought into one form: numbers, flags, names, coordinates and signals."""
+
+from __future__ import annotations
+
+import base64
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.axes import NAMES
+from outcrop.errors import InputError, shown
+from outcrop.run.disk.entries import Shown
+from outcrop.units import ADDRESSABLE_BYTES
+
+if TYPE_CHECKING:
+    from outcrop.language.stencil import Stencil
+
+MAX_NAME_BYTES = 64
+"""A name becomes a part of a file name, for which file systems allow 255 bytes."""
+
+_NO_NUMBERS = (str, bytes, bytearray, bool, np.bool_, np.ndarray)
+_STORED = np.dtype("<f8")
+
+
+def as_whole_number(value: object, name: str, maximum: int = ADDRESSABLE_BYTES - 1, minimum: int = 1) -> int:
+    """The value as an int. Whole numbers of NumPy are accepted. Raises InputError for other values."""
+    try:
+        count = operator.index(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        count = None
+    if count is None or isinstance(value, (bool, np.bool_)):
+        raise InputError(f"{name} {shown(value)} must be a whole number")
+    if count < minimum:
+        raise InputError(f"{name} {shown(count)} must be at least {minimum}")
+    if count > maximum:
+        raise InputError(f"{name} {shown(count)} must be at most {maximum}")
+    return count
+
+
+def as_number(value: object, name: str) -> float:
+    """The value as a finite float. Raises InputError for other values; text and True are not numbers."""
+    try:
+        number = math.nan if isinstance(value, _NO_NUMBERS) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{name} {shown(value)} must be a finite number")
+    return number
+
+
+def as_flag(value: object, name: str) -> bool:
+    """The value as True or False. Raises InputError for other values, such as "no" and 0.0."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise InputError(f"{name} {shown(value)} must be True or False")
+    return bool(value)
+
+
+def require_mapping(given: object, what: str, example: str) -> None:
+    """Raise InputError unless `given` is a mapping from names to values."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"{what} {shown(given)} must be values by name, such as {{{example!r}: ...}}")
+
+
+def require_short_name(what: str, name: str) -> None:
+    """Raise InputError for a name that is too long for a file name."""
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise InputError(f"{what} {shown(name)}: the name is too long; give one of at most {MAX_NAME_BYTES} bytes")
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """The coordinates of cells: cell k along an axis is at origin + k * spacing. Axes have the order of the shape."""
+
+    spacing: tuple[float, ...]
+    origin: tuple[float, ...]
+    units: Shown = ""
+
+    def along(self, axis: int, cells: int) -> NDArray[np.float64]:
+        """The coordinates of the first `cells` cells along an axis."""
+        places: NDArray[np.float64] = self.origin[axis] + np.arange(cells, dtype=np.float64) * self.spacing[axis]
+        return places
+
+
+def as_coordinates(spacing: object, origin: object, units: object, ndim: int) -> Coordinates | None:
+    """The coordinates that a user has given, or None when all three values are None.
+
+    `spacing` and `origin` are one number, or one number for each axis. Raises InputError for other values.
+    """
+    if spacing is None and origin is None and units is None:
+        return None
+    if units is not None and not isinstance(units, str):
+        raise InputError(f"units {shown(units)} must be text, such as 'm'")
+    steps = _numbers("spacing", 1.0 if spacing is None else spacing, ndim)
+    if min(steps) <= 0:
+        raise InputError(f"spacing {shown(spacing)} must be positive")
+    return Coordinates(steps, _numbers("origin", 0.0 if origin is None else origin, ndim), units or "")
+
+
+def _numbers(what: str, given: Any, ndim: int) -> tuple[float, ...]:
+    are_several = isinstance(given, (Sequence, np.ndarray)) and not isinstance(given, (str, bytes))
+    several = islice(given, 4) if are_several else [given] * ndim
+    numbers = tuple(as_number(one, f"{what} {shown(given)}:") for one in several)
+    if len(numbers) != ndim:
+        raise InputError(f"{what} {shown(given)} must be a finite number, or {ndim} of them: {', '.join(NAMES[ndim])}")
+    return numbers
+
+
+def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, str]:
+    """The signals of `stencil` as text for the manifest: doubles, little endian, in base64.
+
+    `signals` has a sequence of finite numbers for each signal, one number for each step from the first step of the run
+    on. Raises InputError for missing and unknown names, and for other values.
+    """
+    require_mapping(signals, "signals", "src")
+    there = ", ".join(stencil.signals) or "none"
+    for name in signals:
+        if name not in stencil.signals:
+            raise InputError(f"stencil {stencil.name!r} has no signal {shown(name)}; there are: {there}")
+    for name in stencil.signals:
+        if name not in signals:
+            raise InputError(f"signal {name!r} of {stencil.name} has no values; give signals={{{name!r}: values}}")
+    return {name: base64.b64encode(_doubles(name, signals[name]).tobytes()).decode() for name in stencil.signals}
+
+
+def decode_signals(texts: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
+    """The values that `encode_signals` wrote, bit for bit. Raises InputError when the texts are damaged."""
+    try:
+        stored = {name: np.frombuffer(base64.b64decode(text, validate=True), _STORED) for name, text in texts.items()}
+    except ValueError:
+        raise InputError("the signals of this run are damaged; give them again") from None
+    return {name: _doubles(name, values) for name, values in stored.items()}
+
+
+def require_steps(values: Mapping[str, NDArray[np.float64]], steps: int) -> None:
+    """Raise InputError unless every signal has values for steps 0 to `steps` - 1."""
+    for name, one in values.items():
+        if len(one) < steps:
+            raise InputError(
+                f"signal {name!r} has {len(one)} values, {steps} steps from the beginning of the run need {steps}; "
+                "give a longer one"
+            )
+
+
+def _doubles(name: str, values: Any) -> NDArray[np.float64]:
+    try:
+        found = np.asarray(values)
+        real = found.dtype.kind in "buif"
+    except Exception:  # NumPy raises many types of errors for lists of different lengths and for users' own classes
+        real = False
+    if not real or found.ndim != 1:
+        raise InputError(f"signal {name!r} must be one sequence of real numbers, one for each step")
+    with np.errstate(over="ignore"):
+        doubles = found.astype(_STORED)
+    if len(wrong := np.flatnonzero(~np.isfinite(doubles))):
+        raise InputError(f"signal {name!r} is {doubles[wrong[0]]} in step {wrong[0]}; its values must be finite")
+    return doubles
