@@ -36,9 +36,9 @@ def test_commits_alternate_between_the_arrays_and_move_the_link(tmp_path: Path) 
     state = create_state([where], make_manifest(where))
     assert not (where / "u").exists() and not state.has_values
     for generation, step in enumerate((0, 4, 8)):
-        target = state.target_files()
+        target = state.files(1 - state.manifest.current)
         state.commit(step)
-        assert state.current_files() == target
+        assert state.files(state.manifest.current) == target
         assert read_now(where) == state.manifest
         assert (state.manifest.generation, state.manifest.step) == (generation, step)
         assert os.readlink(where / "u") == f".u.{generation % 2}"
@@ -103,9 +103,9 @@ def test_in_place_says_that_an_interrupted_pass_lost_the_state(tmp_path: Path) -
     state.begin_writing()
     assert open_state(where).manifest.step == 0
     with pytest.raises(StorageError, match=r"state was lost.*--force"):
-        open_state(where).current_files()
+        open_state(where).current_files_of("u")
     state.commit(4)
-    assert str(open_state(where).current_files()[0][0]) == str(state.files(0)[0][0])
+    assert str(open_state(where).current_files_of("u")[0]) == str(state.files(0)[0][0])
 
 
 @pytest.mark.parametrize(

@@ -283,5 +283,5 @@ def initial_planes(lowered: Lowered | None, manifest: Description, filled: Colle
 
 def require_unchanged(lowered: Lowered | None) -> None:
     """Raise InputError when Constants, sources or coordinates of Devito have changed since the simulation was made."""
-    if lowered is not None and (name := lowered.taken.changed()):
+    if lowered is not None and (name := lowered.read_values.changed()):
         raise InputError(f"{name} was changed after the simulation had taken it; make the Simulation after that")

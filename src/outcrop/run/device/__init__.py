@@ -1,1 +1,1 @@
-"""Runs on raw block devices: their header, and all that keeps what others have there safe."""
+"""Runs on raw block devices: their format, and the checks that protect other content of a device."""

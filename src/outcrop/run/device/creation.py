@@ -1,20 +1,20 @@
-"""Put a new run on block devices: all of it, or nothing when it cannot be.
+"""Create a new run on block devices: all of it, or nothing.
 
-    check and hold ──► slot: the new manifest ──► superblock ──► zeros where others look ──► indices ──► first values
+    check and hold ──► slot: the new manifest ──► superblock ──► zeros over signatures ──► indices ──► first values
 
-Writing the superblock of the first device is the moment at which an older run is gone and the new one, still without
-values, is there: whoever finds it after a crash knows that there is nothing to lose. The zeros remove what other
-programs could still recognise, at both ends of the device. Checks change nothing.
+Writing the superblock of the first device replaces an older run by the new one, which has no values yet. A process that
+finds it after a crash knows that the run has no values to lose. The zeros remove signatures that other programs could
+recognise, at both ends of the device. Checks change nothing.
 
-What block devices cannot hold lies in a folder beside them: points, traces, norms and snapshots of their run.
+A run on block devices keeps its acquisition (points, traces, norms and snapshots) in a folder beside them:
 
     records/
-      outcrop-member.json    of which run it is
+      outcrop-member.json    the run of the folder
       .taps/                 the same as in a run's own directory
       snapshots.zarr/
 
-The manifest on the first device names it, and says which of its rows and snapshots count. A process that holds the
-devices holds the folder, too.
+The manifest on the first device names the folder, and its step says which rows and snapshots are valid. A process that
+holds the devices holds the folder, too.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ from outcrop.run.disk.storage import release
 from outcrop.units import format_bytes
 
 SLACK_BYTES = 1 << 16
-"""By how much the manifest of a run may grow after it was made: numbers of steps, names of arrays with values."""
+"""The maximum growth of a manifest after creation, by numbers of steps and names of arrays with values."""
 
 _TAIL_BYTES = 1 << 20
-"""Backups of partition tables and the metadata of arrays lie within this of a device's end."""
+"""The end of a device that may hold backups of partition tables and the metadata of arrays of disks."""
 
 
 def are_devices(places: list[Path], raw_device: bool) -> bool:
-    """Whether the places of a new run are block devices. Raises InputError unless `raw_device` says so of all."""
+    """Whether the places of a new run are block devices. Raises InputError unless `raw_device` is right for all."""
     devices = [place for place in places if device_use.is_block_device(place)]
     others = [place for place in places if place not in devices]
     if raw_device and others:
@@ -92,19 +92,19 @@ def are_devices(places: list[Path], raw_device: bool) -> bool:
 
 
 def check_devices(devices: list[Path], description: Description, force: bool) -> None:
-    """Raise InputError unless the run can be created on these devices and, where it needs one, in its folder."""
+    """Raise InputError unless the run can be created on these devices and in its folder of records."""
     check_records_folder(devices, description, force)
     release(hold_devices(devices, description, force))
 
 
 def hold_devices(devices: list[Path], description: Description, force: bool) -> list[int]:
-    """Descriptors that hold the devices until they are closed, when the run can be created there. Raises InputError.
+    """Descriptors that hold the devices until they are closed. Raises InputError unless the run can be created there.
 
-    Checked: duplicates, users, permission, size, and unless `force` that they hold nothing known.
+    It checks duplicates, use by others, permission, size and, without `force`, that no known content is on them.
     """
     manifest = new_manifest(description)
     longest = manifest.to_bytes().decode() + " " * SLACK_BYTES
-    encode_slot(Header(RUN, manifest.identity, longest))  # raises when there is no room
+    encode_slot(Header(RUN, manifest.identity, longest))  # raises if the manifest does not fit
     seen: dict[str, Path] = {}
     for device in devices:
         if (identity := device_use.identity_of(device)) in seen:
@@ -119,8 +119,10 @@ def hold_devices(devices: list[Path], description: Description, force: bool) -> 
         headers = [_read(device, handle, force) for device, handle in zip(devices, handles, strict=True)]
         replaced = {header.identity for header in headers if header and header.kind == RUN}
         for device, handle, header in zip(devices, handles, headers, strict=True):
-            if header and header.kind == RUN:
-                _check_run(device, header, force)
+            if header and header.kind == RUN and not force:
+                old = parse_manifest(header.text.encode(), device)
+                if old.phase != NEW:
+                    raise InputError(what_is_there(device, old))
             elif header and header.identity not in replaced:
                 _check_member(device, header, force)
             if not force and (found := signature_on(device, handle)):
@@ -132,7 +134,7 @@ def hold_devices(devices: list[Path], description: Description, force: bool) -> 
 
 
 def hold_empty(device: Path) -> int:
-    """Descriptor that holds a device on which nothing known is, until it is closed. Raises InputError."""
+    """A descriptor that holds a device until it is closed. Raises InputError if the device has known content."""
     device_use.require_writable(device)
     handle = device_use.claim(device)
     try:
@@ -155,7 +157,8 @@ def _check_size(device: Path, handle: int, needed: int) -> None:
 
 
 def _read(device: Path, handle: int, force: bool) -> Header | None:
-    """The header of the device; None when it has none, or if forced, one that is damaged or of another version."""
+    """The header of the device, or None. With `force`, the result is also None for a header that is damaged or of
+    another version; otherwise it raises InputError."""
     try:
         return read_header(handle, device)
     except OSError as error:
@@ -166,17 +169,9 @@ def _read(device: Path, handle: int, force: bool) -> Header | None:
         raise InputError(f"{error}; give another device, or destroy what is there with --force") from None
 
 
-def _check_run(device: Path, header: Header, force: bool) -> None:
-    if force:
-        return
-    old = parse_manifest(header.text.encode(), device)
-    if old.phase != NEW:
-        raise InputError(what_is_there(device, old))
-
-
 def _check_member(device: Path, header: Header, force: bool) -> None:
     member = member_of(header)
-    if _is_alive(member):
+    if _run_at(Path(str(member.get("run"))), member.get("identity")):
         raise InputError(f"{device} belongs to another run, in {member.get('run')}; give another device")
     if not force:
         raise InputError(
@@ -185,23 +180,24 @@ def _check_member(device: Path, header: Header, force: bool) -> None:
         )
 
 
-def _is_alive(member: dict[str, object]) -> bool:
-    """Whether the run that a member names still is one of which this is a member."""
+def _run_at(device: Path, identity: object) -> Manifest | None:
+    """The manifest of the run on a device if it has this identity, else None."""
     try:
-        return Device(Path(str(member.get("run")))).read().identity == member.get("identity")
+        found = Device(device).read()
     except InputError:
-        return False
+        return None
+    return found if found.identity == identity else None
 
 
 @contextlib.contextmanager
 def created_on_devices(
     devices: list[Path], manifest: Manifest, force: bool, definitions: Definitions
 ) -> Iterator[State]:
-    """Put a run without values on the devices, with what `definitions` say of its sources and receivers in the folder
-    beside them; the caller commits the first values inside the `with`.
+    """Create a run without values on the devices, and `definitions`, the points and values of its sources and
+    receivers, in the folder beside them. The caller commits the first values inside the `with`.
 
-    The devices are held meanwhile. InputError leaves all as it was, and whatever ends the `with` before values are
-    there takes the run away again; what was on the devices before is gone then.
+    The devices are held until the `with` ends. InputError leaves everything unchanged. If the `with` ends before the
+    first commit, the run is removed; earlier content of the devices is lost then.
     """
     check_records_folder(devices, manifest, force)
     handles = hold_devices(devices, manifest, force)
@@ -231,7 +227,7 @@ def _write_header(device: Path, header: Header) -> None:
     with _errors_named(device), opened(device, os.O_RDWR) as handle:
         try:
             old = read_header(handle, device)
-        except InputError:  # damaged or of another version, to be replaced
+        except InputError:  # it is damaged or of another version, and is replaced
             old = None
         new = replace(header, sequence=old.sequence + 1 if old else 0)
         write_slot(handle, new)
@@ -241,7 +237,7 @@ def _write_header(device: Path, header: Header) -> None:
 
 
 def _clean(handle: int, keep: int) -> None:
-    """Zeros everywhere in the header but in the superblock and the slot at `keep`, and at the end of the device."""
+    """Write zeros to the header, except the superblock and the slot at `keep`, and to the end of the device."""
     _write_zeros(handle, BLOCK_BYTES, keep)
     _write_zeros(handle, keep + SLOT_BYTES, HEADER_BYTES)
     size = device_use.size_of(handle)
@@ -254,7 +250,7 @@ def _write_zeros(handle: int, begin: int, end: int) -> None:
 
 
 def _write_indices(device: Path, manifest: Manifest, index: int) -> None:
-    # Not flushed here: values are flushed together with it before they are committed.
+    # Indices are flushed together with the first values, before these are committed.
     layout = manifest.layout
     with _errors_named(device), opened(device, os.O_RDWR) as handle:
         for (_, _, shard), place in ranges_on(manifest, index, str(device)).items():
@@ -265,7 +261,7 @@ def _write_indices(device: Path, manifest: Manifest, index: int) -> None:
 
 
 def _forget(devices: list[Path], identity: str) -> None:
-    """Take the run away from the devices that it had reached, as far as they still can be written."""
+    """Remove the run from the devices that it was written to. Devices that cannot be written are skipped."""
     for device in devices:
         with contextlib.suppress(OSError, InputError), opened(device, os.O_RDWR) as handle:
             header = read_header(handle, device)
@@ -283,8 +279,8 @@ def _errors_named(device: Path) -> Iterator[None]:
 
 
 def check_records_folder(devices: list[Path], manifest: Description, force: bool) -> None:
-    """Raise InputError unless the run has the folder that it needs, and no other: a new or empty one; if forced, that
-    of a run that is gone, or of the one on these devices."""
+    """Raise InputError unless `records` is given exactly when the run needs it, and names a new or empty folder. With
+    `force` it may be the folder of a run that no longer exists, or of the run on these devices."""
     if bool(manifest.taps) != bool(manifest.records):
         raise InputError(
             f"{devices[0]}: block devices hold arrays only; say with records=DIRECTORY where what sources, receivers, "
@@ -309,18 +305,20 @@ def _check_content(folder: Directory, device: Path, force: bool) -> None:
     if member is None:
         if names:
             raise InputError(f"directory {path} holds something else ({names[0]}); give a new or empty one")
-    elif foreign := files_below(folder, member.folders)[1]:
+        return
+    if foreign := files_below(folder, member.folders)[1]:
         raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty one")
-    elif (old := _run_of(member)) is not None and os.path.realpath(member.run) != os.path.realpath(device):
+    old = _run_at(Path(member.run), member.identity)
+    if old is not None and os.path.realpath(member.run) != os.path.realpath(device):
         raise InputError(f"directory {path} belongs to another run, {member.run}; give another one")
-    elif not force and (old is None or old.phase != NEW):
+    if not force and (old is None or old.phase != NEW):
         raise InputError(f"directory {path} holds records of {member.run}; replace them with force, or give another")
 
 
 @contextlib.contextmanager
 def _created_records_folder(state: State, definitions: Definitions, force: bool) -> Iterator[None]:
-    """Make it, with points and without records, where the run has one. What ends the `with` before first values are
-    there takes the folder away again. Raises InputError, StorageError."""
+    """Create the folder of records with the definitions, if the run has one. If the `with` ends before the first
+    commit, the folder is removed. Raises InputError and StorageError."""
     manifest = state.manifest
     if not manifest.records:
         yield
@@ -350,12 +348,3 @@ def _created_records_folder(state: State, definitions: Definitions, force: bool)
                     clear_share(folder)
                 remove_made(made)
             raise
-
-
-def _run_of(member: Member) -> Manifest | None:
-    """The run that a folder belongs to, if it still is where it was."""
-    try:
-        found = Device(Path(member.run)).read()
-    except InputError:
-        return None
-    return found if found.identity == member.identity else None

@@ -1,18 +1,18 @@
-"""A run on raw block devices: after a header of 4 MiB each holds its shards, array by array.
+"""`Device`: a run on raw block devices. Each device has a header of 4 MiB and then its shards, array by array.
 
-First come the arrays of the state in turn 0, then those in turn 1, then what is only read. Shards alternate over the
-devices and are the same bytes as the files of a directory; each begins at a multiple of 4096. The header says which run
-it is, and has two copies of its manifest, written in turn.
+The first copies of the state come first, then the second copies, then the arrays that are only read. Shards alternate
+over the devices. Their bytes are those of the files in a directory, and each begins at a multiple of 4096. The header
+identifies the run and has two copies of its manifest, which are written alternately.
 
          0   superblock: magic, version, kind, identity of the run, CRC32C
      1 MiB   slot 0:     magic, identity, sequence number, length, CRC32C, text
      2 MiB   slot 1:     the same
      4 MiB   the shards
 
-The text is the manifest or, on a further device of a run, whose share it is. What counts is the slot with the higher
-sequence number among those whose checksum and identity are right; a commit writes the other one. A torn commit leaves
-the manifest before it. The superblock is one sector at the very beginning, where nearly everything that formats a disk
-writes: what is left of an overwritten run is not taken for one. Another identity there replaces a run in one step.
+The text is the manifest or, on a further device of a run, the name of the run. Of the slots with the right checksum and
+identity, the one with the higher sequence number is valid. A commit writes the other slot, so a torn commit leaves the
+earlier manifest. The superblock is the first sector, where nearly every program that formats a disk writes. Therefore
+the remains of an overwritten run are not taken for a run. Writing another identity there replaces a run in one step.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from outcrop.run.disk.planes import DeviceRange
 from outcrop.run.disk.storage import RunStorage, release
 
 HEADER_BYTES = 4 << 20
-"""Shards begin here."""
+"""The offset of the first shard."""
 
 SLOT_OFFSETS = (1 << 20, 2 << 20)
 SLOT_BYTES = 1 << 20
 BLOCK_BYTES = 4096
-"""What is written at once is a multiple of this, the largest usual sector."""
+"""Writes to the header are multiples of this, the largest usual sector."""
 
 RUN, SHARE = "run", "member"
-"""Kinds: the first device of a run, which has its manifest; a further one."""
+"""The kinds of devices: the first device of a run, which has its manifest, and a further device."""
 
 VERSION = 1
 _MAGIC = b"OUTCROP DEVICE\0\0"
@@ -57,7 +57,8 @@ _CHECKSUM = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Header:
-    """What a device says: kind, the run's identity (32 hexadecimal digits), the text, and which writing it was."""
+    """The header of a device: kind, identity of the run (32 hexadecimal digits), text, and the number of the
+    writing."""
 
     kind: str
     identity: str
@@ -66,7 +67,7 @@ class Header:
 
     @property
     def slot_offset(self) -> int:
-        """Where this writing lies: the slots take turns."""
+        """The offset of the slot for this writing. The slots alternate."""
         return SLOT_OFFSETS[self.sequence % 2]
 
 
@@ -95,12 +96,11 @@ class Device(RunStorage):
         except InputError as error:
             raise StorageError(f"cannot commit to {self.path}: {error}") from error
 
-    def files(self, manifest: Manifest, entry: ArrayEntry, turn: int) -> Sequence[DeviceRange]:
-        """Ranges of the devices."""
+    def files(self, manifest: Manifest, entry: ArrayEntry, copy: int) -> Sequence[DeviceRange]:
         devices = [self.path, *self._others(manifest)]
         shares = [ranges_on(manifest, index, str(device)) for index, device in enumerate(devices)]
         shards = manifest.layout.shards
-        return [shares[shard % len(devices)][entry.name, turn, shard] for shard in range(shards)]
+        return [shares[shard % len(devices)][entry.name, copy, shard] for shard in range(shards)]
 
     def check(self, manifest: Manifest) -> None:
         for index, path in enumerate([self.path, *self._others(manifest)]):
@@ -112,13 +112,13 @@ class Device(RunStorage):
             check_sizes(self.records(manifest), manifest)
 
     def records(self, manifest: Manifest) -> Directory:
-        """The folder beside the devices, which says itself that it belongs to this run."""
+        """The folder beside the devices. Its MEMBER file must name this run."""
         if self._records is None or not self._records.is_here():
             self._records = _records_of(manifest, self.path)
         return self._records
 
     def hold(self, shared: bool = False) -> list[int]:
-        """Refused too when a device holds anything else since. A device is never shared."""
+        """Lock the devices. Raises InputError, too, if a device has got other content. The lock is never shared."""
         handles: list[int] = []
         self._found.clear()
         try:
@@ -145,7 +145,7 @@ class Device(RunStorage):
 
     @contextmanager
     def scratch(self, manifest: Manifest, count: int) -> Iterator[Sequence[DeviceRange]]:
-        """What the first device has behind the shards."""
+        """The space after the shards of the first device."""
         begin = needed_bytes(manifest, 0)
         with opened(self.path, os.O_RDONLY) as handle:
             size = device_use.size_of(handle)
@@ -157,12 +157,11 @@ class Device(RunStorage):
         yield [DeviceRange(str(self.path), begin, count)] if count else []
 
     def tidy(self, manifest: Manifest) -> None:
-        """Shows the snapshots up to the step."""
+        """Update the metadata of snapshots."""
         if manifest.records:
             show_snapshots(self.records(manifest), manifest)
 
     def untidy(self, manifest: Manifest) -> list[str]:
-        """Metadata of snapshots."""
         if not manifest.records:
             return []
         directory = self.records(manifest)
@@ -185,7 +184,7 @@ class Device(RunStorage):
         return parse_manifest(header.text.encode(), self.path)
 
     def _others(self, manifest: Manifest) -> list[Path]:
-        """The further devices. They are known by their headers: names may change when a machine starts again."""
+        """The further devices. They are found by their headers, because names may change when a machine restarts."""
         paths = []
         for index, name in enumerate(manifest.directories[1:], start=1):
             share = (manifest.identity, index)
@@ -196,34 +195,34 @@ class Device(RunStorage):
 
 
 def ranges_on(manifest: Description, index: int, device: str) -> dict[tuple[str, int, int], DeviceRange]:
-    """Where device number `index` of a run holds its shards, by (array, turn, shard)."""
+    """The ranges of the shards on device number `index` of a run, by (array, copy, shard)."""
     layout, begin, places = manifest.layout, HEADER_BYTES, {}
-    for entry, turn in manifest.copies:
+    for entry, copy in manifest.copies:
         for shard in range(index, layout.shards, len(manifest.directories)):
-            places[entry.name, turn, shard] = DeviceRange(device, begin, layout.shard_bytes(shard))
+            places[entry.name, copy, shard] = DeviceRange(device, begin, layout.shard_bytes(shard))
             begin += round_up(layout.shard_bytes(shard), RECORD_BYTES)
     return places
 
 
 def needed_bytes(manifest: Description, index: int) -> int:
-    """Bytes that device number `index` of the run must have."""
+    """The bytes that device number `index` of the run must have."""
     ends = [one.begin + one.size for one in ranges_on(manifest, index, "").values()]
     return round_up(max(ends, default=HEADER_BYTES), RECORD_BYTES)
 
 
 def member_text(manifest: Manifest, index: int) -> str:
-    """What the header of further device number `index` says."""
+    """The text in the header of further device number `index`."""
     return json.dumps({"run": manifest.directories[0], "identity": manifest.identity, "index": index}) + "\n"
 
 
 def member_of(header: Header) -> dict[str, object]:
-    """What `member_text` put there; empty for the first device of a run."""
+    """The values that `member_text` wrote. The result is empty for the first device of a run."""
     content = json.loads(header.text) if header.kind == SHARE else {}
     return content if isinstance(content, dict) else {}
 
 
 def signature_on(path: Path, handle: int) -> str:
-    """What else than a run the open device holds; "" for nothing known. Raises InputError when it cannot be read."""
+    """The known content of an open device other than a run, or "". Raises InputError when it cannot be read."""
     try:
         return device_use.find_signature(path, handle, device_use.size_of(handle))
     except OSError as error:
@@ -231,7 +230,7 @@ def signature_on(path: Path, handle: int) -> str:
 
 
 def _records_of(manifest: Manifest, device: Path) -> Directory:
-    """The folder of records of the run on `device`. Raises StorageError unless it says that it is that."""
+    """The folder of records of the run on `device`. Raises StorageError unless its MEMBER file names the run."""
     assert manifest.records is not None
     what = f"{manifest.records}, records of the run on {device},"
     try:
@@ -246,7 +245,7 @@ def _records_of(manifest: Manifest, device: Path) -> Directory:
 
 @contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
-    """Descriptor of the device meanwhile. Raises InputError when it cannot be opened."""
+    """A descriptor of the device, closed when the `with` ends. Raises InputError when it cannot be opened."""
     handle = device_use.open_device(path, flags)
     try:
         yield handle
@@ -255,7 +254,7 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _find_share(share: tuple[str, int], name: Path) -> Path:
-    """The device with this share (identity of the run, index): the one of that name, or else any other there is."""
+    """The device with this share (identity of the run, index): the device of that name or any other device."""
     for path in (name, *device_use.all_devices()):
         with suppress(InputError), opened(path, os.O_RDONLY) as handle:
             header = header_of(path, handle)
@@ -265,7 +264,7 @@ def _find_share(share: tuple[str, int], name: Path) -> Path:
 
 
 def header_of(path: Path, handle: int) -> Header | None:
-    """What the open device says; None when it holds no run. Raises InputError when it cannot be read, too."""
+    """The header of an open device, or None without a run. Raises InputError when it is damaged or cannot be read."""
     try:
         return read_header(handle, path)
     except OSError as error:
@@ -273,13 +272,13 @@ def header_of(path: Path, handle: int) -> Header | None:
 
 
 def encode_superblock(kind: str, identity: str) -> bytes:
-    """The first block of the device."""
+    """The first block of a device."""
     body = _SUPERBLOCK.pack(_MAGIC, VERSION, kind.encode(), identity.encode())
     return _padded(body + _CHECKSUM.pack(_core.crc32c(body)))
 
 
 def decode_superblock(block: bytes, path: object) -> tuple[str, str] | None:
-    """(kind, identity); None when the device holds no run. Raises InputError when damaged or of a newer version."""
+    """(kind, identity), or None without a run. Raises InputError when it is damaged or of another version."""
     magic, version, kind, identity = _SUPERBLOCK.unpack_from(block)
     if magic != _MAGIC:
         return None
@@ -295,7 +294,7 @@ def decode_superblock(block: bytes, path: object) -> tuple[str, str] | None:
 
 
 def encode_slot(header: Header) -> bytes:
-    """The slot, in whole blocks. Raises InputError when the text is longer than a slot."""
+    """The content of a slot, in whole blocks. Raises InputError when the text is longer than a slot."""
     text = header.text.encode()
     body = _SLOT.pack(_MAGIC, header.identity.encode(), header.sequence, len(text))
     slot = _padded(body + _CHECKSUM.pack(_core.crc32c(text, _core.crc32c(body))) + text)
@@ -305,7 +304,7 @@ def encode_slot(header: Header) -> bytes:
 
 
 def decode_slot(slot: bytes, kind: str, identity: str) -> Header | None:
-    """The header in a slot; None when it is empty, torn, damaged or of another run."""
+    """The header in a slot, or None when the slot is empty, torn, damaged or of another run."""
     magic, owner, sequence, length = _SLOT.unpack_from(slot)
     start = _SLOT.size + _CHECKSUM.size
     text = slot[start : start + length]
@@ -318,7 +317,8 @@ def decode_slot(slot: bytes, kind: str, identity: str) -> Header | None:
 
 
 def read_header(handle: int, path: object) -> Header | None:
-    """What the open device says; None when it holds no run. Raises InputError when damaged or newer, OSError."""
+    """The header of an open device, or None without a run. Raises InputError when it is damaged or of another version,
+    and OSError."""
     block = os.pread(handle, BLOCK_BYTES, 0)
     found = decode_superblock(block, path) if len(block) == BLOCK_BYTES else None
     if found is None:
@@ -331,26 +331,26 @@ def read_header(handle: int, path: object) -> Header | None:
 
 
 def write_slot(handle: int, header: Header) -> None:
-    """Write the slot whose turn it is and make it durable. Raises OSError."""
+    """Write the slot for this writing and flush it. Raises OSError."""
     write_all(handle, encode_slot(header), header.slot_offset)
     os.fsync(handle)
 
 
 def write_superblock(handle: int, header: Header) -> None:
-    """From here on the device is this run's, durably. Raises OSError."""
+    """Write the superblock and flush it. From then on the device belongs to this run. Raises OSError."""
     write_all(handle, encode_superblock(header.kind, header.identity), 0)
     os.fsync(handle)
 
 
 def write_all(handle: int, content: bytes, offset: int) -> None:
-    """All of `content`, at `offset`. Raises OSError."""
+    """Write all of `content` at `offset`. Raises OSError."""
     done = 0
     while done < len(content):
         done += os.pwrite(handle, content[done:], offset + done)
 
 
 def _read_slot(handle: int, offset: int) -> bytes:
-    """The slot, as far as its length says."""
+    """The used part of a slot."""
     first = os.pread(handle, BLOCK_BYTES, offset)
     _, _, _, length = _SLOT.unpack_from(first.ljust(BLOCK_BYTES, b"\0"))
     rest = min(_SLOT.size + _CHECKSUM.size + length, SLOT_BYTES) - len(first)

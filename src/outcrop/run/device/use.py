@@ -1,10 +1,10 @@
-"""What uses a block device, and whether it holds something that others would recognise.
+"""Find out who uses a block device, and whether it holds content that other programs would recognise.
 
-The kernel gives O_EXCL to one at a time among file systems, swap, volume managers and programs that ask for it,
-partitions and their disk included. That decides; everything else about its use is to say who it is.
+The kernel grants O_EXCL on a device to one user at a time: a file system, swap, a volume manager or a program. This
+includes partitions and their disk. O_EXCL decides whether a device is free; the other checks only name the user.
 
-File systems, partition tables, swap and arrays are known by their signatures. `blkid` knows nearly all; what is most
-common is looked for here too, for machines that have no blkid.
+File systems, partition tables, swap and arrays of disks are recognised by their signatures. `blkid` knows nearly all of
+them. The most common ones are also listed here, for machines without blkid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ENCRYPTED, SWAP = "an encrypted volume", "swap space"
 _KINDS = {"filesystem": FILE_SYSTEM, "raid": GROUP, "crypto": ENCRYPTED}
 _SECONDS = 30
 
-# What, its name, where (from the end if negative), the bytes.
+# The kind, its name, the offset of the signature (from the end if negative), and its bytes.
 _MAGICS: tuple[tuple[str, str, int, bytes], ...] = (
     (FILE_SYSTEM, "ext2, ext3 or ext4", 0x438, b"\x53\xef"),
     (FILE_SYSTEM, "xfs", 0, b"XFSB"),
@@ -70,23 +70,23 @@ def is_block_device(path: Path) -> bool:
 
 
 def size_of(handle: int) -> int:
-    """Bytes of an open device."""
+    """The bytes of an open device."""
     return os.lseek(handle, 0, os.SEEK_END)
 
 
 def claim(path: Path) -> int:
-    """Descriptor that keeps everything else from mounting or claiming the device until it is closed.
+    """A descriptor that keeps others from mounting or claiming the device until it is closed.
 
-    Raises InputError when something uses it, or when it cannot be opened.
+    Raises InputError when the device is in use or cannot be opened.
     """
     number = _number(path)
-    if number and not (SYS / "dev" / "block").is_dir():  # loops hold the device behind them without the kernel minding
+    if number and not (SYS / "dev" / "block").is_dir():  # O_EXCL does not find a loop device that uses this device
         raise InputError(f"{path} may be in use: nothing says who uses it while {SYS} is not mounted; mount it first")
     if number and (use := find_use(number)):
         raise InputError(f"{path} is in use: {use}; a device must be free")
     handle = open_device(path, os.O_RDONLY | os.O_EXCL)
     try:
-        # Beside O_EXCL this keeps udev from looking into the device meanwhile, which it may be doing just now.
+        # This lock keeps udev from reading the device, which O_EXCL does not. udev may hold it at this moment.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         if not number:
@@ -96,7 +96,7 @@ def claim(path: Path) -> int:
 
 
 def open_device(path: Path, flags: int) -> int:
-    """Descriptor of the device. Raises InputError."""
+    """A descriptor of the device. Raises InputError."""
     try:
         return os.open(path, flags | os.O_CLOEXEC)
     except OSError as error:
@@ -106,7 +106,7 @@ def open_device(path: Path, flags: int) -> int:
 
 
 def require_writable(path: Path) -> None:
-    """Raise InputError when the device is read-only, or not for this user to write."""
+    """Raise InputError when the device is read-only, or this user may not write it."""
     number = _number(path)
     if number and _read(SYS / "dev" / "block" / number / "ro") == "1":
         raise InputError(f"{path} is read-only; give a device that can be written")
@@ -115,7 +115,7 @@ def require_writable(path: Path) -> None:
 
 
 def identity_of(path: Path) -> str:
-    """The same text for all names of one device."""
+    """A text that is the same for all names of a device."""
     return _number(path) or str(path.resolve())
 
 
@@ -125,7 +125,7 @@ def all_devices() -> list[Path]:
 
 
 def find_use(number: str) -> str:
-    """What uses the device with `number` ("major:minor") or a partition of it; "" when nothing is known."""
+    """The user of the device with `number` ("major:minor") or of one of its partitions, or ""."""
     disk = SYS / "dev" / "block" / number
     for part in (disk, *sorted(_partitions(disk))):
         own = _read(part / "dev") or number
@@ -150,7 +150,7 @@ def _partitions(disk: Path) -> Iterator[Path]:
 
 
 def _mount_point(number: str) -> str:
-    """Where the device is mounted, as far as this process sees; by its number or, as btrfs shows it, by its name."""
+    """The mount point of the device in the view of this process, or "". btrfs is found by the name of the device."""
     for line in (_read(PROC / "self" / "mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, source = before.split(), after.split()[1:2]
@@ -169,7 +169,7 @@ def _loops() -> list[Path]:
 
 
 def _loop_on(number: str) -> str:
-    """The loop device whose backing file is this device."""
+    """The loop device whose backing file is this device, or ""."""
     for loop in _loops():
         behind = _read(loop / "loop" / "backing_file")
         if behind and _number(Path(behind)) == number:
@@ -178,7 +178,7 @@ def _loop_on(number: str) -> str:
 
 
 def _number(path: Path) -> str:
-    """ "major:minor" of a block device; "" for everything else."""
+    """The text "major:minor" of a block device, or "" for other paths."""
     try:
         status = path.stat()
     except OSError:
@@ -203,15 +203,12 @@ def _read(path: Path) -> str:
 
 
 def find_signature(path: Path, handle: int, size: int) -> str:
-    """What the device of `size` bytes at `path`, open as `handle`, holds, by its magic numbers; "" when nothing known.
-
-    Raises OSError when it cannot be read.
-    """
+    """The known content of the device of `size` bytes at `path`, open as `handle`, or "". Raises OSError."""
     return by_blkid(path) or by_magic(handle, size)
 
 
 def by_blkid(path: Path) -> str:
-    """What blkid finds when it looks into the device; "" too when there is no blkid."""
+    """The content that blkid finds on the device, or "". Without blkid, the result is ""."""
     program = shutil.which("blkid", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
         return ""
@@ -228,7 +225,7 @@ def by_blkid(path: Path) -> str:
 
 
 def _in_words(export: str) -> str:
-    """What `blkid -o export` says, for people."""
+    """The output of `blkid -o export` in words."""
     facts = dict(line.partition("=")[::2] for line in export.splitlines())
     if name := facts.get("TYPE"):
         kind = SWAP if name.startswith("sw") else _KINDS.get(facts.get("USAGE", ""), "data")
@@ -238,7 +235,7 @@ def _in_words(export: str) -> str:
 
 
 def by_magic(handle: int, size: int) -> str:
-    """What the magic numbers of the most common kinds say; "" for nothing known. Raises OSError."""
+    """The content of the device by the most common signatures, or "". Raises OSError."""
     for kind, name, offset, magic in (*_MAGICS, *_at_end(size)):
         place = offset if offset >= 0 else size + offset
         if place >= 0 and os.pread(handle, len(magic), place) == magic:
@@ -250,7 +247,7 @@ def by_magic(handle: int, size: int) -> str:
 
 
 def _at_end(size: int) -> Iterator[tuple[str, str, int, bytes]]:
-    """The places of md's metadata 0.90 and 1.0, which depend on the size."""
+    """The places of the metadata of md 0.90 and 1.0, which depend on the size of the device."""
     for place in ((size & ~0xFFFF) - 0x10000, ((size >> 9) - 16 & ~7) << 9):
         if place >= 0:
             yield GROUP, "md", place, _MD_AT_END

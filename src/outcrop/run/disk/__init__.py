@@ -1,1 +1,1 @@
-"""A run where it is kept: folder or device, manifest, the layout of planes, and how all of it changes at once."""
+"""The storage of a run: manifest, layout of planes, commits, verification, and metadata for readers of Zarr."""

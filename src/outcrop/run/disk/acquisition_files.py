@@ -1,5 +1,5 @@
-"""The files below ACQUISITION: points and values, which are written once, and records, which grow with the run; and
-snapshots below SNAPSHOTS.
+"""The files of acquisition. Below ACQUISITION are definitions (points and values), which are written once, and records,
+which grow with the run. Below SNAPSHOTS are the snapshots.
 
     run.oc/.taps/source-0       cells, weights, values
     run.oc/.taps/receivers-0    cells, weights
@@ -7,13 +7,13 @@ snapshots below SNAPSHOTS.
     run.oc/.taps/norms-u        after step k its row k / every: step, sum, squares, min, max
     run.oc/.taps/snapshots-u    a CRC32C of the cells of each snapshot of u, in four bytes
 
-Points and values are little endian in C order. They are written and flushed before the manifest that names them is
-committed with values; it has their checksums, and their shapes.
+Points and values are little endian in C order. They are written and flushed before the first commit. The manifest has
+their checksums and shapes.
 
-Without initial values norms begin with the row of step `every`. The rows of a pass are written and flushed before it is
-committed. Rows beyond the manifest's step do not count, and a pass that is done again writes them again, so no row is
-there twice. The manifest has the checksum of all rows of a file that count; it begins with the identity of the run and
-the name of the file. So rows that are damaged, lost, misplaced or from elsewhere are found.
+If norms leave out the initial values, their first row is that of step `every`. The rows of a pass are written and
+flushed before its commit. Rows after the manifest's step are not valid. A repeated pass writes them again, so no row is
+stored twice. The manifest has the checksum of the valid rows of each file. The checksum also covers the identity of the
+run and the name of the file, so rows that are damaged, lost, misplaced or from another run are found.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from outcrop.run.disk.layout import snapshot_index
 from outcrop.run.disk.manifest import Manifest
 
 Definitions: TypeAlias = Mapping[str, Sequence[NDArray[Any]]]
-"""For each file with points and values, by its name, the arrays that it holds one behind the other."""
+"""The arrays in each file with points and values, in their order, by the name of the file."""
 
 NORMS = np.dtype([(name, "<f8") for name in ("step", "sum", "squares", "min", "max")])
-"""A row of norms."""
+"""One row of norms."""
 
 _PART_BYTES = 4 << 20
 
 
 def first_sums(manifest: Manifest, definitions: Definitions) -> dict[str, int]:
-    """Checksums of all files below ACQUISITION before the first step, by name."""
+    """The checksums of all files below ACQUISITION before the first step, by name."""
     sums = {name: manifest.seed(name, 0) for name in manifest.taps.files}
     for name, parts in definitions.items():
         for part in parts:
@@ -53,7 +53,7 @@ def first_sums(manifest: Manifest, definitions: Definitions) -> dict[str, int]:
 
 
 def write_acquisition_files(directory: Directory, manifest: Manifest, definitions: Definitions) -> None:
-    """Make all files below ACQUISITION durably: points and values, and records without rows. Raises OSError."""
+    """Write all files below ACQUISITION durably: definitions, and records without rows. Raises OSError."""
     for name, parts in definitions.items():
         directory.put(f"{ACQUISITION}/{name}", *parts)
     for name in manifest.taps.records(0):
@@ -61,7 +61,7 @@ def write_acquisition_files(directory: Directory, manifest: Manifest, definition
 
 
 def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[Any]) -> None:
-    """Write rows from number `first_row` on into the file `name` below ACQUISITION, durably. Raises StorageError."""
+    """Write rows durably to the file `name` below ACQUISITION, from row `first_row` on. Raises StorageError."""
     data = np.ascontiguousarray(rows)
     row_bytes = data.nbytes // max(1, len(data))
     try:
@@ -71,12 +71,12 @@ def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[An
 
 
 def continued(checksum: int, rows: NDArray[Any]) -> int:
-    """The checksum of a file to which rows are added."""
+    """The checksum of a file after rows have been added."""
     return int(_core.crc32c(np.ascontiguousarray(rows).reshape(-1).view(np.uint8), checksum))
 
 
 def check_records(directory: Directory, manifest: Manifest) -> None:
-    """Raise CorruptionError when a file is not what was committed, StorageError when it cannot be read."""
+    """Raise CorruptionError when a file has changed since the commit, and StorageError when it cannot be read."""
     for name in manifest.taps.files:
         if damage := damage_of(directory, manifest, name):
             repair = f", or keep what is there with: outcrop verify --repair {directory.path}"
@@ -85,7 +85,7 @@ def check_records(directory: Directory, manifest: Manifest) -> None:
 
 def check_sizes(directory: Directory, manifest: Manifest) -> None:
     """Raise StorageError when a file below ACQUISITION is missing or too short."""
-    for name, count in _counted(manifest).items():
+    for name, count in _valid_bytes(manifest).items():
         path = directory.path / ACQUISITION / name
         rows = f", or fill it up with: outcrop verify --repair {directory.path}"
         remedy = f"; put back a copy{'' if name in manifest.taps.definitions else rows}"
@@ -100,8 +100,8 @@ def check_sizes(directory: Directory, manifest: Manifest) -> None:
 
 
 def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
-    """What is wrong with a file, in words; "" if nothing. Raises StorageError when it cannot be read."""
-    count, path = _counted(manifest)[name], directory.path / ACQUISITION / name
+    """A description of the damage of a file, or "". Raises StorageError when it cannot be read."""
+    count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     found, checksum = checksum_of(directory, manifest, name)
     if found < count:
         return f"{path} has {found} bytes, {count} belong there"
@@ -109,11 +109,8 @@ def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
 
 
 def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
-    """Make a record that is missing or too short as long as it should be; rows that are gone become NaN.
-
-    Raises StorageError.
-    """
-    file, count = f"{ACQUISITION}/{name}", _counted(manifest)[name]
+    """Extend a record that is missing or too short. Missing values become NaN. Raises StorageError."""
+    file, count = f"{ACQUISITION}/{name}", _valid_bytes(manifest)[name]
     try:
         if directory.status(file) is None:
             directory.put(file)
@@ -126,8 +123,8 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
-    """How many bytes of a file below ACQUISITION count and are there, and their checksum."""
-    count, done, checksum = _counted(manifest)[name], 0, manifest.seed(name, 0)
+    """The number of valid bytes that a file below ACQUISITION has, and their checksum."""
+    count, done, checksum = _valid_bytes(manifest)[name], 0, manifest.seed(name, 0)
     try:
         with directory.opened(f"{ACQUISITION}/{name}") as handle:
             while part := directory.read_from(handle, done, min(_PART_BYTES, count - done)):
@@ -138,8 +135,8 @@ def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[in
 
 
 def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
-    """The rows of a record that count. Raises StorageError, CorruptionError."""
-    count, path = _counted(manifest)[name], directory.path / ACQUISITION / name
+    """The valid rows of a record. Raises StorageError and CorruptionError."""
+    count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     try:
         data = directory.read_file(f"{ACQUISITION}/{name}", count)
     except OSError as error:
@@ -151,21 +148,21 @@ def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
     return data
 
 
-def _counted(manifest: Manifest) -> dict[str, int]:
-    """Bytes of each file that count at the manifest's step."""
+def _valid_bytes(manifest: Manifest) -> dict[str, int]:
+    """The valid bytes of each file at the manifest's step."""
     rows = manifest.taps.records(manifest.step)
     return manifest.taps.definitions | {name: row_bytes * count for name, (row_bytes, count) in rows.items()}
 
 
 def snapshot_name(entry: SnapshotsEntry, field: str, number: int) -> str:
-    """The file of snapshot `number`, from 0, in the run's directory."""
+    """The file of a snapshot in the run's directory. Snapshots are counted from 0."""
     return "/".join([SNAPSHOTS, f"{entry.prefix}{field}", "c", str(number), *["0"] * len(entry.box)])
 
 
 def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """For every snapshot that counts its name, and what is wrong with it, in words; "" if nothing.
+    """The file of each valid snapshot with a description of its damage, or "".
 
-    The record of its checksum must be whole. Raises StorageError when that cannot be read.
+    The records of checksums must be complete. Raises StorageError when one cannot be read.
     """
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.taps.snapshots:

@@ -1,24 +1,24 @@
-"""What a run keeps in its directories: its names, and the files that follow from its manifest.
+"""The names in the directories of a run, and the files that can be derived from its manifest.
 
-No file of another name is ever removed, even if a manifest names it.
+Files with other names are never removed, even if a manifest lists them.
 
     .u.0  .u.1  m              folders of arrays (`array_folder`), each with zarr.json and shards c/S/0/0
-    u                          a link to the folder of its current turn
+    u                          a link to the folder of its current copy
     z  y  x                    coordinates
     .taps                      points, values and records of acquisition
     snapshots.zarr             a group, with a group of its own for snapshots that have a name
     zarr.json  .scratch-...
 
-    snapshots.zarr/zarr.json            group, with the metadata of all that is below it inlined
-    snapshots.zarr/u/c/T/0/0/0          everything of snapshot T: rows in C order, then the index of its planes
-    snapshots.zarr/time, step, z, y, x  coordinates; time where the stencil has a parameter dt
-    snapshots.zarr/side/...             those called "side": the same once more, a group of its own
+    snapshots.zarr/zarr.json            group, with the metadata of everything below it inlined
+    snapshots.zarr/u/c/T/0/0/0          snapshot T: rows in C order, then the index of its planes
+    snapshots.zarr/time, step, z, y, x  coordinates; time only if the stencil has a parameter dt
+    snapshots.zarr/side/...             a group for snapshots with the name "side", with the same content
 
-On three axes the file of a snapshot is a shard whose inner chunks are planes; with fewer axes it is a plain chunk.
+On three axes the file of a snapshot is a shard whose inner chunks are planes. On fewer axes it is a plain chunk.
 
-The files that follow from the manifest are metadata and coordinates for readers of Zarr. They are made with the run;
-those of snapshots grow with its steps. Nothing that Outcrop computes depends on them, so `outcrop verify` compares them
-with what they should be, and `--repair` writes them again.
+Derived files are the metadata and coordinates for readers of Zarr. They are created with the run; those of snapshots
+grow with its steps. Outcrop computes nothing from them. `outcrop verify` compares them with their expected content, and
+`--repair` writes them again.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from outcrop.run.disk.layout import array_metadata, group_metadata, plain_metada
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 
 GROUP = "zarr.json"
-"""Metadata of a group or an array, for readers of Zarr."""
+"""The metadata file of a group or an array of Zarr."""
 
 ACQUISITION = ".taps"
 SNAPSHOTS = "snapshots.zarr"
 
 SCRATCH = ".scratch-"
-"""How names of scratch files begin while they have one."""
+"""The beginning of the names of scratch files."""
 
 TIMES_PER_CHUNK = 1024
-"""Entries of time and step in one chunk. Their values follow from its number, so a chunk is written once and whole."""
+"""The entries of `time` and `step` in one chunk. They depend only on the chunk's number, so it is written once."""
 
 RESERVED = {ndim: ("time", "step", *names) for ndim, names in NAMES.items()}
-"""Names that fields of snapshots cannot have, by the number of axes."""
+"""Names that fields in snapshots cannot have, by the number of axes."""
 
 _MAX_DEPTH = 8
 
@@ -60,43 +60,44 @@ _PATTERNS = {
     ACQUISITION: re.compile(r"(?:source|receivers|trace|norms|snapshots)-[A-Za-z0-9_-]+(?:\.tmp)?"),
     SNAPSHOTS: re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*/){0,2}(?:zarr\.json|c/\d+(?:/0){0,3})(?:\.tmp)?"),
 }
-"""Names of files below folders of a run."""
+"""The names of files in each folder of a run."""
 
 
-def array_folder(entry: ArrayEntry, turn: int) -> str:
-    """Folder of an array of the state in one turn, to the current of which its own name links; of a static array."""
-    return entry.name if entry.is_static else f".{entry.name}.{turn}"
+def array_folder(entry: ArrayEntry, copy: int) -> str:
+    """The folder of one copy of an array. A static array has one copy, in the folder of its own name."""
+    return entry.name if entry.is_static else f".{entry.name}.{copy}"
 
 
 def array_folders(manifest: Description) -> list[str]:
-    """Folders of all arrays, in each directory of the run."""
-    return [array_folder(entry, turn) for entry, turn in manifest.copies]
+    """The folders of all arrays, in each directory of the run."""
+    return [array_folder(entry, copy) for entry, copy in manifest.copies]
 
 
 def coordinate_folders(manifest: Description) -> list[str]:
-    """Folders of the coordinates, in the run's own directory."""
+    """The folders of the coordinates, in the run's own directory."""
     return list(NAMES[len(manifest.shape)]) if manifest.coordinates else []
 
 
 def acquisition_folders(manifest: Description) -> list[str]:
-    """Folders of sources, receivers, norms and snapshots: in the run's own directory, or beside devices."""
+    """The folders of acquisition, in the run's own directory or beside devices."""
     return ([ACQUISITION] if manifest.taps else []) + ([SNAPSHOTS] if manifest.taps.snapshots else [])
 
 
 def shard_name(shard: int, ndim: int) -> str:
-    """Path of a shard below the folder of its array of `ndim` axes."""
+    """The path of a shard below the folder of its array of `ndim` axes."""
     return "/".join(["c", str(shard), *["0"] * (ndim - 1)])
 
 
 def top_names(manifest: Description) -> set[str]:
-    """All names in the run's own directory that arrays, coordinates and acquisition take."""
+    """The names of arrays, coordinates and acquisition in the run's own directory."""
     state = (entry.name for entry in manifest.state)
     return {*array_folders(manifest), *coordinate_folders(manifest), *acquisition_folders(manifest), *state}
 
 
 def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], list[str]]:
-    """What lies below the names of a run in its own directory: files and links of the run, but its manifest; and what
-    is not the run's. Raises OSError."""
+    """The files and links of a run in its own directory, without its manifest, and other files in its folders.
+
+    Raises OSError."""
     links = {entry.name for entry in manifest.state}
     beside = {GROUP, *(f"{name}.tmp" for name in (GROUP, MANIFEST, *links))}
     names = directory.names()
@@ -109,7 +110,7 @@ def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], l
 
 
 def files_below(directory: Directory, folders: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Of everything in these folders of a run, what has the name of a file of a run, and the rest. Raises OSError."""
+    """The files in these folders that have the name of a file of a run, and all others. Raises OSError."""
     ours: list[str] = []
     foreign: list[str] = []
     for folder in folders:
@@ -120,7 +121,7 @@ def files_below(directory: Directory, folders: Iterable[str]) -> tuple[list[str]
 
 
 def _below(directory: Directory, name: str, depth: int) -> Iterator[str]:
-    """`name` itself when it is no folder, else what is in it that is none."""
+    """The files in the folder `name` and in its folders, or `name` itself if it is a file."""
     status = directory.status(name)
     if status is None:
         return
@@ -132,10 +133,10 @@ def _below(directory: Directory, name: str, depth: int) -> Iterator[str]:
 
 
 def derived_files(manifest: Manifest) -> dict[str, bytes]:
-    """The files that follow from a manifest, in the run's own directory, by name."""
+    """The content of all derived files in the run's own directory, by name."""
     attributes = _attributes(manifest)
     metadata = array_metadata(manifest.layout, len(manifest.shape), attributes)
-    files = {f"{array_folder(entry, turn)}/{GROUP}": to_json(metadata) for entry, turn in manifest.copies}
+    files = {f"{array_folder(entry, copy)}/{GROUP}": to_json(metadata) for entry, copy in manifest.copies}
     arrays: dict[str, dict[str, Any]] = {entry.name: metadata for entry in manifest.arrays}
     for axis, name in enumerate(coordinate_folders(manifest)):
         assert manifest.coordinates is not None
@@ -146,7 +147,7 @@ def derived_files(manifest: Manifest) -> dict[str, bytes]:
 
 
 def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
-    """Those of snapshots, which say how many there are at the manifest's step; the one that lists the others last."""
+    """The content of the derived files of snapshots at the manifest's step. The group that lists the others is last."""
     files: dict[str, bytes] = {}
     below: dict[str, dict[str, Any]] = {}
     for entry in manifest.taps.snapshots:
@@ -165,7 +166,7 @@ def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
 
 
 def show_snapshots(directory: Directory, manifest: Manifest) -> None:
-    """Say in the metadata how many snapshots there are, where it does not yet. Raises StorageError."""
+    """Update the metadata with the number of snapshots at the manifest's step. Raises StorageError."""
     try:
         for name, content in outdated(directory, snapshot_files(manifest)).items():
             directory.make_folder(name.rpartition("/")[0])
@@ -175,7 +176,7 @@ def show_snapshots(directory: Directory, manifest: Manifest) -> None:
 
 
 def outdated(directory: Directory, files: dict[str, bytes]) -> dict[str, bytes]:
-    """Of these files those that are missing or have other content."""
+    """The files, of those given, that are missing or have other content."""
     found = {}
     for name, content in files.items():
         try:
@@ -192,10 +193,10 @@ def _attributes(manifest: Manifest) -> dict[str, Any]:
 
 
 def _snapshot_metadata(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, dict[str, Any]]:
-    """Content of zarr.json of every array of a group, by name, as of the manifest's step."""
+    """The content of zarr.json of every array of a group at the manifest's step, by name."""
     count, axes, box = entry.count(manifest.step), NAMES[len(manifest.shape)], entry.shape
     inner = (1, 1, *box[1:]) if len(box) == 3 else None
-    # xarray takes "coordinates" to mean that step belongs to these cells as time does.
+    # With "coordinates", xarray treats step as a coordinate of these cells, as it treats time.
     belongs = {"coordinates": "step"}
     found = {
         name: plain_metadata((count, *box), (1, *box), manifest.dtype, ("time", *axes), belongs, inner)
@@ -213,7 +214,7 @@ def _coordinate(axis: str, count: int, chunk: int, dtype: str, units: str) -> di
 
 
 def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDArray[np.float64]]:
-    """Where the cells of the box are along each axis; their numbers in the user's grid where nothing is known."""
+    """The coordinates of the cells of the box along each axis. Without coordinates, these are the cells' numbers."""
     found = {}
     for axis, name in enumerate(NAMES[len(manifest.shape)]):
         begin, end = entry.box[axis]
@@ -225,7 +226,7 @@ def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDA
 
 
 def _times(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, bytes]:
-    """The chunks of step and time. Their values follow from their numbers, so each is written once and whole."""
+    """The chunks of step and time, each complete."""
     files = {}
     for chunk in range(-(-entry.count(manifest.step) // TIMES_PER_CHUNK)):
         first = chunk * TIMES_PER_CHUNK

@@ -1,15 +1,15 @@
-"""Make the directories and files of a new run: all of them, or nothing when it cannot be.
+"""Create the directories and files of a new run: all of them, or nothing.
 
     check ──► make directories ──► hold ──► check again ──► manifest ──► clear the old run ──► files ──► first values
                                    └──────────────────────── until the caller is done ────────────────────────────┘
 
-    check     kinds, duplicates, permission, space; what is there           nothing is changed
-    hold      made where they are missing, and locked                       a process without the lock changes nothing
-    clear     files of an older run, as far as they are listed (contents)
+    check     kinds, duplicates, permission, space, contents                nothing is changed
+    hold      make missing directories, and lock all of them                a process without the lock changes nothing
+    clear     remove the files of an older run, by their names (contents)
 
-The lock comes before anything in a directory is changed, and a process that does not get it removes nothing. The first
-thing made is a manifest without values: it takes the place of an older run's in one step, and a process that finds it
-after a crash knows that there is nothing to lose. Files are allocated to their full size here and never extended later.
+A directory is locked before anything in it is changed. A process that does not get the lock removes nothing. The first
+change is a manifest without values: it replaces the manifest of an older run in one step. A process that finds it after
+a crash knows that the run has no values to lose. Files get their full size here and are never extended later.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ from outcrop.run.disk.storage import RunFolder, further_directories
 from outcrop.units import format_bytes
 
 _SLACK_BYTES = 1 << 20
-"""Room for metadata, beside the arrays."""
+"""The space for metadata, in addition to the arrays."""
 
 _BEGUN = (f"{MANIFEST}.tmp", f"{MEMBER}.tmp")
-"""All that a process has made that was killed while it made a run."""
+"""Files that a process may leave if it is killed while it creates a run."""
 
 _ATTEMPTS = 10
-"""Directories that another process removes while it gives up are made once more."""
+"""The maximum number of attempts to make a directory that other processes remove."""
 
 
 @contextlib.contextmanager
 def created_in(
     directories: list[Path], manifest: Manifest, force: bool, definitions: Definitions
 ) -> Iterator[State]:
-    """Make the directories and files of a run without values, with what `definitions` say of its sources and receivers.
-    The caller commits the first values inside the `with`, which holds the run.
+    """Create the directories and files of a run without values. `definitions` are the points and values of its sources
+    and receivers. The caller commits the first values inside the `with`, during which this process holds the run.
 
-    Of the directories only what they hold is checked here. InputError leaves all as it was. Whatever ends the `with`
-    early takes away again what was made. With `force` an older run there is replaced. Raises StorageError when the
-    system refuses what had seemed possible.
+    Only the contents of the directories are checked here. With `force`, an older run is replaced. InputError leaves
+    everything unchanged. If the `with` ends before the first commit, everything that was created is removed. Raises
+    StorageError when the system refuses an operation that the checks allowed.
     """
     with hold_directories(directories) as (taken, locks, made):
         own = taken[0]
@@ -84,7 +84,7 @@ def created_in(
         state = State(RunFolder(own.path), manifest)
         try:
             with _errors_named(own.path):
-                own.replace(MANIFEST, manifest.to_bytes())  # from here on the old run is gone, in one step
+                own.replace(MANIFEST, manifest.to_bytes())  # this replaces the old run in one step
                 if old is not None:
                     clear(own, old)
                 for directory in (*before, *taken[1:]):
@@ -100,75 +100,22 @@ def created_in(
                     clear(own, manifest)
                     for directory in taken[1:]:
                         clear_share(directory)
-                    own.flush()  # while the manifest is there, what is left of the run may be removed
+                    own.flush()  # the manifest goes last: while it exists, other files of the run may be removed
                     own.remove(MANIFEST)
                 remove_made(made)
             raise
 
 
 def check_creation(directories: list[Path], description: Description, force: bool) -> None:
-    """Raise InputError unless `created_in` would work; changes nothing.
+    """Raise InputError unless `created_in` would work. Changes nothing.
 
-    Checked: kinds, duplicates, contents, permission, free space (counting what `force` would replace).
+    It checks kinds, duplicates, contents, permission, and free space, which includes the files that `force` replaces.
     """
     if description.records:
         raise InputError(f"records {description.records}: a run in a directory keeps them there; leave it out")
-    check_directories(directories, description, _needed_bytes(directories, description), force)
-    if force and directories[0].is_dir():
-        with Directory.open(directories[0]) as own:
-            own.release(own.hold(shared=True))
-
-
-def _needed_bytes(directories: list[Path], description: Description) -> list[int]:
     needed = [0] * len(directories)
     for shard in range(description.layout.shards):
         needed[shard % len(directories)] += len(description.copies) * description.layout.shard_bytes(shard)
-    return needed
-
-
-@contextlib.contextmanager
-def _errors_named(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot create the run in {path}: {error.strerror} ({error.filename})") from error
-
-
-def _make_files(directories: list[Directory], manifest: Manifest, definitions: Definitions) -> None:
-    own = directories[0]
-    for index, directory in enumerate(directories[1:], start=1):
-        directory.replace(MEMBER, member_bytes(index, own.path, manifest))
-    for entry, turn in manifest.copies:
-        _make_shards(directories, manifest, array_folder(entry, turn))
-    for name, content in derived_files(manifest).items():
-        own.put(name, content)
-    write_acquisition_files(own, manifest, definitions)
-    for directory in directories:
-        directory.flush_all()
-
-
-def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) -> None:
-    """Make the shards of one copy of an array, and links for readers of Zarr where they lie elsewhere."""
-    layout, own = manifest.layout, directories[0]
-    for shard in range(layout.shards):
-        name, place = f"{folder}/{shard_name(shard, len(manifest.shape))}", directories[shard % len(directories)]
-        for directory in dict.fromkeys((own, place)):
-            directory.make_folder(name.rpartition("/")[0])
-        place.create(name, size=layout.shard_bytes(shard))
-        with place.opened(name, os.O_RDWR) as handle:
-            offset = layout.records(shard) * layout.record_bytes
-            for part in index_parts(layout, shard):
-                offset += place.write_to(handle, offset, part)
-            place.flush_file(handle)  # an array may be without values for long, and its size counts
-        if place is not own:
-            own.link(name, str(place.path.absolute() / name))
-
-
-def check_directories(directories: list[Path], description: Description, needed_bytes: list[int], force: bool) -> None:
-    """Raise InputError unless the run can be created there; `needed_bytes` for each directory.
-
-    Checked: kinds, duplicates, contents, permission, free space (counting what `force` would replace).
-    """
     seen: dict[Path, Path] = {}
     for directory in directories:
         try:
@@ -186,19 +133,61 @@ def check_directories(directories: list[Path], description: Description, needed_
             if path.is_dir():
                 there[index] = stack.enter_context(open_directory(path))
         check_contents(there, description, force)
-        _check_space(directories, needed_bytes, _freed_bytes(there))
+        _check_space(directories, needed, _freed_bytes(there))
+    if force and directories[0].is_dir():
+        with Directory.open(directories[0]) as own:
+            own.release(own.hold(shared=True))
+
+
+@contextlib.contextmanager
+def _errors_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot create the run in {path}: {error.strerror} ({error.filename})") from error
+
+
+def _make_files(directories: list[Directory], manifest: Manifest, definitions: Definitions) -> None:
+    own = directories[0]
+    for index, directory in enumerate(directories[1:], start=1):
+        member = Member(manifest.identity, str(own.path.absolute()), index, tuple(array_folders(manifest)))
+        directory.replace(MEMBER, seal_member(member))
+    for entry, copy in manifest.copies:
+        _make_shards(directories, manifest, array_folder(entry, copy))
+    for name, content in derived_files(manifest).items():
+        own.put(name, content)
+    write_acquisition_files(own, manifest, definitions)
+    for directory in directories:
+        directory.flush_all()
+
+
+def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) -> None:
+    """Create the shards of one copy of an array, and links for readers of Zarr to shards in further directories."""
+    layout, own = manifest.layout, directories[0]
+    for shard in range(layout.shards):
+        name, place = f"{folder}/{shard_name(shard, len(manifest.shape))}", directories[shard % len(directories)]
+        for directory in dict.fromkeys((own, place)):
+            directory.make_folder(name.rpartition("/")[0])
+        place.create(name, size=layout.shard_bytes(shard))
+        with place.opened(name, os.O_RDWR) as handle:
+            offset = layout.records(shard) * layout.record_bytes
+            for part in index_parts(layout, shard):
+                offset += place.write_to(handle, offset, part)
+            place.flush_file(handle)  # its size must be durable, because it may have no values for a long time
+        if place is not own:
+            own.link(name, str(place.path.absolute() / name))
 
 
 def check_contents(there: dict[int, Directory], description: Description, force: bool) -> None:
-    """Raise InputError unless the run may take the directories `there`, by their places among those of the run: they
-    are empty, or hold what it may replace."""
+    """Raise InputError unless the existing directories `there`, by their numbers, are empty or hold only files that
+    the run may replace."""
     own = there.get(0)
     old = read_manifest(own) if own is not None and own.status(MANIFEST) else None
     if own is not None and old is not None and old.phase != NEW and not force:
         raise InputError(f"directory {what_is_there(own.path, old)}")
     for index, directory in there.items():
         if old is None or index > 0:
-            _check_contents_of_one(directory, force, old.identity if old else "")
+            _check_further(directory, force, old.identity if old else "")
     if own is None:
         return
     if old is not None and (foreign := files_of_run(own, old)[1]):
@@ -210,8 +199,10 @@ def check_contents(there: dict[int, Directory], description: Description, force:
 
 @contextlib.contextmanager
 def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directory], list[int], list[Path]]]:
-    """The directories, made where they are missing; descriptors that hold them, closed in the end; and which were made,
-    parents first. Raises InputError when one cannot be made, or is in use by another process."""
+    """Make missing directories and lock all of them until the `with` ends.
+
+    Gives the directories, the descriptors of the locks, and the paths that were made, parents first. Raises InputError
+    when a directory cannot be made, or another process holds it."""
     made: list[Path] = []
     with contextlib.ExitStack() as stack:
         taken: list[Directory] = []
@@ -221,7 +212,7 @@ def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directo
                 made += [one for one in make_directory(path) if one not in made]
                 try:
                     directory = open_directory(path)
-                except InputError:  # removed by the process that had made it
+                except InputError:  # the process that made it has removed it
                     continue
                 lock = directory.hold()
                 if directory.is_here():
@@ -237,32 +228,27 @@ def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directo
 
 
 def open_directory(path: Path) -> Directory:
-    """A directory held open. Raises InputError."""
+    """Open a directory. Raises InputError."""
     try:
         return Directory.open(path)
     except OSError as error:
         raise InputError(f"directory {path} cannot be used: {error.strerror}") from None
 
 
-def member_bytes(index: int, directory: Path, manifest: Manifest) -> bytes:
-    """Content of MEMBER in further directory `index` of the run in `directory`."""
-    return seal_member(Member(manifest.identity, str(directory.absolute()), index, tuple(array_folders(manifest))))
-
-
 def seal_member(member: Member) -> bytes:
-    """The content of MEMBER."""
+    """The bytes of MEMBER."""
     return sealed(msgspec.to_builtins(member))
 
 
 def clear(directory: Directory, old: Manifest) -> None:
-    """Remove the files of the run `old` from its own directory, which this process holds; the manifest stays."""
+    """Remove the files of the run `old`, except its manifest, from its own directory. This process holds it."""
     directory.remove_files(files_of_run(directory, old)[0])
     for name in sorted(top_names(old)):
         directory.remove_empty(name)
 
 
 def clear_share(directory: Directory) -> None:
-    """Remove what a run keeps in one of its further directories; nothing where there is no such thing."""
+    """Remove the files of a run from one of its further directories, if it has any."""
     if member := read_member(directory):
         directory.remove_files(files_below(directory, member.folders)[0])
         for name in member.folders:
@@ -271,8 +257,9 @@ def clear_share(directory: Directory) -> None:
         directory.remove(MEMBER)
 
 
-def _check_contents_of_one(directory: Directory, force: bool, replaced: str) -> None:
-    """Raise InputError when anything is there but a share of the run `replaced` or, if forced, of one that is gone."""
+def _check_further(directory: Directory, force: bool, replaced: str) -> None:
+    """Raise InputError when a directory holds anything except a share of the run `replaced` or, with `force`, of a run
+    that no longer exists."""
     try:
         names = [name for name in directory.names() if name not in _BEGUN]
     except OSError as error:
@@ -295,7 +282,7 @@ def _check_contents_of_one(directory: Directory, force: bool, replaced: str) -> 
 
 
 def _is_alive(member: Member) -> bool:
-    """Whether the run that a member names still is one of which this is a member; one on a device is not looked at."""
+    """Whether the run that a member names still exists. A run on a device counts as existing."""
     if os.path.exists(member.run) and not os.path.isdir(member.run):
         return True
     try:
@@ -306,7 +293,7 @@ def _is_alive(member: Member) -> bool:
 
 
 def what_is_there(place: Path, old: Manifest) -> str:
-    """The place, that it holds the run `old`, and what one can do about it."""
+    """A message that `place` holds the run `old`, with a remedy."""
     name = old.stencil.get("name", "a stencil")
     if old.step < old.target_step:
         what = f"an unfinished run of {name} (step {old.step} of {old.target_step}); continue it with 'outcrop resume"
@@ -316,7 +303,7 @@ def what_is_there(place: Path, old: Manifest) -> str:
 
 
 def _freed_bytes(there: dict[int, Directory]) -> dict[int, int]:
-    """Bytes that go when what is there is replaced, by device."""
+    """The bytes that replacing the files in these directories frees, by device."""
     total: dict[int, int] = {}
     for index, directory in there.items():
         member = read_member(directory)

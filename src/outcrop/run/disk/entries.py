@@ -1,7 +1,7 @@
-"""What the manifest lists: arrays, sources, receivers, snapshots and norms, and the types and ranges of all it says.
+"""The entries of the manifest: arrays, sources, receivers, snapshots and norms, with the types and ranges of values.
 
-`msgspec` checks the types when a file of a run is read. Points and values of sources and receivers lie beside the
-manifest (acquisition_files.py).
+`msgspec` checks the types when a file of a run is read. Points and values of sources and receivers are in files beside
+the manifest (acquisition_files.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Checksum: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Identity: TypeAlias = Annotated[str, Meta(pattern="^[0-9a-z]{1,32}$")]
 
 Name: TypeAlias = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
-"""Of a field, a parameter, receivers or snapshots. It becomes a part of file names."""
+"""The name of a field, a parameter, receivers or snapshots. It becomes a part of file names."""
 OptionalName: TypeAlias = Annotated[str, Meta(pattern="^([A-Za-z_][A-Za-z0-9_]{0,63})?$")]
 
 ArrayName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}(\.previous)?$")]
@@ -30,46 +30,46 @@ ArrayName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63
 FolderName: TypeAlias = Annotated[
     str, Meta(pattern=r"^(\.?[A-Za-z_][A-Za-z0-9_]{0,63}(\.previous)?(\.[01])?|snapshots\.zarr)$")
 ]
-"""Of a folder of a run; see `contents`."""
+"""The name of a folder of a run; see `contents`."""
 
 Shown: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-"""Text that may be printed: without control characters, which a terminal would obey."""
+"""Text that may be printed. It has no control characters, which a terminal would execute."""
 
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 """A path."""
 
 Ranges: TypeAlias = tuple[tuple[Count, Count], ...]
-"""Half open ranges of cells along a grid's own axes."""
+"""Half-open ranges of cells along a grid's own axes."""
 Points: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 26)]
 Corners: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 10)]
 Several: TypeAlias = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1024)]
 
 NORMS_BYTES, SUM_BYTES = 5 * 8, 4
-"""Of a row of norms, and of a checksum."""
+"""Bytes of a row of norms, and of a checksum."""
 
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """One array of cells. One that `is_static` is only read by passes; of the others, the state, each pass writes the
-    next values."""
+    """One array of cells. Passes only read a static array. They write the next values of other arrays, the state."""
 
     name: ArrayName
     is_static: bool
 
     @property
     def field(self) -> str:
-        """The field whose values, or previous values, these are."""
+        """The field that has these values or previous values."""
         return self.name.partition(".")[0]
 
     @property
     def is_previous(self) -> bool:
-        """Whether these are the values before the newest ones."""
+        """Whether the array has the previous values of its field."""
         return "." in self.name
 
 
 def arrays_of(stencil: Stencil) -> tuple[ArrayEntry, ...]:
-    """The state, field by field in the stencil's order, each followed by its previous values where a step needs both;
-    then the fields that are only read."""
+    """The arrays of a stencil: the state, then the fields that are only read.
+
+    Fields have the stencil's order. A field of the state is followed by its previous values if a step needs them."""
     state, static = [], []
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
         if storage.is_static:
@@ -83,7 +83,7 @@ def arrays_of(stencil: Stencil) -> tuple[ArrayEntry, ...]:
 
 @dataclass(frozen=True)
 class SourceEntry:
-    """Sources in a field, each of so many `corners`. `scale` is a `sparse.SourceFactor` as plain data."""
+    """Sources in a field. Each point has `corners` cells. `scale` is a `sparse.SourceFactor` as plain data."""
 
     field: Name
     points: Points
@@ -94,7 +94,7 @@ class SourceEntry:
 
 @dataclass(frozen=True)
 class SamplingEntry:
-    """Receivers of a field; those of one name are added up to one trace."""
+    """Receivers of a field. Entries of the same name are added up to one trace."""
 
     name: Name
     field: Name
@@ -105,10 +105,10 @@ class SamplingEntry:
 
 @dataclass(frozen=True)
 class SnapshotsEntry:
-    """Boxes of fields every so many steps, in cells of the arrays that the run stores.
+    """Boxes of fields after every `every` steps, in cells of the arrays on disk.
 
-    `initial`: the initial values, too. `name`: of the group that they are in, "" for the only one, or the one around
-    the others.
+    With `initial`, the initial values are kept, too. `name` is the name of their group inside snapshots.zarr; "" is
+    that group itself.
     """
 
     every: Positive
@@ -120,7 +120,7 @@ class SnapshotsEntry:
 
     @property
     def prefix(self) -> str:
-        """What stands before names of fields where all snapshots of a run are together."""
+        """The text before names of fields, such as "side/" for snapshots with the name "side"."""
         return f"{self.name}/" if self.name else ""
 
     def record(self, field: str) -> str:
@@ -133,34 +133,34 @@ class SnapshotsEntry:
         return tuple(end - begin for begin, end in self.box)
 
     def count(self, step: int) -> int:
-        """How many there are when `step` steps are committed. Initial values are kept by the first pass."""
+        """The number of snapshots of a field after `step` steps. The first pass keeps the initial values."""
         return step // self.every + self.initial if step > 0 else 0
 
     def step_of(self, number: int) -> int:
-        """The step of a snapshot; they count from 0."""
+        """The step of a snapshot. Snapshots are counted from 0."""
         return (number + (not self.initial)) * self.every
 
 
 @dataclass(frozen=True)
 class NormsEntry:
-    """Sums of fields every so many steps; `initial`: of the initial values, too, as of snapshots."""
+    """Sums of fields after every `every` steps and, with `initial`, of the initial values."""
 
     every: Positive
     fields: Several
     initial: bool = False
 
     def count(self, step: int) -> int:
-        """How many there are of a field when `step` steps are committed. The first pass adds up initial values."""
+        """The number of sums of a field after `step` steps. The first pass adds up the initial values."""
         return step // self.every + self.initial if step > 0 else 0
 
     def steps(self, last: int) -> range:
-        """Those after which sums are taken, up to `last`."""
+        """The steps after which sums are computed, up to `last`."""
         return range(0 if self.initial else self.every, last + 1, self.every)
 
 
 @dataclass(frozen=True)
 class AcquisitionEntries:
-    """All of them."""
+    """The acquisition of a run in the manifest."""
 
     sources: tuple[SourceEntry, ...] = ()
     samplings: tuple[SamplingEntry, ...] = ()
@@ -177,21 +177,21 @@ class AcquisitionEntries:
 
     @property
     def fields(self) -> set[str]:
-        """The fields that any of them is about."""
+        """The fields of all entries."""
         found = {one.field for one in self.sources} | {one.field for one in self.samplings}
         found |= {name for one in self.snapshots for name in one.fields}
         return found | set(self.norms.fields if self.norms else ())
 
     @property
     def definitions(self) -> dict[str, int]:
-        """Bytes of the files with points and values, by name: they are written once."""
+        """The bytes of each file with points and values, by name. These files are written once."""
         found = {f"source-{i}": _points_bytes(one) + 8 * one.steps * one.points for i, one in enumerate(self.sources)}
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 
     def records(self, step: int) -> dict[str, tuple[int, int]]:
-        """Of the files that grow with the run, by name, the bytes of a row and how many rows count after `step` steps.
+        """The bytes of a row and the number of valid rows after `step` steps, by name, of files that grow with the run.
 
-        What snapshots have there is a checksum for each of their files.
+        A row for snapshots is the checksum of one file.
         """
         found = {f"trace-{name}": (8 * points, step) for name, points in self.traces.items()}
         if self.norms:
@@ -202,7 +202,7 @@ class AcquisitionEntries:
 
     @property
     def files(self) -> list[str]:
-        """Names of all these files."""
+        """The names of all files below ACQUISITION."""
         return [*self.definitions, *self.records(0)]
 
 
@@ -210,5 +210,5 @@ NO_ENTRIES = AcquisitionEntries()
 
 
 def _points_bytes(one: SourceEntry | SamplingEntry) -> int:
-    """Of cells (three numbers) and weights."""
+    """The bytes of cells, three numbers each, and of weights."""
     return (3 + 1) * 8 * one.points * one.corners

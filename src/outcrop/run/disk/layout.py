@@ -1,19 +1,19 @@
-"""Where every plane of an array lies on disk, and the Zarr v3 metadata by which any Zarr library reads it.
+"""The layout of the planes of an array on disk, and the Zarr v3 metadata with which any Zarr library reads them.
 
-A plane is stored as a record; a window slot in memory has the same layout, so a record moves in one transfer:
+A plane is stored as a record. A slot of the window has the same layout, so a record moves in one transfer:
 
     record:  | ny rows of pitch_bytes | CRC32C | seal | zeros to a multiple of 4096 |
     shard:   | record 0 | record 1 | ... | record S-1 | index: S x (offset, length), CRC32C |
 
-The seal (core/outcrop/storage/checksums.hpp) knows which plane this is, of which array and run, and from which writing.
+The seal (core/outcrop/storage/checksums.hpp) identifies the plane, its array, its run and the writing of the plane.
 
-Shard s holds planes s*S .. s*S + S-1; the last one ends with the grid, its index keeps S entries. In Zarr terms a
-shard is a chunk of shape (S, ny, pitch) and a plane an inner chunk (1, ny, pitch) whose padding sticks out of it. On
-two axes a row takes the place of a plane; on one there is a single inner chunk.
+Shard s holds planes s*S .. s*S + S-1. The last shard ends with the grid, but its index also has S entries. For Zarr, a
+shard is a chunk of shape (S, ny, pitch) and a plane is an inner chunk (1, ny, pitch), wider than the array by the
+padding. On two axes, a row takes the place of a plane. On one axis, there is a single inner chunk.
 
     run.oc/zarr.json          group, with the metadata of its arrays inlined (readers need not list the folder)
     run.oc/u/zarr.json        array: shards, inner chunk = one plane, codecs bytes (little) + crc32c, index at the end
-    run.oc/u/c/S/0/0          shard S; of two axes c/S/0, of one c/0
+    run.oc/u/c/S/0/0          shard S; c/S/0 on two axes, c/0 on one axis
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ from outcrop.axes import NAMES, PLACES
 from outcrop.errors import InputError
 
 PITCH_BYTES = 64
-"""Rows start at multiples of this: one vector of the widest kernels, one cache line."""
+"""Rows start at multiples of this: one cache line, which is also one vector of the widest kernels."""
 
 RECORD_BYTES = 4096
-"""Records start at multiples of this, so that direct I/O reaches them."""
+"""Records start at multiples of this, as direct I/O requires."""
 
 CHECKSUM_BYTES = 4
 
 MAX_PLANES = 1 << 28
-"""Of a grid: tables have an entry for each."""
+"""The maximum number of planes, because tables have an entry for each plane."""
 
 DTYPES = ("float32", "float64")
-"""The types a field may have."""
+"""The dtypes of fields."""
 
 _NO_CHUNK = 2**64 - 1
 """Offset and length of an inner chunk that a shard does not have."""
 
 _PART_PLANES = 1 << 16
-"""Entries of an index that are made at once."""
+"""The number of entries of an index that are made at once."""
 
 _BYTES: dict[str, Any] = {"name": "bytes", "configuration": {"endian": "little"}}
 _CHECKSUM: dict[str, Any] = {"name": "crc32c"}
 
 
 def round_up(count: int, multiple: int) -> int:
-    """The smallest multiple of `multiple` that is not below `count`."""
+    """The smallest multiple of `multiple` that is at least `count`."""
     return -(-count // multiple) * multiple
 
 
 @dataclass(frozen=True)
 class PlaneLayout:
-    """Layout of one array of `shape` (nz, ny, nx) in shards of `shard_planes` planes."""
+    """The layout of one array of `shape` (nz, ny, nx) in shards of `shard_planes` planes."""
 
     shape: tuple[int, int, int]
     dtype: str
@@ -71,41 +71,41 @@ class PlaneLayout:
 
     @property
     def shards(self) -> int:
-        """Number of shard files of one array."""
+        """The number of shards of one array."""
         return -(-self.shape[0] // self.shard_planes)
 
     @property
     def pitch_cells(self) -> int:
-        """Cells from one row to the next."""
+        """The cells from one row to the next."""
         return self.pitch_bytes // np.dtype(self.dtype).itemsize
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of the index at the end of every shard."""
+        """The bytes of the index at the end of each shard."""
         return 16 * self.shard_planes + CHECKSUM_BYTES
 
     @property
     def array_bytes(self) -> int:
-        """Bytes of all shard files of one array."""
+        """The bytes of all shards of one array."""
         return self.shape[0] * self.record_bytes + self.shards * self.index_bytes
 
     def records(self, shard: int) -> int:
-        """Records that shard number `shard` really has."""
+        """The number of records in a shard."""
         return min(self.shard_planes, self.shape[0] - shard * self.shard_planes)
 
     def shard_bytes(self, shard: int) -> int:
-        """Size of that shard's file."""
+        """The bytes of a shard."""
         return self.records(shard) * self.record_bytes + self.index_bytes
 
     def locate(self, z: int) -> tuple[int, int]:
-        """Shard number and byte offset of the record of plane z."""
+        """The shard and the byte offset of the record of plane z."""
         return z // self.shard_planes, z % self.shard_planes * self.record_bytes
 
 
 def make_layout(shape: tuple[int, int, int], dtype: str, shard_planes: int | None = None) -> PlaneLayout:
-    """The layout for a grid; one shard holds it all unless `shard_planes` says otherwise.
+    """The layout for a grid. Without `shard_planes`, one shard holds all planes.
 
-    Raises InputError for sizes below 1, a dtype that is not in DTYPES, or a grid beyond what one can address.
+    Raises InputError for sizes below 1, a dtype that is not in DTYPES, or a grid that is too large for files.
     """
     if dtype not in DTYPES:
         raise InputError(f"dtype {dtype!r} is not supported; there are {' and '.join(DTYPES)}")
@@ -121,7 +121,7 @@ def make_layout(shape: tuple[int, int, int], dtype: str, shard_planes: int | Non
 
 
 def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> int:
-    """Planes per shard so that transfers in flight reach all `directories` at once, without thousands of files."""
+    """The planes of a shard, so that concurrent transfers use all `directories`, without thousands of files."""
     layout = make_layout(shape, dtype)
     if directories == 1:
         return shape[0]
@@ -131,13 +131,13 @@ def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> 
 
 
 def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
-    """The index of a shard, piece by piece: (offset, length) of each plane, then the CRC32C of all that."""
+    """The index of a shard in parts: (offset, length) of each plane, then the CRC32C of all entries."""
     length = layout.plane_bytes + CHECKSUM_BYTES
     yield from _index(layout.shard_planes, layout.records(shard), layout.record_bytes, length)
 
 
 def snapshot_index(shape: tuple[int, ...], itemsize: int) -> bytes:
-    """What follows the rows of a snapshot of this shape: the index of its planes; nothing on fewer than three axes."""
+    """The index of the planes of a snapshot, which follows its rows. It is empty on fewer than three axes."""
     if len(shape) < 3:
         return b""
     plane_bytes = shape[1] * shape[2] * itemsize
@@ -145,7 +145,7 @@ def snapshot_index(shape: tuple[int, ...], itemsize: int) -> bytes:
 
 
 def _index(count: int, present: int, stride: int, length: int) -> Iterator[bytes]:
-    """`count` entries, of which the first `present` are chunks of `length` bytes that begin every `stride` bytes."""
+    """An index of `count` entries. The first `present` are chunks of `length` bytes, `stride` bytes apart."""
     checksum = 0
     for first in range(0, count, _PART_PLANES):
         entries = np.full((min(_PART_PLANES, count - first), 2), _NO_CHUNK, dtype="<u8")
@@ -159,7 +159,7 @@ def _index(count: int, present: int, stride: int, length: int) -> Iterator[bytes
 
 
 def array_metadata(layout: PlaneLayout, ndim: int, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Content of the zarr.json of an array of planes that has `ndim` axes of its own."""
+    """The content of the zarr.json of an array of planes. The grid has `ndim` axes."""
     ny = layout.shape[1]
 
     def own(sizes: tuple[int, int, int]) -> list[int]:
@@ -171,20 +171,16 @@ def array_metadata(layout: PlaneLayout, ndim: int, attributes: dict[str, Any]) -
 
 
 def plain_metadata(
-    shape: Sequence[int],
-    chunk: Sequence[int],
-    dtype: str,
-    axes: Sequence[str],
-    attributes: dict[str, Any],
+    shape: Sequence[int], chunk: Sequence[int], dtype: str, axes: Sequence[str], attributes: dict[str, Any],
     inner: Sequence[int] | None = None,
-) -> dict[str, Any]:
-    """Content of the zarr.json of an array whose values lie in the chunks as in memory; with `inner` a chunk is a shard
-    of such chunks, with its index at the end."""
+) -> dict[str, Any]:  # fmt: skip
+    """The content of the zarr.json of an array whose chunks are plain bytes. With `inner`, a chunk is a shard of such
+    chunks, with its index at the end."""
     return _array(shape, chunk, dtype, axes, [_BYTES] if inner is None else _sharding(inner, [_BYTES]), attributes)
 
 
 def group_metadata(arrays: dict[str, dict[str, Any]], attributes: dict[str, Any]) -> dict[str, Any]:
-    """Content of the group's zarr.json; `arrays` maps names to their metadata."""
+    """The content of the zarr.json of a group. `arrays` maps names to their metadata."""
     return {
         "zarr_format": 3,
         "node_type": "group",
@@ -194,7 +190,7 @@ def group_metadata(arrays: dict[str, dict[str, Any]], attributes: dict[str, Any]
 
 
 def to_json(metadata: dict[str, Any]) -> bytes:
-    """JSON as it is written to disk."""
+    """The bytes of metadata on disk."""
     return (json.dumps(metadata, indent=2) + "\n").encode()
 
 
@@ -209,14 +205,10 @@ def _sharding(inner: Sequence[int], codecs: list[dict[str, Any]]) -> list[dict[s
 
 
 def _array(
-    shape: Sequence[int],
-    chunk: Sequence[int],
-    dtype: str,
-    axes: Sequence[str],
-    codecs: list[dict[str, Any]],
+    shape: Sequence[int], chunk: Sequence[int], dtype: str, axes: Sequence[str], codecs: list[dict[str, Any]],
     attributes: dict[str, Any],
-) -> dict[str, Any]:
-    """In the order in which files were always written: they are compared byte by byte."""
+) -> dict[str, Any]:  # fmt: skip
+    """The metadata of an array. The order of keys must not change, because files are compared byte by byte."""
     return {
         "zarr_format": 3,
         "node_type": "array",

@@ -1,11 +1,11 @@
-"""The shards of an array, and its planes between them and NumPy, a few at a time, with checksums and seals.
+"""`Planes`: read and write the planes of an array with NumPy, a few at a time, with checksums and seals.
 
-A shard is a file of its own, a file beneath an open folder, or a range of a block device. All are what `_core.Store`
-opens: a path, (descriptor, path in that folder, label), or (path, first byte, bytes).
+A shard is a file, a file beneath an open folder, or a range of a block device. `_core.Store` opens each of them: a
+path, (descriptor, path in that folder, label), or (path, first byte, bytes).
 
-    record:  | plane | CRC32C | seal | zeros |          the seal says which plane this is (storage/checksums.hpp)
+    record:  | plane | CRC32C | seal | zeros |          the seal identifies the plane (storage/checksums.hpp)
 
-The engine has its own way to the files; this one is for initial values, for looking at results and for verifying.
+Initial values, views of results and verification use this module. The engine accesses the files itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,11 +22,11 @@ from outcrop.errors import CorruptionError, StorageError
 from outcrop.run.disk.layout import PlaneLayout
 
 BUFFER_BYTES = 4 << 20
-"""Planes are moved in groups of about this many bytes, or one by one when they are larger."""
+"""Planes are moved in groups of up to about this many bytes; larger planes are moved one by one."""
 
 
 class DeviceRange(NamedTuple):
-    """The `size` bytes of a device from byte `begin` on."""
+    """A range of `size` bytes of a device, from byte `begin` on."""
 
     path: str
     begin: int
@@ -40,8 +39,8 @@ class DeviceRange(NamedTuple):
 class FileBeneath(NamedTuple):
     """A regular file beneath a folder, opened without following links.
 
-    `folder` is a descriptor of the caller's, needed only while the file is being opened. `name` is the path in that
-    folder; `label` names the file in messages."""
+    `folder` is a descriptor, which must be open only while the file is opened. `name` is the path in that folder, and
+    `label` names the file in messages."""
 
     folder: int
     name: str
@@ -56,8 +55,8 @@ ShardFile: TypeAlias = str | DeviceRange | FileBeneath
 
 
 def read_bytes(file: ShardFile, offset: int, count: int) -> bytes:
-    """Up to `count` bytes of a shard from `offset` on, through the page cache. Raises StorageError, also for what is
-    neither a regular file nor a range of a device."""
+    """Up to `count` bytes of a shard from `offset` on, read through the page cache. Raises StorageError, also when the
+    shard is neither a regular file nor a range of a device."""
     try:
         descriptor = _opened(file)
         with open(descriptor, "rb") as opened:
@@ -68,7 +67,7 @@ def read_bytes(file: ShardFile, offset: int, count: int) -> bytes:
 
 
 def place_of(file: ShardFile) -> str:
-    """The shard as messages name it, links resolved."""
+    """The name of a shard for messages, with links resolved."""
     return os.path.realpath(file) if isinstance(file, str) else str(file)
 
 
@@ -77,7 +76,7 @@ def _path(file: ShardFile) -> str:
 
 
 def _opened(file: ShardFile) -> int:
-    """A descriptor. Opening a pipe does not wait for its other end."""
+    """A descriptor of the shard. Opening a pipe does not wait for its other end."""
     if isinstance(file, FileBeneath):
         return _core.open_beneath(*file)
     descriptor = os.open(_path(file), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -90,7 +89,7 @@ def _opened(file: ShardFile) -> int:
 
 
 class Planes:
-    """The open files of one array. Not for use by several threads."""
+    """The open files of one array, for one thread."""
 
     def __init__(
         self,
@@ -101,7 +100,7 @@ class Planes:
         first_file: int = 0,
         seed: int = 0,
     ) -> None:
-        """`files` may be a store, open already; the array's files are those from number `first_file` on. `seed` is that
+        """`files` may be an open store, in which the array's files begin with number `first_file`. `seed` is the seed
         of the seals of its planes."""
         self._layout, self._first_file, self._seed = layout, first_file, seed
         if isinstance(files, _core.Store):
@@ -112,7 +111,7 @@ class Planes:
         self._buffer = _core.aligned_array(self.group_planes * layout.record_bytes)
 
     def read(self, z0: int, z1: int) -> np.ndarray[Any, Any]:
-        """Planes z0 <= z < z1 as a new array of shape (z1 - z0, ny, nx). Raises CorruptionError, StorageError."""
+        """Planes z0 <= z < z1 as a new array of shape (z1 - z0, ny, nx). Raises CorruptionError and StorageError."""
         _, ny, nx = self._layout.shape
         result = np.empty((z1 - z0, ny, nx), dtype=self._layout.dtype)
         for first, block in self.groups(z0, z1):
@@ -120,7 +119,7 @@ class Planes:
         return result
 
     def groups(self, z0: int, z1: int) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-        """Pairs (first plane, planes), checked; the planes are only valid until the next pair is asked for."""
+        """Pairs (first plane, planes), with verified checksums. The planes are valid until the next pair is read."""
         layout = self._layout
         for first, count in self._runs(z0, z1):
             shard, offset = layout.locate(first)
@@ -135,7 +134,7 @@ class Planes:
             yield first, self._cells(records, count)
 
     def fill(self, source: Callable[[int, int], np.ndarray[Any, Any]], z0: int = 0, z1: int | None = None) -> None:
-        """Write planes z0 <= z < z1 (default all): `source(a, b)` gives planes a <= z < b, shape (b - a, ny, nx)."""
+        """Write planes z0 <= z < z1, by default all. `source(a, b)` gives planes a <= z < b, shape (b - a, ny, nx)."""
         layout = self._layout
         self._buffer[:] = 0
         for first, count in self._runs(z0, layout.shape[0] if z1 is None else z1):
@@ -159,9 +158,7 @@ class Planes:
     def __enter__(self) -> Planes:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _runs(self, z0: int, z1: int) -> Iterator[tuple[int, int]]:
@@ -173,7 +170,7 @@ class Planes:
             z0 += count
 
     def _cells(self, records: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
-        """View of the cells proper inside records, shape (count, ny, nx)."""
+        """A view of the cells inside records, without padding, shape (count, ny, nx)."""
         layout = self._layout
         _, ny, nx = layout.shape
         planes = records.reshape(count, layout.record_bytes)[:, : layout.plane_bytes]

@@ -1,17 +1,17 @@
-"""Where a run is kept: what is needed of any such place, and a run in directories.
+"""The storage of a run: the interface `RunStorage`, and `RunFolder`, a run in directories.
 
-    read, store     the manifest, replaced as a whole or not at all
-    files           where the shards of each array are
-    records         where acquisition keep what they see
+    read, store     the manifest, which is replaced completely or not at all
+    files           the shards of each array
+    records         the directory of acquisition
     hold            keep other processes from changing the run
 
-In a directory the manifest is a file, replaced by renaming; `u` links to the folder of the current turn of u, as soon
-as that has values; before, readers of Zarr see an array without chunks, that is of zeros. All names are opened beneath
-descriptors of the run's directories, and no link is followed: links are for readers of Zarr. A further directory is
-used only when it says itself that it belongs to this run. Block devices are the other kind of place (run/device).
+In a directory, the manifest is a file that is replaced by renaming. `u` is a link to the folder of the current copy of
+u, as soon as that has values. Before, readers of Zarr see an array without chunks, which has zeros. All names are
+opened beneath descriptors of the run's directories, and links are not followed: they are for readers of Zarr. A further
+directory is used only if its own file says that it belongs to this run. `run/device` has the storage on block devices.
 
-Scratch files are room for the arrays that a pass keeps for itself: rows between blocks, and levels that are not final.
-Such a file has no name once it is open, so it goes with the process however that ends.
+Scratch files hold the temporary arrays of a pass: rows between blocks, and levels that are not final. A scratch file
+has no name once it is open, so the system removes it when the process ends.
 """
 
 from __future__ import annotations
@@ -35,75 +35,74 @@ from outcrop.run.disk.manifest import MANIFEST, Manifest, read_manifest, read_me
 from outcrop.run.disk.planes import FileBeneath, ShardFile
 
 ScratchMaker: TypeAlias = Callable[[int], AbstractContextManager[Sequence[ShardFile]]]
-"""Gives room for so many bytes, as no file or one, for as long as it takes to open it."""
+"""A function that gives temporary space of a number of bytes, as no file or one file, while the engine opens it."""
 
 
 class RunStorage(ABC):
-    """The place at `path` that keeps a run."""
+    """The storage of a run at `path`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def reopened(self) -> RunStorage:
-        """The same place once more, with descriptors of its own."""
+        """The same storage, with other descriptors."""
         return type(self)(self.path)
 
     @abstractmethod
     def read(self) -> Manifest:
-        """The manifest that was committed last. Raises InputError when there is none."""
+        """The manifest of the last commit. Raises InputError when there is none."""
 
     @abstractmethod
     def store(self, manifest: Manifest) -> None:
-        """Commit a manifest: after a crash at any moment the old or the new one is read. Raises StorageError."""
+        """Commit a manifest. After a crash at any moment, the old or the new one is read. Raises StorageError."""
 
     @abstractmethod
-    def files(self, manifest: Manifest, entry: ArrayEntry, turn: int) -> Sequence[ShardFile]:
+    def files(self, manifest: Manifest, entry: ArrayEntry, copy: int) -> Sequence[ShardFile]:
         """The shards of an array of `manifest.copies`, in the order of their planes."""
 
     @abstractmethod
     def records(self, manifest: Manifest) -> Directory:
-        """The directory of what acquisition keep. Raises StorageError when it is not there."""
+        """The directory of acquisition. Raises StorageError when it is missing."""
 
     @abstractmethod
     def check(self, manifest: Manifest) -> None:
-        """Raise StorageError unless all shards and records are there, in their full sizes, where the storage
-        was opened."""
+        """Raise StorageError unless all shards and records exist in their full sizes, and the storage has not moved."""
 
     @abstractmethod
     def hold(self, shared: bool = False) -> list[int]:
-        """Descriptors that keep other processes away until they are closed, except those that share it. Raises
-        InputError when another process is in the way."""
+        """Descriptors that lock the run until they are closed. Several processes can have a `shared` lock. Raises
+        InputError when another process has the lock."""
 
     @abstractmethod
     def in_use(self) -> bool:
-        """Whether some process holds the run right now."""
+        """Whether a process holds the run."""
 
     @abstractmethod
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
-        """Room for `count` bytes that need not last: see above. Raises StorageError when there is none."""
+        """Temporary space of `count` bytes. Raises StorageError when there is not enough."""
 
     @abstractmethod
     def tidy(self, manifest: Manifest) -> None:
-        """Make links and metadata say what the manifest does: a crash after a commit may have left them as they were
-        before. Raises StorageError."""
+        """Update links and metadata to the manifest. A crash after a commit may have left older ones. Raises
+        StorageError."""
 
     @abstractmethod
     def untidy(self, manifest: Manifest) -> list[str]:
-        """Which of the files that follow from the manifest are not as it says, in words."""
+        """A line for each derived file that is wrong."""
 
     @abstractmethod
     def repair(self, manifest: Manifest) -> None:
-        """Write all files that follow from the manifest again. Raises StorageError."""
+        """Write all derived files again. Raises StorageError."""
 
 
 def release(handles: Sequence[int]) -> None:
-    """Close what `hold` returned."""
+    """Close the descriptors that `hold` returned."""
     for handle in handles:
         os.close(handle)
 
 
 class RunFolder(RunStorage):
-    """A run in its own directory, and perhaps in further ones."""
+    """A run in its own directory and, optionally, in further directories."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -120,23 +119,21 @@ class RunFolder(RunStorage):
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / MANIFEST}: {error.strerror}") from error
 
-    def files(self, manifest: Manifest, entry: ArrayEntry, turn: int) -> list[ShardFile]:
-        """Names beneath descriptors."""
+    def files(self, manifest: Manifest, entry: ArrayEntry, copy: int) -> list[ShardFile]:
         directories = [self._directory, *self._further(manifest)]
         return [
             FileBeneath(place.handle, name, str(place.path / name))
-            for place, name in _places(directories, manifest, entry, turn)
+            for place, name in _places(directories, manifest, entry, copy)
         ]
 
     def records(self, manifest: Manifest) -> Directory:
-        """The run's own directory."""
         return self._directory
 
     def check(self, manifest: Manifest) -> None:
         self._require_here(manifest)
         directories = [self._directory, *self._further(manifest)]
-        for entry, turn in manifest.copies:
-            for shard, (place, name) in enumerate(_places(directories, manifest, entry, turn)):
+        for entry, copy in manifest.copies:
+            for shard, (place, name) in enumerate(_places(directories, manifest, entry, copy)):
                 expected, path = manifest.layout.shard_bytes(shard), place.path / name
                 try:
                     status = place.status(name)
@@ -157,7 +154,7 @@ class RunFolder(RunStorage):
             raise InputError(f"{self.path} was moved or deleted; open the run where it is now")
         if not shared:
             try:
-                self._directory.flush()  # a killed process may have renamed the manifest and not made that durable
+                self._directory.flush()  # a process may have been killed between renaming the manifest and flushing
             except OSError as error:
                 release(handles)
                 raise StorageError(f"{self.path} cannot be made durable: {error.strerror}") from None
@@ -171,14 +168,13 @@ class RunFolder(RunStorage):
         return False
 
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
-        """A file without a name."""
         for name in self._directory.names():
-            if name.startswith(SCRATCH):  # of a process that was killed before it had opened it
+            if name.startswith(SCRATCH):  # left by a process that was killed before it opened the file
                 self._directory.remove(name)
         return scratch_in(self._directory, count)
 
     def tidy(self, manifest: Manifest) -> None:
-        """The links of the state's arrays, and the snapshots up to its step."""
+        """Update the links of the state's arrays and the metadata of snapshots."""
         show_snapshots(self._directory, manifest)
         for entry in manifest.state:
             if not self._is_linked(manifest, entry):
@@ -199,7 +195,7 @@ class RunFolder(RunStorage):
         return wrong + [f"{self.path / name} does not lead to {to}" for name, to in links if self._leads(name) != to]
 
     def repair(self, manifest: Manifest) -> None:
-        """The indices of shards, too."""
+        """Write the derived files and the indices of shards again."""
         own = self._directory
         try:
             for name, content in outdated(own, derived_files(manifest)).items():
@@ -210,9 +206,9 @@ class RunFolder(RunStorage):
                 if self._leads(name) != target:
                     own.make_folder(name.rpartition("/")[0])
                     own.link(name, target)
-            for entry, turn in manifest.copies:
+            for entry, copy in manifest.copies:
                 for shard, (place, name) in enumerate(
-                    _places([own, *self._further(manifest)], manifest, entry, turn)
+                    _places([own, *self._further(manifest)], manifest, entry, copy)
                 ):
                     offset = manifest.layout.records(shard) * manifest.layout.record_bytes
                     index = b"".join(index_parts(manifest.layout, shard))
@@ -226,7 +222,7 @@ class RunFolder(RunStorage):
 
     @property
     def _directory(self) -> Directory:
-        """The run's own directory, opened when it is first needed. Raises InputError when there is none."""
+        """The run's own directory, opened when it is first used. Raises InputError when there is none."""
         if self._opened is None:
             try:
                 self._opened = Directory.open(self.path)
@@ -243,20 +239,20 @@ class RunFolder(RunStorage):
         return self._others
 
     def _require_here(self, manifest: Manifest) -> None:
-        """Raise StorageError when a directory is not any more where it was opened."""
+        """Raise StorageError when a directory has moved since it was opened."""
         for place in (self._directory, *self._further(manifest)):
             if not place.is_here():
                 raise StorageError(f"{place.path} was moved or deleted while the run was open; nothing is kept there")
 
     def _shard_links(self, manifest: Manifest) -> dict[str, str]:
-        """Links to shards in further directories, and where they lead."""
+        """The links to shards in further directories, with their targets."""
         directories = [self._directory, *self._further(manifest)]
-        every = [one for entry, turn in manifest.copies for one in _places(directories, manifest, entry, turn)]
+        every = [one for entry, copy in manifest.copies for one in _places(directories, manifest, entry, copy)]
         return {name: str(place.path.absolute() / name) for place, name in every if place is not self._directory}
 
     def _is_linked(self, manifest: Manifest, entry: ArrayEntry) -> bool:
         if entry.name not in manifest.filled:
-            return True  # nothing to show yet
+            return True  # an array without values has no link
         return self._leads(entry.name) == array_folder(entry, manifest.current)
 
     def _leads(self, name: str) -> str | None:
@@ -267,11 +263,11 @@ class RunFolder(RunStorage):
 
 
 def further_directories(own: Directory, manifest: Manifest, must_be_there: bool = True) -> list[Directory]:
-    """The directories of a run but its own, each of which says that it belongs to the run there. Raises StorageError
-    for others, or leaves them out.
+    """The further directories of a run. Each must have a MEMBER file that names the run, because a manifest cannot be
+    trusted. Raises StorageError for other directories, or leaves them out unless `must_be_there`.
 
-    What a manifest says of them may be a stranger's. A member belongs to the run whose directory it names; where that
-    was moved, to the one that has its identity.
+    A member belongs to the run in the directory that it names. If that was moved, it belongs to the run with its
+    identity.
     """
     found = []
     for index, name in enumerate(manifest.directories[1:], start=1):
@@ -298,15 +294,15 @@ def _further_directory(own: Directory, manifest: Manifest, index: int, path: Pat
                     f"{path} belongs to the run in {member.run}, of which {own.path} is a copy; go on with that one"
                 )
     except (OSError, InputError):
-        pass  # there is no run any more: it was moved here
+        pass  # no run is there: it was moved to `own`
     return directory
 
 
 def _places(
-    directories: Sequence[Directory], manifest: Manifest, entry: ArrayEntry, turn: int
+    directories: Sequence[Directory], manifest: Manifest, entry: ArrayEntry, copy: int
 ) -> list[tuple[Directory, str]]:
-    """Directory and name of each shard of a copy of an array."""
-    folder, ndim = array_folder(entry, turn), len(manifest.shape)
+    """The directory and the name of each shard of a copy of an array."""
+    folder, ndim = array_folder(entry, copy), len(manifest.shape)
     return [
         (directories[shard % len(directories)], f"{folder}/{shard_name(shard, ndim)}")
         for shard in range(manifest.layout.shards)
@@ -315,7 +311,7 @@ def _places(
 
 @contextmanager
 def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]]:
-    """A file of `count` bytes in a directory; none for no bytes. Raises StorageError when there is no space."""
+    """A file of `count` bytes in a directory, or no file for 0 bytes. Raises StorageError when there is no space."""
     if count == 0:
         yield []
         return
@@ -332,6 +328,6 @@ def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]
 
 @contextmanager
 def no_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
-    """For plans that keep nothing for themselves."""
+    """No file, for plans that need no temporary space."""
     assert count == 0
     yield []

@@ -1,13 +1,13 @@
-"""Values of a run's arrays: assigned, completed before the first step, and indexed as `sim["u"]`.
+"""The values of a run's arrays: assign them, complete them before the first step, and index them as `sim["u"]`.
 
-                            has values already              has none yet
-    array of the state      next generation, the others     written where it is
+                            has values already              has no values yet
+    array of the state      next generation, the others     written in place
                             copied; in place overwritten
-    array only read         before the first step: loses    written where it is
+    array only read         before the first step: loses    written in place
                             them, and is written again
 
-So at every moment an array that the manifest lists as filled has whole values. Indexing reads only the planes asked
-for.
+So an array that the manifest lists as filled has complete values at every moment. Indexing reads only the selected
+planes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from outcrop.run.disk.manifest import NEW, READY, Description
 from outcrop.run.disk.state import State
 
 PlaneSource: TypeAlias = Callable[[int, int], np.ndarray[Any, Any]]
-"""Planes z0 <= z < z1 on the three axes inside, shape (z1 - z0, ny, nx)."""
+"""A function (z0, z1) that gives planes z0 <= z < z1 on the engine's three axes, shape (z1 - z0, ny, nx)."""
 
 READ_ATTEMPTS = 3
-"""How often to read what another process overwrites meanwhile."""
+"""The maximum number of attempts to read planes that another process overwrites."""
 
 
 def require_fields(manifest: Description, filled: Collection[str]) -> None:
-    """Raise InputError, with the remedy, when fields that are only read are not among those that have values."""
+    """Raise InputError when a field that is only read has no values."""
     if missing := [entry.name for entry in manifest.static if entry.name not in filled]:
         names = " and ".join(missing)
         raise InputError(
@@ -43,10 +43,10 @@ def require_fields(manifest: Description, filled: Collection[str]) -> None:
 
 
 def assign(state: State, values: Mapping[str, PlaneSource], io: str = "auto") -> None:
-    """Give these arrays values, at the same step; nothing else changes.
+    """Give these arrays values at the current step. Nothing else changes.
 
-    Raises InputError for a field that is only read once steps have used it, StorageError when a pass in place has lost
-    the state and not all of it is given anew.
+    Raises InputError for a field that is only read after steps have used it. Raises StorageError when a pass in place
+    has lost the state and `values` do not replace all of it.
     """
     with state.locked():
         manifest = state.manifest
@@ -67,7 +67,7 @@ def assign(state: State, values: Mapping[str, PlaneSource], io: str = "auto") ->
 
 
 def complete(state: State, io: str = "auto") -> None:
-    """Give the rest of the state values: a field starts from zeros, its previous values are its own, at rest."""
+    """Give values to the rest of the state: zeros to a field, and to previous values those of their field."""
     with state.locked():
         state.require_whole()
         manifest = state.manifest
@@ -80,7 +80,7 @@ def complete(state: State, io: str = "auto") -> None:
 
 
 def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
-    """Planes of the arrays of planes of the user's grid, (z1 - z0, ny, nx) both; zeros around these."""
+    """Planes of the arrays from planes of the user's grid. The padding has zeros."""
     if not any(manifest.padding):
         return planes
     pads = [0, 0, 0]
@@ -100,11 +100,11 @@ def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
 
 
 def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str], io: str) -> None:
-    """The first values of all, or those after the state was lost: nothing of the state need be kept."""
+    """Write the first values, or values after the state was lost. Nothing of the state is kept."""
     manifest = state.manifest
     needed = {entry.field for entry in manifest.state}
     if manifest.phase != NEW and not needed <= values.keys():
-        state.require_whole()  # what is not given is gone
+        state.require_whole()  # raises, because the rest of the state is lost
     state.begin_filling(static)
     state.begin_writing()
     for name, source in values.items():
@@ -114,7 +114,7 @@ def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str
 
 
 def _fill(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
-    """Write arrays where they are; they have no values meanwhile."""
+    """Write arrays in place. They have no values until that is complete."""
     if not values:
         return
     state.begin_filling(list(values))
@@ -124,7 +124,7 @@ def _fill(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
 
 
 def _replace(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
-    """Make a next generation, in which the rest of the state is the same."""
+    """Commit a next generation with these values and the same rest of the state."""
     manifest = state.manifest
     state.begin_writing()
     written = list(values)
@@ -138,8 +138,8 @@ def _replace(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
     state.commit(manifest.step, written)
 
 
-def _write(state: State, name: str, turn: int, source: PlaneSource, io: str) -> None:
-    with state.target_planes(name, turn, io) as planes:
+def _write(state: State, name: str, copy: int, source: PlaneSource, io: str) -> None:
+    with state.target_planes(name, copy, io) as planes:
         planes.fill(source)
         planes.flush()
 
@@ -150,30 +150,30 @@ def _zeros(state: State) -> PlaneSource:
 
 
 class PlanesView(ABC):
-    """Something of one to three axes that is indexed like an array and read along the first of them: by planes, by rows
-    where there are two axes, by cells where there is one."""
+    """A view of one to three axes that is indexed like an array. It is read along the first axis: by planes, by rows on
+    two axes, by cells on one axis."""
 
     shape: Shape
     dtype: np.dtype[Any]
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
+        """The number of axes."""
         return len(self.shape)
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Any:
-        """What `array[index]` gives for an index of whole numbers, slices and one `...`, as a new NumPy array.
+        """The result of `array[index]` as a new NumPy array. An index has whole numbers, slices and at most one `...`.
 
-        Raises IndexError outside the grid, CorruptionError for damaged planes, InputError while there are no values.
+        Raises IndexError outside the grid, CorruptionError for damaged planes, and InputError without values.
         """
         z_index, rest = _split(index, self.ndim)
-        planes = range(self.shape[0])[z_index]  # raises IndexError, understands negative numbers
+        planes = range(self.shape[0])[z_index]  # raises IndexError and accepts negative numbers
         one = isinstance(planes, int)
         wanted = range(planes, planes + 1) if isinstance(planes, int) else planes
-        inside = np.empty(self.shape[1:], dtype=[])[rest].shape  # of no bytes: only the shape of the result
+        inside = np.empty(self.shape[1:], dtype=[])[rest].shape  # an array of 0 bytes gives the shape of the result
         result: NDArray[Any] = np.empty((len(wanted), *inside), dtype=self.dtype)
         done = 0
         for block in self._read(wanted):
@@ -188,12 +188,12 @@ class PlanesView(ABC):
 
     @abstractmethod
     def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
-        """The planes `wanted` in their order, a few at a time, shape (some, *shape[1:]); each array is valid until the
-        next."""
+        """The planes `wanted` in their order, a few at a time, shape (some, *shape[1:]). Each array is valid until the
+        next one is read."""
 
 
 class FieldView(PlanesView):
-    """The committed values of the array `name`, on the user's own grid. Indexing reads planes and tests their
+    """The committed values of the array `name` on the user's grid. Indexing reads planes and verifies their
     checksums."""
 
     def __init__(self, state: State, name: str) -> None:
@@ -202,9 +202,10 @@ class FieldView(PlanesView):
         self.dtype = np.dtype(state.manifest.dtype)
 
     def __getitem__(self, index: Any) -> Any:
-        """As for every view, and of one generation even while another process goes on with the run.
+        """The selected cells of one generation, even while another process executes the run.
 
-        A pass that follows a commit overwrites what is being read here, so what was read across a commit is read again.
+        The pass after a commit overwrites planes that are being read here. Therefore planes are read again if the
+        generation has changed.
         """
         state = self._state
         for _ in range(READ_ATTEMPTS):
@@ -228,24 +229,24 @@ class FieldView(PlanesView):
 
     def _read(self, wanted: range) -> Iterator[NDArray[np.floating[Any]]]:
         state = self._state
-        state.current_files_of(self.name)  # raises where there are no values
+        state.current_files_of(self.name)  # raises if the array has no values
         if not wanted:
             return
         first, *rest = state.manifest.padding
         inside = tuple(slice(pad, pad + n) for pad, n in zip(rest, self.shape[1:], strict=True))
         wanted = range(wanted.start + first, wanted.stop + first, wanted.step)
         with state.planes_of(self.name) as planes:
-            if self.ndim == 1:  # a single plane has all cells
+            if self.ndim == 1:  # a single plane holds all cells
                 yield planes.read(0, 1)[0, 0, np.arange(wanted.start, wanted.stop, wanted.step)]
                 return
-            pieces = [(wanted.start, wanted.stop)] if wanted.step == 1 else [(z, z + 1) for z in wanted]
-            for z0, z1 in pieces:
+            ranges = [(wanted.start, wanted.stop)] if wanted.step == 1 else [(z, z + 1) for z in wanted]
+            for z0, z1 in ranges:
                 for _, block in planes.groups(z0, z1):
                     yield (block if self.ndim == 3 else block[:, 0])[(slice(None), *inside)]
 
 
 def _split(index: Any, ndim: int) -> tuple[int | slice, tuple[int | slice, ...]]:
-    """Index of the first axis, and of the others, of `array[index]` on `ndim` axes."""
+    """The index of the first axis and those of the other axes in `array[index]`, on `ndim` axes."""
     parts = list(index) if isinstance(index, tuple) else [index]
     dots = [place for place, part in enumerate(parts) if part is Ellipsis]
     if dots:

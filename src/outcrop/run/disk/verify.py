@@ -1,8 +1,6 @@
-"""Test everything that is kept of a run: planes, indices, records, snapshots, and the files that follow from the
-manifest.
+"""Verify a run: planes, indices, records, snapshots, and files that are derived from the manifest.
 
-Nothing is changed unless `repair` is asked for. Damaged planes and snapshots stay as they are: only a copy can replace
-them.
+Only `repair` changes anything. It does not change damaged planes and snapshots, which only a backup can replace.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from outcrop.run.disk.state import State
 
 @dataclass(frozen=True)
 class Findings:
-    """What `verify` has found: a line for each checksum that is wrong, a line for each file that is not as the manifest
-    says, how many checksums were tested, and the step."""
+    """The result of a verification: a line for each wrong checksum (`damage`), a line for each wrong derived file
+    (`untidy`), the number of tested checksums, and the step."""
 
     damage: list[str]
     untidy: list[str]
@@ -31,10 +29,10 @@ class Findings:
 
 
 def find_damage(state: State) -> Findings:
-    """Test a run. Raises InputError when it has no values, or while it is being run, StorageError when a file cannot be
-    read."""
+    """Verify a run. Raises InputError when it has no values or another process runs it, and StorageError when a file
+    cannot be read."""
     _require_values(state)
-    with state.locked(shared=True):  # or another process could overwrite what is tested here
+    with state.locked(shared=True):  # no other process may overwrite planes that are being tested
         names = list(state.manifest.filled)
         damage = [line for name in names for line in _damage_of(state, name)]
         checked = len(names) * (state.layout.shape[0] + state.layout.shards)
@@ -43,8 +41,8 @@ def find_damage(state: State) -> Findings:
 
 
 def repair(state: State) -> list[str]:
-    """Write the files that follow from the manifest again, and take what damaged records hold for right; what was done,
-    a line each. Raises as `find_damage` does."""
+    """Write the derived files again, and accept the content of damaged records. Returns a line for each change. Raises
+    the errors of `find_damage`."""
     _require_values(state)
     with state.locked(check=False):
         done = [f"{line}: mended" for line in state.untidy()]
@@ -64,7 +62,7 @@ def _require_values(state: State) -> None:
 
 
 def _damage_of_acquisition(state: State) -> tuple[list[str], int]:
-    """Lines for points, values, traces, norms and snapshots, and how many of these there are."""
+    """A line for each damaged file of acquisition, and the number of tested files."""
     manifest = state.manifest
     if not manifest.taps:
         return [], 0
@@ -83,7 +81,7 @@ def _damage_of(state: State, name: str) -> list[str]:
             try:
                 for _ in planes.groups(z0, z1):
                     pass
-            except CorruptionError:  # somewhere in this group; say where
+            except CorruptionError:  # a plane of this group is damaged; find out which
                 for z in range(z0, z1):
                     try:
                         for _ in planes.groups(z, z + 1):
