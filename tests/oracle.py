@@ -1,4 +1,4 @@
-"""What a stencil means, in NumPy: slow and obviously right. Every kernel, scheme and backend must give these bits."""
+"""The oracle: steps of a stencil in NumPy, slow and obviously right. It defines the bits of every kernel and scheme."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Signals: TypeAlias = Mapping[str, Sequence[float]]
 def advance(
     stencil: Stencil, array: Cells, values: Mapping[str, float], steps: int, boundary: Boundary = FIXED
 ) -> Cells:
-    """`array` of shape (nz, ny, nx) after `steps` steps of a stencil of one field, computed in the array's dtype.
+    """`array` of shape (nz, ny, nx) after `steps` steps of a stencil with one field, in the dtype of the array.
 
-    `values` are parameters that differ from their defaults.
+    `values` are the parameters that differ from their defaults.
     """
     (field,) = stencil.fields
     return advance_fields(stencil, {field.name: array}, values, steps, boundary)[field.name]
@@ -39,17 +39,17 @@ def advance_fields(
     first_step: int = 0,
     injections: Sequence[Injection] = (),
 ) -> dict[str, Cells]:
-    """The arrays of `state`, each of shape (nz, ny, nx), after `steps` steps, computed in their dtype.
+    """The arrays of `state`, each of shape (nz, ny, nx), after `steps` steps from `first_step` on, in their dtype.
 
-    `state` names every field of the stencil, and as "u.previous" the values before those of a field u of which a step
-    needs both. `signals` hold a value for every step, counted from 0; these steps begin with `first_step`.
+    `state` has every field of the stencil, and "u.previous" for the previous values of a field u if a step needs them.
+    `signals` have a value for each step, counted from 0.
     """
     return record_fields(stencil, state, values, steps, boundary, signals, first_step, injections).state
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What `advance_fields` returns, and by name of samplings what was sampled, shape (steps, points) in float64."""
+    """The result of `advance_fields`, and the traces of samplings by name, shape (steps, points) in float64."""
 
     state: dict[str, Cells]
     traces: dict[str, NDArray[np.float64]]
@@ -66,7 +66,7 @@ def record_fields(
     injections: Sequence[Injection] = (),
     samplings: Sequence[Sampling] = (),
 ) -> Recorded:
-    """`advance_fields`, and what samplings see on the way."""
+    """The result of `advance_fields` with the traces of `samplings`."""
     run = _Run(stencil, state, values, boundary, signals or {})
     sources = [injection.resolved(run.read) for injection in injections]
     traces = {sampling.name: np.zeros((steps, len(sampling.cells))) for sampling in samplings}
@@ -101,7 +101,6 @@ class _Run:
         self.inner = tuple(slice(min(low, n), max(min(low, n), n - high)) for (low, high), n in rims)
 
     def perform(self, number: int, step: int) -> None:
-        """One stage."""
         stage = self.stencil.stages[number]
         scalars = (*self.parameters, *(self.signals[name][step] for name in self.stencil.signals))
         results = self._compute(stage.program, scalars)
@@ -124,7 +123,7 @@ class _Run:
                 array[tuple(cell)] += array.dtype.type(weight * value)
 
     def sample(self, samplings: Sequence[Sampling], traces: Mapping[str, NDArray[np.float64]], row: int) -> None:
-        """Add what is seen now to a row of the traces."""
+        """Add the current samples to a row of the traces."""
         for one in samplings:
             total = np.zeros(len(one.cells))
             for corner in range(one.cells.shape[1]):
@@ -132,7 +131,7 @@ class _Run:
             traces[one.name][row] += total
 
     def state(self) -> dict[str, Cells]:
-        """As it came, for the fields that have a say in the next step."""
+        """The newest values of each field, and the previous values that the next step needs."""
         found = dict(zip(self.names, self.newest, strict=True))
         for name, previous, storage in zip(self.names, self.previous, self.stencil.storage, strict=True):
             if storage.history == 2:
@@ -140,7 +139,7 @@ class _Run:
         return found
 
     def _compute(self, program: Program, scalars: Sequence[float]) -> list[Any]:
-        """The results for all cells that are not rim."""
+        """The results for all cells outside the rim."""
         dtype = self.newest[0].dtype.type
 
         def load(one: Load) -> Cells:
@@ -158,8 +157,8 @@ class _Run:
 
 
 def seen_from(index: NDArray[np.intp], extent: int, sides: tuple[Side, Side]) -> NDArray[np.intp]:
-    """Where the values of cells beyond the grid are found."""
+    """The indices inside the grid whose values are used for `index`, which may lie outside."""
     if sides[0] == "periodic":
         return index % extent
-    folded = index % (2 * extent)  # mirrors on both sides: the grid and its image, over and over
+    folded = index % (2 * extent)  # mirrors on both sides repeat the grid and its image
     return np.where(folded < extent, folded, 2 * extent - 1 - folded)

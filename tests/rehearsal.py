@@ -1,7 +1,7 @@
-"""Execute a plan with NumPy: slow, obviously right, and the meaning of every action written down once more.
+"""Execute a plan with NumPy. This is slow and obviously right, and defines each action a second time.
 
-Rings are dictionaries of whole planes, a transfer is an assignment, and a plane is updated by the program of a stage.
-What no action has brought is NaN.
+Rings are dictionaries of whole planes, a transfer is an assignment, and the program of a stage updates a plane. Cells
+that no action has filled are NaN.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ State = Mapping[str, Cells]
 def rehearse_fields(
     plan: Plan, stencil: Stencil, parameters: Mapping[str, float], state: State, signals: Signals | None = None
 ) -> dict[str, Cells]:
-    """The arrays of `state` (oracle.py) after all passes of `plan`; what no action writes is NaN."""
+    """The arrays of `state` (oracle.py) after all passes of `plan`. Cells that no action writes are NaN."""
     found, step = dict(state), 0
     kept = _Rings()
     for one in plan.passes:
@@ -44,24 +44,15 @@ def rehearse(plan: Plan, stencil: Stencil, parameters: Mapping[str, float], init
     return rehearse_fields(plan, stencil, parameters, {field.name: initial})[field.name]
 
 
-def rehearse_pass(plan: Plan, one: Pass, stencil: Stencil, parameters: Mapping[str, float], source: Cells) -> Cells:
-    """The grid of a stencil of one field after one pass; what no action writes stays NaN."""
-    (field,) = stencil.fields
-    rehearsal = _Rehearsal(plan, stencil, parameters, {field.name: source}, {}, 0, one, _Rings())
-    for action in one.actions:
-        rehearsal.perform(action)
-    return rehearsal.target[field.name]
-
-
 def rehearse_one_layer(plan: Plan, stencil: Stencil, parameters: Mapping[str, float], initial: Cells) -> Cells:
-    """The grid after all passes of a plan whose window is both arrays: planes stay in it from pass to pass."""
+    """The grid after all passes of a plan whose window holds both arrays. Planes stay in it from pass to pass."""
     (field,) = stencil.fields
     grid = initial
     for one in plan.passes:
         rehearsal = _Rehearsal(plan, stencil, parameters, {field.name: grid}, {}, 0, one, _Rings())
         for z in range(len(grid)):
             rehearsal.slot(0, z)[:] = grid[z]
-            rehearsal.slot(1, z)[:] = initial[z]  # the rim; the rest must not matter
+            rehearsal.slot(1, z)[:] = initial[z]  # only the rim matters
         for action in one.actions:
             rehearsal.perform(action)
         grid = np.stack([rehearsal.slot(one.levels % 2, z) for z in range(len(grid))])
@@ -69,14 +60,14 @@ def rehearse_one_layer(plan: Plan, stencil: Stencil, parameters: Mapping[str, fl
 
 
 class _Rings(dict[int, dict[int, tuple[Block | None, int, Cells]]]):
-    """By ring and slot: whose plane it is, which, and its cells."""
+    """For each ring and slot: the block of the plane, the number of the plane, and its cells."""
 
     def copy_of(self) -> _Rings:
         return _Rings({ring: dict(slots) for ring, slots in self.items()})
 
 
 class _Rehearsal:
-    """Rings hold whole planes, whatever the frame: cells outside it stay NaN. A slot belongs to a plane of a block."""
+    """The state of one pass. Rings hold whole planes; cells outside a block stay NaN. A slot has a plane of a block."""
 
     def __init__(
         self, plan: Plan, stencil: Stencil, parameters: Mapping[str, float], state: State, signals: Signals,
@@ -108,7 +99,6 @@ class _Rehearsal:
         return self.second[field] if copy else field
 
     def perform(self, action: Action) -> None:
-        """Do what the action says."""
         match action:
             case Block() if action != self.block:
                 self.former_block, self.block = self.block, action
@@ -163,7 +153,7 @@ class _Rehearsal:
             _cells(self.other[plane], area)[:] = _cells(self.slot(action.level & 1, z), area)
 
     def _kept(self, level: int) -> Sequence[int]:
-        """The rings of first (even `level`) or second copies."""
+        """The rings of first copies for an even `level`, else those of second copies."""
         return list(self.second.values()) if level % 2 else self.updated
 
     def _place(self, ring: int, z: int) -> int:
@@ -184,7 +174,7 @@ class _Rehearsal:
         return position // 2 if position % 2 == 0 else self.problem.planes - 1 - position // 2
 
     def _position(self, z: int) -> int:
-        """Of the plane whose values plane z has, which may lie beyond the grid."""
+        """The position of the plane whose values are used for plane z, which may lie outside the grid."""
         count = self.problem.planes
         (inside,) = seen_from(np.array([z]), count, self.boundary.z)
         if not self.problem.periodic[0]:
@@ -223,7 +213,7 @@ class _Rehearsal:
         for field, target, result in zip(stage.targets, copies.targets, results, strict=True):
             before = self.slot(self._ring(*source[field, 0]), position)
             after = np.broadcast_to(result, before.shape).copy()
-            # Kernels carry the rim in x along with every row they update.
+            # Kernels copy the rim in x with each row that they update.
             after[:, : min(low, nx)], after[:, max(min(low, nx), nx - high) :] = (
                 before[:, : min(low, nx)], before[:, max(min(low, nx), nx - high) :],
             )  # fmt: skip

@@ -185,12 +185,12 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
         {"receivers": [oc.Receivers("r", "u", (600.0, 0.0, 0.0))]},
         r"'r': point 0 at \(600, 0, 0\).*to \(530, 290, 310\)",
     ),
-    ({"receivers": [oc.Receivers("r", "u", LINE), oc.Receivers("r", "u", LINE)]}, "'r' are there twice"),
+    ({"receivers": [oc.Receivers("r", "u", LINE), oc.Receivers("r", "u", LINE)]}, "'r' are given twice"),
     ({"receivers": [oc.Receivers("r", "q", LINE)]}, "no field 'q'; there are: u, v"),
     ({"receivers": [oc.Receivers("a/b", "u", LINE)]}, "'a/b': a name is"),
     ({"receivers": [oc.Receivers("r", "u", [(1.0, 2.0)])]}, r"they need \(points, 3\)"),
     ({"receivers": [oc.Receivers("r", "u", LINE, before="no")]}, "'r': before 'no' must be True or False"),  # type: ignore[arg-type]
-    ({"receivers": ["line"]}, "is no oc.Receivers"),
+    ({"receivers": ["line"]}, "is not an oc.Receivers"),
     ({"sources": [oc.Source("v", SHOTS, wavelets())]}, "need a field that is updated; there are: u"),
     ({"sources": [oc.Source("u", SHOTS, wavelets()[:, 0])]}, r"values have shape \(50, 1\); they need \(steps, 2\)"),
     ({"sources": [oc.Source("u", SHOTS, wavelets() * np.nan)]}, "value of point 0 in step 0 is nan"),
@@ -203,9 +203,9 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"sources": [oc.Source("u", SHOTS[0], np.ones(3), scale=oc.Parameter("q", 1))]}, "parameters are: dt, h"),
     ({"snapshots": oc.Snapshots(0)}, "every 0 must be at least 1"),
     ({"snapshots": oc.Snapshots(5, initial="no")}, "initial 'no' must be True or False"),  # type: ignore[arg-type]
-    ({"snapshots": oc.Snapshots(5, fields=("v",))}, "'v' is no field that is updated"),
-    ({"snapshots": oc.Snapshots(5, box=(slice(0, 45), slice(None), slice(None)))}, "along z is no part of 0 to 44"),
-    ({"snapshots": oc.Snapshots(5, box=(slice(-50, 45), slice(None), slice(None)))}, "along z is no part of 0 to 44"),
+    ({"snapshots": oc.Snapshots(5, fields=("v",))}, "'v' is not an updated field"),
+    ({"snapshots": oc.Snapshots(5, box=(slice(0, 45), slice(None), slice(None)))}, "is not a range within 0 to 44"),
+    ({"snapshots": oc.Snapshots(5, box=(slice(-50, 45), slice(None), slice(None)))}, "is not a range within 0 to 44"),
     ({"snapshots": oc.Snapshots(5, box=(slice(0, 4.5), slice(None), slice(None)))}, "along z must have whole numbers"),
     ({"snapshots": oc.Snapshots(5, fields=5)}, "fields 5 must be names; there are: u"),  # type: ignore[arg-type]
     ({"sources": [oc.Source("u", SHOTS[0], np.ones(3), scale=oc.Field("w")[0, 0, 0])]}, "0 in 'u': w.* not a field"),
@@ -213,7 +213,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"snapshots": oc.Snapshots(5, box=(slice(0, 4),))}, "a slice for each axis: z, y, x"),
     ({"norms": oc.Norms(5, fields=("u", "u"))}, "name one twice"),
     ({"norms": oc.Norms(5, initial=1)}, "norms: initial 1 must be True or False"),  # type: ignore[arg-type]
-    ({"norms": 5}, "norms: 5 is no oc.Norms"),
+    ({"norms": 5}, "norms: 5 is not an oc.Norms"),
 ]
 
 

@@ -144,9 +144,9 @@ def test_a_run_replaced_meanwhile_is_not_written(tmp_path: Path) -> None:
     old = create(device)
     old.commit(0)
     create(device, force=True, identity="2").commit(0)
-    with pytest.raises(InputError, match="holds another run by now"), old.locked():
+    with pytest.raises(InputError, match="now holds another run"), old.locked():
         pass
-    with pytest.raises(StorageError, match="another run by now"):
+    with pytest.raises(StorageError, match="now holds another run"):
         old.commit(5)
     assert open_state(device).manifest.identity == "2"
 

@@ -98,7 +98,7 @@ def test_what_needs_files_of_its_own_is_refused(tmp_path: Path) -> None:
     """Snapshots and traces have no place on a device, so a folder must be named; nothing is written there."""
     device = make_image(tmp_path / "a.img")
     before = device.read_bytes()
-    with pytest.raises(InputError, match=r"block devices hold arrays only; say with records=DIRECTORY"):
+    with pytest.raises(InputError, match=r"block devices hold arrays only; give records=DIRECTORY"):
         oc.Simulation(
             oc.stencils.heat(ndim=3), SHAPE, directory=device, memory="512KiB", raw_device=True,
             snapshots=oc.Snapshots(2),

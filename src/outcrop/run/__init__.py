@@ -1,1 +1,1 @@
-"""Runs: the state on disk, initial values, the engine, and what is reported about them."""
+"""Runs of simulations: options, initial values, the engine, storage and reports."""

@@ -66,8 +66,7 @@ class Definition:
 
 
 def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition:
-    """What a run with these options computes. `shape` is the shape of a file of initial values; it is used when the
-    options have none.
+    """The definition of a run with these options. `shape` is used when they have none.
 
     Raises InputError for options that are wrong or contradict each other.
     """
@@ -75,7 +74,7 @@ def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition
         return _of_stencil(options, shape)
     for name in ("shape", "params", "signals", "spacing", "origin"):
         if (value := getattr(options, name)) is not None:
-            raise InputError(f"{name}={value!r} cannot be given beside Devito's equations, which say it themselves")
+            raise InputError(f"{name}={value!r} cannot be given beside Devito's equations, which define it")
     return _of_equations(options)
 
 
@@ -104,7 +103,7 @@ def as_shape(shape: object, stencil: Stencil) -> Shape:
         raise InputError(f"shape {shown(shape)}: {stencil.name} is for grids of {axes_text(stencil.ndim)}")
     cells = tuple(as_whole_number(size, f"shape {shown(shape)}: size") for size in sizes)
     if len(cells) > 1 and cells[0] > MAX_PLANES:
-        raise InputError(f"shape {shown(cells)}: the slowest axis has more than {MAX_PLANES} cells; make it another")
+        raise InputError(f"shape {shown(cells)}: the first axis has more than {MAX_PLANES} cells; reorder the axes")
     return cells
 
 
@@ -132,7 +131,7 @@ def as_parameters(stencil: Stencil, params: Mapping[str, float] | None, dt: floa
     values = {}
     for name, value in given.items():
         if not isinstance(name, str):
-            raise InputError(f"params: {shown(name)} is no name of a parameter")
+            raise InputError(f"params: {shown(name)} is not the name of a parameter")
         values[name] = as_number(value, f"parameter {shown(name)} =")
     names = [parameter.name for parameter in stencil.parameters]
     return dict(zip(names, stencil.scalars(values), strict=True))
@@ -177,7 +176,7 @@ def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
         as_dtype_name(options.dtype),
     )
     if is_built_in(stencil) and grid.parameters.get("dt") == 0:
-        raise InputError("dt = 0 is no time step: nothing would happen; give another one")
+        raise InputError("dt = 0 is not a time step; give another value")
     if options.spacing is not None and grid.coordinates is not None and is_built_in(stencil):
         _require_own_spacing(stencil, options.params or {}, grid.coordinates.spacing)
     signals = {} if options.signals is None else options.signals
@@ -213,7 +212,7 @@ def _values(name: str, given: Any) -> Any:
         return given
     path = as_path(given, name)
     if not path.is_file():
-        raise InputError(f"{name}: {path} is no file; name a .npy file")
+        raise InputError(f"{name}: {path} is not a file; name a .npy file")
     if path.stat().st_size > MAX_VALUES_BYTES:
         raise InputError(f"{name}: {path} has more than {MAX_VALUES_BYTES} bytes")
     try:
@@ -275,9 +274,11 @@ def initial_planes(lowered: Lowered | None, manifest: Description, filled: Colle
     def planes_of(array: NDArray[Any]) -> PlaneSource:
         return lambda z0, z1: array[z0:z1]
 
+    if lowered is None:
+        return {}
     assigned = {manifest.entry(name).field for name in filled}
-    names = [name for name in lowered.state_names if manifest.entry(name).field not in assigned] if lowered else []
-    arrays = {name: lowered.initial(name) for name in names} if lowered else {}
+    names = [name for name in lowered.state_names if manifest.entry(name).field not in assigned]
+    arrays = {name: lowered.initial(name) for name in names}
     return {name: planes_of(array) for name, array in arrays.items() if array is not None}
 
 

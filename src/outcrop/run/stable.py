@@ -115,7 +115,7 @@ def watched(
 
 
 def _refusal(text: str) -> InputError:
-    return InputError(f"{text}; to run it all the same, say unstable=True, or --unstable on the command line")
+    return InputError(f"{text}; to run it anyway, give unstable=True, or --unstable on the command line")
 
 
 def _judged(stencil: Stencil, parameters: Mapping[str, float], states: Sequence[Uniform]) -> str | None:

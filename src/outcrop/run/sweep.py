@@ -162,7 +162,7 @@ def _as_array(name: str, given: Any) -> NDArray[Any]:
     """The array itself, or the one inside an `oc.Array`. It is never a copy, in which updates would be lost."""
     array = getattr(given, "values", given)
     if not isinstance(array, np.ndarray):
-        raise InputError(f"{name}: {shown(given)} is no array; give one of NumPy or of oc.array")
+        raise InputError(f"{name}: {shown(given)} is not an array; give one of NumPy or of oc.array")
     return np.asarray(array)
 
 

@@ -135,7 +135,7 @@ def _list(given: Any) -> list[Any]:
 
 def _injection(grid: Grid, number: int, source: Any) -> Injection:
     if not isinstance(source, Source):
-        raise InputError(f"sources: {shown(source)} is no oc.Source")
+        raise InputError(f"sources: {shown(source)} is not an oc.Source")
     what = f"source {number} in {shown(source.field)}"
     if not isinstance(source.field, str) or source.field not in grid.updated:
         raise InputError(f"{what}: sources need a field that is updated; there are: {', '.join(grid.updated)}")
@@ -197,13 +197,13 @@ def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
 
 def _sampling(grid: Grid, one: Any, taken: set[str]) -> Sampling:
     if not isinstance(one, Receivers):
-        raise InputError(f"receivers: {shown(one)} is no oc.Receivers")
+        raise InputError(f"receivers: {shown(one)} is not an oc.Receivers")
     what = f"receivers {shown(one.name)}"
     if not isinstance(one.name, str) or not (one.name.isascii() and one.name.isidentifier()):
         raise InputError(f"{what}: a name is letters, digits and _, such as 'line'")
     require_short_name("receivers", one.name)
     if one.name in taken:
-        raise InputError(f"{what} are there twice; each name must be another")
+        raise InputError(f"{what} are given twice; give each of them another name")
     names = [field.name for field in grid.stencil.fields]
     if not isinstance(one.field, str) or one.field not in names:
         raise InputError(f"{what}: there is no field {shown(one.field)}; there are: {', '.join(names)}")
@@ -241,13 +241,13 @@ def _all_snapshots(grid: Grid, given: Sequence[Any]) -> tuple[SnapshotsEntry, ..
     taken = {*grid.updated, *RESERVED[len(grid.shape)]}
     for name in found:
         if name in taken:
-            raise InputError(f"snapshots: name {name!r} is that of a field or a coordinate; take another one")
+            raise InputError(f"snapshots: name {name!r} is the name of a field or a coordinate; choose another")
     return tuple(found.values())
 
 
 def _snapshots(grid: Grid, given: Any) -> SnapshotsEntry:
     if not isinstance(given, Snapshots):
-        raise InputError(f"snapshots: {shown(given)} is no oc.Snapshots")
+        raise InputError(f"snapshots: {shown(given)} is not an oc.Snapshots")
     if not isinstance(given.name, str) or (given.name and not (given.name.isascii() and given.name.isidentifier())):
         raise InputError(f"snapshots: name {shown(given.name)} must be letters, digits and _, such as 'side'")
     require_short_name("snapshots", given.name)
@@ -264,7 +264,7 @@ def _snapshots(grid: Grid, given: Any) -> SnapshotsEntry:
 
 def _norms(grid: Grid, given: Any) -> NormsEntry:
     if not isinstance(given, Norms):
-        raise InputError(f"norms: {shown(given)} is no oc.Norms")
+        raise InputError(f"norms: {shown(given)} is not an oc.Norms")
     every, fields = as_whole_number(given.every, "norms: every"), _fields(grid, "norms", given.fields)
     return NormsEntry(every, fields, as_flag(given.initial, "norms: initial"))
 
@@ -275,7 +275,7 @@ def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
     wanted: tuple[Any, ...] = (names,) if isinstance(names, str) else tuple(islice(names, len(grid.updated) + 1))
     for name in wanted:
         if not isinstance(name, str) or name not in grid.updated:
-            raise InputError(f"{what}: {shown(name)} is no field that is updated; there are: {', '.join(grid.updated)}")
+            raise InputError(f"{what}: {shown(name)} is not an updated field; there are: {', '.join(grid.updated)}")
     if len(set(wanted)) < len(wanted):
         raise InputError(f"{what}: fields {', '.join(wanted)} name one twice")
     return wanted or tuple(grid.updated)
@@ -296,7 +296,7 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
             raise InputError(f"snapshots: box {shown(one)} along {axis} must have whole numbers") from None
         beyond = any(place is not None and not -n <= place <= n for place in (one.start, one.stop))
         if step != 1 or begin >= end or beyond:
-            raise InputError(f"snapshots: box {shown(one)} along {axis} is no part of 0 to {n}, every cell of it")
+            raise InputError(f"snapshots: box {shown(one)} along {axis} is not a range within 0 to {n} with step 1")
         found.append((begin + pad, end + pad))
     return tuple(found)
 

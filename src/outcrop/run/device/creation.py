@@ -85,7 +85,7 @@ def are_devices(places: list[Path], raw_device: bool) -> bool:
         raise InputError(f"{devices[0]} is a block device and {others[0]} is not; a run uses one kind of place only")
     if devices and not raw_device:
         raise InputError(
-            f"{devices[0]} is a block device, and a run would overwrite what is on it; if that is meant, add "
+            f"{devices[0]} is a block device, and a run would overwrite its content; if you want that, add "
             "--raw-device (in Python raw_device=True)"
         )
     return bool(devices)
@@ -108,7 +108,7 @@ def hold_devices(devices: list[Path], description: Description, force: bool) -> 
     seen: dict[str, Path] = {}
     for device in devices:
         if (identity := device_use.identity_of(device)) in seen:
-            raise InputError(f"device {device} is given twice (also as {seen[identity]}); each must be another")
+            raise InputError(f"device {device} is given twice (also as {seen[identity]}); name each device once")
         seen[identity] = device
     handles: list[int] = []
     try:
@@ -126,7 +126,7 @@ def hold_devices(devices: list[Path], description: Description, force: bool) -> 
             elif header and header.identity not in replaced:
                 _check_member(device, header, force)
             if not force and (found := signature_on(device, handle)):
-                raise InputError(f"{device} holds {found}; give another device, or destroy what is there with --force")
+                raise InputError(f"{device} holds {found}; give another device, or overwrite its content with --force")
     except BaseException:
         release(handles)
         raise
@@ -166,7 +166,7 @@ def _read(device: Path, handle: int, force: bool) -> Header | None:
     except InputError as error:
         if force:
             return None
-        raise InputError(f"{error}; give another device, or destroy what is there with --force") from None
+        raise InputError(f"{error}; give another device, or overwrite its content with --force") from None
 
 
 def _check_member(device: Path, header: Header, force: bool) -> None:
@@ -283,8 +283,8 @@ def check_records_folder(devices: list[Path], manifest: Description, force: bool
     `force` it may be the folder of a run that no longer exists, or of the run on these devices."""
     if bool(manifest.taps) != bool(manifest.records):
         raise InputError(
-            f"{devices[0]}: block devices hold arrays only; say with records=DIRECTORY where what sources, receivers, "
-            "snapshots and norms keep is to be"
+            f"{devices[0]}: block devices hold arrays only; give records=DIRECTORY for the files of sources, "
+            "receivers, snapshots and norms"
             if manifest.taps
             else f"records {manifest.records}: there are no sources, receivers, snapshots or norms; leave it out"
         )

@@ -89,7 +89,7 @@ class Device(RunStorage):
             with opened(self.path, os.O_RDWR) as handle:
                 header = self._header(handle)
                 if header.identity != manifest.identity:
-                    raise StorageError(f"cannot commit to {self.path}: it holds another run by now")
+                    raise StorageError(f"cannot commit to {self.path}: it now holds another run")
                 write_slot(handle, replace(header, text=manifest.to_bytes().decode(), sequence=header.sequence + 1))
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path}: {error.strerror}") from error

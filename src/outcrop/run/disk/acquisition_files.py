@@ -79,7 +79,7 @@ def check_records(directory: Directory, manifest: Manifest) -> None:
     """Raise CorruptionError when a file has changed since the commit, and StorageError when it cannot be read."""
     for name in manifest.taps.files:
         if damage := damage_of(directory, manifest, name):
-            repair = f", or keep what is there with: outcrop verify --repair {directory.path}"
+            repair = f", or accept its content with: outcrop verify --repair {directory.path}"
             raise CorruptionError(f"{damage}; put back a copy{'' if name in manifest.taps.definitions else repair}")
 
 
@@ -186,7 +186,7 @@ def _snapshot_damage(directory: Directory, name: str, size: int, index: bytes, e
     except StorageError as error:
         return str(error)
     if done < size or len(tail) != len(index):
-        return f"{path} has not the {size + len(index)} bytes that belong there"
+        return f"{path} does not have the {size + len(index)} bytes that belong there"
     if checksum != expected:
         return f"{path} is damaged: checksum mismatch"
     return "" if tail == index else f"{path}: the index at offset {size} is damaged"

@@ -123,7 +123,7 @@ def check_creation(directories: list[Path], description: Description, force: boo
         except (OSError, RuntimeError):
             raise InputError(f"directory {directory} cannot be used: its links lead in a circle") from None
         if real in seen:
-            raise InputError(f"directory {directory} is given twice (also as {seen[real]}); each must be another")
+            raise InputError(f"directory {directory} is given twice (also as {seen[real]}); name each directory once")
         seen[real] = directory
     for directory in directories:
         require_directory(directory)

@@ -182,7 +182,7 @@ class State:
         place."""
         manifest = self._storage.read()
         if manifest.identity != self.manifest.identity:
-            raise InputError(f"{self.path} holds another run by now; open it again")
+            raise InputError(f"{self.path} now holds another run; open it again")
         self.manifest = manifest
 
     @contextlib.contextmanager

@@ -291,7 +291,7 @@ def _further_directory(own: Directory, manifest: Manifest, index: int, path: Pat
         with Directory.open(Path(member.run)) as there:
             if not there.is_same(own) and read_manifest(there).identity == manifest.identity:
                 raise StorageError(
-                    f"{path} belongs to the run in {member.run}, of which {own.path} is a copy; go on with that one"
+                    f"{path} belongs to the run in {member.run}, of which {own.path} is a copy; open the original"
                 )
     except (OSError, InputError):
         pass  # no run is there: it was moved to `own`

@@ -96,5 +96,5 @@ def open_as_stored(values: object, cache_bytes: int) -> InputArray:
     try:
         array = np.asarray(values)
     except Exception as error:  # errors of NumPy and of users' own classes
-        raise InputError(f"the values are no array: {error}") from None
+        raise InputError(f"the values are not an array: {error}") from None
     return from_array("the array", array)
