@@ -1,4 +1,4 @@
-// Conversion only: mapped files, memory on given NUMA nodes, and the slots of arrays on tiers.
+// Conversion only: mapped files, aligned memory, and the slots of arrays on tiers.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "outcrop/base/aligned.hpp"
@@ -27,24 +28,31 @@ using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
 using ConstBytes = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>;
 using Contiguous = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// The mapping lives as long as any array that shows its bytes.
+// The mapping lives as long as an array that refers to its bytes.
 nb::object bytes_of(nb::handle self) {
   const Mapping &mapping = nb::cast<const Mapping &>(self);
   if (mapping.writable()) return nb::cast(Bytes(mapping.data(), {mapping.size()}, self));
   return nb::cast(ConstBytes(mapping.data(), {mapping.size()}, self));
 }
 
-Bytes memory_on_nodes(std::size_t nbytes, const std::vector<unsigned> &nodes) {
-  auto memory = std::make_unique<AlignedMemory>(nbytes);
-  const bool bound = nodes.size() == 1 ? bind_memory(memory->data(), nbytes, nodes[0])
-                                       : interleave_memory(memory->data(), nbytes, nodes);
-  if (!bound) throw InputError("the system refuses to bind memory to NUMA node " + std::to_string(nodes.at(0)));
+// An array that owns the memory.
+Bytes array_of(std::unique_ptr<AlignedMemory> memory) {
   std::byte *data = memory->data();
+  const std::size_t size = memory->size();
   const nb::capsule owner(memory.release(), [](void *taken) noexcept { delete static_cast<AlignedMemory *>(taken); });
-  return {data, {nbytes}, owner};
+  return {data, {size}, owner};
 }
 
-// Of a commit: checksums, 4 bytes each, little endian where the machine is, then slots, one byte each.
+Bytes aligned_array(std::size_t nbytes) { return array_of(std::make_unique<AlignedMemory>(nbytes)); }
+
+Bytes memory_on_nodes(std::size_t nbytes, const std::vector<unsigned> &nodes) {
+  auto memory = std::make_unique<AlignedMemory>(nbytes);
+  if (!bind_memory(memory->data(), nbytes, nodes))
+    throw InputError("the system refuses to bind memory to NUMA node " + std::to_string(nodes.at(0)));
+  return array_of(std::move(memory));
+}
+
+// The checksums (4 bytes each, in the byte order of the machine) or the slots (one byte each) of a commit.
 template <typename Number>
 std::vector<Number> numbers(const nb::bytes &content) {
   std::vector<Number> result(content.size() / sizeof(Number));
@@ -72,59 +80,64 @@ Damage load(SlotFile &file, const nb::bytes &checksums, const nb::bytes &slots, 
 void bind_arrays(nb::module_ &module) {
   const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
   module.def("memory_on_nodes", &memory_on_nodes, nb::arg("nbytes"), nb::arg("nodes"),
-             "Zeroed bytes that come from those NUMA nodes. Raises InputError when the system does not allow that.");
+             "Zeroed bytes from these NUMA nodes. Raises InputError if the system does not allow that.");
+  module.def("aligned_array", &aligned_array, nb::arg("nbytes"),
+             "Zeroed bytes, aligned for direct I/O, in huge pages if possible; a page becomes resident when touched.");
 
-  nb::class_<Mapping>(module, "MappedFile", "A file as memory.")
+  nb::class_<Mapping>(module, "MappedFile", "A file that is mapped into memory.")
       .def_static(
           "file",
           [](const std::string &path, bool writable) { return Mapping(File::open(path, writable, false), true); },
-          nb::arg("path"), nb::arg("writable"), unlocked, "The whole of an existing file. Raises StorageError.")
+          nb::arg("path"), nb::arg("writable"), unlocked, "Map a whole existing file. Raises StorageError.")
       .def_static(
           "scratch",
           [](const std::string &folder, std::uint64_t size, bool tries_sync) {
             return Mapping(File::unnamed(folder, size), tries_sync);
           },
           nb::arg("folder"), nb::arg("nbytes"), nb::arg("tries_sync") = false, unlocked,
-          "A new file in `folder` that has no name and goes with the mapping, all of it allocated. Raises "
+          "Map a new unnamed file in `folder`, which is deleted with the mapping. All its bytes are allocated. Raises "
           "StorageError.")
-      .def_prop_ro("bytes", &bytes_of, "All bytes; written only where the file was opened for that.")
-      .def_prop_ro("is_synchronous", &Mapping::synchronous, "Whether cache lines written back are durable.")
+      .def_prop_ro("bytes", &bytes_of, "All bytes; writable if the file was opened for writing.")
+      .def_prop_ro("is_synchronous", &Mapping::synchronous, "Whether a cache line is durable once it is written back.")
       .def("flush", &flush_in_parallel, nb::arg("begin"), nb::arg("nbytes"), nb::arg("threads"), unlocked,
-           "Returns when these bytes are as durable as the file system makes them.");
+           "Make these bytes as durable as the file system can.");
 
   nb::class_<SlotFile>(module, "SlotFile", "The committed tiles of an array on storage.")
       .def(nb::init<const std::string &, std::uint64_t, std::size_t, bool, unsigned>(), nb::arg("path"),
            nb::arg("array_bytes"), nb::arg("tile_bytes"), nb::arg("writable"), nb::arg("threads"), unlocked,
            "Open an existing file with room for one or two slots for each tile. Raises StorageError.")
-      .def_static("stride_bytes", &SlotFile::stride_bytes, nb::arg("array_bytes"), "Bytes of one slot for every tile.")
-      .def_prop_ro("primitive", &SlotFile::primitive, "What makes a commit durable.")
+      .def_static("stride_bytes", &SlotFile::stride_bytes, nb::arg("array_bytes"),
+                  "The bytes of one slot for each tile.")
+      .def_prop_ro("primitive", &SlotFile::primitive, "The system operation that makes a commit durable.")
       .def(
           "load",
           [](SlotFile &file, const nb::bytes &checksums, const nb::bytes &slots, const Contiguous &memory) {
             return load(file, checksums, slots, reinterpret_cast<std::byte *>(memory.data()));
           },
           nb::arg("checksums"), nb::arg("slots"), nb::arg("memory"),
-          "Read a commit into memory; (tile, offset, error number or 0) of what is damaged.")
+          "Read a commit into memory. Returns (tile, offset, error number or 0) for each damaged tile.")
       .def(
           "verify",
           [](SlotFile &file, const nb::bytes &checksums, const nb::bytes &slots) {
             return load(file, checksums, slots, nullptr);
           },
-          nb::arg("checksums"), nb::arg("slots"), "The same without keeping what was read.")
-      .def("map", &SlotFile::map, unlocked, "The commit last loaded or verified as memory, for reading.")
+          nb::arg("checksums"), nb::arg("slots"), "Like load(), but does not keep the bytes.")
+      .def("map", &SlotFile::map, unlocked, "Map the commit that was last loaded or verified, for reading.")
       .def(
           "write_changed",
           [](SlotFile &file, const Contiguous &memory) {
             nb::gil_scoped_release release;
             return file.write_changed(reinterpret_cast<const std::byte *>(memory.data()));
           },
-          nb::arg("memory"), "Write what has changed since the last commit and make it durable; its bytes.")
+          nb::arg("memory"),
+          "Write the tiles that have changed since the last commit and make them durable. Returns the number of bytes.")
       .def_prop_ro(
           "checksums", [](const SlotFile &file) { return content(file.written().checksums); },
-          "Of all tiles as written last, 4 bytes each.")
+          "The checksums of all tiles as last written, 4 bytes each.")
       .def_prop_ro(
-          "slots", [](const SlotFile &file) { return content(file.written().slots); }, "Of the same, a byte each.")
-      .def("accept", &SlotFile::accept, "What was written last is the last commit from now on.");
+          "slots", [](const SlotFile &file) { return content(file.written().slots); },
+          "The slots of all tiles as last written, one byte each.")
+      .def("accept", &SlotFile::accept, "Make the tiles as last written the last commit.");
 }
 
 }  // namespace outcrop

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,7 +70,7 @@ Fields to_fields(nb::iterable list) {
   return Fields(std::move(fields));
 }
 
-// A kernel, and (field, copy) of each source and target.
+// The kernel of a call, and (field, copy) of each source and target.
 using Operands = std::vector<std::tuple<std::size_t, std::size_t>>;
 using Calls = std::vector<std::tuple<std::uintptr_t, Operands, Operands>>;
 
@@ -143,34 +144,21 @@ Action to_update(nb::handle action) {
 
 Action to_commit(nb::handle) { return CommitAction{}; }
 
-// The conversion for each type of plan/actions.py.
-class ActionConverter {
- public:
-  ActionConverter() {
-    const nb::module_ actions = nb::module_::import_("outcrop.plan.actions");
-    const std::pair<const char *, Convert> conversions[] = {
-        {"Block", to_block},   {"Carry", to_carry},   {"Read", to_transfer<ReadAction>},
-        {"Copy", to_copy},     {"Update", to_update}, {"Write", to_transfer<WriteAction>},
-        {"Commit", to_commit},
-    };
-    for (const auto &[name, convert] : conversions) conversions_.emplace_back(actions.attr(name), convert);
-  }
-
-  Action operator()(nb::handle action) const {
-    for (const auto &[type, convert] : conversions_)
-      if (action.type().is(type)) return convert(action);
-    throw nb::type_error("not an action of outcrop.plan.actions");
-  }
-
- private:
-  using Convert = Action (*)(nb::handle);
-  std::vector<std::pair<nb::object, Convert>> conversions_;
-};
-
 void make_pass(Pass *place, nb::iterable actions, long levels) {
-  const ActionConverter convert;
+  const std::pair<const char *, Action (*)(nb::handle)> conversions[] = {
+      {"Block", to_block},   {"Carry", to_carry},   {"Read", to_transfer<ReadAction>},
+      {"Copy", to_copy},     {"Update", to_update}, {"Write", to_transfer<WriteAction>},
+      {"Commit", to_commit},
+  };
+  const nb::module_ module = nb::module_::import_("outcrop.plan.actions");
+  std::map<PyObject *, Action (*)(nb::handle)> by_type;
+  for (const auto &[name, convert] : conversions) by_type[module.attr(name).ptr()] = convert;
   Pass pass{{}, levels};
-  for (nb::handle action : actions) pass.actions.push_back(convert(action));
+  for (nb::handle action : actions) {
+    const auto found = by_type.find(action.type().ptr());
+    if (found == by_type.end()) throw nb::type_error("not an action of outcrop.plan.actions");
+    pass.actions.push_back(found->second(action));
+  }
   new (place) Pass(std::move(pass));
 }
 
@@ -206,7 +194,8 @@ Snapshot to_snapshot(nb::handle one) {
   return result;
 }
 
-// `python` is a PassAcquisition of run/acquisition/pass_acquisition.py, which must outlive the result: values are read and written where they lie.
+// `python` is a PassAcquisition of run/acquisition/pass_acquisition.py. It must outlive the result, which refers to its
+// values without a copy.
 AcquisitionRequests to_requests(nb::handle python) {
   AcquisitionRequests result;
   for (nb::handle one : python.attr("injections")) {
@@ -227,7 +216,8 @@ AcquisitionRequests to_requests(nb::handle python) {
   return result;
 }
 
-// For each sum a tuple: sum and sum of squares, each an integer as bytes and the sum of what is not finite; minimum; maximum.
+// A tuple for each sum: the sum as the bytes of an integer, the sum of its infinities and NaNs, both for the squares,
+// minimum, maximum.
 nb::list from_sums(const std::vector<FieldSum> &sums) {
   nb::list result;
   for (const FieldSum &one : sums)
@@ -236,10 +226,10 @@ nb::list from_sums(const std::vector<FieldSum> &sums) {
   return result;
 }
 
-// Memory of the caller's that a window can lie in.
+// Memory of the caller for a window.
 using Memory = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
 
-// Planes, bytes of a slot, and whether it holds all planes for good.
+// The number of planes, the bytes of a slot, and whether the ring is resident.
 using Rings = std::vector<std::tuple<long, std::size_t, bool>>;
 
 std::vector<RingSpec> to_rings(const Rings &rings) {
@@ -255,7 +245,7 @@ Bind to_bind(const std::string &name) {
   throw nb::value_error(("no such way to bind: " + name).c_str());
 }
 
-// Cores and processors of each node that this process may use.
+// The number of cores and of processors of each node that this process may use.
 std::vector<std::tuple<unsigned, std::size_t>> numa_nodes(const std::string &topology) {
   std::vector<std::tuple<unsigned, std::size_t>> result;
   for (const NumaNode &node : (topology.empty() ? system_topology() : synthetic_topology(topology)).nodes)
@@ -290,10 +280,10 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
   return std::make_unique<Executor>(core_grid, options, core_fields, std::move(stages), store);
 }
 
-// Where the arrays of a pass begin: the first file of each, and of those that a pass keeps for itself.
+// The number of the first file of each array.
 using FirstFiles = std::vector<std::uint32_t>;
 
-// With the seeds of their seals; none: 0 for all.
+// Adds the seeds of the seals to the files. Without `seeds`, all seeds are 0.
 std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_file, nb::handle seeds,
                                  const char *name) {
   std::vector<std::uint32_t> values;

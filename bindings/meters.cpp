@@ -1,4 +1,4 @@
-// Conversion only: the memory of this machine, how fast memory and storage are, and STREAM.
+// Conversion only: the memory of this machine, the speed of memory and storage, and STREAM.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>

@@ -1,4 +1,4 @@
-// What both extension modules share: errors of C++ as those of the package, and the memory of Python objects.
+// Shared by both extension modules: errors of C++ as errors of the package, and the memory of Python objects.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -33,8 +33,8 @@ inline void translate(const std::exception_ptr &thrown, void *) {
 
 inline void register_errors() { nanobind::register_exception_translator(translate); }
 
-/// The contiguous bytes of a Python object, never a copy. The object keeps them in place while this exists. Raises BufferError
-/// or ValueError if it cannot.
+/// The contiguous bytes of a Python object, without a copy. They stay in place until the destructor. Raises BufferError
+/// or ValueError if the object cannot give them.
 class Buffer {
  public:
   Buffer(nanobind::handle object, bool writable) {

@@ -1,6 +1,5 @@
 // Conversion only: files, buffers and names between Python and the storage of the core.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -18,7 +17,6 @@
 #include <variant>
 #include <vector>
 
-#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/checksums.hpp"
 #include "outcrop/storage/file.hpp"
@@ -47,11 +45,6 @@ nb::dict probe() {
   return result;
 }
 
-double rate(const std::string &name, double value) {
-  if (!(value >= 0 && value <= 1)) throw InputError(name + " must be between 0 and 1");
-  return value;
-}
-
 Faults to_faults(const std::map<std::string, double> &values) {
   Faults faults;
   const std::map<std::string, double Faults::*> rates{{"error_rate", &Faults::error_rate},
@@ -65,17 +58,20 @@ Faults to_faults(const std::map<std::string, double> &values) {
                                                               {"flush_error_at", &Faults::flush_error_at},
                                                               {"latency_microseconds", &Faults::latency_microseconds}};
   for (const auto &[name, value] : values) {
-    if (const auto found = rates.find(name); found != rates.end())
-      faults.*(found->second) = rate(name, value);
-    else if (const auto number = counts.find(name); number != counts.end() && value >= 0 && value < 0x1p53)
+    if (const auto found = rates.find(name); found != rates.end()) {
+      if (!(value >= 0 && value <= 1)) throw InputError(name + " must be between 0 and 1");
+      faults.*(found->second) = value;
+    } else if (const auto number = counts.find(name); number != counts.end() && value >= 0 && value < 0x1p53) {
       faults.*(number->second) = static_cast<std::uint64_t>(value);
-    else
+    } else {
       throw InputError("no such fault: " + name + " = " + std::to_string(value));
+    }
   }
   return faults;
 }
 
-// A whole file, (path, first byte, bytes) of a part of one, or (descriptor of a folder, path in it, label).
+// The path of a whole file; (path, first byte, bytes) of a part of a file; or (descriptor of a folder, path in it,
+// label).
 using Part = std::tuple<std::string, std::uint64_t, std::uint64_t>;
 using Inside = std::tuple<int, std::string, std::string>;
 using FileName = std::variant<std::string, Part, Inside>;
@@ -118,13 +114,6 @@ void write_from(Store &store, std::uint32_t file, std::uint64_t offset, nb::hand
   store.write(file, offset, buffer.data(), buffer.size());
 }
 
-nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> aligned_array(std::size_t nbytes) {
-  auto memory = std::make_unique<AlignedMemory>(nbytes);
-  std::byte *data = memory->data();
-  const nb::capsule owner(memory.release(), [](void *taken) noexcept { delete static_cast<AlignedMemory *>(taken); });
-  return {data, {nbytes}, owner};
-}
-
 std::vector<std::string> paths(const Store &store) {
   std::vector<std::string> result;
   for (const File &file : store.files()) result.push_back(file.path());
@@ -136,38 +125,37 @@ std::vector<std::string> paths(const Store &store) {
 void bind_storage(nb::module_ &module) {
   const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
   module.def("crc32c", &crc32c_of, nb::arg("data"), nb::arg("crc") = 0,
-             "CRC32C of the bytes of `data`; with `crc`, of what that is the checksum of followed by `data`.");
+             "CRC32C of the bytes of `data`. If `crc` is the checksum of earlier bytes, CRC32C of all these bytes.");
   module.def("plane_seal", &plane_seal, nb::arg("z"), nb::arg("crc"), nb::arg("seed"),
-             "What follows the checksum `crc` behind plane z, see storage/checksums.hpp.");
+             "The seal of plane z with the checksum `crc`, see storage/checksums.hpp.");
   module.def("plane_damage", &plane_damage, nb::arg("z"), nb::arg("is_whole"), nb::arg("path"), nb::arg("offset"),
-             nb::arg("plane_bytes"), "What is wrong with a plane: its checksum, or only its seal when it `is_whole`.");
-  module.def("probe", &probe, "Each backend and why it does not work here; an empty reason when it does.");
+             nb::arg("plane_bytes"),
+             "The message about a damaged plane: its checksum is wrong or, if it `is_whole`, only its seal.");
+  module.def("probe", &probe, "The reason why each backend does not work here; empty for a backend that works.");
   module.def("create_file", &File::create, nb::arg("path"), nb::arg("size"), unlocked,
-             "Makes (or replaces) a file of `size` bytes, all of them allocated. Raises StorageError.");
+             "Create or replace a file of `size` bytes, all of them allocated. Raises StorageError.");
   module.def(
       "open_beneath",
       [](int folder, const std::string &path, const std::string &label, bool writable) {
         return open_beneath(folder, path, writable ? O_RDWR : O_RDONLY, label).release();
       },
       nb::arg("folder"), nb::arg("path"), nb::arg("label"), nb::arg("writable") = false, unlocked,
-      "Descriptor of a regular file beneath an open folder, no link followed. Raises StorageError.");
-  module.def("aligned_array", &aligned_array, nb::arg("nbytes"),
-             "Zeroed bytes in huge pages where there are any, aligned for direct I/O, resident when first touched.");
-  nb::class_<Store>(module, "Store", "Open files and the way bytes move between them and memory.")
+      "The descriptor of a regular file beneath an open folder. Follows no links. Raises StorageError.");
+  nb::class_<Store>(module, "Store", "Open files, and a backend that moves bytes between them and memory.")
       .def(nb::new_(&make_store), nb::arg("files"), nb::arg("backend") = "auto", nb::arg("direct") = true,
            nb::arg("writable") = false, nb::arg("faults") = std::map<std::string, double>(), nb::arg("depth") = 64,
            nb::arg("scratch") = 0)
       .def("read_into", &read_into, nb::arg("file"), nb::arg("offset"), nb::arg("array"),
-           "Fills a contiguous array from the file with that number. Raises StorageError. Not while a run is at work.")
+           "Fill a contiguous array from a file, given by number. Raises StorageError. Not while an executor runs.")
       .def("write_from", &write_from, nb::arg("file"), nb::arg("offset"), nb::arg("array"),
-           "Writes a contiguous array to the file with that number. Raises StorageError. Not while a run is at work.")
-      .def("flush", &Store::flush, unlocked, "Waits until what was written is on the device. Raises StorageError.")
-      .def("close", &Store::close, unlocked, "Closes the files; later transfers raise StorageError.")
-      .def_prop_ro("name", &Store::name, "The backend at work.")
+           "Write a contiguous array to a file, given by number. Raises StorageError. Not while an executor runs.")
+      .def("flush", &Store::flush, unlocked, "Wait until all written bytes are on the device. Raises StorageError.")
+      .def("close", &Store::close, unlocked, "Close the files. Later transfers raise StorageError.")
+      .def_prop_ro("name", &Store::name, "The name of the backend.")
       .def_prop_ro("direct", &Store::direct, "Whether all files bypass the page cache.")
-      .def_prop_ro("alignment", &Store::alignment, "Bytes to which direct transfers are aligned; 1 if there are none.")
-      .def_prop_ro("note", &Store::note, "What could not be had as preferred, and why; empty if nothing.")
-      .def_prop_ro("paths", &paths, "Paths or labels of the files, by number; with the first byte for parts.");
+      .def_prop_ro("alignment", &Store::alignment, "The alignment of direct transfers in bytes; 1 if there are none.")
+      .def_prop_ro("note", &Store::note, "The reason why this is not the preferred backend or mode; empty if it is.")
+      .def_prop_ro("paths", &paths, "The paths or labels of the files, by number. Parts include their first byte.");
 }
 
 }  // namespace outcrop

@@ -1,8 +1,10 @@
-// Protects what is found of a machine's nodes and cores, with made-up machines that nobody here has, and that binding to this
-// one does what it says and is undone.
+// Protects the nodes and cores that are found, with synthetic machines of many kinds, and the binding to this machine,
+// which must work and be undone.
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
 
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -63,7 +65,7 @@ TEST(Topology, KeepsToTheProcessorsAllowed) {
   EXPECT_EQ(processors_of(synthetic_topology(machine, "999")).size(), 16u) << "not a processor of this machine";
 }
 
-// HBM beside a socket's ordinary memory, and far memory behind all sockets, have no processors of their own.
+// HBM beside the ordinary memory of a socket, and memory that all sockets share, have no processors of their own.
 TEST(Topology, MemoryAloneIsNoNode) {
   REQUIRE_HWLOC();
   const Topology with_hbm = synthetic_topology("pack:2 [numa] [numa] core:4 pu:1");
@@ -119,7 +121,7 @@ TEST(Memory, ComesFromTheNodeItIsBoundTo) {
   const Topology topology = system_topology();
   for (const NumaNode &node : topology.nodes) {
     const AlignedMemory memory(std::size_t{4} << 20);
-    if (!topology.this_system || !bind_memory(memory.data(), memory.size(), node.os_index))
+    if (!topology.this_system || !bind_memory(memory.data(), memory.size(), {node.os_index}))
       GTEST_SKIP() << "memory cannot be bound here";
     for (std::size_t at = 0; at < memory.size(); at += AlignedMemory::page_bytes) memory.data()[at] = std::byte{1};
     const int found = node_of_page(memory.data());
@@ -127,6 +129,18 @@ TEST(Memory, ComesFromTheNodeItIsBoundTo) {
     EXPECT_EQ(found, static_cast<int>(node.os_index));
     EXPECT_EQ(node_of_page(memory.data() + memory.size() - 1), found);
   }
+}
+
+TEST(MemoryNodes, HoldTheMemoryOfThisSystem) {
+  const std::vector<MemoryNode> nodes = memory_nodes();
+  ASSERT_FALSE(nodes.empty());
+  if (!has_hwloc()) return;
+  const auto bytes =
+      static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGE_SIZE));
+  std::uint64_t sum = 0;
+  for (const MemoryNode &node : nodes) sum += node.bytes;
+  EXPECT_LE(sum, bytes + bytes / 10);
+  EXPECT_GT(nodes.front().processors, 0u);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Rounding of byte counts to an alignment, and memory for planes: aligned to 2 MiB, with a request for huge pages.
 //
-// Pages come directly from the system and are not touched here. So the thread that will use a page can be the first to touch
-// it, and freed memory returns to the system. Ends are not rounded to huge pages, so a budget is kept to the page.
+// The pages come directly from the system, and nothing here touches them. The thread that will use a page can therefore
+// be the first to touch it. Freed memory returns to the system. The size is rounded up to a page of 4 KiB, not to a
+// huge page, so that the memory stays within the budget.
 #pragma once
 
 #include <sys/mman.h>
@@ -23,7 +24,8 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { retu
 /// The largest multiple of `unit` that is not above `value`.
 constexpr std::uint64_t round_down(std::uint64_t value, std::uint64_t unit) { return value / unit * unit; }
 
-/// Owns `size` bytes of zeroed pages (not resident until touched), aligned to 2 MiB. Throws InputError when refused.
+/// Owns `size` bytes of zeroed pages, aligned to 2 MiB. A page becomes resident when it is touched. Throws InputError
+/// if the system refuses the memory.
 class AlignedMemory {
  public:
   static constexpr std::size_t page_bytes = 4096;
@@ -37,13 +39,13 @@ class AlignedMemory {
                                 : mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED)
       throw InputError("cannot take " + std::to_string(size) + " bytes of memory: " + std::strerror(ENOMEM));
-    // Cut what lies before the first 2 MiB boundary and behind the end.
+    // Return the pages before the first 2 MiB boundary and behind the end.
     const auto address = reinterpret_cast<std::uintptr_t>(start);
     const std::size_t before = round_up(address, huge_bytes) - address;
     data_ = static_cast<std::byte *>(start) + before;
     if (before > 0) munmap(start, before);
     if (before < huge_bytes) munmap(data_ + mapped_, huge_bytes - before);
-    madvise(data_, mapped_, MADV_HUGEPAGE);  // advice: small pages work too
+    madvise(data_, mapped_, MADV_HUGEPAGE);  // only advice: small pages work, too
   }
   AlignedMemory(AlignedMemory &&other) noexcept { swap(other); }
   AlignedMemory &operator=(AlignedMemory &&other) noexcept {
@@ -72,7 +74,7 @@ class AlignedMemory {
   std::size_t mapped_ = 0;
 };
 
-/// Keeps pages in memory until they are unmapped. Throws InputError when that is refused.
+/// Keeps pages in memory until they are unmapped. Throws InputError if the system refuses.
 inline void lock_memory(std::byte *data, std::size_t size) {
   if (mlock(data, size) != 0)
     throw InputError("cannot lock " + std::to_string(size) + " bytes in memory: " + std::strerror(errno) +

@@ -23,7 +23,7 @@ struct StorageError : std::runtime_error {
         length(length_),
         error(error_) {}
 
-  /// With a `reason` of our own, where the system would have succeeded or has only a number.
+  /// An error with a `reason` in words, for a case that the system accepts or describes only by a number.
   StorageError(const std::string &doing, const std::string &path_, const std::string &reason, int error_)
       : std::runtime_error(doing + " failed: " + path_ + ": " + reason), path(path_), error(error_) {}
 
@@ -47,7 +47,7 @@ struct CorruptionError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Another rank cannot be reached any more, or communication between ranks failed. Collective calls fail after it.
+/// Another rank can no longer be reached, or communication between ranks failed. All later collective calls fail.
 struct CommunicationError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

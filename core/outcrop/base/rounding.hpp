@@ -1,7 +1,7 @@
 // The floating-point mode that results depend on: round to nearest, keep subnormal numbers.
 //
-// Other libraries change the mode and do not restore it (Devito's operators do), and threads inherit it. Results must not
-// depend on such a library being used in the same process.
+// Some libraries change the mode and do not restore it (Devito's operators, for example), and new threads inherit it.
+// Results must not depend on such a library in the same process.
 #pragma once
 
 #if defined(__SSE__)
@@ -12,7 +12,7 @@
 
 namespace outcrop {
 
-/// Sets the mode of IEEE 754 for this thread; the destructor restores the mode before.
+/// Sets the mode of IEEE 754 for this thread. The destructor restores the previous mode.
 class StandardRounding {
  public:
   StandardRounding() : before_(read()) { write(standard); }

@@ -19,7 +19,7 @@ bool updates(const StageCall &call, const Fields &fields, std::size_t field) {
 std::size_t last_stage(const Stages &stages, const Fields &fields, std::size_t field) {
   auto stage = static_cast<std::size_t>(stages.per_step());
   while (stage > 0 && !updates(stages.calls[stage - 1], fields, field)) --stage;
-  assert(stage > 0);  // fields that are only read have no sources
+  assert(stage > 0);  // static fields have no sources
   return stage - 1;
 }
 
@@ -84,7 +84,7 @@ Samples::Samples(const Grid &grid, const Window &window, const Fields &fields, s
   after_.sort(grid);
 }
 
-// The values before a step are those after the step before it.
+// The values before a step are the values after the step before it.
 void Samples::take(long done, long steps, long position, const Rectangle &cells) const {
   if (done > 0) write(after_, done, done - 1, position, cells);
   if (done < steps) write(before_, done, done, position, cells);
@@ -118,8 +118,6 @@ Acquisition::Acquisition(const Grid &grid, const Window &window, const Fields &f
       sums_(grid, window, fields, std::move(requests.sums)),
       snapshots_(grid, window, fields, std::move(requests.snapshots), requests.backend, requests.staging,
                  bytes_snapshots) {}
-
-void Acquisition::before(long z0, long z1, const Rectangle &cells) { take(0, z0, z1, cells); }
 
 void Acquisition::after(long level, long z0, long z1, const Rectangle &cells) {
   if (!injections_.empty())

@@ -1,22 +1,22 @@
-// The work of a pass besides updating: it adds point sources, samples receivers, takes sums and writes snapshots. All of this
-// happens while the rows concerned are in a cache, so that no plane is loaded once more:
+// The work of a pass besides the updates: point sources, receivers, sums and snapshots. All of this happens while the
+// rows are in a cache, so no plane is loaded again:
 //
-//     level 1 of the pass     before: receivers that sample ahead of the first step, sums and snapshots of the first values
-//     update                  after:  sources of the fields for which this was the last stage of the step,
-//                                     then, at the last stage of a step, receivers, sums and snapshots
-//     copying of the rim      rim:    receivers, sums and snapshots of all steps, because the rim does not change
+//     level 1 of a pass     before: receivers that sample before the first step, sums and snapshots of the first values
+//     update                after:  sources of the fields for which this was the last stage of the step;
+//                                   at the last stage of a step also receivers, sums and snapshots
+//     copy of the rim       rim:    receivers, sums and snapshots of all steps, because the rim does not change
 //
-// Where blocks update cells of their neighbours, too, each block adds sources to all cells it updates, but samples and sums
-// only its own cells.
+// If blocks also update cells of their neighbours, each block adds sources to all cells that it updates, but samples
+// and sums only its own cells.
 //
-// Points are found by the plane they lie in. A level updates some rows of some planes; then the same thread looks up the points
-// in these rows:
+// Points are found by plane. After a level has updated some rows of some planes, the same thread looks up the points in
+// these rows:
 //
 //     position      0   1   2   3   4
-//     first         0   0   3   3   5   5        two equal numbers: no point lies in the plane
-//     points        y: 2 2 7     1 9             by rows in a plane; points of one cell in the order given
+//     first         0   0   3   3   5   5        two equal numbers: the plane has no point
+//     points        y: 2 2 7     1 9             sorted by row in each plane; points of one cell in the order given
 //
-// Nothing is locked: one thread updates a row, and other threads wait for its tile before they read the row.
+// No locks are needed: one thread updates a row, and other threads wait for its tile before they read the row.
 #pragma once
 
 #include <algorithm>
@@ -38,14 +38,14 @@ struct Cell {
   long z, y, x;
 };
 
-/// Values that each step adds to cells of a field, right after the last stage that updates the field.
+/// Values that each step adds to cells of a field, directly after the last stage that updates the field.
 struct PointInjection {
   std::size_t field = 0;
   std::vector<Cell> cells;
-  const std::byte *values = nullptr;  ///< [step of the pass][cell], of the grid's type
+  const std::byte *values = nullptr;  ///< [step of the pass][cell], of the type of the grid
 };
 
-/// Cells of a field to be sampled at the end of each step, or before its first stage.
+/// Cells of a field that are sampled at the end of each step, or before its first stage.
 struct PointSamples {
   std::size_t field = 0;
   std::vector<Cell> cells;
@@ -53,26 +53,26 @@ struct PointSamples {
   double *values = nullptr;  ///< [step of the pass][cell]
 };
 
-/// The requests for one pass; steps count from its first one.
+/// The requests for one pass. Steps are counted from the first step of the pass.
 struct AcquisitionRequests {
   std::vector<PointInjection> injections;
   std::vector<PointSamples> samples;
   std::vector<SumRequest> sums;
   std::vector<Snapshot> snapshots;
-  std::string backend = "auto";  ///< that writes snapshots
-  StagingSizes staging;          ///< memory for snapshots on their way
-  bool only_own = false;         ///< blocks update cells that are not their own
+  std::string backend = "auto";  ///< the backend that writes snapshots
+  StagingSizes staging;          ///< the staging memory for snapshots
+  bool only_own = false;         ///< true if blocks also update cells of their neighbours
 
   bool empty() const { return injections.empty() && samples.empty() && sums.empty() && snapshots.empty(); }
 };
 
-/// The results besides samples, each in the order of the requests.
+/// The results except the samples, in the order of the requests.
 struct AcquisitionResults {
   std::vector<FieldSum> sums;
   std::vector<std::uint32_t> snapshot_sums;  ///< CRC32C of the bytes of each snapshot's box
 };
 
-/// Points of several lists.
+/// The points of several lists, sorted by plane and row.
 class PointTable {
  public:
   struct Point {
@@ -82,7 +82,7 @@ class PointTable {
 
   void add(const Grid &grid, std::size_t list, const std::vector<Cell> &cells);
 
-  /// To be called once, after the last add().
+  /// Must be called once, after the last add().
   void sort(const Grid &grid);
 
   bool empty() const { return points_.empty(); }
@@ -110,7 +110,7 @@ class Injections {
   Injections(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
              std::vector<PointInjection> lists);
 
-  /// Adds the values of the points in that part of a plane, which the level has just updated.
+  /// Adds the values of the points in a part of a plane that the level has just updated.
   void add(long level, long position, const Rectangle &cells) const;
   bool empty() const { return lists_.empty(); }
 
@@ -128,10 +128,10 @@ class Samples {
  public:
   Samples(const Grid &grid, const Window &window, const Fields &fields, std::vector<PointSamples> lists);
 
-  /// Samples that part of a plane after `done` of the `steps` steps of a pass; 0: before the first one.
+  /// Samples a part of a plane after `done` of the `steps` steps of a pass; 0: before the first step.
   void take(long done, long steps, long position, const Rectangle &cells) const;
 
-  /// Samples cells that no step changes, for all steps.
+  /// Samples cells that no step changes, for all steps of the pass.
   void take_rim(long steps, long position, const Rectangle &cells) const;
   bool empty() const { return lists_.empty(); }
 
@@ -147,30 +147,30 @@ class Samples {
 
 class Acquisition {
  public:
-  /// For a pass of `steps` steps; adds the bytes of snapshots to `bytes_snapshots`. All arguments but the requests must outlive
-  /// this. Throws StorageError.
+  /// Prepares a pass of `steps` steps. The written bytes of snapshots are added to `bytes_snapshots`. All arguments
+  /// except the requests must outlive this. Throws StorageError.
   Acquisition(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
               AcquisitionRequests requests, long steps, std::atomic<std::uint64_t> &bytes_snapshots);
 
-  /// The cells of the block that follows.
+  /// Sets the cells that the next block owns.
   void set_own(const OwnedCells &own) { own_ = own; }
 
-  /// Level 1 is about to update that part of planes z0 <= position < z1 (rows folded where y is periodic).
-  void before(long z0, long z1, const Rectangle &cells);
+  /// Must be called before level 1 updates a part of planes z0 <= position < z1. Rows are folded if y is periodic.
+  void before(long z0, long z1, const Rectangle &cells) { take(0, z0, z1, cells); }
 
-  /// The level has just updated it.
+  /// Must be called after the level has updated that part.
   void after(long level, long z0, long z1, const Rectangle &cells);
 
-  /// No step changes that part of a plane (rows not folded).
+  /// Must be called for the cells of a plane that no step changes. Rows are not folded.
   void rim(long position, const Rectangle &cells);
 
-  /// To be called after every slab, by one thread. Throws StorageError.
+  /// Must be called after every slab, by one thread. Throws StorageError.
   void end_slab() { snapshots_.write_behind(); }
 
-  /// To be called before the pass is committed. Throws StorageError.
+  /// Must be called before the pass is committed. Throws StorageError.
   void flush() { snapshots_.flush(); }
 
-  /// After flush().
+  /// The results. Valid after flush().
   AcquisitionResults results() const { return {sums_.results(), snapshots_.sums()}; }
 
  private:

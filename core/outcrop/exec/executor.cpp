@@ -1,7 +1,6 @@
 #include "outcrop/exec/executor.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <chrono>
 #include <cstring>
@@ -40,7 +39,7 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
       store_(store),
       transfers_(grid_, window_, fields_, store) {
   assert(window_.rings() == fields_.rings());
-  if (options.memory == nullptr) place_memory(window_, team_);  // no page fault and no refusal comes later
+  if (options.memory == nullptr) place_memory(window_, team_);  // page faults and refusals happen here, not in a pass
   if (options.lock) lock_memory(window_.data(), window_.size());
   if (!options.checksum || store_ == nullptr) return;
   checks_.emplace(grid_, window_, fields_);
@@ -66,7 +65,7 @@ void Executor::begin_pass(const Pass &pass, const PassFiles &files, AcquisitionR
   transfers_.set_files(files);
   if (pass.levels > 0) traverse_.set_levels(pass.levels);
   if (checks_) {
-    const bool reads_statics = std::any_of(pass.actions.begin(), pass.actions.end(), [](const Action &action) {
+    const bool reads_statics = std::ranges::any_of(pass.actions, [](const Action &action) {
       const auto *read = std::get_if<ReadAction>(&action);
       return read != nullptr && read->array == Array::statics;
     });
@@ -104,8 +103,9 @@ void Executor::begin_block(const BlockAction &action) {
   if (acquisition_) acquisition_->set_own(action.own);
 }
 
-// The arrays of an action, and their rings. Unfinished levels are kept of a single field only, of which a ring holds every
-// second level: the target has the levels of the last level's parity, `other` has the others.
+// The arrays of an action, and their rings. Unfinished levels are stored only for a single field. Each of its rings
+// holds every second level: the array `target` has the levels with the parity of the last level, and `other` has the
+// others.
 std::vector<ArrayRing> Executor::array_rings(Array array, long level) const {
   std::vector<ArrayRing> result;
   if (array == Array::statics) {
@@ -163,7 +163,8 @@ void Executor::perform(const CopyAction &action) {
 
 void Executor::perform(const UpdateAction &action) {
   const long reach = grid_.skew_z * action.levels;
-  // Waiting for one more plane of a field that is only read would mean to wait for all that is read ahead of it.
+  // Static fields are read behind the state. Waiting for one static plane too many would wait for all planes that are
+  // read ahead of it.
   wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z),
                  std::min(grid_.nz, action.zeta1 + grid_.statics_z));
   {
@@ -176,7 +177,7 @@ void Executor::perform(const UpdateAction &action) {
 }
 
 void Executor::perform(const WriteAction &action) {
-  wait_for_reads(action.z0, action.z1);  // planes of the rim may be written without ever having been used
+  wait_for_reads(action.z0, action.z1);  // no update may have waited for planes of the rim
   const std::vector<ArrayRing> pairs = array_rings(action.array, action.level);
   if (transfers_.has_tail(action.array, action.cells) && checks_) {
     const Timer timer(counters_.seconds_checksum);
@@ -212,7 +213,7 @@ void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
       if (z >= z1_statics && ring < fields_.size() && fields_.read_only(ring)) continue;
       if (transfers_.wait_for_read(ring, z) && checks_) checks_->keep(ring, z);
     }
-  check_faces(z0, z1);
+  check_fringes(z0, z1);
 }
 
 std::uint32_t Executor::sum_fringe(std::size_t ring, long z, const Rectangle &cells) const {
@@ -220,8 +221,8 @@ std::uint32_t Executor::sum_fringe(std::size_t ring, long z, const Rectangle &ce
   return crc32c({window_.cell(ring, z, cells.y0, cells.x0), bytes});
 }
 
-// Faces are read back in the pass that has written them, so their checksums stay in memory.
-void Executor::check_faces(long z0, long z1) {
+// The pass that writes fringes also reads them back, so their checksums stay in memory.
+void Executor::check_fringes(long z0, long z1) {
   if (!checks_) return;
   for (const long copy : {0, 1})
     for (const ArrayRing &pair : array_rings(Array::fringes, copy)) {
@@ -239,7 +240,7 @@ void Executor::check_faces(long z0, long z1) {
     }
 }
 
-// Compares checksums and seals of those planes of the sources whose cells have all been summed up.
+// Compares the checksums and seals of the source planes whose cells have all been added to the checksum.
 void Executor::check_planes(long z0, long z1) {
   if (!checks_) return;
   const Timer timer(counters_.seconds_checksum);
@@ -247,21 +248,15 @@ void Executor::check_planes(long z0, long z1) {
     if (const auto wrong = checks_->wrong(z)) throw CorruptionError(transfers_.damage(wrong->pair, z, wrong->whole));
 }
 
-// The cells of a part of a plane that no update touches.
-std::array<Rectangle, 2> Executor::rims(long z, const Rectangle &cells) const {
-  const bool updated = z >= grid_.first_plane() && z < grid_.end_plane();
-  if (!updated || grid_.first_row() >= grid_.end_row()) return {cells, Rectangle{}};
-  std::array<Rectangle, 2> rims{cells, cells};
-  rims[0].y1 = std::min(cells.y1, grid_.first_row());
-  rims[1].y0 = std::max(cells.y0, grid_.end_row());
-  return rims;
-}
-
-// Kernels write the rim in x. Rows of the rim in y and planes of the rim in z are never updated, so second copies get them
-// once, and their checksums hold for every level.
+// Kernels write the rim in x. No update changes the rows of the rim in y and the planes of the rim in z. So they are
+// copied to the second copies once, and their checksums are right for every level.
 void Executor::copy_rim(long z, const CopyAction &action) {
+  Rectangle low = action.cells, high = action.cells;  // the rows of the rim at both ends
+  const bool updated = z >= grid_.first_plane() && z < grid_.end_plane() && grid_.first_row() < grid_.end_row();
+  low.y1 = std::min(low.y1, updated ? grid_.first_row() : grid_.ny);
+  high.y0 = std::max(high.y0, updated ? grid_.end_row() : grid_.ny);
   const bool sums = checks_ && z >= own_.z0 && z < own_.z1;
-  for (const Rectangle &rim : rims(z, action.cells)) {
+  for (const Rectangle &rim : {low, high}) {
     if (rim.empty()) continue;
     if (acquisition_) acquisition_->rim(z, rim);
     const Rectangle own = intersection(rim, action.own);

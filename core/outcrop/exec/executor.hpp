@@ -1,21 +1,20 @@
-// Runs the actions of one pass: the only place where planes, threads and files meet.
+// Runs the actions of one pass. This is the only place where planes, threads and files meet.
 //
-// Actions are issued in the order of the list. Read and Write only hand planes to the pump, whose own thread moves them.
-// Update and Copy run on the team and wait for nothing but the planes they touch (transfers.hpp):
+// The executor issues the actions in the order of the list. Read and Write only queue planes for the I/O thread, which
+// moves them (pump.hpp). Update and Copy run on the team, and wait only for the planes that they use (transfers.hpp).
+// So reading the next slab, updating this one and writing the last one overlap:
 //
 //       Read z ──► slot.reading ──► wait ──► Copy, Update ──► check CRC32C (once)
-//       Update ──► CRC32C ──► Write z ──► slot.writing ──► the next Read of that slot starts after it (in the pump)
-//                                                     └──► a Copy or Carry into that slot waits for it (here)
+//       Update ──► CRC32C ──► Write z ──► slot.writing ──► the I/O thread starts the next Read of that slot after it
+//                                                     └──► the executor waits for it before it copies to that slot
 //
-// An action is about all fields: each has its rings and its arrays (problem.hpp). Checksums are taken inside the update,
-// while rows are in a cache (transfers.hpp), so a damaged plane is noticed after its last row has been updated once. That is
-// in time, because nothing of a pass counts before its commit.
+// An action applies to all fields. Each field has its rings and its arrays (problem.hpp). The update computes checksums
+// while rows are in a cache (transfers.hpp), so it detects a damaged plane only after it has updated all its rows. That
+// is early enough, because the result of a pass becomes valid only with its commit.
 //
-// So reading the next slab, updating this one and writing the last one overlap. There is no policy here: the plan has decided
-// what is read when, and into which rings.
+// The executor decides nothing. The plan says which planes are read when, and into which rings.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -33,26 +32,27 @@
 
 namespace outcrop {
 
-// The actions of a plan. Python's plan/actions.py has the same list and the full meaning of each action. plan/validate.py
-// proves a list legal before it comes here.
+// The actions of a plan. plan/actions.py has the same list with the full meaning of each action. plan/validate.py
+// proves that a list is legal before it comes here.
 
-/// Starts a block. The actions that follow apply to it: slots hold the cells `frame` of their planes, plane z in slot
-/// (z + shift) mod ring, and `own` are the cells whose checksums the block takes.
+/// Starts a block; the following actions apply to it. Slots hold the cells `frame` of their planes, and plane z is in
+/// slot (z + shift) mod ring. The block takes the checksums of the cells `own`.
 struct BlockAction {
   Rectangle frame;
   OwnedCells own;
   long shift = 0;
 };
 
-/// Moves cells of planes z0 <= z < z1 in the rings of `level` from their place in the former frame to that in this one.
+/// Moves cells of planes z0 <= z < z1 in the rings of `level` from their place in the former frame to the place in this
+/// one.
 struct CarryAction {
   long z0, z1;
   Rectangle cells;
   long level;
 };
 
-/// Starts reading cells of planes z0 <= z < z1 into the rings of `level`: from `source` into the rings of the values before
-/// the first step, from `other` and `fringes` into first copies (even level) or second copies (odd level).
+/// Starts reading cells of planes z0 <= z < z1 into the rings of `level`: from `source` into the rings of the values
+/// before the first step, from `other` and `fringes` into first copies (even level) or second copies (odd level).
 struct ReadAction {
   long z0, z1;
   Rectangle cells;
@@ -60,8 +60,8 @@ struct ReadAction {
   long level;
 };
 
-/// Copies those of the cells of planes z0 <= z < z1 that are rim from first to second copies, and takes the checksums of
-/// `own` cells.
+/// Copies the rim within `cells` of planes z0 <= z < z1 from the first to the second copies, and takes the checksums of
+/// the cells `own`.
 struct CopyAction {
   long z0, z1;
   Rectangle cells, own;
@@ -86,13 +86,14 @@ struct CommitAction {};
 
 using Action = std::variant<BlockAction, CarryAction, ReadAction, CopyAction, UpdateAction, WriteAction, CommitAction>;
 
-/// One trip over the grid, which updates `levels` levels. A plan's passes are few, and each runs many times.
+/// One trip over the grid, which updates `levels` levels. A plan has few different passes, and each of them runs many
+/// times.
 struct Pass {
   std::vector<Action> actions;
   long levels = 0;
 };
 
-/// Wall-clock seconds by phase, summed over all passes.
+/// Wall-clock seconds of each phase, summed over all passes.
 struct ExecutorCounters {
   std::atomic<double> seconds_read_wait{0}, seconds_write_wait{0}, seconds_update{0}, seconds_copy{0},
       seconds_checksum{0}, seconds_commit{0};
@@ -103,27 +104,28 @@ struct ExecutorOptions {
   std::vector<RingSpec> rings;
   long max_levels = 1;
   Tiling tiling;
-  bool checksum = true;         ///< write CRC32C and seal with every plane and check them on reading
-  std::byte *memory = nullptr;  ///< the window's memory with what it holds; null: the executor allocates it
-  bool lock = false;            ///< keep the window from being swapped out
+  bool checksum = true;         ///< write CRC32C and seal with each plane, and check them after reading
+  std::byte *memory = nullptr;  ///< the window's memory with its content; null: the executor allocates it
+  bool lock = false;            ///< lock the window in memory, so that it is never swapped out
 };
 
 class Executor {
  public:
-  /// Takes all memory and touches it, unless it is given. `store` may be null if no action transfers planes (calibration,
-  /// arrays in memory). Throws InputError if memory cannot be allocated or locked.
+  /// Allocates all memory and touches it, unless the caller gives it. `store` may be null if no action transfers planes
+  /// (calibration, arrays in memory). Throws InputError if memory cannot be allocated or locked.
   Executor(const Grid &grid, const ExecutorOptions &options, const Fields &fields, Stages stages, Store *store);
 
-  /// Runs one pass. `scalars` are those of its steps, or one set for every step. Samples go where `requests` say, other
-  /// results are returned. Throws StorageError, CorruptionError or Cancelled, and may not be used again after that.
+  /// Runs one pass. `scalars` has one set of scalars for each step of the pass, or one set for all steps. Samples are
+  /// stored where `requests` say; the other results are returned. Throws StorageError, CorruptionError or Cancelled.
+  /// The executor must not be used after an error.
   AcquisitionResults run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
                          AcquisitionRequests requests = {});
 
-  /// Exchanges the rings of a field of two copies whose planes stay in the window: after an odd number of levels the newest
-  /// values of one pass are level 0 of the next. Between runs only.
+  /// Exchanges the two rings of a field whose planes stay in the window. After an odd number of levels the newest
+  /// values of one pass then are level 0 of the next. Only between runs.
   void swap_rings();
 
-  /// Makes run() throw Cancelled soon; from any thread.
+  /// Makes run() throw Cancelled soon. Any thread may call this.
   void cancel();
 
   const ExecutorCounters &counters() const { return counters_; }
@@ -148,8 +150,7 @@ class Executor {
   void wait_for_reads(long z0, long z1) { wait_for_reads(z0, z1, z1); }
   void wait_for_reads(long z0, long z1, long z1_statics);
   void check_planes(long z0, long z1);
-  void check_faces(long z0, long z1);
-  std::array<Rectangle, 2> rims(long z, const Rectangle &cells) const;
+  void check_fringes(long z0, long z1);
   void copy_rim(long z, const CopyAction &action);
   void carry(std::size_t ring, long z, const Rectangle &cells) const;
   std::uint32_t sum_fringe(std::size_t ring, long z, const Rectangle &cells) const;
@@ -163,10 +164,10 @@ class Executor {
   std::optional<Checks> checks_;
   std::optional<Acquisition> acquisition_;  // of this pass
   std::atomic<std::uint64_t> bytes_snapshots_{0};
-  std::vector<std::uint32_t> fringe_sums_;  // checksums of the fringes this pass has written
+  std::vector<std::uint32_t> fringe_sums_;  // checksums of the fringes that this pass has written
   Store *const store_;
-  Transfers transfers_;  // last of those with planes: its thread ends before the window goes
-  long steps_ = 0;       // of this pass
+  Transfers transfers_;  // after the window, so that the I/O thread ends before the window is destroyed
+  long steps_ = 0;       // number of steps of this pass
   Rectangle former_frame_;
   OwnedCells own_;
   std::atomic<bool> cancelled_{false};

@@ -15,7 +15,7 @@ constexpr std::uint64_t limb_mask = (std::uint64_t{1} << limb_bits) - 1;
 constexpr int mantissa_bits = 52;
 constexpr int carry_bits = std::bit_width(ExactSum::at_once) - 1;
 
-// The bits of absolute values have the order of the numbers; infinity and NaN come last.
+// The bits of absolute values, read as integers, have the same order as the numbers. Infinity and NaN are the largest.
 using Bits = std::int64_t;
 constexpr Bits sign_mask = ~(Bits{1} << 63);
 
@@ -25,7 +25,7 @@ inline __attribute__((always_inline)) Bits largest_of(const double *values, std:
   return largest;
 }
 
-// Adding and subtracting `unit` rounds to a bit that depends on `unit` only. No other operation here rounds.
+// Adding and subtracting `unit` rounds a number to a bit that depends only on `unit`. No other operation here rounds.
 inline __attribute__((always_inline)) double take_high_parts(double *values, std::size_t count, double unit) {
   constexpr std::size_t width = 8;
   double sums[width] = {};
@@ -45,7 +45,7 @@ inline __attribute__((always_inline)) double take_high_parts(double *values, std
   return sums[0];
 }
 
-// Wider vectors change no bit.
+// The two loops above, compiled for the vectors of this processor. The width of vectors does not change the result.
 struct Steps {
   Bits (*largest)(const double *, std::size_t);
   double (*take_high)(double *, std::size_t, double);
@@ -87,7 +87,7 @@ constexpr std::size_t group_bytes = 64;
 template <typename Value>
 constexpr long group_cells = group_bytes / sizeof(Value);
 
-// Sums of groups that are to be added exactly, many at once.
+// Sums of groups, collected so that many are added exactly at once.
 struct GroupSums {
   static constexpr std::size_t capacity = ExactSum::at_once;
 
@@ -103,8 +103,8 @@ struct GroupSums {
 
 #define OUTCROP_INLINE inline __attribute__((always_inline))
 
-// A vector register in the compiler's terms. Wider registers change no bit of the result; they do more of the same additions at
-// once.
+// A vector register in the compiler's terms. The width of registers does not change the result; wider registers do more
+// of the same additions at once.
 template <typename Value, std::size_t count>
 struct RegisterOf {
   using Type [[gnu::vector_size(count * sizeof(Value))]] = Value;
@@ -112,7 +112,7 @@ struct RegisterOf {
 template <typename Value, std::size_t count>
 using Register = typename RegisterOf<Value, count>::Type;
 
-// Adds the halves of a group until one register of doubles is left; once for the values, once for their squares.
+// Adds the halves of a group until one register of doubles is left: once for the values, and once for their squares.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &sum, Register<double, width> &square) {
   constexpr std::size_t parts = group_cells<Value> / width;
@@ -132,7 +132,7 @@ OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &su
   square = squares[0];
 }
 
-// Each `left` successive numbers belong to a group. Adds the first and the second halves of all groups in both registers.
+// In both registers, `left` successive numbers belong to each group. Adds the first and the second half of every group.
 template <std::size_t left, typename Numbers, std::size_t... place>
 OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &joined, std::index_sequence<place...>) {
   constexpr std::size_t half = left / 2;
@@ -140,7 +140,7 @@ OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &join
            __builtin_shufflevector(one, other, (place / half * left + place % half + half)...);
 }
 
-// Goes on with as many groups at once as a register has numbers, until one number of each group is left.
+// Adds halves of as many groups at once as a register has numbers, until one number of each group is left.
 template <std::size_t width, std::size_t left = width>
 OUTCROP_INLINE void add_halves(Register<double, width> *groups, double *sums) {
   if constexpr (left == 1) {
@@ -161,7 +161,7 @@ OUTCROP_INLINE void add_groups(const Value *cells, GroupSums &groups) {
   groups.count += width;
 }
 
-// NaN compares as false and changes nothing.
+// Comparisons with NaN are false, so NaNs do not change minimum and maximum.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void extend(const Value *row, long x0, long x1, FieldSum &total) {
   constexpr long count = width * sizeof(double) / sizeof(Value);
@@ -200,7 +200,7 @@ OUTCROP_INLINE void add_row(const Value *row, long x0, long x1, GroupSums &group
   }
 }
 
-// Rows of one plane.
+// Adds rows of one plane.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void add_rows(const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells,
                              FieldSum &total) {
@@ -253,7 +253,8 @@ void ExactSum::add(double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const std::uint64_t fraction = bits & ((std::uint64_t{1} << mantissa_bits) - 1);
   const auto exponent = static_cast<unsigned>(bits >> mantissa_bits) & 0x7ffu;
-  // value = mantissa * 2^(shift - 1074); subnormal numbers have no leading one, and the exponent of the smallest normal ones.
+  // value = mantissa * 2^(shift - 1074). Subnormal numbers have no leading one, and the exponent of the smallest normal
+  // numbers.
   const std::uint64_t mantissa = exponent == 0 ? fraction : fraction | std::uint64_t{1} << mantissa_bits;
   const unsigned shift = exponent == 0 ? 0 : exponent - 1;
   const unsigned limb = shift / limb_bits, within = shift % limb_bits;
@@ -267,10 +268,10 @@ void ExactSum::add(double value) {
 
 void ExactSum::add(double *values, std::size_t count) {
   assert(count <= at_once);
-  constexpr int lowest = -900, highest = 1023 - carry_bits;  // no bit of a cut is subnormal, no sum overflows
+  constexpr int lowest = -900, highest = 1023 - carry_bits;  // no high part is subnormal, and no sum overflows
   static const Steps steps = find_steps();
   while (const Bits largest = steps.largest(values, count)) {
-    const int above = static_cast<int>(largest >> mantissa_bits) - 1022;  // all are below 2^above
+    const int above = static_cast<int>(largest >> mantissa_bits) - 1022;  // all numbers are below 2^above
     if (above < lowest || above > highest) {
       for (std::size_t i = 0; i < count; ++i) add(values[i]);
       return;
@@ -287,7 +288,7 @@ void ExactSum::add(const ExactSum &other) {
   if (++adds_ == max_adds) carry();
 }
 
-// After this every limb but the last is at least 0 and below 2^32.
+// Afterwards each limb except the last is at least 0 and below 2^32.
 void ExactSum::carry() {
   for (std::size_t i = 0; i + 1 < limbs; ++i) {
     limbs_[i + 1] += limbs_[i] >> limb_bits;

@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// No slab ever meets the end of this grid.
+// A grid whose end no slab reaches.
 Grid endless(Grid grid) {
   grid.nz = std::numeric_limits<int>::max();
   grid.periodic_z = false;
@@ -84,12 +84,12 @@ double measure_checksum_rate(unsigned threads, std::size_t plane_bytes, std::siz
 
 namespace {
 
-// Loops of STREAM over `count` elements.
+// The loops of STREAM over `count` elements.
 
 constexpr double stream_scalar = 3.0;
 
-// Copies cache line by cache line, with a statement between that keeps the compiler from calling the C library's copy: for arrays
-// as long as these, that bypasses the caches.
+// Copies cache line by cache line. The assembler statement prevents the compiler from calling memcpy() of the C
+// library, which bypasses the caches for such long arrays.
 [[gnu::always_inline]] inline void copy(const double *__restrict first, const double *, double *__restrict result,
                                         std::size_t count) {
   std::array<double, 8> line;
@@ -125,7 +125,7 @@ void plain(Read first, Read second, Written result) {
   loop(first.data(), second.data(), result.data(), result.size());
 }
 
-// Stores of 16 bytes limit a core before fast memories do. Stores of more than 32 bytes are no faster.
+// With stores of 16 bytes, the core and not the memory would be the limit. Stores of more than 32 bytes are not faster.
 #if defined(__x86_64__)
 template <auto loop>
 __attribute__((target("avx2"))) void wide(Read first, Read second, Written result) {
@@ -169,7 +169,7 @@ std::uint64_t next_random(std::uint64_t &state) {  // xorshift64* (Vigna 2016)
   return state * 0x2545F4914F6CDD1D;
 }
 
-// Marks a value as used, so that the compiler keeps the loops that computed it.
+// Marks a value as used, so that the compiler keeps the loops that compute it.
 template <typename Value>
 void use(const Value &value) {
   asm volatile("" : : "g"(&value) : "memory");
@@ -180,8 +180,8 @@ struct ThreadArrays {
   std::span<double> a, b, c;
 };
 
-// Reads eight streams at once: a single stream has too few lines in flight to be limited by memory. Sums integers, since those of
-// doubles have an order, which is slower.
+// Reads eight streams at once, because a single stream has too few cache lines in flight to use the full bandwidth.
+// Adds integers, because doubles would have to be added in order, which is slower.
 void read(const ThreadArrays &arrays) {
   constexpr std::size_t streams = 8;
   const double *const a = arrays.a.data();
@@ -224,9 +224,8 @@ MemoryMeter::MemoryMeter(ThreadPlacement placement, std::size_t array_bytes, con
       a_(reinterpret_cast<double *>(memory_.data())),
       b_(a_ + count_),
       c_(b_ + count_) {
-  const bool taken = nodes.empty() || (nodes.size() == 1 ? bind_memory(memory_.data(), memory_.size(), nodes[0])
-                                                         : interleave_memory(memory_.data(), memory_.size(), nodes));
-  if (!taken) throw InputError("the system does not let memory be taken from a NUMA node of one's choice");
+  if (!nodes.empty() && !bind_memory(memory_.data(), memory_.size(), nodes))
+    throw InputError("the system refuses to bind memory to NUMA node " + std::to_string(nodes[0]));
   best_seconds(0, [&](unsigned member) {  // each thread is the first to touch its own part
     const std::size_t begin = count_ * member / team_.size(), end = count_ * (member + 1) / team_.size();
     std::fill(a_ + begin, a_ + end, 1.0);
@@ -257,12 +256,12 @@ double MemoryMeter::bandwidth(const std::string &name, int repeats) {
 }
 
 double MemoryMeter::random_bandwidth(bool write) {
-  const std::size_t lines = count_ / line_doubles / team_.size();  // of each thread
+  const std::size_t lines = count_ / line_doubles / team_.size();  // for each thread
   const double seconds = best_seconds(1, [&](unsigned member) {
     double *const own = a_ + member * lines * line_doubles;
     std::uint64_t state = member + 1, sum = 0;
     for (std::size_t i = 0; i < lines; ++i) {
-      double *line = own + ((next_random(state) >> 32) * lines >> 32) * line_doubles;  // a division would take longer
+      double *line = own + ((next_random(state) >> 32) * lines >> 32) * line_doubles;  // faster than a division
       if (write) {
         for (std::size_t k = 0; k < line_doubles; ++k) line[k] = stream_scalar;
       } else {
@@ -281,7 +280,7 @@ double MemoryMeter::latency() {
   std::vector<std::uint32_t> cycle(lines);
   for (std::size_t i = 0; i < lines; ++i) cycle[i] = static_cast<std::uint32_t>(i);
   std::uint64_t state = 1;
-  for (std::size_t i = lines - 1; i > 0; --i) std::swap(cycle[i], cycle[next_random(state) % i]);  // Sattolo: one cycle
+  for (std::size_t i = lines - 1; i > 0; --i) std::swap(cycle[i], cycle[next_random(state) % i]);  // Sattolo's shuffle
   auto *const chain = reinterpret_cast<std::uint64_t *>(b_);
   for (std::size_t i = 0; i < lines; ++i) chain[i * line_doubles] = cycle[i] * line_doubles;
   const BoundThread bound = team_.bind_caller();
@@ -297,7 +296,7 @@ double MemoryMeter::latency() {
 namespace {
 
 constexpr std::size_t page_doubles = 4096 / sizeof(double);
-constexpr unsigned min_flushing_threads = 8;  // fewer do not fill a device's queue
+constexpr unsigned min_flushing_threads = 8;  // fewer threads do not fill the queue of a device
 
 }  // namespace
 

@@ -1,25 +1,25 @@
-// What is computed: the extents of the grid and the order of its planes and rows, the fields with their copies, and the
+// The problem: the extents of the grid and the order of its planes and rows, the fields with their copies, and the
 // kernels that a level calls.
 //
-// The window slides over positions. Usually position p is plane p. On a periodic axis planes are taken from both ends in
-// turn, so that neighbours across the ends are near each other, too, and nothing is read twice:
+// The window moves along positions. Usually position p is plane p. On a periodic axis, positions count planes
+// alternately from both ends. So neighbours across the ends are near each other, and no plane is read twice:
 //
 //     position   0   1    2   3    4   5   ...       a stencil of radius r then reaches 2r positions,
-//     plane      0  n-1   1  n-2   2  n-3  ...       and the window leans 2r positions per level
+//     plane      0  n-1   1  n-2   2  n-3  ...       and the skew is 2r positions per level
 //
-// Rows are folded in the same way when tiles are cut. On disk and in memory planes and rows lie in their own order.
+// Tiles fold rows in the same way. On disk and in memory, planes and rows keep their order in the grid.
 //
-// The copies of a field lie in rings of the window (window.hpp):
+// The copies of a field are in rings of the window (window.hpp):
 //
 //     field          copies     arrays       rings
 //     read only      1          itself       one; it never changes
-//     updated        1          itself       one; updates overwrite the value they replace
-//     updated        2          itself       two that take turns: neighbours still read what an update replaces
-//     two levels     2          newest and   two; a step needs the value before the newest, too
+//     updated        1          itself       one; an update overwrites the value that it replaces
+//     updated        2          itself       two, which alternate: neighbours still read the value that is replaced
+//     two levels     2          newest and   two; a step also needs the value before the newest
 //                               previous
 //
-// The first copies of all fields are rings 0, 1, ... in the order of the fields; the second copies follow them. When a
-// pass begins, the newest value of a field is in its first copy.
+// The first copies of all fields are rings 0, 1, ... in the order of the fields. The second copies follow them. At the
+// beginning of a pass, the newest value of a field is in its first copy.
 #pragma once
 
 #include <algorithm>
@@ -33,19 +33,19 @@
 
 namespace outcrop {
 
-/// Position of number i of n things that are taken from both ends in turn, and back.
+/// The position of plane or row i of n if positions alternate between both ends, and the inverse function.
 inline long fold(long i, long n) { return i < (n + 1) / 2 ? 2 * i : 2 * (n - 1 - i) + 1; }
 inline long unfold(long position, long n) { return position % 2 == 0 ? position / 2 : n - 1 - position / 2; }
 
 /// Extents of the grid and of its planes in memory. Rows are `pitch_bytes` apart, records `record_bytes`.
 struct Grid {
   long nz = 0, ny = 0, nx = 0;
-  long radius_z = 0, radius_y = 0;     ///< how far the stencil reaches
+  long radius_z = 0, radius_y = 0;     ///< the radius of the stencil in z and y
   long rim_z_low = 0, rim_z_high = 0;  ///< planes at both ends that keep their values
-  long rim_y_low = 0, rim_y_high = 0;  ///< rows
+  long rim_y_low = 0, rim_y_high = 0;  ///< rows at both ends that keep their values
   bool periodic_z = false, periodic_y = false;
-  long skew_z = 1, skew_y = 1;  ///< positions a dependency may move per level, at least 1
-  long statics_z = 0;           ///< maximum distance, in positions, at which updates read fields that nothing updates
+  long skew_z = 1, skew_y = 1;  ///< maximum distance, in positions, of a dependency between levels; at least 1
+  long statics_z = 0;           ///< maximum distance, in positions, at which updates read static fields
   std::size_t item_bytes = 0;
   std::size_t pitch_bytes = 0;
   std::size_t plane_bytes = 0;
@@ -54,14 +54,14 @@ struct Grid {
   long pitch_cells() const { return static_cast<long>(pitch_bytes / item_bytes); }
   std::size_t tail_bytes() const { return record_bytes - plane_bytes; }
   long first_plane() const { return rim_z_low; }      ///< first plane that is updated
-  long end_plane() const { return nz - rim_z_high; }  ///< one past the last
+  long end_plane() const { return nz - rim_z_high; }  ///< one past the last plane that is updated
   long first_row() const { return rim_y_low; }
   long end_row() const { return ny - rim_y_high; }
 
   /// The plane at a position.
   long plane(long position) const { return periodic_z ? unfold(position, nz) : position; }
 
-  /// The position of the plane whose values plane z has. z may lie beyond a boundary that is not fixed.
+  /// The position of plane z. If z lies beyond a boundary that is not fixed: of the plane with the same values.
   long position(long z) const {
     if (periodic_z) return fold(((z % nz) + nz) % nz, nz);
     while (z < 0 || z >= nz) z = z < 0 ? -1 - z : 2 * nz - 1 - z;
@@ -85,7 +85,7 @@ inline Rectangle intersection(const Rectangle &a, const Rectangle &b) {
   return Rectangle{std::max(a.y0, b.y0), std::min(a.y1, b.y1), std::max(a.x0, b.x0), std::min(a.x1, b.x1)};
 }
 
-/// The rows of a plane that a rectangle of folded rows stands for: some at the lower end and some at the upper one.
+/// The rows of a plane that belong to a rectangle of folded rows: some at the lower end and some at the upper end.
 inline std::array<Rectangle, 2> unfolded(const Grid &grid, const Rectangle &folded) {
   if (!grid.periodic_y) return {folded, Rectangle{}};
   Rectangle low = folded, high = folded;
@@ -98,22 +98,22 @@ struct Field {
   bool read_only = false;  ///< no stage updates it
   bool two_copies = false;
   bool has_previous = false;  ///< both copies are arrays on disk
-  bool flips = false;         ///< a step leaves its newest value in the other copy
+  bool flips = false;         ///< each step leaves the newest value in the other copy
 };
 
-/// A value of a field that lies in a ring and is, or will be, an array on disk.
+/// A value of a field that has a ring and an array on disk.
 struct FieldValue {
   std::size_t field = 0;
-  int age = 0;  ///< 0: the newest value, 1: the one before
+  int age = 0;  ///< 0: the newest value, 1: the value before it
 };
 
 /// Arrays on disk, of all fields at once.
 enum class Array : std::uint8_t {
   source,   ///< generation g
   target,   ///< generation g + 1
-  statics,  ///< fields that nothing updates
-  other,    ///< as large as a grid, for unfinished levels of the other parity than the last
-  fringes   ///< for each plane the rows between two blocks, first those of even levels, then those of odd ones
+  statics,  ///< fields that no stage updates
+  other,    ///< an array as large as the grid, for unfinished levels whose parity is not that of the last level
+  fringes   ///< the rows between two blocks, for each plane: first those of even levels, then those of odd levels
 };
 
 class Fields {
@@ -131,8 +131,8 @@ class Fields {
   std::size_t size() const { return fields_.size(); }
   std::size_t rings() const { return fields_.size() + doubles_.size(); }
   const std::vector<FieldValue> &state() const { return state_; }       ///< arrays that a pass reads and writes
-  const std::vector<FieldValue> &statics() const { return statics_; }   ///< arrays that it only reads
-  const std::vector<std::size_t> &doubles() const { return doubles_; }  ///< fields of two copies
+  const std::vector<FieldValue> &statics() const { return statics_; }   ///< arrays that a pass only reads
+  const std::vector<std::size_t> &doubles() const { return doubles_; }  ///< fields with two copies
   bool read_only(std::size_t field) const { return fields_[field].read_only; }
 
   /// The ring of copy 0 or 1 of a field.
@@ -150,17 +150,17 @@ class Fields {
   std::vector<FieldValue> state_, statics_;
 };
 
-/// What a level calls: the kernel of its stage, and the rings of its operands.
+/// The call of a level: the kernel of its stage, and the rings of the operands.
 struct StageCall {
   outcrop_kernel kernel = nullptr;
   std::vector<std::size_t> sources, targets;
 };
 
-/// A level is one stage of a step. Calls repeat after two steps, because copies take turns.
+/// A level is one stage of a step. The calls repeat after two steps, because the two copies of a field alternate.
 struct Stages {
-  std::vector<StageCall> calls;    ///< of an even step, then of an odd one
-  std::vector<std::byte> scalars;  ///< those of each step behind each other, or one set for all
-  std::size_t scalars_bytes = 0;   ///< from one step's scalars to the next one's; 0: the same for all
+  std::vector<StageCall> calls;    ///< the calls of an even step, then those of an odd step
+  std::vector<std::byte> scalars;  ///< the scalars of all steps, one step behind the other, or one set for all steps
+  std::size_t scalars_bytes = 0;   ///< distance between the scalars of two steps; 0: one set for all steps
 
   long per_step() const { return static_cast<long>(calls.size() / 2); }
   const StageCall &at(long level) const { return calls[static_cast<std::size_t>(level - 1) % calls.size()]; }

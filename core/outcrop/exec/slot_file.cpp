@@ -58,7 +58,12 @@ std::vector<DamagedTile> SlotFile::load(const CommittedTiles &commit, std::byte 
     for (std::size_t tile = next++; tile < tiles_; tile = next++) {
       std::byte *data = memory != nullptr ? memory + tile * tile_bytes_ : buffers.data() + member * tile_bytes_;
       const std::uint64_t place = offset(tile, commit.slots[tile]);
-      const int error = read(data, place, length(tile));
+      int error = 0;
+      try {
+        file_->read(place, data, length(tile));
+      } catch (const StorageError &failed) {
+        error = failed.error != 0 ? failed.error : EIO;
+      }
       if (error != 0 || crc32c({data, length(tile)}) != commit.checksums[tile]) {
         const std::lock_guard lock(mutex);
         damaged.push_back({tile, place, error});
@@ -75,7 +80,7 @@ Mapping SlotFile::map() const {
   assert(last_ && file_->file() != nullptr);
   const std::vector<std::uint8_t> &slots = last_->tiles.slots;
   Mapping mapping = Mapping::reserve(array_bytes_);
-  for (std::size_t first = 0, end; first < tiles_; first = end) {  // neighbours in the file are one piece
+  for (std::size_t first = 0, end; first < tiles_; first = end) {  // map neighbours in the file with one call
     for (end = first + 1; end < tiles_ && slots[end] == slots[first];) ++end;
     const std::uint64_t bytes = std::min<std::uint64_t>(array_bytes_, end * tile_bytes_) - first * tile_bytes_;
     mapping.place(first * tile_bytes_, *file_->file(), offset(first, slots[first]), bytes);
@@ -102,31 +107,19 @@ std::uint64_t SlotFile::write_changed(const std::byte *memory) {
       }
       next_.tiles.checksums[tile] = crc32c(bytes);
       next_.tiles.slots[tile] = static_cast<std::uint8_t>(1 - slot);
-      write(bytes.data(), offset(tile, 1 - slot), bytes.size());
+      const std::uint64_t place = offset(tile, 1 - slot);
+      if (mapping_) {
+        std::memcpy(mapping_->data() + place, bytes.data(), bytes.size());
+        mapping_->flush(place, bytes.size());
+      } else {
+        file_->write(place, bytes.data(), bytes.size());
+      }
       written += bytes.size();
     });
   });
   failure.rethrow();
   if (!mapping_ && written > 0) file_->flush();
   return written;
-}
-
-void SlotFile::write(const std::byte *data, std::uint64_t offset, std::size_t length) {
-  if (mapping_) {
-    std::memcpy(mapping_->data() + offset, data, length);
-    mapping_->flush(offset, length);
-    return;
-  }
-  file_->write(offset, data, length);
-}
-
-int SlotFile::read(std::byte *data, std::uint64_t offset, std::size_t length) const {
-  try {
-    file_->read(offset, data, length);
-  } catch (const StorageError &failed) {
-    return failed.error != 0 ? failed.error : EIO;
-  }
-  return 0;
 }
 
 const char *SlotFile::primitive() const {

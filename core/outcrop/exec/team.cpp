@@ -17,7 +17,7 @@ namespace {
 
 constexpr int spins_before_sleep = 2000;
 
-// Waits until `value` is no longer `old`: first spinning, then asleep.
+// Waits until `value` is no longer `old`: spins first, then sleeps.
 std::uint32_t await_change(const std::atomic<std::uint32_t> &value, std::uint32_t old) {
   for (int spin = 0; spin < spins_before_sleep; ++spin) {
     const std::uint32_t now = value.load(std::memory_order_acquire);
@@ -30,48 +30,7 @@ std::uint32_t await_change(const std::atomic<std::uint32_t> &value, std::uint32_
 
 constexpr std::size_t page_bytes = AlignedMemory::huge_bytes;
 
-std::size_t smallest_part_bytes(std::size_t slot_bytes, const std::vector<unsigned> &node_threads) {
-  const unsigned all = std::accumulate(node_threads.begin(), node_threads.end(), 0U);
-  return slot_bytes / all * *std::min_element(node_threads.begin(), node_threads.end());
-}
-
-// `base` begins a page.
-std::byte *nearest_page(std::byte *base, std::byte *data) {
-  const auto distance = static_cast<std::size_t>(data - base);
-  return base + (distance + page_bytes / 2) / page_bytes * page_bytes;
-}
-
-// Makes parts of the places where they begin, and joins neighbours of one node.
-class PartCollector {
- public:
-  PartCollector(std::byte *first, std::byte *end) : next_(first), end_(end) {}
-
-  void begin(std::byte *data, unsigned node) {
-    close(std::clamp(data, next_, end_));
-    node_ = node;
-  }
-  std::vector<MemoryPart> take() {
-    close(end_);
-    return std::move(parts_);
-  }
-
- private:
-  void close(std::byte *end) {
-    const auto size = static_cast<std::size_t>(end - next_);
-    if (size == 0) return;
-    if (!parts_.empty() && parts_.back().node == node_)
-      parts_.back().size += size;
-    else
-      parts_.push_back({next_, size, node_});
-    next_ = end;
-  }
-
-  std::byte *next_, *const end_;
-  unsigned node_ = 0;
-  std::vector<MemoryPart> parts_;
-};
-
-// Touches parts page by page, so that the threads of a node share a part.
+// Touches the pages of each part by threads of its node, which share the pages.
 void touch(const std::vector<MemoryPart> &parts, Team &team) {
   std::vector<MemoryPart> pages;
   std::vector<unsigned> owners;
@@ -158,7 +117,7 @@ std::vector<std::size_t> cut_in_proportion(std::size_t total, const std::vector<
   std::size_t so_far = 0;
   for (const unsigned weight : weights) {
     so_far += weight;
-    first.push_back(total / sum * so_far + total % sum * so_far / sum);  // total * so_far may be too large
+    first.push_back(total / sum * so_far + total % sum * so_far / sum);  // total * so_far could overflow
   }
   return first;
 }
@@ -187,16 +146,31 @@ std::vector<long> rows_to_begin_at(const std::vector<long> &first_rows) {
 }
 
 std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<unsigned> &node_threads) {
-  PartCollector parts(window.data(), window.data() + window.size());
+  const unsigned all = std::accumulate(node_threads.begin(), node_threads.end(), 0U);
+  const unsigned fewest = *std::ranges::min_element(node_threads);
+  std::vector<MemoryPart> parts;
+  std::size_t next = 0;  // bytes of the window that already belong to parts
+  const auto add_up_to = [&](std::size_t end, unsigned node) {
+    if (end <= next) return;
+    if (!parts.empty() && parts.back().node == node)
+      parts.back().size += end - next;
+    else
+      parts.push_back({window.data() + next, end - next, node});
+    next = end;
+  };
+  unsigned before = 0;  // the node of the part that ends where the next one begins
   for (std::size_t i = 0; i < window.rings(); ++i) {
     const Ring &ring = window.ring(i);
-    if (smallest_part_bytes(ring.slot_bytes(), node_threads) < page_bytes) return {};
+    if (ring.slot_bytes() / all * fewest < page_bytes) return {};
     const std::vector<std::size_t> first = cut_in_proportion(ring.slot_bytes(), node_threads);
     for (long slot = 0; slot < ring.planes(); ++slot)
-      for (unsigned node = 0; node < node_threads.size(); ++node)
-        parts.begin(nearest_page(window.data(), ring.plane(slot) + first[node]), node);
+      for (unsigned node = 0; node < node_threads.size(); before = node++) {
+        const auto begin = static_cast<std::size_t>(ring.plane(slot) + first[node] - window.data());
+        add_up_to(std::min(window.size(), (begin + page_bytes / 2) / page_bytes * page_bytes), before);
+      }
   }
-  return parts.take();
+  add_up_to(window.size(), before);
+  return parts;
 }
 
 void place_memory(const Window &window, Team &team) {
@@ -205,14 +179,13 @@ void place_memory(const Window &window, Team &team) {
   const std::vector<MemoryPart> parts =
       placement.nodes() > 1 ? memory_parts(window, placement.node_threads) : std::vector<MemoryPart>{};
   if (parts.empty()) {
-    if (placement.bound && placement.nodes() > 1)
-      interleave_memory(window.data(), window.size(), placement.node_indices);
+    if (placement.bound && placement.nodes() > 1) bind_memory(window.data(), window.size(), placement.node_indices);
     team.touch(window.data(), window.size());
     return;
   }
-  if (placement.bound)
+  if (placement.bound)  // if the system refuses, the first touch has the same effect
     for (const MemoryPart &part : parts)
-      if (!bind_memory(part.data, part.size, placement.node_indices[part.node])) break;  // touching has the same effect
+      if (!bind_memory(part.data, part.size, {placement.node_indices[part.node]})) break;
   touch(parts, team);
 }
 

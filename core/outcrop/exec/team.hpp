@@ -1,25 +1,27 @@
-// A team of threads that run one job at a time, and the parts of the window and of the work that belong to their NUMA nodes.
+// A team of threads that run one job at a time, and the parts of the window and of the work that belong to NUMA nodes.
 //
-// The team is not OpenMP, because the tiles of a slab are handed out by tickets and wait only for their own predecessors
-// (tiles.hpp). There is no loop to share out and no barrier inside a slab, and the thread sanitizer sees every
-// synchronisation. Between jobs members spin for a moment (slabs follow each other within microseconds), then sleep.
+// The team does not use OpenMP. The threads take the tiles of a slab one by one, and a tile waits only for the tiles it
+// needs (tiles.hpp), so there is no loop to divide and no barrier inside a slab. The thread sanitizer also sees every
+// synchronisation. Between jobs the members spin for a moment, because slabs follow each other within microseconds.
+// Then they sleep.
 //
-// Members are bound to processors if their placement says so. The caller is member 0. It is bound only while it holds the
-// result of bind_caller(), because threads that it starts later would inherit the binding.
+// Members are bound to processors if their placement says so. The caller is member 0. It is bound only while it holds
+// the result of bind_caller(), because threads that it starts later would inherit the binding.
 //
-// On several NUMA nodes each node owns a part of every slot of the window. The memory of that part comes from the node, and
-// the node's threads first take the tiles of the rows that lie in it:
+// On several NUMA nodes each node owns a part of every slot of the window. The memory of that part comes from the node,
+// and the threads of the node first take the tiles of the rows in it:
 //
 //     slot of plane z:    | node 0         | node 1         |      in proportion to the threads of the nodes
 //     slot of plane z+1:  | node 0         | node 1         |
-//                           rows of the frame; the owner depends only on where in its slot a row lies
+//                           rows of the frame; the owner of a row depends only on the place of the row in its slot
 //
-// Memory is placed in two ways, because containers often forbid the first: each part is bound to its node, and then a thread
-// of the node is the first to touch its pages, which makes the system take them from that node.
+// Two methods place the memory, because containers often forbid the first. Each part is bound to its node. Then a
+// thread of the node is the first to touch the pages, and the system takes touched pages from the node of the thread.
 //
-// A page has one node, and the window's pages are huge (2 MiB), so parts begin at multiples of 2 MiB. At its edges a part then
-// loses or gains up to 1 MiB. That costs less than small pages, which would make every access slower. Parts smaller than a
-// huge page are not worth it: pages are then taken from all nodes in turn, and only the tiles stay with their nodes.
+// A page belongs to one node, and the pages of the window are huge (2 MiB), so parts begin at multiples of 2 MiB. A
+// part therefore loses or gains up to 1 MiB at its edges. That costs less than small pages, which would make every
+// access slower. If a part would be smaller than a huge page, pages come from all nodes in turn, and only the tiles
+// stay with their nodes.
 #pragma once
 
 #include <atomic>
@@ -50,8 +52,8 @@ class Team {
  public:
   using Job = std::function<void(unsigned member)>;
 
-  /// Starts all threads of the placement but the first, which is the caller. Throws InputError if the system does not allow so
-  /// many.
+  /// Starts all threads of the placement except the first, which is the caller. Throws InputError if the system does
+  /// not allow this number of threads.
   explicit Team(ThreadPlacement placement);
   explicit Team(unsigned size) : Team(unbound(size)) {}
   ~Team();
@@ -62,16 +64,17 @@ class Team {
   const ThreadPlacement &placement() const { return placement_; }
   unsigned node_of(unsigned member) const { return placement_.threads[member].node; }
 
-  /// Binds the calling thread to the processor of member 0 while the result lives.
+  /// Binds the calling thread to the processor of member 0 until the result is destroyed.
   [[nodiscard]] BoundThread bind_caller() const { return BoundThread(placement_.processor(0)); }
 
-  /// Runs job(0) .. job(size-1) at once and returns when all have returned. Jobs must not throw.
+  /// Runs job(0) .. job(size-1) at the same time, and returns when all have returned. Jobs must not throw.
   void run(const Job &job);
 
-  /// Runs body(i) for 0 <= i < count, indices handed out one at a time.
+  /// Runs body(i) for 0 <= i < count. Each thread takes one index at a time.
   void for_each(long count, const std::function<void(long)> &body);
 
-  /// Writes zeros over `size` bytes in parts of a huge page, so that they are resident and near the threads that use them.
+  /// Writes zeros to `size` bytes in parts of a huge page, so that they are resident, and near the threads that use
+  /// them.
   void touch(std::byte *data, std::size_t size);
 
  private:
@@ -86,10 +89,10 @@ class Team {
   std::atomic<bool> stopping_{false};
 };
 
-/// Keeps the first exception of a team's job, whose members must not throw.
+/// Keeps the first exception of a job of a team, because jobs must not throw.
 class FirstFailure {
  public:
-  /// Calls `work`, unless a call has failed already.
+  /// Calls `work`, unless an earlier call has failed.
   template <typename Work>
   void guard(const Work &work) {
     if (failed_.load(std::memory_order_relaxed)) return;
@@ -102,7 +105,7 @@ class FirstFailure {
     }
   }
 
-  /// Throws the exception again, if there was one. After the job.
+  /// Throws the exception again if there was one. To be called after the job.
   void rethrow() const {
     if (first_) std::rethrow_exception(first_);
   }
@@ -113,18 +116,19 @@ class FirstFailure {
   std::atomic<bool> failed_{false};
 };
 
-/// Items in one order, each owned by a node, handed out to threads. A thread first gets the items of its own node:
+/// An ordered list of items for the threads to take. A node owns each item, and a thread first gets the items of its
+/// node:
 ///
-///     order     0 1 2 3 4 5 6 7 8 9        a thread of node 0 takes 0 1 4 6 8, and then helps with the rest of
-///     node 0    0 1     4   6   8          node 1's items; with one node this is a counter
+///     order     0 1 2 3 4 5 6 7 8 9        a thread of node 0 takes 0 1 4 6 8, and then helps with the remaining
+///     node 0    0 1     4   6   8          items of node 1; with one node this is a counter
 ///     node 1        2 3   5   7   9
 ///
-/// An item may wait for earlier ones of the order, as tiles do. Threads cannot block each other for ever, provided that every
-/// node that owns items has a thread. Proof: assume that all threads wait, and let m be the first item that is not taken. All
-/// items before m are taken, so of all taken items that are not finished the first, f, waits for an item that is not taken: m
-/// or a later one. Hence f > m, and everything before m is finished. A thread of m's node waits in some item as well. It took
-/// that item from its own queue, since it takes from others only when its own is empty, and m is still there. Queues keep the
-/// order, so it took an item before m, which is finished: a contradiction.
+/// An item may wait for earlier items, as tiles do. The threads cannot block each other forever if every node that owns
+/// items has a thread. Proof: assume that all threads wait. Let m be the first item that no thread has taken, and f the
+/// first item that is taken and not finished. f waits for an item that is not taken, which is m or a later one. So f >
+/// m, and all items before m are finished. A thread of the node of m also waits in some item. It took that item from
+/// its own queue, because it takes items of other nodes only when its own queue is empty, and m is still in it. Queues
+/// keep the order, so the item is before m and therefore finished: a contradiction.
 class NodeQueues {
  public:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
@@ -135,19 +139,19 @@ class NodeQueues {
     for (std::size_t i = 0; i < owners.size(); ++i) queues_[owners[i]].items.push_back(i);
   }
 
-  /// Makes all items available again. No thread may take items meanwhile.
+  /// Makes all items available again. No thread may take items at the same time.
   void restart() {
     for (unsigned node = 0; node < nodes_; ++node) queues_[node].next.store(0, std::memory_order_relaxed);
   }
 
-  /// The next item of that node, or of another one if it has none left; `none` when all have been taken.
+  /// The next item of that node, or of another node if it has none left; `none` if no item is left.
   std::size_t take(unsigned node) {
     for (unsigned step = 0; step < nodes_; ++step)
       if (const std::size_t item = take_own((node + step) % nodes_); item != none) return item;
     return none;
   }
 
-  /// The next item of that node alone.
+  /// The next item of that node; `none` if it has none left.
   std::size_t take_own(unsigned node) {
     NodeQueue &queue = queues_[node];
     if (queue.next.load(std::memory_order_relaxed) >= queue.items.size()) return none;
@@ -165,21 +169,20 @@ class NodeQueues {
   std::unique_ptr<NodeQueue[]> queues_;
 };
 
-/// Where the parts begin when `total` is divided in proportion to the weights: one more number than weights, 0 to `total`.
+/// Divides `total` in proportion to the weights. Returns the beginning of each part, and `total` at the end.
 std::vector<std::size_t> cut_in_proportion(std::size_t total, const std::vector<unsigned> &weights);
 
-/// Where the rows of each node begin in the present frame of the window: one more row than nodes, the first and the last being
-/// those of the frame.
+/// The first row of each node in the present frame of the window, and the end of the frame as the last number.
 std::vector<long> first_rows(const Window &window, const std::vector<unsigned> &node_threads);
 
-/// The node that owns a row; rows outside the frame belong to the nearest.
+/// The node that owns a row. Rows outside the frame belong to the nearest node.
 unsigned owner_of(long row, const std::vector<long> &first_rows);
 
-/// The rows at which diamond_tiles() begins, so that nodes do not wait for each other: every second edge between parts. Each
-/// part then has one. With one node this is row 0 for any frame.
+/// The rows at which the diagonals of diamond_tiles() begin, so that nodes do not wait for each other: every second
+/// edge between parts, so that each part has one of them. With one node the result is row 0 for every frame.
 std::vector<long> rows_to_begin_at(const std::vector<long> &first_rows);
 
-/// A part of the window's memory, and the node it is to come from.
+/// A part of the window's memory, and the node from which it should come.
 struct MemoryPart {
   std::byte *data = nullptr;
   std::size_t size = 0;
@@ -188,10 +191,11 @@ struct MemoryPart {
   bool operator==(const MemoryPart &) const = default;
 };
 
-/// The whole window divided into the parts of nodes, in ascending order; empty if parts would be too small.
+/// Divides the whole window into parts of nodes, in ascending order. Empty if the parts would be too small.
 std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<unsigned> &node_threads);
 
-/// Makes every byte of a window resident, near the threads of the team that will use it. The window must be untouched.
+/// Makes every byte of a window resident, near the threads of the team that will use it. The window must not have been
+/// touched before.
 void place_memory(const Window &window, Team &team);
 
 }  // namespace outcrop

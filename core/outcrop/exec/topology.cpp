@@ -26,7 +26,7 @@ using Bitmap = std::unique_ptr<hwloc_bitmap_s, Free>;
 Bitmap empty_bitmap() { return Bitmap(hwloc_bitmap_alloc()); }
 Bitmap copy_of(hwloc_const_bitmap_t bitmap) { return Bitmap(hwloc_bitmap_dup(bitmap)); }
 
-// This system, or with a description another one. Null where hwloc fails.
+// The topology of this system, or of the described system. Null if hwloc fails.
 Handle load(const char *description) {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return nullptr;
@@ -41,7 +41,7 @@ Handle load(const char *description) {
   return hwloc_topology_load(topology) == 0 ? std::move(handle) : nullptr;
 }
 
-// The one system there is, looked at once; null where hwloc fails.
+// The topology of this system, loaded once; null if hwloc fails.
 hwloc_topology *this_system() {
   static const Handle handle = load(nullptr);
   return handle.get();
@@ -54,7 +54,7 @@ Handle load_or_throw(const std::string &description) {
   return topology;
 }
 
-// What the firmware says of the memory, by the processors that are best off; 0 where it is silent.
+// The value that the firmware reports for the memory and the processors with the best access; 0 if it reports none.
 double firmware_value(hwloc_topology_t topology, hwloc_obj_t memory, hwloc_memattr_id_e attribute,
                       bool higher_is_best) {
   unsigned count = 0;
@@ -87,9 +87,9 @@ MemoryNode memory_node(hwloc_topology_t topology, hwloc_obj_t memory) {
   return node;
 }
 
-// One processor of each core comes before the second of any.
+// Lists one processor of each core first, then the second processors of all cores, and so on.
 void list_processors(NumaNode &node, hwloc_topology_t topology, hwloc_const_bitmap_t cpuset) {
-  std::map<unsigned, unsigned> listed;  // processors so far, by core
+  std::map<unsigned, unsigned> listed;  // number of processors so far, by core
   std::vector<std::pair<unsigned, unsigned>> ranked;
   hwloc_obj_t processor = nullptr;
   while ((processor = hwloc_get_next_obj_inside_cpuset_by_type(topology, cpuset, HWLOC_OBJ_PU, processor)) != nullptr) {
@@ -102,7 +102,8 @@ void list_processors(NumaNode &node, hwloc_topology_t topology, hwloc_const_bitm
   for (const auto &[rank, os_index] : ranked) node.processors.push_back(os_index);
 }
 
-// All memory, that of the fewest processors first. Of memory with the same processors the system numbers the ordinary kind first.
+// All memory, beginning with the memory of the fewest processors. If the same processors have several kinds of memory,
+// the system gives ordinary memory the lowest number.
 std::vector<hwloc_obj_t> memory_from_near_to_far(hwloc_topology_t topology) {
   std::vector<hwloc_obj_t> memory;
   hwloc_obj_t next = nullptr;
@@ -117,7 +118,7 @@ std::vector<hwloc_obj_t> memory_from_near_to_far(hwloc_topology_t topology) {
 std::vector<NumaNode> nodes_of(hwloc_topology_t topology, hwloc_const_bitmap_t allowed) {
   const Bitmap left = copy_of(hwloc_topology_get_topology_cpuset(topology));
   if (hwloc_bitmap_intersects(left.get(), allowed)) hwloc_bitmap_and(left.get(), left.get(), allowed);
-  std::map<unsigned, std::pair<unsigned, Bitmap>> found;  // by place: number and processors
+  std::map<unsigned, std::pair<unsigned, Bitmap>> found;  // the system's number and the processors, by hwloc's number
   for (const hwloc_obj_t memory : memory_from_near_to_far(topology)) {
     Bitmap own = copy_of(memory->cpuset);
     hwloc_bitmap_and(own.get(), own.get(), left.get());
@@ -141,11 +142,10 @@ bool has_hwloc() { return true; }
 Topology system_topology() {
   hwloc_topology *topology = this_system();
   if (topology == nullptr) return {{NumaNode{0, 1, {0}}}, false};
-  const bool is_this_system = hwloc_topology_is_thissystem(topology) != 0;
   const Bitmap allowed = empty_bitmap();
-  if (!is_this_system || hwloc_get_cpubind(topology, allowed.get(), HWLOC_CPUBIND_THREAD) != 0)
+  if (!is_this_system() || hwloc_get_cpubind(topology, allowed.get(), HWLOC_CPUBIND_THREAD) != 0)
     hwloc_bitmap_fill(allowed.get());
-  return {nodes_of(topology, allowed.get()), is_this_system};
+  return {nodes_of(topology, allowed.get()), is_this_system()};
 }
 
 Topology synthetic_topology(const std::string &description, const std::string &allowed) {
@@ -194,18 +194,12 @@ BoundThread::~BoundThread() {
   hwloc_bitmap_free(former_);
 }
 
-bool bind_memory(std::byte *data, std::size_t size, unsigned node) {
-  const Bitmap nodes = empty_bitmap();
-  hwloc_bitmap_only(nodes.get(), node);
-  return this_system() != nullptr && hwloc_set_area_membind(this_system(), data, size, nodes.get(), HWLOC_MEMBIND_BIND,
-                                                            HWLOC_MEMBIND_BYNODESET) == 0;
-}
-
-bool interleave_memory(std::byte *data, std::size_t size, const std::vector<unsigned> &nodes) {
+bool bind_memory(std::byte *data, std::size_t size, const std::vector<unsigned> &nodes) {
   const Bitmap set = empty_bitmap();
   for (const unsigned node : nodes) hwloc_bitmap_set(set.get(), node);
-  return this_system() != nullptr && hwloc_set_area_membind(this_system(), data, size, set.get(),
-                                                            HWLOC_MEMBIND_INTERLEAVE, HWLOC_MEMBIND_BYNODESET) == 0;
+  const hwloc_membind_policy_t policy = nodes.size() == 1 ? HWLOC_MEMBIND_BIND : HWLOC_MEMBIND_INTERLEAVE;
+  return this_system() != nullptr &&
+         hwloc_set_area_membind(this_system(), data, size, set.get(), policy, HWLOC_MEMBIND_BYNODESET) == 0;
 }
 
 }  // namespace outcrop
@@ -233,9 +227,7 @@ BoundThread::BoundThread(std::optional<unsigned>) {}
 
 BoundThread::~BoundThread() = default;
 
-bool bind_memory(std::byte *, std::size_t, unsigned) { return false; }
-
-bool interleave_memory(std::byte *, std::size_t, const std::vector<unsigned> &) { return false; }
+bool bind_memory(std::byte *, std::size_t, const std::vector<unsigned> &) { return false; }
 
 }  // namespace outcrop
 
@@ -244,21 +236,15 @@ bool interleave_memory(std::byte *, std::size_t, const std::vector<unsigned> &) 
 namespace outcrop {
 namespace {
 
-// Where a node can run one more thread: on a free core, on a free processor of a core in use, or nowhere.
-enum class Vacancy { core, processor, none };
-
-Vacancy vacancy(const NumaNode &node, unsigned threads) {
-  if (threads < node.cores) return Vacancy::core;
-  return threads < node.processors.size() ? Vacancy::processor : Vacancy::none;
-}
-
-// Threads of each node. Each thread goes to the node with the best vacancy, and among these to the one where it gets the largest
-// share of the cores.
+// The number of threads of each node. Each thread goes to the node with the best vacancy. If several nodes have the
+// same, it goes to the node where it gets the largest share of the cores.
 std::vector<unsigned> threads_of_nodes(const std::vector<NumaNode> &nodes, unsigned threads) {
   std::vector<unsigned> counts(nodes.size(), 0);
+  const auto vacancy = [&](std::size_t i) {  // 0: a free core, 1: a free processor of a core in use, 2: none
+    return counts[i] < nodes[i].cores ? 0 : counts[i] < nodes[i].processors.size() ? 1 : 2;
+  };
   const auto is_better = [&](std::size_t a, std::size_t b) {
-    const Vacancy vacancy_a = vacancy(nodes[a], counts[a]), vacancy_b = vacancy(nodes[b], counts[b]);
-    if (vacancy_a != vacancy_b) return vacancy_a < vacancy_b;
+    if (vacancy(a) != vacancy(b)) return vacancy(a) < vacancy(b);
     return std::uint64_t{counts[a] + 1} * nodes[b].cores < std::uint64_t{counts[b] + 1} * nodes[a].cores;
   };
   for (unsigned thread = 0; thread < threads; ++thread) {
@@ -268,11 +254,6 @@ std::vector<unsigned> threads_of_nodes(const std::vector<NumaNode> &nodes, unsig
     ++counts[best];
   }
   return counts;
-}
-
-bool can_bind(const ThreadPlacement &placement) {
-  return std::all_of(placement.threads.begin(), placement.threads.end(),
-                     [](const ThreadPlace &place) { return BoundThread(place.processor).bound(); });
 }
 
 }  // namespace
@@ -306,8 +287,10 @@ ThreadPlacement place_threads(unsigned threads, Bind bind, const std::string &sy
     throw InputError("threads cannot be bound to cores of a topology that is not this system's");
   if (bind == Bind::automatic && topology.nodes.size() == 1) return unbound(threads);
   ThreadPlacement placement = spread(topology, threads);
-  placement.bound = topology.this_system && can_bind(placement);
-  if (placement.bound || !topology.this_system) return placement;
+  if (!topology.this_system) return placement;
+  placement.bound = std::ranges::all_of(placement.threads,
+                                        [](const ThreadPlace &place) { return BoundThread(place.processor).bound(); });
+  if (placement.bound) return placement;
   if (bind == Bind::cores) throw InputError("threads cannot be bound: the system refuses");
   return unbound(threads);
 }

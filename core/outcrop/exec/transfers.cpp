@@ -10,10 +10,7 @@
 namespace outcrop {
 namespace {
 
-constexpr std::size_t together_bytes = std::size_t{1} << 20;  // of one array, before the next one's turn
-
-// The transfer that a read has to wait for: the last write from its slot, or else the read before it.
-Ticket last_of(Ticket writing, Ticket reading) { return writing != no_ticket ? writing : reading; }
+constexpr std::size_t together_bytes = std::size_t{1} << 20;  // bytes of one array before the next array follows
 
 // The files of an array other than fringes.
 const PlaneFiles &files_of(const PassFiles &files, const ArrayRing &pair) {
@@ -41,7 +38,7 @@ Transfers::Transfers(const Grid &grid, const Window &window, const Fields &field
   if (store_ == nullptr) return;
   fringe_tickets_.resize(fields.rings() * static_cast<std::size_t>(grid.nz), no_ticket);
   PumpOptions options;
-  options.capacity = 4 * slots + 2;  // a few parts of each slot; more make submit() wait
+  options.capacity = 4 * slots + 2;  // enough for a few parts of each slot; with more parts, submit() waits
   pump_ = std::make_unique<Pump>(*store_, options);
 }
 
@@ -60,7 +57,7 @@ Rectangle Transfers::take_fringe(std::size_t ring, long z) {
   return has_fringe(ring, z) ? std::exchange(slot(ring, z).fringe, Rectangle{}) : Rectangle{};
 }
 
-bool Transfers::has_fringe(std::size_t ring, long z) const {
+bool Transfers::has_fringe(std::size_t ring, long z) {
   const SlotState &state = slot(ring, z);
   return holds(state, ring, z) && !state.fringe.empty();
 }
@@ -93,12 +90,9 @@ Transfers::SlotState &Transfers::slot(std::size_t ring, long z) {
   return slots_[ring][static_cast<std::size_t>(window_.ring(ring).slot(window_.place(ring, z)))];
 }
 
-const Transfers::SlotState &Transfers::slot(std::size_t ring, long z) const {
-  return slots_[ring][static_cast<std::size_t>(window_.ring(ring).slot(window_.place(ring, z)))];
-}
-
+// A write waits for the write before it. A read waits for the last write from its slot, or else for the read before it.
 void Transfers::submit(SlotState &state, Request request) {
-  request.after = request.write ? state.writing : last_of(state.writing, state.reading);
+  request.after = request.write || state.writing != no_ticket ? state.writing : state.reading;
   const Ticket ticket = pump_->submit(request);
   if (!request.write) state.writing = no_ticket;
   (request.write ? state.writing : state.reading) = ticket;
@@ -116,7 +110,7 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
   state.place = window_.place(pair.ring, z);
   if (!write && pair.array == Array::fringes) {
     state.fringe = cells;
-    pump_->wait(fringe_tickets_[fringe_index(pair.ring, z)]);  // it was usually written a block ago
+    pump_->wait(fringe_tickets_[fringe_index(pair.ring, z)]);  // usually complete: a former block wrote it
   }
   const bool ends_record = has_tail(pair.array, cells);
   state.has_tail = state.has_tail || (!write && pair.array != Array::target && ends_record);
@@ -187,7 +181,7 @@ void PlaneSums::add(long z, const std::byte *origin, std::size_t pitch_bytes, co
   const long rows_per_part = one_part ? cells.rows() : 1;
   const auto item = static_cast<std::ptrdiff_t>(grid_.item_bytes);
   const std::size_t part_bytes = static_cast<std::size_t>(rows_per_part * cells.columns()) * grid_.item_bytes;
-  // A part is followed by the rest of its last row, then by whole rows.
+  // In the plane, the rest of its last row and then whole rows follow a part.
   const std::uint32_t rest_factor =
       crc32c_factor(static_cast<std::size_t>(grid_.pitch_cells() - cells.x1) * grid_.item_bytes);
   std::uint32_t sum = 0;
@@ -232,9 +226,6 @@ void Checks::begin_pass(long steps, bool reads_statics, const PassFiles &files) 
   }
 }
 
-std::vector<RingSums> Checks::source_sums() { return pointers(sources_, reading_); }
-std::vector<RingSums> Checks::target_sums() { return pointers(targets_, targets_.size()); }
-
 std::vector<RingSums> Checks::pointers(std::deque<Sums> &arrays, std::size_t count) const {
   std::vector<RingSums> result;
   for (std::size_t i = 0; i < count; ++i) result.push_back({arrays[i].pair.ring, &arrays[i].sums});
@@ -268,7 +259,7 @@ std::optional<Checks::Wrong> Checks::wrong(long z) {
   return std::nullopt;
 }
 
-// A record may be written before its plane is final. Its checksum then goes with the last of its cells.
+// A record may be written in parts, before its plane is final. The checksum is then written with the last part.
 void Checks::finish_record(const ArrayRing &target, long z) const {
   const Sums &array = targets_[target.index];
   if (!array.sums.whole(z)) return;

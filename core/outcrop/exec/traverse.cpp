@@ -12,8 +12,9 @@
 namespace outcrop {
 namespace {
 
-// The edge of a block in y has the slope of the lower left sides of diamonds, y + skew*level = odd multiples of skew*D. Moved
-// down by the number of rows returned, one of these sides lies on the edge of the block, and the edge cuts no tile.
+// Returns the number of rows by which tiles move down. The edge of a block in y has the slope of the lower left sides
+// of diamonds, which lie at y + skew*level = odd multiples of skew*D. After the move, one of these sides lies on the
+// edge of the block, so the edge cuts no tile.
 long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tiling) {
   const Bound &edge = region.y_low.slope != 0 ? region.y_low : region.y_high;
   if (tiling.diamond == 0 || tiling.chunk > 0 || edge.slope != -grid.skew_y) return 0;
@@ -21,7 +22,7 @@ long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tilin
   return down < 0 ? down + 2 * half : down;
 }
 
-// Pointers to the planes of all operands. Each thread reuses this memory in every call.
+// Pointers to the planes of all operands. Each thread reuses this memory in all calls.
 thread_local std::vector<const void *> source_planes;
 
 }  // namespace
@@ -65,7 +66,8 @@ Traverse::Schedule Traverse::make_schedule(const Chunks &chunks) const {
   return {window_.frame(), chunks.count, std::move(tiles), NodeQueues(nodes, owners)};
 }
 
-// Blocks may take turns, but there are few frames and few thicknesses of slabs. Their schedules stay until the next pass.
+// Frames and thicknesses of slabs may change with every call, but there are few different ones. Their schedules are
+// kept until the next pass.
 Traverse::Schedule &Traverse::schedule(const Slab &slab) {
   const bool any_frame = team_.placement().nodes() == 1;
   const Chunks chunks = chunks_of(slab);
@@ -94,7 +96,7 @@ void Traverse::update(const Slab &slab, const std::atomic<bool> &cancelled) {
   });
 }
 
-// Tiles are taken in ascending order, and a tile needs only tiles before it, so some tile can always run (team.hpp).
+// Threads take tiles in ascending order, and a tile needs only tiles before it, so some tile can always run (team.hpp).
 void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const {
   constexpr int spins_before_yield = 1000;
   for (const std::size_t i : tile.needs) {
@@ -122,7 +124,7 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
     const long zeta_end = std::min(zeta + tiling_.planes, end);
     for (long level = tile.level_first; level <= tile.level_last; ++level) {
       // Clip: the part of the tile at this level that lies inside the grid and inside the region of the block.
-      if (zeta_end - r * (level - 1) <= grid_.first_plane()) break;  // higher levels lie lower still
+      if (zeta_end - r * (level - 1) <= grid_.first_plane()) break;  // planes of higher levels lie even lower
       const long z0 = std::max({grid_.first_plane(), zeta - r * (level - 1), region.z_low.at(level)});
       const long z1 = std::min({grid_.end_plane(), zeta_end - r * (level - 1), region.z_high.at(level)});
       const long inset = tile.slope * std::labs(level - tile.centre);
@@ -136,13 +138,13 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
       if (level == 1)
         sum_planes(sources_, std::max(z0, own_.z0), std::min(z1, own_.z1), intersection(cells, own_.cells));
 
-      // Hook before the first level: receivers, sums and snapshots of the values that the pass starts with.
+      // Before the first level: receivers, sums and snapshots of the first values of the pass.
       if (level == 1 && acquisition_ != nullptr) acquisition_->before(z0, z1, cells);
 
       // Update: call the kernel of the level's stage.
       update_planes(level, z0, z1, cells);
 
-      // Hook after each level: add sources; after the last stage of a step receivers, sums and snapshots.
+      // After each level: sources. After the last stage of a step: receivers, sums and snapshots.
       if (acquisition_ != nullptr) acquisition_->after(level, z0, z1, cells);
 
       // Sum: add the cells, as they will be written, to the checksums of the targets.
@@ -156,7 +158,7 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
   cells_updated_.fetch_add(updated, std::memory_order_relaxed);
 }
 
-// Neighbouring positions of a periodic axis are not neighbouring planes, so each gets a call of its own.
+// On a periodic axis, neighbouring positions are not neighbouring planes, so each plane gets its own call.
 void Traverse::update_planes(long level, long z0, long z1, const Rectangle &cells) {
   const std::vector<std::size_t> &rings = stages_.at(level).sources;
   const long r = grid_.radius_z, planes = grid_.periodic_z ? 1 : z1 - z0;
@@ -170,7 +172,7 @@ void Traverse::update_planes(long level, long z0, long z1, const Rectangle &cell
   }
 }
 
-// Calls the kernel. `planes` are, for each operand, those from the radius below z0 to the radius above z1 - 1.
+// Calls the kernel. `planes` has, for each operand, the planes from the radius below z0 to the radius above z1 - 1.
 void Traverse::call(long level, long z0, long z1, const Rectangle &cells, const void *const *planes) const {
   constexpr std::size_t max_operands = 64;
   const StageCall &stage = stages_.at(level);

@@ -1,16 +1,16 @@
 // Updates one slab of the window: runs the tiles of tiles.hpp over a range of the skewed coordinate.
 //
-// A level is a stage of a step (problem.hpp). zeta = z + skew*(level - 1), z being a position. A slab is
-// zeta0 <= zeta < zeta1 and has all levels. Inside a tile zeta ascends, `planes` at a time. For each of these groups the
-// levels ascend, so a plane is still in the cache when the next level needs it:
+// A level is a stage of a step (problem.hpp). zeta = z + skew*(level - 1), where z is a position. A slab holds all
+// levels of zeta0 <= zeta < zeta1. Inside a tile zeta ascends in groups of `planes` planes. In each group the levels
+// ascend, so a plane is still in the cache when the next level needs it:
 //
 //     level 3   z-2r z-2r+1        each call updates `planes` neighbouring planes, so that the kernel can
 //     level 2        z-r  z-r+1    keep the planes between them in registers
 //     level 1             z   z+1
 //
-// On several NUMA nodes a thread first takes the tiles of the rows that its node owns (team.hpp). Then it helps the other
-// nodes. The rows of a node depend on the frame, so there is a schedule for each frame. All bands are in one queue. The number
-// of chunks depends on the slab, so there is a schedule for each thickness.
+// On several NUMA nodes a thread first takes the tiles of the rows that its node owns (team.hpp). Then it helps the
+// other nodes. The rows of a node depend on the frame, so there is a schedule for each frame. The number of chunks
+// depends on the thickness of the slab, so there is a schedule for each thickness, too.
 #pragma once
 
 #include <atomic>
@@ -27,12 +27,12 @@
 
 namespace outcrop {
 
-/// How a slab is cut.
+/// The sizes of the tiles of a slab.
 struct Tiling {
-  long diamond = 0;      ///< D of the diamonds, or of bands of 2 D levels; 0: plain sweeps
+  long diamond = 0;      ///< D of the diamonds; bands have 2 D levels; 0: plain sweeps
   long sweep_rows = 16;  ///< rows of a block of a plain sweep
   long planes = 2;       ///< planes that a kernel call updates, 1 .. max_planes
-  long chunk = 0;        ///< zetas of a chunk, for bands and sweeps over few rows; 0: tiles are cut along y
+  long chunk = 0;        ///< zetas of a chunk, for bands and sweeps over few rows; 0: the slab is cut along y
   static constexpr long max_planes = 4;
 };
 
@@ -43,8 +43,8 @@ struct Bound {
   long at(long level) const { return at_zero + slope * level; }
 };
 
-/// The cells that a block updates at each level: low <= z < high and so on, inside the grid. The default is all cells. x bounds
-/// count cells and are multiples of 64 bytes.
+/// The cells of the grid that a block updates at each level: z_low <= z < z_high, and the same for y and x. The default
+/// is all cells. The bounds in x count cells and are multiples of 64 bytes.
 struct UpdateRegion {
   static constexpr long far = 1L << 40;
   Bound z_low{-far, 0}, z_high{far, 0}, y_low{-far, 0}, y_high{far, 0}, x_low{-far, 0}, x_high{far, 0};
@@ -56,7 +56,7 @@ struct Slab {
   UpdateRegion region{};
 };
 
-/// The cells whose checksums a block takes. A block may read and update others, too, but each cell is owned by one block.
+/// The cells whose checksums a block takes. A block may read and update other cells, too, but one block owns each cell.
 struct OwnedCells {
   long z0 = -UpdateRegion::far, z1 = UpdateRegion::far;
   Rectangle cells{-UpdateRegion::far, UpdateRegion::far, -UpdateRegion::far, UpdateRegion::far};
@@ -82,21 +82,22 @@ class Traverse {
   /// Updates every cell of the slab. Stops early, with a part of the slab updated, once `cancelled` is set.
   void update(const Slab &slab, const std::atomic<bool> &cancelled);
 
-  /// From now on, add the owned cells to `sources` before level 1 updates them, and all cells to `targets` after the last level.
+  /// From now on, add the owned cells to `sources` before level 1 updates them, and all cells to `targets` after the
+  /// last level.
   void sum_into(std::vector<RingSums> sources, std::vector<RingSums> targets) {
     sources_ = std::move(sources);
     targets_ = std::move(targets);
   }
   void set_own(const OwnedCells &own) { own_ = own; }
 
-  /// From now on, call `acquisition` before and after updates, unless it is null.
+  /// From now on, call `acquisition` before and after each update, unless it is null.
   void set_acquisition(Acquisition *acquisition) { acquisition_ = acquisition; }
 
   /// Cells updated since construction.
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
 
  private:
-  // The tiles in the order in which they are taken, and a queue of them for each node.
+  // The tiles, in the order in which threads take them, and a queue of tiles for each node.
   struct Schedule {
     Rectangle frame;
     long chunks;
@@ -120,8 +121,8 @@ class Traverse {
   const Stages &stages_;
   const Tiling tiling_;
   long levels_;
-  std::deque<Schedule> schedules_;                          // with one node a schedule fits every frame
-  std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // epoch in which tile i was last finished
+  std::deque<Schedule> schedules_;                          // with one node, a schedule fits every frame
+  std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // the epoch in which tile i was last finished
   std::size_t max_tiles_ = 0;
   std::uint32_t epoch_ = 0;
   std::vector<RingSums> sources_, targets_;

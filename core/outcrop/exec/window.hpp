@@ -1,18 +1,19 @@
-// The window: the planes of all fields that are in memory now, or the part of them inside a frame.
+// The window: the planes of all fields that are in memory now, or the part of these planes inside a frame.
 //
-// Every copy of a field (problem.hpp) has a ring of slots. Plane z of a ring lies in slot z mod planes(). A slot has the
+// Each copy of a field (problem.hpp) has a ring of slots. Plane z of a ring is in slot z mod planes(). A slot has the
 // layout of a record on disk, so transfers need no copy:
 //
-//     slot:  | rows of the frame, one after the other | tail: crc32c, zeros up to 4 KiB |
+//     slot:  | rows of the frame, one after the other | tail: crc32c, seal, zeros up to 4 KiB |
 //
-// The frame is the whole plane, or the rows and columns of a block. Cells are addressed by their place in the grid whatever
-// the frame is: origin() is where cell (0, 0) of a plane would lie, and the row pitch is that of the frame. Successive
-// blocks may shift their planes, so that the first planes of a block lie behind the last ones of the block before it. Rings
-// of fields that stay in memory as a whole have neither frames nor shifts. Planes are counted by position (problem.hpp).
+// The frame is the whole plane, or the rows and columns of a block. For every frame, cells are addressed by their place
+// in the grid: origin() is the address that cell (0, 0) of a plane would have, and the row pitch is that of the frame.
+// Successive blocks may shift their planes, so that the first planes of a block lie behind the last planes of the block
+// before it. Rings of fields that stay in memory as a whole have neither frames nor shifts. Planes are counted by
+// position (problem.hpp).
 //
-// Guards before the first and behind the last slot keep those bytes readable that kernels load beyond a plane. With more
-// than 8 rings, each ring begins 512 bytes further into its page than the ring before it. Otherwise the same cell of all
-// rings would compete for the 8 lines of one set of the first-level cache.
+// Kernels load some bytes beyond a plane. Guards before the first and behind the last slot keep these bytes readable.
+// With more than 8 rings, each ring begins 512 bytes further into its page than the ring before it. Otherwise the same
+// cell of all rings would compete for the 8 lines of one set of the first-level cache.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,7 @@ namespace outcrop {
 struct RingSpec {
   long planes = 1;
   std::size_t slot_bytes = 0;
-  bool resident = false;  ///< it has a slot for each plane of the grid, and each slot always holds its whole plane
+  bool resident = false;  ///< the ring has a slot for each plane of the grid, and a slot always holds the whole plane
 };
 
 /// A cyclic buffer of slots inside memory owned by a Window.
@@ -54,11 +55,11 @@ class Ring {
   RingSpec spec_;
 };
 
-/// All rings in one huge-page allocation, or in memory of the caller. The constructor does not touch the allocation.
+/// All rings in one huge-page allocation, or in memory of the caller. The constructor does not touch the memory.
 class Window {
  public:
   static constexpr std::size_t guard_bytes = 4096;
-  static constexpr std::size_t aligned_rings = 8;  // lines of a set in most first-level caches
+  static constexpr std::size_t aligned_rings = 8;  // number of lines in a set of most first-level caches
   static constexpr std::size_t shift_bytes = 512;  // the alignment that direct I/O needs on most devices
 
   /// `given` is null, or at least bytes(...) of memory that outlives this, aligned to 64 bytes.
@@ -88,7 +89,7 @@ class Window {
     return guard_bytes + (rings > aligned_rings ? shift_bytes : 0);
   }
 
-  /// From now on slots hold the cells `frame` of their planes, and plane z lies in slot (z + shift) mod ring.
+  /// From now on slots hold the cells `frame` of their planes, and plane z is in slot (z + shift) mod ring.
   void set_frame(const Rectangle &frame, long shift = 0) {
     frame_ = frame;
     shift_ = shift;
@@ -97,17 +98,17 @@ class Window {
   const Rectangle &frame() const { return frame_; }
   std::size_t pitch_bytes() const { return pitch_bytes_; }
   long pitch_cells() const { return frame_.columns(); }
-  /// The place of plane z among all planes that take turns in the slots of a ring.
+  /// The place of plane z in the sequence of planes that successively use the slots of a ring.
   long place(std::size_t ring, long z) const { return rings_[ring].resident() ? z : z + shift_; }
 
   /// Whether the slots have room for that frame and a record's tail.
   bool has_room(const Rectangle &frame) const {
     const auto cells = static_cast<std::size_t>(frame.rows() * frame.columns());
     const std::size_t needed = cells * grid_.item_bytes + grid_.tail_bytes();
-    return std::all_of(rings_.begin(), rings_.end(), [&](const Ring &ring) { return needed <= ring.slot_bytes(); });
+    return std::ranges::all_of(rings_, [&](const Ring &ring) { return needed <= ring.slot_bytes(); });
   }
 
-  /// Where cell (y, x) of plane z lies in a ring; (0, 0) may lie outside the slot.
+  /// The address of cell (y, x) of plane z in a ring. The address of a cell outside the frame may be outside the slot.
   std::byte *cell(std::size_t ring, long z, long y, long x) const {
     const auto item = static_cast<std::ptrdiff_t>(grid_.item_bytes);
     std::byte *first = rings_[ring].plane(place(ring, z));
@@ -119,7 +120,7 @@ class Window {
   }
   std::byte *origin(std::size_t ring, long z) const { return cell(ring, z, 0, 0); }
 
-  /// Where the checksum of plane z lies if the frame includes its last row.
+  /// The address of the checksum of plane z. The frame must include the last row of the plane.
   std::byte *tail(std::size_t ring, long z) const { return cell(ring, z, grid_.ny - 1, frame_.x0) + pitch_bytes_; }
 
   const Ring &ring(std::size_t ring) const { return rings_[ring]; }

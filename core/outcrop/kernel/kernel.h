@@ -2,23 +2,29 @@
  *
  * A call updates rows y0 <= y < y1, cells x0 <= x < x1 of `planes` consecutive planes of the grid.
  *
- *     source[i][k + dz]   plane (z + k + dz) of operand i, which is read, |dz| <= radius   (first cell of the plane)
- *     target[j][k]        plane (z + k) of updated field j, k = 0 .. planes-1
+ *     source[i][k + dz]   first cell of plane (z + k + dz) of operand i, which the kernel reads, |dz| <= radius
+ *     target[j][k]        first cell of plane (z + k) of updated field j, k = 0 .. planes-1
  *
  *           x0                     x1
  *       y0  +----------------------+      pitch: elements from one row to the next, a multiple of 64 bytes
- *           |  whole vectors only  |      nx:    cells that exist; nx .. pitch-1 are padding, which becomes 0
- *       y1  +----------------------+      ny:    rows that exist
+ *           |  whole vectors only  |      nx:    cells in a row; the kernel sets the padding behind them to 0
+ *       y1  +----------------------+      ny:    rows in a plane
  *
- * The first operands are the newest values of the updated fields, in their order. A target may be the plane of one of
- * the operands: of a field that is updated where it lies, or of the value that is older than the newest.
+ * The first operands are the newest values of the updated fields, in the order of the fields. A target may be the plane
+ * of one of the operands: a field with one copy is updated in place, and a field with two copies overwrites its older
+ * value.
  *
- * x0 and x1 are multiples of 64 bytes. If the boundary in x is fixed, cells within the x radius of it take the value of the
- * same cell of the newest operand. If it is not fixed, the kernel reads the cells beyond it from the same row. If the boundary
- * in y is not fixed, the kernel reads the rows beyond it from the same plane. No call asks for rows of a fixed rim in y or for
- * planes of a fixed rim in z. Planes beyond other boundaries in z are among the sources. A kernel may read up to 64 bytes per
- * unit of x radius, rounded up to whole vectors, before the first and behind the last cell of a plane: the window keeps that
- * memory readable.
+ * x0 and x1 are multiples of 64 bytes. Boundaries:
+ *   x   If the boundary is fixed, the cells within the x radius of it take the value of the same cell of the newest
+ *       operand. Otherwise the kernel finds the cells beyond the boundary in the same row.
+ *   y   If the boundary is fixed, no call asks for rows of the rim. Otherwise the kernel finds the rows beyond the
+ *       boundary in the same plane.
+ *   z   If the boundary is fixed, no call asks for planes of the rim. Otherwise the sources include the planes beyond
+ *       the boundary.
+ *
+ * A kernel may read up to 64 bytes per unit of x radius, rounded up to whole vectors, before the first and behind the
+ * last cell of a plane. The window keeps that memory readable.
+ *
  * A kernel never allocates, locks or fails.
  */
 #ifndef OUTCROP_KERNEL_H
@@ -36,7 +42,7 @@ struct outcrop_block {
   long x0, x1;
   long nx, ny;
   long pitch;
-  const void *scalars; /* parameters, then signals of this step, in the kernel's dtype and the stencil's order */
+  const void *scalars; /* the parameters, then the signals of this step; in the kernel's dtype and stencil's order */
 };
 
 typedef void (*outcrop_kernel)(const struct outcrop_block *block);

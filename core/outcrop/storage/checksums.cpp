@@ -2,10 +2,10 @@
 //
 //   fold         x86 with AVX-512 and VPCLMULQDQ: 512 bytes are folded onto the next 512 by carry-less products
 //   instruction  the CRC instruction of x86 (SSE4.2) or ARMv8, three streams at once because it takes three cycles
-//   table        anything else: eight bytes a step by tables
+//   table        all other processors: tables process eight bytes in a step
 //
-// Polynomials over GF(2) are stored reflected, as the CRC instruction wants them: in 32 bits, bit i is x^(31-i).
-// All constants are computed here at compile time from the polynomial alone.
+// Polynomials over GF(2) are stored reflected, as the CRC instruction requires: in 32 bits, bit i is x^(31-i).
+// All constants are computed at compile time from the polynomial alone.
 #include "outcrop/storage/checksums.hpp"
 
 #include <array>
@@ -83,12 +83,12 @@ std::uint32_t update_table(std::uint32_t state, const std::byte *data, std::size
 
 // --- instruction ---------------------------------------------------------------------------------------------------
 
-// Three streams of this length are run side by side and joined.
+// Three streams of this length are processed at the same time and then joined.
 constexpr std::size_t stream_bytes = 2048;
 
 using Shift = std::array<std::array<std::uint32_t, 256>, 4>;
 
-// The register after `stream_bytes` zero bytes, by the bytes of the register.
+// For each byte of the register: its contribution to the register after `stream_bytes` zero bytes.
 constexpr Shift make_shift() {
   Shift shift{};
   const std::uint32_t factor = power_of_x(8 * stream_bytes);
@@ -104,7 +104,7 @@ constexpr Shift make_shift() {
          shift_stream[3][state >> 24];
 }
 
-// The body is the same for both families of instructions, but must be compiled with the target of each.
+// The body is the same for both families of instructions, but it must be compiled for the target of each.
 #define OUTCROP_UPDATE_BY_INSTRUCTION(STEP64, STEP8)                                               \
   for (; length >= 3 * stream_bytes; data += 3 * stream_bytes, length -= 3 * stream_bytes) {       \
     std::uint32_t second = 0, third = 0;                                                           \
@@ -136,8 +136,9 @@ __attribute__((target("+crc"))) std::uint32_t update_instruction(std::uint32_t s
 
 #if defined(__x86_64__)
 
-// The 16 bytes of a lane are A x^64 + B. `distance` bits further on they are worth A K1 + B K2; a product of a 64-bit
-// half (bit i is x^(63-i)) and a 32-bit constant, read as 128 bits, is x^33 too large, so the constants carry x^-33.
+// The 16 bytes of a lane are the polynomial A x^64 + B. `distance` bits further on, their value is A K1 + B K2. The
+// product of a 64-bit half (bit i is x^(63-i)) and a 32-bit constant, read as 128 bits, is too large by a factor of
+// x^33. So the constants contain x^-33.
 constexpr std::uint32_t fold_first(std::uint64_t distance) { return power_of_x(distance + 64 - 33); }
 constexpr std::uint32_t fold_second(std::uint64_t distance) { return power_of_x(distance - 33); }
 
@@ -165,7 +166,8 @@ OUTCROP_FOLD_TARGET std::uint32_t update_fold(std::uint32_t state, const std::by
   const __m512i by_step = fold_constants<8 * step>();
   for (data += step, length -= step; length >= step; data += step, length -= step)
     for (std::size_t i = 0; i < lanes; ++i) sums[i] = fold(sums[i], by_step, _mm512_loadu_si512(data + 64 * i));
-  // Eight registers onto one, one onto the 64 bytes after it while there are any, then 64 bytes as if a message.
+  // Fold eight registers onto one, fold that one onto the following 64 bytes until fewer are left, and then process its
+  // 64 bytes like a message.
   const __m512i by_register = fold_constants<512>();
   __m512i sum = sums[0];
   for (std::size_t i = 1; i < lanes; ++i) sum = fold(sum, by_register, sums[i]);
@@ -204,7 +206,7 @@ std::span<const Crc32cVariant> crc32c_variants() {
 
 std::uint32_t crc32c_factor(std::uint64_t length_bytes) { return power_of_x(8 * length_bytes); }
 
-// Appending n zero bits multiplies the polynomial of a message by x^n; the complements before and after cancel out.
+// Appending n zero bits multiplies the polynomial of a message by x^n. The complements before and after cancel out.
 std::uint32_t crc32c_join(std::uint32_t first, std::uint32_t second, std::uint32_t second_factor) {
   return multiply(first, second_factor) ^ second;
 }
@@ -237,9 +239,9 @@ std::string plane_damage(long z, bool is_whole, const std::string &path, std::ui
 namespace {
 
 constexpr std::uint64_t golden_ratio = 0x9E3779B97F4A7C15;
-constexpr std::size_t chains = 8;  // words at once: the steps of a chain wait for each other
+constexpr std::size_t chains = 8;  // words at once, because each step of a chain waits for the step before
 
-// One to one in both arguments, so that a single changed word always shows.
+// A one-to-one function of each argument, so that a change of a single word always changes the result.
 constexpr std::uint64_t mix(std::uint64_t state, std::uint64_t word) {
   const std::uint64_t product = (state ^ word) * golden_ratio;
   return product ^ (product >> 32);

@@ -29,7 +29,8 @@ namespace {
 constexpr std::size_t usual_alignment = 4096;
 constexpr std::size_t min_memory_alignment = 512;
 
-// The alignment that the file reports for O_DIRECT: 0 when it cannot be used, the usual one when it does not report any.
+// The alignment that the file reports for O_DIRECT: 0 if O_DIRECT cannot be used, the usual one if the file reports
+// none.
 std::size_t direct_alignment([[maybe_unused]] int descriptor) {
 #ifdef STATX_DIOALIGN
   struct statx status {};
@@ -39,7 +40,8 @@ std::size_t direct_alignment([[maybe_unused]] int descriptor) {
   return usual_alignment;
 }
 
-// Some file systems accept the flag and refuse the first transfer; some need a larger alignment of memory than `alignment`.
+// Whether the file accepts a direct read into memory with this alignment. Some file systems accept O_DIRECT and refuse
+// the first transfer. Some need a larger alignment of the memory.
 bool direct_reads_work(int descriptor, std::size_t alignment) {
   const AlignedMemory pages(2 * usual_alignment);
   return pread(descriptor, pages.data() + alignment % usual_alignment, usual_alignment, 0) >= 0 || errno != EINVAL;
@@ -53,23 +55,13 @@ int allocate(int descriptor, std::uint64_t size) {
   do {
     error = fallocate(descriptor, 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
   } while (error == EINTR);
-  if (error == EOPNOTSUPP) error = posix_fallocate(descriptor, 0, static_cast<off_t>(size));  // writes to every block
+  if (error == EOPNOTSUPP) error = posix_fallocate(descriptor, 0, static_cast<off_t>(size));  // it writes to each block
   return error;
 }
 
-Descriptor &Descriptor::operator=(Descriptor &&other) noexcept {
-  if (this != &other) {
-    reset();
-    number_ = other.release();
-  }
-  return *this;
-}
-
-int Descriptor::release() { return std::exchange(number_, -1); }
-
-void Descriptor::reset() {
+void Descriptor::reset(int number) {
   if (number_ >= 0) ::close(number_);
-  number_ = -1;
+  number_ = number;
 }
 
 File File::open(const std::string &path, bool writable, bool direct, int folder, const std::string &label) {
@@ -151,32 +143,30 @@ std::uint64_t File::size() const {
   return static_cast<std::uint64_t>(status.st_size);
 }
 
-// How much of a transfer to move by one call: up to a page boundary, then whole pages, then the rest.
-std::size_t File::next_length(std::uint64_t offset, std::size_t length) const {
-  if (!direct()) return length;
-  const std::size_t beyond = (begin_ + offset) % AlignedMemory::page_bytes;
-  if (beyond != 0) return std::min(length, AlignedMemory::page_bytes - beyond);
-  return length < AlignedMemory::page_bytes ? length : round_down(length, AlignedMemory::page_bytes);
-}
-
-void File::read(std::uint64_t offset, std::byte *data, std::size_t length) const {
-  while (length > 0) {
-    const std::size_t now = next_length(offset, length);
-    const ssize_t done = pread(descriptor(offset, data, now), data, now, static_cast<off_t>(begin_ + offset));
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) throw StorageError("read", path_, offset, length, done < 0 ? errno : 0);
-    data += done;
-    offset += static_cast<std::uint64_t>(done);
-    length -= static_cast<std::size_t>(done);
-  }
-}
+void File::read(std::uint64_t offset, std::byte *data, std::size_t length) const { move(false, offset, data, length); }
 
 void File::write(std::uint64_t offset, const std::byte *data, std::size_t length) const {
+  move(true, offset, const_cast<std::byte *>(data), length);  // a write only reads the memory
+}
+
+// Moves the bytes up to a page boundary, then whole pages, then the rest, so that whole pages can bypass the page
+// cache.
+void File::move(bool write, std::uint64_t offset, std::byte *data, std::size_t length) const {
   while (length > 0) {
-    const std::size_t now = next_length(offset, length);
-    const ssize_t done = pwrite(descriptor(offset, data, now), data, now, static_cast<off_t>(begin_ + offset));
+    std::size_t part = length;
+    if (direct()) {
+      const std::size_t beyond = (begin_ + offset) % AlignedMemory::page_bytes;
+      if (beyond != 0)
+        part = std::min(length, AlignedMemory::page_bytes - beyond);
+      else if (length >= AlignedMemory::page_bytes)
+        part = round_down(length, AlignedMemory::page_bytes);
+    }
+    const int file = descriptor(offset, data, part);
+    const auto at = static_cast<off_t>(begin_ + offset);
+    const ssize_t done = write ? pwrite(file, data, part, at) : pread(file, data, part, at);
     if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) throw StorageError("write", path_, offset, length, done < 0 ? errno : ENOSPC);
+    if (done < 0) throw StorageError(write ? "write" : "read", path_, offset, length, errno);
+    if (done == 0) throw StorageError(write ? "write" : "read", path_, offset, length, write ? ENOSPC : 0);
     data += done;
     offset += static_cast<std::uint64_t>(done);
     length -= static_cast<std::size_t>(done);
@@ -189,8 +179,8 @@ void File::flush() const {
 
 int File::descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const {
   if (!direct()) return buffered_.get();
-  // Whole pages, even if the device accepts less: a page that is written at the same time directly and through the page cache
-  // may keep old bytes.
+  // Only whole pages are direct, even if the device accepts less: if a page is written directly and through the page
+  // cache at the same time, it may keep old bytes.
   const std::uint64_t range = (begin_ + offset) | length;
   const bool is_direct = range % AlignedMemory::page_bytes == 0 && range % alignment_ == 0 &&
                          reinterpret_cast<std::uintptr_t>(data) % memory_alignment_ == 0;
@@ -201,14 +191,14 @@ int File::descriptor(std::uint64_t offset, const std::byte *data, std::size_t le
 
 namespace {
 
-constexpr int max_tries = 16;  // openat2 fails with EAGAIN when a folder is moved meanwhile
+constexpr int max_tries = 16;  // openat2 fails with EAGAIN if a folder is moved at the same time
 
 int refuse(int error) {
   errno = error;
   return -1;
 }
 
-// The names of a path; empty if any of them is not plain.
+// The names in a path; empty if one of them is empty, "." or "..".
 std::vector<std::string> components(const std::string &path) {
   std::vector<std::string> names;
   std::istringstream text(path);
@@ -275,7 +265,7 @@ Descriptor open_beneath(int folder, const std::string &path, int flags, const st
   return file;
 }
 
-// O_PATH finds out what it is without opening it: opening a pipe waits for its other end.
+// O_PATH gives the type of a file without opening it: open() of a pipe would wait for the other end.
 File open_named(const std::string &path, bool writable, bool direct) {
   const Descriptor seen(::open(path.c_str(), O_PATH | O_CLOEXEC));
   if (seen.get() < 0) throw StorageError("open", path, 0, 0, errno);

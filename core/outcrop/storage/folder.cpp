@@ -33,11 +33,6 @@ void check_plain(const std::string &name, const std::string &folder) {
     throw StorageError("use", folder, "'" + name + "' is not the name of a file in it", EINVAL);
 }
 
-int set_size(int descriptor, std::uint64_t size, Allocation allocation) {
-  if (allocation == Allocation::at_once) return allocate(descriptor, size);
-  return ftruncate(descriptor, static_cast<off_t>(size)) == 0 ? 0 : errno;
-}
-
 class SystemFile final : public OpenFile {
  public:
   explicit SystemFile(File file) : file_(std::move(file)) {}
@@ -81,7 +76,11 @@ class SystemFolder final : public Folder {
     constexpr int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     const Descriptor made(openat(handle_.get(), name.c_str(), flags, mode_));
     if (made.get() < 0) throw StorageError("create", whole(name), 0, 0, errno);
-    const int error = set_size(made.get(), size, allocation);
+    int error = 0;
+    if (allocation == Allocation::at_once)
+      error = allocate(made.get(), size);
+    else if (ftruncate(made.get(), static_cast<off_t>(size)) != 0)
+      error = errno;
     if (error == 0) return;
     unlinkat(handle_.get(), name.c_str(), 0);
     throw StorageError("allocate", whole(name), 0, size, error);
@@ -147,7 +146,7 @@ class SystemFolder final : public Folder {
   const mode_t mode_;
 };
 
-// Makes a folder and the missing ones above it, each durable in its parent.
+// Makes a folder and its missing parents, and makes each of them durable in its parent.
 void make_own_folder(const std::string &path) {
   const std::string above = folder_of(path);
   int made = ::mkdir(path.c_str(), folder_for_owner);

@@ -1,5 +1,5 @@
-// libaio: the older asynchronous I/O of the kernel, which most containers that forbid io_uring allow. It is asynchronous
-// only with O_DIRECT; with the page cache io_submit blocks, which is correct but slow.
+// libaio: the older asynchronous I/O of the kernel. Most containers that forbid io_uring allow it. It is asynchronous
+// only with O_DIRECT. With the page cache io_submit blocks, which is correct but slow.
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_LIBAIO
@@ -73,8 +73,8 @@ class LibaioStore final : public Store {
     waiting_.push_back(block);
   }
 
-  // Hands prepared blocks to the kernel. It stops at the first that it refuses, and returns the reason only if that is the
-  // first of the call.
+  // Hands prepared blocks to the kernel. The kernel stops at the first block that it refuses, and returns the reason
+  // only if that block is the first of the call.
   void push() {
     std::size_t next = 0;
     while (next < waiting_.size()) {
@@ -95,7 +95,7 @@ class LibaioStore final : public Store {
   io_context_t context_{};
   std::vector<iocb> blocks_;
   std::vector<iocb *> free_;
-  std::vector<iocb *> waiting_;  // prepared, not yet taken by the kernel, in order
+  std::vector<iocb *> waiting_;  // prepared blocks that the kernel has not taken, in order
   std::vector<Completion> refused_;
   std::vector<io_event> events_;
   std::size_t in_kernel_ = 0;
@@ -105,20 +105,6 @@ class LibaioStore final : public Store {
 
 std::unique_ptr<Store> make_libaio_store(std::vector<File> files, std::size_t depth) {
   return std::make_unique<LibaioStore>(std::move(files), depth);
-}
-
-}  // namespace outcrop
-
-#else
-
-#include <cerrno>
-
-#include "outcrop/base/error.hpp"
-
-namespace outcrop {
-
-std::unique_ptr<Store> make_libaio_store(std::vector<File>, std::size_t) {
-  throw StorageError("set up", "libaio (built without it)", 0, 0, ENOSYS);
 }
 
 }  // namespace outcrop

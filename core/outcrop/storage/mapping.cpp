@@ -2,7 +2,6 @@
 
 #include <sys/mman.h>
 
-#include <cassert>
 #include <cerrno>
 #include <cstdint>
 #include <vector>
@@ -56,7 +55,7 @@ void Mapping::place(std::size_t at, const File &file, std::uint64_t offset, std:
 void Mapping::flush(std::size_t begin, std::size_t length) const {
   if (length == 0) return;
   if (synchronous_) {
-    write_back(data_ + begin, length);
+    write_back_variants().front().write_back(data_ + begin, length);
     write_back_fence();
     return;
   }
@@ -83,9 +82,9 @@ namespace {
 
 #if defined(__x86_64__)
 
-constexpr std::uintptr_t line_bytes = 64;  // of x86-64
+constexpr std::uintptr_t line_bytes = 64;  // bytes of a cache line of x86-64
 
-// The addresses of the first cache line and of the end of the last byte.
+// The address of the first cache line, and the address behind the last byte.
 struct Lines {
   Lines(const std::byte *data, std::size_t length)
       : first(reinterpret_cast<std::uintptr_t>(data) / line_bytes * line_bytes),
@@ -93,7 +92,7 @@ struct Lines {
   std::uintptr_t first, end;
 };
 
-// The intrinsics take pointers to void; none of them changes memory.
+// The intrinsics take pointers to void. They do not change the memory.
 void *address(std::uintptr_t line) { return reinterpret_cast<void *>(line); }
 
 __attribute__((target("clwb"))) void by_clwb(const std::byte *data, std::size_t length) {
@@ -118,13 +117,13 @@ std::vector<WriteBackVariant> find_variants() {
     if ((b & bit_CLWB) != 0) found.push_back({"clwb", by_clwb});
     if ((b & bit_CLFLUSHOPT) != 0) found.push_back({"clflushopt", by_clflushopt});
   }
-  found.push_back({"clflush", by_clflush});  // part of x86-64
+  found.push_back({"clflush", by_clflush});  // every x86-64 processor has it
   return found;
 }
 
 #elif defined(__aarch64__) && defined(__linux__) && defined(HWCAP_DCPOP)
 
-// The smallest line of any data cache, from the register CTR_EL0.
+// The smallest line size of all data caches, from the register CTR_EL0.
 std::uintptr_t smallest_line_bytes() {
   std::uint64_t type;
   asm("mrs %0, ctr_el0" : "=r"(type));
@@ -154,11 +153,6 @@ std::vector<WriteBackVariant> find_variants() { return {}; }
 std::span<const WriteBackVariant> write_back_variants() {
   static const std::vector<WriteBackVariant> variants = find_variants();
   return variants;
-}
-
-void write_back(const std::byte *data, std::size_t length) {
-  assert(can_write_back());
-  write_back_variants().front().write_back(data, length);
 }
 
 void write_back_fence() {

@@ -1,10 +1,10 @@
-// Files mapped into memory, and how stores to them become durable.
+// Files mapped into memory, and how writes to the mapped memory become durable.
 //
-//     synchronous   a file on persistent memory (DAX), mapped with MAP_SYNC: a cache line is durable once it is written back
-//     otherwise     pages of the page cache: msync
+//     synchronous   a file on persistent memory (DAX), mapped with MAP_SYNC: a cache line is durable once written back
+//     otherwise     pages of the page cache, which msync makes durable
 //
-// The kernel decides which: it refuses MAP_SYNC where it cannot guarantee that. A device error in a mapping is a signal
-// (SIGBUS), not a result.
+// The system refuses MAP_SYNC if it cannot guarantee that, so the kind of a mapping is known after mmap. A device error
+// in a mapping is a signal (SIGBUS), not a result.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +21,16 @@ class Mapping {
  public:
   Mapping() = default;
 
-  /// Maps an open file, or the part that it is narrowed to; for writing if it was opened for writing. With `tries_sync` the
-  /// mapping is synchronous if file system and processor support that. Throws StorageError.
+  /// Maps an open file, or the part that it is narrowed to. The mapping is writable if the file was opened for writing.
+  /// With `tries_sync` it is synchronous if file system and processor support that. Throws StorageError.
   explicit Mapping(const File &file, bool tries_sync = false);
 
-  /// Reserves addresses for `size` bytes, which cannot be used before files are placed there. Throws StorageError.
+  /// Reserves addresses for `size` bytes. They are usable only after place() has mapped files there. Throws
+  /// StorageError.
   static Mapping reserve(std::size_t size);
 
-  /// Maps `length` bytes of the file from `offset` on to the addresses from `at` on, for reading. All three are multiples of
-  /// a page, except for a length that ends with the file. Throws StorageError.
+  /// Maps `length` bytes of the file, from `offset` on, to the addresses from byte `at` of this mapping on, for
+  /// reading. All three are multiples of a page, but `length` may end with the file. Throws StorageError.
   void place(std::size_t at, const File &file, std::uint64_t offset, std::size_t length);
 
   Mapping(Mapping &&other) noexcept { swap(other); }
@@ -59,23 +60,20 @@ class Mapping {
   bool writable_ = false, synchronous_ = false;
 };
 
-// Cache lines are written back by an instruction chosen at run time. The best, clwb, keeps the line in the cache; the others
-// drop it.
+// An instruction that is chosen at run time writes cache lines back. The best, clwb, keeps the line in the cache; the
+// others drop it.
 
 struct WriteBackVariant {
   const char *name;
   void (*write_back)(const std::byte *data, std::size_t length);
 };
 
-/// Those this processor has, best first; empty if it has none.
+/// The instructions of this processor, best first; empty if it has none.
 std::span<const WriteBackVariant> write_back_variants();
 
 inline bool can_write_back() { return !write_back_variants().empty(); }
 
-/// Starts to write back every cache line that holds any of these bytes.
-void write_back(const std::byte *data, std::size_t length);
-
-/// Waits until the lines that this thread has started to write back are in memory.
+/// Waits until all cache lines that this thread has started to write back are in memory.
 void write_back_fence();
 
 }  // namespace outcrop

@@ -32,7 +32,7 @@ std::uint64_t next_random(std::uint64_t &state) {
   return z ^ (z >> 31);
 }
 
-// Devices and file systems may be faster with zeros, or with a repeated block.
+// Noise is needed because devices and file systems may be faster with zeros or repeated blocks.
 void fill_with_noise(std::byte *data, std::size_t size) {
   std::uint64_t state = 1;
   for (std::size_t i = 0; i + sizeof state <= size; i += sizeof state) {
@@ -41,7 +41,7 @@ void fill_with_noise(std::byte *data, std::size_t size) {
   }
 }
 
-// The offsets of requests, one after the other.
+// The offsets of successive requests.
 class Offsets {
  public:
   Offsets(const Workload &workload, std::uint64_t begin, std::uint64_t size, std::uint64_t seed)
@@ -69,20 +69,20 @@ void check(const Workload &workload, std::size_t max_depth) {
     throw InputError("depth " + std::to_string(workload.depth) + " must be from 1 to " + std::to_string(max_depth));
 }
 
-// What one thread has moved.
+// The result of one thread.
 struct Share {
   std::uint64_t requests = 0;
   int error = 0;
 };
 
-// Moves the requests of one thread by `move`, which returns 0 or an errno. The clock is read once for several small requests,
-// because reading it takes as long as one of them.
+// Makes the requests of one thread with `move`, which returns 0 or an errno. Several small requests share one reading
+// of the clock, because a reading takes as long as one of them.
 template <typename Move>
 Share move_requests(const Workload &workload, Offsets offsets, Clock::time_point start, const Move &move) {
-  constexpr std::size_t bytes_between_looks = std::size_t{64} << 10;
+  constexpr std::size_t bytes_per_reading = std::size_t{64} << 10;
   const std::uint64_t requests =
       std::max<std::uint64_t>(1, workload.total_bytes / workload.depth / workload.request_bytes);
-  const std::uint64_t between = std::max<std::uint64_t>(1, bytes_between_looks / workload.request_bytes);
+  const std::uint64_t between = std::max<std::uint64_t>(1, bytes_per_reading / workload.request_bytes);
   std::vector<std::byte> buffer(round_up(workload.request_bytes, sizeof(std::uint64_t)));
   fill_with_noise(buffer.data(), buffer.size());
   Share share;
@@ -91,25 +91,6 @@ Share move_requests(const Workload &workload, Offsets offsets, Clock::time_point
     share.error = move(offsets.next(), buffer.data());
   }
   return share;
-}
-
-Share load_and_store(const Workload &workload, const Offsets &offsets, Clock::time_point start, std::byte *mapped) {
-  return move_requests(workload, offsets, start, [&](std::uint64_t offset, std::byte *data) {
-    std::byte *place = mapped + offset;
-    std::memcpy(workload.write ? place : data, workload.write ? data : place, workload.request_bytes);
-    asm volatile("" : : "r"(data) : "memory");  // the compiler must not drop the load
-    return 0;
-  });
-}
-
-Share call(const Workload &workload, const Offsets &offsets, Clock::time_point start, int file) {
-  return move_requests(workload, offsets, start, [&](std::uint64_t offset, std::byte *data) {
-    const auto at = static_cast<off_t>(offset);
-    const ssize_t moved =
-        workload.write ? pwrite(file, data, workload.request_bytes, at) : pread(file, data, workload.request_bytes, at);
-    if (moved < 0) return errno;
-    return static_cast<std::size_t>(moved) == workload.request_bytes ? 0 : ENODATA;
-  });
 }
 
 }  // namespace
@@ -138,8 +119,8 @@ Moved measure_transfers(Store &store, const Workload &workload) {
     const bool more = error == 0 && seconds_since(start) < workload.max_seconds;
     for (const Completion &one : std::span(completions).first(count)) {
       Transfer &transfer = in_slots[one.tag];
-      const bool put_off = one.result == -EAGAIN || one.result == -EINTR;
-      if (!put_off) {
+      const bool must_repeat = one.result == -EAGAIN || one.result == -EINTR;
+      if (!must_repeat) {
         if (one.result <= 0) error = one.result == 0 ? ENODATA : static_cast<int>(-one.result);
         if (one.result > 0) moved.bytes += static_cast<std::uint64_t>(one.result), ++moved.requests;
         if (!more || error != 0 || asked >= workload.total_bytes) {
@@ -149,7 +130,7 @@ Moved measure_transfers(Store &store, const Workload &workload) {
         asked += workload.request_bytes;
         transfer = request_in(one.tag);
       }
-      store.submit({&transfer, 1});  // not in batches: a device would wait for the last of each
+      store.submit({&transfer, 1});  // not in batches, because the device would then idle before each batch
     }
   }
   if (error != 0)
@@ -169,11 +150,25 @@ Moved measure_threads(const std::string &path, bool mapped, const Workload &work
     file.narrow(0, workload.span_bytes);
     mapping.emplace(file);
   }
-  // The system reads that much around a page fault, which is useless if the next request is elsewhere.
+  // At a page fault the system reads this many bytes around it. That is useless if the next request is elsewhere.
   constexpr std::size_t read_ahead_bytes = std::size_t{128} << 10;
   if (mapping && workload.random && workload.request_bytes < read_ahead_bytes)
     madvise(mapping->data(), mapping->size(), MADV_RANDOM);
 
+  const std::size_t length = workload.request_bytes;
+  const auto load_or_store = [&](std::uint64_t offset, std::byte *data) {
+    std::byte *place = mapping->data() + offset;
+    std::memcpy(workload.write ? place : data, workload.write ? data : place, length);
+    asm volatile("" : : "r"(data) : "memory");  // the compiler must not drop the load
+    return 0;
+  };
+  const auto call = [&](std::uint64_t offset, std::byte *data) {
+    const auto at = static_cast<off_t>(offset);
+    const ssize_t moved = workload.write ? pwrite(file.buffered_descriptor(), data, length, at)
+                                         : pread(file.buffered_descriptor(), data, length, at);
+    if (moved < 0) return errno;
+    return static_cast<std::size_t>(moved) == length ? 0 : ENODATA;
+  };
   const Clock::time_point start = Clock::now();
   const std::size_t threads = workload.depth;
   const std::uint64_t part = round_down(workload.span_bytes / threads, workload.request_bytes);
@@ -181,8 +176,8 @@ Moved measure_threads(const std::string &path, bool mapped, const Workload &work
   const auto work = [&](std::size_t i) {
     const Offsets offsets =
         workload.random ? Offsets(workload, 0, workload.span_bytes, i + 1) : Offsets(workload, i * part, part, 1);
-    shares[i] = mapping ? load_and_store(workload, offsets, start, mapping->data())
-                        : call(workload, offsets, start, file.buffered_descriptor());
+    shares[i] = mapping ? move_requests(workload, offsets, start, load_or_store)
+                        : move_requests(workload, offsets, start, call);
   };
   {
     std::vector<std::jthread> others;

@@ -10,7 +10,7 @@
 namespace outcrop {
 namespace {
 
-// The wait after EAGAIN when nothing is in flight that could free resources.
+// The wait after EAGAIN if no transfer in flight could free resources.
 constexpr std::chrono::milliseconds pause_again{1};
 
 }  // namespace
@@ -20,7 +20,7 @@ Pump::Pump(Store &store, const PumpOptions &options)
   assert(options.chunk_bytes > 0);
   for (TicketQueue &queue : queues_) queue.ring.resize(requests_.size());
   const std::size_t by_bytes = std::max<std::size_t>(options.in_flight_bytes / options.chunk_bytes, 1);
-  // Small requests are chunks of their own, so there may be more of them than chunks of full size.
+  // A small request is a chunk of its own, so there may be more chunks in flight than full-size chunks would allow.
   chunks_.resize(std::min(store.depth(), std::max<std::size_t>(4 * by_bytes, 32)));
   free_chunks_.reserve(chunks_.size());
   for (std::size_t i = chunks_.size(); i > 0; --i) free_chunks_.push_back(i - 1);
@@ -41,7 +41,7 @@ Pump::~Pump() {
 
 Ticket Pump::submit(const Request &request) {
   std::unique_lock lock(mutex_);
-  // The request that held this slot before never waits for a later one, so this ends.
+  // This wait ends, because the former request of the entry never waits for a later one.
   finished_.wait(lock, [&] {
     const Ticket next = last_ + 1;
     return stopped() || next <= requests_.size() || complete(next - requests_.size());
@@ -89,7 +89,7 @@ void Pump::cancel() {
 
 // --- with the lock held --------------------------------------------------------------------------------------------
 
-// A slot that already holds a later request had to be complete first.
+// If the entry holds a later request, the former one was complete before.
 bool Pump::complete(Ticket ticket) const {
   if (ticket == no_ticket) return true;
   const QueuedRequest &found = queued(ticket);
@@ -114,7 +114,7 @@ bool Pump::startable() const {
   });
 }
 
-// Cuts the next chunk off the first request of a queue. Returns false if that may not start.
+// Cuts the next chunk off the first request of a queue. Returns false if that request may not start.
 bool Pump::gather_from(TicketQueue &queue) {
   if (queue.count == 0) return false;
   const Ticket ticket = queue.front();
@@ -122,7 +122,8 @@ bool Pump::gather_from(TicketQueue &queue) {
   if (!complete(next.request.after)) return false;
   const Request &request = next.request;
   const std::size_t row = next.issued / request.length, done = next.issued % request.length;
-  // A rest of less than half a chunk is added to the last one: records are often a few KiB longer than a power of two.
+  // A rest of less than half a chunk is added to the last chunk: records are often a few KiB longer than a power of
+  // two.
   const std::size_t rest = request.length - done;
   const std::size_t length = rest <= options_.chunk_bytes + options_.chunk_bytes / 2 ? rest : options_.chunk_bytes;
   if (in_flight_ > 0 && in_flight_bytes_ + length > options_.in_flight_bytes) return false;
@@ -142,8 +143,8 @@ bool Pump::gather_from(TicketQueue &queue) {
   return true;
 }
 
-// Extends a chunk that is a whole request by the requests behind it. The requests that they wait for are complete, so none
-// waits for another one of the chunk.
+// Extends a chunk that is a whole request by the requests behind it in the queue. Only requests that may start are
+// added, so no request waits for another one of the same chunk.
 void Pump::join(TicketQueue &queue, Chunk &chunk) {
   Transfer &whole = chunk.transfer;
   for (Ticket last = chunk.ticket; queue.count > 0; queue.pop()) {
@@ -163,17 +164,17 @@ void Pump::join(TicketQueue &queue, Chunk &chunk) {
   }
 }
 
-// Fills batch_ with what is to be submitted now.
+// Fills batch_ with the transfers to submit now.
 void Pump::gather() {
   batch_.clear();
-  if (stopped()) {  // chunks to retry count as in flight; they end here
+  if (stopped()) {  // chunks to retry count as in flight; drop them here
     for (const std::size_t number : retries_) release(number);
     retries_.clear();
     return;
   }
   for (const std::size_t number : retries_) batch_.push_back(chunks_[number].transfer);
   retries_.clear();
-  for (bool more = true; more;) {  // in turns
+  for (bool more = true; more;) {  // reads and writes alternate
     more = false;
     for (std::size_t i = 0; i < queues_.size() && !free_chunks_.empty(); ++i, turn_ ^= 1)
       more = gather_from(queues_[turn_]) || more;
@@ -215,7 +216,7 @@ void Pump::settle(const Completion &completion) {
   retries_.push_back(number);
 }
 
-// Counts moved bytes of a chunk for its requests, in order.
+// Assigns the moved bytes of a chunk to its requests, in order.
 void Pump::credit(Chunk &chunk, std::size_t moved) {
   while (moved > 0) {
     QueuedRequest &whole = queued(chunk.ticket);
@@ -232,14 +233,11 @@ void Pump::credit(Chunk &chunk, std::size_t moved) {
 // --- the thread ----------------------------------------------------------------------------------------------------
 
 void Pump::loop() {
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point counted{};
   std::unique_lock lock(mutex_);
   for (;;) {
     if (in_flight_ == 0) {
       work_.wait(lock, [&] { return stopping_ || (!stopped() && startable()); });
       if (stopping_) return;
-      counted = Clock::now();
     }
     gather();
     if (in_flight_ == 0) continue;
@@ -249,9 +247,6 @@ void Pump::loop() {
     if (only_retries) std::this_thread::sleep_for(pause_again);
     if (!batch_.empty()) store_.submit(batch_);
     const std::size_t count = store_.reap(completions_, true);
-    const Clock::time_point now = Clock::now();
-    seconds_busy_ = seconds_busy_ + std::chrono::duration<double>(now - counted).count();
-    counted = now;
     lock.lock();
     for (std::size_t i = 0; i < count; ++i) settle(completions_[i]);
     finished_.notify_all();

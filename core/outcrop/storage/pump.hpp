@@ -1,18 +1,19 @@
-// The thread that drives a store, so that compute threads never block in the system while submitting.
+// The I/O thread. It submits transfers to a store, so that compute threads never block in the system.
 //
 //     compute ──submit──► ring of requests ──┬─► reads, in order  ──┐   chunks of 2 MiB,
 //             ◄──wait───                     └─► writes, in order ──┴─► at most 32 MiB in flight ──► Store
 //
-// Long requests are cut into chunks. Short requests that follow each other in the queue, in their file and in memory are
-// joined, because each transfer costs time in the system, however short it is.
+// Long requests are cut into chunks. Short requests that are neighbours in the queue, in the file and in memory are
+// joined, because even a short transfer costs time in the system.
 //
-// A request may name another one that must be complete before it starts (the write that frees the slot a read fills);
-// meanwhile requests of the other direction go on. Reads and writes that are ready take turns, chunk by chunk. Short
-// transfers are continued; EAGAIN and EINTR are repeated. The first failure stops the pump: no new transfer starts, those
-// in flight are reaped, and every waiter gets that error. After construction nothing is allocated.
+// A request may name another request that must be complete before it starts. For example, a read into a slot starts
+// after the write from that slot. Meanwhile requests of the other direction continue. Reads and writes that can start
+// alternate, chunk by chunk. After a short transfer the pump moves the rest; after EAGAIN or EINTR it repeats the
+// transfer. The first failure stops the pump: it starts no new transfer, reaps the transfers in flight, and every
+// waiter gets the error. After construction nothing is allocated.
 //
-// Request number t lives in slot t mod capacity. A slot is reused only when its former request is complete, so a ticket
-// older than `capacity` is complete.
+// Request number t is in entry t mod capacity. An entry is reused only after its former request is complete, so a
+// ticket older than `capacity` is complete.
 #pragma once
 
 #include <array>
@@ -32,8 +33,8 @@ namespace outcrop {
 using Ticket = std::uint64_t;
 constexpr Ticket no_ticket = 0;
 
-/// Bytes to move between memory and a file of the store once request `after` is complete: `rows` times `length` bytes, a
-/// stride apart in the file and in memory.
+/// Moves `rows` times `length` bytes between memory and a file of the store, once request `after` is complete. The rows
+/// are a stride apart in the file and in memory.
 struct Request {
   bool write = false;
   std::uint32_t file = 0;
@@ -48,15 +49,16 @@ struct Request {
 struct PumpOptions {
   std::size_t chunk_bytes = std::size_t{2} << 20;
   std::size_t in_flight_bytes = std::size_t{32} << 20;
-  std::size_t capacity = 1024;  ///< maximum number of unfinished requests; then submit() waits
+  std::size_t capacity = 1024;  ///< maximum number of unfinished requests; at the maximum, submit() waits
 };
 
-/// `store` must outlive the pump. While the pump exists, no other code may use the store. All functions are thread-safe.
+/// The store must outlive the pump. While the pump exists, no other code may use the store. All functions are
+/// thread-safe.
 class Pump {
  public:
   explicit Pump(Store &store, const PumpOptions &options = {});
 
-  /// Waits for the transfers in flight and drops the others.
+  /// Waits for the transfers in flight and drops the other requests.
   ~Pump();
   Pump(const Pump &) = delete;
   Pump &operator=(const Pump &) = delete;
@@ -65,37 +67,36 @@ class Pump {
   /// Cancelled if the pump has stopped.
   Ticket submit(const Request &request);
 
-  /// Waits until the request is complete; no_ticket is always complete. Throws StorageError or Cancelled if the pump has stopped.
+  /// Waits until the request is complete; no_ticket is always complete. Throws StorageError or Cancelled if the pump
+  /// has stopped.
   void wait(Ticket ticket);
 
-  /// Waits until all requests are complete. Throws as wait() does.
+  /// Waits until all requests are complete. Throws the same errors as wait().
   void drain();
 
   bool done(Ticket ticket) const;
 
-  /// Starts no more transfers and makes all waiters throw Cancelled.
+  /// Stops starting transfers, and makes all waiters throw Cancelled.
   void cancel();
 
   std::uint64_t bytes_read() const { return bytes_read_; }
   std::uint64_t bytes_written() const { return bytes_written_; }
 
-  /// Seconds during which at least one transfer was in flight.
-  double seconds_busy() const { return seconds_busy_; }
-
  private:
-  // One slot of the ring: a request, of which `issued` bytes have been cut into chunks and `remaining` are not moved yet.
+  // An entry of the ring: a request, of which `issued` bytes have been cut into chunks and `remaining` bytes are not
+  // moved.
   struct QueuedRequest {
     Request request;
     Ticket ticket = no_ticket;
     std::size_t issued = 0, remaining = 0;
-    Ticket joined = no_ticket;  // the next one in the same chunk
+    Ticket joined = no_ticket;  // the next request in the same chunk
   };
-  // A transfer in flight, or the rest of one that was short; `ticket` is the first request with bytes in it.
+  // A transfer in flight, or the rest of a short transfer. `ticket` is the first request with bytes in it.
   struct Chunk {
     Ticket ticket = no_ticket;
     Transfer transfer;
   };
-  // Requests of one direction that are not fully issued, in order.
+  // The requests of one direction that are not fully issued, in order.
   struct TicketQueue {
     std::vector<Ticket> ring;
     std::size_t first = 0, count = 0;
@@ -130,26 +131,25 @@ class Pump {
   const PumpOptions options_;
 
   mutable std::mutex mutex_;
-  std::condition_variable work_;      // the pump's thread waits here
+  std::condition_variable work_;      // the I/O thread waits here
   std::condition_variable finished_;  // all other threads wait here
   std::vector<QueuedRequest> requests_;
   std::array<TicketQueue, 2> queues_;  // reads, writes
   Ticket last_ = no_ticket;
   std::size_t unfinished_ = 0;
   bool stopping_ = false, cancelled_ = false;
-  std::optional<FailedTransfer> failure_;  // the first
+  std::optional<FailedTransfer> failure_;  // the first failure
 
-  // Used by the pump's thread only.
+  // Only the I/O thread uses these.
   std::vector<Chunk> chunks_;
   std::vector<std::size_t> free_chunks_, retries_;  // numbers of chunks; retries count as in flight
   std::vector<Transfer> batch_;
   std::vector<Completion> completions_;
   std::size_t in_flight_ = 0, in_flight_bytes_ = 0;
-  std::size_t turn_ = 0;  // the queue whose turn it is
+  std::size_t turn_ = 0;  // the queue from which the next chunk comes
   bool again_ = false;    // a transfer got EAGAIN
 
   std::atomic<std::uint64_t> bytes_read_{0}, bytes_written_{0};
-  std::atomic<double> seconds_busy_{0};
   std::thread thread_;
 };
 

@@ -13,13 +13,13 @@
 namespace outcrop {
 namespace {
 
-// Of a transfer by read() and write(): larger than a pump's, since only one is in flight.
+// The maximum size of a transfer by read() and write(). It is larger than the pump's, because only one is in flight.
 constexpr std::size_t max_transfer_bytes = std::size_t{64} << 20;
 
 }  // namespace
 
 void Store::flush() {
-  std::set<std::string> flushed;  // parts of one device are durable together
+  std::set<std::string> flushed;  // one flush makes all parts of a device durable
   for (const File &file : files())
     if (file.writable() && !file.scratch() && (!file.is_part() || flushed.insert(file.whole_path()).second))
       file.flush();
@@ -40,7 +40,7 @@ void Store::read(std::uint32_t file, std::uint64_t offset, std::byte *data, std:
 }
 
 void Store::write(std::uint32_t file, std::uint64_t offset, const std::byte *data, std::size_t length) {
-  move(Transfer{true, file, offset, const_cast<std::byte *>(data), length, 0});  // writes only read it
+  move(Transfer{true, file, offset, const_cast<std::byte *>(data), length, 0});  // a write only reads the memory
 }
 
 Store::Location Store::locate(const Transfer &transfer) const {
@@ -73,9 +73,21 @@ void Store::move(Transfer whole) {
 
 // --- backends -------------------------------------------------------------------------------------------------------
 
-// Defined in uring.cpp, libaio.cpp and threads.cpp. They throw StorageError if the system refuses to set the backend up.
+// Defined in uring.cpp, libaio.cpp and threads.cpp. They throw StorageError if the system refuses to set the backend
+// up.
 using MakeStore = std::unique_ptr<Store>(std::vector<File> files, std::size_t depth);
 MakeStore make_uring_store, make_libaio_store, make_thread_store, make_mmap_store, make_memory_store;
+
+#ifndef OUTCROP_HAVE_URING
+std::unique_ptr<Store> make_uring_store(std::vector<File>, std::size_t) {
+  throw StorageError("set up", "io_uring (built without liburing)", 0, 0, ENOSYS);
+}
+#endif
+#ifndef OUTCROP_HAVE_LIBAIO
+std::unique_ptr<Store> make_libaio_store(std::vector<File>, std::size_t) {
+  throw StorageError("set up", "libaio (built without it)", 0, 0, ENOSYS);
+}
+#endif
 
 namespace {
 
@@ -83,11 +95,11 @@ struct Backend {
   const char *name;
   MakeStore *make;
   bool automatic;  // "auto" may choose it
-  bool direct;     // can bypass the page cache
-  bool on_disk;    // opens the files of the FileSpecs; otherwise they only say how large files in memory begin
+  bool direct;     // it can bypass the page cache
+  bool on_disk;    // it opens the files of the FileSpecs; otherwise they only give the first size of files in memory
 };
 
-// "auto" takes the first that works.
+// "auto" takes the first backend that works.
 constexpr std::array backends{
     Backend{"io_uring", make_uring_store, true, true, true},    //
     Backend{"libaio", make_libaio_store, true, true, true},     //
@@ -96,7 +108,8 @@ constexpr std::array backends{
     Backend{"memory", make_memory_store, false, false, false},  //
 };
 
-// Why this backend does not work here; empty if it does. It must move bytes: some sandboxes allow only the set-up.
+// The reason why a backend does not work here; empty if it works. The trial moves bytes, because some sandboxes allow
+// only the set-up.
 std::string reason_against(const Backend &backend) {
   constexpr std::size_t length = 4096;
   try {
@@ -118,7 +131,7 @@ std::uint64_t size_of(const FileSpec &spec) {
   if (spec.size > 0) return spec.size;
   try {
     return File::open(spec.path, false, false, spec.folder, spec.label).size();
-  } catch (const StorageError &) {  // there is no such file: the one in memory grows as it is written
+  } catch (const StorageError &) {  // the file does not exist: the file in memory starts empty and grows
     return 0;
   }
 }

@@ -2,11 +2,11 @@
 //
 //     submit(transfers) ──► at most depth() in flight ──► reap(completions)
 //
-// A store never throws from submit or reap: a failure is the result of a completion, so the caller always knows which
-// buffers the system may still write to. Transfers complete in any order and may be short, as with pread. One thread at a
-// time drives a store; another thread may take over while nothing is in flight.
+// submit() and reap() of a store never throw. A failure is the result of a completion, so the caller always knows which
+// buffers the system may still write to. Transfers complete in any order and may be short, as with pread. One thread at
+// a time uses a store. Another thread may take over while nothing is in flight.
 //
-// A new backend is one file beside this one and one line in the table of store.cpp.
+// A new backend needs one file in this folder and one line in the table of store.cpp.
 #pragma once
 
 #include <cstddef>
@@ -22,14 +22,14 @@
 
 namespace outcrop {
 
-/// A file for a store to open, or the `size` bytes of it from byte `begin` on. It must exist with its final size.
+/// A file for a store to open, or its `size` bytes from byte `begin` on. The file must exist and have its final size.
 struct FileSpec {
   std::string path;
   bool writable = false;
   std::uint64_t begin = 0;
   std::uint64_t size = 0;  ///< 0: the whole file
-  bool scratch = false;    ///< never flushed: its content is not needed after the run
-  bool direct = true;      ///< may bypass the page cache
+  bool scratch = false;    ///< never flushed, because its content is not needed after the run
+  bool direct = true;      ///< transfers may bypass the page cache
   int folder = -1;         ///< if not -1, the path is relative to this open folder and must not leave it
   std::string label = "";  ///< names the file in messages instead of the path
 };
@@ -44,7 +44,7 @@ struct Transfer {
   std::uint64_t tag = 0;
 };
 
-/// `result`: bytes moved (maybe fewer than asked, 0 at the end of the file) or -errno.
+/// `result` is the number of bytes moved (possibly fewer than requested, 0 at the end of the file) or -errno.
 struct Completion {
   std::uint64_t tag = 0;
   std::int64_t result = 0;
@@ -57,7 +57,7 @@ class Store {
   Store(const Store &) = delete;
   Store &operator=(const Store &) = delete;
 
-  /// The name in the table of backends.
+  /// The name of the backend in the table of store.cpp.
   virtual const char *name() const = 0;
 
   /// The maximum number of transfers in flight. The caller must not submit more.
@@ -66,10 +66,11 @@ class Store {
   /// Starts the transfers. reap() reports each of them exactly once.
   virtual void submit(std::span<const Transfer> transfers) = 0;
 
-  /// Returns up to completions.size() results and their number; with `wait` at least one if any transfer is in flight.
+  /// Stores up to completions.size() results and returns their number. With `wait` it blocks until there is at least
+  /// one result, unless nothing is in flight.
   virtual std::size_t reap(std::span<Completion> completions, bool wait) = 0;
 
-  /// Makes completed writes durable. Nothing may be in flight. Throws StorageError.
+  /// Makes all completed writes durable. Nothing may be in flight. Throws StorageError.
   virtual void flush();
 
   /// Closes all files. Nothing may be in flight. Later transfers fail with EBADF.
@@ -84,17 +85,19 @@ class Store {
   /// Alignment in bytes of offset, length and address for O_DIRECT; 1 if no file is direct.
   std::size_t alignment() const;
 
-  /// Why this is not the preferred backend or mode; empty if it is.
+  /// The reason why this is not the preferred backend or mode; empty if it is.
   const std::string &note() const { return note_; }
   void add_note(const std::string &text) { note_ += (note_.empty() ? "" : "; ") + text; }
 
-  /// Moves `length` bytes and waits. Any thread may call these, but not while a pump uses the store. Throws StorageError.
+  /// Move `length` bytes and wait for them. Any thread may call these, but not while a pump uses the store. Throw
+  /// StorageError.
   void read(std::uint32_t file, std::uint64_t offset, std::byte *data, std::size_t length);
   void write(std::uint32_t file, std::uint64_t offset, const std::byte *data, std::size_t length);
 
  protected:
-  /// The descriptor and the offset for the system call of a transfer. The descriptor is -1 (which gives EBADF) if there is no
-  /// such file, it was not opened for writing, or the transfer would leave its part.
+  /// The descriptor and the offset for the system call of a transfer. The descriptor is -1, which leads to EBADF, if
+  /// the store has no such file, if a write needs a file that was not opened for writing, or if the transfer would
+  /// leave the part of the file.
   struct Location {
     int descriptor = -1;
     std::uint64_t offset = 0;
@@ -111,19 +114,19 @@ class Store {
 
 // --- opening --------------------------------------------------------------------------------------------------------
 
-/// Faults on purpose, repeatable by their seed, for tests. Rates are probabilities per transfer, from 0 to 1.
+/// Deliberate faults for tests. The same seed gives the same faults. Rates are probabilities per transfer, from 0 to 1.
 struct Faults {
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 
   std::uint64_t seed = 0;
-  double error_rate = 0;                   ///< fails with EIO
-  double again_rate = 0;                   ///< fails with EAGAIN
-  double short_rate = 0;                   ///< moves fewer bytes than asked
-  double flip_rate = 0;                    ///< flips one bit of what was read
-  std::uint64_t full_after_bytes = never;  ///< writes fail with ENOSPC after that many bytes
+  double error_rate = 0;                   ///< the transfer fails with EIO
+  double again_rate = 0;                   ///< the transfer fails with EAGAIN
+  double short_rate = 0;                   ///< the transfer moves fewer bytes than requested
+  double flip_rate = 0;                    ///< one bit of the data is flipped after a read
+  std::uint64_t full_after_bytes = never;  ///< writes fail with ENOSPC once they have written this number of bytes
   std::uint64_t error_at = never;          ///< the transfer with this number (from 0) fails with EIO
-  std::uint64_t flip_at = never;           ///< one bit of the read with this number is flipped
-  std::uint64_t flush_error_at = never;    ///< the flush with this number fails with EIO
+  std::uint64_t flip_at = never;           ///< the read with this number (from 0) has one bit flipped
+  std::uint64_t flush_error_at = never;    ///< the flush with this number (from 0) fails with EIO
   std::uint64_t latency_microseconds = 0;  ///< minimum delay of each completion
 
   bool any() const { return *this != Faults{.seed = seed}; }
@@ -136,22 +139,22 @@ struct StoreOptions {
   Faults faults;
 };
 
-/// The result of trying a backend: why it does not work on this machine, or an empty reason if it does.
+/// The result of a trial of a backend. `reason` says why the backend does not work on this machine; empty if it works.
 struct Probe {
   std::string name;
   std::string reason;
 };
 
-/// Sets each backend up and moves a few bytes with it, in the order in which "auto" prefers them.
+/// Tries each backend with a transfer of a few bytes, in the order of preference of "auto".
 std::vector<Probe> probe_backends();
 
-/// Opens the files with the backend of that name; "auto" takes the first that works. The store's note() says what "auto" or
-/// O_DIRECT could not use. Throws InputError for an unknown or unavailable backend, StorageError for a file that cannot be
-/// opened.
+/// Opens the files with the named backend; "auto" takes the first backend that works. The store's note() names the
+/// backends that do not work and a file for which O_DIRECT is refused. Throws InputError for an unknown or unavailable
+/// backend, StorageError for a file that cannot be opened.
 std::unique_ptr<Store> open_store(const std::string &backend, const std::vector<FileSpec> &files,
                                   const StoreOptions &options = {});
 
-/// Wraps a store. Without faults it behaves exactly as the store inside.
+/// Wraps a store and adds faults. Without faults the result behaves exactly like the wrapped store.
 std::unique_ptr<Store> make_faulty_store(std::unique_ptr<Store> inside, const Faults &faults);
 
 }  // namespace outcrop

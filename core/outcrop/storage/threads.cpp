@@ -1,12 +1,13 @@
-// Backends whose transfers are blocking calls, made by a pool of threads:
+// Backends with blocking calls, made by a pool of threads:
 //
 //     submit ──► todo ──► threads: move() ──► ready ──► reap
 //
-//     threads   pread and pwrite: works on every file system
-//     memory    the same on files in memory, for tests and for runs that need no disk. They begin as zeros with the size of
-//               the file they replace (0 if there is none), grow when written, and are deleted with the store
+//     threads   pread and pwrite; works on every file system
+//     memory    pread and pwrite on files in memory, for tests and for runs without a disk. A file in memory begins as
+//               zeros with the size of the file that it replaces (0 if there is none). Writes extend it. It is deleted
+//               with the store
 //     mmap      copies from and to mapped files, always through the page cache. A device error in a mapping is a signal
-//               (SIGBUS), not a result, so this backend is for comparison and for file systems where nothing else works
+//               (SIGBUS), not a result, so this backend is for comparison and for file systems without a better one
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -29,24 +30,26 @@
 namespace outcrop {
 namespace {
 
-// Enough to keep a device busy with transfers of megabytes; the threads nearly always sleep in the kernel.
+// Enough threads to keep a device busy with transfers of megabytes. The threads sleep in the kernel nearly all the
+// time.
 constexpr std::size_t max_threads = 8;
 
 class PoolStore : public Store {
  public:
-  PoolStore(std::vector<File> files, std::size_t depth);
-  ~PoolStore() override { assert(threads_.empty()); }
+  PoolStore(std::vector<File> files, std::size_t depth, const char *name);
+  ~PoolStore() override { stop(); }
 
+  const char *name() const override { return name_; }
   std::size_t depth() const override { return ready_.size(); }
   void submit(std::span<const Transfer> transfers) override;
   std::size_t reap(std::span<Completion> completions, bool wait) override;
 
  protected:
-  // Makes one transfer on a thread of the pool, by pread or pwrite: returns bytes moved or -errno.
+  // Makes one transfer on a thread of the pool, by pread or pwrite. Returns the bytes moved or -errno.
   virtual std::int64_t move(const Transfer &transfer);
 
-  // Finishes what was submitted and ends the threads. Each derived class calls it in its destructor, because the threads
-  // call its move().
+  // Finishes the submitted transfers and ends the threads. A derived class with its own move() must call it in its
+  // destructor, because the threads call move().
   void stop();
 
  private:
@@ -73,17 +76,18 @@ class PoolStore : public Store {
   void start_threads();
   void work();
 
+  const char *const name_;
   std::mutex mutex_;
   std::condition_variable todo_changed_, ready_changed_;
   BoundedQueue<Transfer> todo_;
   BoundedQueue<Completion> ready_;
-  std::size_t in_flight_ = 0;  // submitted and not reaped
+  std::size_t in_flight_ = 0;  // number of transfers that are submitted and not reaped
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
 
-PoolStore::PoolStore(std::vector<File> files, std::size_t depth)
-    : Store(std::move(files)), todo_(std::max<std::size_t>(depth, 1)), ready_(todo_.size()) {
+PoolStore::PoolStore(std::vector<File> files, std::size_t depth, const char *name)
+    : Store(std::move(files)), name_(name), todo_(std::max<std::size_t>(depth, 1)), ready_(todo_.size()) {
   threads_.reserve(std::min(max_threads, todo_.size()));
 }
 
@@ -108,12 +112,12 @@ void PoolStore::submit(std::span<const Transfer> transfers) {
   todo_changed_.notify_all();
 }
 
-// On first use, when the derived class is constructed, and no more threads than transfers.
+// Threads start at the first transfer, when the derived class is constructed. There are no more threads than transfers.
 void PoolStore::start_threads() {
   try {
     while (threads_.size() < threads_.capacity() && threads_.size() < in_flight_)
       threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error &) {  // no more threads: one is enough to go on, with none the caller tries again
+  } catch (const std::system_error &) {  // one thread is enough to continue; without any, the caller tries again
     while (threads_.empty() && todo_.count() > 0) ready_.push(Completion{todo_.pop().tag, -EAGAIN});
   }
 }
@@ -149,28 +153,12 @@ std::int64_t PoolStore::move(const Transfer &transfer) {
   return moved < 0 ? -errno : moved;
 }
 
-class ThreadStore final : public PoolStore {
- public:
-  using PoolStore::PoolStore;
-  ~ThreadStore() override { stop(); }
-  const char *name() const override { return "threads"; }
-};
-
-class MemoryStore final : public PoolStore {
- public:
-  using PoolStore::PoolStore;
-  ~MemoryStore() override { stop(); }
-  const char *name() const override { return "memory"; }
-  void flush() override {}
-};
-
 class MmapStore final : public PoolStore {
  public:
-  MmapStore(std::vector<File> files, std::size_t depth) : PoolStore(std::move(files), depth) {
+  MmapStore(std::vector<File> files, std::size_t depth) : PoolStore(std::move(files), depth, "mmap") {
     for (const File &file : this->files()) mappings_.emplace_back(file);
   }
   ~MmapStore() override { stop(); }
-  const char *name() const override { return "mmap"; }
 
   void flush() override {
     for (std::size_t i = 0; i < mappings_.size(); ++i) {
@@ -199,7 +187,7 @@ class MmapStore final : public PoolStore {
   }
 
  private:
-  // Mapped pages count as memory of this process until they are dropped; their content stays in the page cache.
+  // Drops mapped pages, which count as memory of this process. Their content stays in the page cache.
   static void forget(std::byte *place, std::size_t length) {
     const std::size_t into_page = reinterpret_cast<std::uintptr_t>(place) % AlignedMemory::page_bytes;
     madvise(place - into_page, length + into_page, MADV_DONTNEED);
@@ -211,11 +199,11 @@ class MmapStore final : public PoolStore {
 }  // namespace
 
 std::unique_ptr<Store> make_thread_store(std::vector<File> files, std::size_t depth) {
-  return std::make_unique<ThreadStore>(std::move(files), depth);
+  return std::make_unique<PoolStore>(std::move(files), depth, "threads");
 }
 
 std::unique_ptr<Store> make_memory_store(std::vector<File> files, std::size_t depth) {
-  return std::make_unique<MemoryStore>(std::move(files), depth);
+  return std::make_unique<PoolStore>(std::move(files), depth, "memory");
 }
 
 std::unique_ptr<Store> make_mmap_store(std::vector<File> files, std::size_t depth) {

@@ -1,7 +1,7 @@
 // io_uring: transfers go to the kernel in batches, through one ring that one thread uses.
 //
-// The ring belongs to the thread that set it up: SINGLE_ISSUER and DEFER_TASKRUN are cheaper and require that. A store is
-// opened by one thread and driven by another, so the ring is made anew when the thread has changed.
+// Only the thread that set the ring up may use it: the cheaper modes SINGLE_ISSUER and DEFER_TASKRUN require that. One
+// thread opens a store and another one uses it, so the store makes a new ring when the thread changes.
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_URING
@@ -18,10 +18,10 @@
 namespace outcrop {
 namespace {
 
-// The kernel splits longer transfers anyway.
+// The kernel splits longer transfers.
 constexpr std::size_t max_transfer_bytes = std::size_t{1} << 30;
 
-// A number that no other thread ever gets; the system reuses its own thread numbers.
+// A number that no other thread ever gets. The thread numbers of the system are reused.
 std::uint64_t thread_number() {
   static std::atomic<std::uint64_t> last{0};
   thread_local const std::uint64_t number = ++last;
@@ -98,7 +98,7 @@ class UringStore final : public Store {
   // Makes sure that this thread has a working ring. Returns 0 or an errno.
   int ensure_ring() {
     if (ring_ && owner_ == thread_number()) return 0;
-    if (in_kernel_ > 0) return EAGAIN;  // a broken ring is replaced when it is empty
+    if (in_kernel_ > 0) return EAGAIN;  // a broken ring is replaced once it is empty
     try {
       make_ring();
     } catch (const StorageError &error) {
@@ -120,7 +120,7 @@ class UringStore final : public Store {
     waiting_.push_back(transfer.tag);
   }
 
-  // Hands prepared entries to the kernel. It may take only some; the others follow after a completion.
+  // Hands prepared entries to the kernel. The kernel may take only some of them; the others follow after a completion.
   void push() {
     while (!waiting_.empty()) {
       const int result = io_uring_submit(ring_->get());
@@ -132,20 +132,20 @@ class UringStore final : public Store {
       }
       const bool later = result == 0 || result == -EAGAIN || result == -EBUSY;
       if (later && in_kernel_ > 0) return;
-      // The kernel refuses them, or nothing is in flight that could make room. They have not begun, but the ring still
-      // holds them, so it must not be submitted again.
+      // The kernel refuses the entries, or no transfer in flight could make room for them. They have not begun, but the
+      // ring still holds them, so it must not be used again.
       for (const std::uint64_t tag : waiting_) refused_.push_back({tag, later ? -EAGAIN : result});
       waiting_.clear();
-      owner_ = nobody;
+      owner_ = no_thread;
     }
   }
 
-  static constexpr std::uint64_t nobody = 0;
+  static constexpr std::uint64_t no_thread = 0;
 
   const std::size_t depth_;
   std::unique_ptr<Uring> ring_;
-  std::uint64_t owner_ = nobody;        // the thread of the ring; nobody when the ring is broken
-  std::size_t in_kernel_ = 0;           // taken by the kernel and not reaped
+  std::uint64_t owner_ = no_thread;     // the thread of the ring; no_thread if the ring is broken
+  std::size_t in_kernel_ = 0;           // number of transfers that the kernel has taken and that are not reaped
   std::vector<std::uint64_t> waiting_;  // tags of prepared entries that the kernel has not taken, in order
   std::vector<Completion> refused_;     // transfers that never began
 };
@@ -154,20 +154,6 @@ class UringStore final : public Store {
 
 std::unique_ptr<Store> make_uring_store(std::vector<File> files, std::size_t depth) {
   return std::make_unique<UringStore>(std::move(files), depth);
-}
-
-}  // namespace outcrop
-
-#else
-
-#include <cerrno>
-
-#include "outcrop/base/error.hpp"
-
-namespace outcrop {
-
-std::unique_ptr<Store> make_uring_store(std::vector<File>, std::size_t) {
-  throw StorageError("set up", "io_uring (built without liburing)", 0, 0, ENOSYS);
 }
 
 }  // namespace outcrop
