@@ -25,7 +25,7 @@ struct Record {
 
 std::uint32_t checksum_of(const std::string &line) { return crc32c(std::as_bytes(std::span(line))); }
 
-// A line of numbers, then its checksum.
+// A line of numbers, and a line with its checksum.
 std::string text_of(const Record &record) {
   std::ostringstream line;
   line << record.generation << ' ' << record.attempt;
@@ -59,7 +59,7 @@ std::string read_text(Folder &folder, const std::string &name) {
   return text;
 }
 
-// Written beside, made durable, renamed, and the folder made durable, as the commit of arrays does it.
+// Writes a temporary file, makes it durable, renames it, and makes the folder durable, like the commit of an array.
 void write_durably(Folder &folder, const std::string &name, const std::string &text) {
   const std::string beside = name + ".tmp";
   folder.remove(beside);
@@ -105,13 +105,13 @@ class Life {
 
   static std::string name_of(std::uint64_t generation) { return "commit." + std::to_string(generation % 2); }
 
-  // What the last commit was; nothing while another process has the array.
+  // Opens the array with its last commit; nothing if another process holds the array.
   std::optional<Open> open(Files &files) {
     Open opened;
     opened.folder = files.own_folder(folder_name, false);
     opened.held = opened.folder->hold("lock", 0);
     if (!opened.held) return {};
-    opened.folder->flush();  // what is read must be durable before slots of the one before are written over
+    opened.folder->flush();  // this commit must be durable before the slots of the commit before are overwritten
     opened.slots = std::make_unique<SlotFile>(std::string(folder_name) + "/tiles", array_bytes, tile_bytes, true, 1,
                                               SlotFile::Way::best, files);
     std::vector<Record> records;
@@ -128,14 +128,14 @@ class Life {
     for (const Record &record : records) {
       const std::vector<DamagedTile> damaged = opened.slots->load(record.tiles, opened.content.data());
       const bool is_unreadable = std::ranges::any_of(damaged, [](const DamagedTile &tile) { return tile.error != 0; });
-      if (is_unreadable) throw StorageError("read", "tiles", 0, 0, EIO);  // it may work next time
+      if (is_unreadable) throw StorageError("read", "tiles", 0, 0, EIO);  // the next read may succeed
       if (!damaged.empty()) continue;
       check(record, opened.content);
       opened.generation = record.generation;
       return opened;
     }
     if (announced_ > 0) throw Wrong{"no commit is whole, generation " + std::to_string(announced_) + " was announced"};
-    return opened;  // the first commit failed, and was being written again
+    return opened;  // the first commit failed and was being repeated
   }
 
   void check(const Record &found, const Bytes &content) {

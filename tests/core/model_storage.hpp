@@ -1,13 +1,16 @@
-// A model of storage, for tests of protocols that must survive power cuts, kills and errors. All that happens follows from a seed.
+// A model of storage, for tests of protocols that must survive power cuts, kills and errors. A seed determines all
+// events.
 //
-//     a file      what programs see, and what the device has; each sector that has not been flushed may be either after a power
-//                 cut, or what it was in between. A flush that fails leaves both as they are, and no later one knows of it
-//     a folder    names that programs see, and those on the device; of what has not been flushed a power cut keeps the first
-//                 changes (as journals do), or any whose names are not those of a change that is lost (as POSIX allows)
-//     a process   is killed before or after any operation, or in the middle of one; two take turns at any of them
-//     an error    any operation may fail, having done nothing, some of it, or all
+//     a file      has the bytes that programs see, and the bytes on the device. After a power cut, a sector that was
+//                 not flushed has one of these two contents, or a content in between. A flush that fails may write only
+//                 some sectors, and later flushes do not write the others
+//     a folder    has the names that programs see, and the names on the device. Of the changes that were not flushed, a
+//                 power cut keeps the first ones (as journals do), or any that do not depend on a lost one (as POSIX
+//                 allows)
+//     a process   may be killed before, during or after any operation. Two processes alternate at any operation
+//     an error    any operation may fail after it has done nothing, a part, or all of its work
 //
-// Mutations are mistakes on purpose, for a test of the model: it must find them.
+// Mutations are deliberate mistakes, with which a test checks that the model detects them.
 #pragma once
 
 #include <condition_variable>
@@ -28,24 +31,24 @@ namespace outcrop::model {
 
 using Bytes = std::vector<std::byte>;
 
-/// What ends a process. Nobody who handles errors handles this.
+/// Ends a process. Code that handles errors does not catch it.
 struct Killed {};
 
 enum class Mutation {
   none,
-  no_flush_before_rename,     ///< text gets its name before it is on the device
-  flush_of_the_wrong_file,    ///< what is flushed is another file of the folder
-  clean_up_without_the_lock,  ///< locks are had by everyone
-  overwrite_of_current_slot,  ///< both slots of a tile are one
-  record_before_data,         ///< data are flushed after what says that they are there
+  no_flush_before_rename,     ///< a file is renamed before its bytes are on the device
+  flush_of_the_wrong_file,    ///< a flush writes another file of the folder
+  clean_up_without_the_lock,  ///< every process gets every lock
+  overwrite_of_current_slot,  ///< both slots of a tile are at the same place
+  record_before_data,         ///< data are flushed after the record that refers to them
 };
 
-/// What may go wrong.
+/// The faults that may happen.
 struct Weather {
-  bool power_cuts = false;        ///< else processes are killed, and what they have done stays
-  bool keeps_order = true;        ///< of names, in a power cut
-  double error_rate = 0;          ///< of operations
-  std::uint64_t kill_within = 0;  ///< operations of a process, of which one ends it; 0: none does
+  bool power_cuts = false;        ///< true: the power fails; false: processes are killed, and their changes stay
+  bool keeps_order = true;        ///< a power cut keeps the first changes of names
+  double error_rate = 0;          ///< probability that an operation fails
+  std::uint64_t kill_within = 0;  ///< a process ends within this number of operations; 0: it is not killed
 };
 
 class Random {
@@ -62,19 +65,19 @@ class Storage {
  public:
   Storage(std::uint64_t seed, Mutation mutation) : random(seed), mutation_(mutation) {}
 
-  /// Runs programs as processes, one after the other, or two that take turns; returns when all have ended. What they throw but
-  /// Killed is thrown again.
+  /// Runs one program as a process, or two programs as alternating processes. Returns when all have ended. Throws the
+  /// first exception other than Killed again.
   void run(const std::vector<std::function<void(Files &)>> &programs, const Weather &weather);
 
-  /// Without anything going wrong.
+  /// Runs a program without faults.
   void run_well(const std::function<void(Files &)> &program) { run({program}, {}); }
 
-  /// What programs would see.
+  /// The names and the bytes that programs would see.
   std::set<std::string> names_in(const std::string &folder) const;
   Bytes content(const std::string &folder, const std::string &name) const;
 
   std::uint64_t operations() const { return operations_; }
-  bool had_errors() const { return had_errors_; }  ///< in the last run
+  bool had_errors() const { return had_errors_; }  ///< whether an operation of the last run failed
 
   Random random;
 
@@ -88,26 +91,27 @@ class Storage {
 
   struct Inode {
     Bytes seen, durable;
-    std::map<std::size_t, std::vector<Bytes>> dirty;  // versions of each sector since it was flushed
-    std::vector<std::size_t> sizes;                   // since then
+    std::map<std::size_t, std::vector<Bytes>> dirty;  // contents of each sector since the last flush
+    std::vector<std::size_t> sizes;                   // sizes since the last flush
   };
   using InodeRef = std::shared_ptr<Inode>;
   using Names = std::map<std::string, InodeRef>;
   struct Change {
-    std::string from, to;  // a rename; to alone: made; from alone: removed
+    std::string from, to;  // both: a rename; only `to`: a creation; only `from`: a removal
     InodeRef inode;
   };
   struct Directory {
     Names seen, durable;
-    std::vector<Change> changes;  // not flushed
+    std::vector<Change> changes;  // changes that are not flushed
   };
   struct Process {
     int number = 0;
-    std::uint64_t left = 0;  // operations until it is killed; 0: it is not
+    std::uint64_t left = 0;  // number of operations until it is killed; 0: it is not killed
     bool is_dead = false, has_ended = false;
   };
 
-  // An operation begins: another process may go on first, and this one may end here. Whether it ends after it.
+  // Begins an operation. Another process may run first, and this process may end here. Returns whether the process ends
+  // after the operation.
   bool begin(Process &process, const char *what, const std::string &path);
   void note(const Process &process, const char *what, const std::string &path) const;
   void end(Process &process, bool is_last);
@@ -126,12 +130,12 @@ class Storage {
   const Mutation mutation_;
   Weather weather_;
   std::map<std::string, Directory> directories_;
-  std::map<std::string, int> held_;  // by which process
+  std::map<std::string, int> held_;  // the process that holds each lock
   std::vector<InodeRef> flushed_late_;
   std::uint64_t operations_ = 0;
   bool had_errors_ = false, is_off_ = false;
 
-  // Turns of processes. Each process is a thread; only one of them runs at a time.
+  // Each process is a thread. Only the process `turn_` runs.
   std::vector<std::unique_ptr<Process>> processes_;
   std::mutex mutex_;
   std::condition_variable changed_;

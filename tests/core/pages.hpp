@@ -1,4 +1,4 @@
-// Where the system has put a page.
+// The NUMA node of a page.
 #pragma once
 
 #include <linux/mempolicy.h>
@@ -9,7 +9,7 @@
 
 namespace outcrop {
 
-/// The NUMA node on which a resident page lies; -1 where the system does not tell.
+/// The NUMA node of a resident page; -1 if the system does not tell.
 inline int node_of_page(const std::byte *data) {
   int node = -1;
   if (syscall(SYS_get_mempolicy, &node, nullptr, 0, data, MPOL_F_NODE | MPOL_F_ADDR) != 0) return -1;

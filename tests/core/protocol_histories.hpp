@@ -1,4 +1,5 @@
-// Lives of protocols over a model of storage: processes that begin, recover what others have left, write, and end somehow.
+// Histories of protocols over a model of storage: processes begin, recover the state that others have left, write, and
+// end at any point.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +12,23 @@
 namespace outcrop::model {
 
 struct History {
-  std::string trouble;  ///< what is wrong; empty when nothing is
+  std::string trouble;  ///< the first mistake that was found; empty if there is none
   std::uint64_t operations = 0;
 };
 
-/// An array in slots with two records by turns, as committed arrays have them.
+/// A history of an array in slots with two alternating records, like a committed array.
 History live_of_slots(std::uint64_t seed, Mutation mutation);
-/// Steps staged for a target by two writers, drained, recovered.
+/// A history of steps that two writers stage for a target, drain and recover.
 History live_of_stages(std::uint64_t seed, Mutation mutation);
-/// Files of nodes, their index, and the one file that is made of them.
+/// A history of the files of nodes, their index, and the single file that is made of them.
 History live_of_listings(std::uint64_t seed, Mutation mutation);
 
-/// Something is wrong with a protocol; not what the world may cause.
+/// Thrown if a protocol makes a mistake. Errors of the modelled storage are StorageErrors instead.
 struct Wrong {
   std::string what;
 };
 
-/// What came of a life on this storage; what it throws is what is wrong.
+/// Runs `live` on this storage. An exception that it throws is the trouble of the history.
 inline History history_of(Storage &storage, const std::function<void()> &live) {
   History history;
   try {
@@ -41,7 +42,7 @@ inline History history_of(Storage &storage, const std::function<void()> &live) {
   return history;
 }
 
-/// What the next processes meet.
+/// The faults that the next processes meet.
 inline Weather weather_of(Random &random) {
   Weather weather;
   weather.power_cuts = random.below(2) == 0;

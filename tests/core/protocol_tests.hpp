@@ -1,9 +1,11 @@
-// Protects what must survive power cuts, kills and errors: seeded histories over a model of storage (model_storage.hpp). After each
-// of them there is the last state that was announced, or a later one, whole; what is lost is named.
+// Protects protocols against power cuts, kills and errors, by random histories over a model of storage
+// (model_storage.hpp). After each history, the storage must hold the last announced state, or a later one, completely.
+// Lost data must be named.
 //
-// Included by the tests of each library, which name its protocols.
+// The tests of each library include this file and name the protocols of the library.
 //
-// OUTCROP_SOAK=n runs n times as many, OUTCROP_SEED=n begins with that seed, OUTCROP_TRACE=1 prints all that is done.
+// OUTCROP_SOAK=n runs n times as many histories, OUTCROP_SEED=n begins with seed n, OUTCROP_TRACE=1 prints all
+// operations.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -50,7 +52,7 @@ TEST_P(Protocols, AreRightInEveryHistory) {
   EXPECT_GT(operations, 10 * seeds);
 }
 
-// The same history twice: what a seed has found once, it finds again.
+// The same seed gives the same history, so that a mistake that was found once is found again.
 TEST_P(Protocols, FollowFromTheSeed) {
   for (const std::uint64_t seed : {3, 17, 40}) {
     const History one = GetParam().live(seed, Mutation::none), other = GetParam().live(seed, Mutation::none);

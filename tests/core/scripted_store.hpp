@@ -1,5 +1,5 @@
-// A store whose every completion the test decides: it may be held back, cut short or made an error.
-// For tests of the pump and its users.
+// A store for tests of the pump and its users. The test decides about each completion: it may delay or shorten it, or
+// make it an error.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 
 namespace outcrop {
 
-/// One file "scripted" of `size` bytes, byte i of it being i * 7 + i / 256 to begin with.
+/// A store with one file "scripted" of `size` bytes. Byte i is i * 7 + i / 256 at the beginning.
 class ScriptedStore final : public Store {
  public:
-  /// What becomes of a transfer, given its number from 0: bytes to move at most, or -errno.
+  /// The result of a transfer, given its number from 0: the maximum number of bytes to move, or -errno.
   using Script = std::function<std::int64_t(const Transfer &, std::size_t number)>;
 
   explicit ScriptedStore(std::size_t size, std::size_t depth = 64, Script script = {})
@@ -56,7 +56,7 @@ class ScriptedStore final : public Store {
     return count;
   }
 
-  /// From now on only as many transfers complete as allow() permits.
+  /// From now on no transfer completes until allow() permits it.
   void hold() {
     const std::lock_guard lock(mutex_);
     permits_ = 0;
@@ -67,7 +67,7 @@ class ScriptedStore final : public Store {
     changed_.notify_all();
   }
 
-  /// Blocks until `count` transfers have been submitted in all, and returns them.
+  /// Waits until `count` transfers in all have been submitted, and returns them.
   std::vector<Transfer> started(std::size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return started_.size() >= count; });

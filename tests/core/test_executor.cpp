@@ -1,14 +1,15 @@
-// Protects reading ahead: an update waits for all planes it reads, and for none that is read ahead for the next slab.
+// Protects reading ahead: an update waits for all planes that it reads, and for no plane that is read for the next
+// slab.
 //
-// Planes come in the order in which they were asked for, and what is only read comes behind the whole state. So with a
-// single plane of it too many an update waits for all that is read ahead:
+// Planes arrive in the order of their requests, and static fields come behind the whole state. So an update that waits
+// for one static plane too many waits for everything that is read ahead:
 //
-//     asked for     state of slab 1 | statics of slab 1 | update of slab 0
-//                                     ^ if it waits for this one, it waits for all before it
+//     requests      state of slab 1 | statics of slab 1 | update of slab 0
+//                                     ^ an update that waits for this plane waits for all planes before it
 //
-// Here a store holds back whatever the update in hand does not read until its kernel is called. An update that waits
-// for more never gets there; so that this ends, the store gives up after a while and remembers it. What is needed comes
-// in any order.
+// In this test, a store holds back the planes that the current update does not read, until the kernel of the update is
+// called. An update that waits for more planes would never call its kernel, so the store gives up after a while and
+// notes it. The planes that the update reads arrive in any order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,9 +35,9 @@ constexpr unsigned seeds = 10;
 constexpr std::size_t depth = 64;
 static_assert(5 * nz <= depth, "transfers that are held back keep others from the store");
 static_assert(nz <= 16, "number_of() tells no more planes apart");
-enum Number : std::uint32_t { newest, previous, newest_target, previous_target, statics };  // of files
+enum Number : std::uint32_t { newest, previous, newest_target, previous_target, statics };  // numbers of files
 
-// A field of two levels, and one that is only read: `statics_z` planes away.
+// A grid for a field of two levels and a static field, which is read at a distance of `statics_z` planes.
 Grid grid_of(long statics_z) {
   Grid grid;
   grid.nz = nz, grid.ny = 4, grid.nx = 16;
@@ -47,7 +48,7 @@ Grid grid_of(long statics_z) {
   return grid;
 }
 
-// Lets a read through, sooner or later, once the slab before the one that needs it is being updated.
+// Completes a read, sooner or later, once the slab before the one that needs it is being updated.
 struct Gate {
   const Grid grid;
   std::mt19937 random;
@@ -61,7 +62,7 @@ struct Gate {
     return z < zeta1 + (transfer.file == statics ? grid.statics_z : grid.skew_z);
   }
 
-  // Bytes to move, or that the pump is to ask again soon.
+  // The number of bytes to move, or -EAGAIN, after which the pump repeats the transfer.
   std::int64_t script(const Transfer &transfer) {
     const auto all = static_cast<std::int64_t>(transfer.length);
     if (transfer.write || slab_given_up >= 0) return all;
@@ -72,7 +73,8 @@ struct Gate {
   }
 };
 
-// Planes of all arrays begin with their number times 16 (scripted_store.hpp); no kernel changes that here.
+// The planes of all arrays begin with their number times 16 (scripted_store.hpp). The kernel of this test does not
+// change that.
 long number_of(const void *plane) { return *static_cast<const unsigned char *>(plane) / 16; }
 
 void looking_kernel(const outcrop_block *block) {
@@ -86,7 +88,7 @@ void looking_kernel(const outcrop_block *block) {
   gate.slabs_begun = std::max(gate.slabs_begun.load(), (last - gate.grid.first_plane()) / slab + 1);
 }
 
-// One pass, in the order of plan/schemes/wavefront.py.
+// One pass, with the order of actions of plan/schemes/wavefront.py.
 Pass pass_of(const Grid &grid) {
   std::vector<Action> actions;
   const Rectangle whole = whole_plane(grid);

@@ -1,5 +1,5 @@
-// Protects mapped files: pieces show the bytes they stand for, flushed bytes are in the file, and cache lines are written back
-// without changing what is in them, by every instruction the processor has.
+// Protects mapped files: placed parts show the right bytes of the file, flushed bytes are in the file, and every
+// instruction of the processor that writes cache lines back leaves their content unchanged.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -15,7 +15,6 @@
 
 #include "outcrop/base/error.hpp"
 #include "outcrop/exec/slot_file.hpp"
-#include "outcrop/storage/checksums.hpp"
 #include "outcrop/storage/mapping.hpp"
 
 namespace outcrop {
@@ -37,7 +36,7 @@ class MappingTest : public testing::Test {
 };
 
 TEST_F(MappingTest, WhatIsFlushedIsInTheFile) {
-  constexpr std::size_t size = (std::size_t{33} << 20) + 5;  // more than two pieces of the flush, and a part of a page
+  constexpr std::size_t size = (std::size_t{33} << 20) + 5;  // more than two parts of the flush, and a part of a page
   File::create(path("a"), size);
   {
     const Mapping mapping(File::open(path("a"), true, false), true);
@@ -94,26 +93,6 @@ TEST(WriteBack, LeavesEveryByteAsItIs) {
 #if defined(__x86_64__)
   EXPECT_TRUE(can_write_back());
 #endif
-}
-
-TEST(Fingerprint, ChangesWithEveryByteAndLength) {
-  std::vector<std::byte> bytes(200, std::byte{0});
-  const std::uint64_t before = fingerprint(bytes);
-  EXPECT_EQ(fingerprint(bytes), before);
-  for (std::byte &byte : bytes) {
-    byte = std::byte{128};  // the sign of a number
-    EXPECT_NE(fingerprint(bytes), before);
-    byte = std::byte{0};
-  }
-  bytes.push_back(std::byte{0});
-  EXPECT_NE(fingerprint(bytes), before);
-}
-
-TEST(Fingerprint, ChangesWhenTheSignsOfAllNumbersDo) {
-  std::vector<std::byte> bytes(1 << 12, std::byte{0});
-  const std::uint64_t before = fingerprint(bytes);
-  for (std::size_t i = 7; i < bytes.size(); i += 8) bytes[i] = std::byte{128};
-  EXPECT_NE(fingerprint(bytes), before);
 }
 
 }  // namespace

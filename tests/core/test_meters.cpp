@@ -1,116 +1,61 @@
-// Protects what is measured: that transfers are as many as asked for, stay within their span and report what goes wrong.
-// Nothing here looks at how fast anything is, but for that it took time at all.
+// Protects the loops of STREAM: each computes the same as McCalpin's, for every number of threads and every way to
+// flush, and flushed bytes are in the file. The meter of memory runs each of its loops.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
+#include <cstddef>
 #include <filesystem>
-#include <fstream>
-#include <limits>
-#include <string>
+#include <span>
 #include <vector>
 
 #include "outcrop/base/error.hpp"
 #include "outcrop/exec/meters.hpp"
-#include "outcrop/exec/topology.hpp"
-#include "outcrop/storage/meter.hpp"
-#include "outcrop/storage/store.hpp"
+#include "outcrop/storage/file.hpp"
+#include "outcrop/storage/mapping.hpp"
 
 namespace outcrop {
 namespace {
 
-constexpr std::size_t kib = 1024;
-constexpr double for_ever = std::numeric_limits<double>::infinity();
+constexpr std::size_t page_doubles = 4096 / sizeof(double);
 
-class Meters : public testing::Test {
- protected:
-  Meters() : path_(testing::TempDir() + "outcrop-meters-" + std::to_string(getpid())) { File::create(path_, size); }
-  ~Meters() override { std::filesystem::remove(path_); }
-
-  std::vector<char> content() const {
-    std::ifstream file(path_, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
+TEST(StreamLoops, ComputeWhatTheirNamesSay) {
+  const std::vector<double> one(13, 2.0), other(13, 5.0);
+  std::vector<double> result(13, -1.0);
+  for (const auto &[name, expected] : std::initializer_list<std::pair<const char *, double>>{
+           {"copy", 2.0}, {"scale", 6.0}, {"add", 7.0}, {"triad", 17.0}}) {
+    find_stream_loop(name)(one, other, result);
+    EXPECT_EQ(result, std::vector<double>(13, expected)) << name;
   }
-  // Whether all of the file before `end` was written, as far as 8 bytes in a row tell, and nothing behind.
-  bool is_written_up_to(std::size_t end) const {
-    const std::vector<char> bytes = content();
-    const auto is_zero = [](char byte) { return byte == 0; };
-    for (std::size_t i = 0; i < end; i += 8)
-      if (std::all_of(bytes.begin() + static_cast<long>(i), bytes.begin() + static_cast<long>(i + 8), is_zero))
-        return false;
-    return std::all_of(bytes.begin() + static_cast<long>(end), bytes.end(), is_zero);
+  EXPECT_THROW(find_stream_loop("sum"), InputError);
+}
+
+TEST(Stream, EveryElementIsWrittenByEveryNumberOfThreads) {
+  for (const unsigned threads : {1u, 2u, 3u, 7u})
+    for (const std::size_t count : {std::size_t{1}, page_doubles, 2 * page_doubles + 5, 9 * page_doubles}) {
+      Stream stream(unbound(threads));
+      std::vector<double> a(count), c(count, -1.0);
+      stream.fill(a, 2.0);
+      EXPECT_TRUE(stream.holds(a, 2.0));
+      stream.run(find_stream_loop("copy"), a, a, c, StreamFlush::none, nullptr);
+      EXPECT_EQ(c, a) << threads << " threads, " << count;
+      c.back() = 0.0;
+      EXPECT_FALSE(stream.holds(c, 2.0));
+    }
+}
+
+TEST(Stream, FlushesLeaveTheSameValues) {
+  const Mapping mapping(File::unnamed(std::filesystem::current_path().string(), 3 * 5 * 4096), true);
+  const std::span<double> all(reinterpret_cast<double *>(mapping.data()), 3 * 5 * page_doubles);
+  const auto a = all.subspan(0, 5 * page_doubles), b = all.subspan(5 * page_doubles, 5 * page_doubles),
+             c = all.subspan(10 * page_doubles);
+  for (const StreamFlush flush : {StreamFlush::individual, StreamFlush::collective}) {
+    Stream stream(unbound(2));
+    stream.fill(a, 0.0);
+    stream.fill(b, 2.0);
+    stream.fill(c, 1.0);
+    const StreamSeconds seconds = stream.run(find_stream_loop("triad"), b, c, a, flush, &mapping);
+    EXPECT_TRUE(stream.holds(a, 5.0) && stream.holds(b, 2.0) && stream.holds(c, 1.0));
+    EXPECT_EQ(seconds.flush > 0, flush == StreamFlush::collective);
   }
-
-  static constexpr std::size_t size = 256 * kib;
-  const std::string path_;
-};
-
-TEST_F(Meters, WriteTheSpanAndNothingElse) {
-  for (const char *backend : {"threads", "mmap"}) {
-    File::create(path_, size);
-    const auto store = open_store(backend, {{path_, true}});
-    const Moved moved = measure_transfers(*store, {true, false, true, 4 * kib, 8, 128 * kib, 128 * kib, for_ever});
-    EXPECT_EQ(moved.bytes, 128 * kib) << backend;
-    EXPECT_EQ(moved.requests, 32u) << backend;
-    EXPECT_GT(moved.seconds, 0) << backend;
-    EXPECT_TRUE(is_written_up_to(128 * kib)) << backend;
-  }
-}
-
-TEST_F(Meters, BeginAgainAtTheEndOfTheSpan) {
-  const auto store = open_store("threads", {{path_, true}});
-  EXPECT_EQ(measure_transfers(*store, {true, false, false, 4 * kib, 4, 16 * kib, 64 * kib, for_ever}).requests, 16u);
-  EXPECT_TRUE(is_written_up_to(16 * kib));
-}
-
-TEST_F(Meters, ReachAllOfTheSpanAtRandom) {
-  const auto store = open_store("threads", {{path_, true}});
-  const Moved moved = measure_transfers(*store, {true, true, false, 4 * kib, 4, 32 * kib, 1024 * kib, for_ever});
-  EXPECT_EQ(moved.bytes, 1024 * kib);
-  EXPECT_TRUE(is_written_up_to(32 * kib));
-}
-
-TEST_F(Meters, StopWhenTheTimeIsOver) {
-  const auto store = open_store("threads", {{path_, false}});
-  EXPECT_EQ(measure_transfers(*store, {false, false, false, 4 * kib, 2, size, size, 0}).requests, 2u);
-  EXPECT_LE(measure_threads(path_, true, {false, false, false, 64 * kib, 2, size, 1024 * size, 0}).requests, 2u);
-}
-
-TEST_F(Meters, ShareTheSpanAmongThreads) {
-  for (const bool mapped : {false, true}) {
-    File::create(path_, size);
-    const Moved moved = measure_threads(path_, mapped, {true, false, true, 256, 3, 96 * kib, 96 * kib, for_ever});
-    EXPECT_EQ(moved.bytes, 96 * kib);
-    EXPECT_TRUE(is_written_up_to(96 * kib)) << mapped;
-    const Moved read = measure_threads(path_, mapped, {false, true, false, 256, 1, size, 8 * kib, for_ever});
-    EXPECT_EQ(read.requests, 32u);
-  }
-}
-
-TEST_F(Meters, SayWhatGoesWrong) {
-  const auto store = open_store("threads", {{path_, false}}, {true, 4, {}});
-  EXPECT_THROW(measure_transfers(*store, {false, false, false, 4 * kib, 5, size, size, 1}), InputError);
-  EXPECT_THROW(measure_transfers(*store, {false, false, false, 4 * kib, 0, size, size, 1}), InputError);
-  EXPECT_THROW(measure_transfers(*store, {false, false, false, size, 2, size, size, 1}), InputError);
-  try {
-    measure_transfers(*store, {false, false, false, 4 * kib, 4, 2 * size, 2 * size, for_ever});
-    FAIL() << "the file ends before the span";
-  } catch (const StorageError &error) {
-    EXPECT_EQ(error.error, ENODATA);
-    EXPECT_EQ(error.path, path_);
-  }
-  EXPECT_THROW(measure_transfers(*store, {true, false, false, 4 * kib, 1, size, size, 1}), StorageError);
-  EXPECT_THROW(measure_threads(path_, true, {false, false, false, 4 * kib, 1, 2 * size, size, 1}), StorageError);
-  EXPECT_THROW(measure_threads(path_ + "-none", false, {false, false, false, 4 * kib, 1, size, size, 1}), StorageError);
-}
-
-TEST_F(Meters, TryAgainWhatTheSystemPutsOff) {
-  Faults faults;
-  faults.again_rate = 0.3;
-  const auto store = open_store("threads", {{path_, true}}, {true, 8, faults});
-  EXPECT_EQ(measure_transfers(*store, {true, false, false, 4 * kib, 8, size, size, for_ever}).bytes, size);
-  EXPECT_TRUE(is_written_up_to(size));
 }
 
 TEST(MemoryMeterTest, KnowsItsLoops) {
@@ -121,18 +66,6 @@ TEST(MemoryMeterTest, KnowsItsLoops) {
   EXPECT_GT(meter.random_bandwidth(false), 0);
   EXPECT_GT(meter.random_bandwidth(true), 0);
   EXPECT_GT(meter.latency(), 0);
-}
-
-TEST(MemoryNodes, HoldTheMemoryOfThisSystem) {
-  const std::vector<MemoryNode> nodes = memory_nodes();
-  ASSERT_FALSE(nodes.empty());
-  if (!has_hwloc()) return;
-  const auto bytes =
-      static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGE_SIZE));
-  std::uint64_t sum = 0;
-  for (const MemoryNode &node : nodes) sum += node.bytes;
-  EXPECT_LE(sum, bytes + bytes / 10);
-  EXPECT_GT(nodes.front().processors, 0u);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Protects commits of arrays: what was committed is never written over, only what changed is written, what is damaged is named.
+// Protects commits of arrays: the last commit is never overwritten, only changed tiles are written, damaged tiles are
+// named.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,7 +21,7 @@ namespace outcrop {
 namespace {
 
 constexpr std::size_t tile = 8192;
-constexpr std::size_t array = 5 * tile + 777;  // the last tile is no whole page
+constexpr std::size_t array = 5 * tile + 777;  // the last tile is shorter than a page
 
 class SlotFileTest : public testing::TestWithParam<SlotFile::Way> {
  protected:
@@ -36,7 +37,7 @@ class SlotFileTest : public testing::TestWithParam<SlotFile::Way> {
   std::byte &at(std::size_t number) { return memory_.data()[number * tile + 5]; }
   std::vector<std::byte> values() const { return {memory_.data(), memory_.data() + array}; }
 
-  // What a reader finds who knows only where the tiles of a commit are.
+  // The bytes that a reader finds with the checksums and slots of a commit.
   std::vector<std::byte> read(const CommittedTiles &commit) const {
     SlotFile file(path(), array, tile, false, 3);
     const AlignedMemory found(array);
@@ -142,7 +143,7 @@ TEST_P(SlotFileTest, ShowsTheCommitWhereItLies) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, SlotFileTest, testing::Values(SlotFile::Way::best, SlotFile::Way::mapping));
 
-// What others have put in its place is neither followed nor waited for.
+// If another user has replaced the file by a link or a pipe, opening it neither follows the link nor waits.
 TEST_P(SlotFileTest, IsNoLinkAndNoPipe) {
   const std::string victim = path() + "-victim", link = path() + "-link", pipe = path() + "-pipe", text = "keep this";
   std::ofstream(victim) << text;

@@ -1,4 +1,5 @@
-// Protects the team of threads: every member runs every job once, and what a job wrote is there when `run` returns.
+// Protects the team of threads: every member runs every job once, and the results of a job are visible when `run`
+// returns.
 #include <gtest/gtest.h>
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -18,7 +19,7 @@ TEST(Team, EveryMemberRunsEveryJobOnce) {
   for (unsigned size : {1u, 2u, 3u, 5u}) {
     Team team(size);
     ASSERT_EQ(team.size(), size);
-    std::vector<long> runs(size, 0);  // no atomics: each member writes its own, run() makes it visible
+    std::vector<long> runs(size, 0);  // needs no atomics: each member writes its own, and run() makes it visible
     constexpr long jobs = 500;
     for (long job = 1; job <= jobs; ++job) {
       team.run([&](unsigned member) { ++runs[member]; });
@@ -36,7 +37,7 @@ TEST(Team, TheCallerIsMemberZero) {
   EXPECT_EQ(zero, std::this_thread::get_id());
 }
 
-// Members fall asleep when no job comes for long; the next job must wake them.
+// Members fall asleep if no job comes for a while. The next job must wake them.
 TEST(Team, WakesUpAfterAPause) {
   Team team(3);
   for (int round = 0; round < 3; ++round) {
@@ -47,7 +48,7 @@ TEST(Team, WakesUpAfterAPause) {
   }
 }
 
-// The caller falls asleep when another member takes long; the last one to finish must wake it.
+// The caller falls asleep if another member takes long. The last member to finish must wake it.
 TEST(Team, WaitsForASlowMember) {
   Team team(2);
   bool finished = false;

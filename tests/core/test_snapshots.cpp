@@ -1,6 +1,6 @@
-// Protects files whose bytes come in parts: all arrive whatever the order and however few slots there are, in long writes where
-// neighbours come in time, none of a page both past the page cache and through it, their checksum is that of the file, and a failure
-// ends the waiting.
+// Protects files whose bytes come in parts. All bytes arrive, in every order and with few slots. Neighbours are written
+// together if they come in time. No page is written both past the page cache and through it. The checksum is that of
+// the file. A failure ends all waiting.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct Scratch {
   static inline std::atomic<int> count = 0;
 };
 
-// Notes what is transferred past the page cache.
+// Records the transfers past the page cache.
 class Recorded final : public Store {
  public:
   explicit Recorded(std::unique_ptr<Store> inside) : Store({}), inside_(std::move(inside)) {}
@@ -76,7 +76,7 @@ void hand_on(StagingBuffer &staging, std::uint32_t file, std::uint64_t begin, st
   }
 }
 
-// And that the sum is that of the bytes as they are there.
+// Expects the right bytes in the file, and that the sum is the checksum of these bytes.
 void expect_written(const Store &store, std::uint32_t file, ByteRange range, std::uint32_t sum) {
   std::vector<std::byte> found(range.end);
   const int descriptor = store.files()[file].buffered_descriptor();
@@ -86,7 +86,7 @@ void expect_written(const Store &store, std::uint32_t file, ByteRange range, std
     ASSERT_EQ(found[at], at < range.begin ? std::byte{0} : value(file, at)) << "byte " << at << " of file " << file;
 }
 
-// Parts of two files in some order, dealt to threads.
+// Several threads write parts of two files in random order.
 void write_in_parts(unsigned threads, StagingSizes sizes, bool direct, unsigned seed) {
   const std::vector<ByteRange> ranges{{0, 50 * page}, {100, 37 * page + 13}};
   const Scratch first(ranges[0].end), second(ranges[1].end);
@@ -152,9 +152,9 @@ TEST(Staging, WhereTooManySlotsAreOpenTheLongestUntouchedGoes) {
   hand_on(staging, 0, slot, slot + 5);
   hand_on(staging, 0, 2 * slot, 2 * slot + 5);
   hand_on(staging, 0, slot + 5, slot + 6);
-  hand_on(staging, 0, 3 * slot, 3 * slot + 5);  // slot 0 goes: two pages, and the five bytes
-  hand_on(staging, 0, 2 * page + 5, slot);      // slot 2 goes, and the rest of 0 is one page and part of another
-  hand_on(staging, 0, slot + 6, 2 * slot);      // was open all the time
+  hand_on(staging, 0, 3 * slot, 3 * slot + 5);  // sends slot 0: two pages, and five bytes
+  hand_on(staging, 0, 2 * page + 5, slot);      // sends slot 2; the rest of slot 0 is one page and a part of another
+  hand_on(staging, 0, slot + 6, 2 * slot);      // slot 1 was open all the time
   hand_on(staging, 0, 2 * slot + 5, 3 * slot);
   hand_on(staging, 0, 3 * slot + 5, 8 * slot);
   staging.flush();

@@ -1,5 +1,5 @@
-// Protects the cut of a slab of few rows into chunks of zeta: every zeta of every level is updated exactly once, tiles wait for
-// all that they read and overwrite, and for no more than that.
+// Protects the division of a slab of few rows into chunks of zeta: every zeta of every level is updated exactly once,
+// and tiles wait for all tiles whose values they read or overwrite, and for no others.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,9 +59,10 @@ long owner_of(const std::vector<Tile> &tiles, long level, long zeta) {
   return -1;
 }
 
-// Whether every update waits for all whose values it reads, and for all that read what it overwrites. With k levels between them
-// their planes are at most one skew apart, so their zetas differ by skew*(k - 1) to skew*(k + 1). Copies of fields may be
-// written every second level, or once in many stages: any k can be.
+// Whether every update waits for all updates whose values it reads, and for all updates that read a value it
+// overwrites. If two such updates are k levels apart, their planes are at most one skew apart, so their zetas differ by
+// skew*(k - 1) to skew*(k + 1). Any k is possible, because a copy of a field may be written at every second level, or
+// once in many stages.
 bool waits_for_all(const ChunkCut &cut) {
   const auto before = orders_of(cut.tiles);
   std::vector<std::vector<long>> owners(static_cast<std::size_t>(cut.levels + 1));
@@ -91,7 +92,7 @@ TEST(BandTiles, CoverEveryZetaOfEveryLevelOnce) {
       }
 }
 
-// Tiles are handed out in ascending order: one that waited for a later one would wait for ever.
+// Threads take tiles in ascending order, so a tile that waits for a later one would wait forever.
 TEST(BandTiles, NeedOnlyEarlierTiles) {
   for (const ChunkCut &cut : all_cuts())
     for (std::size_t i = 0; i < cut.tiles.size(); ++i)
@@ -102,7 +103,8 @@ TEST(BandTiles, WaitForAllTheyReadAndOverwrite) {
   for (const ChunkCut &cut : all_cuts()) ASSERT_TRUE(waits_for_all(cut)) << cut.name;
 }
 
-// A band waits for two tiles, each of which counts: without any one of all these needs some update comes too early.
+// A tile of a band waits for at most two tiles, and needs both: without any one of these needs, some update comes too
+// early.
 TEST(BandTiles, WaitForNothingInVain) {
   const ChunkCut whole{"", 6, 12, 1, band_tiles(6, 1, 2, Chunks{3, 4, 3}, 2)};
   ASSERT_TRUE(waits_for_all(whole));
@@ -117,7 +119,7 @@ TEST(BandTiles, WaitForNothingInVain) {
   }
 }
 
-// A thread that takes the next tile should find those it needs finished, not in the hands of another thread.
+// When a thread takes a tile, the tiles that it needs should be finished, and not in the hands of another thread.
 TEST(BandTiles, ComeLongAfterThoseTheyNeed) {
   for (const unsigned threads : {1u, 2u, 4u, 16u}) {
     const auto tiles = band_tiles(8 * 64, 1, 8, Chunks{100, 32, 100}, threads);
@@ -126,7 +128,7 @@ TEST(BandTiles, ComeLongAfterThoseTheyNeed) {
   }
 }
 
-// The time that threads need which take tiles in turn, each of which takes one unit of it.
+// The time that threads need for all tiles if each tile takes one unit of time.
 long units_of_time(const std::vector<Tile> &tiles, unsigned threads) {
   std::vector<long> free_at(threads, 0), finished;
   for (const Tile &tile : tiles) {
@@ -137,7 +139,7 @@ long units_of_time(const std::vector<Tile> &tiles, unsigned threads) {
   return *std::max_element(free_at.begin(), free_at.end());
 }
 
-// What bands are for: as many threads as bands are busy all the time, but for a beginning and an end.
+// The purpose of bands: with as many bands as threads, all threads are busy, except at the beginning and at the end.
 TEST(BandTiles, KeepAllThreadsBusy) {
   for (const unsigned threads : {1u, 2u, 4u, 16u})
     for (const long bands : {1L, 2L, 5L}) {

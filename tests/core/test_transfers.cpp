@@ -1,4 +1,5 @@
-// Protects checksums taken in parts: joined in any partition of the rows they must equal the checksum of the whole plane.
+// Protects checksums taken in parts: for every division of the rows, the joined checksums must equal that of the whole
+// plane.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ TEST(Crc32cJoin, EqualsTheSumOfBothParts) {
   }
 }
 
-// Any cover of the plane by disjoint rectangles whose sides are whole vectors.
+// A random division of the plane into disjoint rectangles whose widths are whole vectors.
 std::vector<Rectangle> random_cover(const Grid &grid, std::mt19937 &random) {
   std::vector<Rectangle> cover;
   for (long y = 0; y < grid.ny;) {
@@ -73,7 +74,7 @@ TEST(PlaneSums, EqualTheSumOfTheWholePlaneForEveryPartition) {
     }
 }
 
-// Blocks keep narrow rows in memory; what counts is where the cells lie in the plane.
+// Blocks keep narrow rows in memory. Only the place of the cells in the plane counts.
 TEST(PlaneSums, TakeRowsThatLieCloserInMemory) {
   const Grid grid = grid_of(6, 48);
   const std::vector<std::byte> plane = noise(grid.plane_bytes, 3);

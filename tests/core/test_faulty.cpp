@@ -1,4 +1,4 @@
-// Protects the tests of durability: the faults they count on really happen, and happen again with the same seed.
+// Protects the tests of durability: the faults on which they rely happen, and happen again with the same seed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ std::unique_ptr<Store> store_with(const Faults &faults) {
   return open_store("memory", {{"nowhere", true}}, {.direct = true, .depth = 16, .faults = faults});
 }
 
-// Writes `pages` pages one after the other and reads them back; the results, in order.
+// Writes `pages` times 4 pages, one after the other, and reads them back. Returns the results in order.
 std::vector<std::int64_t> results_of(Store &store, std::byte *data) {
   std::vector<std::int64_t> results;
   for (const bool write : {true, false})

@@ -1,5 +1,5 @@
 // Protects the promise of one interface: every backend, with the page cache and past it, and the faulty store without
-// faults, keeps the same contract. What cannot be used on this machine is skipped and says why.
+// faults, keep the same contract. A backend that this machine does not support is skipped, with the reason.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -38,7 +38,7 @@ class Contract : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     const auto &[backend, direct, wrapped] = GetParam();
-    static const std::vector<Probe> probes = probe_backends();  // once: giving up libaio takes the kernel a while
+    static const std::vector<Probe> probes = probe_backends();  // only once, because closing libaio takes a while
     for (const Probe &probe : probes)
       if (probe.name == backend && !probe.reason.empty()) GTEST_SKIP() << backend << ": " << probe.reason;
     for (const char *name : {"a", "b"}) {
@@ -184,7 +184,7 @@ TEST_P(Contract, ReportsEveryTransferOnce) {
 TEST_P(Contract, ReapsNothingWhenNothingIsInFlight) {
   std::array<Completion, 2> completions;
   EXPECT_EQ(store_->reap(completions, false), 0u);
-  EXPECT_EQ(store_->reap(completions, true), 0u);  // and does not wait for ever
+  EXPECT_EQ(store_->reap(completions, true), 0u);  // it does not wait forever
 }
 
 TEST_P(Contract, MayChangeHands) {

@@ -1,5 +1,5 @@
-// Protects files outside a folder whose content comes from a stranger: no link, pipe or ".." leads a transfer there, whether the
-// system opens the whole path at once or this library does so name by name.
+// Protects files outside a folder with untrusted content: no link, pipe or ".." in the folder leads a transfer outside.
+// That holds both if the system opens the whole path at once, and if this library opens it name by name.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder `run` with u/c/0, and a file beside it.
+// A folder `run` with the file u/c/0, and a file beside the folder.
 class Beneath : public testing::Test {
  protected:
   Beneath() : name_((fs::current_path() / "outcrop_beneath_XXXXXX").string()) {
@@ -93,7 +93,7 @@ TEST_F(Beneath, WhatIsNoRegularFileIsRefusedWithoutWaiting) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const fs::path before = fs::current_path();
-  fs::current_path(path("run"));  // names of sockets are short
+  fs::current_path(path("run"));  // the name of a socket must be short
   std::string("socket").copy(address.sun_path, sizeof address.sun_path - 1);
   ASSERT_EQ(bind(listening.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address), 0);
   fs::current_path(before);

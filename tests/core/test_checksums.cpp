@@ -1,4 +1,5 @@
-// Protects the checksum: planes written here must be accepted by every other reader of CRC32C, on every processor.
+// Protects the checksums: every other reader of CRC32C, on every processor, must accept the planes that are written
+// here. The fingerprint of a tile must change when the tile changes.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -65,6 +66,26 @@ TEST(Crc32c, ExtendsPieceByPiece) {
 TEST(Crc32c, TheLastVariantIsPortable) {
   ASSERT_FALSE(crc32c_variants().empty());
   EXPECT_STREQ(crc32c_variants().back().name, "table");
+}
+
+TEST(Fingerprint, ChangesWithEveryByteAndLength) {
+  std::vector<std::byte> bytes(200, std::byte{0});
+  const std::uint64_t before = fingerprint(bytes);
+  EXPECT_EQ(fingerprint(bytes), before);
+  for (std::byte &byte : bytes) {
+    byte = std::byte{128};  // the sign of a number
+    EXPECT_NE(fingerprint(bytes), before);
+    byte = std::byte{0};
+  }
+  bytes.push_back(std::byte{0});
+  EXPECT_NE(fingerprint(bytes), before);
+}
+
+TEST(Fingerprint, ChangesWhenTheSignsOfAllNumbersDo) {
+  std::vector<std::byte> bytes(1 << 12, std::byte{0});
+  const std::uint64_t before = fingerprint(bytes);
+  for (std::size_t i = 7; i < bytes.size(); i += 8) bytes[i] = std::byte{128};
+  EXPECT_NE(fingerprint(bytes), before);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Protects sums whose bits must not depend on the order of their terms.
+// Protects exact sums: their bits must not depend on the order of the terms.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ TEST(ExactSum, OrderAndPartsDoNotMatter) {
   }
 }
 
-// Adds them in groups of at most `at_once`.
+// Adds the values in groups of at most `at_once`.
 ExactSum sum_at_once(std::vector<double> values, std::size_t at_once) {
   ExactSum sum;
   for (std::size_t first = 0; first < values.size(); first += at_once)
@@ -73,7 +73,7 @@ TEST(ExactSum, ManyAtOnceAreTheSameAsOneByOne) {
   for (int i = 0; i < 5000; ++i) near.push_back(normal(random) * std::exp(-i / 100.0));
   std::vector<double> tiny = {3 * std::numeric_limits<double>::denorm_min(), -0.0, 0.0};
   std::vector<double> ends(ExactSum::at_once,
-                           1 + std::numeric_limits<double>::epsilon());  // as large as their sum can be
+                           1 + std::numeric_limits<double>::epsilon());  // the largest possible sum of high parts
   for (const std::size_t at_once : {std::size_t{1}, std::size_t{7}, std::size_t{64}, ExactSum::at_once})
     for (const auto &values : {near, wild, tiny, ends, std::vector<double>(100, -2.0)})
       EXPECT_EQ(sum_at_once(values, at_once).integer(), sum_of(values).integer());

@@ -1,4 +1,4 @@
-// Protects the promises about space and about clear errors: files are allocated whole, or not at all and said so.
+// Protects the promises about space and clear errors: a file is allocated completely, or an error says that it is not.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>

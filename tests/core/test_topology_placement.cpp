@@ -1,5 +1,5 @@
-// Protects where threads go: every thread has a processor, no two share a core while another is free, and nodes get what
-// their cores are worth.
+// Protects the placement of threads: every thread has a processor, no two threads share a core while another core is
+// free, and each node gets threads in proportion to its cores.
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -25,7 +25,7 @@ NumaNode make_node(unsigned os_index, unsigned first, unsigned cores, unsigned t
   return node;
 }
 
-// Nodes of so many cores each.
+// A topology whose nodes have these numbers of cores.
 Topology machine(const Counts &cores, unsigned threads_per_core = 1) {
   Topology topology;
   unsigned first = 0;
@@ -94,7 +94,7 @@ TEST(Placement, SpreadsInProportionToCores) {
   EXPECT_EQ(spread(machine({2, 2}), 9).node_threads, (Counts{5, 4})) << "more threads than processors";
 }
 
-// Where only a part of a node's hyperthreads may be used.
+// A node of which only some hyperthreads may be used.
 TEST(Placement, NoProcessorIsSharedWhileAnotherIsFree) {
   const Topology topology{{make_node(0, 0, 4, 2), make_node(1, 8, 4, 1)}, false};
   EXPECT_EQ(spread(topology, 8).node_threads, (Counts{4, 4}));
@@ -135,7 +135,7 @@ TEST(Placement, SeveralNodesAreUsedUnlessForbidden) {
   EXPECT_THROW(place_threads(6, Bind::cores, two), InputError);
 }
 
-// Each member on the processor of its place, and the caller only as long as it asks for it.
+// Each member runs on its processor. The caller is bound only while it holds the result of bind_caller().
 TEST(Placement, TeamsRunWhereTheyArePlaced) {
   if (!has_hwloc()) GTEST_SKIP() << "built without hwloc";
   const auto processors = static_cast<unsigned>(system_topology().nodes[0].processors.size());

@@ -1,5 +1,5 @@
-// Protects what nodes own: rows and memory are cut without gaps, in proportion to threads, and agree with each other; items
-// are handed out once each, to their own node first.
+// Protects the parts of nodes: rows and memory are divided without gaps, in proportion to threads, and agree with each
+// other. Each item of a queue is taken once, first by its own node.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,19 +63,19 @@ TEST(Ownership, RowsOfAPlaneAddUp) {
       }
 }
 
-// A block's rows begin anywhere and are shorter than the grid's: what counts is where in the slot they lie.
+// The rows of a block begin anywhere, and are shorter than those of the grid. Only their place in the slot counts.
 TEST(Ownership, RowsOfAFrameGoByTheirPlaceInTheSlot) {
   const Grid grid = grid_of(1000, 4096);
   Window window(grid, std::vector<RingSpec>(2, {3, 401 * 4096, false}));
   window.set_frame({300, 700, 0, 1024});
   EXPECT_EQ(first_rows(window, {1, 1}), (std::vector<long>{300, 501, 700}));
-  window.set_frame({900, 1000, 0, 1024});  // the last block may be low: the second node's part is not used
+  window.set_frame({900, 1000, 0, 1024});  // the last block may have few rows and not use the part of the second node
   EXPECT_EQ(first_rows(window, {1, 1}), (std::vector<long>{900, 1000, 1000}));
   window.set_frame({100, 900, 0, 512});
   EXPECT_EQ(first_rows(window, {1, 1}), (std::vector<long>{100, 501, 900}));
 }
 
-// Nothing is touched, so these windows take no memory.
+// Nothing touches these windows, so they take no memory.
 TEST(Ownership, MemoryIsCutAtHugePagesWithoutGaps) {
   for (const long ny : {4096L, 4099L, 10000L})
     for (const Counts &threads : all_nodes) {
@@ -96,7 +96,7 @@ TEST(Ownership, MemoryIsCutAtHugePagesWithoutGaps) {
     }
 }
 
-// Otherwise a node's threads would work on another one's memory.
+// Otherwise the threads of a node would work in the memory of another node.
 TEST(Ownership, RowsLieInTheMemoryOfTheirOwner) {
   const Window window(grid_of(5000, 8192), rings_of(grid_of(5000, 8192), {5, 3}));
   for (const Counts &threads : all_nodes) {
@@ -124,7 +124,8 @@ TEST(Ownership, PartsSmallerThanAHugePageAreNotCut) {
   EXPECT_FALSE(memory_parts(Window(grid_of(4096, 4096), rings_of(grid_of(4096, 4096), {3, 3})), Counts(8, 1)).empty());
 }
 
-// Both ways, in parts and in turn; the memory of nodes that are made up comes from the one there is.
+// In both ways: in parts, and from all nodes in turn. The memory of synthetic nodes comes from the node of this
+// machine.
 TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
   for (const std::size_t pitch : {std::size_t{64}, std::size_t{4096}})
     for (const Counts &threads : all_nodes) {
@@ -140,7 +141,7 @@ TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
     }
 }
 
-// On one node this holds of itself; with several it is what all of this is for.
+// On one node this is always true. On several nodes it is the purpose of the placement.
 TEST(Ownership, PagesLieOnTheirOwnersNode) {
   ThreadPlacement placement;
   try {
@@ -157,7 +158,8 @@ TEST(Ownership, PagesLieOnTheirOwnersNode) {
       ASSERT_EQ(node_of_page(part.data + at), static_cast<int>(placement.node_indices[part.node]));
 }
 
-// Threads that take one time unit for a tile: when the last one is done, as a multiple of what it would be without waiting.
+// The time until the last tile is finished, if a tile takes one unit of time, as a multiple of the time without
+// waiting.
 double time_taken(const std::vector<Tile> &tiles, const std::vector<long> &rows, const Counts &node_threads) {
   std::vector<unsigned> owners, node_of;
   for (const Tile &tile : tiles) owners.push_back(owner_of((tile.y_low + tile.y_high) / 2, rows));
@@ -181,7 +183,7 @@ double time_taken(const std::vector<Tile> &tiles, const std::vector<long> &rows,
   return static_cast<double>(time * item.size()) / static_cast<double>(tiles.size());
 }
 
-// Begun at row 0, a node would wait at its lower edge until the one below has all but finished.
+// If diagonals began at row 0, a node would wait at its lower edge until the node below has almost finished.
 TEST(Ownership, NodesDoNotWaitForEachOther) {
   for (const Counts &threads : {Counts{2, 2}, Counts{8, 8}, Counts{4, 4, 4}, Counts(4, 8), Counts(8, 8), Counts{6, 4}})
     for (const long levels : {16, 48, 128}) {
