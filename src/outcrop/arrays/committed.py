@@ -78,7 +78,9 @@ class Committed(ArrayStorage):
         Raises InputError if the folder is in use or holds something else, StorageError, CorruptionError."""
         self.path = path
         self._held = -1
-        check_size(spec)
+        if _record_bytes(spec.nbytes) > MAX_RECORD_BYTES:
+            max_tib = MAX_RECORD_BYTES // BYTES_PER_TILE * TILE_BYTES >> 40
+            raise InputError(f"{spec.path} cannot be made: a committed array has at most {max_tib} TiB; split it")
         self._record = Record(uuid4().hex, spec.shape, spec.dtype, spec.access, spec.persist, 0, 0, b"", b"")
         with ExitStack() as undo:
             with storage_errors(path, "used"):
@@ -359,13 +361,6 @@ def slots_bytes(spec: ArraySpec) -> int:
 def _slots_bytes(nbytes: int, slots: int) -> int:
     """The size of the file `tiles` for this number of bytes, and of slots for each tile."""
     return slots * int(_core.SlotFile.stride_bytes(nbytes))
-
-
-def check_size(spec: ArraySpec) -> None:
-    """Raise InputError if the record of the array would be too long to be read again."""
-    if _record_bytes(spec.nbytes) > MAX_RECORD_BYTES:
-        max_tib = MAX_RECORD_BYTES // BYTES_PER_TILE * TILE_BYTES >> 40
-        raise InputError(f"{spec.path} cannot be made: a committed array has at most {max_tib} TiB; split it")
 
 
 def _record_bytes(nbytes: int) -> int:

@@ -198,17 +198,13 @@ def place(
     placed = []
     for number, (name, spec) in enumerate(arrays.items()):
         chosen = found.chosen[number]
+        tier = named[chosen.place]
+        takes = tuple((place, count) for place, count in chosen.takes if place in named)
+        working = named[takes[-1][0]]
         reason = why(spec, number, with_shared, found, free, seconds_per_step)
-        placed.append(_placed(name, spec, chosen, named, reason))
+        on_tier = spec_on(tier, name, spec)
+        placed.append(PlacedArray(name, on_tier, tier, working, takes, chosen.transfer_seconds, reason))
     return Placement(tuple(placed), tuple(here), seconds_per_step, found.seconds_per_step, found.is_best)
-
-
-def _placed(name: str, spec: ArraySpec, chosen: Choice, named: Mapping[str, Tier], reason: str) -> PlacedArray:
-    tier = named[chosen.place]
-    takes = tuple((place, count) for place, count in chosen.takes if place in named)
-    working = named[takes[-1][0]]
-    spec = spec_on(tier, name, spec)
-    return PlacedArray(name, spec, tier, working, takes, chosen.transfer_seconds, reason)
 
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from outcrop.errors import InputError
 from outcrop.language.boundary import FIXED, Boundary
-from outcrop.language.generate import ITEM_BYTES, generate, symbol
+from outcrop.language.generate import generate, symbol
 from outcrop.language.stencil import Stencil
 from outcrop.shared_object import compiler_identity, find_compiler, load_library, run_compiler, shared_object
 
@@ -43,10 +43,7 @@ class Kernel:
     `calls` has one entry for each stage of an even step, then for each stage of an odd step: the address of a function,
     which is valid until the process ends, and the pairs (field, copy) of its sources and targets."""
 
-    name: str
-    dtype: str
     isa: str
-    lanes: int
     calls: Calls
     path: Path
 
@@ -60,15 +57,11 @@ def compile_kernel(stencil: Stencil, dtype: str, isa: str = "auto", boundary: Bo
     source = generate(stencil, dtype, VECTOR_BYTES[chosen], boundary)
     path = _shared_object(source)
     library = load_library(path)
-    found = [
-        ctypes.cast(getattr(library, symbol(stage)), ctypes.c_void_p).value for stage in range(len(stencil.stages))
-    ]
-    addresses = [address for address in found if address is not None] * 2
-    calls = tuple(
-        (address, one.sources, one.targets) for address, one in zip(addresses, stencil.copies, strict=True)
-    )
-    lanes = max(1, VECTOR_BYTES[chosen] // ITEM_BYTES[dtype])
-    return Kernel(stencil.name, dtype, chosen, lanes, calls, path)
+    functions = [getattr(library, symbol(stage)) for stage in range(len(stencil.stages))] * 2
+    addresses = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions]
+    copies = zip(addresses, stencil.copies, strict=True)
+    calls = tuple((address, one.sources, one.targets) for address, one in copies)
+    return Kernel(chosen, calls, path)
 
 
 @lru_cache

@@ -80,7 +80,7 @@ def generate(stencil: Stencil, dtype: str, vector_bytes: int, boundary: Boundary
     lanes = max(1, vector_bytes // ITEM_BYTES[dtype])
     lines = [_HEAD]
     for number, stage in enumerate(stencil.stages):
-        code = _Expressions(stage.program, C_TYPES[dtype], ITEM_BYTES[dtype], lanes)
+        code = _Expressions(stage.program, C_TYPES[dtype], lanes)
         writer = _StageWriter(stencil, number, code, boundary)
         lines += [] if number else writer.code.type_definitions()
         lines += writer.lines()
@@ -223,7 +223,6 @@ class _Expressions:
 
     program: Program
     c_type: str
-    item_bytes: int
     lanes: int
 
     @cached_property
@@ -240,8 +239,8 @@ class _Expressions:
         if self.lanes == 1:
             yield f"typedef {self.c_type} v;"
             return
-        integer = {4: "int", 8: "long"}[self.item_bytes]
-        size = self.lanes * self.item_bytes
+        integer, item_bytes = ("int", 4) if self.c_type == "float" else ("long", 8)
+        size = self.lanes * item_bytes
         yield f"typedef {self.c_type} v __attribute__((vector_size({size}), may_alias));"
         yield f"typedef {integer} m __attribute__((vector_size({size})));"
 

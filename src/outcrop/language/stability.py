@@ -156,7 +156,9 @@ def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = 
     step = _Amplification(stencil, stages)
     if len(step.unknowns) > _MAX_UNKNOWNS:
         return None
-    return float(np.abs(_eigenvalues(step.matrices())).max(initial=0.0))
+    matrices = step.matrices()
+    eigenvalues = matrices if len(step.unknowns) == 1 else np.linalg.eigvals(matrices)
+    return float(np.abs(eigenvalues).max(initial=0.0))
 
 
 def max_growth(stencil: Stencil) -> float:
@@ -285,9 +287,3 @@ class _Amplification:
             phase = np.exp(1j * (self.waves @ np.array(load.offset)))
             total += (slope * phase)[:, None] * rows[load.field, load.age]
         return total
-
-
-def _eigenvalues(matrices: NDArray[np.complex128]) -> NDArray[np.complex128]:
-    if matrices.shape[-1] == 1:
-        return matrices
-    return np.linalg.eigvals(matrices).astype(np.complex128)

@@ -83,9 +83,6 @@ def _analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None)
     axes = _axes(name, loads, ndim)
     fields = _fields(expressions, loads)
     parameters, signals = _scalars(name, every)
-    taken = [field.name for field in fields] + [parameter.name for parameter in parameters] + list(signals)
-    for twice in {one for one in taken if taken.count(one) > 1}:
-        raise InputError(f"stencil {name!r}: two fields, parameters or signals have the name {twice!r}")
     names, scalars = [field.name for field in fields], [*(one.name for one in parameters), *signals]
     where = f"stencil {name!r}"
     lowered = tuple(

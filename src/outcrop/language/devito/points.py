@@ -172,7 +172,8 @@ class Points:
         rest = converted.subs(dict.fromkeys(found, 0))
         if not found or rest != 0 or any(factor.has(AppliedUndef) for factor in factors.values()):
             raise InputError(f"{where}: {shown(expression)} is no sum of fields with constant factors")
-        return [(found[load], float(_value(factor))) for load, factor in factors.items() if factor != 0]
+        defaults = {one: one.default for factor in factors.values() for one in factor.atoms(Parameter)}
+        return [(found[load], float(factor.subs(defaults))) for load, factor in factors.items() if factor != 0]
 
 
 def _lowered(where: str, expression: Any, target: Any) -> Any:
@@ -182,10 +183,6 @@ def _lowered(where: str, expression: Any, target: Any) -> Any:
         return lower_exprs(at)
     except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
         raise InputError(f"{where}: Devito cannot evaluate it: {' '.join(str(error).split())}") from None
-
-
-def _value(factor: sympy.Expr) -> sympy.Expr:
-    return factor.subs({one: one.default for one in factor.atoms(Parameter)})
 
 
 def _precomputed(sparse: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -77,7 +77,7 @@ class _Staggered:
     """The fields of an elastic medium and their updates. Axis 0 is the first axis of an offset."""
 
     def __init__(self, ndim: int, order: int, equal_spacing: bool) -> None:
-        self.ndim, self.order = ndim, order
+        self.ndim, self.order, self.here = ndim, order, (0,) * ndim
         self.names = NAMES[ndim]
         self.h, self.dt = spacings(ndim, equal_spacing, 10.0), Parameter("dt", 0.001)
         # With equal spacings, dt/h is one factor for all differences; otherwise dt is, and each difference has its 1/h.
@@ -100,34 +100,30 @@ class _Staggered:
                 (ahead if other == axis else behind)(self.t(axis, other), other, self.order, self.ndim) * scale
                 for other, scale in enumerate(self.scales)
             ]
-            updates[v] = v[self._here] + self.front * b * as_one(*reversed(terms))
+            updates[v] = v[self.here] + self.front * b * as_one(*reversed(terms))
         return updates
 
     def stresses(self) -> dict[Field, sympy.Expr]:
         """The updates of stresses, from the new velocities."""
-        lam, mu = Field("lam")[self._here], Field("mu")[self._here]
+        lam, mu = Field("lam")[self.here], Field("mu")[self.here]
         own = [behind(self.v(a), a, self.order, self.ndim) * scale for a, scale in enumerate(self.scales)]
         divergence = as_one(*reversed(own))
         updates = {}
         for axis in reversed(range(self.ndim)):
             t = self.t(axis, axis)
-            updates[t] = t[self._here] + self.front * (lam * divergence + 2 * mu * own[axis])
+            updates[t] = t[self.here] + self.front * (lam * divergence + 2 * mu * own[axis])
         for one in range(self.ndim):
             for other in range(one + 1, self.ndim):
                 t, strain = self.t(one, other), as_one(self._slope(other, one), self._slope(one, other))
-                updates[t] = t[self._here] + self.front * self._mean("mu", [one, other]) * strain
+                updates[t] = t[self.here] + self.front * self._mean("mu", [one, other]) * strain
         return updates
-
-    @property
-    def _here(self) -> tuple[int, ...]:
-        return (0,) * self.ndim
 
     def _slope(self, of: int, along: int) -> sympy.Expr:
         return ahead(self.v(of), along, self.order, self.ndim) * self.scales[along]
 
     def _mean(self, name: str, axes: Sequence[int]) -> sympy.Expr:
         """The mean of a read-only field over the cells that meet half a cell ahead along these axes."""
-        offsets = [self._here]
+        offsets = [self.here]
         for axis in axes:
             step = unit(axis, 1, self.ndim)
             offsets += [tuple(a + b for a, b in zip(offset, step, strict=True)) for offset in offsets]
@@ -185,7 +181,7 @@ class _Yee:
     """The components of E and H, and their updates."""
 
     def __init__(self, ndim: int, electric: str, magnetic: str, medium: str, equal_spacing: bool) -> None:
-        self.ndim, self.medium = ndim, medium
+        self.ndim, self.medium, self.here = ndim, medium, (0,) * ndim
         self.e = {axis: Field(f"e{axis}") for axis in electric}
         self.h = {axis: Field(f"h{axis}") for axis in magnetic}
         self.axes = NAMES[ndim]
@@ -196,13 +192,13 @@ class _Yee:
 
     def magnetic(self) -> dict[Field, sympy.Expr]:
         """The updates of H, from E."""
-        return {h: h[self._here] - self.front * self._curl(axis, self.e, ahead) for axis, h in self.h.items()}
+        return {h: h[self.here] - self.front * self._curl(axis, self.e, ahead) for axis, h in self.h.items()}
 
     def electric(self) -> dict[Field, sympy.Expr]:
         """The updates of E, from the new H."""
         updates = {}
         for axis, e in self.e.items():
-            old, change = e[self._here], self.front * self._curl(axis, self.h, behind)
+            old, change = e[self.here], self.front * self._curl(axis, self.h, behind)
             if self.medium == "vacuum":
                 updates[e] = old + change
             elif self.medium == "eps":
@@ -211,10 +207,6 @@ class _Yee:
                 eps, loss = self._mean("eps", axis), self._mean("sigma", axis) * self.dt / (2 * Parameter("eps0", EPS0))
                 updates[e] = (old * (eps - loss) + change) / (eps + loss)
         return updates
-
-    @property
-    def _here(self) -> tuple[int, ...]:
-        return (0,) * self.ndim
 
     def _curl(self, axis: str, of: dict[str, Field], derivative: Derivative) -> sympy.Expr:
         """One component of a curl. Derivatives along missing axes are 0."""
@@ -230,5 +222,5 @@ class _Yee:
         """A read-only field half a cell ahead along an axis."""
         values = Field(name)
         if axis not in self.axes:
-            return values[self._here]
-        return (values[self._here] + values[unit(self.axes.index(axis), 1, self.ndim)]) / 2
+            return values[self.here]
+        return (values[self.here] + values[unit(self.axes.index(axis), 1, self.ndim)]) / 2
