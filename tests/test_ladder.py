@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from oracle import advance
 from outcrop import _core
 from outcrop.bench import memory
-from outcrop.bench.literature import swap_file
 from outcrop.bench.literature.ladder import Bar, same_bits
 from outcrop.bench.literature.ladder_columns import (
     COLUMNS,
@@ -91,7 +90,7 @@ def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.Captu
     for key in ("in_core", "out_of_core"):
         assert [row["number"] for row in figures[key]] == [column.number for column in COLUMNS]
         for row in figures[key]:
-            has_swap = row["is_in_core"] or swap_file.swap_free_bytes() >= SMALL.both_bytes
+            has_swap = row["is_in_core"] or memory.swap_free_bytes() >= SMALL.both_bytes
             if row["through"] == "swap" and not has_swap:
                 assert row["seconds"] is None and "no swap here" in row["notes"][0]
                 continue
@@ -212,7 +211,7 @@ def test_a_failing_or_slow_child_is_told_in_one_line() -> None:
 def test_swap_is_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Protects the message for everybody else; nothing is made."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(InputError, match="needs root"), swap_file.swap_file(tmp_path, MIB):
+    with pytest.raises(InputError, match="needs root"), memory.swap_file(tmp_path, MIB):
         pass
     assert not list(tmp_path.iterdir())
 
@@ -221,16 +220,16 @@ def test_a_swap_file_always_goes(tmp_path: Path) -> None:
     """Protects the machine: swap is on meanwhile, and off and removed after success, Ctrl-C and failure."""
     if os.geteuid() != 0:
         pytest.skip("swap files need root")
-    with pytest.raises(StorageError, match="swap file"), swap_file.swap_file(tmp_path, 4096):
+    with pytest.raises(StorageError, match="swap file"), memory.swap_file(tmp_path, 4096):
         pass  # too small to be one
     assert not list(tmp_path.iterdir())
     try:
-        with swap_file.swap_file(tmp_path, 4 * MIB):
+        with memory.swap_file(tmp_path, 4 * MIB):
             (path,) = tmp_path.iterdir()
-            assert swap_file.is_active(path) and swap_file.swap_free_bytes() >= 3 * MIB
+            assert memory.is_swap_active(path) and memory.swap_free_bytes() >= 3 * MIB
     except (InputError, StorageError) as error:
         pytest.skip(f"no swap file can be used here: {error}")
-    assert not swap_file.is_active(path) and not list(tmp_path.iterdir())
-    with pytest.raises(KeyboardInterrupt), swap_file.swap_file(tmp_path, 4 * MIB):
+    assert not memory.is_swap_active(path) and not list(tmp_path.iterdir())
+    with pytest.raises(KeyboardInterrupt), memory.swap_file(tmp_path, 4 * MIB):
         raise KeyboardInterrupt
-    assert not swap_file.is_active(path) and not list(tmp_path.iterdir())
+    assert not memory.is_swap_active(path) and not list(tmp_path.iterdir())

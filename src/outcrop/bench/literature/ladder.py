@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
+from outcrop.bench import memory as process_memory
 from outcrop.bench.figures import describe_machine, new_picture, save_picture, table_head, table_row
-from outcrop.bench.literature import swap_file as swap
 from outcrop.bench.literature.ladder_columns import (
     COLUMNS,
     COMPONENTS,
@@ -80,7 +80,7 @@ def bench(
             "both_arrays_bytes": scale.both_bytes,
             "memory_budget_bytes": budget_bytes,
         }
-        with swap.swap_file(directory, scale.swap_bytes) if swap_file else nullcontext():
+        with process_memory.swap_file(directory, scale.swap_bytes) if swap_file else nullcontext():
             ladder = _Ladder(directory, scale, budget_bytes)
             ladder.measure_all()
     figures.update(ladder.figures())
@@ -203,7 +203,7 @@ class _Ladder:
 
     def _measure(self, bar: Bar) -> None:
         column, scale = bar.column, self._scale
-        if column.through == "swap" and not bar.is_in_core and swap.swap_free_bytes() < scale.both_bytes:
+        if column.through == "swap" and not bar.is_in_core and process_memory.swap_free_bytes() < scale.both_bytes:
             bar.problem = "no swap here for that much; root may use --swap-file"
         else:
             is_slow = column.scheme == "naive" and not bar.is_in_core
