@@ -1,2 +1,1 @@
-"""Plans: what will be read, updated and written, in which order, and what it should cost. Pure: no files, no
-threads."""
+"""Plans: what a run reads, updates and writes, in which order, and the predicted cost. No files, threads or clock."""

@@ -1,19 +1,19 @@
-"""The instructions of a plan, and the parts of the grid that they name.
+"""The actions of a plan, and the parts of the grid that they name.
 
 An action is small and frozen. It means the same to the validator, the rehearsal, the cost model and the executor.
-Ranges are half open. y counts rows; x counts cells of a row with its padding, so that x0 and x1 can be multiples of 64
+Ranges are half open. y counts rows. x counts cells of a row with its padding, so that x0 and x1 can be multiples of 64
 bytes. An action applies to all fields at once.
 
-The window has one ring of slots for the first copy of each field, and one for the second copy of fields that take
-turns between two. A single field that is updated in one stage has levels 0, 2, ... in the first copy and levels 1, 3,
-... in the second. Plane z lies in slot z + shift modulo the size of its ring. A slot holds the frame of its plane: the
-whole plane, or the part that the current block needs.
+The window has one ring of slots for the first copy of each field, and one for the second copy of each field with two.
+Updates write the two copies alternately: a single field that is updated in one stage has levels 0, 2, ... in the first
+copy and levels 1, 3, ... in the second. Plane z lies in slot z + shift modulo the size of its ring. A slot holds the
+frame of its plane: the whole plane, or the part that the current block needs.
 
 Arrays on disk:  source   generation g
                  target   generation g + 1; during the pass also unfinished levels of the last level's parity
                  statics  fields that nothing updates
-                 other    unfinished levels of the other parity; its content ends with the pass
-                 fringes    rows between two blocks in y, of both copies; its content ends with the pass
+                 other    unfinished levels of the other parity; discarded when the pass ends
+                 fringes  rows between two blocks in y, of both copies; discarded when the pass ends
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 FAR = 1 << 40
-"""Beyond every grid."""
+"""A coordinate beyond every grid."""
 
 Array: TypeAlias = Literal["source", "target", "statics", "other", "fringes"]
 
@@ -48,7 +48,6 @@ class Rectangle:
 
     @property
     def cells(self) -> int:
-        """Number of cells."""
         return max(0, self.y1 - self.y0) * max(0, self.x1 - self.x0)
 
 
@@ -60,13 +59,12 @@ class Bound:
     slope: int = 0
 
     def at(self, level: int) -> int:
-        """The bound at a level."""
         return self.at_zero + self.slope * level
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateRegion:
-    """What a block updates at each level: low <= z < high, the same along y and x, and within the grid."""
+    """The cells that a block updates at each level: low <= z < high, likewise along y and x, within the grid."""
 
     z_low: Bound = Bound(-FAR)
     z_high: Bound = Bound(FAR)
@@ -82,11 +80,11 @@ EVERY_CELL = Rectangle(-FAR, FAR, -FAR, FAR)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Starts a block. The actions that follow apply to it. Its slots hold the cells `frame` of their planes; a block
-    cannot use what a slot holds of another block, unless a Carry moves it.
+    """Start a block. The actions that follow apply to it. Its slots hold the cells `frame` of their planes. A block
+    cannot use cells that another block has left in a slot, unless a Carry moves them.
 
-    The block takes the checksums of the cells `own` in planes own_z0 <= z < own_z1 as it updates them. Equal Blocks are
-    the same block: blocks that have slots of their own, by `shift`, may take turns.
+    The block computes the checksums of the cells `own` in planes own_z0 <= z < own_z1 as it updates them. Equal Blocks
+    are the same block: blocks with different `shift` have different slots, so the plan may alternate between them.
     """
 
     frame: Rectangle
@@ -101,7 +99,7 @@ class Read:
     """Read the cells `area` of planes z0 <= z < z1 from an array into its ring. From `other` and `fringes`, read into
     the rings of first (even `level`) or second copies.
 
-    From source and statics, the checksum comes with the last cell of a plane.
+    From source and statics, the read that includes the last cell of a plane also reads its checksum.
     """
 
     z0: int
@@ -114,7 +112,7 @@ class Read:
 @dataclass(frozen=True, slots=True)
 class Copy:
     """Copy the rim within the cells `area` of planes z0 <= z < z1 from first to second copies. The rim is the whole
-    plane where the plane belongs to the rim in z, else its rows of the rim in y. Take the checksums of `own` cells."""
+    plane if the plane belongs to the rim in z, else its rows of the rim in y. Compute the checksums of `own` cells."""
 
     z0: int
     z1: int
@@ -136,9 +134,10 @@ class Update:
 @dataclass(frozen=True, slots=True)
 class Write:
     """Write the cells `area` of planes z0 <= z < z1 to an array. To the target, write the newest value of each field,
-    and the one before it where the state has two; to the others, the rings of first (even `level`) or second copies.
+    and its previous value if that is part of the state. To the other arrays, write the rings of first (even `level`) or
+    second copies.
 
-    To the target, the checksum goes with the last cell of a plane.
+    The write to the target that includes the last cell of a plane also writes its checksum.
     """
 
     z0: int
@@ -156,7 +155,7 @@ class Commit:
 @dataclass(frozen=True, slots=True)
 class Carry:
     """Move the cells `area` of planes z0 <= z < z1, in the rings of first (even `level`) or second copies, from their
-    place in the frame of the block before to their place in this one. Only schemes of the literature use it."""
+    place in the frame of the previous block to their place in this one. Only schemes of the literature use it."""
 
     z0: int
     z1: int

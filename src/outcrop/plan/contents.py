@@ -1,11 +1,11 @@
-"""What the proof of a plan knows (validate.py): what planes hold, and what each level of a pass reads and writes.
+"""The data of a plan's proof (validate.py): the contents of planes, and what each level of a pass reads and writes.
 
-Rows and columns are cut at all coordinates where anything in the pass begins or ends. Between two such places all cells
-are alike, so one number stands for them: the level that wrote them. Planes are ranges with one content. Planes that
-hold the same share one object, so that a question about one of them is answered once for all.
+Rows and columns are divided at all coordinates at which an action of the pass begins or ends. All cells between two
+such places have the same state, so one number stands for them: the level that wrote them. Planes are stored as ranges
+with one content. Planes with equal contents share one object, so that each check of it is made once.
 
-Cells beyond a side that is not fixed are folded back: a periodic axis goes on at its other end; a mirror shows cells
-near it, which are within reach in any case.
+Cells beyond a side that is not fixed are other cells of the grid: a periodic axis continues at its other end, and a
+mirror shows cells near it, which are within reach in any case.
 """
 
 from __future__ import annotations
@@ -26,26 +26,25 @@ from outcrop.plan.problem import Operand, Problem, versions
 
 Levels: TypeAlias = NDArray[np.int32]
 PlaneSpan: TypeAlias = tuple[int, int, int, int]
-"""A part of a plane: first and last place of rows, then of columns, among the places where anything begins or ends."""
+"""A part of a plane: first and last place of its rows, then of its columns, among the places described above."""
 Ranges: TypeAlias = list[tuple[int, int]]
 NOTHING = -9
-"""A cell that nothing has been put into."""
+"""The level of a cell that no action has filled."""
 RIM = 1 << 30
-"""A cell of the rim, which is right at every level."""
+"""The level of a cell of the rim, which is valid at every level."""
 
 
 class IllegalPlan(AssertionError):
-    """A plan that would not compute what it should: a bug in a scheme, never a fault of the user."""
+    """A plan that would compute a wrong result. The cause is a bug in a scheme, never an input of the user."""
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise IllegalPlan unless it holds."""
     if not condition:
         raise IllegalPlan(message)
 
 
 class CellLevels:
-    """The levels of the cells of a part of a plane. They never change, so that many planes can share them."""
+    """The levels of the cells of a part of a plane. The object never changes, so that many planes can share it."""
 
     __slots__ = ("_after", "_holds", "levels", "shape")
 
@@ -55,13 +54,13 @@ class CellLevels:
         self._after: dict[tuple[object, ...], CellLevels] = {}
 
     def part(self, span: PlaneSpan) -> Levels:
-        """The cells of a part, which must be among these."""
+        """The levels of the cells of a part, which must be inside."""
         y0, y1, x0, x1 = self.shape.span
         require(y0 <= span[0] <= span[1] <= y1 and x0 <= span[2] <= span[3] <= x1, "cells that are not in the frame")
         return self.levels[span[0] - y0 : span[1] - y0, span[2] - x0 : span[3] - x0]
 
     def holds(self, spans: tuple[PlaneSpan, ...], level: int) -> bool:
-        """Whether all cells of some parts are at a level, or rim."""
+        """Whether all cells of the parts `spans` are at `level` or belong to the rim."""
         key = spans, level
         if (found := self._holds.get(key)) is None:
             parts = [self.part(span) for span in spans]
@@ -69,28 +68,28 @@ class CellLevels:
         return found
 
     def updated(self, span: PlaneSpan, centre: CellLevels, level: int) -> CellLevels:
-        """These after an update of a part; what is rim in `centre` is rim here, too."""
+        """A copy with a part at `level`, except that rim cells of `centre` become rim cells."""
         key = span, centre, level
         if (found := self._after.get(key)) is None:
             found = self._after[key] = self._with(span, np.where(centre.part(span) == RIM, RIM, level))
         return found
 
     def pasted(self, span: PlaneSpan, other: CellLevels) -> CellLevels:
-        """These with a part of others."""
+        """A copy in which a part has the levels of `other`."""
         key = span, other
         if (found := self._after.get(key)) is None:
             found = self._after[key] = self._with(span, other.part(span))
         return found
 
     def filled(self, span: PlaneSpan, level: int) -> CellLevels:
-        """These with one level in a part."""
+        """A copy with one level in a part."""
         key = span, level
         if (found := self._after.get(key)) is None:
             found = self._after[key] = self._with(span, level)
         return found
 
     def raised(self, count: int) -> CellLevels:
-        """The same cells, with `count` added to every level that an update has written."""
+        """A copy with `count` added to every level that an update has written."""
         levels = self.levels
         return self.shape.cells(np.where((levels > 0) & (levels != RIM), levels + count, levels).astype(np.int32))
 
@@ -103,7 +102,7 @@ class CellLevels:
 
 
 class Shape:
-    """A part of a plane, and all levels that it has ever held; equal levels are one object."""
+    """A part of a plane, and all contents that it has ever had. Equal contents are one object."""
 
     def __init__(self, span: PlaneSpan) -> None:
         self.span = span
@@ -111,7 +110,6 @@ class Shape:
         self.empty = self.cells(np.full((span[1] - span[0], span[3] - span[2]), NOTHING, np.int32))
 
     def cells(self, levels: Levels) -> CellLevels:
-        """Those with these levels."""
         key = levels.tobytes()
         if (found := self._known.get(key)) is None:
             found = self._known[key] = CellLevels(self, levels)
@@ -127,14 +125,14 @@ class Frame:
         self.empty = self.content(shape.empty)
 
     def content(self, cells: CellLevels) -> SlotContent:
-        """The one content with these cells."""
+        """The only object with these cells."""
         if (found := self._known.get(cells)) is None:
             found = self._known[cells] = SlotContent(self, cells)
         return found
 
 
 class SlotContent:
-    """CellLevels of a block, as a slot holds them."""
+    """The levels of a block's cells in a slot."""
 
     __slots__ = ("cells", "frame")
 
@@ -146,7 +144,7 @@ Value = TypeVar("Value")
 
 
 class Runs(Generic[Value]):
-    """One value for each plane, kept as ranges of planes with the same value; all planes have `value` at first."""
+    """One value for each plane, stored as ranges of planes with the same value. At first, all planes have `value`."""
 
     def __init__(self, value: Value) -> None:
         self._starts, self._values = [-FAR], [value]
@@ -161,7 +159,7 @@ class Runs(Generic[Value]):
         return list(zip(edges, edges[1:], values[first:end], strict=False))
 
     def put(self, z0: int, z1: int, value: Value) -> None:
-        """Give planes z0 <= z < z1 that value."""
+        """Set the value of planes z0 <= z < z1."""
         starts, values = self._starts, self._values
         first, end = bisect_left(starts, z0), bisect_right(starts, z1)
         after = values[end - 1]
@@ -172,16 +170,16 @@ class Runs(Generic[Value]):
 
     @property
     def ends(self) -> tuple[int, int]:
-        """Where the first range ends and the last one begins."""
+        """The end of the first range and the beginning of the last range."""
         return self._starts[min(1, len(self._starts) - 1)], self._starts[-1]
 
     def advance(self, z0: int, z1: int, distance: int, times: int) -> None:
-        """Move the values of planes z0 <= z < z1 up by `times` distances. Each step leaves behind the values of the
-        `distance` planes below z0."""
+        """Move the values of planes z0 <= z < z1 up by `times` distances. Each move leaves a copy of the `distance`
+        planes below z0."""
         window, left = self.over(z0, z1), self.over(z0 - distance, z0)
-        for turn in range(1, times + 1) if len(left) > 1 else ():
+        for moves in range(1, times + 1) if len(left) > 1 else ():
             for first, end, value in left:
-                self.put(first + turn * distance, end + turn * distance, value)
+                self.put(first + moves * distance, end + moves * distance, value)
         if len(left) == 1:
             self.put(z0, z0 + times * distance, left[0][2])
         for first, end, value in window:
@@ -191,7 +189,7 @@ class Runs(Generic[Value]):
 def together(
     one: Iterable[tuple[int, int, Value]], other: Iterable[tuple[int, int, Value]]
 ) -> Iterator[tuple[int, int, Value, Value]]:
-    """Two lists of ranges of the same planes as one, cut where either of them is."""
+    """Two lists of ranges of the same planes as one list, divided where either of them is divided."""
     second = iter(other)
     _, end_of_other, beside = next(second)
     for z0, end, value in one:
@@ -212,20 +210,19 @@ def common(one: PlaneSpan, other: PlaneSpan) -> PlaneSpan | None:
 
 class Slots:
     """The slots of one ring, by place: plane z of a block has the place z + its shift, and its slot is the place modulo
-    the ring. Resident rings have a slot for each plane, whatever the block; their contents are frames of `disk`."""
+    the number of slots. Resident rings have one slot for each plane, which all blocks share, with the frame `disk`."""
 
     def __init__(self, ring: Ring, number: int, disk: Frame) -> None:
         self.ring, self._number, self._disk = ring, number, disk
         self.runs: Runs[SlotContent | None] = Runs(None)
 
     def place(self, frame: Frame, shift: int, z0: int, z1: int, spans: Sequence[PlaneSpan], cells: CellLevels) -> None:
-        """Put parts of planes z0 <= z < z1 of a block into their slots; slots that held other planes are emptied
-        first."""
+        """Put parts of planes z0 <= z < z1 of a block into their slots. Other planes in these slots are removed."""
         if self.ring.resident:
             frame, shift = self._disk, 0
         runs, first, end = self.runs, z0 + shift, z1 + shift
-        for a, b, held in runs.over(first, end):
-            new = held.cells if held is not None and held.frame is frame else frame.shape.empty
+        for a, b, old in runs.over(first, end):
+            new = old.cells if old is not None and old.frame is frame else frame.shape.empty
             for span in spans:
                 new = new.pasted(span, cells)
             runs.put(a, b, frame.content(new))
@@ -240,7 +237,7 @@ class Slots:
             runs.put(first + times * planes, end + times * planes, None)
 
     def there(self, frame: Frame, shift: int, z0: int, z1: int) -> list[tuple[int, int, CellLevels]]:
-        """The cells of planes z0 <= z < z1 of a block in the slots. Raises IllegalPlan where a plane is not there."""
+        """The cells of planes z0 <= z < z1 of a block. Raises IllegalPlan if a plane is not in its slot."""
         if self.ring.resident:
             frame, shift = self._disk, 0
         found = []
@@ -251,7 +248,7 @@ class Slots:
         return found
 
     def change(self, frame: Frame, shift: int, z0: int, z1: int, cells: CellLevels) -> None:
-        """Let planes z0 <= z < z1, which are in their slots, hold these cells."""
+        """Set the cells of planes z0 <= z < z1, which are in their slots."""
         if self.ring.resident:
             frame, shift = self._disk, 0
         self.runs.put(z0 + shift, z1 + shift, frame.content(cells))
@@ -259,40 +256,33 @@ class Slots:
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a plane that a level updates, and the parts of planes within reach that it reads."""
+    """The part of a plane that a level updates, and the parts that it reads of planes within reach."""
 
     area: PlaneSpan
     seen: tuple[PlaneSpan, ...]
 
     @cached_property
     def areas(self) -> tuple[PlaneSpan, ...]:
-        """The updated part, as a tuple of one."""
         return (self.area,)
 
 
-class Places:
-    """The coordinates along one axis where anything begins or ends, and the place of each among them."""
-
-    def __init__(self, coordinates: set[int]) -> None:
-        self.coordinates = sorted(coordinates)
-        self.of = {coordinate: place for place, coordinate in enumerate(self.coordinates)}
-
-
 class Parts:
-    """The parts of planes that the actions of a pass name, by places along rows and columns."""
+    """The parts of planes that the actions of a pass use. `rows` and `columns` give the place of each coordinate at
+    which an action begins or ends."""
 
     def __init__(self, problem: Problem, one: Pass) -> None:
         self._problem, self._levels = problem, one.levels
-        self.rows, self.columns = (Places(found) for found in _coordinates(problem, one))
+        places = ({at: place for place, at in enumerate(sorted(found))} for found in _coordinates(problem, one))
+        self.rows, self.columns = places
         self._regions: dict[UpdateRegion, list[Part | None]] = {}
 
     def span(self, area: Rectangle) -> PlaneSpan:
-        """A part of a plane by places."""
-        rows, columns = self.rows.of, self.columns.of
+        """The places of a part of a plane."""
+        rows, columns = self.rows, self.columns
         return rows[area.y0], rows[area.y1], columns[area.x0], columns[area.x1]
 
     def of_levels(self, region: UpdateRegion) -> list[Part | None]:
-        """What each level updates of a plane, beginning with level 1 at 1."""
+        """The part of a plane that each level updates. Level 1 is at index 1."""
         if region not in self._regions:
             areas = areas_of(self._problem, region, self._levels)
             known = {area: self._part(area) for area in dict.fromkeys(areas)}
@@ -308,11 +298,11 @@ class Parts:
 
 
 def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
-    """Positions of the planes that updates at positions z0 <= z < z1 read."""
+    """The positions of the planes that updates at positions z0 <= z < z1 read."""
     reach, count = problem.radius_z, problem.planes
     if not problem.periodic[0]:
         return [(max(0, z0 - reach), min(count, z1 + reach))]
-    if z1 - z0 > 1:  # neighbouring positions are at the two ends in turn, so two of them see all between
+    if z1 - z0 > 1:  # neighbouring positions are at opposite ends, so two of them read all positions between
         return [(max(0, z0 - 2 * reach), min(count, z1 + 2 * reach))]
     plane = z0 // 2 if z0 % 2 == 0 else count - 1 - z0 // 2
     seen = {(plane + step) % count for step in range(-reach, reach + 1)}
@@ -321,12 +311,12 @@ def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
 
 
 def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """Rows that updates of a part of a plane read."""
+    """The rows that updates of a part of a plane read."""
     return _seen(area.y0, area.y1, problem.radius_y, problem.shape[1], problem.periodic[1])
 
 
 def columns_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """CellLevels of a row that they read; of padding only what kernels carry along between fixed sides."""
+    """The cells of a row that updates of a part of a plane read. Between fixed sides, kernels also read padding."""
     nx, reach = problem.shape[2], problem.radii[2]
     if problem.sides[2] == ("fixed", "fixed"):
         return _seen(area.x0, area.x1, reach, problem.pitch_cells, False)
@@ -345,21 +335,21 @@ def _seen(first: int, end: int, reach: int, extent: int, is_periodic: bool) -> R
 
 
 def areas_of(problem: Problem, region: UpdateRegion, levels: int) -> list[Rectangle | None]:
-    """What each level updates of a plane, None where that is nothing."""
+    """The area of a plane that each level updates; None if there is none."""
     bounds = region.y_low, region.y_high, region.x_low, region.x_high
     flat = all(bound.slope == 0 for bound in bounds)
-    found = [_cut_at(problem, bounds, level) for level in range(1, 2 if flat else levels + 1)]
+    found = [_area_at(problem, bounds, level) for level in range(1, 2 if flat else levels + 1)]
     return found * levels if flat else found
 
 
-def _cut_at(problem: Problem, bounds: tuple[Bound, ...], level: int) -> Rectangle | None:
+def _area_at(problem: Problem, bounds: tuple[Bound, ...], level: int) -> Rectangle | None:
     y0, y1, x0, x1 = (bound.at(level) for bound in bounds)
     area = Rectangle(max(problem.first_row, y0), min(problem.end_row, y1), max(0, x0), min(problem.pitch_cells, x1))
     return area if area.cells else None
 
 
 def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
-    """Rows and columns at which anything in a pass begins or ends."""
+    """The rows and columns at which an action of a pass begins or ends."""
     _, ny, nx = problem.shape
     low, high = (problem.radii[2] if side == "fixed" else 0 for side in problem.sides[2])
     first = min(low, nx)
@@ -389,8 +379,8 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
 
 @dataclass(frozen=True)
 class Use:
-    """A level reads cells of a ring that level `wanted` wrote. If `moves`, a level that does the same n levels later
-    reads what level wanted + n wrote. If `beside`, it reads neighbouring cells, too."""
+    """A level reads cells of a ring that level `wanted` wrote. If `moves`, the equivalent level n levels later reads
+    cells that level wanted + n wrote. If `beside`, the level also reads neighbouring cells."""
 
     field: int
     ring: int
@@ -401,30 +391,29 @@ class Use:
 
 @dataclass(frozen=True)
 class LevelUses:
-    """What a level reads; and for each of its targets, the ring of the newest values and the ring that it writes."""
+    """The values that a level reads and, for each target, the ring of the newest values and the ring that it writes."""
 
     reads: tuple[Use, ...]
     targets: tuple[tuple[int, int], ...]
 
 
 class Uses:
-    """What each level reads and writes. Copies take turns, so levels a `turn` apart do the same, except in the first
-    turn, which finds what was there before the pass."""
+    """The reads and writes of each level. Copies are written alternately, so that a level is equivalent to the one
+    `cycle` levels before it. Only the first `cycle` levels differ, because they read values from before the pass."""
 
     def __init__(self, problem: Problem, levels: int) -> None:
         self._problem, self._levels = problem, levels
-        self.turn = 2 * problem.stages
-        self._versions = versions(problem.fields, problem.updates, min(levels, 2 * self.turn))
+        self.cycle = 2 * problem.stages
+        self._versions = versions(problem.fields, problem.updates, min(levels, 2 * self.cycle))
         self._known: dict[int, LevelUses] = {}
         doubles = [f for f, one in enumerate(problem.fields) if one.is_double]
         self.second = {f: len(problem.fields) + place for place, f in enumerate(doubles)}
 
     def ring(self, field: int, copy: int) -> int:
-        """The ring of a copy of a field."""
         return self.second[field] if copy else field
 
     def copies(self, level: int) -> list[int]:
-        """The rings of first (even `level`) or second copies of what is updated."""
+        """The rings of first (even `level`) or second copies of updated fields."""
         if level % 2:
             return list(self.second.values())
         return [field for field, one in enumerate(self._problem.fields) if not one.is_static]
@@ -436,15 +425,15 @@ class Uses:
         return self.ring(field, version.copy), version.level + self._levels - alike
 
     def of(self, level: int) -> tuple[LevelUses, int]:
-        """What a level reads and writes, as for an earlier level that does the same, and how many levels lie
-        between."""
+        """The reads and writes of a level, given as those of an equivalent earlier level and the number of levels
+        between both."""
         alike = self._alike(level)
         if alike not in self._known:
             self._known[alike] = self._uses(alike)
         return self._known[alike], level - alike
 
     def _alike(self, level: int) -> int:
-        return level if level <= 2 * self.turn else self.turn + 1 + (level - 1) % self.turn
+        return level if level <= 2 * self.cycle else self.cycle + 1 + (level - 1) % self.cycle
 
     def _uses(self, level: int) -> LevelUses:
         problem = self._problem

@@ -1,10 +1,10 @@
-"""What a plan costs: bytes and memory exactly, seconds by a time line of what goes on when.
+"""Predict the cost of a plan: bytes and memory exactly, seconds by a time line.
 
-One thread takes the actions of a pass in order. It only begins transfers; they go on, reads and writes side by side,
-while it updates. An update waits for the planes that it reads:
+One thread takes the actions of a pass in order. It only starts transfers. Reads and writes continue at the same time,
+while the thread updates. An update waits for the planes that it reads:
 
     read    |0 |1 |2 |3
-    update     |0  |1  |2  |3         the first update hides nothing; later ones are late only where transfers take
+    update     |0  |1  |2  |3         nothing hides the first read; later updates wait only if transfers take
     write          |0  |1  |2  |3     longer than updates
 """
 
@@ -25,18 +25,18 @@ from outcrop.plan.plan import Pass, Prediction, Sizes
 from outcrop.plan.problem import Problem
 
 SLAB_SECONDS = 3e-4
-"""The time to begin and end the update of a slab: threads wait for each other, and planes for slots of others."""
+"""The time to begin and end the update of a slab: threads wait for each other, and planes wait for free slots."""
 MEMORY_BYTES_PER_SECOND = 1e10
-"""The rate at which cores read data that a device has just put into memory. Update rates are measured without a device,
-in a window that may fit the last-level cache."""
+"""The rate at which cores read data that a device has just transferred. Update rates are measured without a device, in
+a window that may fit the last-level cache."""
 REQUEST_SECONDS = 1e-5
-"""The time of a core that the system takes for the transfer of a plane, or a part of one; updates wait meanwhile."""
+"""The system's CPU time for the transfer of a plane or of a part of one. Updates wait during that time."""
 TOGETHER_BYTES = 1 << 20
-"""Transfers of shorter planes that follow each other in an array are joined up to this many bytes."""
+"""Transfers of shorter planes that are adjacent in an array are joined up to this many bytes."""
 
 
 def transfer_bytes(problem: Problem, action: Read | Write) -> int:
-    """Bytes that a Read or Write moves; a record's tail goes along with the last cell of source and target."""
+    """The bytes that a Read or Write moves. The transfer of a plane's last cell includes the tail of its record."""
     area, has_records = action.area, action.array in ("source", "target", "statics")
     last = area.y1 == problem.shape[1] and area.x1 == problem.pitch_cells and has_records
     each = (action.z1 - action.z0) * (area.cells * problem.item_bytes + (problem.tail_bytes if last else 0))
@@ -44,7 +44,6 @@ def transfer_bytes(problem: Problem, action: Read | Write) -> int:
 
 
 def arrays_moved(problem: Problem, action: Read | Write) -> int:
-    """The number of arrays that a Read or Write moves."""
     if action.array == "fringes":
         return problem.doubles if action.level % 2 else len(problem.fields) - problem.statics
     return {"source": problem.state_arrays, "target": problem.state_arrays, "statics": problem.statics}.get(
@@ -53,17 +52,17 @@ def arrays_moved(problem: Problem, action: Read | Write) -> int:
 
 
 def cell_updates(problem: Problem, action: Update) -> int:
-    """Cells that an Update updates, over all its levels; the rim in x, which kernels carry along, counts."""
+    """Cells that an Update updates, over all its levels. The count includes the rim in x, which kernels update too."""
     if action.region is EVERYTHING or action.region == EVERYTHING:
         below = updates_below(problem, action.levels, action.zeta0)
         planes = updates_below(problem, action.levels, action.zeta1) - below
-        return planes * _rows(problem) * problem.shape[2]
+        return planes * (problem.end_row - problem.first_row) * problem.shape[2]
     region = action.region
     free = region.z_low == EVERYTHING.z_low and region.z_high == EVERYTHING.z_high
     deepest = action.zeta0 - problem.skew_z * (action.levels - 1)
     if free and deepest >= problem.first_plane and action.zeta1 <= problem.end_plane:
         return (action.zeta1 - action.zeta0) * _cells_of_planes(problem, region, action.levels)
-    level = _levels(action.levels)
+    level = np.arange(1, action.levels + 1)
     back = problem.skew_z * (level - 1)
     low = np.maximum(np.maximum(problem.first_plane, action.zeta0 - back), _at(region.z_low, level))
     high = np.minimum(np.minimum(problem.end_plane, action.zeta1 - back), _at(region.z_high, level))
@@ -71,9 +70,9 @@ def cell_updates(problem: Problem, action: Update) -> int:
 
 
 def updates_below(problem: Problem, levels: int, zeta: int) -> int:
-    """Plane updates of a pass whose skewed coordinate is below `zeta`: the sum over levels of the planes passed."""
+    """The number of plane updates of a pass whose skewed coordinate is below `zeta`, over all levels."""
     planes = problem.end_plane - problem.first_plane
-    # Level t has passed clamp(zeta - first - skew*(t-1), 0, planes) planes: a constant, then an arithmetic series.
+    # Level t has updated clamp(zeta - first - skew*(t-1), 0, planes) planes: a constant, then an arithmetic series.
     ahead, skew = zeta - problem.first_plane, problem.skew_z
     whole = max(0, min(levels, (ahead - planes) // skew + 1))
     partly = max(0, min(levels, -(-ahead // skew)))
@@ -83,14 +82,9 @@ def updates_below(problem: Problem, levels: int, zeta: int) -> int:
     return whole * planes + (partly - whole) * ahead - skew * series
 
 
-def _rows(problem: Problem) -> int:
-    return problem.end_row - problem.first_row
-
-
 @lru_cache(maxsize=4096)
 def _cells_of_planes(problem: Problem, region: UpdateRegion, levels: int) -> int:
-    """Cells of one plane at each level, summed up."""
-    return int(_cells(problem, region, _levels(levels)).sum())
+    return int(_cells(problem, region, np.arange(1, levels + 1)).sum())
 
 
 def _cells(problem: Problem, region: UpdateRegion, level: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -107,13 +101,9 @@ def _at(bound: Bound, level: NDArray[np.int64]) -> NDArray[np.int64]:
     return bound.at_zero + bound.slope * level
 
 
-def _levels(levels: int) -> NDArray[np.int64]:
-    return np.arange(1, levels + 1, dtype=np.int64)
-
-
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A "read", "update", "write" or "flush" that goes on from `start` to `end`, in seconds."""
+    """A "read", "update", "write" or "flush" that lasts from `start` to `end`, in seconds."""
 
     what: str
     start: float
@@ -123,8 +113,8 @@ class Span:
 def timeline(
     problem: Problem, one: Pass, machine: Machine, cells_per_second: float, seconds_aside: float = 0.0
 ) -> Iterator[Span]:
-    """Spans of one pass in order of their ends. `seconds_aside` is time that the cores need for the planes besides
-    updating them; each update takes an equal share of it, which is hidden where the update waits for a device."""
+    """The spans of one pass, in the order of their ends. `seconds_aside` is the cores' time for all work except
+    updates. Each update takes an equal share of it."""
     transfers, shift = _Transfers(machine.device), 0
     each_aside = seconds_aside / max(1, sum(isinstance(action, Update) for action in one.actions))
     for action in one.actions:
@@ -155,24 +145,25 @@ def timeline(
 
 @dataclass(frozen=True, slots=True)
 class _Planes:
-    """Planes z0 <= z < z1 of what is updated or, if `are_static`, of what is only read; z0 may lie within a plane."""
+    """Planes z0 <= z < z1 of updated fields or, if `are_static`, of fields that nothing updates. z0 may lie within a
+    plane that has partly arrived."""
 
     z0: float
     z1: int
     are_static: bool
 
     def share_below(self, z_end: int) -> float:
-        """The share of them below a plane."""
+        """The part of these planes that lies below `z_end`, from 0 to 1."""
         return min(1.0, max(0.0, (z_end - self.z0) / (self.z1 - self.z0)))
 
 
 class _Transfers:
-    """Transfers that have begun and not ended; `now` is the time of the thread that begins them."""
+    """Transfers that have begun and not ended. `now` is the time of the thread that starts them."""
 
     def __init__(self, device: StorageRates) -> None:
         self._device = device
-        self._reads: deque[tuple[_Planes, float]] = deque()  # with the bytes left of them, in order
-        self._read = self._written = 0.0  # bytes left of each
+        self._reads: deque[tuple[_Planes, float]] = deque()  # with the bytes not yet read, in order
+        self._read = self._written = 0.0  # bytes not yet read and not yet written
         self.now = 0.0
 
     def begin_read(self, planes: _Planes, count: int) -> None:
@@ -183,8 +174,8 @@ class _Transfers:
         self._written += count
 
     def wait_for(self, z_end: int, z_end_static: int) -> Iterator[Span]:
-        """Let time pass until planes below `z_end` have arrived, below `z_end_static` of what is only read, and all
-        planes that were asked for before them."""
+        """Let time pass until updated fields have arrived below plane `z_end` and static ones below `z_end_static`, and
+        with them all planes that were requested earlier."""
         needed = before = 0.0
         for planes, count in self._reads:
             if share := planes.share_below(z_end_static if planes.are_static else z_end):
@@ -198,7 +189,6 @@ class _Transfers:
             yield from self.go_on(min(seconds, self._written / each) if self._written > 0 else seconds)
 
     def go_on(self, seconds: float) -> Iterator[Span]:
-        """Let time pass."""
         end = self.now + seconds
         while seconds > 0 and (self._read > 0 or self._written > 0):
             step, read, written = self._step(seconds)
@@ -212,13 +202,12 @@ class _Transfers:
         self.now = end
 
     def finish(self) -> Iterator[Span]:
-        """Let time pass until all transfers have ended."""
         while self._read > 0 or self._written > 0:
             step, _, _ = self._step(float("inf"))
             yield from self.go_on(step)
 
     def _step(self, seconds: float) -> tuple[float, float, float]:
-        """The time until one of both directions ends, at most `seconds`, and what both move meanwhile."""
+        """The time until all reads or all writes end, at most `seconds`; the bytes read and written in that time."""
         device = self._device
         if self._read > 0 and self._written > 0:
             each = device.mixed_bytes_per_second / 2
@@ -243,7 +232,7 @@ class _Transfers:
 
 
 def _rest(whole: float, part: float) -> float:
-    """`whole` - `part`, or 0 where only rounding is left."""
+    """`whole` - `part`, or 0 if the difference is only a rounding error."""
     return whole - part if whole - part > 1e-6 * part else 0.0
 
 
@@ -256,9 +245,9 @@ def predict(
     rate: UpdateRate,
     acquisition_bytes: int = 0,
 ) -> Prediction:
-    """Bytes, memory and seconds of a whole plan, with `acquisition_bytes` beside the window."""
+    """Bytes, memory and seconds of a whole plan. `acquisition_bytes` are added to the memory of the window."""
     cell_rate = rate(sizes)
-    distinct = {id(one): one for one in passes}  # most passes of a plan are one and the same
+    distinct = {id(one): one for one in passes}  # most passes of a plan are the same object
     costs = {key: _pass_cost(problem, one, machine, cell_rate) for key, one in distinct.items()}
     every = [costs[id(one)] for one in passes]
     read, written = sum(cost.bytes_read for cost in every), sum(cost.bytes_written for cost in every)
@@ -292,8 +281,8 @@ def _pass_cost(problem: Problem, one: Pass, machine: Machine, cell_rate: float) 
 
 
 def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
-    """The time of the cores that a pass takes beside its updates: checksums, the system's work for requests, cache
-    misses, and the beginnings and ends of updates."""
+    """The cores' time in a pass for all work except updates: checksums, the system's work for requests, cache misses,
+    and the beginnings and ends of updates."""
     moves = [action for action in one.actions if isinstance(action, Read | Write)]
     moved = sum(transfer_bytes(problem, move) for move in moves)
     missed = moved * min(1.0, machine.last_cache_bytes / one.window.bytes) / MEMORY_BYTES_PER_SECOND
@@ -303,7 +292,7 @@ def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
 
 
 def _requests(problem: Problem, move: Read | Write) -> int:
-    """Requests to the system; whole planes that follow each other in a file are joined (transfers.cpp)."""
-    are_behind = move.area == problem.whole_plane and move.array != "fringes" and not problem.periodic[0]
-    together = max(1, TOGETHER_BYTES // problem.record_bytes) if are_behind else 1
+    """The number of system calls. Whole planes that are adjacent in a file are joined (transfers.cpp)."""
+    are_adjacent = move.area == problem.whole_plane and move.array != "fringes" and not problem.periodic[0]
+    together = max(1, TOGETHER_BYTES // problem.record_bytes) if are_adjacent else 1
     return -(-(move.z1 - move.z0) // together) * arrays_moved(problem, move)

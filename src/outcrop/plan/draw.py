@@ -1,7 +1,7 @@
 """The shapes that `outcrop plan --draw` shows, as numbers; no picture library is needed.
 
-slabs      z against level: what each Update covers, leaning back by the skew per level
-tiles      y against level, or z of few rows: how a slab is cut for the cache
+slabs      z against level: the planes of each Update, which lean back by the skew per level
+tiles      y against level (z for grids of few rows): the cache tiles of a slab
 time line  transfers and updates against seconds: plan/cost.py
 """
 
@@ -19,9 +19,9 @@ from outcrop.plan.problem import Problem
 
 @dataclass(frozen=True)
 class Patch:
-    """The outline of a set of (cell, level): `corners` go around it; a level t reaches from t - 1/2 to t + 1/2.
+    """The outline of a set of (cell, level), as its corners in order. A level t extends from t - 1/2 to t + 1/2.
 
-    Patches of equal `wave` do not wait for each other.
+    Patches with the same `wave` do not wait for each other.
     """
 
     corners: tuple[tuple[float, float], ...]
@@ -29,13 +29,13 @@ class Patch:
 
 
 def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
-    """What each Update of a pass covers, in (z, level); every slab is a wave of its own."""
+    """The planes of each Update of a pass, in (z, level). Every slab has its own wave."""
     patches: list[Patch] = []
     drawn: set[tuple[object, ...]] = set()
     for action in one.actions:
         if isinstance(action, Update):
             along_z = (action.zeta0, action.zeta1, action.levels, action.region.z_low, action.region.z_high)
-            if along_z in drawn:  # a block beside one that is drawn already
+            if along_z in drawn:  # by another block
                 continue
             drawn.add(along_z)
 
@@ -49,10 +49,8 @@ def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
 
 
 def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ...]:
-    """The tiles of a slab in (y, level); see core/outcrop/exec/tiles.hpp, which cuts them.
-
-    Where they are chunks, those of the slab that begins at `drawn_zeta`, in (z, level).
-    """
+    """The tiles of a slab in (y, level), as core/outcrop/exec/tiles.hpp makes them. If tiles are chunks, the tiles of
+    the slab that begins at `drawn_zeta`, in (z, level)."""
     if sizes.chunk:
         return _chunk_patches(problem, sizes, levels)
     first, end = problem.first_row, problem.end_row
@@ -81,7 +79,7 @@ def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ..
 
 
 def drawn_zeta(problem: Problem, sizes: Sizes, levels: int) -> int:
-    """Where the first slab begins that holds planes of the grid at the last of `levels`."""
+    """The zeta at which the first slab begins that has planes of the grid at the last of `levels`."""
     return problem.first_plane + problem.skew_z * (levels - 1) // sizes.slab * sizes.slab
 
 
@@ -111,7 +109,7 @@ def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
 
 
 def _merged(spans: Iterable[Span]) -> Iterator[Span]:
-    """The spans, with reads and writes that follow each other without a gap as one."""
+    """The spans, with adjacent reads joined, and adjacent writes."""
     last: dict[str, Span] = {}
     for span in spans:
         before = last.get(span.what)
@@ -125,7 +123,7 @@ def _merged(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _outline(levels: range, bounds: Callable[[int], tuple[int, int]], wave: int) -> list[Patch]:
-    """A patch of the levels at which `bounds` is not empty; these follow each other. None when there is none."""
+    """One patch of the levels at which `bounds` is not empty, which are adjacent; no patch if there are none."""
     full = [(level, *bounds(level)) for level in levels]
     full = [(level, low, high) for level, low, high in full if low < high]
     right = [corner for level, _, high in full for corner in ((high, level - 0.5), (high, level + 0.5))]

@@ -1,12 +1,12 @@
 """Sizes that the user has given; the tuner chooses the others.
 
-    bt              time steps of a pass; a run of fewer steps does them in one pass
-    by              rows of a block, as at level 1
-    bx, bz          cells of a block along the other axes, which only schemes of the literature cut
+    bt              time steps of a pass; a run with fewer steps has one pass
+    by              rows of a block at level 1
+    bx, bz          cells of a block along the other axes, which only schemes of the literature divide
     slab            planes that are updated together
     diamond         half the height of the cache tiles, in levels
 
-A scheme has some of them (`Scheme.sizes`) and lists candidates with the sizes given.
+A scheme has some of these sizes (`Scheme.sizes`). It lists candidates that have the given values.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from outcrop.plan.schemes.scheme import Scheme
 
 MAX_STEPS_OF_PASS = 10_000
-"""More steps in a pass save nothing that could be measured, while the list of its actions grows with them."""
+"""More steps in a pass save no measurable time, but make the list of actions longer."""
 
 
 @dataclass(frozen=True)
 class GivenSizes:
-    """Each is at least 1, or None for the tuner to choose."""
+    """Sizes of at least 1 that the user has given. The tuner chooses each size that is None."""
 
     bt: int | None = None
     bx: int | None = None
@@ -38,17 +38,17 @@ class GivenSizes:
     diamond: int | None = None
 
     def to_dict(self) -> dict[str, int]:
-        """Those that are given, by name."""
+        """The given sizes by name."""
         every = ((one.name, getattr(self, one.name)) for one in fields(self))
         return {name: size for name, size in every if size is not None}
 
     def or_any(self, name: str, tried: Iterable[int]) -> Iterable[int]:
-        """The one size given, or all that are worth trying."""
+        """The given size of that name, or all sizes in `tried`."""
         size = self.to_dict().get(name)
         return tried if size is None else (size,)
 
     def levels(self, problem: Problem, tried: Iterable[int]) -> Iterable[int]:
-        """The same for steps of a pass, which are never more than those of the run."""
+        """The given levels of a pass, at most those of the run, or all levels in `tried`."""
         return tried if self.bt is None else (max(1, min(self.bt, problem.steps)) * problem.stages,)
 
     def __bool__(self) -> bool:
@@ -63,9 +63,9 @@ NAMES = tuple(one.name for one in fields(GivenSizes))
 
 
 def with_sizes(schemes: Sequence[Scheme], problem: Problem, given: GivenSizes) -> list[Scheme]:
-    """Those of `schemes` that have all sizes given. Their candidates have these sizes.
+    """The `schemes` that have all given sizes. Their candidates have these sizes.
 
-    Raises InputError when no scheme has them, or when a size is not possible on this grid.
+    Raises InputError if no scheme has them, or if a size is not possible on this grid.
     """
     if not given:
         return list(schemes)
@@ -85,7 +85,7 @@ def with_sizes(schemes: Sequence[Scheme], problem: Problem, given: GivenSizes) -
 
 
 def require_possible(problem: Problem, given: GivenSizes) -> None:
-    """Raise InputError for a size that cannot be, with the nearest that can."""
+    """Raise InputError for a size that is not possible. The message names the nearest possible size."""
     (nz, ny, nx), (radius_z, radius_y, radius_x) = problem.shape, problem.radii
     _check_block("bx", given.bx, nx, radius_x, problem.vector_cells, "cells, a whole vector")
     _check_block("by", given.by, ny, radius_y, problem.row_group, "rows, which direct I/O needs")
@@ -101,7 +101,7 @@ def require_possible(problem: Problem, given: GivenSizes) -> None:
     if given.slab is not None and given.slab > nz:
         raise InputError(f"slab {given.slab} is more than the {nz} planes of the grid; give at most {nz}")
     widest = max(1, ny // problem.skew_y)
-    if given.diamond is not None and given.diamond > widest and ny > 1:  # of a single row tiles are as high as you like
+    if given.diamond is not None and given.diamond > widest and ny > 1:  # with a single row, any height is possible
         raise InputError(f"diamond {given.diamond} is wider than the {ny} rows of the grid; give at most {widest}")
 
 

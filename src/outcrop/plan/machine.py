@@ -1,8 +1,8 @@
-"""The machine as planning sees it: a few measured figures of this machine, or declared figures of another one.
+"""The machine as planning needs it: a few measured figures of this machine, or declared figures of another one.
 
-A declared machine updates cells that are in its caches at the declared rate. Other updates cannot be faster than the
-memory. A plain sweep moves three words for each cell: the old value, the line to be written, which is fetched first,
-and the new value. A diamond of half height D moves them once for D levels, a band of half height D once for 2 D:
+A declared machine updates cells in its caches at the declared rate. Its memory limits all other updates. A plain sweep
+moves three words for each cell: the old value, the cache line of the new value, which is fetched first, and the new
+value. A diamond of half height D moves them once for D levels. A band of half height D moves them once for 2 D levels:
 
     rate(D) = min(declared, memory bandwidth / (3 e / D)),  e bytes per cell, D = 1 for plain sweeps
 """
@@ -18,20 +18,20 @@ from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 
 UpdateRate: TypeAlias = Callable[[Sizes], float]
-"""Cell updates per second of all threads together for given sizes, with nothing else going on."""
+"""Cell updates per second of all threads together for given sizes, without transfers at the same time."""
 
 WORDS_PER_SWEEP = 3
-"""Words that a plain sweep moves between memory and caches for a cell."""
+"""The words for each cell that a plain sweep moves between memory and caches."""
 THIN_SLAB_COST = 0.15
-"""What a plane costs that a tile touches without finishing it, as a share of one that it updates fully."""
+"""The cost of a plane that a tile updates only partly, relative to a plane that it updates fully."""
 NARROW_BLOCK_COST = 0.3
-"""The same for the rows of tiles that the edges of a block in y cut."""
+"""The same for rows: the edges of a block in y cut tiles into parts."""
 
 
 @dataclass(frozen=True)
 class StorageRates:
-    """Bandwidths of the storage in bytes per second: of reading, of writing, and the sum of both where half the bytes
-    are read and half written at the same time. A flush takes `seconds_flush`."""
+    """Bandwidths of the storage in bytes per second: for reads, for writes, and the sum of both for equal numbers of
+    reads and writes at the same time. A flush takes `seconds_flush`."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float
@@ -42,8 +42,8 @@ class StorageRates:
 
 @dataclass(frozen=True)
 class Machine:
-    """`checksum_bytes_per_second` is for all threads together, `cache_bytes` the second-level cache of one core, and
-    `last_cache_bytes` the last-level cache of all cores."""
+    """The figures of a machine. `checksum_bytes_per_second` is the rate of all threads together, `cache_bytes` the size
+    of one core's second-level cache, and `last_cache_bytes` the size of the last-level cache of all cores."""
 
     threads: int
     memory_bytes: int
@@ -54,9 +54,9 @@ class Machine:
 
 
 def edge_factor(problem: Problem, sizes: Sizes) -> float:
-    """How much longer an update takes in slabs and blocks of these sizes than without edges.
+    """The factor by which the edges of slabs and blocks of these sizes slow updates down.
 
-    A tile of 2 D levels touches 2 r D planes beyond its slab, and the edges of a block cut about as many rows of tiles.
+    A tile of 2 D levels touches 2 r D planes outside its slab, and an edge of a block cuts tiles in about 2 r D rows.
     """
     tile = 2 * problem.skew_z * min(sizes.diamond, sizes.levels)
     rows = sizes.block_y or problem.shape[1]
@@ -66,10 +66,10 @@ def edge_factor(problem: Problem, sizes: Sizes) -> float:
 
 @dataclass(frozen=True)
 class DeclaredMachine:
-    """All figures are for all `cores` together, but for `cache_bytes`, the second-level cache of one.
+    """The figures of a machine from a file, for all `cores` together. Only `cache_bytes` is of one core.
 
-    `usable_bytes` of `memory_bytes` are what a run may take (0: not declared); `updates_per_second` are cell updates,
-    by dtype, with temporal blocking for the caches.
+    A run may use `usable_bytes` of `memory_bytes` (0: not declared). `updates_per_second` are cell updates by dtype,
+    with temporal blocking for the caches.
     """
 
     name: str
@@ -83,7 +83,7 @@ class DeclaredMachine:
     updates_per_second: dict[str, float]
 
     def machine(self, threads: int) -> Machine:
-        """The machine as planning sees it, with so many threads; checksums are taken at the speed of memory."""
+        """The machine with `threads` threads. Checksums are computed at the bandwidth of the memory."""
         return Machine(
             threads=threads,
             memory_bytes=self.memory_bytes,
@@ -94,7 +94,7 @@ class DeclaredMachine:
         )
 
     def update_rate(self, problem: Problem, threads: int) -> UpdateRate:
-        """Cell updates per second by sizes. Raises InputError when none is declared for the problem's dtype."""
+        """Cell updates per second by sizes. Raises InputError if no rate is declared for the problem's dtype."""
         if problem.dtype not in self.updates_per_second:
             known = ", ".join(f"updates.{dtype}" for dtype in self.updates_per_second)
             raise InputError(

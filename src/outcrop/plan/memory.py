@@ -1,12 +1,12 @@
-"""The memory of a plan: the window, and beside it what sources, receivers and snapshots take.
+"""The memory of a plan: the window, and the memory of sources, receivers and snapshots.
 
     budget:  | window: rings of slots       | staging: slots | points | values of the steps of a pass |
 
-The window has rings of slots for the copies of all fields (core/outcrop/exec/window.hpp). Snapshots are gathered in the
-slots of the staging until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have values for
-each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum of both; of the memory beyond
-it, each gets up to 1/SHARE. More staging makes longer writes and hides a slower device. More values allow passes of
-more steps.
+The window has rings of slots for the copies of all fields (core/outcrop/exec/window.hpp). Snapshots are collected in
+the slots of the staging until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have one value
+for each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum of both. Each of them may
+also use up to 1/SHARE of the memory above that. With more staging, writes are longer and a slower device is hidden.
+With memory for more values, passes can have more steps.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ from outcrop.plan.actions import Rectangle, round_up
 from outcrop.plan.problem import AcquisitionDemand, Problem
 
 GUARD_BYTES = 4096
-"""Readable memory before, between and behind the rings."""
+"""The size of the readable gaps before, between and after the rings."""
 RINGS_IN_STEP, SHIFT_BYTES = 8, 512
 """With more than 8 rings, each ring starts 512 bytes further into its page, to avoid cache-set conflicts
 (window.hpp)."""
 PAGE_BYTES = 4096
 MAX_SLOT_BYTES = 256 << 10
 MIN_SLOTS, SLOTS, MAX_SLOTS = 8, 64, 128
-"""Slots of the staging. Up to SLOTS, slots stay small; beyond, slots grow before there are more of them."""
+"""Numbers of slots of the staging. More memory first adds slots up to SLOTS, then enlarges them, then adds more."""
 SHARE = 8
 """Sources, receivers and snapshots may each use 1/SHARE of the memory above the smallest budget."""
 
 
 @dataclass(frozen=True)
 class Ring:
-    """`planes` slots of `slot_bytes`. If `resident`, each plane of the grid has a slot of its own for the whole
-    run."""
+    """A ring of `planes` slots. If `resident`, each plane of the grid has its own slot for the whole run."""
 
     planes: int
     slot_bytes: int
@@ -42,9 +41,8 @@ class Ring:
 
 @dataclass(frozen=True)
 class Window:
-    """`ring_planes` are the slots of a ring for a first copy, for a second copy, and for a field that is only read;
-    `copies` are the numbers of such rings. Slots have `slot_bytes`. The `resident` rings of fields that are only read
-    come on top."""
+    """The sizes of all rings. `ring_planes` are the numbers of slots of a ring for a first copy, for a second copy, and
+    for a static field; `copies` are the numbers of such rings. The `resident` rings of static fields are extra."""
 
     ring_planes: tuple[int, int, int]
     slot_bytes: int
@@ -53,13 +51,13 @@ class Window:
 
     @property
     def bytes(self) -> int:
-        """All of it; the core allocates exactly this."""
+        """The total size, exactly as the core allocates it."""
         slots = sum(planes * copies for planes, copies in zip(self.ring_planes, self.copies, strict=True))
         others = sum(ring.planes * ring.slot_bytes for ring in self.resident)
         return slots * self.slot_bytes + others + gaps_bytes(sum(self.copies) + len(self.resident))
 
     def rings(self, problem: Problem) -> Iterator[Ring]:
-        """First copies of all fields, then second ones."""
+        """The rings of the first copies of all fields, then those of the second copies."""
         resident = list(self.resident)
         for one in problem.fields:
             if one.is_static and resident:
@@ -70,27 +68,26 @@ class Window:
             yield Ring(self.ring_planes[1], self.slot_bytes)
 
     def holds(self, other: Window) -> bool:
-        """Whether a pass that needs `other` can do with this one."""
+        """Whether this window is large enough for a pass that needs `other`."""
         return self.slot_bytes >= other.slot_bytes and all(
             have >= need for have, need in zip(self.ring_planes, other.ring_planes, strict=True)
         )
 
 
 def make_window(problem: Problem, ring_planes: tuple[int, int, int], slot: int, keeps_statics: bool = False) -> Window:
-    """The window with rings of `ring_planes` slots. With `keeps_statics`, rings of fields that are only read are
-    resident instead."""
+    """The window with rings of `ring_planes` slots. With `keeps_statics`, the rings of static fields are resident."""
     kept = (Ring(problem.planes, problem.record_bytes, True),) * (problem.statics if keeps_statics else 0)
     copies = len(problem.fields) - problem.statics, problem.doubles, problem.statics - len(kept)
     return Window(ring_planes, slot, copies, kept)
 
 
 def whole_window(problem: Problem) -> Window:
-    """The window of all planes of all copies of all fields, which is the largest useful one."""
+    """The largest useful window: all planes of all copies of all fields."""
     return make_window(problem, (problem.planes,) * 3, problem.record_bytes, keeps_statics=True)
 
 
 def slot_bytes(problem: Problem, frame: Rectangle) -> int:
-    """Bytes of a slot that holds the cells `frame` of a plane and a record's tail."""
+    """The bytes of a slot that holds the cells `frame` of a plane and a record's tail."""
     return round_up(frame.cells * problem.item_bytes + problem.tail_bytes, 4096)
 
 
@@ -100,20 +97,20 @@ def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
 
 
 def gaps_bytes(rings: int) -> int:
-    """Bytes of a window before, between and behind its rings."""
+    """The bytes of a window before, between and after its rings."""
     return GUARD_BYTES + rings * (GUARD_BYTES + (SHIFT_BYTES if rings > RINGS_IN_STEP else 0))
 
 
 @dataclass(frozen=True)
 class Staging:
-    """`slots` of `slot_bytes`."""
+    """The memory in which planes of snapshots wait to be written."""
 
     slots: int = 0
     slot_bytes: int = 0
 
     @property
     def bytes(self) -> int:
-        """All of it; the core allocates exactly this."""
+        """The total size, exactly as the core allocates it."""
         return self.slots * self.slot_bytes
 
 
@@ -123,7 +120,7 @@ MAX_STAGING = Staging(MAX_SLOTS, MAX_SLOT_BYTES)
 
 @dataclass(frozen=True)
 class AcquisitionMemory:
-    """What a plan reserves; a pass may have up to `max_steps` steps."""
+    """The memory that a plan reserves for acquisition. A pass may have up to `max_steps` steps."""
 
     staging: Staging = Staging()
     point_bytes: int = 0
@@ -131,7 +128,7 @@ class AcquisitionMemory:
     max_steps: int = 0
 
     def bytes(self, steps: int) -> int:
-        """All of it, for passes of `steps` steps."""
+        """The total size for passes of `steps` steps."""
         return self.staging.bytes + self.point_bytes + self.step_bytes * steps
 
 
@@ -139,21 +136,21 @@ NO_ACQUISITION_MEMORY = AcquisitionMemory()
 
 
 def min_acquisition_memory(demand: AcquisitionDemand, steps: int) -> AcquisitionMemory:
-    """The minimum for passes of `steps` steps."""
+    """The minimum memory for passes of `steps` steps."""
     staging = MIN_STAGING if demand.snapshot_bytes else Staging()
     return AcquisitionMemory(staging, demand.point_bytes, demand.step_bytes, steps)
 
 
 def acquisition_memory(demand: AcquisitionDemand, steps: int, max_steps: int, spare_bytes: int) -> AcquisitionMemory:
-    """What a budget gives that is `spare_bytes` above the smallest one, to a run of `max_steps` steps. A pass has at
-    least `steps` steps."""
+    """The memory for acquisition with a budget that is `spare_bytes` above the smallest one. A pass has at least
+    `steps` steps and at most the `max_steps` of the run."""
     room = max(0, spare_bytes) // SHARE
     fitting = min(max_steps, steps + room // demand.step_bytes) if demand.step_bytes else max_steps
     return AcquisitionMemory(_staging(demand, room), demand.point_bytes, demand.step_bytes, fitting)
 
 
 def _staging(demand: AcquisitionDemand, room_bytes: int) -> Staging:
-    """Little memory makes slots smaller before it makes them fewer: each plane of a slab may need an open slot."""
+    """With little memory, slots become smaller before they become fewer: each plane of a slab may need its own slot."""
     if not demand.snapshot_bytes:
         return Staging()
     total = max(MIN_STAGING.bytes, min(MAX_STAGING.bytes, demand.snapshot_bytes, MIN_STAGING.bytes + room_bytes))

@@ -1,12 +1,12 @@
-"""Where fields that nothing updates are during a run. They are placed as arrays are (placement.py).
+"""Choose the place of static fields, which nothing updates, during a run, as arrays are placed (placement.py).
 
-    memory   all of their planes, read once by the first pass       the rest of the window is smaller by that
-    disk     in the window as many planes as updates need           every pass reads all of them again
+    memory   the first pass reads all of their planes               less memory is left for the rest of the window
+    disk     the window has only the planes that updates need       every pass reads all of their planes again
 
-All of them go to one place: they take equally much memory and are read equally often. The cost of a place depends on
-the slabs and levels that the rest of the memory allows. So `possible` says where there is room, the tuner costs whole
-plans with either place, and `taken` takes one of them: the fastest, and of equally fast ones the one with the least
-memory. `explained` says why.
+All static fields go to one place: they take equally much memory and are read equally often. The cost of a place depends
+on the slabs and levels that the rest of the memory allows. So `possible` checks which places have room, the tuner costs
+whole plans with each place, and `taken` takes one of these plans: the fastest or, of equally fast plans, the one with
+the least memory. `explained` gives the reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from outcrop.plan.problem import Problem
 
 MEMORY, DISK = "memory", "disk"
 EQUALLY_FAST = 1.01
-"""Plans within this factor of the fastest count as equal; the one with the least memory is taken."""
+"""Plans within this factor of the fastest are equally fast. Of these, the one with the least memory is taken."""
 
 
 def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
@@ -46,7 +46,7 @@ def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
 
 
 def taken(candidates: Sequence[Candidate]) -> Candidate:
-    """The candidate to be used, of candidates that all fit the budget."""
+    """The candidate to use, of candidates that all fit the budget."""
     choices = [Choice(place_of(one.sizes), ((MEMORY, one.predicted.memory_bytes),), one.seconds) for one in candidates]
     demand = Demand("what is only read", tuple(choices), updated=False)
     enough = {MEMORY: max(one.predicted.memory_bytes for one in candidates), DISK: 0}
@@ -56,21 +56,23 @@ def taken(candidates: Sequence[Candidate]) -> Candidate:
 
 
 def place_of(sizes: Sizes) -> str:
-    """Where plans of these sizes have fields that are only read."""
+    """The place of static fields in plans of these sizes."""
     return MEMORY if sizes.keeps_statics else DISK
 
 
 def explained(plan: Plan, considered: Sequence[Candidate], machine: Machine, may_stay: bool) -> list[PlacementRow]:
-    """A row for each field that nothing updates: bytes of the window, seconds of transfers of the run, and why.
+    """A row for each static field: its bytes of the window, the seconds of its transfers in the run, and the reason.
 
-    `considered` are all that were costed, the plan's own first; `may_stay`: whether their schemes can keep fields in
-    memory.
+    `considered` are all candidates that were costed, the plan's own entry first. `may_stay`: whether their schemes can
+    keep fields in memory.
     """
     problem, place = plan.problem, place_of(plan.sizes)
     statics = [(number, one) for number, one in enumerate(problem.fields) if one.is_static]
     rings = list(plan.window.rings(problem))
-    seconds, why = _bytes_read(plan) / machine.device.read_bytes_per_second, _why(plan, considered, may_stay)
-    found = []
+    once = {id(one): one for one in plan.passes}  # most passes of a plan are the same object
+    read = {key: _bytes_of_pass(problem, one) for key, one in once.items()}
+    seconds = sum(read[id(one)] for one in plan.passes) / machine.device.read_bytes_per_second
+    why, found = _why(plan, considered, may_stay), []
     for number, one in statics:
         takes = ((MEMORY, rings[number].planes * rings[number].slot_bytes),)
         name = one.name or f"field {number}"
@@ -90,13 +92,6 @@ def _why(plan: Plan, considered: Sequence[Candidate], may_stay: bool) -> str:
     if place == DISK:
         return because(SLOWEST, objections) if objections else f"{SLOWEST}, {HIDDEN}"
     return because(SLOWEST_FOR_NOTHING, objections or [f"with {other} the plan takes more memory"])
-
-
-def _bytes_read(plan: Plan) -> int:
-    """Bytes that all passes read of the arrays of these fields."""
-    once = {id(one): one for one in plan.passes}  # most passes of a plan are one and the same
-    read = {key: _bytes_of_pass(plan.problem, one) for key, one in once.items()}
-    return sum(read[id(one)] for one in plan.passes)
 
 
 def _bytes_of_pass(problem: Problem, one: Pass) -> int:

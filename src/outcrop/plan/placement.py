@@ -1,22 +1,22 @@
-"""Where things go when each could go to several places, and no place holds everything.
+"""Choose a place for each thing when each has several possible places and no place holds all things.
 
     demand: image ─┬─ choice: dram    takes 8 GiB of dram    0.1 s of transfers a step
                    └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s
     demand: result ── choice: dram    ...
 
-A step takes its computing time or the sum of all transfers, whichever is longer: transfers go on during the computing,
-but not side by side, because the same cores make them all. The best placement has, in this order:
+A step takes its computing time or the sum of all transfers, whichever is longer. Transfers overlap the computing but
+not each other, because the same cores make all of them. The best placement has, in this order:
 
 1. the shortest step;
-2. the shortest transfers of what is updated, which goes to the fastest place with room, even where a step would hide
-   slower transfers;
-3. the fewest bytes of what is only read in the fastest place, then in the second fastest and so on: it goes to the
-   slowest place that does not delay a step.
+2. the shortest transfers of updated things: they go to the fastest place with room, even if a step would hide slower
+   transfers;
+3. the fewest bytes of things that are only read in the fastest place, then in the second fastest, and so on: they go to
+   the slowest place that does not delay a step.
 
-The search is exact. It goes depth first and leaves a branch as soon as it cannot become better than the best one found.
-After MAX_BRANCHES branches it stops with the best one found, and says so.
+The search is exact and depth first. It leaves a branch that cannot become better than the best placement found. After
+MAX_BRANCHES branches it stops and returns the best placement found, with `is_best` false.
 
-Placements are told by one table and with the same reasons, whatever is placed: arrays of users or fields of a run.
+Arrays of users and fields of a run are placed in the same way and reported in the same table.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MAX_BRANCHES = 30_000
 
 @dataclass(frozen=True)
 class Choice:
-    """A place for a thing: the bytes that it takes there and perhaps elsewhere, and seconds of transfers in each
-    step."""
+    """A possible place of a thing: the bytes that it takes of this place and of others, and the seconds of its
+    transfers in each step."""
 
     place: str
     takes: tuple[tuple[str, int], ...]
@@ -42,13 +42,13 @@ class Choice:
 
     @cached_property
     def nanoseconds(self) -> int:
-        """Whole ones, so that sums do not depend on their order."""
+        """The transfer time as a whole number, so that sums do not depend on their order."""
         return round(self.transfer_seconds * 1e9)
 
 
 @dataclass(frozen=True)
 class Demand:
-    """A thing to be placed, and the places where it could be."""
+    """A thing to be placed, and its possible places."""
 
     name: str
     choices: tuple[Choice, ...]
@@ -57,7 +57,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The choice for each demand, in their order; `is_best` unless the search ended early."""
+    """The choice for each demand, in their order. `is_best` is false if the search stopped early."""
 
     chosen: tuple[Choice, ...]
     seconds_per_step: float
@@ -68,7 +68,7 @@ Cost: TypeAlias = "tuple[int, int, tuple[int, ...]]"
 
 
 def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_seconds: float) -> Assignment | None:
-    """The best placement; None when no room was found for all. `free_bytes` of each place, the fastest first."""
+    """The best placement, or None if there is no room for all demands. `free_bytes` lists the fastest place first."""
     search = _Search(demands, free_bytes, computing_seconds)
     search.place(0, {})
     if search.best is None:
@@ -79,8 +79,8 @@ def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_s
 
 
 def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[str], computing_seconds: float) -> Cost:
-    """What is to be as small as possible, the first first: nanoseconds of a step, those of transfers of what is
-    updated, bytes of what is only read in each of `places`, the fastest first."""
+    """The cost to be minimised, compared in this order: nanoseconds of a step, nanoseconds of transfers of updated
+    things, and bytes of things that are only read in each of `places`, the fastest first."""
     pairs = list(zip(demands, chosen, strict=True))
     step = max(round(computing_seconds * 1e9), sum(one.nanoseconds for one in chosen))
     updated = sum(one.nanoseconds for demand, one in pairs if demand.updated)
@@ -93,7 +93,7 @@ def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[s
 
 
 def fits(chosen: Sequence[Choice], free_bytes: Mapping[str, int]) -> bool:
-    """Whether all of them have room together."""
+    """Whether there is room for all choices together."""
     left = dict(free_bytes)
     for one in chosen:
         for place, count in one.takes:
@@ -102,7 +102,7 @@ def fits(chosen: Sequence[Choice], free_bytes: Mapping[str, int]) -> bool:
 
 
 class _Search:
-    """Depth first, the largest demands and the most promising choices first."""
+    """A depth-first search. It tries the largest demands and the most promising choices first."""
 
     def __init__(self, demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_seconds: float) -> None:
         self._demands, self._places, self._computing = demands, tuple(free_bytes), computing_seconds
@@ -116,7 +116,7 @@ class _Search:
             )
             for demand in demands
         ]
-        # What the demands that come after the first n of the order cost at least.
+        # The minimum cost of the demands that come after the first n of the order.
         self._least = [(0, 0)]
         for number in reversed(self._order):
             least = min((one.nanoseconds for one in demands[number].choices), default=0)
@@ -127,7 +127,7 @@ class _Search:
         self.branches_left = MAX_BRANCHES
 
     def place(self, depth: int, chosen: dict[int, Choice]) -> None:
-        """Try everything for the demands from `depth` of the order on."""
+        """Try all choices for the demands from position `depth` of the order on."""
         bound = self._bound(depth, chosen)
         self.branches_left -= 1
         if self.branches_left <= 0 or (self._best_cost is not None and bound >= self._best_cost):
@@ -149,7 +149,7 @@ class _Search:
             self._left[place] -= sign * count
 
     def _bound(self, depth: int, chosen: Mapping[int, Choice]) -> Cost:
-        """No completion of `chosen` costs less; the cost itself of a complete one."""
+        """A lower bound of the cost of all placements that include `chosen`; the exact cost if it is complete."""
         demands = [self._demands[number] for number in chosen]
         so_far = sum(one.nanoseconds for one in chosen.values())
         least_step, least_updated = self._least[depth]
@@ -166,13 +166,13 @@ FASTEST, FASTEST_WITH_ROOM = "the fastest", "the fastest with room"
 SLOWEST, SLOWEST_FOR_NOTHING, HIDDEN = "the slowest", "the slowest that costs nothing", "hidden behind the computing"
 
 MIN_SHOWN_SECONDS = 0.001
-"""Shorter times are not shown."""
+"""Shorter times are shown as "less than" this."""
 
 
 @dataclass(frozen=True)
 class PlacementRow:
-    """A row of the table: a thing, its bytes, its place, the bytes that it takes of each place, seconds of its
-    transfers, and why it is there."""
+    """A row of the table: a thing, its bytes, its place, the bytes that it takes of each place, the seconds of its
+    transfers, and the reason for the place."""
 
     name: str
     nbytes: int
@@ -183,7 +183,7 @@ class PlacementRow:
 
 
 def table(what: str, every: Sequence[PlacementRow]) -> list[str]:
-    """Lines with columns as wide as needed, below a head; `what` heads the column of names."""
+    """The lines of a table with a head. `what` is the title of the column of names."""
     rows = [(what, "bytes", "tier", "takes", "transfers", "why")]
     for one in every:
         takes = ", ".join(f"{format_bytes(count)} of {place}" for place, count in one.takes if count) or "nothing"
@@ -194,18 +194,17 @@ def table(what: str, every: Sequence[PlacementRow]) -> list[str]:
 
 
 def has_no_room(place: str) -> str:
-    """The objection to a place that is full."""
     return f"{place} has no room"
 
 
 def takes_longer(place: str, what: str, seconds: float) -> str:
-    """The objection to a place that makes `what`, such as "a step", longer."""
+    """The objection to a place that delays `what`, such as "a step"."""
     shown = format_seconds(max(seconds, MIN_SHOWN_SECONDS))
     longer = shown if seconds >= MIN_SHOWN_SECONDS else f"less than {shown}"
     return f"{place} makes {what} {longer} longer"
 
 
 def because(kind: str, objections: Iterable[str]) -> str:
-    """What a place is, and the objections to the others."""
+    """The reason for a place: its kind, and the objections to the others."""
     every = ", ".join(objections)
     return f"{kind}: {every}" if every else kind

@@ -1,4 +1,4 @@
-"""A plan: sizes, passes of actions, and what they are predicted to cost; a candidate is a plan without its actions."""
+"""A plan: its sizes, passes of actions, and predicted cost. A candidate is a plan without its actions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Sizes:
     diamond          half height D of the cache tiles in levels; 0: plain sweeps
     sweep_rows       rows of a block of a plain sweep
     planes_per_call  planes that one call of a kernel updates
-    block_y          rows of a block; 0: y is not cut
-    block_x, block_z cells of a block along the other axes, which only schemes of the literature cut
-    keeps_statics    all fields that are only read stay in memory
-    chunk            planes of zeta in a tile that has all rows: bands in place of diamonds, for grids of few rows;
-                     0: tiles are cut along y
+    block_y          rows of a block; 0: y is not divided
+    block_x, block_z cells of a block along the other axes, which only schemes of the literature divide
+    keeps_statics    all static fields stay in memory
+    chunk            planes of zeta in a tile that has all rows, for grids with few rows: bands instead of diamonds;
+                     0: tiles divide y
     """
 
     levels: int
@@ -40,10 +40,10 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Pass:
-    """One trip over the grid that advances `levels` steps in the memory of `window`.
+    """One trip over the grid that advances it by `levels` levels in the memory of `window`.
 
-    `fringe_rows`: rows of each parity that the array of fringes keeps for a plane (0: there is none);
-    `uses_other`: whether the pass needs the array for unfinished levels.
+    `fringe_rows`: rows of each parity in a plane of the array `fringes` (0: the pass has no such array).
+    `uses_other`: whether the pass needs the array `other`.
     """
 
     levels: int
@@ -56,7 +56,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a plan should cost. Seconds are wall-clock seconds, by phase as they would be without overlap."""
+    """The predicted cost of a plan. `seconds` is wall-clock time; the seconds of each phase are without overlap."""
 
     seconds: float
     bytes_read: int
@@ -70,7 +70,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Sizes of a scheme with what their plan costs, without its actions, of which there may be many."""
+    """The sizes of a scheme and the predicted cost of their plan. The plan's actions are not kept, to save memory."""
 
     scheme: str
     sizes: Sizes
@@ -79,13 +79,12 @@ class Candidate:
 
     @property
     def seconds(self) -> float:
-        """Predicted."""
         return self.predicted.seconds
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is decided before the first byte moves."""
+    """All decisions of a run that are made before its first transfer."""
 
     problem: Problem
     scheme: str
@@ -97,33 +96,33 @@ class Plan:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the window and of acquisition: all memory that grows with the problem."""
+        """The bytes of the window and of acquisition: all memory that grows with the problem."""
         return self.window.bytes + self.acquisition_bytes
 
     @property
     def acquisition_bytes(self) -> int:
-        """Bytes beside the window, for snapshots on their way to disk and values of points."""
+        """The bytes for snapshots that wait to be written and for values of points."""
         return self.acquisition.bytes(max((one.levels for one in self.passes), default=0) // self.problem.stages)
 
     @property
     def fringe_rows(self) -> int:
-        """Rows of each parity that the array of fringes keeps for a plane; 0 when no pass needs it."""
+        """Rows of each parity in a plane of the array `fringes`; 0 if no pass needs it."""
         return max((one.fringe_rows for one in self.passes), default=0)
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of the arrays that passes keep for themselves."""
+        """The bytes of the arrays `fringes` and `other`, which are used only within passes."""
         problem, uses_other = self.problem, any(one.uses_other for one in self.passes)
         fringes = (problem.rings - problem.statics) * self.fringe_rows * problem.pitch_bytes * problem.planes
         return fringes + (problem.grid_bytes if uses_other else 0)
 
     @property
     def blocks_per_pass(self) -> int:
-        """Blocks that the first pass cuts the grid into."""
+        """The number of blocks of the first pass."""
         return max(1, len({action for action in self.passes[0].actions if isinstance(action, Block)}))
 
     def to_json(self) -> dict[str, Any]:
-        """The plan without its actions, as plain data for the report."""
+        """The plan without its actions, for the report."""
         return {
             "scheme": self.scheme,
             **asdict(self.sizes),

@@ -1,4 +1,4 @@
-"""From a problem, a machine and a budget to a plan, or to an error that names the smallest budget that works."""
+"""Make a plan for a problem, a machine and a budget, or an error that names the smallest sufficient budget."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from outcrop.units import format_bytes
 
 @dataclass(frozen=True)
 class Planned:
-    """What planning hands on: a plan within `budget_bytes`, with the sizes `given`, for this machine or another one.
+    """The result of planning: a plan within `budget_bytes`, with the sizes `given`, for this machine or another one.
 
-    `considered` are the plan's own entry and the best of the other candidates. `updates_origin` says where the rate of
-    updates comes from: "measured", "assumed", or that it is declared, and for which machine; StorageRates.origin says
-    the same of the storage. `assumed` has the reason for each of both that is assumed: {"updates": ..., "storage":
-    ...}.
+    `considered` are the plan's own entry and the best of the other candidates. `updates_origin` is the origin of the
+    update rate: "measured", "assumed", or a text that names the machine that declares it. StorageRates.origin is the
+    same for the storage. `assumed` has the reason for each rate that is assumed: {"updates": ..., "storage": ...}.
     """
 
     problem: Problem
@@ -39,10 +38,7 @@ class Planned:
     assumed: Mapping[str, str]
 
     def require_legal(self) -> None:
-        """Raise IllegalPlan, an AssertionError, unless the plan is proved legal; it is proved once.
-
-        The message says which action is wrong.
-        """
+        """Prove the plan legal, only once. Raises IllegalPlan, an AssertionError that names the wrong action."""
         _ = self._is_proved
 
     @cached_property
@@ -58,17 +54,17 @@ class Planned:
 
     @property
     def thread_layout(self) -> str:
-        """The threads that update, in words."""
+        """The threads that update cells, in words."""
         return f"{self.machine.threads} threads"
 
     @property
     def numa_nodes(self) -> int:
-        """NUMA nodes that these threads are on; a declared machine counts as one."""
+        """The number of NUMA nodes with such threads; 1 for a declared machine."""
         return 1
 
 
 def make_plan(problem: Problem, machine: Machine, budget_bytes: int, scheme: str, update_rate: UpdateRate) -> Plan:
-    """The plan that `choose` takes."""
+    """The plan that `choose` chooses."""
     return choose(problem, machine, budget_bytes, scheme, update_rate).plan
 
 
@@ -81,9 +77,9 @@ def choose(
     given: GivenSizes = FREE,
 ) -> TunedPlan:
     """The cheapest plan of `scheme` ("auto": of all schemes) within `budget_bytes` that has the sizes `given`, and the
-    candidates that it was chosen from.
+    candidates among which it was chosen.
 
-    Raises BudgetError with the smallest budget that works, InputError for an unknown scheme and sizes that cannot be.
+    Raises BudgetError with the smallest sufficient budget, and InputError for an unknown scheme or impossible sizes.
     """
     schemes = schemes_for(problem, scheme, given)
     require_budget(problem, budget_bytes, scheme, given)
@@ -98,10 +94,10 @@ def choose(
 
 
 def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list[Scheme]:
-    """The scheme of that name, or for "auto" all that can do the problem and check all they read, with the sizes
-    `given`.
+    """The scheme of that name with the sizes `given`; for "auto", all schemes that can run the problem and check all
+    data that they read.
 
-    Raises InputError for an unknown name, and for a scheme that cannot do the problem or does not have these sizes.
+    Raises InputError for an unknown name, and for a scheme that cannot run the problem or does not have these sizes.
     """
     if scheme == "auto":
         every = [one for one in SCHEMES.values() if one.checks_all and one.refusal(problem) is None]
@@ -113,7 +109,7 @@ def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list
 
 
 def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", given: GivenSizes = FREE) -> None:
-    """Raise BudgetError, which names the smallest budget that works, when no plan fits `budget_bytes`."""
+    """Raise BudgetError, which names the smallest sufficient budget, if no plan fits `budget_bytes`."""
     smallest = smallest_budget_bytes(problem, scheme, given)
     if budget_bytes < smallest:
         sizes = f" with {given}" if given else ""
@@ -127,27 +123,25 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
 
 
 def find_scheme(name: str) -> Scheme:
-    """The scheme of that name, or InputError with the names there are."""
+    """The scheme of that name. Raises InputError, which lists the known names."""
     if ALIASES.get(name, name) not in SCHEMES:
         raise InputError(f"scheme {name!r} is unknown; there are auto, {', '.join([*SCHEMES, *ALIASES])}")
     return SCHEMES[ALIASES.get(name, name)]
 
 
 def smallest_budget_bytes(problem: Problem, scheme: str = "auto", given: GivenSizes = FREE) -> int:
-    """Bytes of the smallest window that a plan of `scheme` with the sizes `given` can have, and the minimum for
-    acquisition."""
+    """The bytes of the smallest window for `scheme` with the sizes `given`, and of the minimum for acquisition."""
     window_bytes = min(one.smallest(problem).bytes for one in schemes_for(problem, scheme, given))
     steps = _min_steps(problem, given)
     return window_bytes + min_acquisition_memory(problem.acquisition, steps).bytes(steps)
 
 
 def _min_steps(problem: Problem, given: GivenSizes) -> int:
-    """The minimum number of steps of a pass."""
     return max(1, min(given.bt or 1, problem.steps))
 
 
 def largest_useful_bytes(problem: Problem) -> int:
-    """Bytes of the largest window any plan uses: the whole grid, every copy of every field."""
+    """The bytes of the largest window that any plan uses: the whole grid, every copy of every field."""
     return whole_window(problem).bytes
 
 

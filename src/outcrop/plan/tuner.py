@@ -1,12 +1,11 @@
-"""Choose sizes: list what each scheme could do in the budget, cost each candidate by the model, take the cheapest.
+"""Choose sizes: list the candidates of each scheme for the budget, predict their costs, and take the cheapest.
 
-Two rounds, because the update rate is measured and measuring takes time: the first ranks levels and slabs with one
-assumed tiling for the cache, the second measures the best few with several tilings.
+There are two rounds, because the update rate is measured and a measurement takes time. The first round ranks levels and
+slabs with one assumed cache tiling. The second measures the best few candidates with several tilings.
 
-A slab is cut for the cache into diamonds, which core/outcrop/exec/tiles.hpp makes. Diamonds need rows beside each
-other: 2 r D for each diamond, and one diamond for each thread at least. On grids with fewer rows, such as grids of two
-axes, whose rows are streamed as planes of one row, threads share the streaming axis: bands of 2 D levels in chunks of
-the skewed coordinate zeta.
+Cache tiles of a slab are diamonds, which core/outcrop/exec/tiles.hpp makes. Each diamond needs 2 r D neighbouring rows,
+and each thread needs at least one diamond. Some grids have fewer rows: with two axes, a plane has one row. Threads then
+share the streaming axis: tiles are bands of 2 D levels, divided into chunks of the skewed coordinate zeta.
 """
 
 from __future__ import annotations
@@ -28,25 +27,27 @@ from outcrop.plan.schemes.scheme import Scheme
 
 ASSUMED_CELLS_PER_SECOND = 5e9
 MAX_SLABS = 20_000
-"""Plans with more slabs are made only where there is no other: their list of actions would outgrow the window."""
+"""A plan with more slabs is made only if there is no other: its list of actions would be larger than the window."""
 BUILT = 10
-"""Candidates, best by formula, whose plans are made and costed action by action."""
+"""The number of candidates, the best by formula, whose plans are made and costed action by action."""
 SHORTLIST = 4
 DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
 TILINGS = 4
 """The number of diamonds that are measured for given levels and slab, if there are enough."""
 SWEEP_ROWS = (4, 8, 16, 32, 64)
 CHUNK_LEANS = 4
-"""Planes of a chunk, in planes by which its band leans: at each end of a chunk the lean is fetched once more."""
+"""The length of a chunk as a multiple of the lean, the planes by which its band leans. The cache fetches the lean once
+more at each end of a chunk."""
 SWEEP_LEAN = 16
-"""The same for a plain sweep, so that chunks are large enough for a thread."""
+"""The lean that is assumed for a plain sweep, so that chunks are large enough for a thread."""
 MAX_CHUNKS = 20_000
-"""The maximum number of chunks in all bands together: their list is memory outside the window."""
+"""The maximum number of chunks in all bands together. Their list uses memory outside the window."""
 
 
 @dataclass(frozen=True)
 class TunedPlan:
-    """The plan taken, and all that were costed action by action: the plan's own entry first, then the fastest."""
+    """The chosen plan and all candidates that were costed action by action: the plan's own entry, then the others, the
+    fastest first."""
 
     plan: Plan
     considered: tuple[Candidate, ...]
@@ -54,7 +55,7 @@ class TunedPlan:
 
 @dataclass(frozen=True)
 class _Ranked:
-    """Sizes with what they roughly cost."""
+    """Sizes with their rough cost."""
 
     seconds: float
     scheme: Scheme
@@ -69,8 +70,8 @@ def tune(
     rate: UpdateRate,
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> TunedPlan | None:
-    """The cheapest plan, and the other candidates that were costed; None when no window fits the budget. `acquisition`
-    comes on top of the budget, and may limit the steps of a pass."""
+    """The cheapest plan and the other candidates that were costed, or None if no window fits the budget. `acquisition`
+    is not part of the budget. It may limit the steps of a pass."""
     max_steps = min(acquisition.max_steps, MAX_STEPS_OF_PASS) if acquisition.step_bytes else MAX_STEPS_OF_PASS
     fitting = replace(problem, steps=min(problem.steps, max_steps))
     every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(fitting, budget_bytes)]
@@ -82,13 +83,13 @@ def tune(
         plan = build(problem, named[scheme], sizes, machine, rate, acquisition)
         return Candidate(scheme, sizes, len(plan.passes), plan.predicted)
 
-    # Rank all candidates by formulas: with an assumed update rate, then with the rate that is measured for the best.
+    # Rank all candidates by formulas: with an assumed update rate, then with the rate measured for the best one.
     guess = _ranked(problem, every, machine, _rough_rate(problem, ASSUMED_CELLS_PER_SECOND))[0]
     tried = next(iter(tilings(problem, guess.scheme, guess.sizes, machine)))
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
     ranked = _ranked(problem, every, machine, rough_rate)
 
-    # Make and cost the plans of the best ones, with the tiling that was measured.
+    # Make and cost the plans of the best candidates, with the measured tiling.
     coarse = [
         candidate(one.scheme.name, with_tiles(problem, one.sizes, tried.diamond, machine.threads), rough_rate)
         for one in _worth_building(ranked)
@@ -96,7 +97,7 @@ def tune(
     coarse.sort(key=seconds)
     first, others = coarse[0], coarse[1:]
 
-    # Measure several tilings of the first one, and the best of these for the others.
+    # Measure several tilings of the first candidate, and the best of these tilings for the others.
     every_tiling = tilings(problem, named[first.scheme], first.sizes, machine)
     fine = [candidate(first.scheme, sizes, rate) for sizes in every_tiling]
     fine.sort(key=seconds)
@@ -118,8 +119,8 @@ def tune(
 def estimate(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, cells_per_second: float
 ) -> float:
-    """About the seconds that the best sizes take, by formulas alone: good enough to compare problems. Updates go at
-    that rate in thick slabs. Infinite when nothing fits the budget."""
+    """The approximate seconds of the best sizes, by formulas alone, to compare problems. `cells_per_second` is the
+    update rate in thick slabs. Infinite if no window fits the budget."""
     every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(problem, budget_bytes)]
     rate = _rough_rate(problem, cells_per_second)
     return min((_rough_seconds(problem, *one, machine, rate) for one in every), default=float("inf"))
@@ -133,7 +134,7 @@ def build(
     rate: UpdateRate,
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> Plan:
-    """The plan for given sizes: passes of `sizes.levels`, the last one shorter where the steps do not divide."""
+    """The plan for given sizes: passes of `sizes.levels` levels. The last one is shorter if the steps do not divide."""
     window = scheme.window(problem, min(sizes.levels, max(1, problem.levels)), sizes)
     passes: list[Pass] = []
     made: dict[tuple[int, bool], Pass] = {}
@@ -152,19 +153,16 @@ def build(
 
 
 def without_statics(one: Pass) -> Pass:
-    """A pass for which fields that are only read are in memory already."""
+    """The pass without its reads of static fields, which are in memory already."""
     kept = (action for action in one.actions if not (isinstance(action, Read) and action.array == "statics"))
     return replace(one, actions=tuple(kept))
 
 
 def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, window: Window) -> int:
-    """The thickest slab, at most that of `sizes`, whose window fits the one there is: with fewer levels, one ring may
-    need more planes and the other fewer."""
+    """The thickest slab, at most that of `sizes`, with which a pass of `levels` fits `window`. With fewer levels, one
+    ring may need more planes and the other fewer."""
     slab = sizes.slab
-    while slab > 1:
-        needed = scheme.window(problem, levels, replace(sizes, slab=slab))
-        if window.holds(needed):
-            break
+    while slab > 1 and not window.holds(scheme.window(problem, levels, replace(sizes, slab=slab))):
         slab -= 1
     return slab
 
@@ -172,25 +170,25 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
 def _ranked(
     problem: Problem, every: Sequence[tuple[Scheme, Sizes]], machine: Machine, rate: UpdateRate
 ) -> list[_Ranked]:
-    """The cheapest by formula first."""
+    """All sizes, the cheapest by formula first."""
     ranked = [_Ranked(_rough_seconds(problem, *one, machine, rate), *one) for one in every]
     return sorted(ranked, key=lambda one: (one.seconds, -one.sizes.slab))
 
 
 def _worth_building(ranked: Sequence[_Ranked]) -> list[_Ranked]:
-    """The best, and the best of those that have fields that are only read in the other place, which formulas alone do
-    not rule out."""
+    """The best candidates, and the best of those with static fields in the other place: formulas alone cannot rule that
+    place out."""
     if ranked[0].seconds == float("inf"):
         return list(ranked[:1])
     best = [one for one in ranked[:BUILT] if one.seconds < float("inf")]
-    there = {place_of(one.sizes) for one in best}
-    elsewhere = (one for one in ranked[BUILT:] if place_of(one.sizes) not in there and one.seconds < float("inf"))
+    places = {place_of(one.sizes) for one in best}
+    elsewhere = (one for one in ranked[BUILT:] if place_of(one.sizes) not in places and one.seconds < float("inf"))
     return [*best, *islice(elsewhere, 1)]
 
 
 def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> float:
-    """The rough cost of `sizes` by formulas: the time of the cores or of the transfers, whichever is longer, and the
-    transfers that nothing hides."""
+    """The rough cost of `sizes` by formulas: the time of the cores or of the transfers, whichever is longer, plus the
+    transfers that no update hides."""
     volume, device = scheme.volume(problem, sizes), machine.device
     if volume.slabs > MAX_SLABS:
         return float("inf")
@@ -206,8 +204,7 @@ def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Mach
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
-    """The update rate while there are too many candidates to measure: a given rate in thick slabs, less in thin
-    ones."""
+    """The update rate for candidates that are too many to measure: a given rate in thick slabs, less in thin ones."""
 
     def rate(sizes: Sizes) -> float:
         return cells_per_second / edge_factor(problem, replace(sizes, diamond=8)) / (3 if sizes.levels == 1 else 1)
@@ -216,12 +213,12 @@ def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
 
 
 def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) -> Iterable[Sizes]:
-    """The cache tilings worth measuring for given levels and slab, the likeliest first.
+    """The cache tilings worth measuring for given levels and slab, the most promising first.
 
-    A tile's working set is about 4 r^2 D^2 rows, or 2 r D planes of few rows; it should fit the second-level cache or,
-    less well, a thread's share of the last one. Diamonds higher than the levels, or wider than a thread's share of the
-    rows, leave threads idle, as do bands of which there are fewer than threads. Of many fields a set that is too large
-    by this rule may still be the best, so there are at least TILINGS.
+    A tile's working set is about 4 r^2 D^2 rows, or 2 r D planes of few rows. It should fit the second-level cache or
+    at least a thread's share of the last-level cache. Diamonds that are higher than the levels, or wider than a
+    thread's share of the rows, leave threads idle, as do fewer bands than threads. With many fields, a set that is too
+    large by this rule may still be the best, so at least TILINGS are tried.
     """
     if scheme.sweeps:
         block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))
@@ -242,7 +239,7 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
 
 
 def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
-    """Half heights of tiles of which there are enough for all threads, where there are any."""
+    """The half heights with enough tiles for all threads; the smallest half height if there are none."""
     if shares_planes(problem, threads):
         each = [one for one in (1, *DIAMONDS) if 2 * one * threads <= levels]
         return [one for one in each if problem.skew_z * one * threads <= problem.planes] or [0, 1][:levels]
@@ -252,7 +249,7 @@ def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
 
 
 def shares_planes(problem: Problem, threads: int) -> bool:
-    """Whether threads share the streaming axis, because there are too few rows to share; a single plane cannot be."""
+    """Whether threads share the streaming axis, because there are too few rows to share and enough planes."""
     return _has_few_rows(problem, threads) and problem.planes >= 2 * threads
 
 
@@ -261,7 +258,7 @@ def _has_few_rows(problem: Problem, threads: int) -> bool:
 
 
 def with_tiles(problem: Problem, sizes: Sizes, diamond: int, threads: int) -> Sizes:
-    """`sizes` with tiles of 2 `diamond` levels, 0 for plain sweeps, that suit the rows of the grid."""
+    """`sizes` with tiles of 2 `diamond` levels (0: plain sweeps) that suit the number of rows of the grid."""
     if not shares_planes(problem, threads):
         return replace(sizes, diamond=diamond, chunk=0)
     lean = 2 * diamond * problem.skew_z or SWEEP_LEAN

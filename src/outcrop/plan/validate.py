@@ -1,24 +1,24 @@
-"""Prove a plan legal without touching data, before the first byte moves.
+"""Prove a plan legal without touching data, before the first transfer.
 
-The proof of a pass takes action by action. It keeps, for each plane of each ring of the window and each array on disk,
-the level that wrote every cell, for ranges of planes, rows and columns (contents.py). Actions take effect at once and
-in order. This is stricter than the executor, where a transfer may still be under way: transfers of one slot wait for
-each other, and nothing else touches it.
+The proof performs the actions of a pass one by one. It records, for each plane of each ring of the window and of each
+array on disk, the level that wrote every cell, for ranges of planes, rows and columns (contents.py). Actions take
+effect at once and in order. The executor is less strict: a transfer may still be in progress when the next action
+begins. That is safe, because transfers of one slot wait for each other, and nothing else accesses the slot.
 
-An update goes level by level, all planes of a level at once. That has the same effect as going by zeta, as the executor
-does: the planes that level l reads, up to a skew away, were written at no later zeta and are overwritten at no earlier
-one. Fields to which the same happens hold the same levels, so one of each kind stands for all.
+The proof performs an update level by level, all planes of a level at once. The executor updates in the order of zeta,
+with the same effect: the planes that level l reads, up to a skew away, were written at no later zeta and are
+overwritten at no earlier one. Fields of one kind (`one_of_each`) hold the same levels, so one field stands for all.
 
 Actions that repeat are performed until two periods have the same effect:
 
     actions   |  begin  | period | period | period | ... | period |  end  |
     planes              |--------|
-                            |--------|         each period is the one before it, `distance` planes further
+                            |--------|         each period equals the one before it, `distance` planes further
 
-A period depends only on the planes of its own window. If the window of one period has the state of the window of the
-one before, `distance` planes further, and the planes above are all alike, then every further period does what this one
-does: what it leaves below its window repeats, and nothing else changes. So the state at the beginning of a later period
-follows without performing the periods between.
+A period depends only on the planes of its own window. Assume that the windows of two successive periods have the same
+state, `distance` planes apart, and that all planes above have equal contents. Then every later period has the same
+effect: the planes that it leaves below its window repeat, and nothing else changes. So the state at the beginning of a
+later period is known without performing the periods between.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ __all__ = ["IllegalPlan", "validate", "validate_one_layer", "validate_pass"]
 
 _State: TypeAlias = list[list[tuple[int, int, object]]]
 _RingContents: TypeAlias = dict[int, list[tuple[int, int, "SlotContent | None"]]]
-"""Contents of some places, by ring."""
+"""The contents of ranges of places, by ring."""
 BEFORE = -1
-"""The level of the values before the newest ones when a pass begins."""
+"""The level of the previous values when a pass begins."""
 MIN_PERIODS = 4
-"""Fewer periods are performed one by one."""
+"""With fewer periods, all of them are performed."""
 
 
 def validate(plan: Plan, budget_bytes: int | None = None) -> None:
-    """Raise IllegalPlan unless every pass of `plan` is legal, the passes add up to the steps, and memory stays
-    in budget."""
+    """Raise IllegalPlan unless every pass of `plan` is legal, all passes together perform all steps, and the memory
+    stays within the budget."""
     problem = plan.problem
     if sum(one.levels for one in plan.passes) != problem.levels:
         raise IllegalPlan(f"passes advance {sum(p.levels for p in plan.passes)} levels, not {problem.levels}")
@@ -90,26 +90,28 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
     proved: set[tuple[int, bool]] = set()
     for number, one in enumerate(plan.passes):
         keeps = plan.sizes.keeps_statics and number > 0
-        if (id(one), keeps) in proved:  # most passes of a plan are one and the same
+        if (id(one), keeps) in proved:  # most passes of a plan are the same object
             continue
         proved.add((id(one), keeps))
         if keeps and any(_reads_statics(action) for action in one.actions):
             raise IllegalPlan(f"pass {number} reads again what stays in memory")
         try:
-            _validate(problem, one, plan.window, has_statics=keeps)
+            validate_pass(problem, one, plan.window, has_statics=keeps)
         except IllegalPlan as error:
             raise IllegalPlan(f"pass {number}, {error}") from None
 
 
-def validate_pass(problem: Problem, one: Pass, window: Window) -> None:
-    """Raise IllegalPlan unless `one`, as the first pass of a plan, brings every cell to the last level and has it on
-    disk when it commits."""
-    _validate(problem, one, window, has_statics=False)
+def validate_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = False) -> None:
+    """Raise IllegalPlan unless `one` advances every cell to the last level and has written it to disk when it commits.
+    `has_statics`: the window already holds the static fields, as in all passes but the first."""
+    proof = Proof(problem, one, window, has_statics)
+    _perform_all(proof)
+    require(proof.committed, "no commit")
 
 
 def validate_one_layer(problem: Problem, one: Pass, window: Window) -> None:
-    """Raise IllegalPlan unless `one` brings every cell to the last level inside the window, which holds all planes at
-    level 0, and the rim at every level, when it begins."""
+    """Raise IllegalPlan unless `one` advances every cell to the last level inside the window. When the pass begins, the
+    window holds all planes at level 0, and the rim at every level."""
     proof = Proof(problem, one, window, has_statics=False)
     proof.fill(0, 0)
     proof.fill(1, 0, only_rim=True)
@@ -117,19 +119,12 @@ def validate_one_layer(problem: Problem, one: Pass, window: Window) -> None:
     proof.require_final()
 
 
-def _validate(problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
-    proof = Proof(problem, one, window, has_statics)
-    _perform_all(proof)
-    if not proof.committed:
-        raise IllegalPlan("no commit")
-
-
 def _reads_statics(action: Action) -> bool:
     return isinstance(action, Read) and action.array == "statics"
 
 
 def _perform_all(proof: Proof) -> None:
-    """Perform the actions of a pass, or what they repeat once; an error names the action."""
+    """Perform the actions of a pass, without most repetitions. The message of an error names the action."""
     repeats, index, actions = _Repeats(proof), 0, proof.actions
     while index < len(actions):
         if type(actions[index]) is Update:
@@ -143,7 +138,7 @@ def _perform_all(proof: Proof) -> None:
 
 @dataclass(frozen=True)
 class _Series:
-    """Actions `begin` to before `end`. Each equals the action `length` before it, moved by `distance` planes."""
+    """The actions begin <= i < end. Each equals the action `length` before it, moved by `distance` planes."""
 
     begin: int
     end: int
@@ -158,8 +153,8 @@ class _Repeats:
         self._last: tuple[int, _State] = -1, []
 
     def skip(self, index: int) -> int:
-        """The number of actions from the Update `index` on that need not be performed; the proof then has their
-        state."""
+        """Skip the repetitions that begin with the Update `index`: give the proof the state after them. Returns the
+        number of skipped actions."""
         proof, series = self._proof, self._series
         if index + series.length > series.end:
             series = self._series = self._series_from(index)
@@ -173,20 +168,20 @@ class _Repeats:
         self._last = index, state
         if last != index - series.length or before != state:
             return 0
-        most = min(problem.end_plane, block.own_z1) - high
+        planes_left = min(problem.end_plane, block.own_z1) - high
         for runs, _, end, is_kept in self._parts(low, high):
             if is_kept:
-                most = min(most, runs.over(end, end + problem.planes)[0][1] - end)
+                planes_left = min(planes_left, runs.over(end, end + problem.planes)[0][1] - end)
             elif runs.ends[1] > end:
                 return 0
-        times = min((series.end - index) // series.length, most // series.distance)
+        times = min((series.end - index) // series.length, planes_left // series.distance)
         for runs, first, end, _ in list(self._parts(low, high)) if times else ():
             runs.advance(first, end, series.distance, times)
         return times * series.length
 
     def _series_from(self, index: int) -> _Series:
-        """The longest series that begins with an Update: the actions before the next Update, and their repetitions. It
-        has no actions of other blocks."""
+        """The longest series that begins with the Update `index`: the actions before the next Update, and their
+        repetitions. All of them belong to one block."""
         actions = self._proof.actions
         length = 1
         while index + length < len(actions) and isinstance(actions[index + length], Read | Copy | Write):
@@ -211,8 +206,8 @@ class _Repeats:
         return min(lows), max(highs)
 
     def _state(self, low: int, high: int) -> _State:
-        """What all rings and arrays hold in a window, by planes from its lower end on, without the contents of other
-        blocks."""
+        """The contents of all rings and arrays in a window, with planes counted from its lower end. Contents of other
+        blocks are left out."""
         proof, state = self._proof, []
         for runs, first, end, _ in self._parts(low, high):
             found = runs.over(first, end)
@@ -220,8 +215,8 @@ class _Repeats:
         return state
 
     def _parts(self, low: int, high: int) -> Iterator[tuple[Runs[Any], int, int, bool]]:
-        """All rings and arrays, each with the places of a window, and whether their contents stay: slots that planes
-        share lose the plane that lies a ring below."""
+        """All rings and arrays, each with the range of a window and whether its contents stay. Contents of a ring with
+        fewer slots than planes do not stay: each plane replaces the plane one ring below it."""
         proof = self._proof
         for slots in proof.rings:
             planes, shift = slots.ring.planes, 0 if slots.ring.resident else proof.block.shift
@@ -235,7 +230,7 @@ class _Repeats:
 
 
 def _distance(one: Action, other: Action) -> int | None:
-    """By how many planes `other` is `one` moved up; None where it does something else."""
+    """The number of planes by which `other` is `one` moved up; None if it is a different action."""
     match one, other:
         case (Update(), Update()):
             is_free = one.region.z_low == EVERYTHING.z_low and one.region.z_high == EVERYTHING.z_high
@@ -256,8 +251,8 @@ def _distance(one: Action, other: Action) -> int | None:
 
 
 class Proof:
-    """The window and the arrays of one pass, by content. `has_statics`: the window holds fields that nothing updates
-    when the pass begins."""
+    """The contents of the window and the arrays during one pass. `has_statics`: the window holds the static fields when
+    the pass begins."""
 
     def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
         self.single = problem.single
@@ -285,10 +280,10 @@ class Proof:
         self._static, self.other = self._stored(0), Runs(nothing)
         self.fringes: dict[int, Runs[CellLevels | None]] = {ring: Runs(None) for ring in range(len(self.rings))}
         self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
-        self.source_sums = Runs(nothing)  # RIM where checksums of cells are taken before the first level
-        self.target_sums = Runs(nothing)  # and after the last one
-        self.written = Runs(nothing)  # RIM where cells of the target are written
-        self.sealed = Runs(False)  # planes of the target whose checksum is written
+        self.source_sums = Runs(nothing)  # RIM for cells whose checksum was computed before the first level
+        self.target_sums = Runs(nothing)  # RIM for cells whose checksum was computed after the last level
+        self.written = Runs(nothing)  # RIM for cells of the target that are written
+        self.sealed = Runs(False)  # True for planes of the target whose checksum is written
         self.committed = False
         self._perform = {
             Block: self._block, Carry: self._carry, Read: self._read, Copy: self._copy, Update: self._update,
@@ -298,11 +293,11 @@ class Proof:
             self.fill(field, 0)
 
     def perform(self, action: Action) -> None:
-        """Do what an action says, or raise IllegalPlan."""
+        """Apply the effect of an action. Raises IllegalPlan if it is not legal now."""
         self._perform[type(action)](action)  # type: ignore[operator]
 
     def fill(self, ring: int, level: int, only_rim: bool = False) -> None:
-        """Let a ring hold all planes at a level, or only the rim of all planes."""
+        """Fill a ring with all planes at a level, or with only the rim of all planes."""
         for z0, z1, cells in self._stored(level, only_rim).over(0, self.problem.planes):
             self._place(ring, z0, z1, [self.whole], cells)
 
@@ -314,7 +309,7 @@ class Proof:
                 require(cells.holds((self.whole,), level), f"plane {z0} is not at the last level")
 
     def is_of_others(self, value: object) -> bool:
-        """Whether this is the content of a slot for another block, which this block cannot use."""
+        """Whether this is a slot content of another block, which the current block cannot use."""
         return isinstance(value, SlotContent) and value.frame not in (self.frame, self._disk)
 
     def _shape(self, span: PlaneSpan) -> Shape:
@@ -334,7 +329,7 @@ class Proof:
         return self.rings[ring].there(self.frame, self.block.shift, z0, z1)
 
     def _stored(self, level: int, only_rim: bool = False) -> Runs[CellLevels]:
-        """A whole array: the rim, and all other cells at `level`, or NOTHING with `only_rim`."""
+        """A whole array: the rim, and all other cells at `level`, or at NOTHING with `only_rim`."""
         problem, nx = self.problem, self.problem.shape[2]
         low, high = (problem.radii[2] if side == "fixed" else 0 for side in problem.sides[2])
         first = min(low, nx)
@@ -380,7 +375,7 @@ class Proof:
                 self._place(ring, z0, z1, [span], cells)
 
     def _arrays_read(self, action: Read) -> Iterator[tuple[int, Runs[CellLevels] | Runs[CellLevels | None]]]:
-        """The rings that a Read fills, and from what."""
+        """The rings that a Read fills, each with the array that it is filled from."""
         if action.array == "source":
             for (field, age), array in zip(self.state, self.sources, strict=True):
                 yield self.uses.ring(field, age), array
@@ -411,7 +406,7 @@ class Proof:
                 self._sum(self.target_sums, *own_z, rim, own)
 
     def _inside(self, z0: int, z1: int) -> Iterator[tuple[int, int, bool]]:
-        """A range of planes, cut where the rim in z begins and ends; whether its rows are updated."""
+        """A range of planes, divided at both ends of the rim in z, and whether rows of each part are updated."""
         problem = self.problem
         edges = [z for z in (problem.first_plane, problem.end_plane) if z0 < z < z1]
         edges = [z0, *dict.fromkeys(edges), z1]
@@ -420,45 +415,42 @@ class Proof:
 
     def _rims(self, area: PlaneSpan) -> list[PlaneSpan]:
         """The rows of a part that no update touches."""
-        rows = self.parts.rows.of
+        rows = self.parts.rows
         first, end = rows[self.problem.first_row], rows[self.problem.end_row]
         return [(area[0], min(area[1], first), *area[2:]), (max(area[0], end), area[1], *area[2:])]
 
     def _update(self, action: Update) -> None:
         require(1 <= action.levels <= self.levels, f"a pass of {self.levels} levels")
         require(action.zeta0 < action.zeta1, "an empty range")
-        parts, level, last, turn = self.parts.of_levels(action.region), 1, action.levels, self.uses.turn
-        is_same = last > 4 * turn and self._is_same_at_all_levels(action)
+        parts, level, last, cycle = self.parts.of_levels(action.region), 1, action.levels, self.uses.cycle
+        is_same = last > 4 * cycle and self._is_same_at_all_levels(action)
         before: _RingContents | None = None
         while level <= last:
             z0, z1 = self._planes_of(action, level)
             if z0 < z1 and (part := parts[level]) is not None:
                 self._update_level(level, z0, z1, part)
-                if is_same and level % turn == 0:
-                    held = self._held(z0, z1)
-                    if before is not None and _raised(before, turn) == held:  # so will every further turn be
-                        times = (last - 1 - level) // turn
-                        self._hold(_raised(held, times * turn))
-                        level, is_same = level + times * turn, False
-                    before = held
+                if is_same and level % cycle == 0:
+                    now = self._contents_around(z0, z1)
+                    if before is not None and _raised(before, cycle) == now:  # then all further cycles are equal
+                        times = (last - 1 - level) // cycle
+                        for ring, runs in _raised(now, times * cycle).items():
+                            for first, end, content in runs:
+                                self.rings[ring].runs.put(first, end, content)
+                        level, is_same = level + times * cycle, False
+                    before = now
             level += 1
 
     def _is_same_at_all_levels(self, action: Update) -> bool:
-        """Whether an update is about the same cells at every level. Bounds are linear, so two levels tell."""
+        """Whether an action updates the same cells at every level. Bounds are linear, so two levels are compared."""
         parts, region = self.parts.of_levels(action.region), action.region
         is_level = region.z_low.slope == 0 == region.z_high.slope and parts[1] is parts[action.levels]
         return is_level and self._planes_of(action, 1) == self._planes_of(action, action.levels)
 
-    def _held(self, z0: int, z1: int) -> _RingContents:
-        """Contents of the rings of updated fields, from a skew below to a skew above planes z0 <= z < z1."""
+    def _contents_around(self, z0: int, z1: int) -> _RingContents:
+        """The contents of the rings of updated fields, from a skew below to a skew above planes z0 <= z < z1."""
         skew, shift = self.problem.skew_z, self.block.shift
         rings = self.uses.copies(0) + self.uses.copies(1)
         return {ring: self.rings[ring].runs.over(z0 - skew + shift, z1 + skew + shift) for ring in rings}
-
-    def _hold(self, held: _RingContents) -> None:
-        for ring, runs in held.items():
-            for z0, z1, content in runs:
-                self.rings[ring].runs.put(z0, z1, content)
 
     def _planes_of(self, action: Update, level: int) -> tuple[int, int]:
         """The planes that an update updates at a level."""
@@ -516,7 +508,6 @@ class Proof:
             self._keep(self._single(action.array), self.uses.ring(self.state[0][0], action.level & 1), action, span)
 
     def _keep(self, array: Runs[CellLevels], ring: int, action: Write, span: PlaneSpan) -> None:
-        """Write cells of a ring to an array."""
         there = self._there(ring, action.z0, action.z1)
         for z0, z1, cells, old in together(there, array.over(action.z0, action.z1)):
             array.put(z0, z1, old.pasted(span, cells))
@@ -536,7 +527,7 @@ class Proof:
         self.committed = True
 
     def _require_statics(self, z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
-        """Fields that are only read are there, where their checksum is taken together with that of the sources."""
+        """Require static fields in the window when their checksum is computed, which is with that of the sources."""
         part = common(area, own) if self.reads_statics else None
         for field in self.statics if part else ():
             for z, _, cells in self._there(field, z0, z1):
@@ -545,14 +536,14 @@ class Proof:
                 require(is_there, f"of plane {z} field {field} is not there when its checksum is taken")
 
     def _sum(self, summed: Runs[CellLevels], z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
-        """Take the checksum of those cells that are the block's own, which must not have been taken before."""
+        """Record that the checksum of the block's own cells is computed. Raises IllegalPlan if it was before."""
         if part := common(area, own):
             for first, end, done in summed.over(z0, z1):
                 require(not bool((done.part(part) == RIM).any()), f"a checksum of plane {first} is taken twice")
                 summed.put(first, end, done.filled(part, RIM))
 
     def _own(self, own: Rectangle) -> PlaneSpan:
-        """The cells of a plane whose checksums the block takes."""
+        """The cells of a plane whose checksums the block computes."""
         whole = self.problem.whole_plane
         y0, x0 = max(0, min(own.y0, whole.y1)), max(0, min(own.x0, whole.x1))
         return self.parts.span(Rectangle(y0, max(y0, min(own.y1, whole.y1)), x0, max(x0, min(own.x1, whole.x1))))
@@ -561,15 +552,15 @@ class Proof:
         require(0 <= z0 < z1 <= self.problem.planes, f"planes outside 0 .. {self.problem.planes - 1}")
 
     def _single(self, name: str) -> Runs[CellLevels]:
-        """An array for unfinished levels, which exists for a single field only."""
+        """An array for unfinished levels. Only problems with a single field have it."""
         require(self.single, "unfinished levels of several fields")
         require(name != "other" or self.uses_other, "an array that the pass does not name")
         return self.other if name == "other" else self.targets[0]
 
 
-def _raised(held: _RingContents, count: int) -> _RingContents:
-    """The same, `count` levels later."""
+def _raised(contents: _RingContents, count: int) -> _RingContents:
+    """The same contents, `count` levels later."""
     return {
         ring: [(z0, z1, one.frame.content(one.cells.raised(count)) if one else None) for z0, z1, one in runs]
-        for ring, runs in held.items()
+        for ring, runs in contents.items()
     }

@@ -1,19 +1,19 @@
-"""How skewed schemes cut one axis into blocks that lean back with the level.
+"""Divide one axis into blocks that lean back with the level, for skewed schemes.
 
 Cut number j lies at eta[j] at level 1 and `reach` cells lower at every further level (eta = y + reach (level - 1)),
-so that a block needs nothing of those after it:
+so that a block needs no cells of later blocks:
 
     level L  |    \\         \\         |
        :     | 0   \\    1    \\    2   |      Beside cut j both rings hold the latest two levels, by steps of
        1     |______\\_________\\_______|      2 reach: the fringe, which block j takes over from block j - 1.
        0     |       eta[1]    eta[2]  |
 
-Level q + 1 is the last one to need level q, at cells eta - reach (q + 1) <= y < eta - reach (q - 1). So the ring of one
-parity holds the fringe
+Level q + 1 is the last level that reads level q, at cells eta - reach (q + 1) <= y < eta - reach (q - 1). So the ring
+of one parity holds the fringe
 
     eta - reach (q_max + 1) <= y < eta + reach (1 - parity),      q_max the highest level below L of that parity,
 
-and everything below it is final, or not needed any more. A block writes its cells below the fringe of the next block.
+and all cells below it are final or not needed any more. A block writes its cells below the fringe of the next block.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Range: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class SkewedCut:
-    """Blocks of one axis with `extent` cells, for passes of `levels` levels.
+    """The blocks of one axis with `extent` cells, for passes of `levels` levels.
 
-    `starts` are eta[0], eta[1], ...; the first and the last block end with the grid. All ranges of a block are
-    half open and begin and end at multiples of `group` cells, or with the grid. `joint`: a ring may hold levels of both
-    parities, so that its fringe is that of both.
+    `starts` are eta[0], eta[1], ... The first block begins with the grid, and the last one ends with it. All ranges of
+    a block are half open and begin and end at multiples of `group` cells or at an end of the grid. `joint`: a ring may
+    hold levels of both parities, so that its fringe covers both.
     """
 
     extent: int
@@ -44,25 +44,24 @@ class SkewedCut:
 
     @property
     def count(self) -> int:
-        """Number of blocks."""
         return len(self.starts)
 
     @property
     def blocks(self) -> list[SkewedBlock]:
-        """All of them, in the order in which they are advanced."""
+        """The blocks, in the order in which they are processed."""
         return [SkewedBlock(self, number) for number in range(self.count)]
 
     @property
     def max_frame(self) -> int:
-        """Cells that are enough for every frame: a block, a fringe below, the reach above or the rim, and the rounding
-        to groups."""
+        """The number of cells that is sufficient for every frame: a block, the fringe below it, the reach or the rim
+        above it, and the rounding to groups."""
         if self.count == 1:
             return self.extent
-        if self.count == 2:  # the first has no fringe below, the second nothing above
+        if self.count == 2:  # the first block has no fringe below, the second one nothing above
             return max(end - first for first, end in (block.frame() for block in self.blocks))
-        size = self.starts[2] - self.starts[1]  # the first one may be larger, because it has no fringe below
-        most = size + self.reach * self.levels + max(self.reach, self.starts[0]) + 2 * (self.group - 1)
-        return min(self.extent, round_down(most, self.group) if self.group > 1 else most)
+        size = self.starts[2] - self.starts[1]  # the first block may be larger, because it has no fringe below
+        cells = size + self.reach * self.levels + max(self.reach, self.starts[0]) + 2 * (self.group - 1)
+        return min(self.extent, round_down(cells, self.group))
 
 
 @dataclass(frozen=True)
@@ -74,21 +73,15 @@ class SkewedBlock:
 
     @property
     def is_first(self) -> bool:
-        """Whether it begins with the grid."""
         return self.number == 0
 
     @property
     def is_last(self) -> bool:
-        """Whether it ends with the grid."""
         return self.number + 1 == self.cut.count
 
-    @property
-    def following(self) -> SkewedBlock:
-        """The next block."""
-        return SkewedBlock(self.cut, self.number + 1)
-
     def fringe(self, parity: int) -> Range:
-        """Cells that this block takes over from the one before it, in the ring of `parity`; none for the first."""
+        """The cells that this block takes over from the previous block, in the ring of `parity`. The first block has no
+        fringe."""
         if self.is_first:
             return 0, 0
         cut = self.cut
@@ -98,32 +91,33 @@ class SkewedBlock:
         return self._clamp(round_down(low, cut.group)), self._clamp(round_up(high, cut.group))
 
     def next_fringe(self, parity: int) -> Range:
-        """Cells that the next block takes over; none for the last."""
-        return (self.cut.extent, self.cut.extent) if self.is_last else self.following.fringe(parity)
+        """The cells that the next block takes over; none for the last block."""
+        if self.is_last:
+            return self.cut.extent, self.cut.extent
+        return SkewedBlock(self.cut, self.number + 1).fringe(parity)
 
     def body(self, parity: int) -> Range:
-        """Cells above the fringe; those of even parity are read at level 0."""
+        """The cells above the fringe. Those of even parity are read at level 0."""
         return self.fringe(parity)[1], self.next_fringe(parity)[1]
 
     def span(self, parity: int) -> Range:
-        """Fringe and body."""
         return self.fringe(parity)[0], self.next_fringe(parity)[1]
 
     def frame(self) -> Range:
-        """Cells that this block needs in memory."""
+        """The cells that this block needs in memory."""
         return min(self.span(0)[0], self.span(1)[0]), self.span(0)[1]
 
     def left_below(self, parity: int) -> Range:
-        """Cells that this block leaves as they belong on disk: no later block updates them."""
+        """The cells that are final after this block: no later block updates them."""
         return self.fringe(parity)[0], self.next_fringe(parity)[0]
 
     def own(self) -> Range:
-        """Cells that this block updates at level 1, the rim beside them included."""
+        """The cells that this block updates at level 1, including the rim beside them."""
         starts = self.cut.starts
         return -FAR if self.is_first else starts[self.number], FAR if self.is_last else starts[self.number + 1]
 
     def bounds(self) -> tuple[Bound, Bound]:
-        """What this block updates at each level."""
+        """The bounds between which this block updates cells at each level."""
         low, high = self.own()
         slope = -self.cut.reach
         return (
@@ -145,10 +139,10 @@ def cut_axis(
     lead: int = 0,
     joint: bool = False,
 ) -> SkewedCut:
-    """Blocks of `size` cells each at level 1 (0: one block), the first one from cell `first` on.
+    """Blocks of `size` cells each at level 1 (0: one block). The first block begins at cell `first`.
 
-    The first block has `lead` cells more. It has no fringe below, so with up to reach (levels - 1) of them its frame
-    is no larger than those of the others.
+    The first block has `lead` cells more. It has no fringe below, so that with a `lead` of up to reach (levels - 1) its
+    frame is no larger than the others.
     """
     further = range(first + size + lead, extent - first, size) if size else ()
     return SkewedCut(extent, reach, levels, (first, *further), group, joint)

@@ -1,32 +1,35 @@
-"""Stream the grid once per pass; update all levels of a slab of the skewed coordinate zeta = z + r(level-1).
+"""Stream the grid once per pass. Update all levels of a slab of the skewed coordinate zeta = z + r(level-1).
 
     level
-      L  |    \\  slab s-1 \\  slab s  \\              In zeta the slabs are rectangles: all that a slab reads lies
-      :  |     \\           \\           \\             in it or in earlier slabs (Lamport's hyperplanes).
+      L  |    \\  slab s-1 \\  slab s  \\              In zeta the slabs are rectangles: a slab reads only cells of
+      :  |     \\           \\           \\             itself and of earlier slabs (Lamport's hyperplanes).
       1  |      \\___________\\___________\\____ z
          written ◄──┘                └──► read ahead while slab s is updated
 
-The window while slab [zeta0, zeta1) of b planes is updated: the highest level reads the lowest plane; the highest plane
-is read ahead for the next slab. A plane that is being written keeps its slot until a read waits for it:
+The following planes are in the window while slab [zeta0, zeta1) of b planes is updated. The highest level reads the
+lowest plane. The highest plane is read ahead for the next slab. A plane that is being written keeps its slot until a
+read needs that slot:
 
     even ring   zeta0 - r(L-1) [- r, L odd]  ..  zeta1 + b + r - 1         2b + rL  [+ r, L odd]
     odd ring    zeta0 - rL                   ..  zeta1 - 1                  b + rL  [+ b - r, L odd: written from here]
 
-For one level the odd ring must also hold the lower rim beside the first slab. So an even number of levels needs less
-memory. If steps have several stages, or the state has two levels, both rings are as large as the larger one and one
-radius more. Fields that are only read are needed a radius ahead and behind only where updates read them at neighbours:
+For one level, the odd ring must also hold the lower rim beside the first slab. So an even number of levels needs less
+memory. If steps have several stages, or the state has previous values, both rings are as large as the larger one, plus
+one radius. Static fields are needed one radius ahead and behind only if updates read them at neighbours:
 
-    only read   zeta0 - r(L-1) [- r, read at neighbours]  ..  zeta1 + b [+ r] - 1       2b + r(L-1) [+ 2r]
+    static      zeta0 - r(L-1) [- r, read at neighbours]  ..  zeta1 + b [+ r] - 1       2b + r(L-1) [+ 2r]
 
-This ring holds at least the lower rim beside the first two slabs. With these sizes each read of the next slab waits for
-exactly one write of the last one, and both go on while this slab is updated. Each plane is read once and written once:
-2/L words per cell and step.
+This ring holds at least the lower rim beside the first two slabs. With these sizes each read for the next slab waits
+for exactly one write of the last slab, and both overlap the update of this slab. Each plane is read once and written
+once: 2/L words per cell and step.
 
-If memory does not hold enough planes, y is cut into k blocks that lean back by r per level (skewed_cut.py), and the
-grid is streamed once for each block. A block writes the rows that the next one continues from, the fringes, to an array
-of their own. That moves 4r/by words more per cell and step, and lets memory hold k times as many planes. The odd ring
-then reads fringes ahead, too, and needs as many planes as the even one. Plane z of block i counts as plane z + i nz, so
-reading ahead goes on into the next block while this one ends.
+If memory does not hold enough planes, y is divided into k blocks that lean back by r per level (skewed_cut.py), and the
+grid is streamed once for each block. A block writes the fringes, the rows from which the next block continues, to the
+array `fringes`. That moves 4r/by words more per cell and step, but memory can hold k times as many planes. The odd ring
+then also reads fringes ahead and needs as many planes as the even ring. Plane z of block i counts as plane z + i nz, so
+reading ahead continues into the next block while this block ends.
+
+The naive scheme is a wavefront of one step, as in a program without temporal blocking, for comparison.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut, cut_axis
 
 
 def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
-    """How y is cut into blocks; one block when `sizes` say nothing."""
+    """The blocks into which y is divided; one block if `sizes` has no `block_y`."""
     rows, radius, lead = problem.shape[1], problem.radius_y, _lead(problem, levels)
     joint = not problem.plain
     return cut_axis(rows, radius, radius, levels, sizes.block_y, problem.row_group, lead, joint)
@@ -71,7 +74,7 @@ def _lead(problem: Problem, levels: int) -> int:
 
 
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
-    """Slots of both rings for passes of `levels` levels; never more than the grid has planes."""
+    """The window for passes of `levels` levels. No ring has more slots than the grid has planes."""
     cut = blocks_in_y(problem, levels, sizes)
     frame = Rectangle(0, cut.max_frame, 0, problem.pitch_cells)
     slot = problem.record_bytes if cut.count == 1 else slot_bytes(problem, frame)
@@ -79,7 +82,7 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
 
 
 def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
-    """The smallest window for one step in slabs of one plane, by the number of blocks; or with the sizes `given`."""
+    """The smallest window for one step in slabs of one plane, over all numbers of blocks, or with the sizes `given`."""
     (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
     shares = given.or_any("by", _block_sizes(problem, levels))
     sizes = (Sizes(levels, slab, diamond=0, block_y=block_y) for block_y in shares)
@@ -87,8 +90,8 @@ def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
 
 
 def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tuple[int, int, int]:
-    """Slots of the rings of first and second copies, and of what is only read, for a pass of `levels` levels in slabs
-    of `slab`."""
+    """The numbers of slots of the rings of first copies, second copies and static fields, for a pass of `levels` levels
+    in slabs of `slab` planes."""
     skew, reach = problem.skew_z, problem.skew_z * levels
     beside = problem.statics_z
     static = 2 * slab + max(reach - skew + 2 * beside, problem.first_plane + beside)
@@ -106,7 +109,7 @@ def _max_ring_planes(problem: Problem, levels: int, slab: int) -> int:
 
 
 def slabs(problem: Problem, levels: int, slab: int) -> list[tuple[int, int]]:
-    """The slabs of one pass as half open ranges of zeta, in ascending order; none when the rim is all there is."""
+    """The slabs of one pass as half open ranges of zeta, in ascending order; none if no cell is updated."""
     begin, end = problem.first_plane, problem.end_plane + problem.skew_z * (levels - 1)
     if not problem.has_updates:
         return []
@@ -114,14 +117,14 @@ def slabs(problem: Problem, levels: int, slab: int) -> list[tuple[int, int]]:
 
 
 def has_updates(problem: Problem, levels: int, zeta: int) -> bool:
-    """Whether any level updates a plane at `zeta` of a slab: always, unless there are fewer planes than the skew."""
+    """Whether any level updates a plane at `zeta`. It may be false only if there are fewer planes than the skew."""
     if problem.end_plane - problem.first_plane >= problem.skew_z:
         return True
     return updates_below(problem, levels, zeta + 1) > updates_below(problem, levels, zeta)
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """One pass: block by block read ahead by a slab, update, write behind."""
+    """One pass. For each block: read one slab ahead, update, write behind."""
     cut = blocks_in_y(problem, levels, sizes)
     is_linked = linked(problem, levels, sizes.slab)
     streams = [_Stream(problem, levels, block, is_linked, sizes.keeps_statics) for block in cut.blocks]
@@ -134,13 +137,13 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def linked(problem: Problem, levels: int, slab: int) -> bool:
-    """Whether planes of the next block can be read ahead: not where rings hold all planes of a shallow grid."""
+    """Whether planes of the next block can be read ahead: not if rings hold all planes of a grid with few planes."""
     return problem.planes >= _max_ring_planes(problem, levels, slab)
 
 
 class _Stream:
-    """The way of one block through all planes. `is_linked`: its planes have slots of their own. `keeps_statics`: the
-    first block reads fields that nothing updates for all blocks."""
+    """The actions of one block for all planes. `is_linked`: its planes have their own slots. `keeps_statics`: the first
+    block reads the static fields for all blocks."""
 
     def __init__(self, problem: Problem, levels: int, block: SkewedBlock, is_linked: bool, keeps_statics: bool) -> None:
         self.problem, self.levels, self.block, self.is_linked = problem, levels, block, is_linked
@@ -155,7 +158,7 @@ class _Stream:
         self.read = self.statics_read = self.copied = self.written = 0
 
     def actions(self, slab: int, following: _Stream | None) -> Iterator[Action]:
-        """All actions of the block, and reads of the `following` block that go on meanwhile; not the commit."""
+        """All actions of the block except the commit, with the first reads of the `following` block."""
         problem, levels, skew = self.problem, self.levels, self.problem.skew_z
         if self.block.cut.count > 1:
             yield self.begin
@@ -169,7 +172,7 @@ class _Stream:
             if zetas:  # on grids with fewer planes than the skew, some zetas or whole slabs update nothing
                 yield Update(zetas[0], zetas[-1] + 1, levels, self.region)
             yield from self._write_to(min(problem.end_plane, zeta1 - skew * (levels - 1)))
-        # The rest is rim that no update has needed: all planes where there is no update.
+        # The remaining planes are rim that no update has needed. Without updates, these are all planes.
         for z in range(self.written, problem.planes, slab):
             end = min(problem.planes, z + slab)
             yield from self._read_to(end)
@@ -216,19 +219,20 @@ class _Stream:
 
 SLABS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 MAX_BLOCKS = 12
-"""The maximum number of blocks in y that is tried; more blocks move more fringes than they save."""
+"""The maximum number of blocks in y that is tried. More blocks move more bytes of fringes than they save."""
 WHOLE_GRID_PASSES = 4
-"""Numbers of passes that are tried where memory holds the whole grid."""
+"""How many numbers of passes are tried if memory holds the whole grid."""
 WHOLE_GRID_SLAB_BYTES = 16 << 20
-"""The thinnest slab that is tried there: its transfers take some ms, many times what a slab costs."""
+"""The thinnest slab that is tried if memory holds the whole grid. Its transfers take some ms, which is many times the
+overhead of a slab."""
 
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """For each number of passes worth trying: the fewest levels that do it, with the thickest slab that fits the memory
-    and some thinner ones, which leave less to read before the first update and to write after the last one; in whole
-    planes, and in planes cut into blocks.
+    """Candidates for each number of passes worth trying, with the fewest levels that need no more passes. Slabs are the
+    thickest that fits the memory and some thinner ones, which read less before the first update and write less after
+    the last one. Planes are whole, or divided into blocks.
 
-    Memory for the whole grid gives few candidates, of whole planes.
+    If memory holds the whole grid, there are few candidates, all with whole planes.
     """
     if not given and whole_window(problem).bytes <= budget_bytes:
         yield from _whole_grid_candidates(problem)
@@ -245,8 +249,8 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
 
 
 def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
-    """One pass in one slab, which reads all, updates all, and writes all; and one pass or a few in several slabs, so
-    that transfers go on during updates. Thinner slabs than those listed cost more time than they hide."""
+    """One pass in one slab, which reads all planes, updates them, and writes them; and one pass or a few in several
+    slabs, so that transfers overlap updates. Slabs thinner than those listed cost more time than they hide."""
     yield Sizes(problem.levels, _zetas(problem, problem.levels), diamond=0, keeps_statics=True)
     thicker = max(1, -(-WHOLE_GRID_SLAB_BYTES // (SLABS[0] * problem.record_bytes * problem.state_arrays)))
     for levels in islice(levels_worth_trying(problem), WHOLE_GRID_PASSES):
@@ -272,7 +276,7 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
 
 
 def levels_worth_trying(problem: Problem) -> Iterator[int]:
-    """The fewest levels that do the steps in 1, 2, ... passes, of an even number of steps, which needs less memory."""
+    """The fewest levels that complete the run in 1, 2, ... passes. Steps of a pass are even, which saves memory."""
     return (problem.stages * steps for steps in _steps_worth_trying(problem.steps))
 
 
@@ -292,8 +296,8 @@ def _steps_worth_trying(steps: int) -> Iterator[int]:
 
 
 def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
-    """Rows of a block: all (0), then halves, thirds and so on while a block is larger than its fringe. A periodic y is
-    not cut."""
+    """Rows of a block: all rows (0), then halves, thirds and so on while a block is larger than its fringe. A periodic
+    y is not divided."""
     yield 0
     if problem.periodic[1]:
         return
@@ -306,12 +310,12 @@ def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
 
 
 def _zetas(problem: Problem, levels: int) -> int:
-    """Planes of zeta that a pass updates, at least 1: the thickest slab that is possible."""
+    """The planes of zeta that a pass updates, at least 1. This is the thickest possible slab."""
     return max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
 
 
 def thickest_slab(problem: Problem, levels: int, sizes: Sizes, budget_bytes: int) -> int:
-    """The thickest slab whose window fits the budget, at most all planes of zeta; 0 if none fits."""
+    """The thickest slab whose window fits the budget, at most all planes of zeta, or 0 if none fits."""
     whole = _zetas(problem, levels)
 
     def fits(slab: int) -> bool:
@@ -331,3 +335,19 @@ def thickest_slab(problem: Problem, levels: int, sizes: Sizes, budget_bytes: int
 
 SIZES = ("bt", "by", "slab", "diamond")
 SCHEME = Scheme("wavefront", window, make_pass, candidates, smallest_window, volume, SIZES, keeps_statics=True)
+
+
+def _naive_candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
+    """All steps in one pass, in one slab, if memory holds the whole grid; else one step per pass, in thick slabs."""
+    fits = whole_window(problem).bytes <= budget_bytes
+    sizes = Sizes(problem.levels if fits else problem.stages, 1, diamond=0, keeps_statics=fits)
+    slab = thickest_slab(problem, sizes.levels, sizes, budget_bytes)
+    if slab >= 1:
+        yield replace(sizes, slab=slab)
+
+
+def _naive_smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
+    return window(problem, problem.stages, Sizes(problem.stages, 1, diamond=0))
+
+
+NAIVE = Scheme("naive", window, make_pass, _naive_candidates, _naive_smallest_window, volume, sizes=(), sweeps=True)

@@ -1,4 +1,4 @@
-"""What the schemes share that cut the grid into blocks along all axes."""
+"""The common parts of the schemes that divide the grid into blocks along all axes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Transfer = TypeVar("Transfer", Read, Write, Copy)
 
 
 class InStep(Generic[Transfer]):
-    """Actions on ranges of planes, given out part by part in step with the updates."""
+    """Actions on ranges of planes, which are issued part by part in step with the updates."""
 
     def __init__(self, whole: Sequence[Transfer], first: int) -> None:
         self._whole: list[Transfer] = [one for one in whole if isinstance(one, Copy) or one.area.cells]
         self._done = first
 
     def up_to(self, z_end: int) -> Iterator[Transfer]:
-        """The rest of the actions on planes below `z_end`."""
+        """The parts of the actions on planes below `z_end` that are not issued yet."""
         for one in self._whole if z_end > self._done else ():
             z0, z1 = max(one.z0, self._done), min(one.z1, z_end)
             if z0 < z1:
@@ -34,31 +34,31 @@ class InStep(Generic[Transfer]):
 
 
 def updates(problem: Problem, zeta0: int, zeta1: int, levels: int, region: UpdateRegion) -> Iterator[Update]:
-    """One Update, or none where it would find nothing to do."""
+    """One Update, or none if it would update no cells."""
     action = Update(zeta0, zeta1, levels, region)
     if cell_updates(problem, action):
         yield action
 
 
 def static_reads(problem: Problem, z0: int, z1: int, frame: Rectangle) -> list[Read]:
-    """The reads of a block from fields that nothing updates."""
     return [Read(z0, z1, frame, "statics")] if problem.statics else []
 
 
 MAX_BLOCKS = 16
-"""Blocks along y that are tried."""
+"""The maximum number of blocks along y that is tried."""
 SIZES = ("bt", "bx", "by", "bz", "slab", "diamond")
 WindowOf: TypeAlias = Callable[[Problem, int, Sizes], Window]
 
 
 def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """For numbers of levels worth trying: the numbers of blocks in y and z that fit the budget and move the least."""
+    """For each number of levels worth trying, the numbers of blocks in y and z that fit the budget and move the fewest
+    bytes."""
     for levels in given.levels(problem, levels_worth_trying(problem)):
         fitting: list[tuple[float, Sizes]] = []
         for block_y in given.or_any("by", _shares(problem)):
             sizes = Sizes(levels, problem.planes, diamond=0, block_x=given.bx or 0, block_y=block_y)
-            if most := _largest_block_z(problem, sizes, budget_bytes, window, given):
-                sizes = replace(sizes, block_z=most)
+            if block_z := _largest_block_z(problem, sizes, budget_bytes, window, given):
+                sizes = replace(sizes, block_z=block_z)
                 rho_z, rho_y = overlaps(problem, sizes)
                 fitting.append(((1 + rho_z) * (1 + rho_y), sizes))
         fitting.sort(key=lambda pair: pair[0])
@@ -68,21 +68,21 @@ def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: Giv
 
 
 MIN_SLAB = 64
-"""The minimum number of planes that are updated together; a block is read and written between such slabs."""
+"""The minimum number of planes that are updated together. Transfers of a block are issued between such slabs."""
 MAX_OVERLAP = 9.0
-"""Blocks that touch more than this times their own cells, because of their fringe, are not worth costing."""
+"""A block that accesses more than this times its own cells, because of its fringe, is not worth costing."""
 
 
 def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
-    """r bt / bz and r bt / by: how wide the fringe is against the block; 0 for axes that are not cut."""
+    """r bt / bz and r bt / by: the width of the fringe relative to the block; 0 for an axis that is not divided."""
     beside_y = problem.radius_y * sizes.levels / sizes.block_y if 0 < sizes.block_y < problem.shape[1] else 0.0
     beside_z = problem.skew_z * sizes.levels / sizes.block_z if 0 < sizes.block_z < problem.planes else 0.0
     return beside_z, beside_y
 
 
 def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
-    """Bytes that are read before the first update of each block and written after its last one, about a slab of planes
-    each; the number of slabs; and about the number of transfers."""
+    """The bytes that are read before the first update of each block and written after its last one, about a slab of
+    planes each; the number of slabs; the approximate number of transfers."""
     rows, planes = sizes.block_y or problem.shape[1], sizes.block_z or problem.planes
     blocks = -(-problem.shape[1] // rows) * -(-problem.planes // planes)
     frame = min(problem.shape[1], rows + problem.radius_y * sizes.levels)
@@ -92,7 +92,7 @@ def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
 
 
 def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE) -> Window:
-    """The smallest window of a pass: one level, blocks of one plane and a share of its rows; or with the sizes
+    """The smallest window of a pass: one step, blocks of one plane and a share of its rows, or with the sizes
     `given`."""
     (levels,), shares = given.levels(problem, (problem.stages,)), given.or_any("by", _shares(problem))
     whole = Sizes(levels, 1, diamond=0, block_x=given.bx or 0, block_z=given.bz or 1)
@@ -101,18 +101,18 @@ def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE
 
 
 def _shares(problem: Problem) -> Iterator[int]:
-    """Sizes of 1, 2, ... equal blocks of rows; a periodic axis is not cut."""
-    most = 1 if problem.periodic[1] else MAX_BLOCKS
-    return (_share(problem.shape[1], count) for count in range(1, most + 1))
+    """The rows of a block for 1, 2, ... equal blocks. A periodic axis is not divided."""
+    max_count = 1 if problem.periodic[1] else MAX_BLOCKS
+    return (_share(problem.shape[1], count) for count in range(1, max_count + 1))
 
 
 def _share(extent: int, count: int) -> int:
-    """Size of `count` equal blocks; 0 for one."""
+    """The size of each of `count` equal blocks; 0 for one block."""
     return 0 if count == 1 else -(-extent // count)
 
 
 def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: WindowOf, given: GivenSizes) -> int:
-    """The size of the fewest equal blocks along z that fit, or the one `given`; 0 when none do."""
+    """The size of the fewest equal blocks along z that fit, or the size `given`; 0 if no size fits."""
 
     def fits(block_z: int) -> bool:
         return window(problem, sizes.levels, replace(sizes, block_z=block_z)).bytes <= budget_bytes
@@ -126,4 +126,4 @@ def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: 
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     equal = _share(problem.planes, -(-problem.planes // low)) or problem.planes
-    return equal if fits(equal) else low  # a last block that is longer may have more planes beside it
+    return equal if fits(equal) else low  # equal blocks may not fit, because a longer last block reads more planes

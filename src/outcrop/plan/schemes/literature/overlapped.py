@@ -1,8 +1,8 @@
-"""Blocks that each compute all they need from level 0, the overlap with their neighbours twice: AL-R.
+"""Independent blocks: each computes all its cells from level 0, so that overlaps are computed twice (AL-R).
 
-    level L  |     |___0___|___1___|            A block reads its cells and r L more on each side, updates one radius
-       :     |    /         \\ /     \\           less at every level, and writes its own cells. Blocks do not depend on
-       1     |   /          /\\       \\          each other.
+    level L  |     |___0___|___1___|            A block reads its cells and r L more on each side. At every level it
+       :     |    /         \\ /     \\           updates one radius less. It writes its own cells. Blocks do not depend
+       1     |   /          /\\       \\          on each other.
        0     |  /__________/__\\_______\\
                            overlap
 
@@ -39,7 +39,7 @@ from outcrop.plan.schemes.scheme import Scheme, Volume
 
 @dataclass(frozen=True)
 class _Blocks:
-    """How an axis is cut: `size` cells each; a block reads `reach` cells more per level on each side."""
+    """The blocks of an axis, with `size` cells each. A block reads `reach` cells more per level on each side."""
 
     extent: int
     reach: int
@@ -53,7 +53,7 @@ class _Blocks:
 
 @dataclass(frozen=True)
 class _Range:
-    """Cells low <= i < high that a block owns."""
+    """The cells low <= i < high of a block."""
 
     blocks: _Blocks
     low: int
@@ -61,14 +61,14 @@ class _Range:
 
     @property
     def frame(self) -> tuple[int, int]:
-        """Those it reads."""
+        """The range of cells that the block reads."""
         group, beside = self.blocks.group, self.blocks.reach * self.blocks.levels
         low, high = round_down(self.low - beside, group), round_up(self.high + beside, group)
         return max(0, low), min(self.blocks.extent, high)
 
     @property
     def bounds(self) -> tuple[Bound, Bound]:
-        """At the last level a block updates just what it owns."""
+        """The bounds of updates at each level. At the last level, a block updates only its own cells."""
         reach, beside = self.blocks.reach, self.blocks.reach * self.blocks.levels
         return (
             Bound(self.low - beside, reach) if self.low else Bound(-FAR),
@@ -92,17 +92,17 @@ def _axes(problem: Problem, levels: int, sizes: Sizes) -> tuple[_Blocks, _Blocks
 
 
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
-    """Slots for all planes of the largest block with its overlap, in both rings."""
+    """The window with slots for all planes of the largest block and its overlap, in both rings."""
     planes, rows, columns = (_max_frame(axis) for axis in _axes(problem, levels, sizes))
     return make_window(problem, (planes,) * 3, slot_bytes(problem, Rectangle(0, rows, 0, columns)))
 
 
 def _max_frame(blocks: _Blocks) -> int:
-    """Cells that are enough for every frame."""
+    """The number of cells that is sufficient for every frame."""
     if blocks.size >= blocks.extent:
         return blocks.extent
-    most = blocks.size + 2 * blocks.reach * blocks.levels + 2 * (blocks.group - 1)
-    return min(blocks.extent, round_down(most, blocks.group))
+    cells = blocks.size + 2 * blocks.reach * blocks.levels + 2 * (blocks.group - 1)
+    return min(blocks.extent, round_down(cells, blocks.group))
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
@@ -115,7 +115,7 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _Range) -> Iterator[Action]:
-    """Reads and writes go along with the updates, slab by slab."""
+    """Update the block slab by slab, with its reads and writes between the slabs."""
     skew, frame, (first, last) = problem.skew_z, Rectangle(*y.frame, *x.frame), z.frame
     own = Rectangle(y.low, y.high, x.low, x.high)
     yield Block(frame, z.low, z.high, own)
@@ -123,7 +123,7 @@ def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _R
     region = UpdateRegion(z_low, z_high, y_low, y_high, x_low, x_high)
     reads = [Read(first, last, frame), *blocked.static_reads(problem, first, last, frame)]
     incoming = blocked.InStep(reads, first)
-    beside = skew * (levels - 1)  # beyond these planes nothing is updated
+    beside = skew * (levels - 1)  # no plane farther from the block is updated
     rims = blocked.InStep([Copy(max(first, z.low - beside), min(last, z.high + beside), frame, own)], first)
     outgoing = blocked.InStep([Write(z.low, z.high, levels, own)], first)
     zeta_first = max(problem.first_plane, z_low.at(1))
@@ -140,7 +140,7 @@ def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _R
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
-    """[(1 + 2 rho)^d + 1]/bt words; computes more by the mean of (1 + 2 rho t/bt)^d over the levels."""
+    """[(1 + 2 rho)^d + 1]/bt words. The number of updates grows by the mean of (1 + 2 rho t/bt)^d over the levels."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
     read = problem.grid_bytes * (1 + 2 * rho_z) * (1 + 2 * rho_y) * (problem.state_arrays + problem.statics)
     more = 1 + rho_z + rho_y + 4 / 3 * rho_z * rho_y

@@ -1,23 +1,23 @@
-"""Blocks in z, y and x that lean back with the level and are advanced in turn: AL-NR of Midorikawa and Tan.
+"""Blocks in z, y and x that lean back with the level and are processed one by one: AL-NR of Midorikawa and Tan.
 
-    z-blocks              A block takes over the fringe that its neighbours below left beside the cuts: the latest
-      └─ x-blocks         two levels of each cell there, one in each ring (skewed_cut.py). Nothing is computed twice.
-           └─ y-blocks    What is left is written when the block is done, the last level of a plane as soon as it is.
+    z-blocks              A block takes over the fringe that its lower neighbours left beside the cuts: the latest two
+      └─ x-blocks         levels of each cell there, one in each ring (skewed_cut.py). No cell is computed twice.
+           └─ y-blocks    A plane is written as soon as its last level is complete, unfinished levels at the end.
 
 Three variants differ in what moves between disk and memory (n: cells of a block, p: parity of the last level):
 
-    full (aio)   all of both arrays that the block touches, in and out        4 (1 + r bt/by) (1 + r bt/bz) / bt words
+    full (aio)   all cells of the block in both arrays, in and out            4 (1 + r bt/by) (1 + r bt/bz) / bt words
     3y           the fringe in y stays in memory: copied to the next block    4 (1 + r bt/bz) / bt
     5y           of the array for levels of the other parity than the last
                  only the fringe in z (and x), in and out                     2/bt + 4r/bz
 
-Of the arrays of the paper, the one for the last level's parity is `target` here and the other one `other`; level 0 is
-read from `source`, which stays as it was, so that a pass is a transaction. In place, source and target are the same.
+The array of the paper for the last level's parity is `target` here, and the other array is `other`. Level 0 is read
+from `source`, which does not change, so that a pass is a transaction. In place, source and target are the same array.
 
-With levels q of parity p the target holds them; reads of a block, by place along (z, y):
+A block reads, by position along (z, y):
 
-              fringe in y        body                  full and 3y also read the array for the other parity over
-    fringe z  carried (full: read)  both parities      the body, where nothing is that anybody needs; 5y leaves that out
+              fringe in y           body               full and 3y also read the body of the array for the other
+    fringe z  carried (full: read)  both parities      parity, whose values are not needed; 5y does not read it
     body z    carried (full: read)  level 0
 """
 
@@ -54,7 +54,7 @@ Variant: TypeAlias = Literal["full", "3y", "5y"]
 
 @dataclass(frozen=True)
 class Cuts:
-    """How the three axes are cut for passes of so many levels."""
+    """The blocks along the three axes."""
 
     z: SkewedCut
     y: SkewedCut
@@ -62,7 +62,7 @@ class Cuts:
 
 
 def cuts(problem: Problem, levels: int, sizes: Sizes) -> Cuts:
-    """The blocks of a pass; in x they lean by whole vectors."""
+    """The blocks for passes of `levels` levels. In x they lean by whole vectors."""
     nz, ny, _ = problem.shape
     reach_x = round_up(problem.radii[2], problem.vector_cells)
     block_x = round_up(sizes.block_x, problem.vector_cells)
@@ -74,7 +74,7 @@ def cuts(problem: Problem, levels: int, sizes: Sizes) -> Cuts:
 
 
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
-    """Slots for all planes of the largest block, in both rings."""
+    """The window with slots for all planes of the largest block, in both rings."""
     cut = cuts(problem, levels, sizes)
     planes = cut.z.max_frame
     return make_window(problem, (planes,) * 3, slot_bytes(problem, Rectangle(0, cut.y.max_frame, 0, cut.x.max_frame)))
@@ -92,7 +92,7 @@ def make_pass(variant: Variant, problem: Problem, levels: int, sizes: Sizes) -> 
 
 
 class _BlockPass:
-    """One block: what it reads, updates and writes."""
+    """The reads, updates and writes of one block."""
 
     def __init__(
         self, variant: Variant, problem: Problem, levels: int, z: SkewedBlock, y: SkewedBlock, x: SkewedBlock
@@ -102,7 +102,7 @@ class _BlockPass:
         self.planes = z.frame()
 
     def actions(self, slab: int) -> Iterator[Action]:
-        """Reads and writes go along with the updates, slab by slab."""
+        """Update the block slab by slab, with its reads and writes between the slabs."""
         problem, levels, skew = self.problem, self.levels, self.problem.skew_z
         own_z, last = self.z.own(), self.planes[1]
         yield Block(Rectangle(*self.y.frame(), *self.x.frame()), *own_z, Rectangle(*self.y.own(), *self.x.own()))
@@ -135,7 +135,7 @@ class _BlockPass:
                     yield Carry(*self.z.span(parity), area, parity)
 
     def _reads(self) -> Iterator[Read]:
-        """Level 0 of the body, then what earlier blocks have left. Except in 5y, the odd array is read whole."""
+        """Read level 0 of the body, then the fringes of earlier blocks. Except in 5y, read the whole odd array."""
         z, y, x = self.z, self.y, self.x
         yield Read(*z.body(0), Rectangle(*y.body(0), *x.body(0)))
         yield from blocked.static_reads(self.problem, *self.planes, Rectangle(*y.frame(), *x.frame()))
@@ -151,7 +151,7 @@ class _BlockPass:
                 yield Read(*z.body(parity), Rectangle(*y.fringe(parity), *x.body(parity)), array, parity)
 
     def _writes(self) -> Iterator[Write]:
-        """All that later blocks, or the next pass, read."""
+        """Write all values that later blocks or the next pass read."""
         z, y, x = self.z, self.y, self.x
         final = self.levels % 2
         for parity in (final, 1 - final):
@@ -165,7 +165,7 @@ class _BlockPass:
 
 
 def volume(variant: Variant, problem: Problem, sizes: Sizes) -> Volume:
-    """The words of the table above, times the cells."""
+    """The words of the table at the top, times the cells."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
     arrays = {
         "full": 2 * (1 + rho_y) * (1 + rho_z),
@@ -191,7 +191,7 @@ def _variant(name: Variant) -> Scheme:
         lambda problem, sizes: volume(name, problem, sizes),
         blocked.SIZES,
         single=True,
-        checks_all=False,  # unfinished levels go to disk and back by other cuts than they came
+        checks_all=False,  # unfinished levels have no checksums: they are read in other parts than they were written
     )
 
 
