@@ -31,7 +31,7 @@ from statistics import median
 from outcrop import _core
 from outcrop.bench.io_cases import IoCase
 from outcrop.paths import made_directory
-from outcrop.tiers import measure_tiers as own
+from outcrop.tiers import measure as own
 from outcrop.tiers.discover import available_cores
 
 HUGE_PAGES = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}

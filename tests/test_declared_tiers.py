@@ -73,7 +73,7 @@ BAD = {
     "infinite bandwidth": (changed('"2GB/s"', "inf"), "scratch.read = inf.*from 1 to"),
     "latency of years": (changed("1e-4", "1e300"), "scratch.read_latency = 1e[+]300.*from 0 to 86400"),
     "latency that is no number": (changed("1e-4", "nan"), "scratch.read_latency = nan.*seconds"),
-    "deep": ("a = " + "[" * 990, "not TOML as it is meant here"),
+    "deep": ("a = " + "[" * 990, "nested too deeply"),
     "unknown key": (changed("persistence", "persist"), "scratch.persist is unknown.*persistence"),
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 from outcrop.cli.main import call
 from outcrop.errors import InputError
-from outcrop.tiers import discover, measure_tiers, storage_tiers, survey
+from outcrop.tiers import discover, measure, storage_tiers, survey
 from outcrop.tiers.storage_tiers import mount_of, mounted_tier
 from outcrop.tiers.survey import find_tiers
 from outcrop.tiers.tier import KINDS, Persistence
@@ -23,10 +23,10 @@ def in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("OUTCROP_TIERS", raising=False)
-    monkeypatch.setattr(measure_tiers, "SCRATCH_BYTES", 64 << 20)
+    monkeypatch.setattr(measure, "SCRATCH_BYTES", 64 << 20)
     for name in ("FILL", "SEQUENTIAL", "RANDOM", "LATENCY"):
-        monkeypatch.setattr(measure_tiers, f"{name}_SECONDS", 0.02)
-    monkeypatch.setattr(measure_tiers, "CACHES", 1)
+        monkeypatch.setattr(measure, f"{name}_SECONDS", 0.02)
+    monkeypatch.setattr(measure, "CACHES", 1)
     every = survey.storage_tiers
     monkeypatch.setattr(survey, "storage_tiers", lambda folders: [
         tier for tier in every(folders) if tier.directory in [folder.resolve() for folder in folders]
@@ -94,7 +94,7 @@ def test_a_declared_tier_takes_measured_figures_where_it_has_none(folder: Path) 
 
 def test_what_cannot_be_measured_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No room, and no permission, leave a tier without figures, and the others with them."""
-    monkeypatch.setattr(measure_tiers, "MIN_SCRATCH_BYTES", 1 << 60)
+    monkeypatch.setattr(measure, "MIN_SCRATCH_BYTES", 1 << 60)
     found = find_tiers([folder], measure=True)
     (storage,) = (tier for tier in found if not tier.is_memory)
     assert storage.read_bytes_per_second is None and "no room for" in storage.note
@@ -108,7 +108,7 @@ def test_bad_arguments_are_one_line(folder: Path, capsys: pytest.CaptureFixture[
     """Before anything is measured."""
     for words, message in (
         (["-d", "/dev/null/below"], "/dev/null is a file"),
-        (["-d", "/proc"], "/proc is on proc, which holds no files of anybody"),
+        (["-d", "/proc"], "/proc is on proc, which cannot store files"),
         (["--tiers", str(folder / "none.toml")], "none.toml cannot be read"),
         (["--json", "/dev/null/x.json"], "--json /dev/null/x.json cannot be written"),
     ):

@@ -45,7 +45,7 @@ def read_options(name: str) -> dict[str, Any]:
 
     table = parse_table(read_text(Path(name), name), name)
     known, found = option_table(), dict[str, Any]()
-    for group in table.names():
+    for group in table.values:
         if group not in GROUPS:
             there = ", ".join(f"[{one}]" for one in GROUPS)
             raise InputError(f"{name}: [{shown(group)}] is unknown; there are {there}")

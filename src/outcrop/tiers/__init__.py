@@ -1,1 +1,1 @@
-"""Tiers: what memory and storage this machine has, and how fast they are."""
+"""Tiers: the memory and storage of this machine, and their speed."""

@@ -1,7 +1,7 @@
-"""Keep figures between runs, so that each is measured once, in JSON files in $XDG_CACHE_HOME/outcrop.
+"""Keep measured figures between runs, in JSON files in $XDG_CACHE_HOME/outcrop, so that each is measured only once.
 
-They are sealed (`outcrop.user_cache`), and each value is checked. What is damaged, or not only this user's, counts as
-not measured.
+The files are sealed (`outcrop.user_cache`), and each value is checked. Figures in a file that is damaged, or that other
+users can write, count as not measured.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 20
 MAX_ENTRIES = 500
-"""An entry has about 500 bytes. The oldest are dropped."""
+"""The maximum number of entries, of about 500 bytes each. The oldest entries are dropped."""
 
 
 def load(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
-    """The figures in a file, by key; none if the file cannot be used."""
+    """The figures in a file, by key; empty if the file cannot be used."""
     try:
         with open_folder(make=False) as folder:
             content = json.loads(folder.read(name, MAX_BYTES) or b"{}")
@@ -39,7 +39,7 @@ def load(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
 
 
 def keep(name: str, key: str, value: DataclassInstance) -> None:
-    """Put figures into a file. If the cache cannot be used, nothing is kept, without an error."""
+    """Add figures to a file. If the cache cannot be used, they are lost without an error."""
     kept = {known: asdict(one) for known, one in load(name, type(value)).items() if known != key}
     kept[key] = asdict(value)
     text = json.dumps(dict(list(kept.items())[-MAX_ENTRIES:]), indent=1)
@@ -48,7 +48,7 @@ def keep(name: str, key: str, value: DataclassInstance) -> None:
 
 
 def _are(figures: type[DataclassInstance], values: object) -> bool:
-    """Whether values can be such figures: texts, finite numbers, and None for what is unknown."""
+    """Whether values from a file can be `figures`: texts, finite numbers, and None for unknown figures."""
     if not isinstance(values, Mapping):
         return False
     known = {field.name: field for field in fields(figures)}

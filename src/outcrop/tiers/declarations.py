@@ -1,25 +1,26 @@
-"""What users declare in TOML files: tiers of this machine, and machines that are not here.
+"""Declarations of users in TOML files: tiers of this machine, and other machines.
 
-Tiers, one table each, whose name is the tier's; the file is that of --tiers, or of $OUTCROP_TIERS, or
-~/.config/outcrop/tiers.toml where there is one:
+Each tier is one table with the tier's name. The file is that of --tiers, or of $OUTCROP_TIERS, or
+~/.config/outcrop/tiers.toml if it exists:
 
     [scratch]
     directory = "/scratch/me"
-    capacity = "200GiB"       a quota: what may be in that directory in all; that of the file system when left out
-    persistence = "job"       process, reboot, job or permanent; that of the file system when left out
-    read = "2GB/s"            so for write, random_read and random_write; measured where left out
-    read_latency = 1e-4       seconds; so for write_latency and flush_latency
+    capacity = "200GiB"       a quota for all files in the directory; default: the capacity of the file system
+    persistence = "job"       process, reboot, job or permanent; default: that of the file system
+    read = "2GB/s"            likewise write, random_read and random_write; measured if left out
+    read_latency = 1e-4       seconds; likewise write_latency and flush_latency
 
 A machine, for `outcrop plan --machine`:
 
     cores = 24
-    [memory]                 size = "128GiB"  usable = "120GiB" (may be left out)  bandwidth = "100GB/s"
-    [caches]                 second_level = "256KiB" (of one core)  last_level = "60MiB" (of all)
-    [storage]                read = "3GB/s"  write = "2GB/s"  both = "3GB/s" (half and half, the sum)
-                             flush_seconds = 0.01 (may be left out)
-    [updates]                float32 = 6.0e9  float64 = 3.0e9 (cells per second of all cores; one may be left out)
+    [memory]                 size = "128GiB"  usable = "120GiB" (optional)  bandwidth = "100GB/s"
+    [caches]                 second_level = "256KiB" (of one core)  last_level = "60MiB" (of all cores)
+    [storage]                read = "3GB/s"  write = "2GB/s"  both = "3GB/s" (the sum of equal reads and writes)
+                             flush_seconds = 0.01 (optional)
+    [updates]                float32 = 6.0e9  float64 = 3.0e9 (cells per second of all cores; one of them is optional)
 
-Sizes are text as in --memory, or whole numbers of bytes; bandwidths text with "/s", or bytes per second.
+A size is text as in --memory, or a whole number of bytes. A bandwidth is text that ends in "/s", or a number of bytes
+per second.
 """
 
 from __future__ import annotations
@@ -47,17 +48,18 @@ else:
 
 MAX_TEXT_BYTES = 256 << 10
 MAX_LINE = 1000
-"""Characters of a line. The time to parse a line grows with its square: 32 KB of "a.a.a." take ten seconds."""
+"""The maximum number of characters in a line. The time to parse a line grows with its square: 32 KB of "a.a.a." take
+ten seconds."""
 MAX_COUNT = 10**6
 MAX_SIZE = 1 << 60
 MAX_PER_SECOND = 1e18
 MAX_SECONDS = 86400
-"""Larger than those of any machine, and small enough to calculate with."""
+"""These limits are larger than the values of any machine, and small enough to calculate with."""
 MAX_SHOWN = 60
 
 TIERS_VARIABLE = "OUTCROP_TIERS"
 TAKEN_NAMES = ("auto", *MEMORY_KINDS)
-"""Names that mean something else, and cannot be those of directories."""
+"""Names with another meaning, which a declared tier cannot have."""
 MAX_NAME = 64
 TIER_NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}}")
 BANDWIDTHS = {key: f"{key}_bytes_per_second" for key in ("read", "write", "random_read", "random_write")}
@@ -75,9 +77,9 @@ def declared_tiers(named: Path | None = None) -> list[Tier]:
 
 
 def parse_tiers(text: str, file: str) -> list[Tier]:
-    """The tiers that `text` declares. `file` is its name in messages. Raises InputError for a value that cannot be."""
+    """The tiers that `text` declares. `file` is its name in messages. Raises InputError for an invalid value."""
     top = parse_table(text, file)
-    return [_tier(top, name, file) for name in top.names()]
+    return [_tier(top, name, file) for name in top.values]
 
 
 def _own_file() -> Path | None:
@@ -101,13 +103,14 @@ def _tier(top: Table, name: str, file: str) -> Tier:
         raise InputError(f"{file}: the name {name!r} means something else; take none of {', '.join(TAKEN_NAMES)}")
     folder = _directory(table)
     quota = table.size("capacity") if table.has("capacity") else None
-    lasts = _persistence(table)
-    figures = _figures(table)
+    persistence = _persistence(table)
+    figures = {field: table.bandwidth(key) for key, field in BANDWIDTHS.items() if table.has(key)}
+    figures |= {field: table.seconds(key) for key, field in LATENCIES.items() if table.has(key)}
     table.refuse_other_keys()
     tier = _mounted(name, folder)
-    if lasts is not None and lasts > tier.persistence:
+    if persistence is not None and persistence > tier.persistence:
         raise table.wrong("persistence", f"at most {tier.persistence.name.lower()}: it is on {tier.source}")
-    tier = replace(tier, is_declared=True, persistence=tier.persistence if lasts is None else lasts)
+    tier = replace(tier, is_declared=True, persistence=tier.persistence if persistence is None else persistence)
     if quota is not None:
         used = _bytes_in(folder)
         tier = replace(
@@ -122,34 +125,28 @@ def _directory(table: Table) -> Path:
     named = table.text("directory", 'a directory such as "/scratch/me"')
     if not named.isprintable():
         raise table.wrong("directory", "a path without control characters")
-    folder = Path(os.path.expanduser(named))  # leaves the ~ of a user who is not here
+    folder = Path(os.path.expanduser(named))  # does not change the ~ of an unknown user
     if not folder.is_absolute():
         raise table.wrong("directory", "an absolute path")
     return folder
 
 
 def _mounted(name: str, folder: Path) -> Tier:
-    """The tier as it is on this machine. The directory may be missing: one file serves several machines."""
+    """The tier without the declared values. The directory may be missing, because one file may serve several
+    machines."""
     if is_folder(folder):
         tier = mounted_tier(mount_of(folder), [folder], name)
         if tier.directory == folder.resolve():
             return replace(tier, where=str(folder))
         return replace(tier, where=str(folder), free_bytes=0, note="this user may not write there")
-    lasts, note = Persistence.PERMANENT, "there is no such directory on this machine, or none that this user may see"
+    note = "there is no such directory on this machine, or none that this user may see"
     return Tier(
-        "not measured", name=name, kind="disk", where=str(folder), capacity_bytes=0, free_bytes=0, persistence=lasts,
-        primitive="none", note=note,
+        "not measured", name=name, kind="disk", where=str(folder), capacity_bytes=0, free_bytes=0,
+        persistence=Persistence.PERMANENT, primitive="none", note=note,
     )  # fmt: skip
 
 
-def _figures(table: Table) -> dict[str, float]:
-    """The figures in the table of a tier, by the names that Figures has for them."""
-    rates = {field: table.bandwidth(key) for key, field in BANDWIDTHS.items() if table.has(key)}
-    return rates | {field: table.seconds(key) for key, field in LATENCIES.items() if table.has(key)}
-
-
 def _persistence(table: Table) -> Persistence | None:
-    """The persistence in the table of a tier; None if it is left out."""
     if not table.has("persistence"):
         return None
     words = [one.name.lower() for one in Persistence]
@@ -161,7 +158,7 @@ def _persistence(table: Table) -> Persistence | None:
 
 
 def _bytes_in(folder: Path) -> int:
-    """The bytes that the files in a folder take on the disk."""
+    """The bytes of disk space that the files in a folder use."""
     count, left = 0, [os.fspath(folder)]
     while left:
         try:
@@ -177,14 +174,14 @@ def _bytes_in(folder: Path) -> int:
 
 
 def shipped_machines() -> list[str]:
-    """The names of the machines that come with Outcrop."""
+    """The names of the machine files that Outcrop includes."""
     return sorted((path.stem for path in SHIPPED.glob("*.toml")), key=lambda name: (len(name), name))
 
 
 def load_machine(name: str) -> DeclaredMachine:
-    """The machine that the file `name` declares, or the shipped one of that bare name.
+    """The machine of the file `name`, or the included machine of that name.
 
-    Raises InputError for a file that is not there, that is no TOML, or that declares what cannot be.
+    Raises InputError for a file that is missing, is not TOML, or has an invalid value.
     """
     path = Path(name)
     if name in shipped_machines():
@@ -198,7 +195,7 @@ def load_machine(name: str) -> DeclaredMachine:
 
 
 def parse_machine(text: str, name: str) -> DeclaredMachine:
-    """The machine that `text` declares; `name` is that of its file, for messages. Raises InputError."""
+    """The machine that `text` declares. `name` is the name of its file. Raises InputError for an invalid value."""
     top = parse_table(text, name)
     cores = top.count("cores")
     memory, caches, storage, updates = (top.table(key) for key in ("memory", "caches", "storage", "updates"))
@@ -232,10 +229,10 @@ def _device(storage: Table, name: str) -> StorageRates:
 
 
 def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """The text of a file, called `what` in messages. Raises InputError if it cannot be read, and if it is no regular
-    file: reading a device or a FIFO may never end."""
+    """The text of a file. `what` is its name in messages. Raises InputError if it cannot be read or is not a regular
+    file: to read a device or a FIFO might never end."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # before it is opened, which has effects on some devices
+        if not stat.S_ISREG(os.stat(path).st_mode):  # checked before the file is opened, which affects some devices
             raise InputError(f"{what} is no regular file; name a TOML file")
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             data = file.read(max_bytes + 1)
@@ -252,14 +249,14 @@ def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
 
 
 def parse_table(text: str, name: str) -> Table:
-    """The outermost table of a text. `name` is that of its file. Raises InputError if it is not TOML."""
+    """The outermost table of a text. `name` is the name of its file. Raises InputError if it is not TOML."""
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > MAX_LINE:
             raise InputError(f"{name}: line {number} has {len(line)} characters; write at most {MAX_LINE}")
     try:
         return Table(name, "", tomllib.loads(text))
     except RecursionError:
-        raise InputError(f"{name} is not TOML as it is meant here: values lie deep in others") from None
+        raise InputError(f"{name} is not TOML that Outcrop reads: its values are nested too deeply") from None
     except ValueError as error:  # also whole numbers with more digits than Python reads
         raise InputError(f"{name} is not TOML: {error}") from None
 
@@ -273,16 +270,12 @@ class Table:
         self._known: list[str] = []
 
     def has(self, key: str) -> bool:
-        """Whether an optional key is there."""
+        """Whether the table has an optional key."""
         self._known.append(key)
         return key in self.values
 
-    def names(self) -> list[str]:
-        """All keys of the file, in its order."""
-        return list(self.values)
-
     def text(self, key: str, right: str) -> str:
-        """A text that is not empty. `right` describes it in messages."""
+        """A text that is not empty. `right` describes a valid text in messages."""
         if not isinstance(value := self._get(key, right), str) or not value:
             raise self.wrong(key, right)
         return value
@@ -304,7 +297,7 @@ class Table:
         return value
 
     def size(self, key: str, at_most: int | None = None) -> int:
-        """A number of bytes; a percentage of `at_most`, if that is given."""
+        """A number of bytes. If `at_most` is given, it may be a percentage of it."""
         right = 'a size such as "128GiB"'
         value = self._get(key, right)
         if isinstance(value, bool) or not isinstance(value, (str, int)):
@@ -348,14 +341,14 @@ class Table:
         return self._positive(key, value, right, 0.0, MAX_SECONDS)
 
     def refuse_other_keys(self) -> None:
-        """Raise InputError for a key that no call has asked for."""
+        """Raise InputError for a key that no earlier call has named."""
         for key in self.values:
             if key not in self._known:
                 known = ", ".join(self._known)
                 raise InputError(f"{self._file}: {self._place}{_key(key)} is unknown; there are {known}")
 
     def wrong(self, key: str, right: str) -> InputError:
-        """The error for the value of a key that cannot be used."""
+        """The error for an invalid value of a key."""
         return InputError(f"{self._file}: {self._place}{_key(key)} = {_shown(self.values[key])} must be {right}")
 
     def _get(self, key: str, right: str) -> Any:

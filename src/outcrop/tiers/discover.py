@@ -1,10 +1,10 @@
-"""What the operating system says about this machine: memory and its limits, cores, caches, NUMA nodes, free space.
+"""Facts about this machine from the operating system: memory and its limits, cores, caches, NUMA nodes, free space.
 
-Files of /proc and /sys are short, sometimes missing, and in containers and virtual machines sometimes nonsense. Every
-reader takes a missing or odd file as "not told".
+Files of /proc and /sys are short and sometimes missing. In containers and virtual machines they may have impossible
+contents. A fact whose file is missing or impossible counts as unknown.
 
-The memory of this process is limited by its control groups, of version 1 or 2. hwloc finds the NUMA nodes. Its
-variables HWLOC_SYNTHETIC and HWLOC_XMLFILE let a run try the layout of another machine; nothing is bound then.
+The control groups of this process, of version 1 or 2, limit its memory. hwloc finds the NUMA nodes. Its variables
+HWLOC_SYNTHETIC and HWLOC_XMLFILE simulate the layout of another machine; threads are then not bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from outcrop.paths import nearest_existing
 
 PROC, SYS = Path("/proc"), Path("/sys")
 MAX_BYTES = 1 << 62
-"""No machine has more. A larger number means "no limit", or is nonsense."""
+"""No machine has more. A larger number means "no limit", or is wrong."""
 _CPUS = SYS / "devices" / "system" / "cpu"
 _NODES = SYS / "devices" / "system" / "node"
 UNLIMITED = 1 << 60
@@ -39,7 +39,7 @@ def read(path: Path) -> str:
 
 
 def number(text: str) -> int | None:
-    """A whole number of at least 0 that a machine can have; None for anything else."""
+    """A whole number from 0 to MAX_BYTES; None for any other text."""
     is_plain = text.isascii() and text.isdigit() and len(text) < 20
     return int(text) if is_plain and int(text) <= MAX_BYTES else None
 
@@ -68,14 +68,14 @@ def listed(text: str) -> int:
 
 @dataclass(frozen=True)
 class Caches:
-    """Bytes of the second-level cache of a core and of the last-level cache."""
+    """The bytes of the second-level cache of a core, and of the last-level cache."""
 
     second_bytes: int
     last_bytes: int
 
 
 def available_cores() -> int:
-    """Cores this process may run on."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -85,7 +85,6 @@ def memory_bytes() -> int:
 
 
 def machine_bytes() -> int:
-    """Memory of the whole machine."""
     return _meminfo().get("MemTotal", 0) or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -96,7 +95,7 @@ def memory_nodes_of_machine() -> int:
 
 @lru_cache
 def caches() -> Caches:
-    """Cache sizes of the first core; 1 MiB and 16 MiB if they are unknown."""
+    """The cache sizes of the first core; 1 MiB and 16 MiB if they are unknown."""
     sizes: dict[int, int] = {}
     for index in sorted((_CPUS / "cpu0" / "cache").glob("index*")):
         level, size = number(read(index / "level")), read(index / "size")
@@ -108,7 +107,7 @@ def caches() -> Caches:
 
 
 def last_level_bytes() -> int:
-    """Bytes of all last-level caches together."""
+    """The bytes of all last-level caches together."""
     shared = set()
     for cpu in _CPUS.glob("cpu[0-9]*/cache"):
         last = max(cpu.glob("index*"), key=lambda index: index.name, default=None)
@@ -118,13 +117,11 @@ def last_level_bytes() -> int:
 
 
 def free_memory_bytes() -> int:
-    """The memory that this process may still take: what the machine, or its control group, has left."""
-    return min(_available_bytes(), cgroup_free_bytes())
-
-
-def _available_bytes() -> int:
-    known = _meminfo().get("MemAvailable")
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known is None else known
+    """The memory that this process may still take: the free memory of the machine or, if less, of its control group."""
+    available = _meminfo().get("MemAvailable")
+    if available is None:
+        available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(available, cgroup_free_bytes())
 
 
 def _meminfo() -> dict[str, int]:
@@ -132,7 +129,7 @@ def _meminfo() -> dict[str, int]:
 
 
 def free_node_bytes(node: int) -> int | None:
-    """The memory of a NUMA node that is free or only caches files; None if it is unknown."""
+    """The memory of a NUMA node that is free or caches files; None if it is unknown."""
     known = numbered(read(_NODES / f"node{node}" / "meminfo").replace(f"Node {node} ", ""))
     if "MemFree" not in known:
         return None
@@ -166,7 +163,7 @@ class _ControlGroup:
         return min(UNLIMITED, number(read(self.folder / self.limit)) or UNLIMITED)
 
     def used_bytes(self) -> int:
-        """Cached files do not count: the kernel drops them when memory is needed."""
+        """The used bytes without cached files, which the kernel drops when programs need memory."""
         counts = numbered(read(self.folder / "memory.stat"))
         used = number(read(self.folder / self.usage)) or 0
         return max(0, used - sum(counts.get(key, 0) for key in self.file_cache))
@@ -178,7 +175,7 @@ def cgroup_limit_bytes() -> int:
 
 
 def cgroup_free_bytes() -> int:
-    """The memory that these limits leave to this process, or UNLIMITED."""
+    """The memory that is free within these limits, or UNLIMITED."""
     limited = [group for group in _control_groups() if group.limit_bytes() < UNLIMITED]
     return min((max(0, group.limit_bytes() - group.used_bytes()) for group in limited), default=UNLIMITED)
 
@@ -204,7 +201,7 @@ def _control_groups() -> Iterator[_ControlGroup]:
 
 @dataclass(frozen=True)
 class NumaNode:
-    """Cores and processors (hardware threads) that share a memory of their own."""
+    """The numbers of cores and of processors (hardware threads) of a NUMA node."""
 
     cores: int
     processors: int
@@ -212,14 +209,14 @@ class NumaNode:
 
 @dataclass(frozen=True)
 class ThreadLayout:
-    """The number of threads on each node that has any. `note` says why threads are not placed as they should be."""
+    """The number of threads on each node with threads. `note` says why threads are not on several nodes."""
 
     threads_on_nodes: tuple[int, ...]
     note: str = ""
 
     @property
     def nodes(self) -> int:
-        """Nodes that own a part of the window."""
+        """The number of nodes with threads. Each of them has a part of the window."""
         return len(self.threads_on_nodes)
 
     def __str__(self) -> str:
@@ -230,12 +227,12 @@ class ThreadLayout:
 
 
 def numa_nodes() -> tuple[NumaNode, ...]:
-    """The nodes with processors that this process may use; without hwloc, one node that stands for all."""
+    """The nodes with processors that this process may use; without hwloc, one node for all processors."""
     return tuple(NumaNode(cores, processors) for cores, processors in _core.numa_nodes())
 
 
 def lay_out(threads: int, bind: str) -> ThreadLayout:
-    """The layout of so many threads. Raises InputError if they are to be bound and cannot be."""
+    """The layout of `threads` threads. Raises InputError if `bind` requires binding and the system refuses it."""
     on_nodes = tuple(_core.threads_on_nodes(threads, bind))
     if _core.has_hwloc():
         return layout_of(on_nodes, bind, len(numa_nodes()), "the system refuses to bind them")
@@ -243,12 +240,12 @@ def lay_out(threads: int, bind: str) -> ThreadLayout:
 
 
 def layout_of(threads_on_nodes: tuple[int, ...], bind: str, nodes: int, obstacle: str) -> ThreadLayout:
-    """The layout on a machine of `nodes` nodes. A note names the obstacle if threads should be on several of them."""
+    """The layout on a machine with `nodes` nodes. A note names the obstacle if threads should be on several nodes."""
     if bind == "none" or sum(threads_on_nodes) == 1 or nodes == 1 or len(threads_on_nodes) > 1:
         return ThreadLayout(threads_on_nodes)
     return ThreadLayout(threads_on_nodes, f"not placed on the {nodes} NUMA nodes: {obstacle}")
 
 
-def nodes_with_processors(told: Path = SYS / "devices" / "system" / "node" / "has_cpu") -> int:
+def nodes_with_processors(path: Path = _NODES / "has_cpu") -> int:
     """The number of nodes in the kernel's list, such as "0-1,4"; 1 if there is no list."""
-    return listed(read(told)) or 1
+    return listed(read(path)) or 1

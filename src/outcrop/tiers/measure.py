@@ -1,45 +1,182 @@
-"""Measure a storage device through the executor, with the transfers that a run makes and without updates.
+"""Measure memory and storage: the figures of tiers, and the bandwidths of a run's storage.
 
-A scratch file in the directory is written, read, then read and written at the same time. It is always removed. Figures
-are cached for each device and backend, so that this happens once.
+Memory: plain reads, plain writes and STREAM's triad by all threads, cache lines at random, and latency. Each of three
+arrays has at least four times the bytes of all last-level caches, as STREAM requires, or a quarter of the free memory
+if that is less.
+
+A storage tier: through the store that runs use, bypassing the page cache if possible, with up to 1 GiB of scratch space
+and in about ten seconds:
+
+    fill            the first write allocates blocks, as no run does: it only tells how large the span can be
+    sequential      requests of the size and number in flight that runs have
+    random          4 KiB, many in flight
+    latency         4 KiB, one in flight
+    flush           4 KiB, written and made durable
+
+The storage of a run: through the executor, with the transfers that a run makes and without updates. A scratch file is
+written, read, then read and written at the same time. These rates are cached for each device and backend.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
+
+import numpy as np
 
 from outcrop import _core
+from outcrop.errors import InputError
 from outcrop.plan.actions import Action, Commit, Read, Rectangle, Write
 from outcrop.plan.machine import StorageRates
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import PLAIN_FIELDS, Problem
 from outcrop.tiers import cache
-from outcrop.tiers.discover import available_cores
-from outcrop.tiers.measure_tiers import scratch_store, write_noise
-from outcrop.tiers.storage_tiers import cache_key, mount_of
+from outcrop.tiers.discover import available_cores, last_level_bytes, numa_nodes
+from outcrop.tiers.storage_tiers import SCRATCH_PREFIX, cache_key, mount_of
+from outcrop.tiers.tier import Figures
 from outcrop.units import format_bytes
 
+ARRAYS, CACHES = 3, 4
+MIN_ARRAY_BYTES = 16 << 20
+MEMORY_REPEATS = 5
+
+RECORD_BYTES, RECORDS_IN_FLIGHT = 2 << 20, 16
+PAGE_BYTES, PAGES_IN_FLIGHT = 4096, 32
+SCRATCH_BYTES, MIN_SCRATCH_BYTES = 1 << 30, 64 << 20
+SHARE_OF_FREE = 4
+"""At most a quarter of the free space is used."""
+FILL_SECONDS, SEQUENTIAL_SECONDS, RANDOM_SECONDS, LATENCY_SECONDS = 4.0, 1.5, 1.0, 0.5
+STORAGE_REPEATS, FLUSHES = 2, 5
+
 CACHE = "devices.json"
-RECORD_BYTES = 2 << 20
-SCRATCH_RECORDS = 512
-RING_RECORDS = 16
+SCRATCH_RECORDS, RING_RECORDS = 512, 16
 MIN_GRID_BYTES = SCRATCH_RECORDS * RECORD_BYTES // 4
 """A device is not measured for smaller arrays, because that would take longer than the run."""
 WHOLE = Rectangle(0, 1, 0, RECORD_BYTES // 4 - 1024)
-"""The cells of a record; its tail is moved with them."""
+"""The cells of a record, without its tail."""
 ASSUMED = StorageRates(1e9, 1e9, 1e9, 0.01, "assumed")
-"""The device if it has not been measured, and measuring it is not worth the time or not allowed."""
+"""The rates of a device that has not been measured, if a measurement is not allowed or not worth the time."""
+
+
+def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
+    """The figures of the memory of these nodes; without nodes, of the memory near the threads.
+
+    Raises InputError if too little memory is free, or if the system does not allow a choice of nodes.
+    """
+    array_bytes = min(CACHES * last_level_bytes(), free_bytes // 4 // ARRAYS)
+    if array_bytes < MIN_ARRAY_BYTES:
+        raise InputError(f"not measured: takes {ARRAYS * MIN_ARRAY_BYTES >> 20} MiB, a quarter of what is free")
+    # One thread for each core, because two threads of a core share its requests in flight.
+    threads = max(1, min(available_cores(), sum(node.cores for node in numa_nodes())))
+    meter = _core.MemoryMeter(threads, array_bytes, nodes)
+    return Figures(
+        origin="measured",
+        read_bytes_per_second=meter.bandwidth("read", MEMORY_REPEATS),
+        write_bytes_per_second=meter.bandwidth("write", MEMORY_REPEATS),
+        triad_bytes_per_second=meter.bandwidth("triad", MEMORY_REPEATS),
+        random_read_bytes_per_second=meter.random_bandwidth(False),
+        random_write_bytes_per_second=meter.random_bandwidth(True),
+        latency_seconds_read=meter.latency(),
+        latency_seconds_flush=0.0,
+    )
+
+
+def measure_storage(folder: Path, free_bytes: int, io: str = "auto") -> Figures:
+    """The figures of the device that holds `folder`. Raises InputError if it has too little free space, and
+    StorageError or OSError if files cannot be created or transfers fail."""
+    size = min(SCRATCH_BYTES, free_bytes // SHARE_OF_FREE, shutil.disk_usage(folder).free // SHARE_OF_FREE)
+    size -= size % RECORD_BYTES
+    if size < MIN_SCRATCH_BYTES:
+        raise InputError(f"not measured: no room for {format_bytes(MIN_SCRATCH_BYTES)}, a quarter of what is free")
+    with scratch_store(folder, size, io) as store:
+        meter = _Meter(store, size)
+        span = meter.moved_bytes(write=True, seconds=FILL_SECONDS)
+        meter = _Meter(store, max(span - span % RECORD_BYTES, RECORDS_IN_FLIGHT * RECORD_BYTES))
+        write, read = (max(meter.sequential(write) for _ in range(STORAGE_REPEATS)) for write in (True, False))
+        return Figures(
+            origin="measured",
+            read_bytes_per_second=read,
+            write_bytes_per_second=write,
+            random_read_bytes_per_second=meter.random(False),
+            random_write_bytes_per_second=meter.random(True),
+            latency_seconds_read=meter.latency(False),
+            latency_seconds_write=meter.latency(True),
+            latency_seconds_flush=median(meter.flush() for _ in range(FLUSHES)),
+        )
+
+
+@dataclass(frozen=True)
+class _Meter:
+    """Measures on the first `span_bytes` of a store's file."""
+
+    store: _core.Store
+    span_bytes: int
+
+    def moved_bytes(self, write: bool, seconds: float) -> int:
+        """The bytes that are transferred sequentially in the given time."""
+        return self._measure(write, False, RECORD_BYTES, RECORDS_IN_FLIGHT, seconds)[0]
+
+    def sequential(self, write: bool) -> float:
+        moved, _, seconds = self._measure(write, False, RECORD_BYTES, RECORDS_IN_FLIGHT, SEQUENTIAL_SECONDS)
+        return moved / seconds
+
+    def random(self, write: bool) -> float:
+        moved, _, seconds = self._measure(write, True, PAGE_BYTES, PAGES_IN_FLIGHT, RANDOM_SECONDS)
+        return moved / seconds
+
+    def latency(self, write: bool) -> float:
+        """The seconds of one request."""
+        _, requests, seconds = self._measure(write, True, PAGE_BYTES, 1, LATENCY_SECONDS)
+        return seconds / requests
+
+    def flush(self) -> float:
+        """The seconds until a page is durable."""
+        return self._measure(True, True, PAGE_BYTES, 1, 0.0, flush=True)[2]
+
+    def _measure(
+        self, write: bool, random: bool, request_bytes: int, depth: int, seconds: float, flush: bool = False
+    ) -> tuple[int, int, float]:
+        return _core.measure_transfers(
+            self.store,
+            write=write,
+            random=random,
+            flush=flush,
+            request_bytes=request_bytes,
+            depth=depth,
+            span_bytes=self.span_bytes,
+            total_bytes=self.span_bytes,
+            seconds_most=seconds,
+        )
+
+
+@contextmanager
+def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Store]:
+    """A store with one new file, which is fully allocated. The file has no name, so that it disappears with the
+    process. Raises StorageError, or OSError if the folder cannot be used."""
+    handle, name = tempfile.mkstemp(prefix=SCRATCH_PREFIX, dir=folder)
+    os.close(handle)
+    try:
+        _core.create_file(name, size_bytes)
+        store = _core.Store([name], backend=io, direct=True, writable=True)
+    finally:
+        Path(name).unlink(missing_ok=True)  # the open file stays usable
+    try:
+        yield store
+    finally:
+        store.close()
 
 
 @dataclass(frozen=True)
 class _Transfer:
-    """A grid of records only, for an executor that never updates."""
+    """The problem of an executor that only transfers records and never updates."""
 
     shape: tuple[int, int, int]
     radius_z: int = 0
@@ -57,12 +194,13 @@ class _Transfer:
 
 
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> StorageRates:
-    """The bandwidths of the storage under `directories` together: cached, or measured if that may write and is worth
-    the time."""
+    """The bandwidths of the storage of all `directories` together: cached, or measured if `may_write` is true and the
+    problem is large enough."""
     may_measure = may_write and problem.grid_bytes >= MIN_GRID_BYTES
     every = [_one_device(folder, io, may_measure) for folder in directories]
-    distinct = {_source_of(folder): found for folder, found in zip(directories, every, strict=True)}
-    found = list(distinct.values())
+    # Folders on one source share its bandwidth. A raw device has no mount.
+    sources = [mount_of(folder).source if folder.is_dir() else str(folder) for folder in directories]
+    found = list(dict(zip(sources, every, strict=True)).values())
     return replace(
         found[0],
         read_bytes_per_second=sum(one.read_bytes_per_second for one in found),
@@ -74,17 +212,12 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
 
 
 def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) -> str:
-    """The reason why `device` has assumed the figures for a run."""
+    """The reason why `device` has assumed the rates."""
     if not all(folder.is_dir() for folder in directories):
         return "a raw device is not measured"
     if problem.grid_bytes < MIN_GRID_BYTES:
         return f"arrays of less than {format_bytes(MIN_GRID_BYTES)} are not worth measuring it"
     return "there is too little free space to measure it" if may_write else "plan writes nothing; run measures it"
-
-
-def _source_of(folder: Path) -> str:
-    """The source of the file system of `folder`. Folders on one source share its bandwidth."""
-    return mount_of(folder).source if folder.is_dir() else str(folder)
 
 
 def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
@@ -97,7 +230,7 @@ def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
 
 
 def measure_afresh(folder: Path, io: str = "auto") -> StorageRates:
-    """Measure the device of `folder`, and keep its figures for later runs in place of older ones."""
+    """Measure the device of `folder`, and replace its cached rates."""
     measured = measure_device(folder, io)
     if measured is not ASSUMED:
         cache.keep(CACHE, _key(folder, io), measured)
@@ -109,7 +242,7 @@ def _key(folder: Path, io: str) -> str:
 
 
 def measure_device(folder: Path, io: str) -> StorageRates:
-    """Measure reading, writing and both at once in `folder`, with up to 1 GiB of scratch space for a few seconds."""
+    """Measure reads, writes, and both at the same time. This takes a few seconds and up to 1 GiB of scratch space."""
     records = min(SCRATCH_RECORDS, shutil.disk_usage(folder).free // 4 // RECORD_BYTES)
     if records < 2 * RING_RECORDS:
         return ASSUMED
@@ -118,7 +251,7 @@ def measure_device(folder: Path, io: str) -> StorageRates:
         executor = _core.make_executor(
             grid,
             Sizes(1, 1, 1),
-            rings=((RING_RECORDS, RECORD_BYTES, False), (1, RECORD_BYTES, False)),  # the second one is not used
+            rings=((RING_RECORDS, RECORD_BYTES, False), (1, RECORD_BYTES, False)),  # the second ring is not used
             fields=PLAIN_FIELDS,
             calls=((0, ((0, 0),), ((0, 1),)), (0, ((0, 1),), ((0, 0),))),
             scalars_bytes=0,
@@ -135,13 +268,16 @@ def measure_device(folder: Path, io: str) -> StorageRates:
             return time.perf_counter() - start
 
         ring = min(RING_RECORDS, records)
-        write_noise(store, ring, RECORD_BYTES)  # every record written holds what the ring reads back first
+        noise = _core.aligned_array(RECORD_BYTES)  # devices may be faster with zeros
+        noise[:] = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
+        for z in range(ring):  # the ring reads these records, and all writes are of its content
+            store.write_from(0, z * RECORD_BYTES, noise)
         fill: list[Action] = [Read(0, ring, WHOLE)]
         total = records * RECORD_BYTES
-        seconds([*fill, Write(0, records, 0, WHOLE)])  # the first write also allocates blocks, which no run sees
+        seconds([*fill, Write(0, records, 0, WHOLE)])  # not measured: the first write also allocates blocks
         write = min(seconds([*fill, Write(0, records, 0, WHOLE)]) for _ in range(2))
         read = min(seconds([Read(0, records, WHOLE)]) for _ in range(2))
-        first = records // 2 + (ring // 2 - records // 2) % ring  # half a ring from what is read at that time
+        first = records // 2 + (ring // 2 - records // 2) % ring  # half a ring away from the simultaneous reads
         both: list[Action] = []
         for z in range(records - first):
             both += [Read(z, z + 1, WHOLE), Write(first + z, first + z + 1, 0, WHOLE)]
@@ -153,7 +289,7 @@ def measure_device(folder: Path, io: str) -> StorageRates:
 
 @contextmanager
 def _busy_processor() -> Iterator[None]:
-    """Keep all cores and the memory busy, as updates do, because transfers then take longer."""
+    """Keep all cores and the memory busy, as updates do. Transfers then take longer."""
     stop = threading.Event()
 
     def work() -> None:

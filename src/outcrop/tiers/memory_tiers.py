@@ -1,9 +1,8 @@
-"""NUMA nodes as tiers. Of the memory that is ordinary to any processors there is one tier, and one of all HBM; memory
-beside it (CXL, non-volatile memory used as plain memory) is a tier for each node.
+"""NUMA nodes as tiers. All memory that is local to processors is one tier, and all HBM is one tier. Other memory (CXL,
+non-volatile memory used as plain memory) is one tier for each node.
 
-What a node is made of: what hwloc or the driver calls it. Where they are silent, it is DRAM if it is the ordinary
-memory of any processors; of other memory, what is much faster than that is HBM, by the firmware's figures or measured
-ones.
+hwloc or the driver names the kind of a node. A node of unknown kind is DRAM if it is local to processors. Other memory
+is HBM if it is much faster than local memory, by figures of the firmware or by measurement.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from outcrop.errors import InputError
 from outcrop.tiers.tier import Persistence, Tier
 
 FASTER = 1.5
-"""Memory that is faster than ordinary memory by this factor is HBM. CXL memory is slower than DRAM."""
+"""Memory that is faster than local memory by this factor is HBM. CXL memory is slower than DRAM."""
 FAR = 1.25
-"""The sizes of nodes are believed if their sum is within this factor of the memory of the machine."""
+"""The sizes of nodes are used if their sum is within this factor of the memory of the machine."""
 KINDS_BY_WORD = {"HBM": "hbm", "MCDRAM": "hbm", "SPM": "hbm", "DRAM": "dram", "NVM": "nvm", "CXL-DRAM": "cxl"}
-"""Kinds by the words of hwloc and the DAX driver. SPM, special purpose memory, is set apart by firmware as fast."""
+"""Kinds by the words of hwloc and of the DAX driver. SPM is special purpose memory, which the firmware calls fast."""
 SOURCES = {"hbm": "high-bandwidth memory", "dram": "main memory", "cxl": "memory without processors of its own",
            "nvm": "non-volatile memory as plain memory"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class MemoryNode:
-    """Memory of one NUMA node, and to how many processors it is the ordinary one. Figures are the firmware's, 0 where
-    it is silent."""
+    """The memory of one NUMA node, and the number of processors that it is local to. Figures are the firmware's; 0 is
+    unknown."""
 
     number: int
     size_bytes: int
@@ -48,7 +47,7 @@ def memory_nodes(topology: str = "") -> list[MemoryNode]:
 
 
 def memory_tiers(nodes: Sequence[MemoryNode], limit_bytes: int, free_bytes: Callable[[MemoryNode], int]) -> list[Tier]:
-    """The tiers of the nodes, none larger than the limit, with the figures of the firmware."""
+    """The tiers of the nodes, with the figures of the firmware. No tier is larger than `limit_bytes`."""
     kinds = {node.number: _kind(node, nodes) for node in nodes}
     groups: dict[str, list[MemoryNode]] = {}
     for kind in ("hbm", "dram", "cxl", "nvm"):
@@ -61,32 +60,32 @@ def memory_tiers(nodes: Sequence[MemoryNode], limit_bytes: int, free_bytes: Call
 def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_machine: int) -> list[MemoryNode]:
     """The nodes with sizes that fit the memory of the machine.
 
-    One node has all of it: its own figure may be far off in virtual machines. Several nodes keep theirs, unless
-    together they are far from the whole, more or less; then the whole is shared in the proportion that they say, or
-    equally. `nodes_of_machine` counts those that this process may not use, too, whose memory is missing here; 0 is
+    A single node gets all memory, because its reported size may be wrong in virtual machines. Several nodes keep their
+    sizes unless the sum is far from the memory of the machine. Then that memory is divided in proportion to the sizes,
+    or equally. `nodes_of_machine` includes nodes that this process may not use and that are not in `nodes`; 0 is
     unknown.
     """
-    told = sum(max(0, node.size_bytes) for node in nodes)
+    reported = sum(max(0, node.size_bytes) for node in nodes)
     is_all = len(nodes) >= nodes_of_machine
     if len(nodes) > 1 or not is_all:
-        most, least = FAR * machine_bytes, machine_bytes / FAR if is_all else 1
-        if least <= told <= most and all(node.size_bytes >= 0 for node in nodes):
+        low, high = machine_bytes / FAR if is_all else 1, FAR * machine_bytes
+        if low <= reported <= high and all(node.size_bytes >= 0 for node in nodes):
             return list(nodes)
-    shares = [max(0, node.size_bytes) / told if told else 1 / len(nodes) for node in nodes]
+    shares = [max(0, node.size_bytes) / reported if reported else 1 / len(nodes) for node in nodes]
     return [replace(node, size_bytes=int(share * machine_bytes)) for node, share in zip(nodes, shares, strict=True)]
 
 
 def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
     """Zeros in the memory of the tier's nodes. Raises InputError if the system does not allow that."""
-    if not _core.is_this_system():  # hwloc would bind nothing, and say it had
+    if not _core.is_this_system():  # hwloc would not bind the memory, and report no error
         raise InputError(f"{tier.name} is memory of another machine, by hwloc's variables: it is there for plans only")
     return _core.memory_on_nodes(nbytes, tier.nodes)
 
 
 def with_measured_kind(tier: Tier, tiers: Iterable[Tier]) -> Tier:
-    """The tier. Memory of an unknown kind becomes HBM if it was measured to be much faster than ordinary memory."""
-    ordinary = [one.read_bytes_per_second or 0.0 for one in tiers if one.kind == "dram"]
-    is_faster = any(0 < FASTER * rate < (tier.read_bytes_per_second or 0.0) for rate in ordinary)
+    """The tier. Memory of an unknown kind becomes HBM if its measured rate is much higher than that of local memory."""
+    local = [one.read_bytes_per_second or 0.0 for one in tiers if one.kind == "dram"]
+    is_faster = any(0 < FASTER * rate < (tier.read_bytes_per_second or 0.0) for rate in local)
     if tier.name.startswith("node") and is_faster:
         return replace(tier, kind="hbm", source=SOURCES["hbm"])
     return tier
@@ -97,15 +96,15 @@ def _kind(node: MemoryNode, nodes: Sequence[MemoryNode]) -> str:
         return KINDS_BY_WORD[node.kind]
     if node.processors > 0:
         return "dram"
-    ordinary = max((other.read_bytes_per_second for other in nodes if other.processors > 0), default=0.0)
-    return "hbm" if 0 < FASTER * ordinary < node.read_bytes_per_second else "cxl"
+    local = max((other.read_bytes_per_second for other in nodes if other.processors > 0), default=0.0)
+    return "hbm" if 0 < FASTER * local < node.read_bytes_per_second else "cxl"
 
 
 def _name(node: MemoryNode, kind: str, groups: dict[str, list[MemoryNode]], nodes: Sequence[MemoryNode]) -> str:
     if kind in ("hbm", "dram"):
         return kind
     if node.kind not in KINDS_BY_WORD and node.read_bytes_per_second == 0:
-        return f"node{node.number}"  # what it is may turn out when it is measured; its name stays
+        return f"node{node.number}"  # a measurement may change its kind, but not its name
     return f"{kind}{sum(name.startswith(kind) for name in groups)}"
 
 

@@ -1,4 +1,4 @@
-"""File systems as tiers: find the mounted ones, their kind, where this user may write, and how long files last.
+"""File systems as tiers: find the mounted file systems, their kinds, a writable directory, and how long files last.
 
 /proc/self/mountinfo (man 5 proc):   36 35 98:0 /part /point rw,noatime shared:1 - ext4 /dev/root rw,errors=continue
                                            device root point options              type source    file system's options
@@ -19,7 +19,6 @@ from pathlib import Path
 
 from outcrop.tiers import discover
 from outcrop.tiers.discover import PROC, SYS, read
-from outcrop.tiers.measure_tiers import PREFIX
 from outcrop.tiers.tier import Persistence, Tier
 
 NETWORK = frozenset(
@@ -31,18 +30,20 @@ IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 WITHOUT_BLOCK_DEVICE = frozenset({"zfs", "btrfs", "bcachefs", "overlay"})
 """File systems on disks whose source or device number is not that of a disk."""
 PSEUDO_FOLDERS = ("/dev", "/proc", "/run", "/snap", "/sys")
-"""Folders of the system itself, in which users keep no files."""
+"""Folders of the operating system, in which users keep no files."""
 USERS_FOLDERS = ("/dev/shm", "/run/user")
-"""Folders below these in which users do keep files."""
+"""Folders inside these in which users keep files."""
 VIRTUAL = re.compile(r"(vd|xvd|loop|nbd|rbd|zram)")
-"""Virtual disks. Their kind is that of a disk of another machine, or of a file, and is unknown here."""
+"""Names of virtual disks. Their real kind is unknown: a disk of another machine, or a file."""
 MAP_SHARED_VALIDATE, MAP_SYNC = 0x03, 0x80000
-"""Flags of Linux. The kernel refuses what it cannot do only if both are given (man 2 mmap)."""
+"""Flags of mmap. Linux reports that it does not support MAP_SYNC only if both flags are given (man 2 mmap)."""
+SCRATCH_PREFIX = ".outcrop-measure-"
+"""How names of temporary files begin."""
 BY_WRITE_BACK, BY_FLUSH, BY_NOTHING = "MAP_SYNC + cache-line write-back", "msync or fdatasync", "none"
 
 
 def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
-    """One tier for each file system on which this user may write. Each tier uses one of `directories` if it can."""
+    """One tier for each file system on which this user may write, in one of `directories` if possible."""
     every = all_mounts()
     mounts = storage_mounts(every)
     known = {mount.device for mount in mounts}
@@ -52,13 +53,13 @@ def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
 
 
 def mounted_tier(mount: Mount, directories: Sequence[Path] = (), name: str = "") -> Tier:
-    """The tier of a mount, in the first of `directories` that lies there, or in a usual place."""
+    """The tier of a mount, in the first of `directories` on that mount, or in a usual place."""
     folder = writable_directory(mount, directories)
     kind = kind_of(mount) or ("tmpfs" if mount.type in {*IN_MEMORY, "devtmpfs"} else "disk")
     where = folder or mount.point
     space = os.statvfs(where)
     capacity, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
-    if kind == "tmpfs":  # files there are memory, and count as such within limits
+    if kind == "tmpfs":  # its files use memory, and limits of the memory apply to them
         capacity, free = min(capacity, discover.memory_bytes()), min(free, discover.free_memory_bytes())
     return Tier(
         name=name or name_of(mount),
@@ -81,9 +82,9 @@ def _primitive(kind: str, folder: Path | None) -> str:
 
 
 def can_map_sync(folder: Path) -> bool:
-    """Whether files there can be mapped so that stores are durable once their cache lines are written back."""
+    """Whether files in `folder` can be mapped so that stores are durable when their cache lines are written back."""
     try:
-        with tempfile.TemporaryFile(prefix=PREFIX, dir=folder) as file:
+        with tempfile.TemporaryFile(prefix=SCRATCH_PREFIX, dir=folder) as file:
             file.truncate(mmap.PAGESIZE)
             mmap.mmap(file.fileno(), mmap.PAGESIZE, flags=MAP_SHARED_VALIDATE | MAP_SYNC).close()
     except OSError:
@@ -92,7 +93,7 @@ def can_map_sync(folder: Path) -> bool:
 
 
 def _named_apart(tiers: Iterable[Tier]) -> list[Tier]:
-    """The tiers with unique names: a name that is taken gets a number."""
+    """The tiers with unique names: later tiers with the same name get a number."""
     found: dict[str, Tier] = {}
     for tier in tiers:
         name = tier.name
@@ -121,24 +122,23 @@ class Mount:
 
     @property
     def read_only(self) -> bool:
-        """Whether it is mounted read-only."""
         return "ro" in self.options
 
 
 def all_mounts() -> list[Mount]:
-    """All visible mounts, in the order of the kernel. Of several at one place only the last one is visible."""
+    """All visible mounts, in the order of the kernel. Of several mounts at one place, only the last is visible."""
     return list(_parse_all(read(PROC / "self" / "mountinfo")))
 
 
 @lru_cache(maxsize=1)
 def _parse_all(text: str) -> tuple[Mount, ...]:
-    """Parses each text once: the mounts are asked for often and seldom change."""
+    """Parse each text once: callers ask for the mounts often, and they seldom change."""
     found = filter(None, map(_parse, text.split("\n")))
     return tuple({mount.point: mount for mount in found}.values())
 
 
 def _parse(line: str) -> Mount | None:
-    """The mount of a line; None if the line has another form."""
+    """The mount of a line; None if the line has another format."""
     words = line.split(" ")  # a source may be an empty word
     end = words.index("-") if "-" in words[6:] else len(words)
     if len(words) < end + 4:
@@ -149,7 +149,7 @@ def _parse(line: str) -> Mount | None:
 
 
 def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
-    """The mounts that hold files and can be written, one for each device: the one nearest to its root."""
+    """The mounts with files that can be written. For each device, only the mount nearest to the device's root."""
     found: dict[str, Mount] = {}
     for mount in sorted(mounts, key=lambda mount: (len(mount.root), len(str(mount.point)))):
         if kind_of(mount) and not mount.read_only and is_folder(mount.point) and not _is_seen_through(mount):
@@ -158,13 +158,13 @@ def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
 
 
 def _is_seen_through(mount: Mount) -> bool:
-    """Whether an overlay's upper folder can be seen: the device it lies on is mounted here, too."""
+    """Whether an overlay's upper folder is visible, so that its device is mounted here, too."""
     uppers = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
     return mount.type == "overlay" and any(is_folder(Path(upper)) for upper in uppers)
 
 
 def is_folder(path: Path) -> bool:
-    """Whether the path is a folder that this user may look at. Folders of other containers and lost servers are not."""
+    """Whether the path is a folder that this user may read. Folders of other containers and lost servers are not."""
     try:
         return path.is_dir()
     except OSError:
@@ -172,7 +172,7 @@ def is_folder(path: Path) -> bool:
 
 
 def mount_of(path: Path) -> Mount:
-    """The mount of an existing path; one of unknown type if the kernel lists none."""
+    """The mount of an existing path. If the kernel lists none, it has the type "unknown"."""
     resolved = path.resolve()
     holding = [mount for mount in all_mounts() if resolved.is_relative_to(mount.point)]
     device = f"device {resolved.stat().st_dev}"
@@ -183,7 +183,7 @@ def mount_of(path: Path) -> Mount:
 def device_of(path: Path) -> str | None:
     """The device of the mount of a path; None if the path does not exist.
 
-    Not st_dev: btrfs has another number there for each of its subvolumes, all of which share one room.
+    It is not st_dev: btrfs gives each of its subvolumes another st_dev, but they share their free space.
     """
     try:
         return mount_of(path).device
@@ -192,21 +192,21 @@ def device_of(path: Path) -> str | None:
 
 
 def cache_key(path: Path) -> str:
-    """The name, in the cache, of the figures of the file system of an existing path."""
+    """The key, in the cache, for the figures of the file system of an existing path."""
     mount = mount_of(path)
     return f"{mount.source} {mount.point} {mount.type}"
 
 
 def holds_no_files(mount: Mount) -> bool:
-    """Whether it is a file system of the system itself, such as /proc, which has no room for files."""
+    """Whether it is a file system of the operating system, such as /proc, which cannot store files."""
     return is_folder(mount.point) and not kind_of(mount) and os.statvfs(mount.point).f_blocks == 0
 
 
 def kind_of(mount: Mount) -> str:
-    """One of KINDS in tier.py; "" for a file system in which users keep no files."""
+    """One of KINDS in tier.py, or "" for a file system in which users keep no files."""
     if mount.type in IN_MEMORY:
         return "" if _is_below(mount.point, PSEUDO_FOLDERS) and not _is_below(mount.point, USERS_FOLDERS) else "tmpfs"
-    if mount.type in NETWORK or ":/" in mount.source:  # a server's export, whatever brings it here
+    if mount.type in NETWORK or ":/" in mount.source:  # an export of a server, with any protocol
         return "pfs"
     if mount.type not in WITHOUT_BLOCK_DEVICE and not mount.source.startswith("/dev/"):
         return ""
@@ -220,7 +220,7 @@ def _is_below(place: Path, folders: Sequence[str]) -> bool:
 
 
 def _block_device(mount: Mount) -> str:
-    """The number of its block device; that of its source if the file system has made up a number."""
+    """The number of the mount's block device, or of its source if the file system has a number of its own."""
     if (SYS / "dev" / "block" / mount.device).exists():
         return mount.device
     try:
@@ -236,7 +236,7 @@ def _kind_of_disk(number: str) -> str:
         return "disk"
     folder = folder.resolve()
     below = sorted((folder / "slaves").glob("*"))
-    if below:  # a volume or a RAID is as good as its worst part
+    if below:  # a volume or RAID has the kind of its slowest part
         kinds = {_kind_of_disk(read(one / "dev")) for one in below}
         return next(kind for kind in ("disk", "hdd", "ssd", "nvme") if kind in kinds)
     disk = folder if (folder / "queue").is_dir() else folder.parent
@@ -248,7 +248,7 @@ def _kind_of_disk(number: str) -> str:
 
 
 def name_of(mount: Mount) -> str:
-    """The name of its tier, which is stable: the device, or type and place. "nvme0n1p2", "vg-home", "tmpfs-dev-shm"."""
+    """The stable name of the mount's tier: device, or type and place, as in "nvme0n1p2", "vg-home", "tmpfs-dev-shm"."""
     if mount.source.startswith("/dev/") and mount.type != "overlay":
         return Path(mount.source).name
     place = str(mount.point).strip("/").replace("/", "-").replace(" ", "-") or "root"
@@ -256,7 +256,7 @@ def name_of(mount: Mount) -> str:
 
 
 def writable_directory(mount: Mount, wanted: Sequence[Path] = ()) -> Path | None:
-    """A folder on the file system in which this user may make files: one of `wanted`, or a usual place."""
+    """A folder on the mount in which this user may create files: one of `wanted`, or a usual place."""
     for folder in (*wanted, *_usual_places(mount)):
         if device_of(folder) == mount.device and is_folder(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder.resolve()

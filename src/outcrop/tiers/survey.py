@@ -1,6 +1,6 @@
-"""Find all tiers of this machine, which of them hold a path, and which of them share their free space.
+"""Find all tiers of this machine, the tiers that hold a path, and the tiers that share their free space.
 
-A tier is memory, a file system, or declared by the user. Its figures are declared, known from before, or measured:
+A tier is memory, a file system, or declared by the user. Its figures are declared, cached, or measured:
 
     NUMA nodes ──► memory_tiers ──┐
     mounts ──────► storage_tiers ─┼──► Tier ──► figures: declared, cached for its device, or measured now and kept
@@ -18,7 +18,7 @@ from outcrop.errors import InputError, OutcropError
 from outcrop.paths import nearest_existing
 from outcrop.tiers import cache, discover
 from outcrop.tiers.declarations import declared_tiers
-from outcrop.tiers.measure_tiers import measure_memory, measure_storage
+from outcrop.tiers.measure import measure_memory, measure_storage
 from outcrop.tiers.memory_tiers import (
     MemoryNode,
     believable_nodes,
@@ -31,7 +31,7 @@ from outcrop.tiers.tier import Figures, Tier, with_figures
 
 CACHE = "tiers.json"
 MAIN_MEMORY = ("dram", "tmpfs")
-"""Kinds of tiers that take main memory. Files of tmpfs do, too."""
+"""Kinds of tiers that use main memory. Files of tmpfs use it, too."""
 
 
 def find_tiers(
@@ -42,18 +42,19 @@ def find_tiers(
     refresh: bool = False,
     progress: Callable[[str], object] = lambda text: None,
 ) -> list[Tier]:
-    """Every tier, memory first, names unique.
+    """All tiers, memory first, with unique names.
 
-    `directories` are where to look and write on their file systems; of one that is not there, the closest parent that
-    is. `declared` is a file of the user's tiers. `measure` what is not known, with `refresh` everything; `progress` is
-    told what is being measured. Raises InputError for directories and files that cannot be.
+    On the file systems of `directories`, tiers use these directories, or their closest existing parents. `declared` is
+    a file with the user's tiers. With `measure`, unknown figures are measured; with `refresh`, cached figures are
+    measured again. `progress` is called with a text before each measurement. Raises InputError for directories and
+    files that cannot be used.
     """
     directories = [nearest_existing(folder) for folder in directories]
     for folder in directories:
         if not is_folder(folder):
             raise InputError(f"-d {folder} is a file, or cannot be searched; name a directory")
         if holds_no_files(mount := mount_of(folder)):
-            raise InputError(f"{folder} is on {mount.type}, which holds no files of anybody; name another directory")
+            raise InputError(f"{folder} is on {mount.type}, which cannot store files; name another directory")
     own = declared_tiers(declared)
     taken = {tier.name for tier in own}
     memory = memory_of_this_machine()
@@ -67,16 +68,16 @@ def find_tiers(
 
 
 def memory_of_this_machine() -> list[Tier]:
-    """The memory of this machine; or all of the memory of another machine, if hwloc's variables name one."""
+    """The memory of this machine, or all memory of another machine if hwloc's variables name one."""
     nodes = memory_nodes()
     if not _core.is_this_system():
         return memory_tiers(nodes, sum(node.size_bytes for node in nodes), lambda node: node.size_bytes)
     whole, free = discover.memory_bytes(), discover.free_memory_bytes()
     believed = believable_nodes(nodes, discover.machine_bytes(), discover.memory_nodes_of_machine())
-    is_told = believed == nodes
+    is_reported = believed == nodes
 
     def free_of(node: MemoryNode) -> int:
-        counted = discover.free_node_bytes(node.number) if is_told else None
+        counted = discover.free_node_bytes(node.number) if is_reported else None
         return min(free, node.size_bytes if counted is None else counted)
 
     tiers = memory_tiers(believed, whole, free_of)
@@ -84,12 +85,12 @@ def memory_of_this_machine() -> list[Tier]:
 
 
 def _with_known(tier: Tier, known: Mapping[str, Figures]) -> Tier:
-    """The tier with the figures that an earlier run has measured on this machine."""
+    """The tier with the figures that an earlier process has measured on this machine."""
     if tier.is_memory and not _core.is_this_system():
         return tier
     try:
         figures = known[_key(tier)]
-    except (KeyError, OSError):  # not known, or of a directory that is elsewhere
+    except (KeyError, OSError):  # not measured, or a directory that this machine does not have
         return tier
     return with_figures(tier, replace(figures, origin="cached"))
 
@@ -118,15 +119,15 @@ def _is_known(tier: Tier) -> bool:
 
 
 def _key(tier: Tier) -> str:
-    """The name of the tier's figures in the cache. All tiers on one device share it."""
+    """The key of the tier's figures in the cache. All tiers on one device share it."""
     if tier.is_memory:
         return f"{discover.processor_name()} {discover.available_cores()} {tier.where}"
     return cache_key(Path(tier.where))
 
 
 def tiers_holding(path: Path, tiers: Sequence[Tier]) -> list[Tier]:
-    """The tiers on the file system of an existing path. Those that are declared for a folder around it come first, the
-    innermost before the others."""
+    """The tiers on the file system of an existing path. Tiers that are declared for a parent folder come first, the
+    innermost folder before the others."""
     device = device_of(path)
     if device is None:
         return []
@@ -149,7 +150,7 @@ class SharedRoom:
 
 
 def shared_rooms(tiers: Sequence[Tier]) -> list[SharedRoom]:
-    """Main memory, if there is a tmpfs, and each file system with several tiers."""
+    """The rooms that several tiers share: main memory, if there is a tmpfs, and each file system with several tiers."""
     groups: dict[str, list[Tier]] = {}
     for tier in tiers:
         if tier.kind in MAIN_MEMORY:

@@ -1,10 +1,10 @@
 """A tier is a place for bytes: memory or a file system, with its size, its speed, and how long stored bytes last.
 
-    persistence     what was stored lasts until            primitive that gets it there
+    persistence     stored bytes last until                primitive that makes them durable
     PROCESS         the process ends (DRAM, HBM, CXL)      none
     REBOOT          the machine goes down (tmpfs)          none
     JOB             the batch job ends (its scratch)       that of the file system
-    PERMANENT       someone removes it                     MAP_SYNC + cache-line write-back (DAX), else msync, fdatasync
+    PERMANENT       a user removes them                    MAP_SYNC + cache-line write-back (DAX), else msync, fdatasync
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 MEMORY_KINDS = ("hbm", "dram", "cxl", "nvm")
-"""Memory that processors address, in NUMA nodes. `nvm` is non-volatile memory that is used as volatile memory."""
+"""Kinds of memory, which processors address, in NUMA nodes. `nvm` is non-volatile memory, used as volatile memory."""
 STORAGE_KINDS = ("dax", "nvme", "ssd", "hdd", "disk", "tmpfs", "pfs")
-"""File systems on persistent memory, on NVMe or other flash, on a rotating disk, on a disk of unknown kind, in memory,
-and across a network."""
+"""Kinds of file systems: on persistent memory, on NVMe, on other flash, on a rotating disk, on a disk of unknown kind,
+in memory, and across a network."""
 KINDS = (*MEMORY_KINDS, *STORAGE_KINDS)
 
 
 class Persistence(IntEnum):
-    """Stored bytes last until the process ends, the machine goes down, the batch job ends, or they are removed."""
+    """How long stored bytes last; see the table at the top of the file."""
 
     PROCESS = 0
     REBOOT = 1
@@ -34,11 +34,11 @@ class Persistence(IntEnum):
 
 @dataclass(frozen=True)
 class Figures:
-    """The measured properties of a tier, which are kept between runs. None is not measured.
+    """The measured figures of a tier, which are kept between runs. A figure that is None is not measured.
 
-    Sequential figures are of the large requests that runs make (of all threads in memory, of a queue in files); random
-    ones of 4 KiB in files and of a cache line in memory, many at once. Latencies are of one access at a time.
-    Bandwidths of memory count a byte read as one and a byte written as one, as STREAM does.
+    Sequential figures: large requests as runs make them, by all threads in memory, and from a queue in files. Random
+    figures: many accesses at once, of 4 KiB in files, and of a cache line in memory. Latencies: one access at a time.
+    Bandwidths of memory count each byte read once and each byte written once, as STREAM does.
     """
 
     origin: str
@@ -48,20 +48,21 @@ class Figures:
     random_read_bytes_per_second: float | None = None
     random_write_bytes_per_second: float | None = None
     triad_bytes_per_second: float | None = None
-    """STREAM's triad with all threads; of memory only."""
+    """The bandwidth of STREAM's triad with all threads; only for memory."""
     latency_seconds_read: float | None = None
     latency_seconds_write: float | None = None
-    """Of a write to a file past the page cache, which need not be durable. None for memory: stores do not wait."""
+    """The latency of a write to a file that bypasses the page cache and need not be durable. None for memory: stores do
+    not wait."""
     latency_seconds_flush: float | None = None
-    """Until a few bytes just written are as durable as `persistence` says; 0 if nothing is needed for that."""
+    """The time until a few new bytes are as durable as `persistence` says; 0 if no flush is needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tier(Figures):
-    """A place for bytes, with its figures; `note` says why some are not measured."""
+    """A place for bytes, with its figures. `note` says why some figures are not measured."""
 
     name: str
-    """Unique, stable and typeable: "dram", "hbm", "cxl0", "nvme0", "tmpfs-dev-shm", or as declared."""
+    """A unique, stable name that is easy to type: "dram", "hbm", "cxl0", "nvme0", "tmpfs-dev-shm", or as declared."""
     kind: str
     """One of KINDS."""
     where: str
@@ -69,10 +70,10 @@ class Tier(Figures):
     capacity_bytes: int
     """The size of the tier, within the limit of the control group for memory, and within a declared quota."""
     free_bytes: int
-    """The bytes that may still be taken of it, now."""
+    """The bytes that are free now."""
     persistence: Persistence
     primitive: str
-    """What makes stored bytes durable: "none", "msync or fdatasync", "MAP_SYNC + cache-line write-back"."""
+    """The call that makes stored bytes durable: "none", "msync or fdatasync", "MAP_SYNC + cache-line write-back"."""
     source: str = ""
     """The device, server or kind of memory behind it."""
     note: str = ""
@@ -81,7 +82,7 @@ class Tier(Figures):
 
     @property
     def is_memory(self) -> bool:
-        """Whether it is memory, which is addressed, and no file system."""
+        """Whether the tier is memory and not a file system."""
         return self.kind in MEMORY_KINDS
 
     @property
@@ -91,16 +92,15 @@ class Tier(Figures):
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """The system's numbers of its NUMA nodes; () for a file system."""
+        """The operating system's numbers of its NUMA nodes; () for a file system."""
         return tuple(int(number) for number in re.findall(r"\d+", self.where)) if self.is_memory else ()
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, persistence by name."""
         return {"name": self.name, **asdict(self), "persistence": self.persistence.name.lower()}
 
 
 def with_figures(tier: Tier, figures: Figures) -> Tier:
-    """The tier with the figures that are known. Figures that the user declared stay."""
+    """The tier with the figures that are not None. Figures that the user declared do not change."""
     known = {name: value for name, value in asdict(figures).items() if value is not None}
     if tier.origin == "declared":
         known = {name: value for name, value in known.items() if getattr(tier, name) is None}

@@ -1,4 +1,4 @@
-"""Measure how fast this machine updates cells with a given kernel and tiling, within a few seconds in all."""
+"""Measure the update rate of this machine for given kernels and tilings, in a few seconds in all."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ LEVELS_MEASURED = 48
 WINDOW_BYTES = 1 << 30
 """The size of the window for measurements: much larger than the caches, and quickly allocated."""
 UPDATES_PER_MEASUREMENT = 1_200_000_000
-"""For a heat equation. Stencils whose updates take longer are measured with fewer updates."""
+"""The number of cell updates for a heat equation. Stencils with slower updates are measured with fewer updates."""
 MIN_SECONDS, MAX_SECONDS = 2.0, 6.0
 SHARE_OF_RUN = 0.05
 MIN_REPEATS, MAX_REPEATS = 2, 40
-"""The number of slabs in a measurement, after one that warms up."""
+"""The number of slabs in a measurement, after one slab that is not counted."""
 MAX_SETTLE_SECONDS = 3.0
 SETTLED = 1.03
-"""The machine has settled when a measurement is not faster than the one before by this factor."""
+"""The machine has settled when a measurement is not faster than the previous one by this factor."""
 ASSUMED_CELLS_PER_SECOND = 1e9
 EXPECTED_CELLS_PER_SECOND = 5e9
 
 
 class UpdateRateMeter:
-    """Callable: sizes -> cell updates per second of all threads together, measured on slabs of a block of those sizes.
+    """A callable: sizes -> cell updates per second of all threads together, measured on slabs of a block of those
+    sizes.
 
-    Uses at most `budget_bytes` of memory. Once its time is spent (a twentieth of the expected run, but 2 to 6 s; up to
-    3 s more to settle), or when `measure` is false, it answers with what it knows: the rate of the most similar
-    sizes, or an assumption.
+    It uses at most `budget_bytes` of memory. It measures for a twentieth of the expected run, but for 2 to 6 s, and up
+    to 3 s more to settle. After that time, or if `measure` is false, it returns the rate of the most similar measured
+    sizes, or an assumed rate.
     """
 
     def __init__(
@@ -50,7 +51,8 @@ class UpdateRateMeter:
         bind: str = "none",
         work: float = 1.0,
     ) -> None:
-        """`work` is the time of an update relative to that of a heat equation. A larger one means fewer updates."""
+        """`work` is the time of an update relative to that of a heat equation. If it is larger, fewer updates are
+        measured."""
         self._problem, self._calls, self._scalars, self._threads = problem, calls, scalars, threads
         self._bind = bind
         self._ring_planes = (
@@ -66,11 +68,10 @@ class UpdateRateMeter:
 
     @property
     def is_measured(self) -> bool:
-        """Whether its answers are measured, and not assumed."""
+        """Whether returned rates are measured, and not assumed."""
         return bool(self._known)
 
     def __call__(self, sizes: Sizes) -> float:
-        """Cell updates per second for `sizes`."""
         problem, reduced = self._problem, self._reduce(sizes)
         if reduced not in self._known:
             if self._seconds_left <= 0:
@@ -87,7 +88,7 @@ class UpdateRateMeter:
         return self._known[reduced] * factors
 
     def _reduce(self, sizes: Sizes) -> Sizes:
-        """Fewer levels and planes with the same rate, so that a measurement is short and fits the memory."""
+        """Sizes with the same rate but fewer levels and planes, so that a measurement is short and fits the memory."""
         problem = self._problem
         frame, _ = _block(problem, sizes)
         planes = self._ring_planes * problem.record_bytes // slot_bytes(problem, frame)
@@ -102,23 +103,23 @@ class UpdateRateMeter:
         return with_tiles(problem, reduced, sizes.diamond, self._threads) if sizes.chunk else reduced
 
     def _settle(self, meter: _core.UpdateMeter, sizes: Sizes) -> None:
-        """Update until the rate no longer grows. Memory that was just allocated is slow for a while, on virtual
-        machines for seconds, and the first measurement would look worse than later ones."""
+        """Update until the rate no longer grows. Newly allocated memory is slow for a while, on virtual machines for
+        seconds, so that the first measurement would be too low."""
         end = time.perf_counter() + MAX_SETTLE_SECONDS
         before, now = 0.0, self._measure(meter, sizes)
         while now > SETTLED * before and time.perf_counter() < end:
             before, now = now, self._measure(meter, sizes)
 
     def _measure(self, meter: _core.UpdateMeter, sizes: Sizes) -> float:
-        """The median rate of several slabs; of two slabs, the better rate. Thin slabs of narrow blocks take a few
-        milliseconds, too short a time to see the usual speed of the machine."""
+        """The median rate of several slabs, or the higher rate of two slabs. A single thin slab of a narrow block takes
+        only a few milliseconds, too short a time for a typical rate."""
         frame, region = _block(self._problem, sizes)
         repeats = self._updates_per_measurement // (sizes.slab * sizes.levels * frame.cells)
         rates = meter.measure(sizes, frame, region, max(MIN_REPEATS, min(MAX_REPEATS, repeats)))
         return sorted(rates, reverse=True)[(len(rates) - 1) // 2]
 
     def _guess(self, sizes: Sizes) -> float:
-        """The rate that follows from the most similar sizes that were measured."""
+        """The rate estimated from the most similar measured sizes."""
 
         def distance(known: Sizes) -> float:
             slabs = abs(known.slab - sizes.slab) / max(known.slab, sizes.slab)
@@ -131,7 +132,7 @@ class UpdateRateMeter:
 
 
 def _block(problem: Problem, sizes: Sizes) -> tuple[Rectangle, UpdateRegion]:
-    """The frame and region of a block in the middle of the grid, cut in y like those of wavefronts."""
+    """The frame and update region of a wavefront's block in the middle of the grid."""
     blocks = blocks_in_y(problem, sizes.levels, sizes).blocks
     if len(blocks) == 1:
         return problem.whole_plane, EVERYTHING
