@@ -13,7 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 import outcrop.aggregate as agg
-from outcrop.aggregate.ranks import Communicator
+from outcrop.aggregate.ranks import Ranks
 from outcrop.bench.ranks import SECONDS_TO_BE_HEARD
 from outcrop.errors import CommunicationError, InputError, OutcropError, StorageError
 from random_extents import expected, pattern
@@ -163,15 +163,15 @@ def hints(folder: Path) -> None:
 
 def on_nodes_of(ranks: int) -> None:
     """From now on so many ranks count as those of one node, and others are reached by messages."""
-    make = Communicator.__init__
+    make = Ranks.__init__
 
-    def make_apart(self: Communicator, communicator: object) -> None:
+    def make_apart(self: Ranks, communicator: object) -> None:
         make(self, communicator)
         self.node = self.rank // ranks * ranks
         assert self._table is not None
         self._table.contents.node = self.node
 
-    Communicator.__init__ = make_apart  # type: ignore[method-assign]
+    Ranks.__init__ = make_apart  # type: ignore[method-assign]
 
 
 def killed(folder: Path, whom: str) -> None:

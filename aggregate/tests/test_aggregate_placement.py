@@ -16,7 +16,7 @@ from outcrop.aggregate.placement import (
     place_best,
     predict,
 )
-from outcrop.aggregate.settings import read_settings
+from outcrop.aggregate.plan import read_settings
 from outcrop.errors import InputError
 from outcrop.tiers.tier import Persistence
 

@@ -15,16 +15,17 @@ from outcrop.aggregate.mpi_library import MPICH, OPEN_MPI, MpiVersion, version_o
 pytest.importorskip("mpi4py")
 
 EVERY_RANK = """
+from contextlib import closing
 from mpi4py import MPI
-from outcrop.aggregate.ranks import Communicator
+from outcrop.aggregate.ranks import Ranks
 
 world = MPI.COMM_WORLD
-with Communicator(world) as ranks:
+with closing(Ranks(world)) as ranks:
     assert (ranks.rank, ranks.size) == (world.Get_rank(), world.Get_size())
     assert ranks.node == 0 and ranks.host and ranks.library and ranks.address
     said = world.gather(f"{ranks.rank} {ranks.library}")
 part = world.Split(world.Get_rank() % 2)
-with Communicator(part) as ranks:
+with closing(Ranks(part)) as ranks:
     assert ranks.size == part.Get_size() and ranks.node == 0
 if world.Get_rank() == 0:
     print(*said, sep=chr(10))
@@ -32,12 +33,12 @@ if world.Get_rank() == 0:
 
 ONE_LINE = """
 from mpi4py import MPI
-from outcrop.aggregate.ranks import Communicator
+from outcrop.aggregate.ranks import Ranks
 from outcrop.errors import InputError
 
 {before}
 try:
-    Communicator({communicator})
+    Ranks({communicator})
 except InputError as error:
     assert chr(10) not in str(error)
     MPI.COMM_WORLD.Barrier()
@@ -73,7 +74,7 @@ def refused(
     return lines[0]
 
 
-@pytest.mark.parametrize("communicator", ["MPI.COMM_NULL", "None", "MPI.COMM_WORLD.Get_group()"])
+@pytest.mark.parametrize("communicator", ["MPI.COMM_NULL", "object()", "MPI.COMM_WORLD.Get_group()"])
 def test_what_is_no_communicator_is_refused(communicator: str) -> None:
     """One line instead of a crash inside MPI."""
     assert "intracommunicator" in refused(communicator=communicator)
@@ -157,9 +158,9 @@ def test_without_mpi4py_the_line_says_what_to_install() -> None:
     """Protects those who have not asked for the extra."""
     script = (
         "import sys; sys.modules['mpi4py'] = None\n"
-        "from outcrop.aggregate.ranks import Communicator\n"
+        "from outcrop.aggregate.ranks import Ranks\n"
         "from outcrop.errors import InputError\n"
-        "try:\n    Communicator(None)\n"
+        "try:\n    Ranks(object())\n"
         "except InputError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=dict(os.environ))

@@ -67,7 +67,7 @@ def simulate(
     """
     from outcrop.aggregate.nodes import node_tiers
     from outcrop.aggregate.placement import Network, Target
-    from outcrop.aggregate.settings import read_settings
+    from outcrop.aggregate.plan import read_settings
     from outcrop.aggregate.simulate import Scenario, check_ranks, head, table
     from outcrop.aggregate.simulate import simulate as run
     from outcrop.aggregate.topologies import make_topology

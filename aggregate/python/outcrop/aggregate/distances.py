@@ -1,23 +1,23 @@
-"""How far the nodes at hand are from each other: the first provider that knows answers, and says so.
+"""Find the distances between the nodes of a job. The first provider that knows them is used:
 
-    1  Slurm: the topology address of each node, or scontrol      4  names of hosts that tell where they stand
+    1  Slurm: the topology address of each node, or scontrol      4  names of hosts that describe their positions
     2  PMIx: coordinates of the fabric                            5  measured: a ping-pong between nodes
     3  (Cray) the name of the node in the machine room            6  the same node, or another one
 
-A file of the user's, lines `rank: group switch port`, comes before all of them: the core reads it.
+A file of the user, with lines `rank: group switch port`, has priority: the core reads it.
 
-Nodes hang in a tree of switches; how far two are from each other follows from how much of their paths is the same:
+Nodes are the leaves of a tree of switches. The distance of two nodes follows from the common part of their paths:
 
     group 0 ──┬── switch 0 ──┬── node 0       0, 0, 0
               │              └── node 1       0, 0, 1      shares (0, 0) with node 0: the same switch
               └── switch 1 ───── node 2       0, 1, 0      shares (0)
     group 1 ────── switch 0 ───── node 3      1, 0, 0      shares nothing
 
-A unit is a link. A dragonfly's switches are connected with each other in a group, and its groups with each other; in a
-fat tree the way goes up to what both paths share, and down again.
+The unit of distance is a link. In a dragonfly, all switches of a group are connected, and all groups are connected. In
+a fat tree, a path goes up to the common switch, and down again.
 
-Nothing here looks at the machine: what a provider needs comes in with `Surroundings`, so that all can be tried without
-a cluster. A provider returns distances, or a text that says why it has none.
+This module does not examine the machine: providers get all facts from `Surroundings`, so that they can be tested
+without a cluster. A provider returns distances, or a text that says why it has none.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from numpy.typing import NDArray
 from outcrop.aggregate.placement import Distances, Floats
 
 MAX_PING_PONG_NODES = 64
-"""Every node meets every other: with more nodes it would take too long."""
+"""With more nodes, messages between every two of them would take too long."""
 
 DRAGONFLY = (5.0, 3.0, 2.0, 0.0)
-"""Links between nodes whose paths (group, switch, port) share none, one, two and all parts: node - switch - switch in
-the group - switch in the other group - switch - node, at most."""
+"""The links between nodes whose paths (group, switch, port) share none, one, two and all parts. The longest path is
+node - switch - switch of the group - switch of the other group - switch - node."""
 
 
 def tree_links(levels: int) -> tuple[float, ...]:
-    """Of a tree: up to what both share, and down again."""
+    """The links between nodes of a tree whose paths share 0, 1, ... parts: up to the common switch, and down again."""
     return tuple(2.0 * (levels - shared) for shared in range(levels + 1))
 
 
 @dataclass(frozen=True)
 class PathDistances:
-    """`paths` has a row for each node, of numbers from the top of the tree to the node; `links[s]` is the distance of
-    two that share the first s."""
+    """The distances of nodes in a tree. `paths` has a row for each node, with numbers from the top of the tree to the
+    node. `links[s]` is the distance of two nodes whose paths share the first s numbers."""
 
     paths: NDArray[np.int64]
     links: tuple[float, ...]
 
     @staticmethod
     def of(paths: Sequence[Sequence[Hashable]], links: tuple[float, ...]) -> PathDistances:
-        """From parts of any kind, names for instance; all paths are of one length."""
+        """From paths with parts of any kind, such as names. All paths have the same length."""
         levels = len(links) - 1
         assert paths and all(len(path) == levels for path in paths)
         numbers = np.empty((len(paths), levels), np.int64)
@@ -63,18 +63,7 @@ class PathDistances:
             numbers[:, level] = [known.setdefault(path[level], len(known)) for path in paths]
         return PathDistances(numbers, links)
 
-    @property
-    def nodes(self) -> int:
-        """How many there are."""
-        return len(self.paths)
-
-    @property
-    def farthest(self) -> float:
-        """Between any two nodes."""
-        return float(max(self.row(0)))
-
     def row(self, node: int) -> Floats:
-        """From a node to every node."""
         same = np.logical_and.accumulate(self.paths == self.paths[node], axis=1)
         distances: Floats = np.asarray(self.links, np.float64)[same.sum(axis=1)]
         return distances
@@ -82,57 +71,54 @@ class PathDistances:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is known of the nodes, in the order of their numbers, and how to ask for more.
+    """Facts about the nodes, in the order of their numbers, and functions to find more.
 
-    `environments` are variables of a rank on each node; `run` gives what a command prints, or None where it fails;
-    `ping_pong` measures the seconds of a small message between all nodes, a row for each.
+    `environments` are variables of a rank on each node. `run` returns the output of a command, or None if it fails.
+    `ping_pong` measures the seconds of a small message between all nodes, with a row for each.
     """
 
     hosts: Sequence[str]
     node_of_rank: Sequence[int]
     environments: Sequence[Mapping[str, str]] = ()
     coordinates: Sequence[Sequence[int]] | None = None
-    """Of each node in the fabric, as PMIx gives them (pmix.py)."""
+    """The coordinates of each node in the fabric, from PMIx (surroundings.py)."""
     coordinates_refusal: str = ""
-    """Why there are none."""
+    """The reason why there are no coordinates."""
     cray_names: Sequence[str] = ()
-    """Of each node: what /etc/cray/xname or /proc/cray_xt/cname holds."""
+    """The content of /etc/cray/xname or /proc/cray_xt/cname on each node."""
     run: Callable[[Sequence[str]], str | None] = field(default=lambda command: None)
     ping_pong: Callable[[], Floats] | None = None
 
     @property
     def nodes(self) -> int:
-        """How many there are."""
         return len(self.hosts)
 
 
 @dataclass(frozen=True)
 class TableDistances:
-    """A row for each node."""
+    """Distances from a table with a row for each node."""
 
     table: Floats
 
     def row(self, node: int) -> Floats:
-        """From a node to every node."""
         return np.ascontiguousarray(self.table[node], np.float64)
 
 
 @dataclass(frozen=True)
 class Found:
-    """Distances, who knew them, and why those who were asked before did not."""
+    """Distances, the provider that knew them, and the reasons of the providers that did not."""
 
     distances: Distances
     provider: str
     refusals: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        """One line."""
         asked = "; ".join(f"{name}: {why}" for name, why in self.refusals)
         return f"distances by {self.provider}" + (f" ({asked})" if asked else "")
 
 
 def find_distances(around: Surroundings) -> Found:
-    """By the first provider that knows them."""
+    """The distances from the first provider that knows them."""
     refusals: list[tuple[str, str]] = []
     for name, provider in PROVIDERS.items():
         answer = provider(around)
@@ -143,7 +129,7 @@ def find_distances(around: Surroundings) -> Found:
 
 
 def by_slurm(around: Surroundings) -> Distances | str:
-    """`SLURM_TOPOLOGY_ADDR` is `s0.s4.node7`; scontrol lists which switch has which nodes."""
+    """From `SLURM_TOPOLOGY_ADDR`, such as `s0.s4.node7`, or from the nodes of each switch that scontrol lists."""
     addresses = [one.get("SLURM_TOPOLOGY_ADDR", "") for one in around.environments]
     if len(addresses) == around.nodes and all(addresses):
         paths = [address.split(".") for address in addresses]
@@ -160,7 +146,7 @@ def by_slurm(around: Surroundings) -> Distances | str:
 
 
 def by_pmix(around: Surroundings) -> Distances | str:
-    """Coordinates are taken as a path: the first says most."""
+    """From coordinates, which are used as a path: the first coordinate is the top of the tree."""
     if around.coordinates is None:
         return around.coordinates_refusal or "it gives no coordinates"
     if len(around.coordinates) != around.nodes or len({len(one) for one in around.coordinates}) != 1:
@@ -169,20 +155,20 @@ def by_pmix(around: Surroundings) -> Distances | str:
 
 
 def by_cray(around: Surroundings) -> Distances | str:
-    """The name of each node in the machine room."""
+    """From the name of each node in the machine room."""
     if len(around.cray_names) != around.nodes:
         return "nodes have no such names"
     return _by_names(around.cray_names)
 
 
 def by_hosts(around: Surroundings) -> Distances | str:
-    """Names that tell where they stand, as those in NAMES."""
+    """From names of hosts that match one of the patterns in NAMES."""
     return _by_names(around.hosts)
 
 
 def by_ping_pong(around: Surroundings) -> Distances | str:
-    """Seconds, as multiples of the shortest between two nodes. Both ways are taken as one; halves are as much as such
-    a measurement tells apart."""
+    """From measured seconds, as multiples of the shortest time between two nodes. Both directions are averaged. Results
+    are rounded to halves, because the measurement is not more exact."""
     if around.nodes < 3:
         return "there are no three nodes, so nothing is farther than something else"
     if around.nodes > MAX_PING_PONG_NODES:
@@ -200,7 +186,7 @@ def by_ping_pong(around: Surroundings) -> Distances | str:
 
 
 def by_node(around: Surroundings) -> Distances | str:
-    """0 within a node, 1 between nodes."""
+    """The distance is 0 within a node and 1 between nodes."""
     return PathDistances(np.arange(around.nodes)[:, None], (1.0, 0.0))
 
 
@@ -212,7 +198,7 @@ PROVIDERS: dict[str, Callable[[Surroundings], Distances | str]] = {
     "ping-pong": by_ping_pong,
     "node": by_node,
 }
-"""In the order in which they are asked."""
+"""All providers, in the order of their priority."""
 
 NAMES = (
     ("x1000c3s5b1n0", r"x(\d+)c(\d+)s(\d+)b(\d+)n(\d+)"),  # HPE: cabinet, chassis, slot, board, node
@@ -220,7 +206,8 @@ NAMES = (
     ("r1i2n3", r"r(\d+)i(\d+)n(\d+)"),  # SGI ICE: rack, enclosure, node
     ("rack4-node12", r"(?:r|rack)[-_]?(\d+)[-_]?(?:n|node)[-_]?(\d+)"),
 )
-"""An example, and what all names of a machine must match: parts from the machine room down to the node."""
+"""An example, and a pattern that all names of a machine must match. Its groups lead from the machine room to the
+node."""
 
 
 def _by_names(names: Sequence[str]) -> Distances | str:
@@ -233,7 +220,7 @@ def _by_names(names: Sequence[str]) -> Distances | str:
 
 
 def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
-    """Paths from the top; those that are shorter than others hang at the top of what they lack."""
+    """The distances of paths from the top. A path that is shorter than others repeats its first part."""
     listed = [list(path) for path in paths]
     levels = max(map(len, listed))
     full = [[*path[:1]] * (levels - len(path)) + path for path in listed]
@@ -241,7 +228,7 @@ def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
 
 
 def _switches_above(listed: str) -> dict[str, list[str]]:
-    """The switches above each node, from the top, of lines `SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[0-3]`."""
+    """The switches above each node, from the top. Lines are like `SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[0-3]`."""
     above_node: dict[str, list[str]] = {}
     switches = [dict(re.findall(r"(\w+)=(\S+)", line)) for line in listed.splitlines()]
     switches = [switch for switch in switches if switch.get("SwitchName") and switch.get("Nodes")]
@@ -252,7 +239,7 @@ def _switches_above(listed: str) -> dict[str, list[str]]:
 
 
 def expand_hosts(text: str) -> list[str]:
-    """All hosts of a list, in its order; numbers keep their leading zeros."""
+    """All hosts of a list such as "n[08-10],login", in its order. Numbers keep their leading zeros."""
     return [host for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text) for host in _expand(part)]
 
 

@@ -1,4 +1,4 @@
-"""Which bytes of a file a rank has, and where they lie in its memory. As aggregate/decision/extent.hpp in core says.
+"""Extents: the bytes of a file that a rank has, and their places in its memory (aggregate/decision/extent.hpp in core).
 
     contiguous   one run of bytes
     strided      blocks of equal size, a stride apart
@@ -17,15 +17,15 @@ from outcrop import _aggregate
 from outcrop.errors import InputError, shown
 
 Extent = _aggregate.Extent
-"""Made by `contiguous`, `strided` and `subarray`; has `nbytes`, `begin` and `end` in the file, `memory_nbytes`."""
+"""`contiguous`, `strided` and `subarray` return it. It has `nbytes`, `begin` and `end` in the file, `memory_nbytes`."""
 
 LARGEST = 2**64 - 1
 
 
 def contiguous(offset: int, nbytes: int, *, memory_offset: int = 0) -> Extent:
-    """`nbytes` bytes of the file from byte `offset` on; in the variable's memory from byte `memory_offset` on.
+    """`nbytes` bytes that begin at byte `offset` of the file and at byte `memory_offset` of the variable's memory.
 
-    Raises InputError for numbers that cannot be.
+    Raises InputError for impossible numbers.
     """
     return _aggregate.contiguous(
         _whole("offset", offset), _whole("nbytes", nbytes), _whole("memory_offset", memory_offset)
@@ -41,9 +41,10 @@ def strided(
     memory_stride_bytes: int = 0,
     memory_offset: int = 0,
 ) -> Extent:
-    """`count` blocks, a stride apart in the file; in memory, too, or one after the other where that stride is 0.
+    """`count` blocks at intervals of `stride_bytes` in the file and `memory_stride_bytes` in memory. With a memory
+    stride of 0, the blocks are adjacent in memory.
 
-    Raises InputError for numbers that cannot be, and for blocks that lie on each other.
+    Raises InputError for impossible numbers, and for blocks that overlap.
     """
     return _aggregate.strided(
         _whole("offset", offset),
@@ -60,8 +61,8 @@ def subarray(
 ) -> Extent:
     """The part of an array of `shape` in C order that begins at the indices `starts` and has `subshape` items.
 
-    The whole array begins at byte `offset` of the file; in memory the part is an array of its own. Raises InputError
-    for a part that is not inside.
+    The whole array begins at byte `offset` of the file. In memory, the part is a separate array. Raises InputError for
+    a part that is not inside.
     """
     try:
         item_bytes = np.dtype(dtype).itemsize

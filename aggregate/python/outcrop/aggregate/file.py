@@ -1,10 +1,10 @@
-"""One file that all ranks of a plan write or read together, step by step.
+"""Write or read one file together, by all ranks of a plan, step by step.
 
     with agg.create(path, plan) as file:
         for step in range(steps):
             file.write([u, v], base=step * plan.end)
 
-All functions are collective but for the arrays; what goes wrong at one rank is raised on all.
+All functions are collective; each rank passes its own arrays. An error at one rank is raised on all ranks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _aggregate
-from outcrop.aggregate.plan import Plan
-from outcrop.aggregate.settings import texts
+from outcrop.aggregate.plan import Plan, texts
 from outcrop.errors import CommunicationError, InputError, OutcropError, shown
 from outcrop.paths import as_path, as_place, make_directory, remove_made, require_regular
 
@@ -44,24 +43,24 @@ def create(
     reads_back: float | None = None,
     node_files: bool = False,
 ) -> File:
-    """A file to be written; one that exists is emptied. Collective. Raises StorageError, on all ranks.
+    """Create a file to write; an existing file is emptied. Collective. Raises StorageError on all ranks.
 
     Args:
-        path: of the file that all ranks share.
-        plan: what is written in each step.
-        durable: every write ends with its bytes on the device.
-        way: "buffered" through the page cache, "direct" around it, or whichever fits.
-        size_bytes: of the file, set once where it is known.
-        stage: a folder on a tier of each node: writes end when their bytes are durable there, and get to the file in
-            the background; what an earlier run has left there is brought to its file first (see `File.notes`). With
-            "auto", a tier of the machine, or none: what is predicted to take the program less time.
-        stage_bytes: that the stage may take on a node; 0 for what there is.
-        stage_persistence: for "auto": what a stage must outlive at least, reboot, job or permanent.
-        seconds_between: for "auto": seconds of computing from one step to the next, in which the stage is drained.
-        reads_back: for "auto": how often a step is read again, by this plan, before long.
-        node_files: a file for each node and `path`.index, instead of one that all share.
+        path: the path of the file that all ranks share.
+        plan: the plan, which describes what is written in each step.
+        durable: if true, every write ends when its bytes are on the device.
+        way: "buffered" uses the page cache, "direct" bypasses it, and "automatic" chooses.
+        size_bytes: the size of the file, set once if it is known in advance.
+        stage: a folder on a tier of each node. Writes end when their bytes are durable there, and the bytes are copied
+            to the file in the background. Steps that an earlier run has left there are first copied to their file (see
+            `File.notes`). With "auto", a tier of the machine or none, whichever is predicted to be faster.
+        stage_bytes: the maximum size of the stage on a node; 0 for all free space.
+        stage_persistence: for "auto": the minimum persistence of a stage: reboot, job or permanent.
+        seconds_between: for "auto": the seconds between two steps, in which the stage is drained.
+        reads_back: for "auto": how often a step is soon read again by this plan.
+        node_files: if true, each node writes its own file, with the index `path`.index, instead of one shared file.
 
-    What is None is taken from the plan's hints and the environment.
+    Arguments that are None are taken from the plan's hints and the environment.
     """
     settings = texts(
         {"stage": stage, "stage_bytes": stage_bytes, "stage_persistence": stage_persistence,
@@ -86,8 +85,8 @@ def open(
     reads_back: float | None = None,
     node_files: bool = False,
 ) -> File:
-    """An existing file, to be read, or to be written, too; options as of `create`. Collective. Raises StorageError, on
-    all ranks."""
+    """Open an existing file to read it, or with `writable` also to write it. The other options are those of `create`.
+    Collective. Raises StorageError on all ranks."""
     settings = texts(
         {"stage": stage, "stage_bytes": stage_bytes, "stage_persistence": stage_persistence,
          "seconds_between": seconds_between, "reads_back": reads_back}
@@ -108,10 +107,10 @@ def _check_options(plan: Plan, way: str, size_bytes: int, **flags: bool) -> None
 
 
 def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
-    """Make the one file `target` of the files of all nodes, by their index; its bytes. By one process.
+    """Join the files of all nodes into the file `target`, by their `index`. Call it in one process. Returns the bytes.
 
-    It gets its name when it has been read back and compared; the nodes' files stay. Raises InputError, CorruptionError
-    and StorageError.
+    The target gets its name after it has been read back and compared. The nodes' files stay. Raises InputError,
+    CorruptionError and StorageError.
     """
     source, place = as_place(index, "index"), as_place(target, "target")
     require_regular(source)
@@ -124,29 +123,29 @@ def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
 
 
 class Request:
-    """A write or read under way. Its arrays must stay as they are until it is over; they are kept."""
+    """A write or read in progress. It keeps references to its arrays, which must not change before it has ended."""
 
     def __init__(self, core: _aggregate.Request, what: str, plan: Plan) -> None:
         self._core, self._what, self._plan = core, what, plan
         self._counted = False
 
     def test(self) -> bool:
-        """Whether it is over; moves messages on. Raises as `wait` does, once it is."""
+        """Whether the request has ended. The call also advances messages. Raises the errors of `wait`."""
         self._check()
-        is_over = self._core.test()
-        if is_over:
+        has_ended = self._core.test()
+        if has_ended:
             self._count()
-        return is_over
+        return has_ended
 
     def wait(self) -> Timing:
-        """Return when it is over. Raises StorageError (with rank, file and offset), InputError for arrays that do not
-        fit, CommunicationError; the same on all ranks."""
+        """Return when the request has ended. Raises on all ranks StorageError with rank, file and offset, InputError
+        for unsuitable arrays, or CommunicationError."""
         self._check()
         self._core.wait()
         return self._count()
 
     def _check(self) -> None:
-        if not self._counted:  # others may have to be asked
+        if not self._counted:  # the request may still need other ranks
             self._plan.check_open()
 
     def _count(self) -> Timing:
@@ -158,10 +157,11 @@ class Request:
 
 
 class File:
-    """Made by `create` and `open`. Arrays are one for each variable declared: a list, or a mapping by their names.
+    """A file that all ranks share. `create` and `open` return it.
 
-    They are contiguous NumPy arrays with as many bytes as declared. `base`, in bytes, is added to all offsets of the
-    plan. What is wrong with one rank's arrays is raised as InputError on all ranks.
+    Pass one array for each declared variable, as a list or as a mapping by the variables' names. They are contiguous
+    NumPy arrays with the declared numbers of bytes. `base`, in bytes, is added to all offsets of the plan. Unsuitable
+    arrays of one rank raise InputError on all ranks.
     """
 
     def __init__(self, core: _aggregate.File, plan: Plan) -> None:
@@ -171,45 +171,46 @@ class File:
 
     @property
     def is_staged(self) -> bool:
-        """Whether steps go to a stage first."""
+        """Whether steps are first written to a stage."""
         return bool(self._before)
 
     @property
     def notes(self) -> list[str]:
-        """What an earlier run had left staged: what is in the file now, and what is lost. One line each."""
+        """One line for each step that an earlier run had left staged: whether it is in the file now, or lost."""
         return self._core.notes
 
     def write(self, arrays: Arrays, base: int = 0) -> Timing:
-        """Write a step. Raises StorageError with rank, file and offset; CommunicationError where a rank is gone."""
+        """Write a step. Raises StorageError with rank, file and offset, or CommunicationError if a rank has ended."""
         memory, problem = self._memory(arrays, writable=False)
         timing = self._core.write(memory, _offset(base), problem)
         self._plan._core.add_measured(self._before + "write", timing)
         return timing
 
     def read(self, arrays: Arrays, base: int = 0) -> Timing:
-        """Read a step into the arrays. Raises as `write` does."""
+        """Read a step into the arrays. Raises the errors of `write`."""
         memory, problem = self._memory(arrays, writable=True)
         timing = self._core.read(memory, _offset(base), problem)
         self._plan._core.add_measured(self._before + "read", timing)
         return timing
 
     def begin_write(self, arrays: Arrays, base: int = 0) -> Request:
-        """Begin to write a step, whose arrays must not change before it is over. Waits while four are under way."""
+        """Begin to write a step. Do not change its arrays before the request has ended. The call waits while four
+        requests are in progress."""
         memory, problem = self._memory(arrays, writable=False)
         return Request(self._core.begin_write(memory, _offset(base), problem), self._before + "write", self._plan)
 
     def begin_read(self, arrays: Arrays, base: int = 0) -> Request:
-        """Begin to read a step into the arrays, which are not to be used before the request is over."""
+        """Begin to read a step into the arrays. Do not use them before the request has ended."""
         memory, problem = self._memory(arrays, writable=True)
         return Request(self._core.begin_read(memory, _offset(base), problem), self._before + "read", self._plan)
 
     def flush(self) -> None:
-        """Return when all that was written is on the device, in its file. Raises StorageError."""
+        """Return when all written bytes are in the file and on its device. Raises StorageError."""
         self._plan.check_open()
         self._core.flush()
 
     def close(self) -> None:
-        """Wait for what is under way, and for what is staged to be in the file; nothing else may follow."""
+        """Wait for all requests and for all staged steps to be in the file. The file cannot be used afterwards."""
         if self._closed:
             return
         self._plan.check_open()
@@ -222,12 +223,12 @@ class File:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an error of this rank's own others may not come to close together with this one; it shall be seen.
+        # After an error of this rank alone, other ranks may never close: do not wait for them, show the error.
         if kind is None or self._plan.size == 1 or (issubclass(kind, OutcropError) and kind is not CommunicationError):
             self.close()
 
     def _memory(self, arrays: Arrays, writable: bool) -> tuple[list[NDArray[np.uint8]], str]:
-        """The bytes of all arrays; or nothing and what is wrong with one, which all ranks are to be told."""
+        """The bytes of all arrays; or none, and the problem with one array, which the core reports to all ranks."""
         self._plan.check_open()
         names, needed = self._plan.names, self._plan._core.memory_nbytes
         if isinstance(arrays, Mapping):
@@ -241,15 +242,14 @@ class File:
             return [], f"{len(needed)} variables were declared, {len(given)} are given"
         memory = []
         for name, array, bytes_needed in zip(names, given, needed, strict=True):
-            problem = _wrong(array, bytes_needed, writable)
-            if problem:
+            if problem := _problem(array, bytes_needed, writable):
                 return [], f"variable {name} {problem}"
             memory.append(array.reshape(-1).view(np.uint8))
         return memory, ""
 
 
-def _wrong(array: Any, needed: int, writable: bool) -> str:
-    """Why an array cannot be used, or nothing."""
+def _problem(array: Any, needed: int, writable: bool) -> str:
+    """The reason why an array cannot be used, or ""."""
     if not isinstance(array, np.ndarray):
         return f"is of {type(array).__name__}; give a NumPy array"
     if array.dtype.hasobject:

@@ -1,12 +1,12 @@
-"""Which MPI runs in this process, what is needed to compile against it, and its mpirun.
+"""Find the MPI library of this process, the headers to compile against it, and its mpirun.
 
     mpi4py ──► the library that is loaded (path, name, version)
                     │   must be the same
     mpi.h  ──► the headers of $MPICC, of mpi4py's compiler, beside the library, of an mpicc
 
-Every MPI has a binary interface of its own, and several may be installed. Headers of another one than runs would
-compile and then crash, so what they are of is read from them and compared. Ranks are started by the mpirun of the same
-family, which is looked for beside the library, beside this Python, and on the path.
+Every MPI has its own binary interface, and several may be installed. A transport with headers of another MPI would
+compile and then crash, so the MPI of the headers is compared with the library. Ranks are started by an mpirun of the
+same family, which is searched beside the library, beside this Python, and on the path.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ WRAPPERS = ("mpicc", "mpicc.openmpi", "mpicc.mpich", "mpicc_abi")
 REMEDY = "install its development package, or set MPICC to its mpicc"
 PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich")
 OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none")
-"""More ranks than cores; without binding, or all would be bound to the first ones."""
+"""Allow more ranks than cores. Do not bind ranks, because several programs would use the first cores."""
 
-# What a header says of itself. MPICH's relatives (Intel, Cray) have its binary interface, and versions of their own.
-# Libraries of the standard's interface (MPI 5) are of any origin. Names are quoted, for MPICH is a macro, too.
+# The macros by which a header identifies its MPI. MPI libraries derived from MPICH (Intel, Cray) have its binary
+# interface but other versions. Libraries with the standard's interface (MPI 5) have any origin. Names are quoted,
+# because MPICH is also a macro.
 PROBE = """
 #include <mpi.h>
 #if defined(OPEN_MPI)
@@ -48,7 +49,7 @@ outcrop: "MPI ABI"
 
 @dataclass(frozen=True)
 class MpiVersion:
-    """An MPI by name and version; an empty version is unknown."""
+    """The name and version of an MPI. An empty version is unknown."""
 
     name: str
     version: tuple[int, ...] = ()
@@ -57,14 +58,14 @@ class MpiVersion:
         return " ".join([self.name, *([".".join(map(str, self.version))] if self.version else [])])
 
     def fits(self, other: MpiVersion) -> bool:
-        """Whether the binary interface is the same: that of a family, of one major version where both are known."""
+        """Whether the binary interface is the same: the names are equal, and the major versions if both are known."""
         known = self.version and other.version
         return self.name == other.name and (not known or self.version[0] == other.version[0])
 
 
 @dataclass(frozen=True)
 class MpiLibrary:
-    """The MPI library that is loaded. `text` is what it says of itself."""
+    """The MPI library that is loaded. `text` is from MPI_Get_library_version."""
 
     path: Path
     version: MpiVersion
@@ -73,7 +74,7 @@ class MpiLibrary:
 
 @dataclass(frozen=True)
 class MpiHeaders:
-    """Headers: the flags that make a compiler find them, what they are of, and who named them."""
+    """The compiler flags to find headers, the MPI of the headers, and the program or folder that they come from."""
 
     flags: tuple[str, ...]
     version: MpiVersion
@@ -88,7 +89,7 @@ def version_of(text: str) -> MpiVersion:
 
 
 def loaded_library(mpi: Any) -> MpiLibrary:
-    """The library that `mpi4py.MPI` uses. Raises InputError where it has become part of mpi4py itself."""
+    """The library that `mpi4py.MPI` uses. Raises InputError if it is linked statically into mpi4py."""
     text = str(mpi.Get_library_version()).strip("\0 \n")
     extension, found = ctypes.CDLL(mpi.__file__), _SymbolInfo()
     if hasattr(extension, "MPI_Get_library_version"):
@@ -101,9 +102,9 @@ def loaded_library(mpi: Any) -> MpiLibrary:
 
 
 def find_headers(library: MpiLibrary, compiler: tuple[str, ...]) -> MpiHeaders:
-    """The headers of this library: of the same version where there are some, else of the same interface.
+    """The headers of this library, if possible of the same version, else of the same interface.
 
-    Raises InputError when there are none, or those of others only.
+    Raises InputError if there are no headers, or only headers of other MPIs.
     """
     found = [headers for origin, flags in _candidates(library) if (headers := _probe(compiler, flags, origin))]
     fitting = [headers for headers in found if headers.version.fits(library.version)]
@@ -127,7 +128,7 @@ class _SymbolInfo(ctypes.Structure):
 
 
 def _candidates(library: MpiLibrary) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Who says so, and flags."""
+    """The origins and flags of headers that may be suitable."""
     prefix = library.path.parent.parent
     own = shlex.split(os.environ.get("MPICC", ""))
     configured = shlex.split(_mpi4py_compiler())
@@ -150,7 +151,7 @@ def _mpi4py_compiler() -> str:
 
 
 def _shown_flags(wrapper: list[str]) -> tuple[str, ...]:
-    """What a wrapper tells the compiler about headers; nothing where it cannot say."""
+    """The compiler flags about headers that a wrapper shows; none if it fails."""
     try:
         done = subprocess.run([*wrapper, "-show"], capture_output=True, text=True)
     except OSError:
@@ -171,19 +172,19 @@ def _probe(compiler: tuple[str, ...], flags: tuple[str, ...], origin: str) -> Mp
 
 @dataclass(frozen=True)
 class Launcher:
-    """The program, and the name of its MPI: Open MPI or MPICH, or a relative of that."""
+    """An mpirun, and the family of its MPI: Open MPI or MPICH."""
 
     program: Path
     family: str
 
     def command(self, ranks: int, *options: str) -> list[str]:
-        """What starts so many ranks of the command that follows."""
+        """The command line that starts `ranks` ranks of the command that follows."""
         flags = [*OPEN_MPI_FLAGS, *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
         return [str(self.program), *(flags if self.family == OPEN_MPI else []), *options, "-n", str(ranks)]
 
     def mpi_io(self) -> list[str]:
-        """Names of the implementations of MPI-IO among which Open MPI can choose when it starts (`--mca io NAME`); none
-        where there is no choice."""
+        """The implementations of MPI-IO that Open MPI can choose when it starts (`--mca io NAME`); none if there is no
+        choice."""
         if self.family != OPEN_MPI:
             return []
         lister = self.program.with_name("ompi_info")
@@ -194,11 +195,11 @@ class Launcher:
 
 
 def find_launcher() -> Launcher:
-    """That of mpi4py's MPI. Raises InputError where mpi4py or the launcher is missing."""
+    """The launcher of mpi4py's MPI. Raises InputError if mpi4py or the launcher is missing."""
     try:
         import mpi4py
 
-        mpi4py.rc.initialize = False  # this process only asks
+        mpi4py.rc.initialize = False  # this process only reads the version
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise InputError(f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({error})") from None
@@ -219,7 +220,7 @@ def find_launcher() -> Launcher:
 
 
 def _family(program: str) -> str:
-    """By what it says of itself."""
+    """The family of a launcher, from the text of its --version."""
     done = subprocess.run([program, "--version"], capture_output=True, text=True)
     text = done.stdout + done.stderr
     if re.search(r"open-?mpi|open mpi|openrte|prrte", text, flags=re.I):

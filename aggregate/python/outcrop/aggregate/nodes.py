@@ -1,11 +1,11 @@
-"""What nodes are like, for placement: their tiers, where files go, how far they are from each other.
+"""Describe nodes for placement: their tiers, the target of files, and the distances between nodes.
 
     tiers of this node, measured or assumed ──► machine_text ──┐
     a machine file ────────────────────────────────────────────┴─► KnownMachine ──► the core's plan
-    providers of distances, asked by all ranks together ───────────┘
+    distances, from the first provider that knows them ────────────┘
     a file for `outcrop agg simulate`, or this node's tiers ──► node_tiers, of nodes that need not be here
 
-The format of machine files is in aggregate/core/outcrop/aggregate/placement/machine.hpp, which reads them.
+aggregate/core/outcrop/aggregate/placement/machine.hpp describes the format of machine files and reads them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from outcrop import _aggregate
 from outcrop.aggregate.distances import MAX_PING_PONG_NODES, Found, find_distances
 from outcrop.aggregate.placement import BufferTier, Distances, Floats, Target
 from outcrop.aggregate.ranks import Ranks
-from outcrop.aggregate.settings import Settings
 from outcrop.aggregate.surroundings import facts_here, surroundings_of
 from outcrop.errors import InputError
 from outcrop.paths import nearest_existing
@@ -35,7 +34,7 @@ SHARED = "pfs"
 
 @dataclass(frozen=True)
 class Typical:
-    """Bytes per second and seconds where nothing is known of a tier but its kind."""
+    """The assumed bandwidth and latency of a tier of which only the kind is known."""
 
     bytes_per_second: float
     latency_seconds: float
@@ -54,12 +53,12 @@ TYPICAL = {
     "tmpfs": Typical(5e9, 1e-6),
     "pfs": Typical(1e11, 1e-3),
 }
-"""Orders of magnitude; HBM and DRAM as in the table that the cost model was published with."""
+"""Orders of magnitude. HBM and DRAM are as in the paper of the cost model."""
 
 
 @dataclass(frozen=True)
 class NodeTier:
-    """A tier, what buffers may take of it on each node, and where its figures are from."""
+    """A tier, the bytes that buffers may take of it on each node, and the origin of its figures."""
 
     tier: BufferTier
     room_bytes: int
@@ -68,13 +67,15 @@ class NodeTier:
 
 @dataclass(frozen=True)
 class NodeTiers:
-    """All that can hold buffers, memory first, and what is shared by all nodes, where it is known."""
+    """The tiers that can hold buffers, memory first, and the file system that all nodes share, if known."""
 
     tiers: tuple[NodeTier, ...]
     shared: Target | None
+
+
 CARDS = ("sys/class/infiniband", "sys/class/cxi")
 RESERVED = ("target", "network", "unusable")
-"""Tables of a machine file that are no tiers."""
+"""Tables of a machine file that are not tiers."""
 HEAD = """\
 # What a node is like, for aggregation: bytes, bytes per second, seconds. Change what is wrong; what a table may have is
 # said in the manual, "Aggregation".
@@ -83,8 +84,8 @@ HEAD = """\
 
 @dataclass(frozen=True)
 class KnownMachine:
-    """What a rank knows of the machine, for the core. `node_text` is a machine file, of the first rank of a node;
-    `problem` says why there is none. `lines` are what else `Plan.explain` shall say."""
+    """A rank's description of the machine, for the core. `node_text` is the text of a machine file, from the first rank
+    of a node. `problem` says why it is missing. `Plan.explain` also shows `lines`."""
 
     node_text: str
     problem: str
@@ -94,8 +95,8 @@ class KnownMachine:
     lines: Sequence[str]
 
 
-def known_machine(ranks: Ranks, settings: Settings) -> KnownMachine:
-    """Collective: by what every rank knows, and by settings that all have agreed on. Raises InputError."""
+def known_machine(ranks: Ranks, settings: _aggregate.Settings) -> KnownMachine:
+    """Collective: describe the machine, with settings that all ranks have agreed on. Raises InputError."""
     values = settings.values
     text, problem = "", ""
     if ranks.rank == ranks.node:
@@ -105,7 +106,10 @@ def known_machine(ranks: Ranks, settings: Settings) -> KnownMachine:
             problem = str(error)
     facts = facts_here()
     found = None if values["topology"] else _find_distances(ranks, facts)
-    lines = _carried(ranks) if values["transport"] == "rma" else []
+    lines = []
+    if values["transport"] == "rma":
+        obstacle = ranks.use_rma()
+        lines = [f"between nodes: messages, for rma does not work: {obstacle}" if obstacle else "between nodes: rma"]
     return KnownMachine(text, problem, facts.host, found.distances if found else None, str(found), lines)
 
 
@@ -114,14 +118,14 @@ def _node_text(file: Path | None, target: Path) -> str:
 
 
 def text_of_this_node(file: Path | None, target: Path) -> str:
-    """The text of a machine file, or one of the tiers there are, with what cannot be used here. Files will be at
-    `target`. Raises InputError for a file that is none."""
+    """The text of a machine file, or of the tiers of this node, completed by the core: it adds the `target` of files if
+    it is missing, and the tiers that cannot be used here. Raises InputError for an invalid file."""
     name = "this machine" if file is None else str(file)
     return _aggregate.text_of_this_node(_node_text(file, target), name, str(target))
 
 
 def _find_distances(ranks: Ranks, facts: Any) -> Found:
-    """Collective: between nodes, by the first provider that knows. The same on all ranks."""
+    """Collective: the distances between nodes from the first provider that knows them, the same on all ranks."""
     everyone = ranks.gather((ranks.node, facts))
     leaders = sorted({node for node, _ in everyone})
     node_of_rank = [leaders.index(node) for node, _ in everyone]
@@ -138,7 +142,7 @@ def _find_distances(ranks: Ranks, facts: Any) -> Found:
 
 
 def _of_first(ranks: Ranks, make: Callable[[], Found]) -> Found:
-    """What rank 0 makes, or what is wrong there, for all ranks: it must be the same everywhere."""
+    """The result of `make` on rank 0, or its InputError, for all ranks."""
     made, problem = None, ""
     if ranks.rank == 0:
         try:
@@ -151,14 +155,8 @@ def _of_first(ranks: Ranks, make: Callable[[], Found]) -> Found:
     return made
 
 
-def _carried(ranks: Ranks) -> list[str]:
-    """Collective: one-sided communication where it works; what carries bytes between nodes."""
-    problem = ranks.use_rma()
-    return ["between nodes: rma" if not problem else f"between nodes: messages, for rma does not work: {problem}"]
-
-
 def node_tiers(file: Path | None) -> NodeTiers:
-    """Those of a file, or of this machine. Raises InputError."""
+    """The tiers of a file, or of this machine. Raises InputError if no tier can hold buffers."""
     if file is None:
         found = find_tiers()
         tiers = tuple(node_tier(tier) for tier in found if tier.kind != SHARED and tier.free_bytes)
@@ -172,7 +170,7 @@ def node_tiers(file: Path | None) -> NodeTiers:
 
 
 def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target | None]:
-    """Tiers of nodes that need not be here, and the target, by a machine file. Raises InputError for what cannot be."""
+    """The tiers and the target of a machine file, whose nodes need not exist. Raises InputError for invalid values."""
     listed, target = _aggregate.parse_node(text, file)
     tiers = tuple(
         NodeTier(BufferTier(name, latency, fill, empty, Persistence(lasts)), room, origin)
@@ -183,7 +181,7 @@ def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target
 
 
 def node_tier(tier: Tier) -> NodeTier:
-    """For buffers, with what is typical of its kind where nothing is known."""
+    """The tier for buffers. Unknown figures are those of `TYPICAL` for its kind."""
     typical = TYPICAL[tier.kind]
     read, write, latency = tier.read_bytes_per_second, tier.write_bytes_per_second, tier.latency_seconds_write
     latency = tier.latency_seconds_read if latency is None else latency
@@ -204,14 +202,15 @@ def _target(latency_seconds: float | None, bytes_per_second: float | None) -> Ta
 
 
 def machine_text(tiers: Sequence[Tier], target: Path) -> str:
-    """Of tiers that can hold buffers, and of the file system at `target`. Raises InputError where there is none."""
+    """The text of a machine file with the tiers that can hold buffers, and with the file system at `target`. Raises
+    InputError if `target` cannot be found."""
     kept = {_name(tier): tier for tier in tiers if tier.kind != SHARED and tier.free_bytes and _is_plain(tier.where)}
     tables = [_tier_table(name, tier) for name, tier in kept.items()]
     return HEAD + "\n" + "\n".join([*tables, _target_table(tiers, target), _table("network", [("cards", cards())])])
 
 
 def cards(root: Path = Path("/")) -> int:
-    """Network cards of this node; at least one."""
+    """The number of network cards of this node, at least 1."""
     folders = [root / folder for folder in CARDS if (root / folder).is_dir()]
     return max(1, sum(len(os.listdir(folder)) for folder in folders))
 
@@ -222,7 +221,7 @@ def _name(tier: Tier) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a machine file can hold it in quotes."""
+    """Whether a machine file can hold the text in quotes."""
     return not re.search(r'["\\\n]', text)
 
 
@@ -237,12 +236,12 @@ def _tier_table(name: str, tier: Tier) -> str:
 def _place(tier: Tier) -> Iterator[tuple[str, str]]:
     if tier.directory is not None:
         yield "directory", str(tier.directory.absolute())
-    elif tier.kind != "dram":  # ordinary memory lies where the system puts it: near those who touch it first
+    elif tier.kind != "dram":  # the system allocates ordinary memory near the thread that first accesses it
         yield "nodes", ",".join(map(str, tier.nodes))
 
 
 def _target_table(tiers: Sequence[Tier], folder: Path) -> str:
-    """What is at `folder`, with figures that `outcrop tiers` has measured, or those of its kind."""
+    """The table of the file system at `folder`, with figures measured by `outcrop tiers`, or those of its kind."""
     try:
         tier = mounted_tier(mount_of(nearest_existing(folder)))
     except OSError as error:

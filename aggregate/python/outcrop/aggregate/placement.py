@@ -1,10 +1,10 @@
-"""Which rank gathers which domain, in buffers on which tier, for a machine that is described: the core decides.
+"""Choose the aggregator of each domain and the tier of its buffers, for a described machine. The core decides.
 
-    Machine (network, tiers of nodes, target, ranks), Tallies (who has how many bytes), PlacementOptions
-        ──► place, place_best, predict ──► Placement: the rank of each domain, and the seconds that are predicted
+    Machine (network, tiers of nodes, target, ranks), Tallies (the bytes of each rank), PlacementOptions
+        ──► place, place_best, predict ──► Placement: the rank of each domain, and the predicted seconds
 
-Nodes are numbered from 0. Bandwidths are in bytes per second, times in seconds; `inf` limits nothing. What the figures
-mean, and how a cost follows from them, is in docs/explanation/aggregation-cost.md.
+Nodes are numbered from 0. Bandwidths are in bytes per second, times in seconds; `inf` is no limit.
+docs/explanation/aggregation-cost.md explains the figures and how the cost follows from them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ PlacementOptions = _aggregate.PlacementOptions
 
 
 class Distances(Protocol):
-    """How far nodes are from each other, in the unit that the network's latency is of."""
+    """The distances between nodes. The network's latency is the time for one unit of distance."""
 
     def row(self, node: int) -> Floats:
-        """From a node to every node; 0 to itself."""
+        """The distances from a node to every node; 0 to itself."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """Between nodes, and to a target that all share. The latency is of a message, for each unit of distance."""
+    """The network between nodes and to a shared target. The latency is that of a message for each unit of distance."""
 
     latency_seconds: float = 1e-6
     card_bytes_per_second: float = math.inf
@@ -43,7 +43,7 @@ class Network:
 
 @dataclass(frozen=True)
 class BufferTier:
-    """A tier of nodes that can hold buffers. `fill` is for what comes into a buffer, `empty` for what leaves it."""
+    """A tier of nodes that can hold buffers. `fill` is the bandwidth into a buffer, `empty` the bandwidth out of it."""
 
     name: str
     latency_seconds: float
@@ -51,13 +51,13 @@ class BufferTier:
     empty_bytes_per_second: float = math.inf
     persistence: Persistence = Persistence.PROCESS
     holds_files: bool = False
-    """It is a file system of each node, on which steps can be staged."""
+    """Whether it is a file system of each node, on which steps can be staged."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where the file is: on something that all nodes share, with its bandwidth for all of them together; or, where
-    `is_shared` is false, on a device of each node, with that of one."""
+    """The storage of the file. All nodes share it, and the bandwidth is that of all nodes together. If `is_shared` is
+    false, each node has its own device, and the bandwidth is that of one device."""
 
     latency_seconds: float = 0.0
     bytes_per_second: float = math.inf
@@ -66,7 +66,7 @@ class Target:
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """Through which the ranks of a node put their bytes together."""
+    """The memory through which the ranks of a node join their bytes."""
 
     latency_seconds: float = 1e-6
     bytes_per_second: float = 10e9
@@ -74,7 +74,8 @@ class SharedMemory:
 
 @dataclass(frozen=True)
 class Machine:
-    """Ranks on nodes. `room_bytes` has a row for each node and a column for each tier: what buffers may take there."""
+    """The ranks, nodes, tiers and network. `room_bytes` are the bytes that buffers may use: a row for each node, a
+    column for each tier."""
 
     node_of_rank: NDArray[np.uint32]
     distances: Distances
@@ -85,7 +86,7 @@ class Machine:
     target: Target = field(default_factory=Target)
     shared_memory: SharedMemory = field(default_factory=SharedMemory)
     target_read: Target | None = None
-    """The target with its figures for reading, where `target` has those for writing; None where it is the same."""
+    """The target with its figures for reading, while `target` has those for writing; None if they are equal."""
 
     def __post_init__(self) -> None:
         nodes = len(self.distance_to_target)
@@ -101,13 +102,12 @@ class Machine:
 
     @property
     def nodes(self) -> int:
-        """How many there are."""
         return len(self.distance_to_target)
 
 
 @dataclass(frozen=True)
 class Tallies:
-    """How many bytes of which domain each rank has: arrays of one length. Pairs that are not there have none."""
+    """The bytes of each domain that each rank has, as arrays of equal length. Missing pairs have no bytes."""
 
     domains: NDArray[np.uint32]
     ranks: NDArray[np.uint32]
@@ -115,7 +115,7 @@ class Tallies:
 
     @staticmethod
     def of(domains: Any, ranks: Any, counts: Any) -> Tallies:
-        """From anything that NumPy makes arrays of."""
+        """From values that NumPy can convert to arrays."""
         return Tallies(
             np.ascontiguousarray(domains, np.uint32),
             np.ascontiguousarray(ranks, np.uint32),
@@ -124,7 +124,7 @@ class Tallies:
 
 
 def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions) -> Placement:
-    """The placement of `domains` domains whose costs have the least sum. Raises InputError where they find no room."""
+    """The placement of `domains` domains with the smallest sum of costs. Raises InputError if no tier has room."""
     _check(machine, tallies, domains)
     return _aggregate.place(machine, tallies, domains, options)
 
@@ -132,9 +132,10 @@ def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOp
 def place_best(
     machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions, *, try_both: bool = True
 ) -> Placement:
-    """The placement that finishes first, of those with `domains` domains, or with 2, 4, 8, ... neighbours made one.
+    """The fastest placement with `domains` domains, or with 2, 4, 8, ... neighbouring domains joined to one.
 
-    With `try_both`, ranks of a node send together or not, whichever is sooner. Raises InputError where none finds room.
+    With `try_both`, ranks of a node send together or separately, whichever is faster. Raises InputError if no tier has
+    room.
     """
     _check(machine, tallies, domains)
     return _aggregate.place_best(machine, tallies, domains, options, try_both)
@@ -143,7 +144,7 @@ def place_best(
 def predict(
     machine: Machine, tallies: Tallies, options: PlacementOptions, ranks: Sequence[int], tiers: Sequence[int]
 ) -> Placement:
-    """What it costs where the ranks and tiers of the domains are given."""
+    """The placement with given ranks and tiers of the domains, and its predicted cost."""
     _check(machine, tallies, len(ranks))
     assert len(ranks) == len(tiers) and len(set(ranks)) == len(ranks), "a rank gathers one domain"
     assert not len(ranks) or (max(ranks) < len(machine.node_of_rank) and max(tiers) < len(machine.tiers))
@@ -153,7 +154,7 @@ def predict(
 
 
 def _check(machine: Machine, tallies: Tallies, domains: int) -> None:
-    """The core does not check again what it is given."""
+    """Check the arguments, because the core does not check them."""
     assert len(tallies.domains) == len(tallies.ranks) == len(tallies.bytes)
     if len(tallies.domains):
         assert int(tallies.domains.max()) < domains, "there is no such domain"

@@ -1,13 +1,17 @@
-"""A plan says what each rank writes or reads in each step, and which ranks aggregate. It is made once.
+"""Declare once what each rank writes or reads in each step. The plan chooses the ranks that aggregate.
 
     declare ──► Ranks ──► settings that all ranks agree on ──► nodes.known_machine ──► the core's plan
-                                  what is wrong at one rank is raised on all
+                                  an error at one rank is raised on all ranks
+
+Settings come from arguments, MPI info hints and the environment. Their table is the core's placement/settings.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,15 +20,15 @@ from outcrop import _aggregate
 from outcrop.aggregate.extents import Extent
 from outcrop.aggregate.nodes import known_machine
 from outcrop.aggregate.ranks import Ranks
-from outcrop.aggregate.settings import Settings, environment_texts, texts
 from outcrop.errors import InputError, shown
 
+Settings = _aggregate.Settings
 Variable = Extent | Sequence[Extent]
 Extents = Mapping[str, Variable] | Sequence[Variable]
 
 
 class Plan:
-    """Made by `declare`. `names` are those of this rank's variables, in order."""
+    """The result of `declare`. `names` are the names of this rank's variables, in order."""
 
     def __init__(self, core: _aggregate.Plan, ranks: Ranks, names: Sequence[str]) -> None:
         self._core, self._ranks, self.names = core, ranks, tuple(names)
@@ -33,22 +37,22 @@ class Plan:
 
     @property
     def rank(self) -> int:
-        """Of this process."""
+        """The rank of this process."""
         return self._ranks.rank
 
     @property
     def size(self) -> int:
-        """Ranks there are."""
+        """The number of ranks."""
         return self._ranks.size
 
     @property
     def nbytes(self) -> int:
-        """Of all ranks, in one step."""
+        """The bytes of all ranks in one step."""
         return self._core.nbytes
 
     @property
     def end(self) -> int:
-        """The byte of the file behind the last one of a step at base 0."""
+        """The offset in the file after the last byte of a step at base 0."""
         return self._core.end
 
     @property
@@ -58,33 +62,32 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """Predicted for a step straight to the file, of writing, or of reading where the plan is for that only."""
+        """The predicted seconds to write a step directly to the file, or to read it if the plan is only for reading."""
         return self._core.seconds
 
     @property
     def tiers(self) -> list[str]:
-        """Names of the tiers that the buffers of each domain are on."""
+        """The name of the tier that holds the buffers of each domain."""
         return self._core.tiers
 
     @property
     def settings(self) -> Settings:
-        """The same on all ranks, but for the folder of a stage and its bytes."""
+        """The settings. They are equal on all ranks, except the folder of a stage and its size."""
         return self._core.settings
 
     def explain(self, domains: int = 1) -> str:
-        """In words: who aggregates where and why, with predicted seconds; the `domains` that take longest in detail.
-
-        After steps also what they took at this rank, beside what was predicted. Not collective.
+        """Explain which ranks aggregate on which tier and why, with predicted seconds, and in detail for the slowest
+        `domains`. After steps, the text also compares their time at this rank with the prediction. Not collective.
         """
         return self._core.explain(domains).rstrip("\n")
 
     def close(self) -> None:
-        """Collective: gives back the duplicate of the communicator. Its files can only be closed before that."""
+        """Free the duplicate of the communicator. Collective. Close the plan's files before."""
         self._closed = True
         self._ranks.close()
 
     def check_open(self) -> None:
-        """Raise InputError where the plan has been closed: there is nobody then who could carry bytes."""
+        """Raise InputError if the plan has been closed: ranks cannot communicate any more."""
         if self._closed:
             raise InputError("the plan has been closed; close it after its files")
 
@@ -94,7 +97,7 @@ class Plan:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an error other ranks may not come to close together with this one.
+        # After an error, other ranks may never close, and this rank would wait for them.
         if kind is None:
             self.close()
 
@@ -118,32 +121,34 @@ def declare(
     transport: str | None = None,
     seconds_most: float | None = None,
 ) -> Plan:
-    """Make a plan of what every rank will write or read in each step. Collective; all but `extents` the same on all.
+    """Make a plan of what every rank writes or reads in each step. Collective. Only `extents` may differ among ranks.
 
     Args:
-        communicator: of mpi4py, or None for this process by itself, without MPI.
-        extents: for each variable of this rank an extent or a list of them; with names, as a mapping. May be empty.
-        target: a folder where the files will be; its figures are those by which aggregators are chosen. The working
-            directory when left out.
-        machine: a file that says what nodes are like, as `outcrop agg machine` writes it; without one, the tiers that
-            `outcrop tiers` finds, with figures that it has measured before.
-        reads_only: ranks may declare the same bytes; such a plan refuses to write.
-        own_run_bytes: where runs of all ranks are that long in the mean, each writes its own; 0 for never. When left
-            out: 64 KiB where all ranks are on one node and nothing is said about aggregators.
+        communicator: an mpi4py communicator, or None for this process alone, without MPI.
+        extents: an extent or a list of extents for each variable of this rank, as a list, or as a mapping by name. It
+            may be empty.
+        target: the folder of the files. Its bandwidth and latency decide which ranks aggregate. The default is the
+            working directory.
+        machine: a file that describes the nodes, as `outcrop agg machine` writes it. The default is the tiers that
+            `outcrop tiers` finds, with the figures that it has measured before.
+        reads_only: if true, ranks may declare the same bytes, and the plan cannot write.
+        own_run_bytes: if runs of all ranks have at least this mean length, each rank transfers its own runs; 0 for
+            never. The default is 64 KiB if all ranks are on one node and no setting is about aggregators.
         topology: a file with lines `rank: group switch port`.
         hints: an mpi4py `Info` or a mapping, with ROMIO's names or outcrop_agg_*.
-        count: of aggregators; as many as are done soonest when left out.
-        tier: where buffers are.
-        persistence: of that tier, at least: process, reboot, job or permanent.
-        buffer: bytes of each buffer, a multiple of 4096.
-        buffers: of each aggregator, 2 to 8.
-        hosts: which may have aggregators, as ROMIO's cb_config_list.
-        transport: between nodes: "messages" (two-sided), or "rma" (one-sided) where that works; `explain` says so.
-        seconds_most: a rank that has waited for others for so long gets CommunicationError; never when left out.
+        count: the number of aggregators. The default is the number with the shortest predicted time.
+        tier: the tier of the buffers.
+        persistence: the minimum persistence of that tier: process, reboot, job or permanent.
+        buffer: the bytes of each buffer, a multiple of 4096.
+        buffers: the number of buffers of each aggregator, 2 to 8.
+        hosts: the hosts that may have aggregators, as in ROMIO's cb_config_list.
+        transport: the transport between nodes: "messages" (two-sided), or "rma" (one-sided) if that works. `explain`
+            names the transport in use.
+        seconds_most: the maximum time that a rank waits for others before CommunicationError. The default is no limit.
 
-    What is not given is taken from `hints`, then from OUTCROP_AGG_* of rank 0's environment.
+    Settings that are not given are taken from `hints`, then from OUTCROP_AGG_* in rank 0's environment.
 
-    Raises InputError, on all ranks: ranks overlap (the message names both and the byte), or what was given cannot be.
+    Raises InputError on all ranks if ranks overlap (the message names both and the byte), or for impossible arguments.
     """
     arguments = {
         "count": count, "tier": tier, "persistence": persistence, "buffer": buffer, "buffers": buffers, "hosts": hosts,
@@ -157,7 +162,7 @@ def declare(
         if not problem:
             try:
                 given, hint_texts = _given(arguments, reads_only), _hint_texts(hints)
-            except InputError as error:  # told to all ranks
+            except InputError as error:  # the core raises it on all ranks
                 problem = str(error)
         core = _aggregate.Plan(
             ranks.address, declared, given, hint_texts, environment_texts(), problem, partial(known_machine, ranks)
@@ -169,7 +174,7 @@ def declare(
 
 
 def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
-    """Names, extents of each variable, and what is wrong with them, if anything."""
+    """The names and extents of the variables, and the problem with them or ""."""
     if isinstance(extents, Extent) or not isinstance(extents, Mapping | Sequence):
         return [], [], "extents must be a list, with an extent or a list of extents for each variable"
     pairs = extents.items() if isinstance(extents, Mapping) else enumerate(extents)
@@ -184,7 +189,7 @@ def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
 
 
 def _given(arguments: Mapping[str, object], reads_only: bool) -> dict[str, str]:
-    """The arguments that say something: not None, nor 0 but for own_run_bytes. Raises InputError."""
+    """The arguments that are set: not None, and not 0 except for own_run_bytes. Raises InputError."""
     if not isinstance(reads_only, bool):
         raise InputError(f"reads_only {shown(reads_only)} must be True or False")
     found = {name: text for name, text in texts(arguments).items() if arguments[name] or name == "own_run_bytes"}
@@ -197,3 +202,36 @@ def _hint_texts(hints: Any) -> dict[str, str]:
     if not callable(getattr(hints, "items", None)):
         raise InputError(f"hints {shown(hints)} must be an Info of mpi4py, or a mapping")
     return {str(name): str(value) for name, value in hints.items()}
+
+
+def read_settings(
+    arguments: Mapping[str, object] | None = None,
+    hints: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Settings:
+    """The settings, each from the first of arguments, hints and environment that has it. An argument that is None or 0
+    counts as missing. Raises InputError for invalid values."""
+    given = {name: str(value) for name, value in (arguments or {}).items() if value}
+    return _aggregate.settings(given, dict(hints or {}), environment_texts(environment))
+
+
+def environment_texts(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """All variables with the prefix of settings, including unknown ones."""
+    return {name: value for name, value in environment.items() if name.startswith("OUTCROP_AGG_")}
+
+
+def texts(arguments: Mapping[str, object]) -> dict[str, str]:
+    """The arguments that are not None, as texts for the core. Raises InputError for other types than numbers and
+    text."""
+    given = {}
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        if not isinstance(value, str | Real | os.PathLike):
+            raise InputError(f"{name} {shown(value)} must be a number or text")
+        try:
+            given[name] = os.fsdecode(value) if isinstance(value, os.PathLike) else str(value)
+            given[name].encode()
+        except ValueError:  # no UTF-8, or more digits than Python writes
+            raise InputError(f"{name} {shown(value)} must be a number or text that can be written") from None
+    return given

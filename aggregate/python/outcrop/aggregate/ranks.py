@@ -1,12 +1,12 @@
-"""The ranks that aggregate together: an mpi4py communicator as the core knows it, or this process by itself.
+"""The ranks that aggregate together: an mpi4py communicator for the core, or this process alone.
 
-    mpi4py communicator ──► MPI that runs, its headers ──► mpi_transport.cpp compiled, kept by content
-                                                                 │ one process of each node does that
+    mpi4py communicator ──► running MPI, its headers ──► mpi_transport.cpp, compiled and cached by content
+                                                                 │ by one process of each node
                                                                  ▼
                                  address of the table of functions of transport.h, for the core
 
-The core is compiled without MPI, since there are many. What has to know one is compiled against it when it is first
-used, as kernels are (`outcrop.language.compile`).
+The core is compiled without MPI, because there are many implementations. Only the transport depends on MPI. It is
+compiled when it is first used, like kernels (`outcrop.language.compile`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,7 +40,7 @@ _GATHER_SIZES = ctypes.CFUNCTYPE(
 
 
 class _Table(ctypes.Structure):
-    """struct outcrop_transport of aggregate/core/outcrop/aggregate/transport/transport.h, as far as Python reads it."""
+    """The first members of struct outcrop_transport (aggregate/core/outcrop/aggregate/transport/transport.h)."""
 
     _fields_ = (
         ("self", ctypes.c_void_p),
@@ -60,19 +59,25 @@ class _Table(ctypes.Structure):
     )
 
 
-class Communicator:
-    """A duplicate of an mpi4py intracommunicator, for the core.
+class Ranks:
+    """The ranks of an mpi4py intracommunicator, of which this object has a duplicate, or this process alone.
 
-    Making and closing one is collective. `rank` of `size`; `node` is the lowest rank on this rank's node, `host` that
-    node's name, `library` the MPI that carries the bytes.
+    Its creation and `close` are collective. `node` is the lowest rank on this rank's node, `host` the node's name, and
+    `library` the MPI that transports the bytes.
     """
 
     def __init__(self, communicator: Any) -> None:
-        """Of an mpi4py intracommunicator; compiles for some seconds where that has never been done for this MPI.
+        """`communicator` is an mpi4py intracommunicator, or None for this process alone. The first use of an MPI
+        compiles the transport, which takes some seconds.
 
-        Raises InputError, on all ranks: mpi4py is missing; this is no intracommunicator; there is no C++ compiler, or
-        there are no headers of the MPI that runs.
+        Raises InputError on all ranks if mpi4py, a C++ compiler or the headers of the running MPI are missing, or if
+        `communicator` is not an intracommunicator.
         """
+        self._users = communicator
+        self._table: ctypes._Pointer[_Table] | None = None
+        self.rank, self.size, self.node, self.host, self.library = 0, 1, 0, "", "one process"
+        if communicator is None:
+            return
         mpi = _mpi()
         if not isinstance(communicator, mpi.Intracomm) or communicator == mpi.COMM_NULL:
             raise InputError(f"communicator {communicator!r} is no intracommunicator of mpi4py; give MPI.COMM_WORLD")
@@ -82,44 +87,49 @@ class Communicator:
         users = ctypes.c_void_p(mpi._addressof(communicator))
         if open_transport(users, ctypes.c_size_t(0), ctypes.byref(made), error, ctypes.c_size_t(ERROR_BYTES)) != 0:
             raise InputError(f"the communicator cannot be used: {error.value.decode(errors='replace')}")
-        table = made.contents
-        self._table: ctypes._Pointer[_Table] | None = made
+        self._table, table = made, made.contents
         self.rank, self.size, self.node = int(table.rank), int(table.size), int(table.node)
         self.host, self.library = table.host.decode(), table.name.decode()
 
     @property
     def address(self) -> int:
-        """Where the table of functions is (struct outcrop_transport), until `close`."""
+        """The address of the table of functions (struct outcrop_transport) until `close`; 0 for one process."""
+        return 0 if self._users is None else ctypes.addressof(self._open_table())
+
+    def _open_table(self) -> _Table:
         assert self._table is not None, "the communicator has been closed"
-        return ctypes.addressof(self._table.contents)
+        return self._table.contents
 
-    def gather(self, content: bytes) -> list[bytes]:
-        """Collective: the bytes of every rank, in their order.
+    def gather(self, value: Value) -> list[Value]:
+        """Collective: the values of all ranks, in their order.
 
-        Raises CommunicationError, also where a rank does not come within the setting seconds_most.
+        Raises CommunicationError, also if a rank does not take part within the setting seconds_most.
         """
-        assert self._table is not None, "the communicator has been closed"
-        table = self._table.contents
+        if self._users is None:
+            return [value]
+        table, content = self._open_table(), pickle.dumps(value)
         sizes = (ctypes.c_uint64 * self.size)()
         mine = ctypes.c_uint64(len(content))
         self._check(table.gather_all(table.self, bytes(mine), ctypes.sizeof(mine), ctypes.addressof(sizes)))
         every = ctypes.create_string_buffer(max(1, sum(sizes)))
         self._check(table.gather_all_sizes(table.self, content, sizes, ctypes.addressof(every)))
-        ends = list(accumulate(sizes))
-        return [every.raw[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+        ends = accumulate(sizes)
+        return [pickle.loads(every.raw[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 
     def _check(self, outcome: int) -> None:
         if outcome != 0:
-            assert self._table is not None
-            table = self._table.contents
+            table = self._open_table()
             raise CommunicationError(table.error(table.self).decode(errors="replace"))
 
     def use_rma(self) -> str:
-        """Collective, before anything uses it: longer messages by one-sided communication, where that works.
+        """Collective, before other communication: send longer messages by one-sided communication, if that works.
 
-        Nothing where it does from now on; else why not, the same on all ranks, and messages go on to be sent. It is
-        tried first: an MPI that hangs then ends the program, with a line. Raises CommunicationError.
+        Returns "" on success, else the reason on all ranks; messages are then sent as before. A first test message
+        shows whether it works. If MPI hangs in that test, the program ends with an error line. Raises
+        CommunicationError.
         """
+        if self._users is None:
+            return "there is one process"
         why = ctypes.create_string_buffer(ERROR_BYTES)
         usual, seconds, room = ctypes.c_size_t(0), ctypes.c_double(PROBE_SECONDS), ctypes.c_size_t(ERROR_BYTES)
         outcome = self._functions.outcrop_use_one_sided(ctypes.c_void_p(self.address), usual, seconds, why, room)
@@ -128,63 +138,22 @@ class Communicator:
             raise CommunicationError(text)
         return text if outcome else ""
 
+    def ping_pong(self, leaders: Sequence[int]) -> Floats:
+        """Collective: the seconds of a small message between nodes, whose first ranks are `leaders`; a row for each."""
+        return np.zeros((1, 1)) if self._users is None else measure_ping_pong(self._users, leaders)
+
     def close(self) -> None:
-        """Collective: frees the duplicate. Nothing may use it any more."""
+        """Collective: free the duplicate. It cannot be used afterwards."""
         if self._table is not None:
             table, self._table = self._table.contents, None
             table.free(table.self)
 
-    def __enter__(self) -> Communicator:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class Ranks:
-    """`rank` of `size`; `node` is the lowest rank on this rank's node. Making and closing it is collective."""
-
-    def __init__(self, communicator: Any) -> None:
-        """Of an mpi4py intracommunicator; None for this process by itself, without MPI. Raises InputError."""
-        self._users = communicator
-        self._own = None if communicator is None else Communicator(communicator)
-        self.rank = self._own.rank if self._own else 0
-        self.size = self._own.size if self._own else 1
-        self.node = self._own.node if self._own else 0
-        self.library = self._own.library if self._own else "one process"
-
-    @property
-    def address(self) -> int:
-        """Of the core's table of functions between ranks; 0 where there are none to be reached."""
-        return self._own.address if self._own else 0
-
-    def use_rma(self) -> str:
-        """Collective: see `Communicator.use_rma`."""
-        return "there is one process" if self._own is None else self._own.use_rma()
-
-    def ping_pong(self, leaders: Sequence[int]) -> Floats:
-        """Collective: seconds of a small message between nodes, whose first ranks are `leaders`; a row for each."""
-        return np.zeros((1, 1)) if self._own is None else measure_ping_pong(self._users, leaders)
-
-    def gather(self, value: Value) -> list[Value]:
-        """Collective: the values of all ranks, in their order. Raises CommunicationError."""
-        if self._own is None:
-            return [value]
-        return [pickle.loads(each) for each in self._own.gather(pickle.dumps(value))]
-
-    def close(self) -> None:
-        """Give back what was made."""
-        if self._own:
-            self._own.close()
-
 
 @lru_cache
 def compile_transport(library: MpiLibrary) -> Path:
-    """The transport compiled against this MPI, or what is kept of an earlier time; looked for once in a process.
+    """The path of the transport compiled against this MPI, or of a cached one; determined once in a process.
 
-    Raises InputError where there is no C++ compiler, or there are no headers of this MPI.
+    Raises InputError if there is no C++ compiler, or if there are no headers of this MPI.
     """
     compiler = find_compiler("C++")
     headers = find_headers(library, compiler)
@@ -195,7 +164,7 @@ def compile_transport(library: MpiLibrary) -> Path:
     content = [*compiler_identity(compiler), *flags, str(library.path), library.text, *texts]
 
     def build(beside: Path) -> None:
-        # Linked with the file that is loaded already, so that no other of the same name can take its place.
+        # Linked with the file that is already loaded, so that no other file of the same name is loaded instead.
         sources = [str(file) for file in files if file.suffix == ".cpp"]
         command = [*compiler, *flags, *sources, str(library.path), "-o", str(beside)]
         run_compiler(command, f"the transport over {library.version}")
@@ -204,7 +173,7 @@ def compile_transport(library: MpiLibrary) -> Path:
 
 
 def source_folder() -> Path:
-    """The folder with the transport's sources, which are installed beside the extension."""
+    """The folder of the transport's sources, which are installed beside the extension."""
     return Path(_aggregate.__file__).parent / "native"
 
 
@@ -218,32 +187,28 @@ def _mpi() -> Any:
 
 
 def _functions_of_all(mpi: Any, communicator: Any) -> ctypes.CDLL:
-    """Compile on the first rank of each node, for all of it; load on every rank, each of which checks the file. What
-    goes wrong on one rank is raised on all."""
+    """Compile on the first rank of each node, and load on every rank, which checks the file. An error on one rank is
+    raised on all ranks."""
     node = communicator.Split_type(mpi.COMM_TYPE_SHARED)
     try:
-        path, trouble = node.bcast(_compiled(mpi) if node.Get_rank() == 0 else None)
+        path, problem = node.bcast(_compiled(mpi) if node.Get_rank() == 0 else None)
     finally:
         node.Free()
-    functions, trouble = _loaded(Path(path)) if not trouble else (None, trouble)
-    troubles = [(rank, each) for rank, each in enumerate(communicator.allgather(trouble)) if each]
-    if troubles:
-        rank, first = troubles[0]
-        raise InputError(first if len(troubles) == communicator.Get_size() else f"rank {rank}: {first}")
+    functions = None
+    try:
+        functions = None if problem else load_library(Path(path))
+    except InputError as error:
+        problem = str(error)
+    problems = [(rank, each) for rank, each in enumerate(communicator.allgather(problem)) if each]
+    if problems:
+        rank, first = problems[0]
+        raise InputError(first if len(problems) == communicator.Get_size() else f"rank {rank}: {first}")
     assert functions is not None
     return functions
 
 
-def _loaded(path: Path) -> tuple[ctypes.CDLL | None, str]:
-    """The compiled transport, or what went wrong."""
-    try:
-        return load_library(path), ""
-    except InputError as error:
-        return None, str(error)
-
-
 def _compiled(mpi: Any) -> tuple[str, str]:
-    """The path of the compiled transport, or what went wrong."""
+    """The path of the compiled transport, and "" or the error."""
     try:
         return str(compile_transport(loaded_library(mpi))), ""
     except (InputError, OSError) as error:

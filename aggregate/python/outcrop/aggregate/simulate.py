@@ -1,10 +1,10 @@
-"""Placement and predicted time on a machine that is not here, for a workload of as many ranks as one likes.
+"""Simulate aggregation on a described machine: placements and their predicted times, for any number of ranks.
 
-    topology ──► distances ─┐                       ┌─► chosen: aggregators, tier, number of them
+    topology ──► distances ─┐                       ┌─► chosen: aggregators, their number and tier
     tiers, network, target ─┼─► machine ─► core ────┼─► round robin: as many, on one node after the other
-    workload ──► tallies ───┘                       └─► as ROMIO: one a node, each rank by itself, one buffer
+    workload ──► tallies ───┘                       └─► as ROMIO: one a node, each rank separately, one buffer
 
-All are predicted by the same model, so their differences are those of the choices, not of the figures.
+The same model predicts all placements, so that differences come from the choices and not from the figures.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from outcrop.units import counted, format_bytes
 
 MAX_RANKS, MAX_COSTS_ASKED = 1 << 17, 1 << 27
 MAX_COSTS, MIN_AGGREGATORS = 1 << 22, 512
-"""Aggregators are tried unasked up to one for each card, as long as they times nodes are not more than that; but always
-up to so many. More are placed when they are asked for."""
+"""By default, up to one aggregator for each card is tried, but not more than MAX_COSTS / nodes or, if that is more,
+MIN_AGGREGATORS. With --aggregators, more can be placed."""
 HEADS = ("placement", "aggregators", "nodes", "tier", "messages", "predicted", "GB/s", "merge", "latency", "transfer",
          "copy", "target", "overlapped")  # fmt: skip
 ROMIO_BUFFER_BYTES = 16 << 20
-"""The default of its cb_buffer_size."""
+"""The default of ROMIO's cb_buffer_size."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is simulated. `aggregators` is None for as many as are done first."""
+    """The simulated machine and options. If `aggregators` is None, the fastest number of aggregators is chosen."""
 
     topology: Topology
     ranks_per_node: int
@@ -59,11 +59,9 @@ class Scenario:
 
     @property
     def ranks(self) -> int:
-        """How many there are."""
         return self.topology.nodes * self.ranks_per_node
 
     def machine(self) -> Machine:
-        """For placement."""
         tiers = self.tiers.tiers
         nodes = self.topology.node_of_rank
         return Machine(
@@ -79,18 +77,18 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Row:
-    """One way to gather, and what it is predicted to cost."""
+    """One placement, and its predicted cost."""
 
     name: str
     placement: Placement
     tiers: tuple[str, ...]
-    """Names of those that hold buffers."""
+    """The names of the tiers that hold buffers."""
     nodes: int
-    """That have aggregators."""
+    """The number of nodes with aggregators."""
     bytes_per_second: float
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data; seconds by their terms are those of the slowest domain."""
+        """The row as JSON data. The seconds by term are those of the slowest domain."""
         cost = self.placement.choices[self.placement.slowest].cost
         return {
             "name": self.name,
@@ -111,15 +109,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Simulated:
-    """One pattern: what is written, and all ways to gather it, the chosen one first."""
+    """The placements of one pattern, the chosen one first."""
 
     pattern: Pattern
     rows: tuple[Row, ...]
     note: str = ""
-    """Why more aggregators were not tried, where they may be better."""
+    """The reason why more aggregators were not tried, if they might be better."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return {
             "workload": self.pattern.text,
             "file_bytes": self.pattern.file_bytes,
@@ -130,21 +127,19 @@ class Simulated:
 
 
 def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None, name: str = "--aggregators") -> None:
-    """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks; `name` is what has
-    asked for so many."""
+    """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks. `name` is the option
+    or setting with the number of aggregators."""
     ranks = nodes * ranks_per_node
     if ranks > MAX_RANKS:
         raise InputError(f"{nodes} nodes of {ranks_per_node} ranks: there can be {MAX_RANKS} ranks at most")
     if aggregators is not None and not 0 < aggregators <= ranks:
         raise InputError(f"{name} {aggregators} must be from 1 to {ranks}, the number of ranks")
     if aggregators is not None and aggregators * nodes > MAX_COSTS_ASKED:
-        raise InputError(
-            f"{name} {aggregators}: of {nodes} nodes at most {MAX_COSTS_ASKED // nodes} can be asked"
-        )
+        raise InputError(f"{name} {aggregators}: of {nodes} nodes at most {MAX_COSTS_ASKED // nodes} can be asked")
 
 
 def simulate(scenario: Scenario, patterns: Sequence[Pattern]) -> Iterator[Simulated]:
-    """Each pattern in turn. Raises InputError where buffers find no room."""
+    """The placements of each pattern. Raises InputError if there is no room for buffers."""
     machine = scenario.machine()
     for pattern in patterns:
         rows = tuple(_rows(scenario, machine, pattern))
@@ -155,7 +150,7 @@ def simulate(scenario: Scenario, patterns: Sequence[Pattern]) -> Iterator[Simula
 
 
 def round_robin(node_of_rank: NDArray[np.uint32], count: int) -> NDArray[np.int64]:
-    """The first rank of each node, then the second of each, ...; `count` of them."""
+    """The first rank of each node, then the second rank of each node, ...: `count` ranks in all."""
     order = np.argsort(node_of_rank, kind="stable")
     sorted_nodes = node_of_rank[order]
     place = np.empty(len(order), np.int64)
@@ -169,8 +164,8 @@ def _rows(scenario: Scenario, machine: Machine, pattern: Pattern) -> Iterator[Ro
     chosen = _choose(scenario, machine, tallies, domains)
     yield _row("chosen", chosen, machine, pattern)
     count = len(chosen.choices)
-    together = _together(domains, count)
-    fewer = replace(tallies, domains=(tallies.domains // together).astype(np.uint32))
+    joined = next(1 << power for power in range(64) if -(-domains >> power) == count)  # domains that became one
+    fewer = replace(tallies, domains=(tallies.domains // joined).astype(np.uint32))
     tier = int(np.bincount([one.tier for one in chosen.choices]).argmax())
     options = scenario.options.sending_merged(chosen.merged)
     ranks = round_robin(machine.node_of_rank, count)
@@ -180,12 +175,12 @@ def _rows(scenario: Scenario, machine: Machine, pattern: Pattern) -> Iterator[Ro
 
 
 def _cards(scenario: Scenario) -> int:
-    """As many aggregators as have a card and a rank to themselves."""
+    """The number of aggregators for which each has its own card and rank."""
     return min(scenario.ranks, scenario.topology.nodes * scenario.network.cards_on_node)
 
 
 def _most_aggregators(scenario: Scenario) -> int:
-    """That are tried unasked."""
+    """The maximum number of aggregators that are tried by default."""
     return min(_cards(scenario), max(MIN_AGGREGATORS, MAX_COSTS // scenario.topology.nodes))
 
 
@@ -197,13 +192,8 @@ def _choose(scenario: Scenario, machine: Machine, tallies: Tallies, domains: int
     return min(both, key=lambda placement: placement.seconds)
 
 
-def _together(domains: int, count: int) -> int:
-    """How many domains are one where `count` are left."""
-    return next(one for one in (1 << power for power in range(64)) if -(-domains // one) == count)
-
-
 def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
-    """Its defaults: one aggregator a node, a buffer of 16 MiB in memory, of which every rank fills its part."""
+    """ROMIO's defaults: one aggregator on each node, with a buffer of 16 MiB in memory. Each rank sends separately."""
     tallies, count = tally(pattern, machine.nodes)
     options = PlacementOptions(ROMIO_BUFFER_BYTES, 1, merged=False)
     names = [tier.name for tier in machine.tiers]
@@ -212,7 +202,7 @@ def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
 
 
 def _staged(scenario: Scenario, machine: Machine, pattern: Pattern, tallies: Tallies, domains: int) -> Iterator[Row]:
-    """To the fastest tier of the nodes that a job leaves something on, before it goes to the target."""
+    """Stage on the fastest tier whose files last at least as long as a job. The copy to the target is not included."""
     lasting = [one.tier for one in scenario.tiers.tiers if one.tier.persistence >= Persistence.JOB]
     if not lasting or not scenario.target.is_shared:
         return
@@ -235,7 +225,7 @@ def _row(name: str, placement: Placement, machine: Machine, pattern: Pattern) ->
 
 
 def head(scenario: Scenario) -> Iterator[str]:
-    """What is simulated, with all figures that it goes by."""
+    """Lines that describe the simulated machine, with all figures."""
     nodes, network = scenario.topology.nodes, scenario.network
     yield f"{scenario.topology.text}; {nodes} x {scenario.ranks_per_node} = {scenario.ranks} ranks"
     cards = counted(network.cards_on_node, "card")
@@ -252,7 +242,7 @@ def head(scenario: Scenario) -> Iterator[str]:
 
 
 def table(simulated: Simulated) -> Iterator[str]:
-    """A row for each way to gather; then why the chosen one, by its slowest domain."""
+    """A table with a row for each placement, then the reasons for the chosen one, by its slowest domain."""
     yield ""
     yield f"{simulated.pattern.text}: {format_bytes(simulated.pattern.file_bytes)}"
     rows = [HEADS, *(_cells(row) for row in simulated.rows)]

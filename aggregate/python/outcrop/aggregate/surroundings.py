@@ -1,18 +1,17 @@
-"""What each rank finds out about where it runs, so that all together find their distances.
+"""Collect facts about the node of each rank. From the facts of all ranks, `distances` finds the distances of nodes.
 
     every rank: facts_here() ──► gathered from all ranks ──► surroundings_of(...) ──► distances.find_distances
 
-PMIx. The launcher has told the process where it is; nobody is waited for. Only the library that MPI has loaded is
-asked, and only where MPI has made it ready: nothing is started anew. Layouts are those of
-pmix_common.h, versions 3 to 5.
+PMIx. The launcher has given the process its position, so that no call waits. Only the library that MPI has loaded is
+used, and only if MPI has initialised it. Layouts of structures are those of pmix_common.h, versions 3 to 5.
 
-    MPI ──loads──► libpmix ◄──given at the start── server of the launcher (Open MPI's prte, Slurm, PALS)
+    MPI ──loads──► libpmix ◄──at the start── server of the launcher (Open MPI's prte, Slurm, PALS)
                       ▲
-                      └── ask_pmix(): PMIx_Get of what is there already
+                      └── ask_pmix(): PMIx_Get of values that are already here
 
-Ping-pong. The first ranks of all nodes measure how long a small message takes:
+Ping-pong. The first ranks of all nodes measure the time of a small message:
 
-    round 0    0 ◄─► 3    1 ◄─► 2        every node meets every other once, and all pairs of a round
+    round 0    0 ◄─► 3    1 ◄─► 2        every two nodes are a pair once, and all pairs of a round
     round 1    0 ◄─► 1    2 ◄─► 3        measure at the same time
     round 2    0 ◄─► 2    1 ◄─► 3
 """
@@ -44,11 +43,11 @@ MAPS = Path("/proc/self/maps")
 STRING, DATA_ARRAY, COORDINATES, GEOMETRY = 3, 39, 47, 53
 LOGICAL_VIEW = 1
 HOST, FABRIC_COORDINATES, OPTIONAL = b"pmix.hname", b"pmix.fab.coord", b"pmix.optional"
-DIMS_MOST = 16
-"""More than any fabric has: more are something else."""
+MAX_DIMS = 16
+"""No fabric has more dimensions. A larger number is not a number of dimensions."""
 
 MESSAGES = 10
-"""There and back, of which the fastest counts."""
+"""The number of messages there and back. The fastest counts."""
 
 
 class _Process(ctypes.Structure):
@@ -83,7 +82,7 @@ class _Geometry(ctypes.Structure):
 
 @dataclass(frozen=True)
 class PmixAnswer:
-    """The host's name as the server has it, coordinates in the fabric, and why there are none."""
+    """The host's name from the server, its coordinates in the fabric, and the reason if there are none."""
 
     host: str = ""
     coordinates: tuple[int, ...] = ()
@@ -94,7 +93,7 @@ NO_PMIX = PmixAnswer(refusal="MPI has loaded none")
 
 
 def ask_pmix(library: Path | None = None) -> PmixAnswer:
-    """Of this process. `library` is the PMIx that MPI has loaded, unless another is given."""
+    """The answer for this process. `library` is the PMIx library; the default is the one that MPI has loaded."""
     path = library or loaded_pmix()
     if path is None:
         return NO_PMIX
@@ -104,7 +103,7 @@ def ask_pmix(library: Path | None = None) -> PmixAnswer:
     except (OSError, AttributeError) as error:
         return PmixAnswer(refusal=f"{path} cannot be used: {error}")
     own = _Process()
-    # Counted: MPI's own beginning and end stay as they are.
+    # PMIx counts these calls, so that MPI's own PMIx_Init stays in effect.
     if not is_ready or pmix.PMIx_Init(ctypes.byref(own), None, ctypes.c_size_t(0)) != 0:
         return PmixAnswer(refusal="MPI does not use it")
     try:
@@ -116,7 +115,7 @@ def ask_pmix(library: Path | None = None) -> PmixAnswer:
 
 
 def loaded_pmix(maps: Path = MAPS) -> Path | None:
-    """The library of PMIx in this process, by what the system says is mapped."""
+    """The PMIx library among the files that are mapped in this process."""
     try:
         lines = maps.read_text().splitlines()
     except OSError:
@@ -126,13 +125,11 @@ def loaded_pmix(maps: Path = MAPS) -> Path | None:
 
 
 def _get(pmix: ctypes.CDLL, own: _Process, key: bytes) -> _Value | None:
-    """What is known of a key without asking anybody. The memory is PMIx's, and small: it is left."""
-    at_hand = _Info(OPTIONAL, 0, _Value(1))
-    at_hand.value.data[0] = 1
-    value = ctypes.POINTER(_Value)()
-    outcome = pmix.PMIx_Get(
-        ctypes.byref(own), key, ctypes.byref(at_hand), ctypes.c_size_t(1), ctypes.byref(value)
-    )  # fmt: skip
+    """The value of a key if it is known without a request to the server. Its memory is small and is not freed."""
+    only_local = _Info(OPTIONAL, 0, _Value(1))
+    only_local.value.data[0] = 1
+    value, info = ctypes.POINTER(_Value)(), ctypes.byref(only_local)
+    outcome = pmix.PMIx_Get(ctypes.byref(own), key, info, ctypes.c_size_t(1), ctypes.byref(value))
     return value.contents if outcome == 0 and value else None
 
 
@@ -143,14 +140,14 @@ def _host(value: _Value | None) -> str:
 
 
 def _coordinates(value: _Value | None) -> tuple[int, ...]:
-    """The first, of the logical view where there is one."""
+    """The coordinates of the first logical view, or of the first view if none is logical."""
     found = list(_views(value))
     logical = [numbers for view, numbers in found if view == LOGICAL_VIEW]
     return (logical or [numbers for _, numbers in found] or [()])[0]
 
 
 def _views(value: _Value | None) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Each view of each device. What is of a kind not known here is passed over."""
+    """Each view of each device. Values of unknown types are skipped."""
     if value is None or value.type != DATA_ARRAY or not value.data[0]:
         return
     array = _Array.from_address(value.data[0])
@@ -164,14 +161,13 @@ def _views(value: _Value | None) -> Iterator[tuple[int, tuple[int, ...]]]:
     else:
         return
     for one in each:
-        if one.values and 0 < one.dims <= DIMS_MOST:
+        if one.values and 0 < one.dims <= MAX_DIMS:
             yield one.view, tuple(one.values[i] for i in range(one.dims))
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Of one rank: its host, the variables that matter, the name of the node in the machine room, if any, and what PMIx
-    says."""
+    """The facts of one rank: its host, the relevant variables, the node's name in the machine room, and PMIx."""
 
     host: str
     environment: Mapping[str, str]
@@ -180,7 +176,6 @@ class Facts:
 
 
 def facts_here(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Facts:
-    """Those of this process."""
     known = {name: environment[name] for name in VARIABLES if name in environment}
     return Facts(socket.gethostname(), known, _cray_name(root), ask_pmix())
 
@@ -190,7 +185,7 @@ def surroundings_of(
     node_of_rank: Sequence[int],
     ping_pong: Callable[[], Floats] | None = None,
 ) -> Surroundings:
-    """Of the facts of all ranks, in their order. What is known of a node is what its first rank knows."""
+    """The surroundings, from the facts of all ranks in their order. A node has the facts of its first rank."""
     first: dict[int, Facts] = {}
     for node, one in zip(node_of_rank, facts, strict=True):
         first.setdefault(node, one)
@@ -209,7 +204,7 @@ def surroundings_of(
 
 
 def run_command(command: Sequence[str]) -> str | None:
-    """What a command prints; None where there is none, it fails, or it takes too long."""
+    """The output of a command; None if the command is missing, fails, or takes too long."""
     if not shutil.which(command[0]):
         return None
     try:
@@ -227,8 +222,8 @@ def _cray_name(root: Path) -> str:
 
 
 def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
-    """Seconds of a message, a row for each node; `leaders` are the first ranks of the nodes, ascending. Collective over
-    an mpi4py communicator, on which nothing is sent."""
+    """The seconds of a message between nodes, a row for each. `leaders` are the first ranks of the nodes, ascending.
+    Collective over an mpi4py communicator; messages use a duplicate of it."""
     over = communicator.Dup()
     try:
         rank, row = over.Get_rank(), np.zeros(len(leaders))
@@ -248,8 +243,9 @@ def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
 
 
 def partners(own: int, nodes: int) -> Iterator[int | None]:
-    """Whom a node meets, round by round: those whose numbers add up to that of the round, modulo the number of rounds;
-    the last node meets who would meet itself. Of an odd number of nodes one has a rest in each round: None."""
+    """The partner of a node in each round. The numbers of two partners add up to the number of the round, modulo the
+    number of rounds. The last node is the partner of the node that would be its own partner. With an odd number of
+    nodes, one node has no partner in each round: None."""
     rounds = nodes - 1 + nodes % 2
     for number in range(rounds):
         if own == rounds:

@@ -1,12 +1,12 @@
-"""Topologies to simulate: how far nodes are from each other and from the target, in links.
+"""Topologies to simulate: the distances of nodes from each other and from the target, in links.
 
-    torus            near-cubic; torus:4x4x8 or with any other number of axes
+    torus            nearly cubic; torus:4x4x8 or with any other number of axes
     dragonfly        4 nodes on a switch, 96 switches in a group; dragonfly:4x96
     fat-tree         18 nodes on a leaf, 18 leaves in a pod; fat-tree:18x18
     FILE             a line for each rank, `rank: group switch port`; distances as in a dragonfly
 
-Targets are reached by gateways: on a torus by every 128th node, in a dragonfly at the first switch of each group, in a
-fat tree at the top. Nothing is known of a file's, so they are as far from everywhere as nodes can be from each other.
+Nodes reach the target through gateways: every 128th node of a torus, the first switch of each group of a dragonfly, the
+top of a fat tree. The gateways of a FILE are unknown, so the distance to the target is the longest between nodes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count as naturals
 from pathlib import Path
 
 import numpy as np
@@ -28,16 +29,16 @@ from outcrop.paths import open_regular
 from outcrop.units import format_bytes
 
 GATEWAY_NODES = 128
-"""Nodes of a torus that share a gateway."""
-NODES_MOST = 1 << 20
+"""The number of nodes of a torus that share a gateway."""
+MAX_NODES = 1 << 20
 MAX_FILE_BYTES = 1 << 30
 _SIZES = re.compile(r"\d{1,9}(x\d{1,9}){0,7}")
 
 
 @dataclass(frozen=True)
 class Topology:
-    """`text` says what it is; `node_of_rank` is known where a file says it, otherwise ranks fill one node after the
-    other."""
+    """A topology, with its description in `text`. `node_of_rank` comes from a file; without a file, ranks fill one node
+    after the other."""
 
     text: str
     distances: Distances
@@ -46,18 +47,16 @@ class Topology:
 
     @property
     def nodes(self) -> int:
-        """How many there are."""
         return len(self.to_target)
 
 
 @dataclass(frozen=True)
 class TorusDistances:
-    """Along each axis the shorter way round, added up. Nodes are numbered with the last axis fastest."""
+    """The sum, over all axes, of the shorter way around. Nodes are numbered with the last axis fastest."""
 
     shape: tuple[int, ...]
 
     def row(self, node: int) -> Floats:
-        """From a node to every node."""
         row = np.zeros(1)
         for length, here in zip(self.shape, np.unravel_index(node, self.shape), strict=True):
             away = np.abs(np.arange(length) - here)
@@ -66,9 +65,9 @@ class TorusDistances:
 
 
 def make_topology(name: str, nodes: int, ranks_per_node: int) -> Topology:
-    """The topology of that name, or of the file of that name. Raises InputError."""
-    if not 0 < nodes <= NODES_MOST or ranks_per_node < 1:
-        raise InputError(f"{nodes} nodes of {ranks_per_node} ranks: there must be some, and at most {NODES_MOST} nodes")
+    """The topology of that name, or from the file of that name. Raises InputError."""
+    if not 0 < nodes <= MAX_NODES or ranks_per_node < 1:
+        raise InputError(f"{nodes} nodes of {ranks_per_node} ranks: there must be some, and at most {MAX_NODES} nodes")
     kind, colon, sizes = name.partition(":")
     if kind in TOPOLOGIES and (not colon or _SIZES.fullmatch(sizes)):
         return TOPOLOGIES[kind](nodes, tuple(int(size) for size in sizes.split("x")) if sizes else ())
@@ -78,7 +77,7 @@ def make_topology(name: str, nodes: int, ranks_per_node: int) -> Topology:
 
 
 def torus(nodes: int, shape: tuple[int, ...] = ()) -> Topology:
-    """Of any number of axes; near-cubic with three unless a shape is given. Raises InputError."""
+    """A torus with any number of axes. Without a shape, it has three and is nearly cubic. Raises InputError."""
     shape = shape or near_equal(nodes, 3)
     if math.prod(shape) != nodes:
         raise InputError(f"torus:{_by(shape)} has {math.prod(shape)} nodes; --nodes {nodes} must be as many")
@@ -90,7 +89,7 @@ def torus(nodes: int, shape: tuple[int, ...] = ()) -> Topology:
 
 
 def dragonfly(nodes: int, sizes: tuple[int, ...] = ()) -> Topology:
-    """Groups of switches of nodes. Raises InputError."""
+    """A dragonfly with `sizes` (nodes on a switch, switches in a group). Raises InputError."""
     on_switch, in_group = _two(sizes or (4, 96), "dragonfly", "nodes of a switch and switches of a group")
     paths, groups = _filled(nodes, on_switch, in_group)
     is_gateway = paths[:, 1] == 0
@@ -99,7 +98,7 @@ def dragonfly(nodes: int, sizes: tuple[int, ...] = ()) -> Topology:
 
 
 def fat_tree(nodes: int, sizes: tuple[int, ...] = ()) -> Topology:
-    """Pods of leaf switches of nodes. Raises InputError."""
+    """A fat tree with `sizes` (nodes on a leaf switch, leaves in a pod). Raises InputError."""
     on_leaf, in_pod = _two(sizes or (18, 18), "fat-tree", "nodes of a leaf and leaves of a pod")
     paths, pods = _filled(nodes, on_leaf, in_pod)
     text = f"fat tree of {pods} pods, {in_pod} leaves each, {on_leaf} nodes a leaf"
@@ -114,7 +113,7 @@ TOPOLOGIES: dict[str, Callable[[int, tuple[int, ...]], Topology]] = {
 
 
 def topology_file(path: Path) -> Topology:
-    """From lines `rank: group switch port`; ranks of one port share a node. Raises InputError."""
+    """The topology of a file with lines `rank: group switch port`. Ranks of a port share a node. Raises InputError."""
     try:
         with open_regular(path) as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -129,11 +128,11 @@ def topology_file(path: Path) -> Topology:
 
 
 def parse_topology(text: str, name: str) -> Topology:
-    """The same of the text of a file of that name."""
+    """The topology from the text of a file. `name` is the file's name in messages."""
     nodes: dict[tuple[str, ...], int] = {}
     node_of_rank = [nodes.setdefault(tuple(place), len(nodes)) for place in _aggregate.rank_places(text, name)]
     distances = PathDistances.of(list(nodes), DRAGONFLY)
-    to_target = np.full(len(nodes), distances.farthest)
+    to_target = np.full(len(nodes), max(distances.row(0)))
     return Topology(f"{name}, {len(nodes)} nodes", distances, to_target, np.asarray(node_of_rank, np.uint32))
 
 
@@ -148,7 +147,7 @@ def _check(topology: Topology, nodes: int, ranks_per_node: int) -> Topology:
 
 
 def _filled(nodes: int, on_switch: int, in_group: int) -> tuple[NDArray[np.int64], int]:
-    """Paths (group, switch, port) of nodes that fill one switch after the other; and how many groups there are."""
+    """The paths (group, switch, port) of nodes that fill one switch after the other, and the number of groups."""
     switches, ports = np.divmod(np.arange(nodes), on_switch)
     groups, switches = np.divmod(switches, in_group)
     return np.stack([groups, switches, ports], axis=1).astype(np.int64), int(groups[-1]) + 1
@@ -165,21 +164,11 @@ def _by(sizes: tuple[int, ...]) -> str:
 
 
 def near_equal(count: int, axes: int) -> tuple[int, ...]:
-    """Factors of `count`, ascending, as near to each other as dividing one after the other makes them."""
+    """`axes` factors of `count`, ascending and nearly equal: each is the largest that is at most the remaining root."""
     assert count > 0 and axes > 0
     factors: list[int] = []
     for left in range(axes, 1, -1):
-        factor = max(one for one in range(1, _root(count, left) + 1) if count % one == 0)
-        factors.append(factor)
-        count //= factor
+        root = next(one for one in naturals(1) if (one + 1) ** left > count)
+        factors.append(max(one for one in range(1, root + 1) if count % one == 0))
+        count //= factors[-1]
     return tuple(sorted([*factors, count]))
-
-
-def _root(count: int, axes: int) -> int:
-    """The largest number whose power of `axes` is at most `count`."""
-    root = int(count ** (1 / axes) + 0.5)
-    while root**axes > count:
-        root -= 1
-    while (root + 1) ** axes <= count:
-        root += 1
-    return root

@@ -1,11 +1,11 @@
-"""What known codes write at any number of ranks: how many bytes each rank has where in one shared file.
+"""The output of known codes for any number of ranks: the bytes of each rank in each part of one shared file.
 
-    s3d        S3D-IO: 16 components of float64 on a grid cut along x, y and z: a component after the other
-    hacc-aos   HACC-IO, array of structures: 38 bytes a particle, the particles of a rank together
-    hacc-soa   HACC-IO, structure of arrays: nine variables one after the other, in each the particles of rank 0, 1, ...
+    s3d        S3D-IO: 16 components of float64, one after the other, on a grid divided along x, y and z
+    hacc-aos   HACC-IO, array of structures: particles of 38 bytes, first those of rank 0, then those of rank 1, ...
+    hacc-soa   HACC-IO, structure of arrays: nine variables, one after the other, each in the order of ranks
 
-A pattern says how many bytes each rank has before a place of the file. What it has between two places follows, so no
-list of segments is ever made.
+A pattern gives the bytes that each rank has before any place of the file. The bytes between two places follow from
+that, so that a list of segments is not needed.
 """
 
 from __future__ import annotations
@@ -25,39 +25,38 @@ from outcrop.errors import InputError
 Counts = NDArray[np.int64]
 
 HACC_BYTES = {"xx": 4, "yy": 4, "zz": 4, "vx": 4, "vy": 4, "vz": 4, "phi": 4, "pid": 8, "mask": 2}
-"""Bytes of a particle, by variable: 38."""
+"""The bytes of each variable of a particle: 38 in all."""
 HACC_PARTICLES = 100_000
-"""Of a rank, unless given."""
+"""The default number of particles of a rank."""
 S3D_COMPONENTS = 11 + 1 + 1 + 3
 """Species, temperature, pressure, velocity."""
 S3D_CELLS = 50
-"""Along each axis of a rank, unless given."""
+"""The default number of cells along each axis of a rank."""
 ALIGNMENT_BYTES = 1 << 20
-"""Domains begin at multiples, as the stripes and blocks of file systems do, unless they would be smaller than that."""
+"""Domains of at least this size begin at multiples of it, like stripes and blocks of file systems."""
 
 
 class Pattern(Protocol):
-    """Who has what of a file."""
+    """The bytes of all ranks in a file without holes."""
 
     @property
     def text(self) -> str:
-        """What is written."""
+        """A description of the pattern."""
 
     @property
-    def ranks(self) -> int:
-        """How many there are."""
+    def ranks(self) -> int: ...
 
     @property
-    def file_bytes(self) -> int:
-        """Of the whole file; it has no holes."""
+    def file_bytes(self) -> int: ...
 
     def bytes_before(self, place: int) -> Counts:
-        """What each rank has of the first `place` bytes."""
+        """The number of bytes that each rank has of the first `place` bytes."""
 
 
 @dataclass(frozen=True)
 class S3d:
-    """Components of float64 on a grid, each rank with a box of `cells` (z, y, x); ranks along (z, y, x), x fastest."""
+    """Components of float64 on a grid, of which each rank has a box of `cells` (z, y, x). `ranks_along` are the numbers
+    of ranks along (z, y, x), with x fastest."""
 
     ranks_along: tuple[int, int, int]
     cells: tuple[int, int, int]
@@ -66,18 +65,15 @@ class S3d:
 
     @property
     def text(self) -> str:
-        """What is written."""
         box, along = ("x".join(map(str, reversed(sizes))) for sizes in (self.cells, self.ranks_along))
         return f"S3D-IO, {self.components} components of {box} float64 a rank, ranks {along}"
 
     @property
     def ranks(self) -> int:
-        """How many there are."""
         return int(np.prod(self.ranks_along))
 
     @property
     def file_bytes(self) -> int:
-        """Of the whole file."""
         return self.ranks * self.components * self._box_bytes
 
     @property
@@ -86,11 +82,10 @@ class S3d:
 
     @cached_property
     def _places(self) -> tuple[NDArray[np.intp], ...]:
-        """Of all ranks, along each axis."""
+        """The positions of all ranks along each axis."""
         return tuple(np.unravel_index(np.arange(self.ranks), self.ranks_along))
 
     def bytes_before(self, place: int) -> Counts:
-        """What each rank has of the first `place` bytes."""
         component_bytes = self.ranks * self._box_bytes
         components, rest = divmod(place, component_bytes)
         row_bytes = self.item_bytes * self.cells[2] * self.ranks_along[2]
@@ -108,8 +103,8 @@ class S3d:
 
 @dataclass(frozen=True)
 class Hacc:
-    """Particles: `particles` of each rank. The file is parts one after the other, each with bytes of all ranks in turn:
-    one part of 38 bytes a particle (array of structures), or one for each variable (structure of arrays)."""
+    """`particles` particles of each rank. The file consists of parts, each with bytes of rank 0, 1, ... There is one
+    part of 38 bytes a particle (array of structures), or one part for each variable (structure of arrays)."""
 
     ranks: int
     particles: int
@@ -117,17 +112,14 @@ class Hacc:
 
     @property
     def text(self) -> str:
-        """What is written."""
         layout = "array of structures" if len(self.parts) == 1 else "structure of arrays"
         return f"HACC-IO, {layout}, {self.particles} particles a rank"
 
     @property
     def file_bytes(self) -> int:
-        """Of the whole file."""
         return self.ranks * self.particles * sum(self.parts)
 
     def bytes_before(self, place: int) -> Counts:
-        """What each rank has of the first `place` bytes."""
         counts = np.zeros(self.ranks, np.int64)
         for size in self.parts:
             own = self.particles * size
@@ -137,45 +129,38 @@ class Hacc:
 
 
 def make_patterns(name: str, ranks: int, bytes_of_rank: int | None = None) -> list[Pattern]:
-    """Those of a workload, with about `bytes_of_rank` for each rank. Raises InputError for one that is unknown."""
+    """The patterns of a workload, with about `bytes_of_rank` for each rank. Raises InputError for an unknown name."""
     if name not in WORKLOADS:
         raise InputError(f"--workload {name} is unknown; there are {', '.join(WORKLOADS)}")
     return WORKLOADS[name](ranks, bytes_of_rank)
 
 
 def s3d(ranks: int, bytes_of_rank: int | None = None) -> S3d:
-    """Cubes of cells on ranks in a cuboid that is nearly one."""
+    """S3D-IO with a cube of cells on each rank. The ranks form a nearly cubic box."""
     cells = S3D_CELLS if bytes_of_rank is None else round((bytes_of_rank / 8 / S3D_COMPONENTS) ** (1 / 3))
     along = near_equal(ranks, 3)
     return S3d((along[0], along[1], along[2]), (max(1, cells),) * 3)
 
 
 def hacc(ranks: int, bytes_of_rank: int | None, parts: tuple[int, ...]) -> Hacc:
-    """Particles in one or several parts of the file."""
+    """HACC-IO in one or several parts of the file."""
     size = sum(HACC_BYTES.values())
     return Hacc(ranks, HACC_PARTICLES if bytes_of_rank is None else max(1, bytes_of_rank // size), parts)
 
 
-def _aos(ranks: int, bytes_of_rank: int | None) -> Pattern:
-    return hacc(ranks, bytes_of_rank, (sum(HACC_BYTES.values()),))
-
-
-def _soa(ranks: int, bytes_of_rank: int | None) -> Pattern:
-    return hacc(ranks, bytes_of_rank, tuple(HACC_BYTES.values()))
-
-
+_AOS, _SOA = (sum(HACC_BYTES.values()),), tuple(HACC_BYTES.values())
 WORKLOADS: dict[str, Callable[[int, int | None], list[Pattern]]] = {
     "s3d": lambda ranks, size: [s3d(ranks, size)],
-    "hacc": lambda ranks, size: [_aos(ranks, size), _soa(ranks, size)],
-    "hacc-aos": lambda ranks, size: [_aos(ranks, size)],
-    "hacc-soa": lambda ranks, size: [_soa(ranks, size)],
+    "hacc": lambda ranks, size: [hacc(ranks, size, _AOS), hacc(ranks, size, _SOA)],
+    "hacc-aos": lambda ranks, size: [hacc(ranks, size, _AOS)],
+    "hacc-soa": lambda ranks, size: [hacc(ranks, size, _SOA)],
 }
-"""By name: what there is to write with so many ranks, one pattern after the other."""
+"""The patterns of each workload, for a number of ranks and the bytes of a rank."""
 
 
 def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
-    """What each rank has of each of about `domains` equal domains, and how many those are: fewer where the file is too
-    small for so many."""
+    """The bytes that each rank has of each domain, for about `domains` equal domains, and the real number of domains,
+    which is smaller if the file is small."""
     size = -(-pattern.file_bytes // domains)
     if size > ALIGNMENT_BYTES:
         size = -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
@@ -191,7 +176,7 @@ def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
 
 
 def _within(place: int, block: NDArray[np.intp], length: int) -> tuple[Counts, NDArray[np.bool_]]:
-    """How much of each rank's range along an axis lies before `place`; and whether `place` is in it."""
+    """The part of each rank's range along an axis that lies before `place`, and whether `place` is inside the range."""
     begin = block * length
     counts: Counts = np.clip(place - begin, 0, length)
     return counts, (begin <= place) & (place < begin + length)

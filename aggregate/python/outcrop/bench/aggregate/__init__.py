@@ -1,1 +1,1 @@
-"""`outcrop agg bench`: MPI codes' kernels by several ways."""
+"""`outcrop agg bench`: transfers of known MPI codes, by several ways."""

@@ -1,12 +1,12 @@
-"""`outcrop agg bench`: writing and reading one file by many ranks, beside the MPI's own MPI-IO and plain system calls.
+"""`outcrop agg bench`: write and read one file by many ranks, compared with MPI-IO and plain system calls.
 
     mpirun -n 8 outcrop agg bench -d SCRATCH            on these ranks
     outcrop agg bench -d SCRATCH --ranks 4,8,16         by mpirun of mpi4py's MPI, once for each number
 
-Kernels: kernel.py; ways: way.py; what is on the clock, and who takes turns with whom: job.py. Programs of MPI: one, or
-where MPI-IO is chosen at the start, one for each.
+kernel.py has the kernels, way.py the ways, and job.py the order of measurements. There is one MPI program. If the
+implementation of MPI-IO is chosen at the start of a program, there is one program for each implementation:
 
-Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ taking turns, task by task
+Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ alternating, task by task
            mpirun --mca io romio321    mpi-io:romio321                ─┘
 others     mpirun                      outcrop, mpi-io, posix
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 RANKS = (4, 8, 16)
 MAX_RANKS = 4096
 COPIES_IN_MEMORY = 4
-"""Of a rank's data: as it was made, as it is written, as it is read, and in the buffers of one way."""
+"""The copies of a rank's data: original, written, read, and in the buffers of one way."""
 COPIES_ON_DISK = 2
 SECONDS_BETWEEN_CHECKS = 0.1
 SECONDS_TO_END = 10.0
@@ -54,12 +54,12 @@ WORKLOADS = {
     "hacc": tuple(name for name in KERNELS if name.startswith("hacc")),
     "all": tuple(KERNELS),
 }
-"""Kernels by name, one or several."""
+"""The kernels of each workload."""
 
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """What is to be measured. Raises InputError for what cannot be."""
+    """The options of the benchmark. Raises InputError for invalid values."""
 
     directory: Path
     workload: str = "all"
@@ -81,7 +81,7 @@ class BenchRequest:
             raise InputError(f"--ways {self.ways}: {unknown[0]!r} is unknown; there are {', '.join(WAYS)}")
 
     def job(self) -> Job:
-        """For the ranks."""
+        """The job for the ranks, without its folder."""
         left_out = {"yes": "write", "no": "write-durable"}.get(self.durable)
         return Job(
             folder="",
@@ -95,10 +95,10 @@ class BenchRequest:
 
 
 def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = None) -> dict[str, Any]:
-    """Measure and print; the figures as plain data, on the first rank: none on others.
+    """Measure and print. Returns the figures as JSON data on the first rank, and {} on other ranks.
 
-    `ranks` are the numbers of them, with commas between; for a process that mpirun has not started. Raises InputError,
-    StorageError when there is no room or a program of MPI fails, CorruptionError when other bytes are read than were
+    `ranks` are numbers of ranks with commas between, for a process that mpirun has not started. Raises InputError,
+    StorageError if there is no room or an MPI program fails, and CorruptionError if the bytes read differ from those
     written.
     """
     job = request.job()
@@ -123,7 +123,7 @@ def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = No
 
 
 def ranks_of(text: str | None) -> tuple[int, ...]:
-    """Of "4,8,16". Raises InputError."""
+    """The numbers in a text such as "4,8,16", or the default. Raises InputError."""
     if text is None:
         return RANKS
     counts = tuple(int(one) if one.isdecimal() else 0 for one in text.split(","))
@@ -133,11 +133,11 @@ def ranks_of(text: str | None) -> tuple[int, ...]:
 
 
 def check_room(directory: Path, job: Job, ranks: int, on_node: int) -> None:
-    """Raise InputError when files or arrays do not fit."""
-    most = max(make_kernel(name, ranks, 0, job.bytes_of_rank).file_bytes for name in job.workloads)
+    """Raise InputError if files or arrays do not fit."""
+    largest = max(make_kernel(name, ranks, 0, job.bytes_of_rank).file_bytes for name in job.workloads)
     free = discover.free_disk_bytes(directory)
-    if COPIES_ON_DISK * most > free:
-        wanted = format_bytes(COPIES_ON_DISK * most)
+    if COPIES_ON_DISK * largest > free:
+        wanted = format_bytes(COPIES_ON_DISK * largest)
         raise InputError(f"{ranks} ranks need {wanted} in {directory}, which has {format_bytes(free)}: {REMEDY}")
     needed, there = COPIES_IN_MEMORY * job.bytes_of_rank * on_node, discover.memory_bytes()
     if needed > there:
@@ -177,7 +177,7 @@ def _by_mpirun(directory: Path, job: Job, counts: Sequence[int]) -> list[dict[st
 
 @contextmanager
 def _folder(directory: Path, ranks: MpiRanks) -> Iterator[str]:
-    """One for all ranks, removed at the end."""
+    """A folder for all ranks, which is removed at the end."""
     with made_directory(directory) if ranks.rank == 0 else nullcontext():
         made = tempfile.mkdtemp(prefix="outcrop-bench-", dir=directory) if ranks.rank == 0 else ""
         folder = str(ranks.of_all(made)[0])
@@ -195,14 +195,14 @@ def _say(found: Sequence[dict[str, Any]]) -> None:
 
 @dataclass(frozen=True)
 class Program:
-    """Ways of a program, and the options of mpirun that it needs for them."""
+    """The ways that an MPI program measures, and the options of mpirun that it needs for them."""
 
     ways: tuple[str, ...]
     options: tuple[str, ...] = ()
 
 
 def programs_for(ways: Sequence[str], mpi_io: Sequence[str]) -> list[Program]:
-    """That measure these ways, where `mpi_io` are the implementations to choose from, if any."""
+    """The programs that measure these ways. `mpi_io` are the implementations of MPI-IO to choose from, if any."""
     if "mpi-io" not in ways or not mpi_io:
         return [Program(tuple(ways))]
     first, *others = mpi_io
@@ -214,7 +214,8 @@ def programs_for(ways: Sequence[str], mpi_io: Sequence[str]) -> list[Program]:
 
 
 def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], job: Job) -> list[dict[str, Any]]:
-    """What the programs have measured on so many ranks. Raises StorageError with what a program said that failed."""
+    """Run the programs on `ranks` ranks and return their figures. Raises StorageError with the message of a program
+    that has failed."""
     ways = tuple(way for program in programs for way in program.ways)
     with tempfile.TemporaryDirectory(prefix="turns-", dir=job.folder) as folder:
         baton = Path(folder) / "baton"
@@ -242,7 +243,7 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
 
 
 def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
-    """Until all have ended. The first that fails is told; others would wait for it."""
+    """Wait until all programs have ended or one has failed: the others would wait for it. Raises StorageError."""
     while any(process.poll() is None for process, _ in running):
         if any(process.returncode for process, _ in running):
             break
@@ -257,7 +258,7 @@ def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """mpirun ends its ranks when it is asked to end."""
+    """End an mpirun, which then ends its ranks."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -268,5 +269,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """More ranks than cores compute nothing here: threads of NumPy's libraries would only take memory."""
+    """The environment without threads of NumPy's libraries: they would only use memory."""
     return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

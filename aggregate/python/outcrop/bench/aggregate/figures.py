@@ -1,4 +1,4 @@
-"""From seconds of turns to medians, spreads and the comparison of ways, as tables and as a picture."""
+"""Turn measured seconds into medians, spreads and comparisons of ways, as tables and as a picture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 OURS = "outcrop"
 MAX_COLD_SHARE = 0.01
-"""Of the pages of a file that is called cold."""
+"""The maximum share of cached pages of a file that counts as cold."""
 TEXTS = {mode.name: mode.text for mode in MODES}
 NOTES = (
     "By the seconds of the slowest rank, from barrier to barrier, ways in turns. Every write makes a new file, of its "
@@ -27,11 +27,11 @@ NOTES = (
 )
 COLORS = {"outcrop": "#e07b39", "posix": "#7f9db9"}
 OTHERS = ("#4c8c6b", "#c9b458", "#8e6c8a", "#333333")
-"""Of implementations of MPI-IO, one after the other."""
+"""The colors of the implementations of MPI-IO, in order."""
 
 
 def of_programs(programs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The figures of each workload, of all programs that took turns on as many ranks."""
+    """The figures of each workload, from all programs that were measured alternately on the same number of ranks."""
     return [_of_workload([program["workloads"][i] for program in programs], programs)
             for i in range(len(programs[0]["workloads"]))]  # fmt: skip
 
@@ -70,8 +70,8 @@ def _of_way(way: str, declared: dict[str, Any], records: Iterable[dict[str, Any]
 
 
 def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[str, Any]:
-    """One mode of a workload, by all ways. `gain` is by how much this library is faster than the fastest other way, by
-    medians, and `gain_collective` than the fastest MPI-IO: None where it, or all those others, were not measured."""
+    """One mode of a workload, for all ways. `gain` is the speed of this library relative to the fastest other way, by
+    medians, and `gain_collective` relative to the fastest MPI-IO. They are None if one side was not measured."""
     ways = list(dict.fromkeys(sorted(record["way"] for record in records)))
     by_way = {way: [record for record in records if record["way"] == way] for way in ways}
     seconds = {way: spread(record["seconds"] for record in some) for way, some in by_way.items()}
@@ -93,13 +93,13 @@ def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[
 
 
 def spread(values: Iterable[float]) -> dict[str, Any]:
-    """Least, median, most, and all in their order."""
+    """Minimum, median, maximum, and all values in their order."""
     every = list(values)
     return {"min": min(every), "median": median(every), "max": max(every), "all": every}
 
 
 def name_of(way: str, implementation: str | None) -> str:
-    """As it is printed: what MPI-IO is it says itself."""
+    """The name of a way in tables, with the implementation of MPI-IO."""
     return f"{implementation} ({way})" if implementation else way
 
 
@@ -109,14 +109,14 @@ def _medians(known: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def head(figures: dict[str, Any]) -> Iterator[str]:
-    """What was measured."""
+    """Lines that describe the measurement."""
     nodes = counted(len(figures["nodes"]), "node")
     yield f"{counted(figures['ranks'], 'rank')} on {nodes}, {figures['library']}"
     yield f"{figures['text']}: {format_bytes(figures['file_bytes'])}"
 
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
-    """A row for each mode, a column for each way; below it what is not on the clock."""
+    """A table with a row for each mode and a column for each way, and below it the times that are not included."""
     ways = figures["ways"]
     names = " | ".join(one["name"] for one in ways.values())
     yield f"| GB/s: median (min to max) | {names} | {OURS} is faster than MPI-IO by | than all by |"
@@ -139,7 +139,7 @@ def table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """Cells that are not faster, and reads that were not as cold as they should be."""
+    """Remarks on cells that are not faster, and on cold reads of files that were partly in the page cache."""
     for cell in figures["cells"]:
         if cell["gain"] is not None and cell["gain"] < 1:
             yield not_faster(figures, cell)
@@ -150,7 +150,7 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
-    """By how much, whether the spreads overlap, and what held it back, by its own clocks."""
+    """A remark on a slower cell: the ratio, whether the spreads overlap, and the shares of its own measured phases."""
     ours, other = cell["seconds"][OURS], cell["seconds"][cell["best_other"]]
     inside = ours["min"] <= other["max"] and other["min"] <= ours["max"]
     name = figures["ways"][cell["best_other"]]["name"]
@@ -164,7 +164,7 @@ def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
 
 
 def summary(every: list[dict[str, Any]]) -> str:
-    """In how many cells it is faster."""
+    """A line with the number of cells in which this library is faster."""
     parts = []
     for key, others in (("gain_collective", "MPI-IO"), ("gain", "all others")):
         gains = [cell[key] for figures in every for cell in figures["cells"] if cell[key] is not None]

@@ -1,21 +1,21 @@
-"""What ranks measure in `outcrop agg bench`, and in which order: a program of MPI.
+"""The MPI program of `outcrop agg bench`, which measures all ways in a fixed order.
 
     mpirun -n RANKS python -m outcrop.bench.aggregate.job JOB
 
-JOB is a file with a Job as JSON. What has been measured is written, as JSON, where the job says. All ways take turns,
-so that none has the machine at a better time:
+JOB is a file with a Job as JSON. The program writes its figures, as JSON, to the job's `output`. Ways are measured
+alternately, so that no way has the machine at a better time:
 
     for each workload:  prepare the file to be read
                         turn 0    write: a b c    durable write: b c a    cold read: c a b    warm read: a b c
                         turn 1    write: b c a    ...
 
-    write   no file, all on the device ─► create ─► │ write, flush if durable │ ─► close ─► read back another way
-    read    its pages dropped ─► open ─► (warm: read once) ─► │ read │ ─► close, compare
-                             on the clock, from barrier to barrier, of the slowest rank
+    write   remove the file, sync ─► create ─► │ write, flush if durable │ ─► close ─► read back by another way
+    read    drop its pages ─► open ─► (warm: read once) ─► │ read │ ─► close, compare
+                             measured from barrier to barrier, for the slowest rank
 
-Every write makes a new file. Reads are of one file for all ways, written by each rank's own calls and flushed. Several
-programs of MPI may share a schedule, each with ways of its own, which the others have not (Open MPI decides when it
-starts whether its MPI-IO is OMPIO or ROMIO). Then one does a task while the others sleep (`Baton`).
+Every write creates a new file. All ways read one file, which each rank's own calls have written and flushed. Several
+MPI programs may share a schedule, each with its own ways, because Open MPI chooses OMPIO or ROMIO when it starts. Then
+one program performs a task while the others sleep (`Baton`).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from outcrop.errors import CorruptionError, InputError, StorageError
 SECONDS_BETWEEN_LOOKS = 0.02
 MAX_SECONDS = 900.0
 STAMP_OF_READING = 2**32
-"""Beyond the numbers of tasks."""
+"""A stamp that is larger than the number of any task."""
 
 
 @dataclass(frozen=True)
 class Mode:
-    """What is on the clock."""
+    """A measured operation."""
 
     name: str
     text: str
@@ -62,7 +62,7 @@ MODES = (
 
 @dataclass(frozen=True)
 class Task:
-    """One measurement, or, without a mode, the preparation of a workload."""
+    """One measurement or, if `mode` is None, the preparation of a workload."""
 
     number: int
     workload: str
@@ -72,7 +72,7 @@ class Task:
 
 
 def schedule(workloads: Sequence[str], modes: Sequence[Mode], ways: Sequence[str], turns: int) -> Iterator[Task]:
-    """All tasks; the first way prepares."""
+    """All tasks in their order. The first way prepares each workload."""
     number = 0
     for workload in workloads:
         yield Task(number, workload, None, ways[0], 0)
@@ -86,13 +86,13 @@ def schedule(workloads: Sequence[str], modes: Sequence[Mode], ways: Sequence[str
 
 
 class Baton:
-    """A file with a byte for each task that has been done. One program alone needs none."""
+    """A file with one byte for each completed task. It is None for a single program."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
     def wait_for(self, number: int) -> None:
-        """Until all tasks before that one have been done. Raises StorageError when that takes forever."""
+        """Wait until all tasks before `number` are completed. Raises StorageError after MAX_SECONDS."""
         if self._path is None:
             return
         end = time.monotonic() + MAX_SECONDS
@@ -102,7 +102,7 @@ class Baton:
             time.sleep(SECONDS_BETWEEN_LOOKS)
 
     def pass_on(self) -> None:
-        """A task has been done. By one rank."""
+        """Record that a task is completed. One rank calls it."""
         if self._path is not None:
             with self._path.open("ab") as file:
                 file.write(b".")
@@ -110,7 +110,8 @@ class Baton:
 
 @dataclass(frozen=True)
 class MeasuredTask:
-    """One task, of all ranks: seconds of the slowest. `known` is what the way knows of its own time, of the slowest."""
+    """The measurement of one task, with the seconds of the slowest rank. `known` are the way's own measurements, each
+    from the rank with the highest value."""
 
     workload: str
     mode: str
@@ -125,7 +126,7 @@ class MeasuredTask:
 
 @dataclass
 class Declared:
-    """A way that is in use, and what it took to have it. Bytes are of the first task, above what there was before."""
+    """A way in use, and the seconds and memory that it needed. The memory is the increase during its first task."""
 
     way: Way
     seconds: float
@@ -133,7 +134,6 @@ class Declared:
     bytes_by_rank: list[int | None] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         known = [one for one in self.bytes_by_rank if one is not None]
         return {
             "seconds_declare": self.seconds,
@@ -145,7 +145,7 @@ class Declared:
 
 
 class RankBench:
-    """One workload. All functions are collective."""
+    """The measurements of one workload. All methods are collective."""
 
     def __init__(self, workload: str, bytes_of_rank: int, folder: Path, ranks: MpiRanks) -> None:
         self.kernel = make_kernel(workload, ranks.size, ranks.rank, bytes_of_rank)
@@ -155,7 +155,7 @@ class RankBench:
         self.declared: dict[str, Declared] = {}
 
     def prepare(self) -> None:
-        """The file that all ways read."""
+        """Write the file that all ways read."""
         way = self._way("posix")
         way.create(self._to_read, durable=True)
         way.write(self._contents.stamped(STAMP_OF_READING))
@@ -164,12 +164,12 @@ class RankBench:
         self._ranks.wait_for_all()
 
     def measure(self, task: Task) -> MeasuredTask:
-        """Raises CorruptionError where bytes are not what they should be."""
+        """Measure a task. Raises CorruptionError if the bytes read are wrong."""
         assert task.mode is not None
         return self._write(task) if task.mode.is_write else self._read(task)
 
     def end(self) -> None:
-        """Give back what was declared, remove the files."""
+        """Free all ways and remove the files."""
         for one in self.declared.values():
             one.way.end()
         if self._ranks.rank == 0:
@@ -211,14 +211,14 @@ class RankBench:
         return self._measured(task, seconds, set_up, close, cached, known)
 
     def _settle(self) -> None:
-        """Nothing of an earlier task is on its way to the device any more."""
+        """Wait until the system has written all data of earlier tasks to the device."""
         if self._ranks.rank == 0:
             self._written.unlink(missing_ok=True)
             os.sync()
         self._ranks.wait_for_all()
 
     def _way(self, name: str) -> Way:
-        """Made when it is first used."""
+        """The way of that name, which is declared on first use."""
         if name not in self.declared:
             memory = PeakMemory()
             made: list[Way] = []
@@ -228,7 +228,7 @@ class RankBench:
         return self.declared[name].way
 
     def _other_than(self, name: str) -> str:
-        """What reads back what that way has written."""
+        """A way other than `name`, which reads its file back."""
         return next((other for other in self.declared if other != name), "outcrop") if name == "posix" else "posix"
 
     def _check(self, task: Task, reader: str, path: Path) -> None:
@@ -239,7 +239,7 @@ class RankBench:
         self._demand_right(task, reader)
 
     def _note_memory(self, name: str) -> None:
-        """Of the first task of a way."""
+        """Record the memory of a way's first task."""
         one = self.declared[name]
         if not one.bytes_by_rank:
             one.bytes_by_rank = self._ranks.of_all(one.memory.bytes_more)
@@ -254,7 +254,7 @@ class RankBench:
             )
 
     def _clock(self, act: Callable[[], object]) -> float:
-        """Seconds from barrier to barrier, of the slowest rank."""
+        """The seconds of `act` from barrier to barrier, for the slowest rank."""
         self._ranks.wait_for_all()
         begin = time.perf_counter()
         act()
@@ -272,7 +272,6 @@ class RankBench:
 
 
 def to_json(bench: RankBench, measured: list[MeasuredTask]) -> dict[str, Any]:
-    """Of one workload, as plain data."""
     return {
         "workload": bench.kernel.name,
         "text": bench.kernel.text,
@@ -284,8 +283,8 @@ def to_json(bench: RankBench, measured: list[MeasuredTask]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Job:
-    """What several ranks measure. `ways` are those of all programs that take turns, `own` those of this one; what it
-    has measured goes to `output`, and `baton` is where programs take turns, "" for one alone."""
+    """The work of an MPI program. `ways` are those of all programs that share the schedule, and `own` are those of this
+    program. It writes its figures to `output`. `baton` is the file of the Baton, or "" for a single program."""
 
     folder: str
     workloads: tuple[str, ...]
@@ -298,13 +297,13 @@ class Job:
     baton: str = ""
 
     def tasks(self) -> Iterable[Task]:
-        """In their order, those of other programs, too."""
+        """All tasks in their order, including those of other programs."""
         modes = [mode for mode in MODES if mode.name in self.modes]
         return schedule(self.workloads, modes, self.ways, self.turns)
 
 
 def measure(job: Job, ranks: MpiRanks) -> dict[str, Any]:
-    """All tasks of a job, on all ranks; the same plain data on each."""
+    """Perform all tasks of a job. Returns the same JSON data on all ranks."""
     baton = Baton(Path(job.baton) if job.baton else None)
     benches: dict[str, RankBench] = {}
     found: dict[str, list[MeasuredTask]] = {workload: [] for workload in job.workloads}
@@ -335,7 +334,6 @@ def measure(job: Job, ranks: MpiRanks) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run as a program; see the top of the file."""
     job = Job(**{key: _frozen(value) for key, value in json.loads(Path(sys.argv[1]).read_text()).items()})
     with all_ranks() as ranks:
         if not isinstance(ranks, MpiRanks):
@@ -346,7 +344,7 @@ def main() -> None:
 
 
 def to_text(job: Job) -> str:
-    """As main reads it."""
+    """The text of a job for `main`."""
     return json.dumps(asdict(job))
 
 

@@ -1,10 +1,10 @@
-"""What ranks write and read in `outcrop agg bench`: the variables of S3D-IO and HACC-IO.
+"""The variables of S3D-IO and HACC-IO, which ranks write and read in `outcrop agg bench`.
 
-    s3d        mass (11 components), velocity (3), pressure, temperature: float64 on a grid cut along x, y and z
+    s3d        mass (11 components), velocity (3), pressure, temperature: float64 on a grid divided along x, y and z
     hacc-aos   particles of 38 bytes, those of rank 0, then those of rank 1, ...
-    hacc-soa   nine variables, one after the other, each with that of all particles
+    hacc-soa   nine variables, one after the other, each with the values of all particles
 
-Every variable is an array in C order, of which a rank has a box; in memory a rank's boxes follow one another.
+Every variable is an array in C order, of which each rank has a box. In memory, a rank's boxes are adjacent.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from outcrop.aggregate.workloads import HACC_BYTES, hacc, s3d
 from outcrop.errors import InputError
 
 S3D_VARIABLES = {"mass": 11, "velocity": 3, "pressure": 1, "temperature": 1}
-"""Components of each."""
-RANK_BYTES_MOST = 1 << 30
+"""The number of components of each variable."""
+MAX_RANK_BYTES = 1 << 30
 """MPI-IO counts the bytes of a call in 32 bits."""
 
 
@@ -38,13 +38,12 @@ class Variable:
 
     @property
     def nbytes(self) -> int:
-        """Of the box."""
         return prod(self.box) * self.item_bytes
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What one of `ranks` ranks has of a file of `file_bytes` bytes without holes."""
+    """The variables of one of `ranks` ranks in a file of `file_bytes` bytes without holes."""
 
     name: str
     text: str
@@ -54,18 +53,17 @@ class Kernel:
 
     @property
     def nbytes(self) -> int:
-        """Of this rank."""
         return sum(one.nbytes for one in self.variables)
 
     def arrays(self, memory: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
-        """Each variable's part of a rank's memory."""
+        """The part of each variable in a rank's memory."""
         ends = np.cumsum([one.nbytes for one in self.variables])
         return [memory[end - one.nbytes : end] for one, end in zip(self.variables, ends, strict=True)]
 
 
 def make_kernel(name: str, ranks: int, rank: int, bytes_of_rank: int) -> Kernel:
-    """The part of a rank. Raises InputError for an unknown name and for sizes that are too small or too large."""
-    if bytes_of_rank > RANK_BYTES_MOST:
+    """The kernel of a rank. Raises InputError for a size that is too large."""
+    if bytes_of_rank > MAX_RANK_BYTES:
         raise InputError(f"--size {bytes_of_rank}: at most 1GiB a rank, for MPI-IO to count them")
     return KERNELS[name](ranks, rank, bytes_of_rank)
 
@@ -100,12 +98,12 @@ KERNELS: dict[str, Callable[[int, int, int], Kernel]] = {
     "hacc-aos": _hacc("hacc-aos", {"particles": sum(HACC_BYTES.values())}),
     "hacc-soa": _hacc("hacc-soa", HACC_BYTES),
 }
-"""By name: what a rank of so many has, with about so many bytes."""
+"""The makers of kernels, for a number of ranks, a rank, and the approximate bytes of a rank."""
 
 
 class Contents:
-    """The bytes of a rank's variables: random, other ones for each stamp, so that what an earlier turn has left in a
-    file is never taken for what this turn has written."""
+    """The bytes of a rank's variables. They are random and differ for each stamp, so that bytes of an earlier turn are
+    not mistaken for bytes of this turn."""
 
     def __init__(self, kernel: Kernel, rank: int) -> None:
         self._nbytes = kernel.nbytes
@@ -114,18 +112,18 @@ class Contents:
         self._stamped, self._found = self._source.copy(), self._source.copy()
 
     def stamped(self, stamp: int) -> NDArray[np.uint8]:
-        """What is to be written."""
+        """The bytes to write."""
         np.bitwise_xor(self._source, np.uint64(_mixed(stamp)), out=self._stamped)
         return self._bytes(self._stamped)
 
     def emptied(self) -> NDArray[np.uint8]:
-        """Where bytes are to be read to, with no byte as it will be."""
+        """Memory to read into, in which every byte differs from the expected one."""
         np.bitwise_not(self._stamped, out=self._found)
         return self._bytes(self._found)
 
     @property
     def is_right(self) -> bool:
-        """Whether what was read is what was stamped last."""
+        """Whether the bytes read equal those stamped last."""
         return bool(np.array_equal(self._bytes(self._found), self._bytes(self._stamped)))
 
     def _bytes(self, words: NDArray[np.uint64]) -> NDArray[np.uint8]:
@@ -133,5 +131,5 @@ class Contents:
 
 
 def _mixed(stamp: int) -> int:
-    """A stamp whose bytes all differ from those of the ones before and after."""
+    """A number of 64 bits in which every byte differs from that of the stamps before and after."""
     return (stamp + 1) * 0x9E3779B97F4A7C15 % 2**64
