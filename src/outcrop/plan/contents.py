@@ -174,8 +174,7 @@ class Runs(Generic[Value]):
         return self._starts[min(1, len(self._starts) - 1)], self._starts[-1]
 
     def advance(self, z0: int, z1: int, distance: int, times: int) -> None:
-        """Move the values of planes z0 <= z < z1 up by `times` distances. Each move leaves a copy of the `distance`
-        planes below z0."""
+        """Move planes z0 <= z < z1 up by `times` distances. Each move leaves a copy of the `distance` planes below."""
         window, left = self.over(z0, z1), self.over(z0 - distance, z0)
         for moves in range(1, times + 1) if len(left) > 1 else ():
             for first, end, value in left:
@@ -267,8 +266,7 @@ class Part:
 
 
 class Parts:
-    """The parts of planes that the actions of a pass use. `rows` and `columns` give the place of each coordinate at
-    which an action begins or ends."""
+    """The parts of planes that the actions of a pass use. `rows` and `columns` give the place of a coordinate."""
 
     def __init__(self, problem: Problem, one: Pass) -> None:
         self._problem, self._levels = problem, one.levels
@@ -425,8 +423,7 @@ class Uses:
         return self.ring(field, version.copy), version.level + self._levels - alike
 
     def of(self, level: int) -> tuple[LevelUses, int]:
-        """The reads and writes of a level, given as those of an equivalent earlier level and the number of levels
-        between both."""
+        """The reads and writes of an equivalent earlier level, and the number of levels between both."""
         alike = self._alike(level)
         if alike not in self._known:
             self._known[alike] = self._uses(alike)

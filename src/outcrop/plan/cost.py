@@ -145,8 +145,7 @@ def timeline(
 
 @dataclass(frozen=True, slots=True)
 class _Planes:
-    """Planes z0 <= z < z1 of updated fields or, if `are_static`, of fields that nothing updates. z0 may lie within a
-    plane that has partly arrived."""
+    """Planes z0 <= z < z1 of updated or static fields. z0 may lie within a plane that has partly arrived."""
 
     z0: float
     z1: int
@@ -281,8 +280,7 @@ def _pass_cost(problem: Problem, one: Pass, machine: Machine, cell_rate: float) 
 
 
 def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
-    """The cores' time in a pass for all work except updates: checksums, the system's work for requests, cache misses,
-    and the beginnings and ends of updates."""
+    """The cores' time in a pass besides updates: checksums, requests, cache misses, beginnings and ends of updates."""
     moves = [action for action in one.actions if isinstance(action, Read | Write)]
     moved = sum(transfer_bytes(problem, move) for move in moves)
     missed = moved * min(1.0, machine.last_cache_bytes / one.window.bytes) / MEMORY_BYTES_PER_SECOND

@@ -171,8 +171,7 @@ MIN_SHOWN_SECONDS = 0.001
 
 @dataclass(frozen=True)
 class PlacementRow:
-    """A row of the table: a thing, its bytes, its place, the bytes that it takes of each place, the seconds of its
-    transfers, and the reason for the place."""
+    """A row of the table. `takes` are the bytes of each place, and `why` is the reason for `place`."""
 
     name: str
     nbytes: int

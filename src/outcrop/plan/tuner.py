@@ -36,8 +36,7 @@ TILINGS = 4
 """The number of diamonds that are measured for given levels and slab, if there are enough."""
 SWEEP_ROWS = (4, 8, 16, 32, 64)
 CHUNK_LEANS = 4
-"""The length of a chunk as a multiple of the lean, the planes by which its band leans. The cache fetches the lean once
-more at each end of a chunk."""
+"""The minimum length of a chunk, in units of its band's lean. The cache fetches the lean again at each end."""
 SWEEP_LEAN = 16
 """The lean that is assumed for a plain sweep, so that chunks are large enough for a thread."""
 MAX_CHUNKS = 20_000
@@ -46,8 +45,7 @@ MAX_CHUNKS = 20_000
 
 @dataclass(frozen=True)
 class TunedPlan:
-    """The chosen plan and all candidates that were costed action by action: the plan's own entry, then the others, the
-    fastest first."""
+    """The chosen plan, and all candidates costed action by action: the plan's own entry, then the fastest first."""
 
     plan: Plan
     considered: tuple[Candidate, ...]
@@ -176,8 +174,7 @@ def _ranked(
 
 
 def _worth_building(ranked: Sequence[_Ranked]) -> list[_Ranked]:
-    """The best candidates, and the best of those with static fields in the other place: formulas alone cannot rule that
-    place out."""
+    """The best candidates, and the best one with static fields in the other place, which formulas cannot rule out."""
     if ranked[0].seconds == float("inf"):
         return list(ranked[:1])
     best = [one for one in ranked[:BUILT] if one.seconds < float("inf")]
@@ -187,8 +184,7 @@ def _worth_building(ranked: Sequence[_Ranked]) -> list[_Ranked]:
 
 
 def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> float:
-    """The rough cost of `sizes` by formulas: the time of the cores or of the transfers, whichever is longer, plus the
-    transfers that no update hides."""
+    """The rough cost by formulas: the time of cores or transfers, whichever is longer, plus unhidden transfers."""
     volume, device = scheme.volume(problem, sizes), machine.device
     if volume.slabs > MAX_SLABS:
         return float("inf")

@@ -76,8 +76,7 @@ MIN_PERIODS = 4
 
 
 def validate(plan: Plan, budget_bytes: int | None = None) -> None:
-    """Raise IllegalPlan unless every pass of `plan` is legal, all passes together perform all steps, and the memory
-    stays within the budget."""
+    """Raise IllegalPlan unless all passes are legal, perform all steps together, and stay within the budget."""
     problem = plan.problem
     if sum(one.levels for one in plan.passes) != problem.levels:
         raise IllegalPlan(f"passes advance {sum(p.levels for p in plan.passes)} levels, not {problem.levels}")
@@ -153,8 +152,7 @@ class _Repeats:
         self._last: tuple[int, _State] = -1, []
 
     def skip(self, index: int) -> int:
-        """Skip the repetitions that begin with the Update `index`: give the proof the state after them. Returns the
-        number of skipped actions."""
+        """Give the proof the state after the repetitions from the Update `index` on; the number of skipped actions."""
         proof, series = self._proof, self._series
         if index + series.length > series.end:
             series = self._series = self._series_from(index)
@@ -206,8 +204,7 @@ class _Repeats:
         return min(lows), max(highs)
 
     def _state(self, low: int, high: int) -> _State:
-        """The contents of all rings and arrays in a window, with planes counted from its lower end. Contents of other
-        blocks are left out."""
+        """The contents of all rings and arrays in a window, except of other blocks, with planes from its lower end."""
         proof, state = self._proof, []
         for runs, first, end, _ in self._parts(low, high):
             found = runs.over(first, end)
@@ -251,8 +248,7 @@ def _distance(one: Action, other: Action) -> int | None:
 
 
 class Proof:
-    """The contents of the window and the arrays during one pass. `has_statics`: the window holds the static fields when
-    the pass begins."""
+    """The contents of the window and arrays during one pass. `has_statics`: the window begins with static fields."""
 
     def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
         self.single = problem.single

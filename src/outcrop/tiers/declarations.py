@@ -132,8 +132,7 @@ def _directory(table: Table) -> Path:
 
 
 def _mounted(name: str, folder: Path) -> Tier:
-    """The tier without the declared values. The directory may be missing, because one file may serve several
-    machines."""
+    """The tier without declared values. The directory may be missing, because several machines may share the file."""
     if is_folder(folder):
         tier = mounted_tier(mount_of(folder), [folder], name)
         if tier.directory == folder.resolve():
@@ -262,8 +261,7 @@ def parse_table(text: str, name: str) -> Table:
 
 
 class Table:
-    """A table of a TOML file. It gives the checked value of a key, or raises an InputError that names file, key, value
-    and the right form."""
+    """A table of a TOML file with checked values. InputError names the file, the key, the value and a valid form."""
 
     def __init__(self, file: str, place: str, values: Mapping[str, Any]) -> None:
         self._file, self._place, self.values = file, place, values

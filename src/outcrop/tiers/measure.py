@@ -194,8 +194,7 @@ class _Transfer:
 
 
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> StorageRates:
-    """The bandwidths of the storage of all `directories` together: cached, or measured if `may_write` is true and the
-    problem is large enough."""
+    """The bandwidths of all `directories` together: cached, or measured if `may_write` and the problem is large."""
     may_measure = may_write and problem.grid_bytes >= MIN_GRID_BYTES
     every = [_one_device(folder, io, may_measure) for folder in directories]
     # Folders on one source share its bandwidth. A raw device has no mount.

@@ -29,8 +29,7 @@ SOURCES = {"hbm": "high-bandwidth memory", "dram": "main memory", "cxl": "memory
 
 @dataclass(frozen=True)
 class MemoryNode:
-    """The memory of one NUMA node, and the number of processors that it is local to. Figures are the firmware's; 0 is
-    unknown."""
+    """The memory of a NUMA node, with its number of local processors. Figures are the firmware's; 0 is unknown."""
 
     number: int
     size_bytes: int

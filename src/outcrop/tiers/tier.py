@@ -18,8 +18,7 @@ from typing import Any
 MEMORY_KINDS = ("hbm", "dram", "cxl", "nvm")
 """Kinds of memory, which processors address, in NUMA nodes. `nvm` is non-volatile memory, used as volatile memory."""
 STORAGE_KINDS = ("dax", "nvme", "ssd", "hdd", "disk", "tmpfs", "pfs")
-"""Kinds of file systems: on persistent memory, on NVMe, on other flash, on a rotating disk, on a disk of unknown kind,
-in memory, and across a network."""
+"""Kinds of file systems: persistent memory, NVMe, other flash, rotating disk, unknown disk, memory, network."""
 KINDS = (*MEMORY_KINDS, *STORAGE_KINDS)
 
 
@@ -51,8 +50,7 @@ class Figures:
     """The bandwidth of STREAM's triad with all threads; only for memory."""
     latency_seconds_read: float | None = None
     latency_seconds_write: float | None = None
-    """The latency of a write to a file that bypasses the page cache and need not be durable. None for memory: stores do
-    not wait."""
+    """The latency of a write that bypasses the page cache and need not be durable. None for memory."""
     latency_seconds_flush: float | None = None
     """The time until a few new bytes are as durable as `persistence` says; 0 if no flush is needed."""
 

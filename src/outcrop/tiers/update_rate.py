@@ -51,8 +51,7 @@ class UpdateRateMeter:
         bind: str = "none",
         work: float = 1.0,
     ) -> None:
-        """`work` is the time of an update relative to that of a heat equation. If it is larger, fewer updates are
-        measured."""
+        """`work` is the time of an update relative to a heat equation. If it is larger, fewer updates are measured."""
         self._problem, self._calls, self._scalars, self._threads = problem, calls, scalars, threads
         self._bind = bind
         self._ring_planes = (

@@ -206,8 +206,7 @@ NAMES = (
     ("r1i2n3", r"r(\d+)i(\d+)n(\d+)"),  # SGI ICE: rack, enclosure, node
     ("rack4-node12", r"(?:r|rack)[-_]?(\d+)[-_]?(?:n|node)[-_]?(\d+)"),
 )
-"""An example, and a pattern that all names of a machine must match. Its groups lead from the machine room to the
-node."""
+"""An example, and a pattern that all names of a machine must match. Its groups go from the top of the tree down."""
 
 
 def _by_names(names: Sequence[str]) -> Distances | str:

@@ -66,8 +66,7 @@ def create(
         {"stage": stage, "stage_bytes": stage_bytes, "stage_persistence": stage_persistence,
          "seconds_between": seconds_between, "reads_back": reads_back}
     )  # fmt: skip
-    _check_options(plan, way, size_bytes, durable=durable, node_files=node_files)
-    place = str(as_path(path, "path"))
+    place = _checked(path, plan, way, size_bytes, durable=durable, node_files=node_files)
     return File(_aggregate.File.create(plan._core, place, way, durable, node_files, settings, size_bytes), plan)
 
 
@@ -91,12 +90,12 @@ def open(
         {"stage": stage, "stage_bytes": stage_bytes, "stage_persistence": stage_persistence,
          "seconds_between": seconds_between, "reads_back": reads_back}
     )  # fmt: skip
-    _check_options(plan, way, 0, durable=durable, node_files=node_files)
-    place = str(as_path(path, "path"))
+    place = _checked(path, plan, way, 0, durable=durable, node_files=node_files)
     return File(_aggregate.File.open(plan._core, place, way, durable, node_files, settings, writable), plan)
 
 
-def _check_options(plan: Plan, way: str, size_bytes: int, **flags: bool) -> None:
+def _checked(path: str | os.PathLike[str], plan: Plan, way: str, size_bytes: int, **flags: bool) -> str:
+    """The path for the core. Raises InputError for invalid options."""
     plan.check_open()
     for name, value in flags.items():
         if not isinstance(value, bool):
@@ -104,6 +103,7 @@ def _check_options(plan: Plan, way: str, size_bytes: int, **flags: bool) -> None
     if way not in WAYS:
         raise InputError(f"way {way!r} must be one of {', '.join(WAYS)}")
     _offset(size_bytes)
+    return str(as_path(path, "path"))
 
 
 def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
@@ -194,8 +194,7 @@ class File:
         return timing
 
     def begin_write(self, arrays: Arrays, base: int = 0) -> Request:
-        """Begin to write a step. Do not change its arrays before the request has ended. The call waits while four
-        requests are in progress."""
+        """Begin to write a step. Do not change its arrays before it has ended. Waits while four requests are active."""
         memory, problem = self._memory(arrays, writable=False)
         return Request(self._core.begin_write(memory, _offset(base), problem), self._before + "write", self._plan)
 

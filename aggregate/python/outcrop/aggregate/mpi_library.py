@@ -81,6 +81,19 @@ class MpiHeaders:
     origin: str
 
 
+def import_mpi(initialize: bool = True) -> Any:
+    """The module `mpi4py.MPI`. Raises InputError if it cannot be imported."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = mpi4py.rc.initialize and initialize
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({first})") from None
+    return MPI
+
+
 def version_of(text: str) -> MpiVersion:
     """The MPI whose MPI_Get_library_version returns this text."""
     number = re.search(r"(?:Open MPI v|^MPICH Version:\s*)(\d+(?:\.\d+)*)", text)
@@ -183,8 +196,7 @@ class Launcher:
         return [str(self.program), *(flags if self.family == OPEN_MPI else []), *options, "-n", str(ranks)]
 
     def mpi_io(self) -> list[str]:
-        """The implementations of MPI-IO that Open MPI can choose when it starts (`--mca io NAME`); none if there is no
-        choice."""
+        """The implementations of MPI-IO among which Open MPI can choose when it starts (`--mca io NAME`)."""
         if self.family != OPEN_MPI:
             return []
         lister = self.program.with_name("ompi_info")
@@ -196,14 +208,7 @@ class Launcher:
 
 def find_launcher() -> Launcher:
     """The launcher of mpi4py's MPI. Raises InputError if mpi4py or the launcher is missing."""
-    try:
-        import mpi4py
-
-        mpi4py.rc.initialize = False  # this process only reads the version
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        raise InputError(f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({error})") from None
-    library = loaded_library(MPI)
+    library = loaded_library(import_mpi(initialize=False))  # this process only reads the version
     wanted = OPEN_MPI if "Open MPI" in library.text else MPICH
     prefix = library.path.parent.parent / "bin"
     path = os.pathsep.join([str(prefix), sysconfig.get_path("scripts"), os.environ.get("PATH", "")])

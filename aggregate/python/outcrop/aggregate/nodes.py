@@ -202,8 +202,7 @@ def _target(latency_seconds: float | None, bytes_per_second: float | None) -> Ta
 
 
 def machine_text(tiers: Sequence[Tier], target: Path) -> str:
-    """The text of a machine file with the tiers that can hold buffers, and with the file system at `target`. Raises
-    InputError if `target` cannot be found."""
+    """A machine file with the tiers that can hold buffers and the file system at `target`. Raises InputError."""
     kept = {_name(tier): tier for tier in tiers if tier.kind != SHARED and tier.free_bytes and _is_plain(tier.where)}
     tables = [_tier_table(name, tier) for name, tier in kept.items()]
     return HEAD + "\n" + "\n".join([*tables, _target_table(tiers, target), _table("network", [("cards", cards())])])

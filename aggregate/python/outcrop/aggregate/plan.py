@@ -221,8 +221,7 @@ def environment_texts(environment: Mapping[str, str] = os.environ) -> dict[str, 
 
 
 def texts(arguments: Mapping[str, object]) -> dict[str, str]:
-    """The arguments that are not None, as texts for the core. Raises InputError for other types than numbers and
-    text."""
+    """The arguments that are not None, as texts for the core. Raises InputError if one is no number or text."""
     given = {}
     for name, value in arguments.items():
         if value is None:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from outcrop import _aggregate
-from outcrop.aggregate.mpi_library import MpiLibrary, find_headers, loaded_library
+from outcrop.aggregate.mpi_library import MpiLibrary, find_headers, import_mpi, loaded_library
 from outcrop.aggregate.placement import Floats
 from outcrop.aggregate.surroundings import measure_ping_pong
 from outcrop.errors import CommunicationError, InputError
@@ -78,7 +78,7 @@ class Ranks:
         self.rank, self.size, self.node, self.host, self.library = 0, 1, 0, "", "one process"
         if communicator is None:
             return
-        mpi = _mpi()
+        mpi = import_mpi()
         if not isinstance(communicator, mpi.Intracomm) or communicator == mpi.COMM_NULL:
             raise InputError(f"communicator {communicator!r} is no intracommunicator of mpi4py; give MPI.COMM_WORLD")
         self._functions = _functions_of_all(mpi, communicator)
@@ -177,18 +177,8 @@ def source_folder() -> Path:
     return Path(_aggregate.__file__).parent / "native"
 
 
-def _mpi() -> Any:
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({first})") from None
-    return MPI
-
-
 def _functions_of_all(mpi: Any, communicator: Any) -> ctypes.CDLL:
-    """Compile on the first rank of each node, and load on every rank, which checks the file. An error on one rank is
-    raised on all ranks."""
+    """Compile on the first rank of each node, and load on every rank. An error on one rank is raised on all ranks."""
     node = communicator.Split_type(mpi.COMM_TYPE_SHARED)
     try:
         path, problem = node.bcast(_compiled(mpi) if node.Get_rank() == 0 else None)

@@ -159,8 +159,7 @@ WORKLOADS: dict[str, Callable[[int, int | None], list[Pattern]]] = {
 
 
 def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
-    """The bytes that each rank has of each domain, for about `domains` equal domains, and the real number of domains,
-    which is smaller if the file is small."""
+    """The bytes of each rank in each of at most `domains` equal domains, and the number of domains."""
     size = -(-pattern.file_bytes // domains)
     if size > ALIGNMENT_BYTES:
         size = -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

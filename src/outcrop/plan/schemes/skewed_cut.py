@@ -53,8 +53,7 @@ class SkewedCut:
 
     @property
     def max_frame(self) -> int:
-        """The number of cells that is sufficient for every frame: a block, the fringe below it, the reach or the rim
-        above it, and the rounding to groups."""
+        """The cells that suffice for every frame: block, fringe below, reach or rim above, and rounding to groups."""
         if self.count == 1:
             return self.extent
         if self.count == 2:  # the first block has no fringe below, the second one nothing above
@@ -80,8 +79,7 @@ class SkewedBlock:
         return self.number + 1 == self.cut.count
 
     def fringe(self, parity: int) -> Range:
-        """The cells that this block takes over from the previous block, in the ring of `parity`. The first block has no
-        fringe."""
+        """The cells that this block takes over from the previous block, in the ring of `parity`; none for the first."""
         if self.is_first:
             return 0, 0
         cut = self.cut

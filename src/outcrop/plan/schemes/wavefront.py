@@ -90,8 +90,7 @@ def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
 
 
 def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tuple[int, int, int]:
-    """The numbers of slots of the rings of first copies, second copies and static fields, for a pass of `levels` levels
-    in slabs of `slab` planes."""
+    """The numbers of slots in the rings of first copies, second copies and static fields, for slabs of `slab`."""
     skew, reach = problem.skew_z, problem.skew_z * levels
     beside = problem.statics_z
     static = 2 * slab + max(reach - skew + 2 * beside, problem.first_plane + beside)
@@ -223,8 +222,7 @@ MAX_BLOCKS = 12
 WHOLE_GRID_PASSES = 4
 """How many numbers of passes are tried if memory holds the whole grid."""
 WHOLE_GRID_SLAB_BYTES = 16 << 20
-"""The thinnest slab that is tried if memory holds the whole grid. Its transfers take some ms, which is many times the
-overhead of a slab."""
+"""The thinnest slab that is tried if memory holds the grid. Its transfers take many times the overhead of a slab."""
 
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
@@ -296,8 +294,7 @@ def _steps_worth_trying(steps: int) -> Iterator[int]:
 
 
 def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
-    """Rows of a block: all rows (0), then halves, thirds and so on while a block is larger than its fringe. A periodic
-    y is not divided."""
+    """Rows of a block: all (0), then halves, thirds, ... while larger than the fringe. Periodic y is not divided."""
     yield 0
     if problem.periodic[1]:
         return

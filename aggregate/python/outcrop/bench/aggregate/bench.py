@@ -22,12 +22,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outcrop.bench.aggregate.figures import NOTES, draw, head, of_programs, remarks, summary, table
-from outcrop.bench.aggregate.job import MODES, Job, measure, to_text
+from outcrop.bench.aggregate.job import MODES, Job, measure
 from outcrop.bench.aggregate.kernel import KERNELS, make_kernel
 from outcrop.bench.aggregate.way import WAYS
 from outcrop.bench.figures import describe_machine
@@ -214,8 +214,7 @@ def programs_for(ways: Sequence[str], mpi_io: Sequence[str]) -> list[Program]:
 
 
 def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], job: Job) -> list[dict[str, Any]]:
-    """Run the programs on `ranks` ranks and return their figures. Raises StorageError with the message of a program
-    that has failed."""
+    """Run the programs on `ranks` ranks and return their figures. Raises StorageError if a program fails."""
     ways = tuple(way for program in programs for way in program.ways)
     with tempfile.TemporaryDirectory(prefix="turns-", dir=job.folder) as folder:
         baton = Path(folder) / "baton"
@@ -226,13 +225,14 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
                 outputs.append(Path(folder) / f"{number}.json")
                 asked = Path(folder) / f"{number}.job"
                 shared = str(baton) if len(programs) > 1 else ""
-                asked.write_text(
-                    to_text(replace(job, ways=ways, own=program.ways, output=str(outputs[-1]), baton=shared))
-                )
+                part = replace(job, ways=ways, own=program.ways, output=str(outputs[-1]), baton=shared)
+                asked.write_text(json.dumps(asdict(part)))
                 starts = launcher.command(ranks, *program.options)
                 command = [*starts, sys.executable, "-m", "outcrop.bench.aggregate.job", str(asked)]
                 said = (Path(folder) / f"{number}.said").open("w+")
-                process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=_environment())
+                # Threads of NumPy's libraries would only use memory.
+                environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+                process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment)
                 running.append((process, said))
             _wait(running)
         finally:
@@ -266,8 +266,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _environment() -> dict[str, str]:
-    """The environment without threads of NumPy's libraries: they would only use memory."""
-    return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

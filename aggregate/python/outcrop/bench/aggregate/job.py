@@ -25,7 +25,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -108,22 +108,6 @@ class Baton:
                 file.write(b".")
 
 
-@dataclass(frozen=True)
-class MeasuredTask:
-    """The measurement of one task, with the seconds of the slowest rank. `known` are the way's own measurements, each
-    from the rank with the highest value."""
-
-    workload: str
-    mode: str
-    way: str
-    turn: int
-    seconds: float
-    seconds_set_up: float
-    seconds_close: float
-    cached_before: float | None
-    known: dict[str, float]
-
-
 @dataclass
 class Declared:
     """A way in use, and the seconds and memory that it needed. The memory is the increase during its first task."""
@@ -163,10 +147,14 @@ class RankBench:
         self._note_memory("posix")
         self._ranks.wait_for_all()
 
-    def measure(self, task: Task) -> MeasuredTask:
-        """Measure a task. Raises CorruptionError if the bytes read are wrong."""
-        assert task.mode is not None
-        return self._write(task) if task.mode.is_write else self._read(task)
+    def measure(self, task: Task, mode: Mode) -> dict[str, Any]:
+        """Measure a task. Returns JSON data with the seconds of the slowest rank. `known` are the way's own
+        measurements, each from the rank with the highest value. Raises CorruptionError if the bytes read are wrong."""
+        measured = self._write(task, mode) if mode.is_write else self._read(task, mode)
+        every = self._ranks.of_all(measured["known"])
+        known = {name: max(one[name] for one in every) for name in measured["known"]}
+        return {"workload": task.workload, "mode": mode.name, "way": task.way, "turn": task.turn, **measured,
+                "known": known}  # fmt: skip
 
     def end(self) -> None:
         """Free all ways and remove the files."""
@@ -177,22 +165,26 @@ class RankBench:
             self._to_read.unlink(missing_ok=True)
         self._ranks.wait_for_all()
 
-    def _write(self, task: Task) -> MeasuredTask:
-        assert task.mode is not None
-        durable, known = task.mode.is_durable, {}
+    def _write(self, task: Task, mode: Mode) -> dict[str, Any]:
+        known: dict[str, float] = {}
         self._settle()
         memory = self._contents.stamped(task.number)
         way = self._way(task.way)
-        set_up = self._clock(lambda: way.create(self._written, durable))
+        set_up = self._clock(lambda: way.create(self._written, mode.is_durable))
         seconds = self._clock(lambda: known.update(way.write(memory)))
         close = self._clock(way.close)
         self._note_memory(task.way)
         if task.turn == 0:
-            self._check(task, self._other_than(task.way), self._written)
-        return self._measured(task, seconds, set_up, close, None, known)
+            reader = self._other_than(task.way)
+            other = self._way(reader)
+            other.open(self._written)
+            other.read(self._contents.emptied())
+            other.close()
+            self._demand_right(task, mode, reader)
+        return {"seconds": seconds, "seconds_set_up": set_up, "seconds_close": close, "cached_before": None,
+                "known": known}  # fmt: skip
 
-    def _read(self, task: Task) -> MeasuredTask:
-        assert task.mode is not None
+    def _read(self, task: Task, mode: Mode) -> dict[str, Any]:
         known: dict[str, float] = {}
         self._settle()
         way = self._way(task.way)
@@ -200,15 +192,16 @@ class RankBench:
         drop_from_page_cache(self._to_read)
         self._ranks.wait_for_all()
         set_up = self._clock(lambda: way.open(self._to_read))
-        if task.mode.is_warm:
+        if mode.is_warm:
             way.read(self._contents.emptied())
         memory = self._contents.emptied()
         cached = cached_share(self._to_read) if self._ranks.rank == 0 else None
         seconds = self._clock(lambda: known.update(way.read(memory)))
         close = self._clock(way.close)
         self._note_memory(task.way)
-        self._demand_right(task, task.way)
-        return self._measured(task, seconds, set_up, close, cached, known)
+        self._demand_right(task, mode, task.way)
+        return {"seconds": seconds, "seconds_set_up": set_up, "seconds_close": close, "cached_before": cached,
+                "known": known}  # fmt: skip
 
     def _settle(self) -> None:
         """Wait until the system has written all data of earlier tasks to the device."""
@@ -231,25 +224,17 @@ class RankBench:
         """A way other than `name`, which reads its file back."""
         return next((other for other in self.declared if other != name), "outcrop") if name == "posix" else "posix"
 
-    def _check(self, task: Task, reader: str, path: Path) -> None:
-        way = self._way(reader)
-        way.open(path)
-        way.read(self._contents.emptied())
-        way.close()
-        self._demand_right(task, reader)
-
     def _note_memory(self, name: str) -> None:
         """Record the memory of a way's first task."""
         one = self.declared[name]
         if not one.bytes_by_rank:
             one.bytes_by_rank = self._ranks.of_all(one.memory.bytes_more)
 
-    def _demand_right(self, task: Task, reader: str) -> None:
+    def _demand_right(self, task: Task, mode: Mode, reader: str) -> None:
         wrong = [rank for rank, right in enumerate(self._ranks.of_all(self._contents.is_right)) if not right]
         if wrong:
-            assert task.mode is not None
             raise CorruptionError(
-                f"{task.workload}, {task.mode.text} by {task.way}, turn {task.turn}: rank {wrong[0]} has read other "
+                f"{task.workload}, {mode.text} by {task.way}, turn {task.turn}: rank {wrong[0]} has read other "
                 f"bytes, by {reader}, than were written"
             )
 
@@ -262,22 +247,14 @@ class RankBench:
         seconds: list[float] = self._ranks.of_all(time.perf_counter() - begin)
         return max(seconds)
 
-    def _measured(
-        self, task: Task, seconds: float, set_up: float, close: float, cached: float | None, known: dict[str, float]
-    ) -> MeasuredTask:
-        assert task.mode is not None
-        every = self._ranks.of_all(known)
-        most = {name: max(one[name] for one in every) for name in known}
-        return MeasuredTask(task.workload, task.mode.name, task.way, task.turn, seconds, set_up, close, cached, most)
 
-
-def to_json(bench: RankBench, measured: list[MeasuredTask]) -> dict[str, Any]:
+def to_json(bench: RankBench, measured: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "workload": bench.kernel.name,
         "text": bench.kernel.text,
         "file_bytes": bench.kernel.file_bytes,
         "declared": {name: one.to_json() for name, one in bench.declared.items()},
-        "measured": [asdict(one) for one in measured],
+        "measured": measured,
     }
 
 
@@ -306,7 +283,7 @@ def measure(job: Job, ranks: MpiRanks) -> dict[str, Any]:
     """Perform all tasks of a job. Returns the same JSON data on all ranks."""
     baton = Baton(Path(job.baton) if job.baton else None)
     benches: dict[str, RankBench] = {}
-    found: dict[str, list[MeasuredTask]] = {workload: [] for workload in job.workloads}
+    found: dict[str, list[dict[str, Any]]] = {workload: [] for workload in job.workloads}
     last = {task.workload: task.number for task in job.tasks()}
     for task in job.tasks():
         if task.way in job.own:
@@ -317,7 +294,7 @@ def measure(job: Job, ranks: MpiRanks) -> dict[str, Any]:
             if task.mode is None:
                 bench.prepare()
             else:
-                found[task.workload].append(bench.measure(task))
+                found[task.workload].append(bench.measure(task, task.mode))
             ranks.wait_for_all()
             if ranks.rank == 0:
                 baton.pass_on()
@@ -334,22 +311,14 @@ def measure(job: Job, ranks: MpiRanks) -> dict[str, Any]:
 
 
 def main() -> None:
-    job = Job(**{key: _frozen(value) for key, value in json.loads(Path(sys.argv[1]).read_text()).items()})
+    given = json.loads(Path(sys.argv[1]).read_text())
+    job = Job(**{key: tuple(value) if isinstance(value, list) else value for key, value in given.items()})
     with all_ranks() as ranks:
         if not isinstance(ranks, MpiRanks):
             raise InputError("aggregate_job is a program of MPI: start it by mpirun")
         figures = measure(job, ranks)
         if ranks.rank == 0:
             Path(job.output).write_text(json.dumps(figures))
-
-
-def to_text(job: Job) -> str:
-    """The text of a job for `main`."""
-    return json.dumps(asdict(job))
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 if __name__ == "__main__":

@@ -102,8 +102,7 @@ KERNELS: dict[str, Callable[[int, int, int], Kernel]] = {
 
 
 class Contents:
-    """The bytes of a rank's variables. They are random and differ for each stamp, so that bytes of an earlier turn are
-    not mistaken for bytes of this turn."""
+    """The random bytes of a rank's variables. They differ for each stamp, so that bytes of earlier turns are found."""
 
     def __init__(self, kernel: Kernel, rank: int) -> None:
         self._nbytes = kernel.nbytes

@@ -51,8 +51,7 @@ WindowOf: TypeAlias = Callable[[Problem, int, Sizes], Window]
 
 
 def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """For each number of levels worth trying, the numbers of blocks in y and z that fit the budget and move the fewest
-    bytes."""
+    """For each number of levels worth trying, the blocks in y and z that fit the budget and move the fewest bytes."""
     for levels in given.levels(problem, levels_worth_trying(problem)):
         fitting: list[tuple[float, Sizes]] = []
         for block_y in given.or_any("by", _shares(problem)):
@@ -92,8 +91,7 @@ def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
 
 
 def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE) -> Window:
-    """The smallest window of a pass: one step, blocks of one plane and a share of its rows, or with the sizes
-    `given`."""
+    """The smallest window: one step, blocks of one plane and a share of its rows, or with the sizes `given`."""
     (levels,), shares = given.levels(problem, (problem.stages,)), given.or_any("by", _shares(problem))
     whole = Sizes(levels, 1, diamond=0, block_x=given.bx or 0, block_z=given.bz or 1)
     sizes = (replace(whole, block_y=block_y) for block_y in shares)
