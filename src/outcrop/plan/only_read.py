@@ -1,4 +1,4 @@
-"""Choose the place of static fields, which nothing updates, during a run, as arrays are placed (placement.py).
+"""Choose the place of static fields, which nothing updates, during a run. Reasons are worded as in placement.py.
 
     memory   the first pass reads all of their planes               less memory is left for the rest of the window
     disk     the window has only the planes that updates need       every pass reads all of their planes again
@@ -20,12 +20,8 @@ from outcrop.plan.placement import (
     HIDDEN,
     SLOWEST,
     SLOWEST_FOR_NOTHING,
-    Choice,
-    Demand,
     PlacementRow,
-    assign,
     because,
-    fits,
     has_no_room,
     takes_longer,
 )
@@ -39,20 +35,14 @@ EQUALLY_FAST = 1.01
 
 def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
     """The values of `Sizes.keeps_statics` that a window within the budget may have."""
-    if not problem.statics:
-        return (False,)
-    kept = Choice(MEMORY, ((MEMORY, problem.statics * problem.grid_bytes),), 0.0)
-    return (False, True) if fits([kept], {MEMORY: budget_bytes}) else (False,)
+    return (False, True) if 0 < problem.statics * problem.grid_bytes <= budget_bytes else (False,)
 
 
 def taken(candidates: Sequence[Candidate]) -> Candidate:
     """The candidate to use, of candidates that all fit the budget."""
-    choices = [Choice(place_of(one.sizes), ((MEMORY, one.predicted.memory_bytes),), one.seconds) for one in candidates]
-    demand = Demand("what is only read", tuple(choices), updated=False)
-    enough = {MEMORY: max(one.predicted.memory_bytes for one in candidates), DISK: 0}
-    found = assign([demand], enough, EQUALLY_FAST * min(one.seconds for one in candidates))
-    assert found is not None, "all fit"
-    return candidates[choices.index(found.chosen[0])]
+    limit = EQUALLY_FAST * min(one.seconds for one in candidates)
+    equally_fast = [one for one in candidates if one.seconds <= limit]
+    return min(equally_fast, key=lambda one: (one.predicted.memory_bytes, one.sizes.keeps_statics, one.seconds))
 
 
 def place_of(sizes: Sizes) -> str:

@@ -28,18 +28,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from outcrop.plan.actions import (
-    EVERYTHING,
-    Action,
-    Block,
-    Carry,
-    Commit,
-    Copy,
-    Read,
-    Rectangle,
-    Update,
-    Write,
-)
+from outcrop.plan.actions import EVERYTHING, Action, Block, Carry, Commit, Copy, Read, Rectangle, Update, Write
 from outcrop.plan.contents import (
     NOTHING,
     RIM,

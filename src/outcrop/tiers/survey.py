@@ -19,13 +19,7 @@ from outcrop.paths import nearest_existing
 from outcrop.tiers import cache, discover
 from outcrop.tiers.declarations import declared_tiers
 from outcrop.tiers.measure import measure_memory, measure_storage
-from outcrop.tiers.memory_tiers import (
-    MemoryNode,
-    believable_nodes,
-    memory_nodes,
-    memory_tiers,
-    with_measured_kind,
-)
+from outcrop.tiers.memory_tiers import MemoryNode, believable_nodes, memory_nodes, memory_tiers, with_measured_kind
 from outcrop.tiers.storage_tiers import cache_key, device_of, holds_no_files, is_folder, mount_of, storage_tiers
 from outcrop.tiers.tier import Figures, Tier, with_figures
 
