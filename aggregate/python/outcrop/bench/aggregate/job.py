@@ -312,7 +312,8 @@ def measure(job: Job, ranks: MpiRanks) -> dict[str, Any]:
 
 def main() -> None:
     given = json.loads(Path(sys.argv[1]).read_text())
-    job = Job(**{key: tuple(value) if isinstance(value, list) else value for key, value in given.items()})
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    job = Job(**fields)
     with all_ranks() as ranks:
         if not isinstance(ranks, MpiRanks):
             raise InputError("aggregate_job is a program of MPI: start it by mpirun")
