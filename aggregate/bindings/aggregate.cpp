@@ -1,4 +1,4 @@
-// Conversion only: aggregation, for Python. Whatever may wait for other ranks or for storage does so without the GIL.
+// Python bindings of aggregation. Functions that may wait for other ranks or for storage release the GIL.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "aggregate.hpp"
-#include "outcrop/aggregate/placed_plan.hpp"
+#include "outcrop/aggregate/file.hpp"
+#include "outcrop/aggregate/plan.hpp"
 #include "outcrop/aggregate/sinks/node_files.hpp"
-#include "outcrop/aggregate/steps/pack.hpp"
 #include "outcrop/aggregate/transport/transport.hpp"
 #include "outcrop/base/error.hpp"
 #include "shared.hpp"
@@ -32,7 +32,7 @@ using namespace aggregate;
 
 using Sizes = std::vector<std::uint64_t>;
 
-// Without MPI a plan has a transport of its own, of one rank.
+// A plan. Without MPI it owns a transport of one rank.
 struct BoundPlan {
   std::unique_ptr<ThreadRanks> alone;
   std::string library;
@@ -41,7 +41,7 @@ struct BoundPlan {
   const PlanSummary &summary() const { return placed->plan().summary(); }
 };
 
-// Memory stays as it is until the operation, which is destroyed first, is over.
+// An operation, and the memory that it uses. The operation is destroyed before the memory.
 class BoundRequest {
  public:
   BoundRequest(std::list<Buffer> memory, Operation operation)
@@ -64,7 +64,8 @@ class BoundRequest {
 
 using Variables = std::vector<std::vector<Extent>>;
 
-// What a provider in Python knows of the machine. It must stay until the plan has been made: its distances are asked for.
+// Converts what a provider in Python knows about the machine. The Python object must exist until the plan is made, because its
+// distances are read later.
 MachineSources to_sources(nb::handle python) {
   MachineSources sources;
   sources.node_text = get<std::string>(python, "node_text");
@@ -77,7 +78,7 @@ MachineSources to_sources(nb::handle python) {
   return sources;
 }
 
-// `find_machine` gets the settings that all ranks have agreed on. It is collective.
+// `find_machine` is called with the settings of all ranks. It is collective.
 std::unique_ptr<BoundPlan> make_plan(std::uintptr_t transport, Variables variables, Texts arguments, Texts hints,
                                      Texts environment, std::string problem, nb::handle find_machine) {
   auto made = std::make_unique<BoundPlan>();
@@ -104,10 +105,9 @@ CacheMode to_cache_mode(const std::string &name) {
   return CacheMode::automatic;
 }
 
-// A file, and whether its steps go to a stage first.
 struct BoundFile {
   aggregate::File value;
-  bool staged;
+  bool staged;  // its steps are staged
 };
 
 FileOptions make_options(BoundPlan &plan, const std::string &way, bool durable, std::uint64_t size_bytes,
@@ -137,58 +137,48 @@ std::unique_ptr<BoundFile> open(BoundPlan &plan, const std::string &path, const 
                                      writable && !options.stage_folder.empty());
 }
 
-template <typename Byte>
-std::vector<std::span<Byte>> spans_of(const std::list<Buffer> &memory) {
-  std::vector<std::span<Byte>> spans;
-  for (const Buffer &buffer : memory) spans.emplace_back(buffer.data(), buffer.size());
-  return spans;
-}
-
 std::list<Buffer> to_memory(nb::handle arrays, bool writable) {
   std::list<Buffer> memory;
   for (const nb::handle array : arrays) memory.emplace_back(array, writable);
   return memory;
 }
 
+// Calls act(spans) without the GIL.
+template <typename Byte, typename Act>
+auto with_spans(const std::list<Buffer> &memory, Act &&act) {
+  std::vector<std::span<Byte>> spans;
+  for (const Buffer &buffer : memory) spans.emplace_back(buffer.data(), buffer.size());
+  const nb::gil_scoped_release release;
+  return act(spans);
+}
+
 std::unique_ptr<BoundRequest> begin_write(BoundFile &file, nb::handle arrays, std::uint64_t base,
                                           const std::string &problem) {
   std::list<Buffer> memory = to_memory(arrays, false);
-  const auto spans = spans_of<const std::byte>(memory);
-  Operation operation;
-  {
-    const nb::gil_scoped_release release;
-    operation = file.value.begin_write(spans, base, problem);
-  }
+  Operation operation = with_spans<const std::byte>(
+      memory, [&](const auto &spans) { return file.value.begin_write(spans, base, problem); });
   return std::make_unique<BoundRequest>(std::move(memory), std::move(operation));
 }
 
 std::unique_ptr<BoundRequest> begin_read(BoundFile &file, nb::handle arrays, std::uint64_t base,
                                          const std::string &problem) {
   std::list<Buffer> memory = to_memory(arrays, true);
-  const auto spans = spans_of<std::byte>(memory);
-  Operation operation;
-  {
-    const nb::gil_scoped_release release;
-    operation = file.value.begin_read(spans, base, problem);
-  }
+  Operation operation =
+      with_spans<std::byte>(memory, [&](const auto &spans) { return file.value.begin_read(spans, base, problem); });
   return std::make_unique<BoundRequest>(std::move(memory), std::move(operation));
 }
 
 Timing write(BoundFile &file, nb::handle arrays, std::uint64_t base, const std::string &problem) {
-  const std::list<Buffer> memory = to_memory(arrays, false);
-  const auto spans = spans_of<const std::byte>(memory);
-  const nb::gil_scoped_release release;
-  return file.value.write(spans, base, problem);
+  return with_spans<const std::byte>(to_memory(arrays, false),
+                                     [&](const auto &spans) { return file.value.write(spans, base, problem); });
 }
 
 Timing read(BoundFile &file, nb::handle arrays, std::uint64_t base, const std::string &problem) {
-  const std::list<Buffer> memory = to_memory(arrays, true);
-  const auto spans = spans_of<std::byte>(memory);
-  const nb::gil_scoped_release release;
-  return file.value.read(spans, base, problem);
+  return with_spans<std::byte>(to_memory(arrays, true),
+                               [&](const auto &spans) { return file.value.read(spans, base, problem); });
 }
 
-// A rank's own runs by plain calls, one for each: what the benchmark compares with.
+// The runs of a rank, with a plain call for each run. The benchmark compares aggregation with this.
 class PlainRuns {
  public:
   PlainRuns(const std::string &path, Variables variables, bool writable)
@@ -294,7 +284,7 @@ void bind_plan(nb::module_ &module) {
           nb::arg("domains"));
 }
 
-std::string in_words(const Timing &timing) {
+std::string text_of_timing(const Timing &timing) {
   return "Timing(seconds=" + std::to_string(timing.seconds) +
          ", seconds_copying=" + std::to_string(timing.seconds_copying) +
          ", seconds_filling=" + std::to_string(timing.seconds_filling) +
@@ -312,8 +302,8 @@ void bind_file(nb::module_ &module) {
       .def_ro("seconds_storage", &Timing::seconds_storage)
       .def_ro("seconds_messages", &Timing::seconds_messages)
       .def_ro("bytes_storage", &Timing::bytes_storage)
-      .def_prop_ro("overlap", [](const Timing &timing) { return overlap(timing); })
-      .def("__repr__", [](const Timing &timing) { return in_words(timing); });
+      .def_prop_ro("overlap", &Timing::overlap)
+      .def("__repr__", &text_of_timing);
   nb::class_<BoundRequest>(module, "Request")
       .def("test", &BoundRequest::test, unlocked)
       .def("wait", &BoundRequest::wait, unlocked)

@@ -1,4 +1,4 @@
-// What the bindings of aggregation share.
+// Functions that both files of aggregation's bindings use.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,7 +12,7 @@ Value get(nanobind::handle object, const char *name) {
   return nanobind::cast<Value>(object.attr(name));
 }
 
-/// By the rows of a Python object, which must stay while they are used; called without the GIL.
+/// Returns distances that read the rows of a Python object. The object must exist while they are used. They take the GIL.
 aggregate::Distances to_distances(nanobind::handle python);
 
 /// Binds placement; the rest of the module is in aggregate.cpp.

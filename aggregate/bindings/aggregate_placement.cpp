@@ -1,4 +1,4 @@
-// Conversion only: machines, placement of aggregators, and the settings of aggregation.
+// Python bindings of machines, the placement of aggregators, and the settings of aggregation.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "aggregate.hpp"
-#include "outcrop/aggregate/placement/explain.hpp"
+#include "outcrop/aggregate/placement/placement.hpp"
 #include "outcrop/aggregate/placement/settings.hpp"
 #include "outcrop/base/error.hpp"
 
@@ -49,7 +49,7 @@ Target to_target(nb::handle python) {
           get<bool>(python, "is_shared")};
 }
 
-// Checked by Python. Its distances refer to `python`, which must stay while they are used.
+// Python has checked the machine. Its distances refer to `python`, which must exist while they are used.
 Machine to_machine(nb::handle python) {
   Machine machine;
   machine.node_of_rank = to_vector(get<Array<std::uint32_t>>(python, "node_of_rank"));
@@ -76,46 +76,36 @@ std::vector<Tally> to_tallies(nb::handle python) {
   return tallies;
 }
 
-template <typename Make>
-Placed make(nb::handle machine, nb::handle tallies, const PlacementOptions &options, const Make &place) {
+// Calls act(machine, tallies) without the GIL.
+template <typename Act>
+Placed place_by(nb::handle machine, nb::handle tallies, const PlacementOptions &options, const Act &act) {
   Placed placed{to_machine(machine), options, {}};
   const std::vector<Tally> list = to_tallies(tallies);
   {
     const nb::gil_scoped_release release;
-    placed.placement = place(placed.machine, list, placed.options);
+    placed.placement = act(placed.machine, list);
   }
-  placed.machine.distances = nullptr;  // what it refers to may go now
+  placed.machine.distances = nullptr;  // Python may destroy its machine now
   return placed;
 }
 
 Placed place_best_of(nb::handle machine, nb::handle tallies, std::size_t domains, const PlacementOptions &options,
                      bool try_both) {
-  return make(machine, tallies, options,
-              [&](const Machine &on, std::span<const Tally> list, const PlacementOptions &chosen) {
-                return place_best(on, list, domains, chosen, try_both);
-              });
+  return place_by(machine, tallies, options, [&](const Machine &on, std::span<const Tally> list) {
+    return place_best(on, list, domains, options, try_both);
+  });
 }
 
 Placed place_all(nb::handle machine, nb::handle tallies, std::size_t domains, const PlacementOptions &options) {
-  return make(machine, tallies, options,
-              [&](const Machine &on, std::span<const Tally> list, const PlacementOptions &chosen) {
-                return place(on, list, domains, chosen);
-              });
+  return place_by(machine, tallies, options,
+                  [&](const Machine &on, std::span<const Tally> list) { return place(on, list, domains, options); });
 }
 
 Placed predict_of(nb::handle machine, nb::handle tallies, const PlacementOptions &options,
                   const Array<std::uint32_t> &ranks, const Array<std::uint32_t> &tiers) {
-  const std::vector<std::uint32_t> on_ranks = to_vector(ranks), in_tiers = to_vector(tiers);
-  return make(machine, tallies, options,
-              [&](const Machine &on, std::span<const Tally> list, const PlacementOptions &chosen) {
-                return predict(on, list, chosen, on_ranks, in_tiers);
-              });
-}
-
-void check_sizes(const PlacementOptions &options) {
-  if (options.buffer_bytes < 1 || options.buffers < 1)
-    throw InputError(std::to_string(options.buffers) + " buffers of " + std::to_string(options.buffer_bytes) +
-                     " bytes: there must be some, of some size");
+  return place_by(machine, tallies, options, [&](const Machine &on, std::span<const Tally> list) {
+    return predict(on, list, options, {ranks.data(), ranks.size()}, {tiers.data(), tiers.size()});
+  });
 }
 
 nb::object to_python(const SettingValue &value) {
@@ -130,7 +120,7 @@ nb::object to_python(const SettingValue &value) {
       value);
 }
 
-// Name of the argument, field, hint, ROMIO's hint, variable, what holds where it is not set, meaning.
+// A tuple for each setting: argument, field, hint, ROMIO's hint, variable, default in words, meaning.
 nb::list setting_rows() {
   nb::list rows;
   for (const SettingRow &row : setting_table())
@@ -185,14 +175,13 @@ void bind_results(nb::module_ &module) {
       .def_prop_ro("slowest", [](const Placed &placed) { return placed.placement.slowest; })
       .def_prop_ro("merged", [](const Placed &placed) { return placed.placement.merged; })
       .def_prop_ro("is_least", [](const Placed &placed) { return placed.placement.is_least; })
-      .def_prop_ro("most_on_node", [](const Placed &placed) { return placed.placement.crowd.on_node; })
       .def_prop_ro("notes", [](const Placed &placed) { return placed.placement.notes; })
       .def(
           "explain",
           [](const Placed &placed, std::size_t max_domains) {
             return explain(placed.placement, placed.machine, placed.options, max_domains);
           },
-          nb::arg("domains_most") = 1);
+          nb::arg("max_domains") = 1);
 }
 
 void bind_settings(nb::module_ &module) {
@@ -203,16 +192,14 @@ void bind_settings(nb::module_ &module) {
              const std::string &tier, bool merged, const std::vector<std::uint32_t> &max_on_node) {
             const PlacementOptions options{buffer_bytes, buffers, static_cast<Persistence>(persistence),
                                            tier,         merged,  max_on_node};
-            check_sizes(options);
+            if (buffer_bytes < 1 || buffers < 1)
+              throw InputError(std::to_string(buffers) + " buffers of " + std::to_string(buffer_bytes) +
+                               " bytes: both numbers must be at least 1");
             new (made) PlacementOptions(options);
           },
           nb::arg("buffer_bytes") = 16U << 20, nb::arg("buffers") = 2, nb::arg("persistence") = 0, nb::arg("tier") = "",
           nb::arg("merged") = true, nb::arg("max_on_node") = std::vector<std::uint32_t>())
-      .def_ro("buffer_bytes", &PlacementOptions::buffer_bytes)
-      .def_ro("buffers", &PlacementOptions::buffers)
       .def_prop_ro("persistence", [](const PlacementOptions &options) { return static_cast<int>(options.persistence); })
-      .def_ro("tier", &PlacementOptions::tier)
-      .def_ro("merged", &PlacementOptions::merged)
       .def_ro("max_on_node", &PlacementOptions::max_on_node)
       .def(
           "sending_merged",
@@ -234,8 +221,8 @@ void bind_settings(nb::module_ &module) {
   module.def("setting_rows", &setting_rows);
 }
 
-// Of a node that is not here: name, latency, rates to fill and to empty, persistence, room and origin of each tier; then
-// the latency and the rate of the target for writing, or None.
+// The text of another node. Returns name, latency, rates to fill and to empty, persistence, holds_files, room and origin of
+// each tier, and the target's latency and rate for writing, or None.
 nb::tuple parse_node_of(const std::string &text, const std::string &file) {
   const NodeDescription node = parse_node(text, file);
   nb::list tiers;

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 _Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
 
 class Cost:
-    """A prediction for a domain by its terms, in seconds. `total` is their sum without `hidden`."""
+    """The predicted cost of a domain by its terms, in seconds. `total` is the sum of the other terms minus `hidden`."""
 
     @property
     def merge(self) -> float:
-        """Ranks of a node put their bytes together, in the nodes that send."""
+        """Ranks of a sending node merge their bytes."""
 
     @property
     def messages(self) -> float:
@@ -34,18 +34,18 @@ class Cost:
     def target_transfer(self) -> float: ...
     @property
     def hidden(self) -> float:
-        """What overlap of filling and emptying buffers saves."""
+        """The time saved by the overlap of filling and emptying buffers."""
 
     @property
     def total(self) -> float:
-        """Until the domain is where it belongs."""
+        """The time until the domain is in its target."""
 
     @property
     def terms(self) -> dict[str, float]:
-        """All but the total, by name."""
+        """All terms by name, without the total."""
 
 class Choice:
-    """The aggregator of a domain. `node` and `tier` are numbers of the machine's, `bytes` those of the domain."""
+    """The aggregator of a domain. `node` and `tier` are indices in the machine, `bytes` is the size of the domain."""
 
     @property
     def rank(self) -> int: ...
@@ -59,15 +59,15 @@ class Choice:
     def cost(self) -> Cost: ...
 
 class Placement:
-    """Where aggregators are, and what that is predicted to cost."""
+    """The aggregators of all domains, and their predicted cost."""
 
     @property
     def choices(self) -> list[Choice]:
-        """One for each domain. All gather at the same time."""
+        """One choice for each domain."""
 
     @property
     def seconds(self) -> float:
-        """Until the slowest domain is done."""
+        """The time of the slowest domain."""
 
     @property
     def slowest(self) -> int:
@@ -82,20 +82,16 @@ class Placement:
         """Whether no other placement has a lower sum of costs."""
 
     @property
-    def most_on_node(self) -> int:
-        """The maximum number of aggregators on a node."""
-
-    @property
     def notes(self) -> list[str]:
-        """What was left out or taken instead, and why."""
+        """Excluded tiers, and choices that are not the cheapest, with the reason."""
 
-    def explain(self, domains_most: int = 1) -> str:
-        """In words: the whole, then the domains that take longest, with what other places would have cost."""
+    def explain(self, max_domains: int = 1) -> str:
+        """A text of the placement, then of the slowest domains, with the cost of other places."""
 
 class PlacementOptions:
-    """How to gather: `buffers` of `buffer_bytes` for each aggregator, on a tier that keeps its content at least as long
-    as `persistence`, or on the `tier` of that name. With `merged`, ranks of a node send one message together.
-    `max_on_node` limits the aggregators of each node; empty where nothing does."""
+    """Options of a placement. Each aggregator has `buffers` buffers of `buffer_bytes`. Their tier has at least this
+    `persistence`, or it is the `tier` of this name. With `merged`, the ranks of a node send one message together.
+    `max_on_node` is the maximum number of aggregators of each node; empty: no limit."""
 
     def __init__(
         self,
@@ -106,97 +102,89 @@ class PlacementOptions:
         merged: bool = True,
         max_on_node: Sequence[int] = (),
     ) -> None:
-        """Raises InputError where there is no buffer."""
+        """Raise InputError if there is no buffer."""
 
-    @property
-    def buffer_bytes(self) -> int: ...
-    @property
-    def buffers(self) -> int: ...
     @property
     def persistence(self) -> int: ...
     @property
-    def tier(self) -> str: ...
-    @property
-    def merged(self) -> bool: ...
-    @property
     def max_on_node(self) -> list[int]: ...
     def sending_merged(self, merged: bool) -> PlacementOptions:
-        """The same, but for that."""
+        """Return a copy with another value of `merged`."""
 
 def place(machine: object, tallies: object, domains: int, options: PlacementOptions) -> Placement:
-    """The least sum of costs; machine and tallies are of outcrop.aggregate.placement. Raises InputError for want of
-    room."""
+    """Return the placement with the minimum sum of costs. `machine` and `tallies` are classes of
+    outcrop.aggregate.placement. Raises InputError if domains have no room."""
 
 def place_best(
     machine: object, tallies: object, domains: int, options: PlacementOptions, try_both: bool
 ) -> Placement:
-    """The number of domains that is done first. Raises InputError for want of room."""
+    """Return the fastest placement over several numbers of domains. Raises InputError if domains have no room."""
 
 def predict(
     machine: object, tallies: object, options: PlacementOptions, ranks: NDArray[np.uint32], tiers: NDArray[np.uint32]
 ) -> Placement:
-    """What it costs where ranks and tiers are given."""
+    """Predict the cost of a placement with these ranks and tiers."""
 
 class Settings:
-    """The values that hold; see settings.hpp."""
+    """The values of all settings; see settings.hpp."""
 
     @property
     def values(self) -> dict[str, Any]:
-        """By the name of the field."""
+        """The values by the name of the field."""
 
     @property
     def origins(self) -> dict[str, str]:
-        """Where each is from: "argument tier", "hint cb_nodes", "OUTCROP_AGG_COUNT" or "default"."""
+        """The origin of each value: "argument tier", "hint cb_nodes", "OUTCROP_AGG_COUNT" or "default"."""
 
     def placement_options(self, hosts: Sequence[str]) -> PlacementOptions:
-        """On nodes with these hosts. Raises InputError."""
+        """The options for nodes with these hosts. Raises InputError."""
 
 def settings(
     arguments: Mapping[str, str], hints: Mapping[str, str], environment: Mapping[str, str]
 ) -> Settings:
-    """The first that says something: arguments, hints, environment. Raises InputError."""
+    """Read each setting from its argument, else its hint, else its variable. Raises InputError."""
 
 def setting_rows() -> list[tuple[str, str, str, str, str, str, str]]:
-    """The table of settings: argument, field, hint, ROMIO's hint, variable, what holds where it is not set, meaning."""
+    """The table of settings: argument, field, hint, ROMIO's hint, variable, default in words, meaning."""
 
 def parse_node(
     text: str, file: str
 ) -> tuple[list[tuple[str, float, float, float, int, bool, int, str]], tuple[float, float] | None]:
-    """What a machine file says: of each tier its name, latency, bytes per second to fill and to empty, persistence,
-    whether it holds files, bytes, and origin; of the target for writing latency and bytes per second. Raises
+    """Read a machine file. Returns for each tier its name, latency, bytes per second to fill and to empty, persistence,
+    whether it holds files, bytes, and origin; and for the target its latency and bytes per second for writing. Raises
     InputError."""
 
 def text_of_this_node(text: str, file: str, target: str) -> str:
-    """The text with what cannot be used here, and a target. Raises InputError."""
+    """Add to the text the tiers that cannot be used here, and a target. Raises InputError."""
 
 def rank_places(text: str, file: str) -> list[list[str]]:
     """Group, switch and port of each rank, by lines `rank: group switch port`. Raises InputError."""
 
 class Extent:
-    """Bytes of a file and of a variable's memory, see extent.hpp."""
+    """Bytes of a file and their place in a variable's memory; see extent.hpp."""
 
     @property
     def nbytes(self) -> int:
-        """Of all pieces."""
+        """The bytes of all pieces."""
 
     @property
     def memory_nbytes(self) -> int:
-        """That the variable needs, from its first byte on."""
+        """The minimum size of the variable's memory."""
 
     @property
     def blocks(self) -> int:
-        """Pieces that are contiguous in the file and in memory."""
+        """The number of pieces that are contiguous in the file and in memory."""
 
     @property
     def begin(self) -> int:
-        """The first byte of the file."""
+        """The offset of the first byte in the file."""
 
     @property
     def end(self) -> int:
         """The byte of the file behind the last one."""
 
 def contiguous(file_offset: int, nbytes: int, memory_offset: int) -> Extent:
-    """One run. Raises InputError."""
+    """An extent of one run. Raises InputError."""
 
 def strided(
     file_offset: int,
@@ -206,30 +194,30 @@ def strided(
     memory_stride_bytes: int,
     memory_offset: int,
 ) -> Extent:
-    """Blocks, a stride apart. Raises InputError."""
+    """An extent of blocks with a stride. Raises InputError."""
 
 def subarray(
     sizes: Sequence[int], subsizes: Sequence[int], starts: Sequence[int], item_bytes: int, file_offset: int
 ) -> Extent:
-    """A part of an array in C order. Raises InputError."""
+    """An extent of a part of an array in C order. Raises InputError."""
 
 class PlainRuns:
-    """A rank's own runs of a file, a pwrite or pread for each, through the page cache."""
+    """The runs of a rank in a file, with one pwrite or pread for each run, through the page cache."""
 
     def __init__(self, path: str, variables: Sequence[Sequence[Extent]], writable: bool) -> None:
         """Raises StorageError, InputError."""
 
     def write(self, arrays: Sequence[object]) -> None:
-        """Memory of each variable. Raises StorageError, InputError."""
+        """Write one array for each variable. Raises StorageError, InputError."""
 
     def read(self, arrays: Sequence[object]) -> None:
-        """The same, the other way."""
+        """Read into one array for each variable. Raises StorageError, InputError."""
 
     def flush(self) -> None:
         """Raises StorageError."""
 
 class Plan:
-    """Made by all ranks together; see placed_plan.hpp."""
+    """A plan, which all ranks make together; see plan.hpp."""
 
     def __init__(
         self,
@@ -241,17 +229,18 @@ class Plan:
         problem: str,
         find_machine: Callable[[Settings], object],
     ) -> None:
-        """By the table of functions at that address, or by this process alone where it is 0. What `problem` says is
-        raised on all ranks. `find_machine` is collective: it gets the settings of all ranks and returns what this rank
-        knows of the machine (outcrop.aggregate.nodes.KnownMachine). Raises InputError."""
+        """Make a plan. `transport` is the address of a table of functions; 0: this process is the only rank. A
+        `problem` that is not empty is raised on all ranks. `find_machine` is collective. It gets the settings of all
+        ranks and returns what this rank knows about the machine (outcrop.aggregate.nodes.KnownMachine). Raises
+        InputError."""
 
     @property
     def settings(self) -> Settings:
-        """The same on all ranks, but for the folder of a stage and its bytes."""
+        """The settings. They are equal on all ranks, except for the folder of a stage and its bytes."""
 
     @property
     def nbytes(self) -> int:
-        """Of all ranks, in one step."""
+        """The bytes of all ranks in one step."""
 
     @property
     def end(self) -> int:
@@ -259,34 +248,36 @@ class Plan:
 
     @property
     def aggregators(self) -> list[int]:
-        """The rank of each domain."""
+        """The rank of each domain's aggregator."""
 
     @property
     def tiers(self) -> list[str]:
-        """Of each domain's buffers, by name."""
+        """The name of the tier of each domain's buffers."""
 
     @property
     def memory_nbytes(self) -> list[int]:
-        """That each variable of this rank must have."""
+        """The minimum size of the memory of each variable of this rank."""
 
     @property
     def seconds(self) -> float:
-        """Predicted for a step straight to its target."""
+        """The predicted time of a step that is written directly to the file."""
 
     def add_measured(self, what: str, timing: Timing) -> None:
-        """What a step took, for `explain`: "write", "staged read"."""
+        """Record the time of a step for `explain`. `what` is for example "write" or "staged read"."""
 
     def explain(self, domains: int) -> str:
-        """In words."""
+        """Explain the plan in a text of several lines."""
 
 class Timing:
-    """Of one write or read at this rank, in seconds since it began.
+    """The cost of one write or read at this rank, in seconds and bytes.
 
-    `seconds`: until its outcome was known. `seconds_copying`: at work on this rank's parts of buffers;
-    `seconds_filling`: the same with waiting for buffers. `seconds_storage`: of this rank's I/O threads at work; 0 where
-    it aggregates nothing. `seconds_messages`: in which messages to or from other nodes were under way.
-    `bytes_storage`: written or read by this rank for all. `overlap`: of the shorter of copying and storage, the part
-    that went on beside the other; None where one is missing.
+    seconds: from the beginning until the outcome is known.
+    seconds_copying: spent copying this rank's parts of buffers.
+    seconds_filling: spent copying and waiting for free buffers.
+    seconds_storage: spent by this rank's I/O threads on transfers; 0 if it is not an aggregator.
+    seconds_messages: from the beginning until the last message has ended.
+    bytes_storage: the bytes that this rank has written or read for all ranks.
+    overlap: the overlap of copying and storage, as a part of the shorter of the two; None if one of them is 0.
     """
 
     @property
@@ -305,20 +296,20 @@ class Timing:
     def overlap(self) -> float | None: ...
 
 class Request:
-    """A write or read under way; it keeps its arrays."""
+    """A write or read under way. It keeps its arrays."""
 
     def test(self) -> bool:
-        """Whether it is over. Raises what went wrong at any rank."""
+        """Return whether it has ended. Raises the error of any rank."""
 
     def wait(self) -> None:
-        """Return when it is over. Raises what went wrong at any rank."""
+        """Return when it has ended. Raises the error of any rank."""
 
     @property
     def timing(self) -> Timing:
-        """Once it is over."""
+        """The cost of the operation, when it has ended."""
 
 class File:
-    """A file that all ranks write or read; see file.hpp. What `problem` says is raised on all ranks."""
+    """A file that all ranks write or read; see file.hpp. A `problem` that is not empty is raised on all ranks."""
 
     @staticmethod
     def create(
@@ -330,7 +321,7 @@ class File:
         settings: Mapping[str, str],
         size_bytes: int,
     ) -> File:
-        """An empty one; `settings` hold instead of those of the plan. Raises StorageError, InputError."""
+        """Create an empty file. `settings` replace those of the plan. Raises StorageError, InputError."""
 
     @staticmethod
     def open(
@@ -342,33 +333,36 @@ class File:
         settings: Mapping[str, str],
         writable: bool,
     ) -> File:
-        """One that exists. Raises StorageError, InputError."""
+        """Open an existing file. Raises StorageError, InputError."""
 
     @property
     def staged(self) -> bool:
-        """Whether steps go to a stage first."""
+        """Whether steps are staged."""
 
     @property
     def notes(self) -> list[str]:
-        """What an earlier run had left staged, and what became of it."""
+        """One line for each step that an earlier run had left staged: whether it is in the file now or lost."""
 
     def begin_write(self, arrays: Sequence[NDArray[np.uint8]], base: int, problem: str) -> Request:
-        """One array for each variable."""
+        """Begin an operation with one array for each variable."""
 
     def begin_read(self, arrays: Sequence[NDArray[np.uint8]], base: int, problem: str) -> Request:
-        """One array for each variable."""
+        """Begin an operation with one array for each variable."""
 
     def write(self, arrays: Sequence[NDArray[np.uint8]], base: int, problem: str) -> Timing:
-        """The same, to its end."""
+        """Return when the operation has ended."""
 
     def read(self, arrays: Sequence[NDArray[np.uint8]], base: int, problem: str) -> Timing:
-        """The same, to its end."""
+        """Return when the operation has ended."""
 
     def flush(self) -> None:
-        """Return when all that was written is on the device."""
+        """Return when all written bytes are on the device."""
 
     def close(self) -> None:
-        """Wait for what is under way; nothing else may follow."""
+        """Wait for all operations. The file cannot be used afterwards."""
 
 def merge(index: str, target: str) -> int:
-    """Make one file of all in an index; its bytes. Raises InputError, CorruptionError and StorageError."""
+    """Copy the node files of an index into one file and return its bytes.
+
+    Raises InputError, CorruptionError and StorageError.
+    """

@@ -1,4 +1,4 @@
-// Protects the promise of the least sum: it is what trying everything finds.
+// Protects the minimum sum of costs: it is the same as by trying all assignments.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "outcrop/aggregate/placement/assignment.hpp"
+#include "outcrop/aggregate/placement/placement.hpp"
 
 namespace outcrop::aggregate {
 namespace {
@@ -17,7 +17,7 @@ struct Instance {
   std::vector<double> costs;
 };
 
-// Few values, so that ties are common; rooms that run out often; groups with and without columns.
+// Makes instances with few different costs, so that ties are common, with little room, and with empty groups.
 Instance random_instance(std::mt19937 &random) {
   const auto below = [&](unsigned limit) { return static_cast<std::uint32_t>(random() % limit); };
   while (true) {
@@ -82,7 +82,7 @@ TEST(AggregateAssignment, IsTheLeastThatTryingEverythingFinds) {
     ASSERT_GE(sum_of(one, in_turn), least) << i;
     dearer_in_turn += sum_of(one, in_turn) > least;
   }
-  EXPECT_GT(dearer_in_turn, 100);  // the instances are such that it matters
+  EXPECT_GT(dearer_in_turn, 100);  // the two methods differ in enough instances
 }
 
 TEST(AggregateAssignment, EqualCostsGoToTheLowestColumns) {

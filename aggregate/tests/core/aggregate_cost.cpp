@@ -1,4 +1,4 @@
-// Protects the cost model of aggregation: the figures of its authors, and what is added to them.
+// Protects the cost model of aggregation: the published figures, and our extensions.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-constexpr double GIGABYTE = 1024.0 * 1024 * 1024;  // as the authors count
+constexpr double GIGABYTE = 1024.0 * 1024 * 1024;  // the authors' unit
 constexpr std::uint64_t MEGABYTE = 1024 * 1024;
 
 const std::vector<Tier> TIERS = {{"hbm", 0.010, 180 * GIGABYTE, UNLIMITED, Persistence::process},
@@ -62,20 +62,21 @@ TEST(AggregateCost, AggregatorsOfANodeShareItsCardsAndTiers) {
   NodeConditions around = surroundings(0);
   const auto transfer = [&](std::uint32_t cards, std::uint32_t on_node) {
     around.network.cards_on_node = cards;
-    around.crowd.on_node = on_node;
+    around.contention.on_node = on_node;
     return cost(all, TIERS[0], around).transfer;
   };
   const double alone = transfer(1, 1);
-  EXPECT_DOUBLE_EQ(transfer(8, 1), alone);                                       // one aggregator drives one card
-  EXPECT_DOUBLE_EQ(transfer(8, 8), alone);                                       // each has one of its own
-  EXPECT_DOUBLE_EQ(transfer(1, 8), alone * 8);                                   // all share one
-  EXPECT_DOUBLE_EQ(transfer(64, 64), 100.0 * MEGABYTE / (180 * GIGABYTE / 64));  // the tier is narrower by now
+  EXPECT_DOUBLE_EQ(transfer(8, 1), alone);      // an aggregator uses one card
+  EXPECT_DOUBLE_EQ(transfer(8, 8), alone);      // each has its own card
+  EXPECT_DOUBLE_EQ(transfer(1, 8), alone * 8);  // all share one card
+  EXPECT_DOUBLE_EQ(transfer(64, 64),
+                   100.0 * MEGABYTE / (180 * GIGABYTE / 64));  // now the tier is slower than the cards
 }
 
 TEST(AggregateCost, TargetIsSharedByAllOrByThoseOfANode) {
   const Gathering all = gathering(0, 50 * MEGABYTE, 50 * MEGABYTE);
   NodeConditions around = surroundings(2);
-  around.crowd = {4, 100};
+  around.contention = {4, 100};
   around.target = {0.001, 10 * GIGABYTE, true};
   const Cost shared = cost(all, TIERS[0], around);
   EXPECT_DOUBLE_EQ(shared.target_transfer, 100.0 * MEGABYTE / (10 * GIGABYTE / 100));
@@ -83,7 +84,7 @@ TEST(AggregateCost, TargetIsSharedByAllOrByThoseOfANode) {
   around.target.is_shared = false;
   const Cost local = cost(all, TIERS[0], around);
   EXPECT_DOUBLE_EQ(local.target_transfer, 100.0 * MEGABYTE / (10 * GIGABYTE / 4));
-  EXPECT_DOUBLE_EQ(local.target_latency, 0.001);  // no network on the way
+  EXPECT_DOUBLE_EQ(local.target_latency, 0.001);  // without the network
 }
 
 TEST(AggregateCost, PuttingBytesTogetherTakesSeveralRanks) {

@@ -1,4 +1,4 @@
-// Protects placement: the best place by trying all of them, capacity and persistence as filters, what is said of it.
+// Protects placement: it is the best of all placements, capacity and persistence are filters, and explanations are right.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "outcrop/aggregate/placement/explain.hpp"
 #include "outcrop/aggregate/placement/placement.hpp"
 #include "outcrop/base/error.hpp"
 
@@ -18,7 +17,7 @@ namespace {
 constexpr double GIGABYTE = 1024.0 * 1024 * 1024;
 constexpr std::uint64_t MEGABYTE = 1024 * 1024;
 
-// The machine of the published table: a rank is a node.
+// The machine of the published table, with one rank on each node.
 Machine published() {
   static const double distances[4][4] = {{0, 4, 7, 5}, {4, 0, 6, 3}, {7, 6, 0, 6}, {5, 3, 6, 0}};
   Machine machine;
@@ -97,7 +96,7 @@ TEST(AggregatePlacement, PersistenceIsAFilterAndATierCanBeAskedFor) {
   dram.tier = "dram";
   const Placement asked = place(machine, PUBLISHED_BYTES, 1, dram);
   EXPECT_EQ(asked.choices[0].chosen.tier, 1U);
-  EXPECT_EQ(asked.choices[0].rank, 1U);  // only the topology decides
+  EXPECT_EQ(asked.choices[0].rank, 1U);  // all places have the same tier, so the topology decides
   EXPECT_EQ(asked.choices[0].verdicts[0], Verdict::not_asked);
   dram.tier = "flash";
   EXPECT_THROW(place(machine, PUBLISHED_BYTES, 1, dram), InputError);
@@ -116,7 +115,7 @@ double any(std::mt19937 &random, double least, double most) {
   return std::uniform_real_distribution<double>(least, most)(random);
 }
 
-// Up to 4 nodes of up to 3 ranks, 2 tiers of which the faster one is often short, distances without any structure.
+// Makes up to 4 nodes of up to 3 ranks, with 2 tiers and random distances. The faster tier often lacks room.
 Instance random_instance(std::mt19937 &random) {
   Instance one;
   const auto below = [&](unsigned limit) { return static_cast<std::uint32_t>(random() % limit); };
@@ -147,7 +146,7 @@ Instance random_instance(std::mt19937 &random) {
   return one;
 }
 
-// What every placement costs, rank by rank and tier by tier, that keeps the rules: rooms, one domain a rank, spread.
+// Finds the minimum cost by trying all placements that keep the rules: room, one domain for each rank, even spread.
 class Everything {
  public:
   Everything(const Instance &one, std::uint32_t max_on_node)
@@ -155,7 +154,7 @@ class Everything {
         most_(max_on_node),
         sorted_(sorted_tallies(one.tallies)),
         work_(one.machine, sorted_, one.domains, one.options),
-        crowd_{max_on_node, static_cast<std::uint32_t>(one.domains)},
+        contention_{max_on_node, static_cast<std::uint32_t>(one.domains)},
         distances_(gathered(work_.tallies(), one.machine)),
         room_(one.machine.room_bytes),
         on_node_(one.machine.nodes()),
@@ -181,7 +180,7 @@ class Everything {
     if (is_taken_[rank] || on_node_[node] == most_ || room_[node * 2 + tier] < needed)
       return std::numeric_limits<double>::infinity();
     const Gathering gathering = work_.gathering(domain, node, distances_[domain * one_.machine.nodes() + node]);
-    const double own = work_.cost(domain, node, gathering, one_.machine.tiers[tier], crowd_).total();
+    const double own = work_.cost(domain, node, gathering, one_.machine.tiers[tier], contention_).total();
     is_taken_[rank] = true;
     ++on_node_[node];
     room_[node * 2 + tier] -= needed;
@@ -196,7 +195,7 @@ class Everything {
   std::uint32_t most_;
   std::vector<Tally> sorted_;
   DomainCosts work_;
-  Crowd crowd_;
+  Contention contention_;
   std::vector<double> distances_;
   std::vector<std::uint64_t> room_;
   std::vector<std::uint32_t> on_node_;
@@ -217,7 +216,7 @@ TEST(AggregatePlacement, IsTheLeastThatTryingEverythingFinds) {
       EXPECT_EQ(one.machine.node_of_rank[choice.rank], choice.chosen.node);
     }
     EXPECT_EQ(ranks.size(), one.domains);
-    ASSERT_NEAR(sum, Everything(one, placement.crowd.on_node).least(), 1e-12 * sum) << i;
+    ASSERT_NEAR(sum, Everything(one, placement.contention.on_node).least(), 1e-12 * sum) << i;
     with_fallback += !placement.notes.empty();
     std::vector<std::uint32_t> chosen_ranks, chosen_tiers;
     for (const Choice &choice : placement.choices) {
@@ -225,7 +224,7 @@ TEST(AggregatePlacement, IsTheLeastThatTryingEverythingFinds) {
       chosen_tiers.push_back(choice.chosen.tier);
     }
     const Placement again = predict(one.machine, one.tallies, one.options, chosen_ranks, chosen_tiers);
-    if (again.crowd.on_node == placement.crowd.on_node) {
+    if (again.contention.on_node == placement.contention.on_node) {
       EXPECT_EQ(again.seconds, placement.seconds) << i;
     }
   }
@@ -266,7 +265,7 @@ TEST(AggregatePlacement, NumberOfAggregatorsFollowsTheCardsAndTheTarget) {
   EXPECT_GE(many.choices.size(), 32U) << "one for each card at least";
   machine.network.cards_on_node = 1;
   EXPECT_LT(place_best(machine, tallies, 64, PlacementOptions{}, true).choices.size(), many.choices.size());
-  machine.target.bytes_per_second = 5e9;  // less than what a card carries
+  machine.target.bytes_per_second = 5e9;  // slower than a card
   machine.network.latency_seconds = 1e-8;
   EXPECT_LE(place_best(machine, tallies, 64, PlacementOptions{}, true).choices.size(), 4U);
 }

@@ -13,7 +13,7 @@
 
 #include "aggregate_ranks.hpp"
 #include "outcrop/aggregate/node/shared_memory.hpp"
-#include "outcrop/aggregate/placed_plan.hpp"
+#include "outcrop/aggregate/plan.hpp"
 #include "outcrop/aggregate/sinks/stage.hpp"
 #include "outcrop/base/error.hpp"
 

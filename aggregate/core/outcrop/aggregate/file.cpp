@@ -1,32 +1,30 @@
 #include "outcrop/aggregate/file.hpp"
 
+#include <cassert>
 #include <utility>
-#include <vector>
 
-#include "outcrop/aggregate/steps/open_file.hpp"
-#include "outcrop/aggregate/steps/step.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
 
 namespace {
 
-constexpr std::uint64_t offset_most = std::uint64_t{1} << 62;
+constexpr std::uint64_t max_offset = std::uint64_t{1} << 62;
 
 void check(const Opened &opened, bool write, std::uint64_t base) {
   if (opened.closed) throw InputError(opened.path + " has been closed");
   if (write && !opened.writable) throw InputError(opened.path + " was opened for reading only");
   if (write && opened.engine->reading_only) throw InputError("the plan was made for reading only");
-  if (base > offset_most - opened.engine->summary.hull.end)
+  if (base > max_offset - opened.engine->summary.hull.end)
     throw InputError("base " + std::to_string(base) + " and extents up to " +
                      std::to_string(opened.engine->summary.hull.end) + " go beyond 2^62 bytes");
 }
 
-// What one rank gets wrong must not make the others wait for it: it takes part, without data, and all are told.
+// A rank with an error takes part without data, so that the others do not wait for it. All ranks learn the error.
 template <typename Memory>
 Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memory, std::uint64_t base,
              std::string wrong) {
-  // What is staged is durable there.
+  // Staged bytes are durable in the stage, so their step needs no flush.
   Task task{kind, base, opened.options.durable && !opened.is_staged(), {}, {}, opened.steps, opened.sinks};
   const std::span<const std::uint64_t> needed = opened.engine->pattern.memory_bytes();
   if (wrong.empty() && memory.size() != needed.size())
@@ -59,6 +57,45 @@ std::shared_ptr<Step> begin(Opened &opened, Task::Kind kind, std::span<const Mem
 
 }  // namespace
 
+// --- operations ------------------------------------------------------------------------------------------------------
+
+Operation::Operation(std::shared_ptr<Engine> engine, std::shared_ptr<Step> step)
+    : engine_(std::move(engine)), step_(std::move(step)) {}
+
+Operation &Operation::operator=(Operation &&other) noexcept {
+  if (this == &other) return *this;
+  abandon();
+  engine_ = std::move(other.engine_);
+  step_ = std::move(other.step_);
+  return *this;
+}
+
+void Operation::abandon() noexcept {
+  try {
+    if (step_) step_->settle();
+  } catch (const std::exception &) {  // a destructor cannot report it
+  }
+  step_.reset();
+  engine_.reset();
+}
+
+bool Operation::test() {
+  assert(step_);
+  return step_->test();
+}
+
+void Operation::wait() {
+  assert(step_);
+  step_->wait();
+}
+
+Timing Operation::timing() const {
+  assert(step_);
+  return step_->timing();
+}
+
+// --- files -----------------------------------------------------------------------------------------------------------
+
 File::File(std::unique_ptr<Opened> opened) : opened_(std::move(opened)) {}
 File::File(File &&) noexcept = default;
 
@@ -73,7 +110,7 @@ File::~File() {
     if (!opened_) return;
     opened_->engine->settle_all();
     opened_->sinks.clear();
-  } catch (const std::exception &) {  // nobody is there to be told
+  } catch (const std::exception &) {  // a destructor cannot report it
   }
 }
 

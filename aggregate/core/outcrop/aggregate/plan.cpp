@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <numeric>
-#include <string>
-#include <utility>
 
-#include "outcrop/aggregate/decision/decision.hpp"
 #include "outcrop/aggregate/steps/engine.hpp"
+#include "outcrop/aggregate/text/text.hpp"
+#include "outcrop/aggregate/transport/transport.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 
@@ -17,7 +17,7 @@ namespace {
 constexpr int tag_pattern = 32765;
 constexpr int nowhere = -1;
 
-// What is told of each rank's part in a domain: the tally, and how long its pattern is in a message.
+// A rank's part in a domain, as the ranks tell each other: its bytes, and the length of its pattern in a message.
 struct Announced {
   Tally tally;
   std::uint64_t words = 0;
@@ -32,30 +32,22 @@ Pattern checked_pattern(const Declaration &declaration, std::string &problem) {
   }
 }
 
-// Own part in each domain: how much, and its pattern there.
-std::vector<Announced> parts_of(const Pattern &pattern, int rank, const std::vector<std::vector<Range>> &domains,
-                                std::vector<std::vector<std::uint64_t>> &patterns) {
-  std::vector<Announced> parts;
-  for (std::size_t domain = 0; domain < domains.size(); ++domain) {
-    std::uint64_t bytes = 0;
-    for (const Range &range : domains[domain]) bytes += pattern.bytes_in(range);
-    if (bytes == 0) continue;
-    patterns.push_back(pattern.serialised(domains[domain]));
-    parts.push_back(
-        {{static_cast<std::uint32_t>(domain), static_cast<std::uint32_t>(rank), bytes}, patterns.back().size()});
-  }
-  return parts;
-}
-
-// Those of all ranks, by domain and then by rank, and this rank's own patterns in its order of them.
 struct Parts {
-  std::vector<Announced> all;
-  std::vector<std::vector<std::uint64_t>> own;
+  std::vector<Announced> all;                   // of all ranks, by domain and then by rank
+  std::vector<std::vector<std::uint64_t>> own;  // the patterns of this rank's parts, by domain
 };
 
 Parts announce(const Link &link, const Pattern &pattern, const std::vector<std::vector<Range>> &domains) {
   Parts parts;
-  const std::vector<Announced> mine = parts_of(pattern, link.rank(), domains, parts.own);
+  std::vector<Announced> mine;
+  const auto rank = static_cast<std::uint32_t>(link.rank());
+  for (std::size_t domain = 0; domain < domains.size(); ++domain) {
+    std::uint64_t bytes = 0;
+    for (const Range &range : domains[domain]) bytes += pattern.bytes_in(range);
+    if (bytes == 0) continue;
+    parts.own.push_back(pattern.serialised(domains[domain]));
+    mine.push_back({{static_cast<std::uint32_t>(domain), rank, bytes}, parts.own.back().size()});
+  }
   std::vector<std::size_t> begins;
   parts.all = link.gather_lists(std::span<const Announced>(mine), begins);
   std::ranges::stable_sort(parts.all, {}, [](const Announced &part) { return part.tally.domain; });
@@ -81,7 +73,7 @@ void join_neighbours(std::vector<std::vector<Range>> &domains, std::size_t toget
   domains = std::move(joined);
 }
 
-// Patterns travel to the aggregators. Returns, for each domain, the senders that this rank aggregates.
+// Sends the patterns to the aggregators. Returns the senders of each domain that this rank aggregates.
 std::vector<std::vector<Sender>> exchange_patterns(const Link &link, std::span<const Announced> parts,
                                                    const std::vector<std::vector<std::uint64_t>> &own,
                                                    std::span<const int> aggregators) {
@@ -105,7 +97,7 @@ std::vector<std::vector<Sender>> exchange_patterns(const Link &link, std::span<c
   return senders;
 }
 
-// The same error on all ranks.
+// Throws the same error on all ranks if two extents overlap.
 void refuse_overlaps(const Link &link, const std::vector<std::vector<Sender>> &senders, std::optional<Overlap> found) {
   for (const std::vector<Sender> &each : senders)
     if (!found) found = find_overlap(each);
@@ -145,7 +137,7 @@ std::vector<Contribution> contributions_of(const Engine &engine, const Decision 
   return contributions;
 }
 
-// The ranks of a node tell one another how long their parts of each round are, by the tables they share.
+// The ranks of a node exchange the lengths of their parts of each round through a table in shared memory.
 void set_up_relays(Engine &engine) {
   const Node &node = *engine.node;
   if (!node.relays().any()) return;
@@ -220,7 +212,7 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
   summary.buffers = decision.buffers;
   const std::vector<int> nodes = link.gather(link.node());
   const std::vector<Tally> tallies = tallies_of(parts.all);
-  // Ranks that read the same bytes may have more of a round than a buffer holds.
+  // A plan for reading has no relays: if ranks read the same bytes, their parts of a round may exceed a buffer.
   const bool can_merge = decision.owners.empty() && !options.reading_only;
   Election election = options.elect(
       {decision.domains.size(), tallies, nodes, decision.buffer_bytes, decision.buffers, can_merge, decision.owners});
@@ -245,5 +237,189 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
 const PlanSummary &Plan::summary() const { return engine_->summary; }
 int Plan::rank() const { return engine_->link.rank(); }
 std::span<const std::uint64_t> Plan::memory_bytes() const { return engine_->pattern.memory_bytes(); }
+
+// --- a plan whose aggregators are placed by cost ---------------------------------------------------------------------
+
+namespace {
+
+// Collective: sends the variables of rank 0 to all ranks as texts "NAME=value", each ended by a zero byte.
+Texts environment_of_first(const Link &link, const GivenSettings &given) {
+  std::string mine;
+  if (link.rank() == 0)
+    for (const auto &[name, value] : given.environment) mine.append(name).append("=").append(value) += '\0';
+  const std::string text = gather_texts(link, mine, given.problem).front();
+  std::vector<const char *> variables;
+  for (std::size_t begin = 0; begin < text.size(); begin = text.find('\0', begin) + 1)
+    variables.push_back(text.data() + begin);
+  variables.push_back(nullptr);
+  return settings_in_environment(variables.data());
+}
+
+constexpr std::size_t max_measured = 1024;
+
+double median(std::vector<double> values) {
+  const std::size_t middle = values.size() / 2;
+  std::ranges::sort(values);
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+double median_of(const std::deque<Timing> &steps, double Timing::*part) {
+  std::vector<double> values;
+  for (const Timing &each : steps) values.push_back(each.*part);
+  return median(std::move(values));
+}
+
+}  // namespace
+
+Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool first_has_environment) {
+  const Link link(transport);
+  Settings settings;
+  const auto read = [&] {
+    settings = read_settings(given.arguments, given.hints, given.environment);
+    transport.seconds_most = settings.seconds_most.value;
+  };
+  try {
+    if (given.problem.empty()) read();
+  } catch (const InputError &error) {
+    // With rank 0's environment the settings may be valid. Other errors are found by the second call of read().
+    if (!first_has_environment) given.problem = error.what();
+  }
+  if (first_has_environment) {
+    given.environment = environment_of_first(link, given);
+    try {
+      read();
+    } catch (const InputError &error) {
+      given.problem = error.what();
+    }
+  }
+  const std::vector<std::string> all = gather_texts(link, alike(settings), given.problem);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      throw InputError("ranks 0 and " + std::to_string(rank) + " have other settings: " + all[0] + "; " + all[rank]);
+  transport.seconds_most = settings.seconds_most.value;
+  return settings;
+}
+
+PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &declaration, const Settings &settings,
+                            MachineSources sources) {
+  sources.machine_file = settings.machine.value;
+  sources.target_folder = settings.target.value;
+  sources.topology_file = settings.topology.value;
+  sources.reads_only = settings.reads_only.value;
+  PlacedPlan made;
+  made.settings_ = settings;
+  DetectedMachine found = find_machine(Link(transport), sources);
+  PlanOptions options;  // the plan chooses the value of each option that is 0
+  if (settings.buffer_bytes.is_set()) options.buffer_bytes = settings.buffer_bytes.value;
+  if (settings.buffers.is_set()) options.buffers = static_cast<std::uint32_t>(settings.buffers.value);
+  options.aggregators = static_cast<std::uint32_t>(settings.count.value);
+  options.reading_only = settings.reads_only.value;
+  options.own_run_bytes = settings.own_run_bytes.value;
+  // A user who chooses the tier or the ranks of buffers wants aggregators.
+  if (!settings.own_run_bytes.is_set() && !settings.tier.is_set() && !settings.persistence.is_set() &&
+      !settings.count.is_set() && !settings.hosts.is_set())
+    options.own_run_bytes = own_run_automatic;
+  options.aggregators_on_node = found.machine.network.cards_on_node;
+  options.media = found.media;
+  made.placed_ =
+      std::make_shared<Placed>(Placed{std::move(found.machine), placement_options(settings, found.hosts), {}});
+  options.elect = elect_by_cost(made.placed_, options.aggregators > 0);
+  made.media_ = std::move(found.media);
+  made.lines_ = std::move(found.lines);
+  made.plan_ = Plan::make(transport, declaration, options);
+  made.placed_->machine.distances = nullptr;  // the caller may destroy its provider now
+  return made;
+}
+
+std::vector<std::string> PlacedPlan::tiers() const {
+  std::vector<std::string> names;
+  for (const std::uint32_t tier : plan_->summary().tiers) names.push_back(placed_->machine.tiers[tier].name);
+  return names;
+}
+
+void PlacedPlan::set_stage(FileOptions &options, bool writable, const Texts &arguments) {
+  const Settings settings = with_arguments(settings_, arguments);
+  if (options.node_files && !arguments.contains("stage"))
+    return;  // if an argument also asks for a stage, opening the file refuses both
+  if (!settings.chooses_stage()) {
+    options.stage_folder = settings.stage.value;
+    if (!options.stage_folder.empty() || arguments.contains("stage_bytes"))
+      options.stage_bytes = settings.stage_bytes.value;
+    return;
+  }
+  for (const Medium &medium : media_)
+    if (!medium.folder.empty()) options.settle_folders.push_back(medium.folder);
+  if (!writable) return;
+  const Machine &machine = placed_->machine;
+  staging_ = decide_staging(machine, placed_->placement,
+                            {settings.seconds_between.value, settings.reads_back.value, options.durable,
+                             settings.stage_persistence.value, settings.stage_bytes.value});
+  if (!staging_->chosen) return;
+  const std::uint32_t tier = staging_->options[*staging_->chosen].tier,
+                      node = machine.node_of_rank[static_cast<std::size_t>(plan_->rank())];
+  options.stage_folder = media_[tier].folder;
+  options.stage_bytes = settings.stage_bytes.value > 0 ? settings.stage_bytes.value : machine.room(node, tier);
+}
+
+std::map<std::string, double> PlacedPlan::predicted() const {
+  const Machine &machine = placed_->machine;
+  if (settings_.reads_only.value) return {{"read", placed_->placement.seconds}};
+  std::map<std::string, double> seconds{{"write", placed_->placement.seconds},
+                                        {"read", seconds_with(machine, placed_->placement, machine.target_read, true)}};
+  if (staging_ && staging_->chosen) {
+    const StepForecast &staged = staging_->options[*staging_->chosen].forecast;
+    seconds["staged write"] = staged.write;
+    seconds["staged read"] = staged.read;
+  }
+  return seconds;
+}
+
+void PlacedPlan::add_measured(const std::string &what, const Timing &timing) {
+  std::deque<Timing> &kept = measured_[what];
+  kept.push_back(timing);
+  if (kept.size() > max_measured) kept.pop_front();
+}
+
+// One line for each kind of step, with medians.
+std::vector<std::string> PlacedPlan::measured_lines() const {
+  const std::map<std::string, double> seconds = predicted();
+  std::vector<std::string> lines;
+  for (const auto &[what, steps] : measured_) {
+    std::string line = "measured at rank " + std::to_string(plan_->rank()) + ", " + std::to_string(steps.size()) + " " +
+                       what + (steps.size() == 1 ? "" : "s") + ": " +
+                       format_seconds(median_of(steps, &Timing::seconds));
+    if (const auto found = seconds.find(what); found != seconds.end())
+      line += ", predicted " + format_seconds(found->second);
+    line += "; copying " + format_seconds(median_of(steps, &Timing::seconds_copying));
+    if (const double storage = median_of(steps, &Timing::seconds_storage); storage > 0)
+      line += ", storage " + format_seconds(storage);
+    std::vector<double> overlaps;
+    for (const Timing &each : steps)
+      if (const auto part = each.overlap()) overlaps.push_back(100 * *part);
+    if (!overlaps.empty())
+      line += ", " + std::to_string(std::lround(median(std::move(overlaps)))) + "% of the shorter beside the other";
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+std::string PlacedPlan::explain(std::size_t max_domains, const std::string &library) const {
+  const PlanSummary &summary = plan_->summary();
+  std::string text = counted(placed_->machine.node_of_rank.size(), "rank") + " on " +
+                     counted(placed_->machine.nodes(), "node") + (library.empty() ? "" : ", " + library) + ": " +
+                     format_bytes(summary.bytes) + " a step\n";
+  if (summary.own) text += "every rank writes and reads its own bytes, which are few long runs: no bytes travel\n";
+  text += aggregate::explain(placed_->placement, placed_->machine, placed_->options, max_domains);
+  if (staging_) text += aggregate::explain(*staging_, placed_->machine);
+  const auto add = [&](const std::vector<std::string> &lines) {
+    for (const std::string &line : lines) text += line + '\n';
+  };
+  add(lines_);
+  add(origins(settings_));
+  add(summary.places);
+  add(summary.notes);
+  add(measured_lines());
+  return text;
+}
 
 }  // namespace outcrop::aggregate

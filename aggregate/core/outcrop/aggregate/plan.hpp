@@ -1,35 +1,51 @@
-// Everything about a pattern of access that can be known before the first step: made once, by all ranks, used for every step.
+// A plan holds everything about an access pattern that can be known before the first step. All ranks make it together, once,
+// and use it for every step.
 //
 //     rank 0..n-1   declaration ──► domains ──► tallies ──► elect: aggregators ──► patterns at the aggregators ──► overlaps?
 //                                                                                  rounds, memory shared by each node
 //
-// A domain is a list of ranges of the file that one rank, its aggregator, writes or reads; a round is what of it fits into
-// one buffer. Where every rank's bytes are a few long runs, each rank is the aggregator of its own, and no bytes travel.
+// A domain is a list of ranges of the file. One rank, its aggregator, writes and reads these ranges. A round is the part of
+// a domain that fits into one buffer. If the bytes of every rank are a few long runs, each rank is its own aggregator, and
+// no bytes are sent.
+//
+// Plan::make lets its caller choose the aggregators. PlacedPlan chooses them by the cost on the machine that the ranks run
+// on. Programs in C, Fortran and Python use PlacedPlan:
+//
+//     settings of all ranks ──► machine (machine.hpp) ──► plan, elected by cost ──► files: staged or not
+//                                                            └── explain(), with the measured time of steps
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "outcrop/aggregate/decision/decision.hpp"
 #include "outcrop/aggregate/decision/extent.hpp"
+#include "outcrop/aggregate/node/shared_memory.hpp"
+#include "outcrop/aggregate/placement/settings.hpp"
+#include "outcrop/aggregate/placement/staging.hpp"
+#include "outcrop/aggregate/steps/open_file.hpp"
+#include "outcrop/aggregate/steps/step.hpp"
 #include "outcrop/aggregate/transport/transport.h"
 
 namespace outcrop::aggregate {
 
-class Engine;
-
-/// Handles on the same plan are copied as pointers are. One thread at a time uses a plan and its files and operations.
+/// A handle. Its copies refer to the same plan. Only one thread at a time may use a plan, its files and its operations.
 class Plan {
  public:
-  /// Collective. `transport` must outlive the plan. Throws InputError on every rank where ranks overlap (with both ranks
-  /// and the offset), where options differ or are wrong; CommunicationError.
+  /// Collective. `transport` must outlive the plan. Throws InputError on every rank if ranks overlap (the message names both
+  /// ranks and the offset) or if options differ or are invalid. Throws CommunicationError.
   static Plan make(outcrop_transport &transport, const Declaration &declaration, const PlanOptions &options = {});
 
   const PlanSummary &summary() const;
   int rank() const;
-  /// Bytes that the memory of each of this rank's variables must have.
+  /// The minimum size in bytes of the memory of each of this rank's variables.
   std::span<const std::uint64_t> memory_bytes() const;
 
   const std::shared_ptr<Engine> &engine() const { return engine_; }
@@ -37,6 +53,56 @@ class Plan {
  private:
   explicit Plan(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
   std::shared_ptr<Engine> engine_;
+};
+
+// --- a plan whose aggregators are placed by cost ---------------------------------------------------------------------
+
+/// The settings of one rank by their source. `problem` is an error that this rank has already found; empty: none.
+struct GivenSettings {
+  Texts arguments, hints, environment;
+  std::string problem = {};
+};
+
+/// Collective: the settings that hold on all ranks. All must be equal except for a stage's folder and its bytes. If
+/// `first_has_environment`, the environment of rank 0 is used on all ranks. Also sets the transport's limit on waiting.
+/// Throws InputError on all ranks if the settings of any rank are invalid.
+Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool first_has_environment = false);
+
+class PlacedPlan {
+ public:
+  /// Collective, with the result of agreed_settings(). `transport` must outlive the plan. `sources` holds what the caller
+  /// knows about the machine in addition to the settings. Throws as Plan::make and find_machine do.
+  static PlacedPlan make(outcrop_transport &transport, const Declaration &declaration, const Settings &settings,
+                         MachineSources sources = {});
+
+  const Plan &plan() const { return *plan_; }
+  const Settings &settings() const { return settings_; }
+  double seconds() const { return placed_->placement.seconds; }  ///< predicted for a step written directly to the file
+  std::vector<std::string> tiers() const;                        ///< the tier of each domain's buffers
+
+  /// Sets the stage of a file in `options`, by the settings of the plan and by `arguments`, which override these settings:
+  /// stage, stage_bytes, stage_persistence, seconds_between, reads_back. explain() shows the last decision. Throws InputError.
+  void set_stage(FileOptions &options, bool writable, const Texts &arguments = {});
+
+  /// Records the measured time of a step for explain(). `what` is "write", "read", "staged write" or "staged read". The last
+  /// 1024 steps of each are kept.
+  void add_measured(const std::string &what, const Timing &timing);
+
+  /// A text for users: aggregators with their reasons, staging, settings, and the measured time of steps at this rank. It has
+  /// details of the `max_domains` slowest domains. `library` is the name of the MPI library.
+  std::string explain(std::size_t max_domains = 1, const std::string &library = {}) const;
+
+ private:
+  Settings settings_;
+  std::shared_ptr<Placed> placed_;
+  std::vector<Medium> media_;
+  std::vector<std::string> lines_;
+  std::optional<Plan> plan_;
+  std::optional<Staging> staging_;
+  std::map<std::string, std::deque<Timing>> measured_;
+
+  std::map<std::string, double> predicted() const;
+  std::vector<std::string> measured_lines() const;
 };
 
 }  // namespace outcrop::aggregate

@@ -1,4 +1,4 @@
-// The C interface of outcrop_aggregate.h: handles around the classes, exceptions as error codes.
+// The C interface of outcrop_aggregate.h. Handles own the classes, and exceptions become error codes.
 #include <unistd.h>
 
 #include <memory>
@@ -12,7 +12,7 @@
 #include "outcrop/aggregate/mpi/mpi_transport.h"
 #include "outcrop/aggregate/mpi/mpi_two_sided.hpp"
 #include "outcrop/aggregate/mpi/outcrop_aggregate.h"
-#include "outcrop/aggregate/placed_plan.hpp"
+#include "outcrop/aggregate/plan.hpp"
 #include "outcrop/aggregate/sinks/node_files.hpp"
 #include "outcrop/base/error.hpp"
 
@@ -32,7 +32,7 @@ struct FreeTransport {
 struct outcrop_agg_plan {
   std::unique_ptr<outcrop_transport, FreeTransport> transport;  // outlives the plan
   std::optional<PlacedPlan> placed;
-  std::string carried = "messages";  // how bytes get from node to node
+  std::string carried = "messages";  // how bytes are sent between nodes
   std::string explanation;
 
   const Plan &value() const { return placed->plan(); }
@@ -42,7 +42,7 @@ struct outcrop_agg_file {
   outcrop_agg_plan *plan;
   aggregate::File value;
   std::string notes;
-  std::string before;  // "staged " if steps go to a stage first
+  std::string before;  // "staged " if steps are staged; else empty
 
   void add(const std::string &what, const Timing &timing) const { plan->placed->add_measured(before + what, timing); }
 };
@@ -68,7 +68,7 @@ int failed(int code, const char *text) noexcept {
   return code;
 }
 
-/// Calls `call` and turns its exception, if any, into a code.
+/// Runs call() and returns the error code of its exception.
 template <typename Call>
 int guarded(Call call) noexcept {
   try {
@@ -143,8 +143,8 @@ FileOptions options_of(outcrop_agg_plan &plan, int flags, bool writable) {
   return options;
 }
 
-/// The addresses of all variables, with their declared sizes. A missing one gets size 0, which the operation reports to all
-/// ranks.
+/// Returns the memory of all variables, with their declared sizes. Missing memory gets the size 0, and the operation reports
+/// this to all ranks.
 template <typename Byte, typename Address>
 std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *const *memory) {
   std::vector<std::span<Byte>> spans;
@@ -155,13 +155,13 @@ std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *con
   return spans;
 }
 
-/// Collective: tries RMA if the user asks for it. Returns what carries bytes from now on, and why.
-std::string choose_transport(outcrop_transport &transport, const Setting<std::string> &wish) {
-  if (wish.value != "rma") return "messages";
+/// Collective: tries RMA if the user asks for it. Returns the result in words.
+std::string choose_transport(outcrop_transport &transport, const Setting<std::string> &setting) {
+  if (setting.value != "rma") return "messages";
   char why[400] = "";
   const int outcome = outcrop_use_one_sided(&transport, 0, seconds_of_probe, why, sizeof why);
   if (outcome > 1) throw CommunicationError(why);
-  return outcome == 0 ? "rma" : "messages, though " + wish.origin + " = rma: " + why;
+  return outcome == 0 ? "rma" : "messages, though " + setting.origin + " = rma: " + why;
 }
 
 outcrop_agg_file *opened(outcrop_agg_plan *plan, aggregate::File value, bool staged) {

@@ -1,6 +1,6 @@
-/* liboutcrop_aggregate: many ranks write or read one file through few of them.
+/* liboutcrop_aggregate: all ranks write or read one file, and a few of them, the aggregators, perform the I/O.
 
-       outcrop_agg_declaration *mine;                                  what this rank has, in every step
+       outcrop_agg_declaration *mine;                                  this rank's bytes in every step
        outcrop_agg_declare(1, &mine);
        outcrop_agg_add_subarray(mine, 0, 3, sizes, subsizes, starts, sizeof(double), 0);
 
@@ -16,10 +16,10 @@
        outcrop_agg_close(&file);
        outcrop_agg_free_plan(&plan);
 
-   Functions return 0 or an error code; outcrop_agg_error() then says what happened in one line, with rank, file and
-   offset. What goes wrong at one rank is returned on all. Functions marked so are collective over the ranks of the plan,
-   which call them in the same order. One thread of each rank calls this library at a time; MPI_THREAD_FUNNELED is enough
-   when it is the main one. Offsets and sizes are in bytes, of 64 bits. */
+   Functions return 0 or an error code. After an error, outcrop_agg_error() returns one line with rank, file and offset. An
+   error at one rank is returned on all ranks. Collective functions are marked. All ranks of the plan call them, in the same
+   order. Only one thread of a rank may call this library at a time. If this is the main thread, MPI_THREAD_FUNNELED is
+   enough. Offsets and sizes are in bytes and have 64 bits. */
 #ifndef OUTCROP_AGGREGATE_H
 #define OUTCROP_AGGREGATE_H
 
@@ -39,51 +39,53 @@ extern "C" {
 
 enum outcrop_agg_code {
   OUTCROP_AGG_OK = 0,
-  OUTCROP_AGG_INPUT = 1,         /* what was asked for cannot be done */
-  OUTCROP_AGG_STORAGE = 2,       /* a file could not be opened, written, read, flushed, or is damaged */
-  OUTCROP_AGG_COMMUNICATION = 3, /* MPI failed, or a rank is gone: nothing but freeing works after it */
-  OUTCROP_AGG_MEMORY = 4,        /* no memory */
-  OUTCROP_AGG_BUG = 5            /* of this library */
+  OUTCROP_AGG_INPUT = 1,         /* an argument, a hint or a variable is invalid */
+  OUTCROP_AGG_STORAGE = 2,       /* a file cannot be opened, written, read or flushed, or it is damaged */
+  OUTCROP_AGG_COMMUNICATION = 3, /* MPI has failed, or a rank has ended; afterwards you can only free objects */
+  OUTCROP_AGG_MEMORY = 4,        /* there is not enough memory */
+  OUTCROP_AGG_BUG = 5            /* a bug of this library */
 };
 
-/* The last failure of this thread, in one line; valid until its next call. */
+/* Returns the last error of this thread, in one line. It is valid until the thread's next call. */
 OUTCROP_AGG_API const char *outcrop_agg_error(void);
-/* "0.1.0" */
+/* Returns "0.1.0". */
 OUTCROP_AGG_API const char *outcrop_agg_version(void);
 
-/* --- what a rank has ---------------------------------------------------------------------------------------------- */
+/* --- declarations ------------------------------------------------------------------------------------------------- */
 
 typedef struct outcrop_agg_declaration outcrop_agg_declaration;
 
-/* Of `variables` pieces of memory, each with nothing yet. A rank may have none. */
+/* Makes a declaration of `variables` variables without extents. A rank may have 0 variables. */
 OUTCROP_AGG_API int outcrop_agg_declare(size_t variables, outcrop_agg_declaration **made);
 
-/* Each call adds an extent to a variable: bytes of the file, and where they lie in the variable's memory. */
+/* Each call adds an extent to a variable: bytes of the file, and their place in the variable's memory. */
 OUTCROP_AGG_API int outcrop_agg_add_contiguous(outcrop_agg_declaration *declaration, size_t variable,
                                                uint64_t file_offset, uint64_t bytes, uint64_t memory_offset);
-/* `count` blocks, a stride apart in the file and in memory; memory_stride_bytes 0: one after the other. */
+/* Adds `count` blocks with a stride in the file and in memory. If memory_stride_bytes is 0, blocks are contiguous in
+   memory. */
 OUTCROP_AGG_API int outcrop_agg_add_strided(outcrop_agg_declaration *declaration, size_t variable, uint64_t file_offset,
                                             uint64_t count, uint64_t block_bytes, uint64_t file_stride_bytes,
                                             uint64_t memory_offset, uint64_t memory_stride_bytes);
-/* The part with `subsizes` items from index `starts` on of an array of `sizes` items in C order, `dims` numbers each,
-   that begins at file_offset; itself packed in memory. */
+/* Adds a part of an array in C order that begins at file_offset. The array has `sizes` items on each of its `dims` axes.
+   The part has `subsizes` items from the index `starts` on. It is contiguous in memory. */
 OUTCROP_AGG_API int outcrop_agg_add_subarray(outcrop_agg_declaration *declaration, size_t variable, int dims,
                                              const uint64_t *sizes, const uint64_t *subsizes, const uint64_t *starts,
                                              uint64_t item_bytes, uint64_t file_offset);
-/* Frees and makes NULL; nothing is left of it in plans. */
+/* Frees the declaration and sets it to NULL. Plans do not need it any more. */
 OUTCROP_AGG_API void outcrop_agg_free_declaration(outcrop_agg_declaration **declaration);
 
 /* --- plans -------------------------------------------------------------------------------------------------------- */
 
 typedef struct outcrop_agg_plan outcrop_agg_plan;
 
-/* Collective over an intracommunicator, which is duplicated. Aggregators, their number, and the tiers of their buffers are
-   those that cost least on the machine. Settings are hints, and variables of the environment where no hint says something.
+/* Collective over an intracommunicator, which is duplicated. Chooses the aggregators, their number and the tiers of their
+   buffers with the lowest predicted cost on the machine. A setting comes from a hint; without the hint it comes from an
+   environment variable.
 
    (settings: written by scripts/write_settings.py)
 
        outcrop_agg_tier, OUTCROP_AGG_TIER
-           The tier that holds the buffers. Default: the tier that costs least.
+           The tier that holds the buffers. Default: the tier with the lowest predicted cost.
        outcrop_agg_persistence, OUTCROP_AGG_PERSISTENCE
            The minimum persistence of that tier: process, reboot, job or permanent. Default: process.
        outcrop_agg_buffer or cb_buffer_size, OUTCROP_AGG_BUFFER
@@ -95,49 +97,49 @@ typedef struct outcrop_agg_plan outcrop_agg_plan;
        outcrop_agg_hosts or cb_config_list, OUTCROP_AGG_HOSTS
            The hosts that may have aggregators: host:number, ... or *:number. Default: all hosts.
        outcrop_agg_machine, OUTCROP_AGG_MACHINE
-           A machine file, which describes the nodes; `outcrop agg machine` writes one. Default: what is found on the
+           A machine file that describes the nodes; `outcrop agg machine` writes one. Default: what is detected on the
            nodes.
        outcrop_agg_target, OUTCROP_AGG_TARGET
-           The folder where files will be. Default: the working directory.
+           The folder of the files. Default: the working directory.
        outcrop_agg_topology, OUTCROP_AGG_TOPOLOGY
-           A file of lines `rank: group switch port`, which says where ranks are. Default: the first provider that knows
-           it.
+           A file with a line `rank: group switch port` for each rank. Default: the first source that knows the
+           topology.
        outcrop_agg_stage, OUTCROP_AGG_STAGE
-           A folder on a tier of each node. Writes end when they are durable there, and reach the file in the
-           background. With "auto" the cost model decides where, and if. Default: none.
+           A folder on a tier of each node. A write ends when its bytes are durable there. They are copied to the file
+           in the background. With "auto" the cost model chooses the folder, or no stage. Default: none.
        outcrop_agg_stage_bytes, OUTCROP_AGG_STAGE_BYTES
-           The bytes that a stage may take on a node. Default: all that is free there.
+           The maximum bytes of a stage on a node. Default: all free bytes there.
        outcrop_agg_stage_persistence, OUTCROP_AGG_STAGE_PERSISTENCE
            For a stage "auto": its minimum persistence: reboot, job or permanent. Default: job.
        outcrop_agg_seconds_between, OUTCROP_AGG_SECONDS_BETWEEN
            For a stage "auto": the seconds of computing between steps. Default: 0.
        outcrop_agg_reads_back, OUTCROP_AGG_READS_BACK
-           For a stage "auto": how often a step is read again soon. Default: 0.
+           For a stage "auto": how often a step is soon read again. Default: 0.
        outcrop_agg_transport, OUTCROP_AGG_TRANSPORT
-           What carries bytes between nodes: messages, or rma (one-sided) where that works. Default: messages.
+           How bytes are sent between nodes: messages, or rma (one-sided) if that works. Default: messages.
        outcrop_agg_reads_only, OUTCROP_AGG_READS_ONLY
            Ranks may declare the same bytes. Such a plan refuses to write. Default: false.
        outcrop_agg_own_run_bytes, OUTCROP_AGG_OWN_RUN_BYTES
-           Each rank writes its own bytes where the mean length of the runs of all ranks is at least this; 0: never.
-           Default: 64 KiB on one node, never on several.
+           Each rank writes its own bytes if the mean run length over all ranks is at least this; 0: never. Default: 64
+           KiB on one node, never on several.
        outcrop_agg_seconds_most, OUTCROP_AGG_SECONDS_MOST
-           The seconds after which a rank that waits for others fails. Default: no limit.
+           The maximum seconds that a rank waits for others; then it fails. Default: no limit.
 
    (end of the settings)
 
-   ROMIO's other hints have no effect; variables OUTCROP_AGG_... of other names are refused. Settings must be alike on all
-   ranks, but for a stage's folder and bytes. */
+   ROMIO's other hints have no effect. Unknown variables that begin with OUTCROP_AGG_ are errors. Settings must be equal on
+   all ranks, except for a stage's folder and bytes. */
 OUTCROP_AGG_API int outcrop_agg_make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration,
                                           MPI_Info hints, outcrop_agg_plan **made);
-/* Bytes that the memory of one of this rank's variables must have. */
+/* Stores the minimum size of the memory of one of this rank's variables. */
 OUTCROP_AGG_API int outcrop_agg_memory_bytes(const outcrop_agg_plan *plan, size_t variable, uint64_t *bytes);
-/* In words, some lines: who aggregates where and why, with predicted seconds, where buffers lie, and what steps took at this
-   rank. "" after a failure. Valid until the next call with this plan. */
+/* Returns a text of several lines: the aggregators with the reasons, predicted seconds, the places of buffers, and the
+   measured seconds of steps at this rank. Returns "" after an error. Valid until the next call with this plan. */
 OUTCROP_AGG_API const char *outcrop_agg_explain(outcrop_agg_plan *plan);
-/* What carries bytes between nodes: "messages"; "rma" where outcrop_agg_transport = rma asked for that, and it was seen to
-   work between all ranks; or else "messages, though ...", with the rank and what went wrong there. */
+/* Returns how bytes are sent between nodes: "messages", or "rma" if you have set outcrop_agg_transport to rma and a test
+   between all ranks has succeeded. If the test has failed: "messages, though ...", with the rank and the error. */
 OUTCROP_AGG_API const char *outcrop_agg_transport(const outcrop_agg_plan *plan);
-/* Collective: all files must have been closed. Makes it NULL. */
+/* Collective: frees the plan and sets it to NULL. Close all of its files first. */
 OUTCROP_AGG_API void outcrop_agg_free_plan(outcrop_agg_plan **plan);
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
@@ -145,50 +147,51 @@ OUTCROP_AGG_API void outcrop_agg_free_plan(outcrop_agg_plan **plan);
 typedef struct outcrop_agg_file outcrop_agg_file;
 typedef struct outcrop_agg_operation outcrop_agg_operation;
 
-/* Joined by |. */
+/* Flags, to be combined with |. */
 enum outcrop_agg_flags {
-  OUTCROP_AGG_DURABLE = 1,    /* every write ends with its bytes on the device */
-  OUTCROP_AGG_BUFFERED = 2,   /* by the page cache; else what is best */
-  OUTCROP_AGG_DIRECT = 4,     /* around the page cache, in whole pages */
-  OUTCROP_AGG_WRITABLE = 8,   /* open: for writing, too */
-  OUTCROP_AGG_NODE_FILES = 16 /* a file for each node and path.index; opened for reading only */
+  OUTCROP_AGG_DURABLE = 1,    /* each write ends when its bytes are on the device */
+  OUTCROP_AGG_BUFFERED = 2,   /* always use the page cache; default: the faster way */
+  OUTCROP_AGG_DIRECT = 4,     /* bypass the page cache, in whole pages */
+  OUTCROP_AGG_WRITABLE = 8,   /* outcrop_agg_open: open for writing, too */
+  OUTCROP_AGG_NODE_FILES = 16 /* one file for each node, and path.index; can be opened for reading only */
 };
 
-/* Collective: a new file, or an old one emptied. */
+/* Collective: creates a file, or empties an existing one. */
 OUTCROP_AGG_API int outcrop_agg_create(outcrop_agg_plan *plan, const char *path, int flags, outcrop_agg_file **made);
-/* Collective: a file that exists. */
+/* Collective: opens an existing file. */
 OUTCROP_AGG_API int outcrop_agg_open(outcrop_agg_plan *plan, const char *path, int flags, outcrop_agg_file **made);
 
-/* Collective: one step. `memory` has the address of each of this rank's variables; `base` is added to all offsets of the
-   file. */
+/* Collective: writes or reads one step. `memory` has the address of each of this rank's variables. `base` is added to all
+   offsets of the file. */
 OUTCROP_AGG_API int outcrop_agg_write(outcrop_agg_file *file, const void *const *memory, uint64_t base);
 OUTCROP_AGG_API int outcrop_agg_read(outcrop_agg_file *file, void *const *memory, uint64_t base);
 
-/* Collective: the same, begun. The variables must stay until it is over, for a write unchanged. */
+/* Collective: begins to write or read one step. The memory must stay valid until the operation has ended; for a write it must
+   not change. */
 OUTCROP_AGG_API int outcrop_agg_begin_write(outcrop_agg_file *file, const void *const *memory, uint64_t base,
                                             outcrop_agg_operation **made);
 OUTCROP_AGG_API int outcrop_agg_begin_read(outcrop_agg_file *file, void *const *memory, uint64_t base,
                                            outcrop_agg_operation **made);
-/* `done` becomes 1 when it is over. It still has to be waited for. */
+/* Sets `done` to 1 if the operation has ended. You must still call outcrop_agg_wait. */
 OUTCROP_AGG_API int outcrop_agg_test(outcrop_agg_operation *operation, int *done);
-/* Returns when it is over, frees it and makes it NULL. */
+/* Returns when the operation has ended. Frees it and sets it to NULL. */
 OUTCROP_AGG_API int outcrop_agg_wait(outcrop_agg_operation **operation);
 
-/* What an earlier run had left in the stage, a line each: what is in the file now, and what is lost. "" for nothing. Valid
-   until the file is closed. */
+/* Returns one line for each step that an earlier run had left in the stage: whether it is in the file now or lost. Returns
+   "" if there is none. Valid until the file is closed. */
 OUTCROP_AGG_API const char *outcrop_agg_notes(const outcrop_agg_file *file);
 
-/* Collective: returns when all that was written is durable in its file, drained where it was staged. */
+/* Collective: returns when all written bytes are durable in the file. Staged bytes are drained first. */
 OUTCROP_AGG_API int outcrop_agg_flush(outcrop_agg_file *file);
-/* Collective: waits for what is under way and for stages to be drained, frees it and makes it NULL. */
+/* Collective: waits for all operations, and until the stage is drained. Frees the file and sets it to NULL. */
 OUTCROP_AGG_API int outcrop_agg_close(outcrop_agg_file **file);
 
-/* By one process: makes the one file `target` of the files of nodes that path.index tells of, which stay. */
+/* Not collective: copies the node files that `index` lists (path.index) into one file `target`. The node files stay. */
 OUTCROP_AGG_API int outcrop_agg_merge(const char *index, const char *target);
 
 /* --- for Fortran -------------------------------------------------------------------------------------------------- */
 
-/* outcrop_agg_make_plan with Fortran's handles. The module is outcrop_aggregate.f90. */
+/* The same as outcrop_agg_make_plan, with Fortran's handles. The module is outcrop_aggregate.f90. */
 OUTCROP_AGG_API int outcrop_agg_make_plan_f(MPI_Fint communicator, const outcrop_agg_declaration *declaration,
                                             MPI_Fint hints, outcrop_agg_plan **made);
 

@@ -1,10 +1,10 @@
-#include "outcrop/aggregate/placement/assignment.hpp"
-
 #include <algorithm>
 #include <cassert>
 #include <limits>
 #include <queue>
 #include <utility>
+
+#include "outcrop/aggregate/placement/placement.hpp"
 
 namespace outcrop::aggregate {
 namespace {
@@ -12,8 +12,12 @@ namespace {
 constexpr double FAR = std::numeric_limits<double>::infinity();
 constexpr std::uint32_t NONE = std::numeric_limits<std::uint32_t>::max();
 
-// The network of rows, columns and groups, and what of it is taken. Potentials keep c + p(row) - p(column) and
-// p(column) - p(group) at least 0 along every arc that a path may take, and 0 along those that are taken.
+// Shortest augmenting paths with potentials (as Jonker and Volgenant have it for columns of one row). Rows are added one by
+// one. Each row takes the cheapest path to a column with room. Rows that are already on that path move on to their next best
+// columns. The result is exact.
+//
+// Potentials keep c + p(row) - p(column) and p(column) - p(group) at least 0 along every arc that a path may take, and equal
+// to 0 along the arcs that are in use.
 class Search {
  public:
   Search(std::size_t rows, const Columns &columns, std::span<const double> costs)
@@ -65,8 +69,8 @@ class Search {
     scan_row(row, 0);
   }
 
-  // Dijkstra: columns by a linear search, since a row reaches all of them, groups by a queue. Returns the first group
-  // with room.
+  // Dijkstra's algorithm. Finds columns by a linear search, because a row reaches all of them, and groups by a queue. Returns
+  // the first group with room.
   std::uint32_t find() {
     while (true) {
       const auto nearest = nearest_column();
@@ -78,7 +82,7 @@ class Search {
         if (group_rows_[group] < columns_.group_room[group]) return group;
         scan_group(group);
       } else {
-        assert(nearest < count_);  // else there is no place for all rows
+        assert(nearest < count_);  // there are places for all rows
         scan_column(nearest);
       }
     }
@@ -144,7 +148,7 @@ class Search {
       if (distance < end) row_potential_[row] += distance - end;
   }
 
-  // Backwards from the group: rows on the way leave their columns for the ones they were reached from.
+  // Follows the path backwards from the group. Each row on it moves to the column that was reached from it.
   void take_path(std::uint32_t first_row, std::uint32_t group) {
     ++group_rows_[group];
     std::uint32_t column = from_column_[group];
@@ -168,7 +172,7 @@ class Search {
   std::vector<std::vector<std::uint32_t>> rows_on_;
   std::vector<std::uint32_t> group_rows_;
   std::vector<double> distance_;
-  std::vector<std::uint32_t> from_row_, from_group_;  // how a column was reached: by either
+  std::vector<std::uint32_t> from_row_, from_group_;  // each column was reached from a row or from a group
   std::vector<char> is_done_;
   std::vector<double> group_distance_;
   std::vector<std::uint32_t> from_column_;

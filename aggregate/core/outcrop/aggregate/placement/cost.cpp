@@ -3,29 +3,22 @@
 #include <algorithm>
 #include <cassert>
 #include <tuple>
+#include <utility>
 
 namespace outcrop::aggregate {
 namespace {
-
-double overlap(double fill, double empty, const Turns &turns) {
-  if (turns.buffers < 2 || turns.count < 2) return 0;
-  const double share = static_cast<double>(turns.count - 1) / static_cast<double>(turns.count);
-  return std::min(fill, empty) * share;
-}
 
 std::uint64_t messages_of(std::uint64_t bytes, std::uint64_t buffer_bytes) {
   return (bytes + buffer_bytes - 1) / buffer_bytes;
 }
 
-bool same_place(const Tally &a, const Tally &b) { return a.domain == b.domain && a.rank == b.rank; }
-
 struct Sent {
-  std::size_t which;  // of several tallies
+  std::size_t which;  // the index of its tallies
   std::size_t domain;
   double messages;
 };
 
-// By nodes, so that each row of distances is made once and never are all of them there at once.
+// Visits all senders by node, so that each row of distances is computed once and only one row is in memory.
 template <typename Visit>
 void for_each_sender(std::span<const NodeTallies *const> all, std::size_t nodes, const Distances &distances,
                      const Visit &visit) {
@@ -42,75 +35,7 @@ void for_each_sender(std::span<const NodeTallies *const> all, std::size_t nodes,
   }
 }
 
-}  // namespace
-
-Cost cost(const Gathering &gathering, const Tier &tier, const NodeConditions &around, const Turns &turns) {
-  const Network &network = around.network;
-  const Target &target = around.target;
-  assert(around.crowd.on_node > 0 && around.crowd.in_all > 0 && turns.count > 0);
-  const double on_node = around.crowd.on_node;
-  const double card = network.card_bytes_per_second * std::min(1.0, network.cards_on_node / on_node);
-  const double fill = tier.fill_bytes_per_second / on_node;
-  const double empty = tier.empty_bytes_per_second / on_node;
-  const auto remote_bytes = static_cast<double>(gathering.remote_bytes);
-  const auto local_bytes = static_cast<double>(gathering.local_bytes);
-  const auto count = static_cast<double>(turns.count);
-
-  Cost cost;
-  cost.merge = gathering.seconds_merge;
-  cost.messages = std::max(network.latency_seconds, tier.latency_seconds) * gathering.distance;
-  cost.transfer = remote_bytes / std::min(card, fill);
-  cost.copy = tier.latency_seconds * std::max(1U, gathering.local_ranks) + local_bytes / fill;
-  cost.target_latency = target.latency_seconds * count;
-  if (target.is_shared) cost.target_latency += network.latency_seconds * around.distance_to_target * count;
-  const double path = target.is_shared ? std::min(card, target.bytes_per_second / around.crowd.in_all)
-                                       : target.bytes_per_second / on_node;
-  cost.target_transfer = (remote_bytes + local_bytes) / std::min(path, empty);
-  cost.hidden = overlap(cost.fill(), cost.empty(), turns);
-  return cost;
-}
-
-double seconds_merge(const SharedMemory &memory, std::uint32_t ranks, std::uint64_t bytes) {
-  if (ranks < 2) return 0;
-  return memory.latency_seconds * ranks + static_cast<double>(bytes) / memory.bytes_per_second;
-}
-
-std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node) {
-  std::vector<std::uint32_t> numbers(lowest_rank_on_node.size());
-  std::uint32_t nodes = 0;
-  for (std::size_t rank = 0; rank < numbers.size(); ++rank) {
-    const auto lowest = static_cast<std::size_t>(lowest_rank_on_node[rank]);
-    assert(lowest <= rank);
-    numbers[rank] = lowest == rank ? nodes++ : numbers[lowest];
-  }
-  return numbers;
-}
-
-std::vector<Tally> sorted_tallies(std::span<const Tally> tallies) {
-  std::vector<Tally> sorted;
-  sorted.reserve(tallies.size());
-  for (const Tally &tally : tallies)
-    if (tally.bytes > 0) sorted.push_back(tally);
-  const auto place = [](const Tally &tally) { return std::tie(tally.domain, tally.rank); };
-  const auto before = [&](const Tally &a, const Tally &b) { return place(a) < place(b); };
-  if (!std::is_sorted(sorted.begin(), sorted.end(), before)) std::sort(sorted.begin(), sorted.end(), before);
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    if (kept > 0 && same_place(sorted[kept - 1], sorted[i]))
-      sorted[kept - 1].bytes += sorted[i].bytes;
-    else
-      sorted[kept++] = sorted[i];
-  }
-  sorted.resize(kept);
-  return sorted;
-}
-
-std::vector<Tally> merge_domains(std::span<const Tally> tallies, std::uint32_t together) {
-  std::vector<Tally> merged(tallies.begin(), tallies.end());
-  for (Tally &tally : merged) tally.domain /= together;
-  return sorted_tallies(merged);
-}
-
+// A message holds at most a buffer. With `merged` each node sends messages, otherwise each rank.
 NodeTallies node_tallies(std::span<const Tally> tallies, std::size_t domains,
                          std::span<const std::uint32_t> node_of_rank, std::uint64_t buffer_bytes, bool merged) {
   NodeTallies result;
@@ -144,6 +69,59 @@ NodeTallies node_tallies(std::span<const Tally> tallies, std::size_t domains,
   return result;
 }
 
+}  // namespace
+
+Cost cost(const Gathering &gathering, const Tier &tier, const NodeConditions &conditions, const Buffering &buffering) {
+  const Network &network = conditions.network;
+  const Target &target = conditions.target;
+  assert(conditions.contention.on_node > 0 && conditions.contention.in_all > 0 && buffering.rounds > 0);
+  const double on_node = conditions.contention.on_node;
+  const double card = network.card_bytes_per_second * std::min(1.0, network.cards_on_node / on_node);
+  const double fill = tier.fill_bytes_per_second / on_node;
+  const double empty = tier.empty_bytes_per_second / on_node;
+  const auto remote_bytes = static_cast<double>(gathering.remote_bytes);
+  const auto local_bytes = static_cast<double>(gathering.local_bytes);
+  const auto rounds = static_cast<double>(buffering.rounds);
+
+  Cost cost;
+  cost.merge = gathering.seconds_merge;
+  cost.messages = std::max(network.latency_seconds, tier.latency_seconds) * gathering.distance;
+  cost.transfer = remote_bytes / std::min(card, fill);
+  cost.copy = tier.latency_seconds * std::max(1U, gathering.local_ranks) + local_bytes / fill;
+  cost.target_latency = target.latency_seconds * rounds;
+  if (target.is_shared) cost.target_latency += network.latency_seconds * conditions.distance_to_target * rounds;
+  const double path = target.is_shared ? std::min(card, target.bytes_per_second / conditions.contention.in_all)
+                                       : target.bytes_per_second / on_node;
+  cost.target_transfer = (remote_bytes + local_bytes) / std::min(path, empty);
+  if (buffering.buffers > 1 && buffering.rounds > 1)
+    cost.hidden = std::min(cost.fill(), cost.empty()) * ((rounds - 1) / rounds);
+  return cost;
+}
+
+double seconds_merge(const SharedMemory &memory, std::uint32_t ranks, std::uint64_t bytes) {
+  if (ranks < 2) return 0;
+  return memory.latency_seconds * ranks + static_cast<double>(bytes) / memory.bytes_per_second;
+}
+
+std::vector<Tally> sorted_tallies(std::span<const Tally> tallies) {
+  std::vector<Tally> sorted;
+  sorted.reserve(tallies.size());
+  for (const Tally &tally : tallies)
+    if (tally.bytes > 0) sorted.push_back(tally);
+  const auto place = [](const Tally &tally) { return std::tie(tally.domain, tally.rank); };
+  const auto before = [&](const Tally &a, const Tally &b) { return place(a) < place(b); };
+  if (!std::is_sorted(sorted.begin(), sorted.end(), before)) std::sort(sorted.begin(), sorted.end(), before);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    if (kept > 0 && place(sorted[kept - 1]) == place(sorted[i]))
+      sorted[kept - 1].bytes += sorted[i].bytes;
+    else
+      sorted[kept++] = sorted[i];
+  }
+  sorted.resize(kept);
+  return sorted;
+}
+
 std::vector<std::vector<double>> distances_gathered(std::span<const NodeTallies *const> all, std::size_t nodes,
                                                     const Distances &distances) {
   std::vector<std::vector<double>> gathered;
@@ -166,14 +144,14 @@ std::vector<double> distances_gathered_at(const NodeTallies &tallies, std::size_
 }
 
 DomainCosts::DomainCosts(const Machine &machine, std::span<const Tally> sorted, std::size_t domains,
-                         const PlacementOptions &options)
+                         PlacementOptions options)
     : machine_(machine),
-      options_(options),
-      tallies_(node_tallies(sorted, domains, machine.node_of_rank, options.buffer_bytes, options.merged)),
+      options_(std::move(options)),
+      tallies_(node_tallies(sorted, domains, machine.node_of_rank, options_.buffer_bytes, options_.merged)),
       bytes_(domains) {
   for (std::size_t domain = 0; domain < domains; ++domain) {
     for (const NodeTally &tally : tallies_.of(domain)) bytes_[domain] += tally.bytes;
-    merging_.push_back(options.merged ? merging(domain) : Merging{});
+    merging_.push_back(options_.merged ? merging(domain) : Merging{});
   }
 }
 
@@ -205,15 +183,15 @@ Gathering DomainCosts::gathering(std::size_t domain, std::uint32_t node, double 
   return result;
 }
 
-Turns DomainCosts::turns(std::size_t domain) const {
-  const std::uint64_t count = (bytes_[domain] + options_.buffer_bytes - 1) / options_.buffer_bytes;
-  return {std::max<std::uint64_t>(1, count), options_.buffers};
+Buffering DomainCosts::buffering(std::size_t domain) const {
+  const std::uint64_t rounds = (bytes_[domain] + options_.buffer_bytes - 1) / options_.buffer_bytes;
+  return {std::max<std::uint64_t>(1, rounds), options_.buffers};
 }
 
 Cost DomainCosts::cost(std::size_t domain, std::size_t node, const Gathering &gathering, const Tier &tier,
-                       const Crowd &crowd) const {
-  const NodeConditions around{machine_.network, machine_.target, machine_.distance_to_target[node], crowd};
-  return aggregate::cost(gathering, tier, around, turns(domain));
+                       const Contention &contention) const {
+  const NodeConditions conditions{machine_.network, machine_.target, machine_.distance_to_target[node], contention};
+  return aggregate::cost(gathering, tier, conditions, buffering(domain));
 }
 
 std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain) {

@@ -1,25 +1,27 @@
-// What it costs to gather a domain at an aggregator, and to bring it from there to its target.
+// The cost of collecting a domain at an aggregator, and of moving it from there to its target.
 //
 //     ranks i ────messages────► buffer on a tier of A's node ────────► target T
 //        max(Lnet, Lmem) d(i,A) + w_i / min(Bnet, Bmem)        Lnet d(A,T) + W / Bnet
 //     ranks of A's own node ──► copied:  Lmem + w_A / Bmem
 //
-// The model of Tessier, Gressier and Vishwanath for MA-TAPIOCA: latency L times distance d, bytes w over bandwidth B,
-// all added up. Writing and reading cost the same with the bandwidths of the other direction. Added to it is what their
-// machines had not; each addition is nothing where there is one card, one rank a node, one aggregator and one round:
+// This is the model of Tessier, Gressier and Vishwanath for MA-TAPIOCA. It adds up latency L times distance d, and bytes w
+// over bandwidth B. Writing and reading cost the same, with the bandwidths of the opposite direction. We extend it as follows.
+// Each extension is zero for one card, one rank per node, one aggregator and one round:
 //
-//   crowd     aggregators at work at once share what they meet at: the cards and tiers of a node, the target. One
-//             drives one card at most, so it has min(1, cards / aggregators on the node) of a card.
-//   node      ranks of A's node copy into its buffer, one latency of the memory each. Ranks of another node may put
-//             their bytes together first, through shared memory: then one message instead of one for each of them.
-//   rounds    a domain is brought through buffers, R of them. With two, filling one overlaps emptying the other:
-//             (fill + empty) / R + max(fill, empty) (R - 1) / R.
-//   target    has a bandwidth of its own, for all who write to it, or in each node where the target is there.
+//   contention  aggregators that work at the same time share the cards and tiers of a node, and the target. An aggregator
+//               uses at most one card, so it has min(1, cards / aggregators on the node) of a card.
+//   node        ranks of A's node copy into its buffer, with one latency of the memory for each rank. Ranks of another node
+//               may first merge their bytes in shared memory. Then the node sends one message instead of one for each rank.
+//   rounds      a domain passes through buffers in R rounds. With two buffers, filling one overlaps emptying the other:
+//               (fill + empty) / R + max(fill, empty) (R - 1) / R.
+//   target      the target has a bandwidth of its own. It holds for all aggregators together, or for each node if the target
+//               is local to the node.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "outcrop/aggregate/node/node.hpp"
@@ -27,63 +29,64 @@
 
 namespace outcrop::aggregate {
 
-/// What reaches an aggregator for its domain.
+/// The bytes that reach an aggregator for its domain.
 struct Gathering {
-  double distance = 0;  ///< of all messages from other nodes together
+  double distance = 0;  ///< the sum of the distances of all messages from other nodes
   std::uint64_t remote_bytes = 0;
-  std::uint64_t local_bytes = 0;  ///< of the ranks of its node
-  std::uint32_t local_ranks = 1;  ///< that copy
-  double seconds_merge = 0;       ///< in the slowest of the other nodes, before its message can go
+  std::uint64_t local_bytes = 0;  ///< from ranks of its node
+  std::uint32_t local_ranks = 1;  ///< the number of ranks of its node that copy
+  double seconds_merge = 0;       ///< spent by the slowest of the other nodes before it sends
 };
 
-/// How many aggregators are at work at the same time.
-struct Crowd {
+/// The number of aggregators that work at the same time.
+struct Contention {
   std::uint32_t on_node = 1;
   std::uint32_t in_all = 1;
 };
 
-/// The rounds of a domain, and the buffers they take turns in.
-struct Turns {
-  std::uint64_t count = 1;
+/// The rounds of a domain, and the number of buffers that they use in turn.
+struct Buffering {
+  std::uint64_t rounds = 1;
   std::uint32_t buffers = 2;
 };
 
-/// A prediction by its terms, in seconds.
+/// A predicted cost by its terms, in seconds.
 struct Cost {
-  double merge = 0;     ///< in the nodes that send
+  double merge = 0;     ///< merging bytes in the nodes that send
   double messages = 0;  ///< latency
   double transfer = 0;  ///< bytes of other nodes
-  double copy = 0;      ///< bytes of the own node
+  double copy = 0;      ///< bytes of the aggregator's node
   double target_latency = 0;
   double target_transfer = 0;
-  double hidden = 0;  ///< what overlap saves of the sum of the others
+  double hidden = 0;  ///< the time that overlap saves
 
   double fill() const { return merge + messages + transfer + copy; }
   double empty() const { return target_latency + target_transfer; }
   double total() const { return fill() + empty() - hidden; }
 };
 
-/// What is given once for a node: everything a cost depends on but the gathering and the tier.
+/// Everything that a cost on a node depends on, except for the gathering and the tier.
 struct NodeConditions {
   Network network;
   Target target;
   double distance_to_target = 1;
-  Crowd crowd;
+  Contention contention;
 };
 
-Cost cost(const Gathering &gathering, const Tier &tier, const NodeConditions &around, const Turns &turns = {});
+Cost cost(const Gathering &gathering, const Tier &tier, const NodeConditions &conditions,
+          const Buffering &buffering = {});
 
-/// Seconds in which `ranks` of one node put `bytes` together; none where one rank has them all.
+/// The seconds in which `ranks` ranks of a node merge `bytes`. 0 for one rank.
 double seconds_merge(const SharedMemory &memory, std::uint32_t ranks, std::uint64_t bytes);
 
 struct NodeTally {
   std::uint32_t node = 0;
-  std::uint32_t ranks = 0;  ///< of it that have bytes
+  std::uint32_t ranks = 0;  ///< the number of its ranks that have bytes
   std::uint64_t bytes = 0;
-  std::uint64_t messages = 0;  ///< that it sends to an aggregator on another node
+  std::uint64_t messages = 0;  ///< the number of messages that it sends to an aggregator on another node
 };
 
-/// Those of one node after another, by domain: domain d has [first[d], first[d + 1]).
+/// The tallies of nodes by domain: domain d has [first[d], first[d + 1]), in the order of nodes.
 struct NodeTallies {
   std::vector<std::size_t> first;
   std::vector<NodeTally> tallies;
@@ -94,57 +97,52 @@ struct NodeTallies {
   }
 };
 
-/// Nodes numbered from 0, of each rank: from what names a node by the lowest rank there is on it.
-std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node);
-
-/// Sorted by domain and rank, one for each pair, none of 0 bytes.
+/// Sorts tallies by domain and rank, merges those of the same pair, and drops those of 0 bytes.
 std::vector<Tally> sorted_tallies(std::span<const Tally> tallies);
 
-/// Of sorted tallies, `together` domains each made one.
-std::vector<Tally> merge_domains(std::span<const Tally> tallies, std::uint32_t together);
+/// The tallies of one domain among sorted ones.
+std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain);
 
-/// Of sorted tallies. Messages hold a buffer at most; with `merged` they are of a node, otherwise of a rank.
-NodeTallies node_tallies(std::span<const Tally> tallies, std::size_t domains,
-                         std::span<const std::uint32_t> node_of_rank, std::uint64_t buffer_bytes, bool merged);
-
-/// For each of `all`, the distance that all messages of a domain go, to each node: a row of all nodes for each domain.
+/// The sums of the distances of a domain's messages, for each element of `all`: a row for each domain, with a column for each
+/// node that may be their destination.
 std::vector<std::vector<double>> distances_gathered(std::span<const NodeTallies *const> all, std::size_t nodes,
                                                     const Distances &distances);
 
-/// The same to one node for each domain.
+/// The same sums for one given destination of each domain.
 std::vector<double> distances_gathered_at(const NodeTallies &tallies, std::size_t nodes, const Distances &distances,
                                           std::span<const std::uint32_t> node_of_domain);
 
-/// How to gather.
 struct PlacementOptions {
   std::uint64_t buffer_bytes = 16U << 20;
   std::uint32_t buffers = 2;                       ///< of each aggregator
-  Persistence persistence = Persistence::process;  ///< of their tier, at least
-  std::string tier = {};                           ///< its name; empty for any
-  bool merged = true;                              ///< ranks of a node send one message together
-  std::vector<std::uint32_t> max_on_node = {};     ///< aggregators; empty where nothing limits them
+  Persistence persistence = Persistence::process;  ///< the minimum persistence of the buffers' tier
+  std::string tier = {};                           ///< the name of this tier; empty: any tier
+  bool merged = true;                              ///< the ranks of a node send one message together
+  std::vector<std::uint32_t> max_on_node = {};     ///< the maximum number of aggregators of each node; empty: no limit
 };
 
-/// What domains cost on the nodes of a machine. Refers to the machine and the options.
+/// The costs of domains on the nodes of a machine. It refers to the machine.
 class DomainCosts {
  public:
-  DomainCosts(const Machine &machine, std::span<const Tally> sorted, std::size_t domains,
-              const PlacementOptions &options);
+  DomainCosts(const Machine &machine, std::span<const Tally> sorted, std::size_t domains, PlacementOptions options);
 
   std::size_t domains() const { return tallies_.domains(); }
   std::uint64_t bytes(std::size_t domain) const { return bytes_[domain]; }
   const NodeTallies &tallies() const { return tallies_; }
+  const PlacementOptions &options() const { return options_; }
 
-  /// Of a domain on a node that all its messages go `distance` to.
+  /// `distance` is the sum of the distances of the domain's messages to the node.
   Gathering gathering(std::size_t domain, std::uint32_t node, double distance) const;
 
-  Turns turns(std::size_t domain) const;
+  Buffering buffering(std::size_t domain) const;
 
   Cost cost(std::size_t domain, std::size_t node, const Gathering &gathering, const Tier &tier,
-            const Crowd &crowd) const;
+            const Contention &contention) const;
 
  private:
-  struct Merging {  // nodes put their bytes together at the same time: the slowest counts, or the next if it gathers
+  /// Nodes merge their bytes at the same time, so the slowest of them counts. If that is the aggregator's node, the second
+  /// slowest counts.
+  struct Merging {
     double slowest = 0;
     double second = 0;
     std::uint32_t node = 0;
@@ -152,13 +150,10 @@ class DomainCosts {
   Merging merging(std::size_t domain) const;
 
   const Machine &machine_;
-  const PlacementOptions &options_;
+  PlacementOptions options_;
   NodeTallies tallies_;
   std::vector<std::uint64_t> bytes_;
   std::vector<Merging> merging_;
 };
-
-/// The tallies of one domain among sorted ones.
-std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain);
 
 }  // namespace outcrop::aggregate

@@ -1,19 +1,17 @@
-#include "outcrop/aggregate/placement/explain.hpp"
+#include "outcrop/aggregate/placement/placement.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numeric>
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include "outcrop/aggregate/text/text.hpp"
 
 namespace outcrop::aggregate {
 namespace {
 
-// "1 ms = messages 0.4 ms + ...": terms of nothing are left out.
+// "1 ms = messages 0.4 ms + ...", without terms that are 0.
 std::string sum(const Cost &cost) {
   const std::array<std::pair<const char *, double>, 6> terms = {{{"putting together in nodes", cost.merge},
                                                                  {"messages", cost.messages},
@@ -40,10 +38,10 @@ std::string reason(Verdict verdict) {
       return ", but other aggregators have all of its room";
     case Verdict::no_room:
       return ", but it has no room for the buffers";
-    case Verdict::forgets:
-      return ", but what it holds does not last as long as asked";
-    case Verdict::not_asked:
-      return ", but another tier was asked for";
+    case Verdict::too_volatile:
+      return ", but its persistence is lower than requested";
+    case Verdict::not_requested:
+      return ", but another tier was requested";
     default:
       return "";
   }
@@ -58,22 +56,6 @@ std::string tiers_taken(const Placement &placement, const Machine &machine) {
       text += (text.empty() ? "" : ", ") + std::to_string(counts[tier]) + " in " + machine.tiers[tier].name;
   return text;
 }
-
-constexpr std::size_t max_steps = 1024;
-
-double median(std::vector<double> values) {
-  const std::size_t middle = values.size() / 2;
-  std::ranges::sort(values);
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-double median_of(const std::deque<Timing> &steps, double Timing::*part) {
-  std::vector<double> values;
-  for (const Timing &each : steps) values.push_back(each.*part);
-  return median(std::move(values));
-}
-
-}  // namespace
 
 std::string explain_choice(const Placement &placement, const Machine &machine, std::size_t domain) {
   const Choice &choice = placement.choices[domain];
@@ -96,17 +78,19 @@ std::string explain_choice(const Placement &placement, const Machine &machine, s
   return text;
 }
 
+}  // namespace
+
 std::string explain(const Placement &placement, const Machine &machine, const PlacementOptions &options,
                     std::size_t max_domains) {
   if (placement.choices.empty()) return "nothing to gather\n";
   std::string text = counted(placement.choices.size(), "aggregator") + ", at most " +
-                     std::to_string(placement.crowd.on_node) + " on a node, buffers of " +
+                     std::to_string(placement.contention.on_node) + " on a node, buffers of " +
                      std::to_string(options.buffers) + " x " + format_bytes(options.buffer_bytes) + ": " +
                      tiers_taken(placement, machine) + "\n";
   text += placement.merged ? "ranks of a node put their bytes together and send them as one message\n"
                            : "every rank sends its own message\n";
   text += "predicted " + format_seconds(placement.seconds) + ", when the last domain is done\n";
-  if (!placement.is_least) text += "domains took the best place that was left, one after the other\n";
+  if (!placement.is_least) text += "each domain in turn took the cheapest place that was left\n";
   for (const std::string &note : placement.notes) text += note + "\n";
   std::vector<std::size_t> slowest(placement.choices.size());
   std::iota(slowest.begin(), slowest.end(), std::size_t{0});
@@ -116,38 +100,6 @@ std::string explain(const Placement &placement, const Machine &machine, const Pl
   slowest.resize(std::min(slowest.size(), max_domains));
   for (const std::size_t domain : slowest) text += explain_choice(placement, machine, domain);
   return text;
-}
-
-std::optional<double> overlap(const Timing &timing) {
-  const double shorter = std::min(timing.seconds_copying, timing.seconds_storage);
-  if (shorter <= 0) return std::nullopt;
-  return std::clamp((timing.seconds_copying + timing.seconds_storage - timing.seconds) / shorter, 0.0, 1.0);
-}
-
-void MeasuredSteps::add(const std::string &what, const Timing &timing) {
-  std::deque<Timing> &kept = steps_[what];
-  kept.push_back(timing);
-  if (kept.size() > max_steps) kept.pop_front();
-}
-
-std::vector<std::string> MeasuredSteps::lines(int rank, const std::map<std::string, double> &predicted) const {
-  std::vector<std::string> lines;
-  for (const auto &[what, steps] : steps_) {
-    std::string line = "measured at rank " + std::to_string(rank) + ", " + std::to_string(steps.size()) + " " + what +
-                       (steps.size() == 1 ? "" : "s") + ": " + format_seconds(median_of(steps, &Timing::seconds));
-    if (const auto found = predicted.find(what); found != predicted.end())
-      line += ", predicted " + format_seconds(found->second);
-    line += "; copying " + format_seconds(median_of(steps, &Timing::seconds_copying));
-    if (const double storage = median_of(steps, &Timing::seconds_storage); storage > 0)
-      line += ", storage " + format_seconds(storage);
-    std::vector<double> overlaps;
-    for (const Timing &each : steps)
-      if (const auto part = overlap(each)) overlaps.push_back(100 * *part);
-    if (!overlaps.empty())
-      line += ", " + std::to_string(std::lround(median(std::move(overlaps)))) + "% of the shorter beside the other";
-    lines.push_back(std::move(line));
-  }
-  return lines;
 }
 
 }  // namespace outcrop::aggregate

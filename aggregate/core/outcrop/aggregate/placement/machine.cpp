@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -25,7 +26,7 @@ namespace {
 
 constexpr std::array<std::string_view, 4> PERSISTENCES = {"process", "reboot", "job", "permanent"};
 
-// Of file systems across a network, by their numbers: not all systems have the names.
+// The types of network file systems, as numbers, because some systems lack the names.
 constexpr unsigned long NETWORK[] = {
     0x6969,      // NFS
     0x517B,      // SMB
@@ -50,15 +51,14 @@ unsigned long type_of(std::filesystem::path folder) {
 }
 
 std::string assumed_target(const std::string &folder) {
+  const auto table = [](const std::string &kind, const std::string &rate, const std::string &latency) {
+    return "[target]\nkind = \"" + kind + "\"\nread = " + rate + "\nwrite = " + rate + "\nread_latency = " + latency +
+           "\nwrite_latency = " + latency + "\norigin = \"assumed for " + kind + "\"\n";
+  };
   const unsigned long type = type_of(folder);
-  if (std::ranges::find(NETWORK, type) != std::end(NETWORK))
-    return "[target]\nkind = \"pfs\"\nread = 1e11\nwrite = 1e11\nread_latency = 1e-3\nwrite_latency = 1e-3\n"
-           "origin = \"assumed for pfs\"\n";
-  if (type == TMPFS_MAGIC || type == RAMFS_MAGIC)
-    return "[target]\nkind = \"tmpfs\"\nread = 5e9\nwrite = 5e9\nread_latency = 1e-6\nwrite_latency = 1e-6\n"
-           "origin = \"assumed for tmpfs\"\n";
-  return "[target]\nkind = \"disk\"\nread = 1e9\nwrite = 1e9\nread_latency = 1e-4\nwrite_latency = 1e-4\n"
-         "origin = \"assumed for disk\"\n";
+  if (std::ranges::find(NETWORK, type) != std::end(NETWORK)) return table("pfs", "1e11", "1e-3");
+  if (type == TMPFS_MAGIC || type == RAMFS_MAGIC) return table("tmpfs", "5e9", "1e-6");
+  return table("disk", "1e9", "1e-4");
 }
 
 constexpr std::array MEMORY = {"hbm", "dram", "cxl", "nvm"};
@@ -119,8 +119,8 @@ NodeTier tier_of(TextTable &table) {
   made.origin = table.has("origin") ? table.text("origin") : "declared";
   table.refuse_other_keys();
   if (is_memory && kind != "dram" && made.medium.numa_nodes.empty())
-    made.unusable = "which NUMA nodes it is, such as nodes = \"2\", is not said";
-  if (!is_memory && made.medium.folder.empty()) made.unusable = "no directory of it is named";
+    made.unusable = "its NUMA nodes are missing; give them as in nodes = \"2\"";
+  if (!is_memory && made.medium.folder.empty()) made.unusable = "its directory is missing";
   return made;
 }
 
@@ -138,7 +138,8 @@ FileTarget target_of(TextTable &table) {
   return made;
 }
 
-// The table of the tier with the longest directory that holds the folder; empty where none does.
+// Returns a target table with the figures of the tier whose directory contains the folder. Of several, the longest directory
+// counts. Returns an empty text if there is none.
 std::string target_on(const std::vector<NodeTier> &tiers, const std::string &folder) {
   std::error_code ignored;
   const auto path = std::filesystem::weakly_canonical(std::filesystem::absolute(folder, ignored), ignored);
@@ -158,7 +159,7 @@ std::string target_on(const std::vector<NodeTier> &tiers, const std::string &fol
   return text.str();
 }
 
-// Why buffers and stages cannot be there, asked of the system.
+// Returns why buffers or stages cannot use a medium on this node; empty if they can.
 std::string why_unusable(const Medium &medium) {
   if (!medium.numa_nodes.empty()) return why_not_on_nodes(medium.numa_nodes);
   if (medium.folder.empty()) return "";
@@ -167,7 +168,7 @@ std::string why_unusable(const Medium &medium) {
 }
 
 constexpr std::string_view blanks = " \t\r";
-constexpr std::array<double, 4> LINKS = {5, 3, 2, 0};  // between places that share none, one, two, all parts
+constexpr std::array<double, 4> LINKS = {5, 3, 2, 0};  // links between places that share no, one, two, all parts
 
 std::string_view next_line(std::string_view &text) {
   const std::size_t length = std::min(text.find('\n'), text.size());
@@ -199,7 +200,7 @@ constexpr int copies = 3;
 constexpr double memory_latency_seconds = 1e-7;
 constexpr SharedMemory typical_shared_memory{1e-6, 10e9};
 
-// Of the fastest of a few copies, each of which is larger than most caches.
+// The rate of the fastest of a few copies. Each copy is larger than most caches.
 double measured_bytes_per_second() {
   using Clock = std::chrono::steady_clock;
   const AlignedMemory source(copied_bytes), target(copied_bytes);
@@ -231,7 +232,7 @@ std::string text_of_node(const MachineSources &sources) {
   return text_of_this_node(text, text_name(sources), sources.target_folder);
 }
 
-// Those of the ranks that make one, by rank.
+// Collective: calls make() on the ranks where `makes` is true, and returns the texts of all ranks.
 template <typename Make>
 std::vector<std::string> gather_made(const Link &link, bool makes, Make make, std::string problem = {}) {
   std::string mine;
@@ -242,10 +243,6 @@ std::vector<std::string> gather_made(const Link &link, bool makes, Make make, st
   }
   return gather_texts(link, mine, problem);
 }
-
-struct Host {
-  char name[sizeof(outcrop_transport::host)];
-};
 
 }  // namespace
 
@@ -316,7 +313,7 @@ JoinedNodes join_nodes(std::vector<NodeDescription> nodes) {
         made.tiers.push_back(each.tier);
         origins.push_back(each.origin);
       }
-  if (made.tiers.empty()) throw InputError("no tier of a node can have buffers; name one in the machine file");
+  if (made.tiers.empty()) throw InputError("no tier of a node can hold buffers; add one to the machine file");
   made.network = nodes.front().network;
   for (std::size_t number = 0; number < nodes.size(); ++number) {
     std::vector<std::uint64_t> room(made.tiers.size());
@@ -336,7 +333,7 @@ JoinedNodes join_nodes(std::vector<NodeDescription> nodes) {
   for (std::size_t tier = 0; tier < made.tiers.size(); ++tier)
     made.lines.push_back(made.tiers[tier].name + ": " + format_rate(made.tiers[tier].fill_bytes_per_second) + ", " +
                          origins[tier]);
-  if (!nodes.front().target) throw InputError("nothing is said of the target; name it in the machine file");
+  if (!nodes.front().target) throw InputError("the target is missing; add it to the machine file");
   made.target = *nodes.front().target;
   if (nodes.size() > 1)
     made.lines.push_back("network: " + std::to_string(made.network.cards_on_node) + " x " +
@@ -412,32 +409,37 @@ std::vector<std::string> gather_texts(const Link &link, const std::string &mine,
   return texts;
 }
 
+std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node) {
+  std::vector<std::uint32_t> numbers(lowest_rank_on_node.size());
+  std::uint32_t nodes = 0;
+  for (std::size_t rank = 0; rank < numbers.size(); ++rank) {
+    const auto lowest = static_cast<std::size_t>(lowest_rank_on_node[rank]);
+    assert(lowest <= rank);
+    numbers[rank] = lowest == rank ? nodes++ : numbers[lowest];
+  }
+  return numbers;
+}
+
 DetectedMachine find_machine(const Link &link, const MachineSources &sources) {
   const std::vector<int> lowest = link.gather(link.node());
-  std::map<int, std::uint32_t> numbers;
-  for (const int node : lowest) numbers.emplace(node, 0);
-  std::uint32_t next = 0;
-  for (auto &[node, number] : numbers) number = next++;
-
   const std::string &topology = sources.topology_file;
   const std::vector<std::string> texts =
       gather_made(link, link.node() == link.rank(), [&] { return text_of_node(sources); }, sources.problem);
   const std::vector<std::string> places =
       gather_made(link, link.rank() == 0 && !topology.empty(), [&] { return read_text(topology); });
-  Host own{};
-  (sources.host.empty() ? link.host() : sources.host).copy(own.name, sizeof own.name - 1);
-  const std::vector<Host> hosts = link.gather(own);
+  const std::vector<std::string> hosts = gather_texts(link, sources.host.empty() ? link.host() : sources.host, "");
   std::vector<NodeDescription> nodes;
   DetectedMachine found;
-  for (const auto &[node, number] : numbers) {
-    nodes.push_back(parse_node(texts[static_cast<std::size_t>(node)], text_name(sources)));
-    found.hosts.emplace_back(hosts[static_cast<std::size_t>(node)].name);
+  for (std::size_t rank = 0; rank < lowest.size(); ++rank) {
+    if (lowest[rank] != static_cast<int>(rank)) continue;
+    nodes.push_back(parse_node(texts[rank], text_name(sources)));
+    found.hosts.push_back(hosts[rank]);
   }
   JoinedNodes joined = join_nodes(std::move(nodes));
 
   Machine &machine = found.machine;
-  for (const int node : lowest) machine.node_of_rank.push_back(numbers[node]);
-  machine.distance_to_target.assign(numbers.size(), 1);
+  machine.node_of_rank = number_nodes(lowest);
+  machine.distance_to_target.assign(found.hosts.size(), 1);
   std::string distances_known = "distances by " + (topology.empty() ? "node" : topology);
   if (!topology.empty()) {
     machine.distances = distances_by_places(places[0], topology, machine.node_of_rank);
@@ -453,11 +455,11 @@ DetectedMachine find_machine(const Link &link, const MachineSources &sources) {
   machine.target_read = joined.target.read;
   machine.tiers = std::move(joined.tiers);
   machine.room_bytes = std::move(joined.room_bytes);
-  found.media = std::move(joined.media[numbers[link.node()]]);
+  found.media = std::move(joined.media[machine.node_of_rank[static_cast<std::size_t>(link.rank())]]);
   found.lines.push_back("target " + std::filesystem::absolute(sources.target_folder).lexically_normal().string() +
                         ": " + format_rate(machine.target.bytes_per_second) + ", " + joined.target.text);
   found.lines.insert(found.lines.end(), joined.lines.begin(), joined.lines.end());
-  if (numbers.size() > 1) found.lines.push_back(std::move(distances_known));
+  if (found.hosts.size() > 1) found.lines.push_back(std::move(distances_known));
   found.lines.insert(found.lines.end(), sources.lines.begin(), sources.lines.end());
   return found;
 }

@@ -5,30 +5,27 @@
 #include <cmath>
 #include <deque>
 #include <map>
-#include <memory>
-#include <string>
 #include <utility>
 
-#include "outcrop/aggregate/placement/assignment.hpp"
 #include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
 namespace {
 
-// --- capacity and persistence are filters, and aggregators are spread over nodes --------------------------------------
+// --- capacity and persistence, which filter places --------------------------------------------------------------------
 
 struct Capacity {
-  Columns columns;                   // a tier of a node each; nodes are the groups
+  Columns columns;                   // a column is a tier of a node; a group is a node
   std::vector<std::uint32_t> tier;   // of each column
-  std::vector<std::uint32_t> slots;  // aggregators that find room: of each tier of node 0, then of node 1, ...
-  std::uint32_t max_on_node = 1;     // aggregators
+  std::vector<std::uint32_t> slots;  // the aggregators that have room: on each tier of node 0, then of node 1, ...
+  std::uint32_t max_on_node = 1;     // the maximum number of aggregators on a node
 };
 
-// Whether the options alone rule a tier out: forgets or not_asked; otherwise chosen.
+// Whether the options exclude a tier: too_volatile or not_requested; otherwise chosen.
 Verdict filtered(const Tier &tier, const PlacementOptions &options) {
-  if (!options.tier.empty() && tier.name != options.tier) return Verdict::not_asked;
-  return tier.persistence < options.persistence ? Verdict::forgets : Verdict::chosen;
+  if (!options.tier.empty() && tier.name != options.tier) return Verdict::not_requested;
+  return tier.persistence < options.persistence ? Verdict::too_volatile : Verdict::chosen;
 }
 
 std::string names(const Machine &machine) {
@@ -38,7 +35,7 @@ std::string names(const Machine &machine) {
   return text;
 }
 
-// Before anything is counted: can any tier be what is asked for?
+// Throws InputError if no tier of the machine fits the options.
 void check_options(const Machine &machine, const PlacementOptions &options) {
   bool is_known = options.tier.empty(), is_allowed = false;
   for (const Tier &tier : machine.tiers) {
@@ -47,8 +44,8 @@ void check_options(const Machine &machine, const PlacementOptions &options) {
   }
   if (!is_known) throw InputError("aggregation tier '" + options.tier + "' is unknown; there are " + names(machine));
   if (!is_allowed)
-    throw InputError(std::string("no tier for aggregation keeps what it holds for as long as asked, persistence ") +
-                     in_words(options.persistence) + "; there are " + names(machine));
+    throw InputError("no tier for aggregation has the requested persistence " + in_words(options.persistence) +
+                     "; there are " + names(machine));
 }
 
 std::vector<std::uint32_t> find_slots(const Machine &machine, const PlacementOptions &options) {
@@ -62,7 +59,7 @@ std::vector<std::uint32_t> find_slots(const Machine &machine, const PlacementOpt
   return slots;
 }
 
-// Never dearer, whatever the domain; of equal ones the first.
+// Whether one tier is at most as expensive as another for every domain. Of two equal tiers, the first dominates.
 bool dominates(const Tier &one, const Tier &other, bool is_first) {
   if (one.latency_seconds > other.latency_seconds || one.fill_bytes_per_second < other.fill_bytes_per_second ||
       one.empty_bytes_per_second < other.empty_bytes_per_second)
@@ -72,10 +69,10 @@ bool dominates(const Tier &one, const Tier &other, bool is_first) {
          one.empty_bytes_per_second > other.empty_bytes_per_second;
 }
 
-// A tier with room for all that a node may have makes those that are never better superfluous.
-bool superfluous(const Machine &machine, std::span<const std::uint32_t> slots, std::size_t tier, std::uint32_t most) {
+// Whether a dominating tier has room for all aggregators that the node may have. Then the tier need not be considered.
+bool superfluous(const Machine &machine, std::span<const std::uint32_t> slots, std::size_t tier, std::uint32_t needed) {
   for (std::size_t other = 0; other < slots.size(); ++other)
-    if (other != tier && slots[other] >= most && dominates(machine.tiers[other], machine.tiers[tier], other < tier))
+    if (other != tier && slots[other] >= needed && dominates(machine.tiers[other], machine.tiers[tier], other < tier))
       return true;
   return false;
 }
@@ -83,22 +80,22 @@ bool superfluous(const Machine &machine, std::span<const std::uint32_t> slots, s
 void add_columns(Capacity &capacity, const Machine &machine) {
   const std::size_t tiers = machine.tiers.size();
   for (std::size_t node = 0; node < machine.nodes(); ++node) {
-    const std::uint32_t most = capacity.columns.group_room[node];
+    const std::uint32_t limit = capacity.columns.group_room[node];
     const std::span<const std::uint32_t> slots = std::span(capacity.slots).subspan(node * tiers, tiers);
     for (std::size_t tier = 0; tier < tiers; ++tier) {
-      if (most == 0 || slots[tier] == 0 || superfluous(machine, slots, tier, most)) continue;
+      if (limit == 0 || slots[tier] == 0 || superfluous(machine, slots, tier, limit)) continue;
       capacity.columns.group.push_back(static_cast<std::uint32_t>(node));
-      capacity.columns.room.push_back(std::min(slots[tier], most));
+      capacity.columns.room.push_back(std::min(slots[tier], limit));
       capacity.tier.push_back(static_cast<std::uint32_t>(tier));
     }
   }
 }
 
-// As few on a node as will do; 0 where no number does.
+// The minimum limit for all nodes that leaves places for all domains; 0 if there is none.
 std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains) {
   std::vector<std::uint32_t> sorted(limits.begin(), limits.end());
   std::sort(sorted.begin(), sorted.end());
-  std::uint64_t below = 0;  // places on nodes whose own limit is met first
+  std::uint64_t below = 0;  // the places on nodes whose own limit is lower
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const std::size_t nodes = sorted.size() - i;
     if (below + nodes * std::uint64_t{sorted[i]} >= domains)
@@ -108,30 +105,30 @@ std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains)
   return 0;
 }
 
-// Throws InputError where `domains` aggregators do not find room.
+// Throws InputError if `domains` aggregators have no room.
 Capacity find_capacity(const Machine &machine, std::span<const std::uint32_t> ranks_on_node, std::size_t domains,
                        const PlacementOptions &options) {
   check_options(machine, options);
   if (domains > machine.node_of_rank.size())
     throw InputError(std::to_string(domains) + " aggregators of " + std::to_string(machine.node_of_rank.size()) +
-                     " ranks: there can be one for each rank at most");
+                     " ranks: a rank can be the aggregator of one domain only");
   Capacity capacity;
   capacity.slots = find_slots(machine, options);
   const std::size_t tiers = machine.tiers.size();
   std::vector<std::uint32_t> limits(machine.nodes());
-  std::uint64_t most = 0;
+  std::uint64_t available = 0;
   for (std::size_t node = 0; node < limits.size(); ++node) {
     std::uint64_t slots = 0;
     for (std::size_t tier = 0; tier < tiers; ++tier) slots += capacity.slots[node * tiers + tier];
     limits[node] = static_cast<std::uint32_t>(std::min<std::uint64_t>(ranks_on_node[node], slots));
     if (!options.max_on_node.empty()) limits[node] = std::min(limits[node], options.max_on_node[node]);
-    most += limits[node];
+    available += limits[node];
   }
-  if (most < domains)
+  if (available < domains)
     throw InputError("buffers of " + std::to_string(options.buffers) + " x " + format_bytes(options.buffer_bytes) +
                      " for each of " + std::to_string(domains) + " aggregators: there is room for " +
-                     std::to_string(most) + " of them on the nodes that may be used; give smaller buffers or fewer " +
-                     "aggregators");
+                     std::to_string(available) +
+                     " of them on the nodes that may be used; give smaller buffers or fewer " + "aggregators");
   capacity.max_on_node = std::max(1U, spread(limits, domains));
   for (std::uint32_t &limit : limits) limit = std::min(limit, capacity.max_on_node);
   capacity.columns.group_room = std::move(limits);
@@ -141,7 +138,7 @@ Capacity find_capacity(const Machine &machine, std::span<const std::uint32_t> ra
 
 // --- choosing --------------------------------------------------------------------------------------------------------
 
-// Steps of finding the least sum, a column for a pair of domains each, at most. More of them are not done in seconds.
+// The maximum work of assign(), in steps of one column for a pair of domains. It takes some seconds.
 constexpr double MAX_STEPS = 4e10;
 
 bool can_be_least(std::size_t domains, const Capacity &capacity) {
@@ -149,13 +146,13 @@ bool can_be_least(std::size_t domains, const Capacity &capacity) {
   return rows * rows * static_cast<double>(capacity.columns.group.size()) <= MAX_STEPS;
 }
 
-// A placement being made: what each domain costs anywhere.
+// The cost of each domain at each place.
 struct Candidates {
   const Machine &machine;
   const DomainCosts &work;
   const Capacity &capacity;
-  Crowd crowd;
-  std::span<const double> distances;  // of each domain's messages to each node
+  Contention contention;
+  std::span<const double> distances;  // the sum over each domain's messages, to each node
 
   Gathering gathering(std::size_t domain, std::uint32_t node) const {
     return work.gathering(domain, node, distances[domain * machine.nodes() + node]);
@@ -163,7 +160,7 @@ struct Candidates {
 
   Cost cost(std::size_t domain, std::size_t column) const {
     const std::uint32_t node = capacity.columns.group[column];
-    return work.cost(domain, node, gathering(domain, node), machine.tiers[capacity.tier[column]], crowd);
+    return work.cost(domain, node, gathering(domain, node), machine.tiers[capacity.tier[column]], contention);
   }
 
   std::vector<double> costs() const {
@@ -176,7 +173,7 @@ struct Candidates {
   }
 };
 
-// Of the node's ranks the one with most of the domain's bytes that gathers no other; of equal ones the lowest.
+// Of the node's ranks without a domain: the rank with the most bytes of this domain; of equal ones the lowest.
 std::uint32_t rank_on(std::uint32_t node, std::span<const Tally> tallies, const Machine &machine,
                       std::vector<char> &is_taken) {
   const std::size_t ranks = machine.node_of_rank.size();
@@ -195,26 +192,26 @@ std::uint32_t rank_on(std::uint32_t node, std::span<const Tally> tallies, const 
 }
 
 Choice make_choice(std::size_t domain, std::uint32_t rank, std::uint32_t tier, const DomainCosts &work,
-                   const Machine &machine, std::span<const Tally> sorted, const Crowd &crowd,
+                   const Machine &machine, std::span<const Tally> sorted, const Contention &contention,
                    const Gathering &gathering) {
   Choice choice;
   choice.rank = rank;
   choice.chosen = {machine.node_of_rank[rank], tier, {}};
   choice.gathering = gathering;
-  choice.turns = work.turns(domain);
+  choice.buffering = work.buffering(domain);
   choice.bytes = work.bytes(domain);
   choice.node_bytes = gathering.local_bytes;
   for (const Tally &tally : tallies_of(sorted, domain))
     if (tally.rank == rank) choice.rank_bytes = tally.bytes;
   for (std::uint32_t one = 0; one < machine.tiers.size(); ++one) {
-    const Cost cost = work.cost(domain, choice.chosen.node, gathering, machine.tiers[one], crowd);
+    const Cost cost = work.cost(domain, choice.chosen.node, gathering, machine.tiers[one], contention);
     choice.tiers.push_back({choice.chosen.node, one, cost});
   }
   choice.chosen.cost = choice.tiers[tier].cost;
   return choice;
 }
 
-// What the placement as a whole has taken, so that each choice can be told from what was not to be had.
+// Compares each choice with other places, knowing which places all choices together use.
 class Verdicts {
  public:
   Verdicts(const Machine &machine, const PlacementOptions &options, const Capacity &capacity,
@@ -235,7 +232,7 @@ class Verdicts {
     for (const Option &option : choice.tiers) {
       const Verdict verdict = of(option, choice.chosen);
       choice.verdicts.push_back(verdict);
-      if (verdict == Verdict::forgets || verdict == Verdict::not_asked) continue;
+      if (verdict == Verdict::too_volatile || verdict == Verdict::not_requested) continue;
       if (option.cost.total() < choice.tiers[choice.wanted_tier].cost.total()) choice.wanted_tier = option.tier;
     }
   }
@@ -280,22 +277,19 @@ void find_slowest(Placement &placement) {
   }
 }
 
-void note_filters(Placement &placement, const Machine &machine, const PlacementOptions &options) {
+// Notes excluded tiers, and choices that are not the cheapest because other aggregators use the cheaper places.
+void add_notes(Placement &placement, const Machine &machine, const PlacementOptions &options) {
   for (const Tier &tier : machine.tiers)
-    if (filtered(tier, options) == Verdict::forgets)
-      placement.notes.push_back(tier.name + " is left out: what it holds does not last as long as asked");
-}
-
-// Capacity that was missing, and nodes that others had taken.
-void note_fallbacks(Placement &placement, const Machine &machine, const PlacementOptions &options) {
+    if (filtered(tier, options) == Verdict::too_volatile)
+      placement.notes.push_back(tier.name + " is left out: its persistence is lower than requested");
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> instead;
   std::size_t displaced = 0;
-  double most_lost = 0;
+  double max_lost = 0;
   for (const Choice &choice : placement.choices) {
     if (choice.wanted_tier != choice.chosen.tier) ++instead[{choice.wanted_tier, choice.chosen.tier}];
     if (!choice.runner_up || !choice.runner_up_taken) continue;
     const double lost = choice.chosen.cost.total() - choice.runner_up->cost.total();
-    most_lost = std::max(most_lost, lost);
+    max_lost = std::max(max_lost, lost);
     displaced += lost > 0;
   }
   const std::string all = " of " + std::to_string(placement.choices.size()) + " aggregators ";
@@ -307,31 +301,34 @@ void note_fallbacks(Placement &placement, const Machine &machine, const Placemen
   }
   if (displaced > 0)
     placement.notes.push_back(std::to_string(displaced) + all +
-                              "are not on the node where their domain would cost least, since others have all places "
+                              "are not on the cheapest node for their domain, because other aggregators use all places "
                               "there: " +
-                              format_seconds(most_lost) + " longer at most");
+                              format_seconds(max_lost) + " longer at most");
 }
 
-// One number of domains, one way of sending: what a placement of it needs.
-struct Attempt {
-  Attempt(const Machine &machine, std::vector<Tally> sorted_, std::size_t domains, const PlacementOptions &options_,
-          std::uint32_t together_)
-      : options(options_),
-        sorted(std::move(sorted_)),
-        together(together_),
-        work(std::make_unique<DomainCosts>(machine, sorted, domains, options)) {}
-  Attempt(const Attempt &) = delete;
-  Attempt &operator=(const Attempt &) = delete;
+// Merges each `together` neighbouring domains into one.
+std::vector<Tally> merge_domains(std::span<const Tally> tallies, std::uint32_t together) {
+  std::vector<Tally> merged(tallies.begin(), tallies.end());
+  for (Tally &tally : merged) tally.domain /= together;
+  return sorted_tallies(merged);
+}
 
-  PlacementOptions options;
+// The inputs of a placement with one number of domains and one way of sending.
+struct Attempt {
   std::vector<Tally> sorted;
   std::uint32_t together;
-  std::unique_ptr<DomainCosts> work;
+  DomainCosts work;
 };
 
+Attempt make_attempt(const Machine &machine, std::vector<Tally> sorted, std::size_t domains,
+                     const PlacementOptions &options, std::uint32_t together) {
+  DomainCosts work(machine, sorted, domains, options);
+  return {std::move(sorted), together, std::move(work)};
+}
+
 Placement place_attempt(const Machine &machine, const Attempt &attempt, std::span<const double> distances) {
-  const DomainCosts &work = *attempt.work;
-  const PlacementOptions &options = attempt.options;
+  const DomainCosts &work = attempt.work;
+  const PlacementOptions &options = work.options();
   const std::size_t domains = work.domains();
   std::vector<std::uint32_t> ranks_on_node(machine.nodes());
   for (const std::uint32_t node : machine.node_of_rank) ++ranks_on_node[node];
@@ -339,12 +336,12 @@ Placement place_attempt(const Machine &machine, const Attempt &attempt, std::spa
   Placement placement;
   placement.merged = options.merged;
   placement.together = attempt.together;
-  placement.crowd = {capacity.max_on_node, static_cast<std::uint32_t>(std::max<std::size_t>(1, domains))};
-  const Candidates candidates{machine, work, capacity, placement.crowd, distances};
+  placement.contention = {capacity.max_on_node, static_cast<std::uint32_t>(std::max<std::size_t>(1, domains))};
+  const Candidates candidates{machine, work, capacity, placement.contention, distances};
   const std::vector<double> costs = candidates.costs();
   if (!std::ranges::all_of(costs, [](double seconds) { return std::isfinite(seconds); }))
     throw InputError(
-        "aggregators would take longer than numbers can tell; check the latencies and rates of the machine");
+        "the predicted time of aggregators is not a finite number; check the latencies and rates of the machine");
   placement.is_least = can_be_least(domains, capacity);
   const std::vector<std::uint32_t> column_of =
       placement.is_least ? assign(domains, capacity.columns, costs) : assign_in_turn(domains, capacity.columns, costs);
@@ -353,7 +350,7 @@ Placement place_attempt(const Machine &machine, const Attempt &attempt, std::spa
     const std::uint32_t node = capacity.columns.group[column_of[domain]];
     const std::uint32_t rank = rank_on(node, tallies_of(attempt.sorted, domain), machine, is_taken);
     placement.choices.push_back(make_choice(domain, rank, capacity.tier[column_of[domain]], work, machine,
-                                            attempt.sorted, placement.crowd, candidates.gathering(domain, node)));
+                                            attempt.sorted, placement.contention, candidates.gathering(domain, node)));
   }
   const Verdicts verdicts(machine, options, capacity, placement.choices);
   const std::size_t columns = capacity.columns.group.size();
@@ -363,45 +360,32 @@ Placement place_attempt(const Machine &machine, const Attempt &attempt, std::spa
                             std::span(costs).subspan(domain * columns, columns));
   }
   find_slowest(placement);
-  note_filters(placement, machine, options);
-  note_fallbacks(placement, machine, options);
+  add_notes(placement, machine, options);
   return placement;
-}
-
-// All domains of the inputs, with ranks of a node that send together, or not.
-Placement place_exactly(const Placed &placed, const ElectionInputs &inputs) {
-  PlacementOptions apart = placed.options;
-  apart.merged = false;
-  Placement best = place(placed.machine, inputs.tallies, inputs.domains, apart);
-  if (!inputs.can_merge || placed.machine.nodes() == placed.machine.node_of_rank.size()) return best;
-  PlacementOptions together = placed.options;
-  together.merged = true;
-  Placement merged = place(placed.machine, inputs.tallies, inputs.domains, together);
-  return merged.seconds < best.seconds ? merged : best;
 }
 
 }  // namespace
 
 Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                 const PlacementOptions &options) {
-  const Attempt attempt(machine, sorted_tallies(tallies), domains, options, 1);
-  const NodeTallies *const all[] = {&attempt.work->tallies()};
+  const Attempt attempt = make_attempt(machine, sorted_tallies(tallies), domains, options, 1);
+  const NodeTallies *const all[] = {&attempt.work.tallies()};
   return place_attempt(machine, attempt, distances_gathered(all, machine.nodes(), machine.distances).front());
 }
 
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both) {
   const std::vector<Tally> sorted = sorted_tallies(tallies);
-  const bool is_alone = machine.nodes() == machine.node_of_rank.size();  // a rank on each node: both are the same
-  std::deque<Attempt> all;
+  const bool is_alone = machine.nodes() == machine.node_of_rank.size();  // with one rank on each node both are the same
+  std::deque<Attempt> all;                                               // addresses of its elements stay the same
   std::vector<const NodeTallies *> all_tallies;
   for (std::uint32_t together = 1; together == 1 || domains > together / 2; together *= 2) {
     const std::size_t count = (domains + together - 1) / together;
     for (const bool merged : try_both && !is_alone ? std::vector{true, false} : std::vector{options.merged}) {
       PlacementOptions tried = options;
       tried.merged = merged;
-      all.emplace_back(machine, merge_domains(sorted, together), count, tried, together);
-      all_tallies.push_back(&all.back().work->tallies());
+      all.push_back(make_attempt(machine, merge_domains(sorted, together), count, tried, together));
+      all_tallies.push_back(&all.back().work.tallies());
     }
   }
   const auto distances = distances_gathered(all_tallies, machine.nodes(), machine.distances);
@@ -428,9 +412,9 @@ Placement predict(const Machine &machine, std::span<const Tally> tallies, const 
   Placement placement;
   for (const std::uint32_t rank : ranks) {
     nodes.push_back(machine.node_of_rank[rank]);
-    placement.crowd.on_node = std::max(placement.crowd.on_node, ++on_node[nodes.back()]);
+    placement.contention.on_node = std::max(placement.contention.on_node, ++on_node[nodes.back()]);
   }
-  placement.crowd.in_all = static_cast<std::uint32_t>(std::max<std::size_t>(1, ranks.size()));
+  placement.contention.in_all = static_cast<std::uint32_t>(std::max<std::size_t>(1, ranks.size()));
   placement.merged = options.merged;
   placement.is_least = false;
   const std::vector<double> distances =
@@ -438,7 +422,7 @@ Placement predict(const Machine &machine, std::span<const Tally> tallies, const 
   for (std::size_t domain = 0; domain < ranks.size(); ++domain) {
     const Gathering gathering = work.gathering(domain, nodes[domain], distances[domain]);
     placement.choices.push_back(
-        make_choice(domain, ranks[domain], tiers[domain], work, machine, sorted, placement.crowd, gathering));
+        make_choice(domain, ranks[domain], tiers[domain], work, machine, sorted, placement.contention, gathering));
   }
   find_slowest(placement);
   return placement;
@@ -447,15 +431,19 @@ Placement predict(const Machine &machine, std::span<const Tally> tallies, const 
 double seconds_with(const Machine &machine, const Placement &placement, const Target &target, bool reading) {
   double seconds = 0;
   for (const Choice &choice : placement.choices) {
-    const NodeConditions around{machine.network, target, machine.distance_to_target[choice.chosen.node],
-                                placement.crowd};
+    const NodeConditions conditions{machine.network, target, machine.distance_to_target[choice.chosen.node],
+                                    placement.contention};
     Tier tier = machine.tiers[choice.chosen.tier];
     if (reading) std::swap(tier.fill_bytes_per_second, tier.empty_bytes_per_second);
-    seconds = std::max(seconds, cost(choice.gathering, tier, around, choice.turns).total());
+    seconds = std::max(seconds, cost(choice.gathering, tier, conditions, choice.buffering).total());
   }
   return seconds;
 }
 
+namespace {
+
+// Places domains that have their aggregators already. All use the same tier: the one with the shortest time that has room for
+// all.
 Placement place_owned(const Machine &machine, std::span<const Tally> tallies, std::span<const std::uint32_t> ranks,
                       const PlacementOptions &options) {
   std::vector<std::uint32_t> on_node(machine.nodes());
@@ -471,11 +459,26 @@ Placement place_owned(const Machine &machine, std::span<const Tally> tallies, st
     if (!best || placement.seconds < best->seconds) best = std::move(placement);
   }
   if (!best)
-    throw InputError(
-        "no tier alone has room for " + std::to_string(options.buffers) + " x " + format_bytes(options.buffer_bytes) +
-        " of every rank of a node, which write their own bytes; give " + "smaller buffers, or 0 for own_run_bytes");
+    throw InputError("no tier has room for " + std::to_string(options.buffers) + " x " +
+                     format_bytes(options.buffer_bytes) +
+                     " of each rank of a node, and each rank writes its own bytes; " +
+                     "give smaller buffers, or 0 for own_run_bytes");
   return *std::move(best);
 }
+
+// Places all domains of the inputs. Chooses the faster of ranks that send together and ranks that send separately.
+Placement place_exactly(const Placed &placed, const ElectionInputs &inputs) {
+  PlacementOptions apart = placed.options;
+  apart.merged = false;
+  Placement best = place(placed.machine, inputs.tallies, inputs.domains, apart);
+  if (!inputs.can_merge || placed.machine.nodes() == placed.machine.node_of_rank.size()) return best;
+  PlacementOptions together = placed.options;
+  together.merged = true;
+  Placement merged = place(placed.machine, inputs.tallies, inputs.domains, together);
+  return merged.seconds < best.seconds ? merged : best;
+}
+
+}  // namespace
 
 Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly) {
   return [placed = std::move(placed), exactly](const ElectionInputs &inputs) {

@@ -56,7 +56,7 @@ std::uint64_t bytes_or_none(const GivenText &given) {
 
 std::uint64_t buffer_bytes(const GivenText &given) {
   const std::uint64_t bytes = parse_bytes(given.text, given.origin + " =");
-  // ROMIO takes any size, so programs give any.
+  // ROMIO accepts any size, so its hint may have any size.
   return given.origin == "hint cb_buffer_size" ? round_up(bytes, AlignedMemory::page_bytes) : bytes;
 }
 
@@ -98,7 +98,7 @@ HostLimit parse_host(const std::string &entry, const std::string &list) {
 }
 
 std::string host_list(const GivenText &given) {
-  max_on_nodes(given.text, {});  // is it a list?
+  max_on_nodes(given.text, {});  // throws if it is not a list
   return given.text;
 }
 
@@ -118,7 +118,8 @@ constexpr SettingRow setting(std::string_view name, std::string_view romio, std:
 }
 
 constexpr std::array TABLE = {
-    setting<&Settings::tier, any_text>("tier", "", "the tier that costs least", "The tier that holds the buffers."),
+    setting<&Settings::tier, any_text>("tier", "", "the tier with the lowest predicted cost",
+                                       "The tier that holds the buffers."),
     setting<&Settings::persistence, persistence>(
         "persistence", "", "process", "The minimum persistence of that tier: process, reboot, job or permanent."),
     setting<&Settings::buffer_bytes, buffer_bytes>("buffer", "cb_buffer_size", "an eighth of a domain, 1 to 8 MiB",
@@ -128,37 +129,35 @@ constexpr std::array TABLE = {
                                         "The number of aggregators."),
     setting<&Settings::hosts, host_list>("hosts", "cb_config_list", "all hosts",
                                          "The hosts that may have aggregators: host:number, ... or *:number."),
-    setting<&Settings::machine, any_text>(
-        "machine", "", "what is found on the nodes",
-        "A machine file, which describes the nodes; `outcrop agg machine` writes one."),
-    setting<&Settings::target, any_text>("target", "", "the working directory", "The folder where files will be."),
-    setting<&Settings::topology, any_text>("topology", "", "the first provider that knows it",
-                                           "A file of lines `rank: group switch port`, which says where ranks are."),
-    setting<&Settings::stage, any_text>(
-        "stage", "", "none",
-        "A folder on a tier of each node. Writes end when they are durable there, and reach "
-        "the file in the background. With \"auto\" the cost model decides where, and if."),
-    setting<&Settings::stage_bytes, bytes_or_none>("stage_bytes", "", "all that is free there",
-                                                   "The bytes that a stage may take on a node."),
+    setting<&Settings::machine, any_text>("machine", "", "what is detected on the nodes",
+                                          "A machine file that describes the nodes; `outcrop agg machine` writes one."),
+    setting<&Settings::target, any_text>("target", "", "the working directory", "The folder of the files."),
+    setting<&Settings::topology, any_text>("topology", "", "the first source that knows the topology",
+                                           "A file with a line `rank: group switch port` for each rank."),
+    setting<&Settings::stage, any_text>("stage", "", "none",
+                                        "A folder on a tier of each node. A write ends when its bytes are durable "
+                                        "there. They are copied to the file in the "
+                                        "background. With \"auto\" the cost model chooses the folder, or no stage."),
+    setting<&Settings::stage_bytes, bytes_or_none>("stage_bytes", "", "all free bytes there",
+                                                   "The maximum bytes of a stage on a node."),
     setting<&Settings::stage_persistence, persistence>(
         "stage_persistence", "", "job", "For a stage \"auto\": its minimum persistence: reboot, job or permanent."),
     setting<&Settings::seconds_between, number>("seconds_between", "", "0",
                                                 "For a stage \"auto\": the seconds of computing between steps."),
     setting<&Settings::reads_back, number>("reads_back", "", "0",
-                                           "For a stage \"auto\": how often a step is read again soon."),
+                                           "For a stage \"auto\": how often a step is soon read again."),
     setting<&Settings::transport, transport>(
-        "transport", "", "messages",
-        "What carries bytes between nodes: messages, or rma (one-sided) where that works."),
+        "transport", "", "messages", "How bytes are sent between nodes: messages, or rma (one-sided) if that works."),
     setting<&Settings::reads_only, truth>("reads_only", "", "false",
                                           "Ranks may declare the same bytes. Such a plan refuses to write."),
     setting<&Settings::own_run_bytes, bytes_or_none>(
         "own_run_bytes", "", "64 KiB on one node, never on several",
-        "Each rank writes its own bytes where the mean length of the runs of all ranks is at least this; 0: never."),
+        "Each rank writes its own bytes if the mean run length over all ranks is at least this; 0: never."),
     setting<&Settings::seconds_most, number>("seconds_most", "", "no limit",
-                                             "The seconds after which a rank that waits for others fails."),
+                                             "The maximum seconds that a rank waits for others; then it fails."),
 };
 
-// The first that there is: argument, its own hint, ROMIO's, variable. An empty text is none, as in shells.
+// Returns the first that is given: argument, our hint, ROMIO's hint, variable. An empty text counts as not given, as in shells.
 std::optional<GivenText> find(const Texts &arguments, const Texts &hints, const Texts &environment,
                               const SettingRow &row) {
   const auto in = [](const Texts &texts, const std::string &name) {
@@ -173,7 +172,7 @@ std::optional<GivenText> find(const Texts &arguments, const Texts &hints, const 
   return std::nullopt;
 }
 
-// A misspelt name must not pass for a setting.
+// Throws InputError for a misspelt name.
 template <typename NameOf>
 void refuse_unknown(const Texts &given, const std::string &what, const NameOf &name_of) {
   for (const auto &[name, text] : given) {

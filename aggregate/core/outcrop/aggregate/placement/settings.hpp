@@ -1,11 +1,12 @@
-// What users set: by arguments, MPI info hints, or the environment; the first that says something holds, else a default.
+// The settings of users. Each setting comes from an argument, else from an MPI info hint, else from the environment, else it
+// has its default.
 //
-// setting_table() declares each setting once: its names, what it means, what holds where it is not set, and how its text is
-// read. Checks of arguments, hints and variables follow from it, and so do the comment in outcrop_aggregate.h and the
-// reference page, which scripts/write_settings.py writes and a test compares.
+// setting_table() declares each setting once: its names, its meaning, its default, and how its text is read. The checks of
+// arguments, hints and variables use this table. scripts/write_settings.py writes the comment in outcrop_aggregate.h and the
+// reference page from it, and a test compares them.
 //
-// Names that begin with cb_ are ROMIO's and mean what they mean there. As MPI has it, an unknown hint is no error; an
-// unknown argument is one, and so is an unknown variable that begins with OUTCROP_AGG_.
+// Names that begin with cb_ are ROMIO's and have the same meaning as there. An unknown hint is not an error, as MPI requires.
+// An unknown argument is an error, and so is an unknown variable that begins with OUTCROP_AGG_.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@
 
 namespace outcrop::aggregate {
 
-/// A value and where it is from: "argument tier", "hint cb_nodes", "OUTCROP_AGG_COUNT" or "default".
+/// A value and its origin: "argument tier", "hint cb_nodes", "OUTCROP_AGG_COUNT" or "default".
 template <typename Value>
 struct Setting {
   Value value;
@@ -28,7 +29,8 @@ struct Setting {
   bool is_set() const { return origin != "default"; }
 };
 
-/// The values that hold. What each means is in setting_table(); 0 and "" are what nobody has set, but for own_run_bytes.
+/// The values of all settings; setting_table() has their meaning. 0 and "" mean that a setting is not set, except for
+/// own_run_bytes.
 struct Settings {
   Setting<std::string> tier{{}};
   Setting<Persistence> persistence{Persistence::process};
@@ -54,7 +56,7 @@ struct Settings {
 
 using SettingValue = std::variant<bool, std::uint64_t, double, std::string, Persistence>;
 
-/// The text of a setting, and where it is from.
+/// The text of a setting, and its origin.
 struct GivenText {
   std::string text;
   std::string origin;
@@ -64,8 +66,8 @@ struct GivenText {
 struct SettingRow {
   std::string_view name;     ///< of the argument
   std::string_view field;    ///< of Settings
-  std::string_view romio;    ///< ROMIO's hint that means the same; empty: none
-  std::string_view unset;    ///< what holds where it is not set
+  std::string_view romio;    ///< ROMIO's hint with the same meaning; empty: none
+  std::string_view unset;    ///< the default, in words
   std::string_view meaning;  ///< for documents
   void (*read)(Settings &, const GivenText &);
   SettingValue (*value)(const Settings &);
@@ -79,27 +81,28 @@ std::span<const SettingRow> setting_table();
 
 using Texts = std::map<std::string, std::string>;
 
-/// Throws InputError for an argument or a variable that is unknown, and for a value that is wrong wherever it is from.
+/// Throws InputError for an unknown argument or variable, and for an invalid value of any origin.
 Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &environment);
 
-/// The settings with these arguments instead; an empty text is one. Throws InputError as read_settings does.
+/// Replaces settings by arguments. An empty text counts as a value here. Throws InputError as read_settings does.
 Settings with_arguments(Settings settings, const Texts &arguments);
 
-/// Those of the variables of a process that are settings: name=value, as in environ.
+/// Selects the settings among the variables of a process. `variables` has the form of environ.
 Texts settings_in_environment(const char *const *variables);
 
-/// How many aggregators each node may have, by a list of "host:number" or "*:number"; "*" for any number of them, too.
-/// The first entry that names a host counts; a host that none names has none. Throws InputError for what is no such list.
+/// The maximum number of aggregators of each node, by a list of entries "host:number". The host * is any host, and the number
+/// * is no limit. The first entry for a host counts. A host without an entry has no aggregators. Throws InputError for an
+/// invalid list.
 std::vector<std::uint32_t> max_on_nodes(const std::string &list, std::span<const std::string> hosts);
 
-/// On nodes with these hosts. Throws InputError.
+/// `hosts` are the hosts of the nodes. Throws InputError.
 PlacementOptions placement_options(const Settings &settings, std::span<const std::string> hosts);
 
-/// "tier by OUTCROP_AGG_TIER": a line for each that is not the default.
+/// A line such as "tier by OUTCROP_AGG_TIER" for each setting that is set.
 std::vector<std::string> origins(const Settings &settings);
 
-/// What ranks that make a plan together must not differ in, in words: all but a stage's folder and bytes, which each node
-/// has its own of.
+/// A text of the settings that must be equal on all ranks of a plan. These are all except for a stage's folder and bytes, which
+/// may differ between nodes.
 std::string alike(const Settings &settings);
 
 }  // namespace outcrop::aggregate

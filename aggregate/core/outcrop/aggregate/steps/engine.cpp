@@ -71,7 +71,7 @@ void Aggregator::run(const Job &job) {
     else
       read_rounds(job);
     job.done(failure_, seconds_, bytes_);
-  } catch (const CommunicationError &error) {  // a process of this node has ended: the others of this rank end, too
+  } catch (const CommunicationError &error) {  // a process of this node has ended or given up
     broken_ = true;
     node_.give_up(error.what());
   } catch (const std::exception &error) {
@@ -94,7 +94,7 @@ void Aggregator::wait_for_parts(std::uint64_t number) {
   }
 }
 
-// Does nothing after a failure.
+// Runs act() and measures its time. Does nothing after a failure.
 template <typename Act>
 void Aggregator::use_sink(const Job &job, Act &&act) {
   using Clock = std::chrono::steady_clock;
@@ -129,7 +129,7 @@ void Aggregator::read_rounds(const Job &job) {
 }
 
 void Aggregator::move(const Job &job, std::size_t round) {
-  // Shifted by the base, so that it has the same offset within a page as the file (domains.hpp).
+  // The buffer is shifted by the base, so that it has the same offset within a page as the file (domains.hpp).
   std::byte *buffer = node_.buffer(work_.domain(), job.first_round + round) + job.base % AlignedMemory::page_bytes;
   const bool whole = !job.write && job.sink->reads_holes();
   use_sink(job, [&] {
@@ -146,21 +146,18 @@ void Aggregator::move(const Job &job, std::size_t round) {
 // --- the engine ----------------------------------------------------------------------------------------------------
 
 void Engine::begin(const std::shared_ptr<Step> &step, bool beside) {
-  while (under_way.size() >= max_under_way) {
-    const std::shared_ptr<Step> oldest = under_way.front();
-    oldest->settle();
-  }
+  while (under_way.size() >= max_under_way) settle_oldest();
   under_way.push_back(step);
   try {
     step->start(beside);
-  } catch (const std::exception &error) {  // no thread, no memory: this rank cannot do its part
+  } catch (const std::exception &error) {  // a thread or memory is missing
     const std::string reason = "rank " + std::to_string(link.rank()) + " cannot begin: " + error.what();
     break_off(reason);
     throw CommunicationError(reason);
   }
 }
 
-// The messages of a step begin when those of the one before are over. All ranks do this alike, so messages meet in order.
+// The messages of a step begin when the messages of the step before have ended. All ranks keep this order, so messages match.
 void Engine::advance() {
   while (!under_way.empty() && under_way.front()->advance()) {
     const std::shared_ptr<Step> first = under_way.front();
@@ -173,17 +170,19 @@ bool Engine::sends() const {
   return std::ranges::any_of(under_way, [](const std::shared_ptr<Step> &step) { return step->sends(); });
 }
 
+void Engine::settle_oldest() {
+  const std::shared_ptr<Step> oldest = under_way.front();  // advance() drops it
+  oldest->settle();
+}
+
 void Engine::settle_all() {
-  while (!under_way.empty()) {
-    const std::shared_ptr<Step> oldest = under_way.front();
-    oldest->settle();
-  }
+  while (!under_way.empty()) settle_oldest();
 }
 
 void Engine::break_off(const std::string &reason) {
   node->give_up(reason);
   copier.drain();
-  // Messages are sent from memory of steps, and received into it. Memory that the transport may still use is never freed.
+  // Messages use the memory of steps. If the transport may still use that memory, it is never freed.
   if (!link.abandon()) {
     new std::deque<std::shared_ptr<Step>>(under_way);
     node->keep_memory();

@@ -1,13 +1,13 @@
-// What a rank keeps of a plan: its parts of domains, its I/O threads (aggregators), and the operations that are under way.
+// The data of a plan at one rank: its parts of domains, its I/O threads (aggregators), and the operations under way.
 //
-// An aggregator is the I/O thread of one domain. It writes buffers that ranks have filled, or reads ahead into buffers that
-// they will empty:
+// An aggregator is the I/O thread of one domain. It writes buffers that ranks have filled, and reads data into buffers that
+// ranks then empty. With k buffers:
 //
-//     writing   open rounds r .. r+k-1 ─► wait until round r is filled ─► write it ─► open round r+k
-//     reading   read round r into its buffer (waiting until round r-k has been emptied) ─► open it
+//     write     open rounds r .. r+k-1 ─► wait until round r is filled ─► write it ─► open round r+k
+//     read      read round r into its buffer (waiting until round r-k has been emptied) ─► open it
 //
-// It makes no calls of the transport, so that an MPI initialised for one thread is enough. After a failure it goes on taking
-// rounds and drops them, so that no rank waits for it for ever; the outcome tells all ranks.
+// It never calls the transport, so MPI_THREAD_FUNNELED is enough. After a failure it still takes all rounds and drops their
+// bytes, so that no rank waits for it. All ranks learn the failure from the outcome.
 #pragma once
 
 #include <condition_variable>
@@ -29,8 +29,7 @@ namespace outcrop::aggregate {
 
 class Step;
 
-/// A thread that runs tasks beside the caller, one after the other. It starts with the first task, and its destruction waits
-/// for the last.
+/// A thread that runs tasks one after the other. It starts with the first task. The destructor waits for the last task.
 class TaskThread {
  public:
   TaskThread() = default;
@@ -38,7 +37,7 @@ class TaskThread {
 
   /// `task` must not throw.
   void post(std::function<void()> task);
-  /// Returns when nothing is left to do.
+  /// Returns when all tasks have ended.
   void drain();
 
  private:
@@ -54,9 +53,9 @@ class TaskThread {
 /// One operation for one domain.
 struct Job {
   bool write = false;
-  std::uint64_t first_round = 0;  ///< numbered through all operations
+  std::uint64_t first_round = 0;  ///< its number, counted over all operations
   std::uint64_t base = 0;
-  std::uint64_t step = 0;  ///< of writing, numbered through those of the file
+  std::uint64_t step = 0;  ///< counts the steps that were written to the file before it
   Sink *sink = nullptr;
   std::function<void(const Failure &failure, double seconds, std::uint64_t bytes)> done;  ///< called by the thread
 };
@@ -66,8 +65,7 @@ class Aggregator {
   Aggregator(Node &node, DomainWork work, int rank);
   void post(Job job);
 
-  const DomainWork &work() const { return work_; }
-  /// While no job is under way.
+  /// Its functions that are not const may be called only while no job is under way.
   DomainWork &work() { return work_; }
 
  private:
@@ -84,13 +82,13 @@ class Aggregator {
   DomainWork work_;
   const int rank_;
 
-  // Of the current operation.
+  // The result of the current job.
   Failure failure_;
   double seconds_ = 0;
   std::uint64_t bytes_ = 0;
 
-  bool broken_ = false;  // the ranks of this node have given up: no more jobs
-  TaskThread thread_;    // the last member: its tasks use those above
+  bool broken_ = false;  // the ranks of this node have given up, so all further jobs are dropped
+  TaskThread thread_;    // the last member, because its tasks use the members above
 };
 
 // --- the engine ----------------------------------------------------------------------------------------------------
@@ -102,23 +100,23 @@ struct Contribution {
   bool local = false;  ///< the aggregator is on this node
   const Relay *relay = nullptr;
   Rounds rounds;
-  std::vector<std::uint32_t> mine;     ///< rounds with bytes of this rank
-  std::vector<std::uint64_t> bytes;    ///< in each of those
-  std::vector<std::uint64_t> offsets;  ///< with a relay: of these bytes in the slot of each of those rounds
+  std::vector<std::uint32_t> mine;     ///< the rounds with bytes of this rank
+  std::vector<std::uint64_t> bytes;    ///< this rank's bytes in each of these rounds
+  std::vector<std::uint64_t> offsets;  ///< with a relay: where these bytes begin in the slot of each of these rounds
 
   bool sent_by_rank() const { return !local && relay == nullptr; }
 };
 
-/// What this rank sends and receives as a relay, of one domain.
+/// The messages of one domain that this rank sends or receives as a relay.
 struct RelayWork {
   struct RoundMessage {
     std::uint32_t round = 0;
     std::uint64_t bytes = 0;
-    std::vector<std::uint32_t> parts;  ///< ranks of this node, by index there, with bytes in it
+    std::vector<std::uint32_t> parts;  ///< the ranks with bytes in the message, by their index on this node
   };
   const Relay *relay = nullptr;
   int aggregator = 0;
-  std::uint64_t rounds = 0;  ///< of the domain
+  std::uint64_t rounds = 0;  ///< the number of rounds of the domain
   std::vector<RoundMessage> messages;
 };
 
@@ -126,17 +124,19 @@ class Engine {
  public:
   Engine(outcrop_transport &transport, Pattern own) : link(transport), pattern(std::move(own)) {}
 
-  /// Queues the operation and starts it. Waits for the oldest when four are under way.
+  /// Starts an operation. If the maximum number of operations is under way, first waits for the oldest.
   void begin(const std::shared_ptr<Step> &step, bool beside);
-  /// Advances all steps that are in progress, oldest first. Throws CommunicationError.
+  /// Advances the steps under way, oldest first. Throws CommunicationError.
   void advance();
-  /// Whether another rank may wait for messages that only calls of this rank move.
+  /// Returns true if a step has messages under way. They advance only when this rank calls advance().
   bool sends() const;
-  /// Waits for all that is under way; outcomes stay with their steps.
+  /// Waits for the oldest step under way. The step keeps its outcome; this call does not throw it.
+  void settle_oldest();
+  /// Waits for all steps under way in the same way.
   void settle_all();
-  /// Ends everything at this rank for good. Callers may take back their memory after it.
+  /// Ends all operations at this rank. The rank can begin no others. Callers may free their memory afterwards.
   void break_off(const std::string &reason);
-  /// Whether there are several nodes, so that messages are sent.
+  /// Returns true if the ranks are on several nodes.
   bool has_messages() const { return node->leaders().size() > 1; }
 
   const Link link;
@@ -147,12 +147,12 @@ class Engine {
   std::vector<Contribution> contributions;
   std::vector<RelayWork> relays;                         ///< of this rank
   std::vector<std::unique_ptr<Aggregator>> aggregators;  ///< of this rank
-  std::uint32_t writers = 0;                             ///< domains with an aggregator on this node
-  bool flushes = false;                                  ///< this rank does for its node
-  TaskThread copier;                                     ///< does this rank's copying while the rank computes
+  std::uint32_t writers = 0;                             ///< the number of domains with an aggregator on this node
+  bool flushes = false;                                  ///< this rank flushes for its node
+  TaskThread copier;                                     ///< copies this rank's bytes while the rank computes
   std::deque<std::shared_ptr<Step>> under_way;
-  std::uint64_t operations = 0;    ///< begun so far
-  std::uint64_t rounds_begun = 0;  ///< data operations begun so far: each takes all rounds of each domain
+  std::uint64_t operations = 0;       ///< begun so far
+  std::uint64_t data_operations = 0;  ///< the operations among them that move data, so that they use all rounds
 };
 
 }  // namespace outcrop::aggregate

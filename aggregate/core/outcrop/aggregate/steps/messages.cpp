@@ -1,11 +1,114 @@
 #include "outcrop/aggregate/steps/step.hpp"
 
+#include <cstring>
 #include <memory>
 
-#include "outcrop/aggregate/steps/pack.hpp"
 #include "outcrop/base/aligned.hpp"
 
 namespace outcrop::aggregate {
+
+// --- copying -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Ranges are copied in pieces of this size, one variable after the other in each piece. So the buffer stays in the cache if
+// variables interleave (an array of structures). The pieces also define the order of bytes in a message, so both ends use the
+// same size.
+constexpr std::uint64_t piece_bytes = std::uint64_t{256} << 10;
+
+template <std::size_t block>
+void copy_small(std::byte *target, std::uint64_t target_stride, const std::byte *source, std::uint64_t source_stride,
+                std::uint64_t count) {
+  for (std::uint64_t i = 0; i < count; ++i) std::memcpy(target + i * target_stride, source + i * source_stride, block);
+}
+
+void copy_rows(std::byte *target, std::uint64_t target_stride, const std::byte *source, std::uint64_t source_stride,
+               std::uint64_t count, std::uint64_t block) {
+  switch (block) {  // blocks of known length are single moves
+    case 1:
+      return copy_small<1>(target, target_stride, source, source_stride, count);
+    case 2:
+      return copy_small<2>(target, target_stride, source, source_stride, count);
+    case 4:
+      return copy_small<4>(target, target_stride, source, source_stride, count);
+    case 8:
+      return copy_small<8>(target, target_stride, source, source_stride, count);
+    case 16:
+      return copy_small<16>(target, target_stride, source, source_stride, count);
+    default:
+      for (std::uint64_t i = 0; i < count; ++i)
+        std::memcpy(target + i * target_stride, source + i * source_stride, block);
+  }
+}
+
+template <typename Copy>
+void by_pieces(const Pattern &pattern, const Range &range, Copy &&copy) {
+  for (Range piece{range.begin, 0}; piece.begin < range.end; piece.begin = piece.end) {
+    piece.end = range.end - piece.begin > piece_bytes ? piece.begin + piece_bytes : range.end;
+    pattern.visit_extents(piece, [&](const DeclaredExtent &declared) {
+      visit_batches(declared.extent, piece, [&](const Batch &batch) { copy(declared, batch); });
+    });
+  }
+}
+
+// Calls copy() with the position of each batch in the message. Returns the length of the message.
+template <typename Copy>
+std::uint64_t in_order(const Pattern &pattern, const Range &range, Copy &&copy) {
+  std::uint64_t position = 0;
+  by_pieces(pattern, range, [&](const DeclaredExtent &declared, const Batch &batch) {
+    copy(declared, batch, position);
+    position += batch.count * batch.block;
+  });
+  return position;
+}
+
+}  // namespace
+
+void fill(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, std::byte *buffer) {
+  by_pieces(pattern, range, [&](const DeclaredExtent &declared, const Batch &batch) {
+    copy_rows(buffer + (batch.file - range.begin), batch.file_stride, memory[declared.variable] + batch.memory,
+              batch.memory_stride, batch.count, batch.block);
+  });
+}
+
+void empty(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, const std::byte *buffer) {
+  by_pieces(pattern, range, [&](const DeclaredExtent &declared, const Batch &batch) {
+    copy_rows(memory[declared.variable] + batch.memory, batch.memory_stride, buffer + (batch.file - range.begin),
+              batch.file_stride, batch.count, batch.block);
+  });
+}
+
+std::uint64_t pack(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, std::byte *message) {
+  return in_order(pattern, range, [&](const DeclaredExtent &declared, const Batch &batch, std::uint64_t position) {
+    copy_rows(message + position, batch.block, memory[declared.variable] + batch.memory, batch.memory_stride,
+              batch.count, batch.block);
+  });
+}
+
+std::uint64_t unpack(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory,
+                     const std::byte *message) {
+  return in_order(pattern, range, [&](const DeclaredExtent &declared, const Batch &batch, std::uint64_t position) {
+    copy_rows(memory[declared.variable] + batch.memory, batch.memory_stride, message + position, batch.block,
+              batch.count, batch.block);
+  });
+}
+
+std::uint64_t lay(const Pattern &pattern, const Range &range, const std::byte *message, std::byte *buffer) {
+  return in_order(pattern, range, [&](const DeclaredExtent &, const Batch &batch, std::uint64_t position) {
+    copy_rows(buffer + (batch.file - range.begin), batch.file_stride, message + position, batch.block, batch.count,
+              batch.block);
+  });
+}
+
+std::uint64_t lift(const Pattern &pattern, const Range &range, const std::byte *buffer, std::byte *message) {
+  return in_order(pattern, range, [&](const DeclaredExtent &, const Batch &batch, std::uint64_t position) {
+    copy_rows(message + position, batch.block, buffer + (batch.file - range.begin), batch.file_stride, batch.count,
+              batch.block);
+  });
+}
+
+// --- messages ------------------------------------------------------------------------------------------------------
+
 namespace {
 
 constexpr std::size_t flights_of_rank = 2, flights_of_aggregator = 8;
@@ -55,7 +158,7 @@ std::span<std::byte> Messages::RelaySlots::bytes(std::size_t item) const {
   return {node.buffer(work.relay->domain, number(item)), work.messages[item].bytes};
 }
 
-// Whether no message uses the slot and all ranks have taken what it held before.
+// Returns true if no message uses the slot and all ranks have copied its previous content.
 bool Messages::RelaySlots::free(std::size_t item) const {
   return user[slot(item)] == 0 && node.pending(work.relay->domain, number(item)).load() == 0;
 }
@@ -65,8 +168,8 @@ void Messages::RelaySlots::open(std::size_t item) const {
   node.open_round(work.relay->domain, number(item), static_cast<std::uint32_t>(parts.size()), parts);
 }
 
-// Writing, a round is opened when its slot is free, and sent when all ranks have filled it. Reading, it is opened when it and
-// all rounds before it have arrived.
+// For a write, the relay opens a round when its slot is free, and sends it when all ranks have filled it. For a read, it
+// opens a round when the round and all rounds before it have arrived.
 void Messages::add_relay(const RelayWork &work) {
   Flow &flow = flows_.emplace_back();
   flow.items = work.messages.size();

@@ -9,7 +9,6 @@
 #include <iterator>
 #include <utility>
 
-#include "outcrop/aggregate/sinks/node_files.hpp"
 #include "outcrop/aggregate/sinks/sink.hpp"
 #include "outcrop/aggregate/sinks/stage.hpp"
 #include "outcrop/aggregate/steps/step.hpp"
@@ -36,7 +35,7 @@ std::uint64_t room_of_writer(const Opened &opened) {
   return bytes == 0 ? 0 : std::max<std::uint64_t>(1, bytes / std::max(1U, opened.engine->writers));
 }
 
-// Collective: the lines of all ranks.
+// Collective: returns the lines of all ranks.
 std::vector<std::string> gather_lines(const Link &link, const std::vector<std::string> &mine) {
   std::string text;
   for (const std::string &line : mine) text += line + '\n';
@@ -48,14 +47,6 @@ std::vector<std::string> gather_lines(const Link &link, const std::vector<std::s
   return lines;
 }
 
-double seconds_for_others(const Link &link) { return link.seconds_most() > 0 ? link.seconds_most() : wait_for_ever; }
-
-std::set<std::string> folders_to_settle(const FileOptions &options) {
-  std::set<std::string> folders(options.settle_folders.begin(), options.settle_folders.end());
-  if (!options.stage_folder.empty()) folders.insert(options.stage_folder);
-  return folders;
-}
-
 void settle_stages(Opened &opened, bool create) {
   Engine &engine = *opened.engine;
   const Failure failure = attempt(Failure::open, engine.link.rank(), [&] {
@@ -63,9 +54,12 @@ void settle_stages(Opened &opened, bool create) {
     for (const std::unique_ptr<Aggregator> &each : engine.aggregators)
       if (opened.is_staged()) check_room(room_of_writer(opened), each->work().totals());
     if (!engine.node->leads()) return;
-    for (const std::string &folder : folders_to_settle(opened.options)) {
+    std::set<std::string> folders(opened.options.settle_folders.begin(), opened.options.settle_folders.end());
+    if (opened.is_staged()) folders.insert(opened.options.stage_folder);
+    const double limit = engine.link.seconds_most();
+    for (const std::string &folder : folders) {
       const std::vector<std::string> found =
-          settle_stage(stage_of_file(folder, opened.path), opened.path, create, seconds_for_others(engine.link));
+          settle_stage(stage_of_file(folder, opened.path), opened.path, create, limit > 0 ? limit : wait_for_ever);
       opened.notes.insert(opened.notes.end(), found.begin(), found.end());
     }
   });
@@ -73,7 +67,7 @@ void settle_stages(Opened &opened, bool create) {
   opened.notes = gather_lines(engine.link, opened.notes);
 }
 
-// Creates the file that the user has named. If steps are durable, its name must be durable, too.
+// Creates the file at the user's path. If steps are durable, the name of the file must be durable, too.
 void create_empty(const std::string &path, std::uint64_t size_bytes, bool durable) {
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
   if (file.get() < 0) throw StorageError("create", path, 0, 0, errno);
@@ -84,14 +78,14 @@ void create_empty(const std::string &path, std::uint64_t size_bytes, bool durabl
   Files::system().folder(folder_of(path))->flush();
 }
 
-// Creates a file whose name follows from another name. What is there under that name may be anything, so it is removed.
+// Creates a file whose name this library has made. Anything that has this name already is removed.
 void create_anew(const std::string &path) {
   const std::unique_ptr<Folder> folder = Files::system().folder(folder_of(path));
   folder->remove(name_in_folder(path));
   folder->create(name_in_folder(path), 0);
 }
 
-// Called before the files of an index are emptied.
+// Removes an index before its files are emptied.
 void remove_index(const std::string &path) {
   const std::unique_ptr<Folder> folder = Files::system().folder(folder_of(path));
   if (folder->remove(name_in_folder(index_of(path)))) folder->flush();
@@ -112,7 +106,7 @@ void create_files(Opened &opened) {
         !makes ? Failure{} : attempt(Failure::create, rank, [&] { create_anew(node_file_of(opened.path, rank)); }));
 }
 
-// Collective: which node's file will have which bytes of a step.
+// Collective: finds the file of a node for all bytes of a step.
 NodeIndex make_index(const Opened &opened) {
   Engine &engine = *opened.engine;
   std::set<int> nodes;  // with an aggregator
@@ -137,7 +131,7 @@ NodeIndex read_index(const std::string &path) {
   return node_index_of(read_text(*Files::system().folder(folder_of(index)), name_in_folder(index)), index);
 }
 
-// Bytes that the aggregators of this node move in a step.
+// The bytes that the aggregators of this node transfer in a step.
 std::uint64_t bytes_of_node(const Engine &engine) {
   const PlanSummary &summary = engine.summary;
   std::uint64_t bytes = 0;

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
-#include "outcrop/aggregate/steps/pack.hpp"
 #include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
 
 namespace outcrop::aggregate {
 namespace {
 
-// With messages under way there are two things to wait for, and a rank can wait asleep for one only.
+// A waiting rank can sleep only until an event of its node. With messages under way it wakes after this time to test them.
 constexpr std::uint32_t poll_microseconds = 100;
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -22,18 +21,17 @@ Step::Step(Engine &engine, Task task) : engine_(engine), task_(std::move(task)) 
 
 void Step::start(bool beside) {
   begun_ = Clock::now();
-  number_ = engine_.operations++;
-  outcome_.emplace(*engine_.node, engine_.link, number_);
+  outcome_.emplace(*engine_.node, engine_.link, engine_.operations++);
   if (task_.failure.happened()) outcome_->record(task_.failure);
   const bool data = task_.kind != Task::none;
   if (data) {
-    data_number_ = engine_.rounds_begun++;
+    data_number_ = engine_.data_operations++;
     messages_.emplace(engine_, task_.kind == Task::write, task_.base, data_number_, task_.memory);
   }
   messages_over_ = !data || !messages_->any();
   parts_ = 1 + (data ? static_cast<std::uint32_t>(engine_.aggregators.size()) : 0) + (messages_over_ ? 0 : 1);
   if (!data) return part_done();
-  // Tasks of threads hold the step, so it lives until its last part is done.
+  // The tasks of threads own the step, so it exists until its last part is done.
   helped_ = beside || engine_.has_messages();
   own_moved_ = !helped_ && move_own();
   if (!own_moved_) post_jobs();
@@ -57,7 +55,7 @@ void Step::post_jobs() {
 
 void Step::job_done(Sink &sink, Failure failure, double seconds, std::uint64_t bytes) {
   const Clock::time_point begin = Clock::now();
-  // One flush for each node is enough: its ranks write through the same system.
+  // One flush for each node is enough, because its ranks write through the same operating system.
   if (task_.kind == Task::write && task_.durable && outcome_->wrote(engine_.writers)) {
     const Failure flushing = attempt(Failure::flush, engine_.link.rank(), [&] { sink.flush(); });
     if (!failure.happened()) failure = flushing;
@@ -87,31 +85,28 @@ void Step::run_local() {
   part_done();
 }
 
-// Copies to this rank's place in the relay's message, or from there.
-void Step::copy_to_slot(const Contribution &contribution, std::size_t index) {
-  const std::uint32_t round = contribution.mine[index];
-  const std::uint64_t number = data_number_ * contribution.rounds.count() + round;
-  std::byte *position = engine_.node->buffer(contribution.domain, number) + contribution.offsets[index];
-  for (const BufferedRange &range : contribution.rounds.of(round))
-    position += task_.kind == Task::write ? pack(engine_.pattern, range.file, task_.memory, position)
-                                          : unpack(engine_.pattern, range.file, task_.memory, position);
-}
-
 // `index` counts the rounds with bytes of this rank.
 void Step::copy_round(const Contribution &contribution, std::size_t index) {
   if (task_.memory.empty()) return;
-  if (contribution.relay != nullptr) return copy_to_slot(contribution, index);
+  const bool write = task_.kind == Task::write;
   const std::uint32_t round = contribution.mine[index];
-  const std::uint64_t number = data_number_ * contribution.rounds.count() + round;
-  std::byte *buffer = engine_.node->buffer(contribution.domain, number) + task_.base % AlignedMemory::page_bytes;
+  std::byte *buffer = engine_.node->buffer(contribution.domain, data_number_ * contribution.rounds.count() + round);
+  if (contribution.relay != nullptr) {  // this rank's place in the relay's message
+    std::byte *position = buffer + contribution.offsets[index];
+    for (const BufferedRange &range : contribution.rounds.of(round))
+      position += write ? pack(engine_.pattern, range.file, task_.memory, position)
+                        : unpack(engine_.pattern, range.file, task_.memory, position);
+    return;
+  }
+  buffer += task_.base % AlignedMemory::page_bytes;
   for (const BufferedRange &range : contribution.rounds.of(round))
-    if (task_.kind == Task::write)
+    if (write)
       fill(engine_.pattern, range.file, task_.memory, buffer + range.position);
     else
       empty(engine_.pattern, range.file, task_.memory, buffer + range.position);
 }
 
-// All parts of a round are there, or have been taken: the rank that opened it goes on.
+// Wakes the rank that opened a round, when all parts of it have been copied.
 void Step::notify_opener(const Contribution &contribution) {
   const Node &node = *engine_.node;
   if (contribution.relay != nullptr)
@@ -120,7 +115,7 @@ void Step::notify_opener(const Contribution &contribution) {
     node.round_state(contribution.domain).event.notify();
 }
 
-// Copies any round that is open, so that aggregators do not wait for one another.
+// Copies rounds in the order in which they are opened, so that no aggregator waits for another.
 void Step::copy_rounds() {
   if (own_moved_) return;
   struct Cursor {
@@ -157,9 +152,9 @@ void Step::copy_rounds() {
   }
 }
 
-// Moves the bytes of a rank that performs its own I/O without a buffer, if they go through the page cache. Returns false if they
-// do not. Each rank begins to read at another extent, because ranks that read neighbouring extents at the same time slow each
-// other down in the page cache.
+// Moves the bytes of a rank that performs its own I/O without a buffer. Returns false if the bytes do not go through the page
+// cache. Each rank begins to read at a different extent, because ranks that read neighbouring extents at the same time slow
+// each other down in the page cache.
 bool Step::move_own() {
   if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
   if (engine_.under_way.size() > 1) return false;  // the I/O thread may use the file
@@ -193,12 +188,12 @@ bool Step::advance() {
 
 void Step::finish() {
   failure_ = outcome_->failure();
-  task_.sinks.clear();  // a user that keeps the step must not keep its file open
+  task_.sinks.clear();  // a caller that keeps the step must not keep the file open
   seconds_ = seconds_since(begun_);
   over_ = true;
 }
 
-// Runs a part of waiting. An error in it ends everything at this rank.
+// Runs act(). After an error, this rank can do no more operations.
 template <typename Act>
 auto Step::or_break_off(Act &&act) {
   try {
@@ -231,14 +226,14 @@ void Step::wait() {
   failure_.raise();
 }
 
-// How long a rank that has waited since `begin` may sleep. Throws when it has waited too long. Ranks of other nodes may have
-// ended, which only the launcher knows, or may hang; only the user knows how long they may take.
+// The maximum time that a rank may sleep if it has waited since `begin`. Throws when the limit is exceeded. The limit is a
+// setting, because a rank cannot find out whether ranks of other nodes have ended or hang.
 std::uint32_t Step::microseconds_left(Clock::time_point begin) const {
-  const double most = engine_.link.seconds_most();
-  if (most == 0) return Node::check_after_microseconds;
-  const double left = most - seconds_since(begin);
+  const double limit = engine_.link.seconds_most();
+  if (limit == 0) return Node::check_after_microseconds;
+  const double left = limit - seconds_since(begin);
   if (left <= 0)
-    throw CommunicationError(who() + "other ranks have not done their parts within " + format_seconds(most) +
+    throw CommunicationError(who() + "other ranks have not done their parts within " + format_seconds(limit) +
                              ", the most by the setting seconds_most");
   return static_cast<std::uint32_t>(std::min<double>(Node::check_after_microseconds, left * 1e6 + 1));
 }
@@ -253,6 +248,12 @@ void Step::settle() {
     const std::uint32_t left = or_break_off([&] { return microseconds_left(begin); });
     node.event().wait(seen, engine_.sends() ? std::min(left, poll_microseconds) : left);
   }
+}
+
+std::optional<double> Timing::overlap() const {
+  const double shorter = std::min(seconds_copying, seconds_storage);
+  if (shorter <= 0) return std::nullopt;
+  return std::clamp((seconds_copying + seconds_storage - seconds) / shorter, 0.0, 1.0);
 }
 
 Timing Step::timing() const {

@@ -1,14 +1,14 @@
-// One operation at one rank: copying its parts of its node's rounds, jobs for its aggregators, messages between nodes, and
-// the outcome.
+// One operation at one rank: it copies this rank's parts of rounds, gives jobs to this rank's aggregators, exchanges messages
+// with other nodes, and finds out the outcome.
 //
 //     begin ─┬─► copy: this rank's parts of its node's rounds     (the caller, or the copy thread beside it) ─┐
 //            ├─► a job for each domain of this rank               (its I/O thread)                           ├─► the last arrives
 //            └─► messages                                         (the caller, in test and wait)             ─┘     │
 //     over ◄── outcome settled ◄── all ranks have arrived ◄─────────────────────────────────────────────────────────┘
 //
-// The setting seconds_most limits the waiting of callers: while they copy and no round is open, and in wait(). A rank that is
-// too late gives up for its whole node. That ends the threads beside callers, which have no limits of their own, because a
-// caller may compute for any time.
+// The setting seconds_most limits how long a caller waits: while it copies and no round is open, and in wait(). A rank that
+// exceeds the limit gives up for its whole node. This also ends the copy and I/O threads. They have no limits of their own,
+// because a caller may compute for any time between begin and wait.
 #pragma once
 
 #include <array>
@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "outcrop/aggregate/decision/extent.hpp"
 #include "outcrop/aggregate/node/outcome.hpp"
 #include "outcrop/aggregate/steps/engine.hpp"
 
@@ -30,28 +31,69 @@ namespace outcrop::aggregate {
 
 /// The cost of an operation at one rank, in seconds and bytes.
 struct Timing {
-  double seconds = 0;           ///< from its begin until the outcome was known
-  double seconds_copying = 0;   ///< at work on this rank's parts of buffers
-  double seconds_filling = 0;   ///< copying, and waiting for room
-  double seconds_storage = 0;   ///< of the I/O threads of this rank at work
-  double seconds_messages = 0;  ///< while messages were under way
+  double seconds = 0;           ///< from the beginning until the outcome is known
+  double seconds_copying = 0;   ///< spent copying this rank's parts of buffers
+  double seconds_filling = 0;   ///< spent copying and waiting for free buffers
+  double seconds_storage = 0;   ///< spent by this rank's I/O threads on transfers
+  double seconds_messages = 0;  ///< from the beginning until the last message has ended
   std::uint64_t bytes_storage = 0;
+
+  /// The overlap of copying and storage, as a part of the shorter of the two, from 0 to 1. None if one of them is 0.
+  std::optional<double> overlap() const;
 };
+
+// --- copying (messages.cpp) ----------------------------------------------------------------------------------------
+// The bytes of a pattern are copied between a rank's memory, a buffer, and a message. In a buffer each byte has the place
+// that it has in a range of the file. In a message the bytes follow one another without gaps.
+//
+//     memory ──fill──► buffer        a rank of the same node, writing      (empty: the opposite direction, reading)
+//     memory ──pack──► message       a rank of another node, writing       (unpack)
+//     message ──lay──► buffer        its aggregator                        (lift)
+//
+// `memory` holds the address of each variable. `buffer` is the address of the first byte of the range.
+
+void fill(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, std::byte *buffer);
+void empty(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, const std::byte *buffer);
+
+// These return the number of copied bytes.
+std::uint64_t pack(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, std::byte *message);
+std::uint64_t unpack(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory,
+                     const std::byte *message);
+std::uint64_t lay(const Pattern &pattern, const Range &range, const std::byte *message, std::byte *buffer);
+std::uint64_t lift(const Pattern &pattern, const Range &range, const std::byte *buffer, std::byte *message);
+
+/// Calls move(offset in the file, data, length) for each contiguous run. It begins with the extent of number `first` and ends
+/// with the one before it. Within each extent, runs are in the order of the file.
+template <typename Move>
+void move_runs(const Pattern &pattern, std::span<std::byte *const> memory, std::uint64_t base, std::size_t first,
+               Move &&move) {
+  const std::span<const DeclaredExtent> extents = pattern.extents();
+  for (std::size_t number = 0; number < extents.size(); ++number) {
+    const DeclaredExtent &declared = extents[(first + number) % extents.size()];
+    visit_batches(declared.extent, declared.hull, [&](const Batch &batch) {
+      for (std::uint64_t i = 0; i < batch.count; ++i)
+        move(base + batch.file + i * batch.file_stride,
+             memory[declared.variable] + batch.memory + i * batch.memory_stride, batch.block);
+    });
+  }
+}
 
 // --- messages between nodes (messages.cpp) -------------------------------------------------------------------------
 
-/// The messages of an operation: for each round of a domain, one between the aggregator and each rank of another node with
-/// bytes in it, or each relay (node.hpp).
+/// The messages of an operation. For each round of a domain there is one message between the aggregator and each rank of
+/// another node that has bytes in the round, or each relay (node.hpp).
 ///
-/// Writing, ranks pack and send, and the aggregator copies what it receives to its places in the round's buffer, once that is
-/// open. Reading goes the other way. Of each domain a few messages are under way at a time, in the order of rounds.
+/// For a write, ranks pack and send. When a round's buffer is open, the aggregator copies each received message to its places
+/// in the buffer. A read works in the opposite direction. Each domain has a few messages under way at a time, in the order of
+/// rounds.
 class Messages {
  public:
-  /// `memory`: addresses of this rank's variables. Empty if they did not fit: then zeros are sent and nothing is kept.
+  /// `memory` holds the addresses of this rank's variables. It is empty if they are invalid: then the rank sends zeros and
+  /// drops the bytes it receives.
   Messages(Engine &engine, bool write, std::uint64_t base, std::uint64_t operation_of_data,
            std::span<std::byte *const> memory);
 
-  /// Moves on as far as it goes without waiting; true when all is over. Throws CommunicationError.
+  /// Does all work that is possible without waiting. Returns true if all messages have ended. Throws CommunicationError.
   bool advance();
   bool any() const { return !flows_.empty(); }
 
@@ -63,10 +105,10 @@ class Messages {
     std::size_t item = 0;
     bool busy = false;
   };
-  /// Messages of one domain in one role, in order.
+  /// The messages of one domain that this rank exchanges as rank, relay or aggregator, in order.
   struct Flow {
     std::size_t items = 0, next = 0;
-    std::function<bool(std::size_t item)> ready;  // may it begin?
+    std::function<bool(std::size_t item)> ready;  // whether it may begin
     std::function<outcrop_request(std::size_t item, Flight &)> begin;
     std::function<void(std::size_t item, Flight &)> end;
     std::vector<Flight> flights;
@@ -76,9 +118,9 @@ class Messages {
   struct RelaySlots {
     const RelayWork &work;
     const Node &node;
-    std::uint64_t first = 0;  // round of the operation
+    std::uint64_t first = 0;  // the first round of the operation
     std::size_t next_open = 0;
-    std::array<std::size_t, max_buffers> user{};  // the message that has each slot, + 1
+    std::array<std::size_t, max_buffers> user{};  // the number of the message in each slot, plus 1; 0: none
     std::array<bool, max_buffers> arrived{};
 
     std::uint64_t number(std::size_t item) const { return first + work.messages[item].round; }
@@ -102,23 +144,23 @@ class Messages {
 
 // --- the step ------------------------------------------------------------------------------------------------------
 
-/// What an operation is to do. One without data carries a failure, or none, to all ranks.
+/// The work of an operation. An operation of the kind `none` only tells all ranks whether one of them has failed.
 struct Task {
   enum Kind { none, write, read } kind = none;
   std::uint64_t base = 0;
   bool durable = false;
-  std::vector<std::byte *> memory;           ///< of each variable; empty when it does not fit
-  Failure failure;                           ///< known before it begins
-  std::uint64_t step = 0;                    ///< of writing, numbered through those of the file
+  std::vector<std::byte *> memory;           ///< the address of each variable; empty if the memory is invalid
+  Failure failure;                           ///< an error that is known before the operation begins
+  std::uint64_t step = 0;                    ///< counts the steps that were written to the file before it
   std::vector<std::shared_ptr<Sink>> sinks;  ///< for each domain of this rank
 };
 
-/// A user of a step must also keep the engine. Threads of the engine keep steps only.
+/// The owner of a step must keep the engine, too. Threads of the engine keep only steps.
 class Step : public std::enable_shared_from_this<Step> {
  public:
   Step(Engine &engine, Task task);
 
-  /// Collective. `beside`: the copy thread does this rank's copying; else this call does.
+  /// Collective. The copy thread copies this rank's bytes if `beside`; otherwise this call does.
   void start(bool beside);
   bool test();
   void wait();
@@ -127,15 +169,14 @@ class Step : public std::enable_shared_from_this<Step> {
   Timing timing() const;
 
   // For the engine.
-  void run_local();
-  bool advance();  ///< true when this rank has nothing more to do for it
+  bool advance();  ///< returns true when this rank has no more work for the step
   bool sends() const { return !messages_over_ || outcome_->sends(); }
-  bool over() const { return over_; }
-  void finish();  ///< the outcome is known
+  void finish();  ///< called when the outcome is known
 
  private:
   using Clock = std::chrono::steady_clock;
 
+  void run_local();
   void post_jobs();
   void job_done(Sink &sink, Failure failure, double seconds, std::uint64_t bytes);
   void part_done();
@@ -143,7 +184,6 @@ class Step : public std::enable_shared_from_this<Step> {
   bool move_own();
   void copy_round(const Contribution &contribution, std::size_t index);
   void notify_opener(const Contribution &contribution);
-  void copy_to_slot(const Contribution &contribution, std::size_t index);
   template <typename Act>
   auto or_break_off(Act &&act);
   void advance_all();
@@ -152,9 +192,9 @@ class Step : public std::enable_shared_from_this<Step> {
 
   Engine &engine_;
   Task task_;
-  std::uint64_t number_ = 0, data_number_ = 0;
-  bool own_moved_ = false;  // this rank's domain was moved straight from its memory
-  bool helped_ = false;     // the copy thread copies, and the caller's waiting is what ends it
+  std::uint64_t data_number_ = 0;
+  bool own_moved_ = false;  // this rank's domain was moved directly from or to its memory
+  bool helped_ = false;     // the copy thread copies; then only the caller's waiting has a limit
   std::optional<Outcome> outcome_;
   std::optional<Messages> messages_;
   std::atomic<std::uint32_t> parts_{0};
