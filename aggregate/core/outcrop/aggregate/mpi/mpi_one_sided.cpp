@@ -17,7 +17,7 @@ MpiWindow::MpiWindow(MPI_Comm communicator, std::size_t slots, std::size_t slot_
   check(MPI_Win_set_errhandler(window_, MPI_ERRORS_RETURN), "setting the error handler of a window");
 }
 
-// Without a unified memory model a rank's own stores reach its window only by calls that keep others out.
+// Without a unified memory model, a rank's own stores would reach its window only through calls that lock out other ranks.
 void MpiWindow::open() {
   int *model = nullptr, found = 0;
   check(MPI_Win_get_attr(window_, MPI_WIN_MODEL, &model, &found), "asking for the memory model of a window");
@@ -124,7 +124,7 @@ void MpiGets::ask_for_header(Receiving &message) {
 void MpiGets::free_slots() {
   for (Slot &slot : slots_) {
     if (slot.message == nullptr) continue;
-    if (!finished(slot.requests[0], *slot.message) || !finished(slot.requests[1], *slot.message)) continue;
+    if (!finished(slot.header_going, *slot.message) || !finished(slot.fetched, *slot.message)) continue;
     --slot.message->slots;
     slot.message = nullptr;
   }
@@ -141,11 +141,11 @@ void MpiGets::fill_slots(Sending &message) {
     ++message.slots;
     message.rest = message.rest.subspan(piece.size());
     slot.header = {number, piece.size(), message.bytes};
-    check(MPI_Irecv(nullptr, 0, MPI_BYTE, message.to, first_slot + static_cast<int>(number), pieces_over_,
-                    &slot.requests[1]),
-          text(message));
+    check(
+        MPI_Irecv(nullptr, 0, MPI_BYTE, message.to, first_slot + static_cast<int>(number), pieces_over_, &slot.fetched),
+        text(message));
     check(MPI_Isend(&slot.header, sizeof slot.header, MPI_BYTE, message.to, static_cast<int>(message.ticket),
-                    pieces_over_, &slot.requests[0]),
+                    pieces_over_, &slot.header_going),
           text(message));
   }
 }
@@ -165,7 +165,7 @@ void MpiGets::advance(Receiving &message) {
     if (!finished(message.header_coming, message)) return;
     fetch(message);
   }
-  // `fetched` may still be the request of the piece before.
+  // `fetched` may still be the request for the piece before.
   if (!finished(message.piece, message) || !finished(message.fetched, message)) return;
   message.fetching = false;
   message.rest = message.rest.subspan(message.header.bytes);
@@ -215,15 +215,15 @@ bool MpiGets::abandon() noexcept {
     ends_before(deadline, message.header_coming, true);
   }
   for (Sending &message : sendings_) ends_before(deadline, message.ticket_coming, true);
-  for (Slot &slot : slots_) ends_before(deadline, slot.requests[1], true);
+  for (Slot &slot : slots_) ends_before(deadline, slot.fetched, true);
   return all_fetched;
 }
 
-// --- the whole -----------------------------------------------------------------------------------------------------
+// --- the window and its messages ----------------------------------------------------------------------------------
 
 namespace {
 
-// Different bytes for each pair of ranks.
+// Returns bytes that differ for each pair of ranks.
 std::vector<std::byte> content(std::size_t bytes, int from, int to) {
   std::vector<std::byte> made(bytes);
   for (std::size_t i = 0; i < bytes; ++i)

@@ -1,11 +1,11 @@
-// One-sided messages between ranks: receivers fetch them from windows of the senders (RMA), where that works.
+// One-sided messages between ranks: receivers fetch them from windows of the senders (RMA), if that works.
 //
-//     communicators ─► window ─► open ─► probe: each rank fetches from two others, and compares what came
+//     communicators ─► window ─► open ─► probe: each rank fetches from two others, and compares the bytes
 //
-// After each step all ranks tell whether it worked (mpi_transport.cpp). The next step is taken only if it worked on all.
+// After each step all ranks exchange whether it has worked (mpi_transport.cpp). They take the next step only if it has worked
+// on all ranks.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -25,10 +25,10 @@
 
 namespace outcrop::aggregate {
 
-/// A limit for calls of MPI that all ranks make together and that may never return, because some MPI hangs.
+/// A time limit for collective calls of MPI, because some versions of MPI hang in them.
 ///
-/// Nothing returns from such a call, and no other call of MPI works beside it, not even MPI_Finalize. So the process prints a
-/// line that says what to do, and ends; mpirun then ends the others.
+/// Such a call never returns, and no other call of MPI works meanwhile, not even MPI_Finalize. So the process prints a line
+/// that says what the user can do, and ends. Then mpirun ends the other processes.
 class Deadline {
  public:
   Deadline(std::chrono::duration<double> limit, std::string line)
@@ -56,34 +56,34 @@ class Deadline {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false;
-  std::thread thread_;  // the last: it uses what is above
+  std::thread thread_;  // the last member, because it uses the members above
 };
 
-/// Memory of each rank, in slots, from which all others may fetch without its taking part: an MPI window.
+/// An MPI window: memory of each rank, in slots, that all other ranks can read without a call of its owner.
 ///
-/// Ranks fetch (MPI_Rget) and do not put, because the end of a fetch can be tested, and means that the bytes are there.
-/// Only a call that waits tells whether a put has arrived.
+/// Ranks fetch (MPI_Rget) and do not put. The end of a fetch can be tested, and then the bytes have arrived. Whether a put has
+/// arrived can only be found out by a call that waits.
 class MpiWindow {
  public:
-  /// Collective, and may hang where MPI does (Deadline). Throws std::runtime_error.
+  /// Collective. May hang (see Deadline). Throws std::runtime_error.
   MpiWindow(MPI_Comm communicator, std::size_t slots, std::size_t slot_bytes);
   /// Collective, unless it was released.
   ~MpiWindow();
   MpiWindow(const MpiWindow &) = delete;
   MpiWindow &operator=(const MpiWindow &) = delete;
 
-  /// Begins access by all ranks, once all have a window.
+  /// Begins access by all ranks. All must have a window.
   void open();
-  /// Leaves the window to MPI_Finalize, because no rank may wait for a rank that has failed.
+  /// Leaves the window to MPI_Finalize, because to free it would wait for ranks that have failed.
   void release() { window_ = MPI_WIN_NULL; }
 
   std::size_t slots() const { return slots_; }
   std::size_t slot_bytes() const { return slot_bytes_; }
   std::span<std::byte> slot(std::size_t number) const { return {memory_ + number * slot_bytes_, slot_bytes_}; }
 
-  /// Makes what has been written to own slots visible to fetches.
+  /// Makes bytes that were written to this rank's slots visible to fetches.
   void publish() const { check(MPI_Win_sync(window_), "publishing a slot"); }
-  /// Begins to fetch `target.size()` bytes of a rank's slot.
+  /// Begins to fetch `target.size()` bytes from a slot of rank `from`.
   MPI_Request fetch(std::span<std::byte> target, int from, std::size_t slot) const;
 
  private:
@@ -93,36 +93,36 @@ class MpiWindow {
   bool open_ = false;
 };
 
-/// Messages that the receiver fetches from a window of the sender, in pieces of a slot.
+/// Messages that the receiver fetches from a window of the sender. Each piece has at most the size of a slot.
 ///
 ///     receiver                                       sender
 ///     receive: a ticket ───────── tag ────────────►  send: takes the ticket; for each piece, when a slot is free:
-///     header ◄──────────────── tag: ticket ────────  copies it there, says in which slot it is
+///     header ◄──────────────── tag: ticket ────────  copies it to the slot, sends the slot's number
 ///     MPI_Rget from the slot
 ///     fetched ───────── tag: first_slot + slot ───►  the slot is free
 ///
-/// Only messages with a receiver take slots, so messages never wait in a circle. Tickets keep the order of messages of one
-/// tag. Pieces of a message come in order; those of different messages come in any order.
+/// A message takes slots only when its receiver has begun. So messages never wait for each other in a circle. Tickets keep the
+/// order of messages of one tag. Pieces of one message arrive in order; pieces of different messages arrive in any order.
 ///
-/// No call waits. Each call of advance() moves all messages under way at this rank.
+/// No call waits. Each call of advance() advances all messages under way at this rank.
 class MpiGets {
  public:
-  /// Uses both communicators and the window, and frees none. Messages have at least a byte.
+  /// Uses both communicators and the window, and does not free them. Messages have at least one byte.
   MpiGets(MPI_Comm tickets_over, MPI_Comm pieces_over, MpiWindow &window);
 
   outcrop_request send(const std::byte *data, std::size_t bytes, int to, int tag);
   outcrop_request receive(std::byte *data, std::size_t bytes, int from, int tag);
 
   void advance();
-  /// Whether a message is over. Its request is used up then.
+  /// Returns true if a message has ended. Then its request must not be used again.
   bool over(outcrop_request request);
-  /// Whether nothing is under way.
+  /// Returns true if no message is under way.
   bool idle() const;
-  /// Cancels what is under way. Then this object must never be destroyed, because MPI may still use it. False when MPI may also
-  /// use memory that was given to receive().
+  /// Cancels messages under way. Afterwards this object must never be destroyed, because MPI may still use it. Returns false if
+  /// MPI may also use memory that was passed to receive().
   bool abandon() noexcept;
 
-  /// Marks requests of this class among others of the same transport.
+  /// A bit that distinguishes requests of this class from others of the same transport.
   static constexpr outcrop_request mark = outcrop_request{1} << 63;
 
  private:
@@ -151,9 +151,9 @@ class MpiGets {
     bool busy = false, has_ticket = false, fetching = false;
   };
   struct Slot {
-    Sending *message = nullptr;  ///< whose piece it holds; null: it is free
+    Sending *message = nullptr;  ///< the message that has a piece in it; null: the slot is free
     Header header;
-    std::array<MPI_Request, 2> requests{MPI_REQUEST_NULL, MPI_REQUEST_NULL};  // the header goes; it has been fetched
+    MPI_Request header_going = MPI_REQUEST_NULL, fetched = MPI_REQUEST_NULL;
   };
 
   template <typename Message>
@@ -169,7 +169,7 @@ class MpiGets {
 
   MPI_Comm tickets_over_, pieces_over_;
   MpiWindow &window_;
-  // MPI holds addresses of what is in there, so nothing in them moves.
+  // MPI holds addresses of their elements, so the elements must not move.
   std::deque<Sending> sendings_;
   std::deque<Receiving> receivings_;
   std::vector<std::size_t> sendings_unused_, receivings_unused_;
@@ -178,25 +178,25 @@ class MpiGets {
   std::deque<Receiving *> without_ticket_;
 };
 
-/// All that one-sided messages need, and the probe before their use.
+/// Owns the communicators, the window and the messages, and probes them before their use.
 class MpiOneSided {
  public:
-  // All throw std::runtime_error. All but release() and abandon() are collective.
+  // These functions are collective and throw std::runtime_error.
   MpiOneSided(MPI_Comm original, std::size_t slot_bytes);
   void make_window();
   void open_window();
-  /// Also throws if something does not come in time. Then messages may be under way.
+  /// Also throws if a message does not arrive in time. Then messages may still be under way.
   void probe(int rank, int size, std::chrono::duration<double> limit);
 
-  /// Whether messages of this size are fetched from a window.
+  /// Returns true if messages of this size are fetched from a window.
   bool takes(std::size_t bytes) const { return bytes > small_bytes_; }
   MpiGets &gets() { return *gets_; }
 
-  /// Whether nothing is under way.
+  /// Returns true if no message is under way.
   bool idle() const { return !gets_ || gets_->idle(); }
-  /// Leaves everything to MPI_Finalize. Then the destruction of this object does not wait for others.
+  /// Leaves everything to MPI_Finalize. Afterwards the destructor does not wait for other ranks.
   void release();
-  /// As MpiGets::abandon(): then this object must never be destroyed.
+  /// See MpiGets::abandon(). Afterwards this object must never be destroyed.
   bool abandon() noexcept { return !gets_ || gets_->abandon(); }
 
  private:

@@ -1,17 +1,17 @@
 // The transport over an MPI communicator.
 //
-//     messages          ──► one duplicate of the communicator, by MpiMessages
-//     gather, barrier   ──► another, by MpiCollectives
-//     one-sided         ──► two more and a window, by MpiOneSided, if the user asks for it and the probe succeeds
+//     messages          ──► the first duplicate of the communicator, by MpiMessages
+//     gather, barrier   ──► the second duplicate, by MpiCollectives
+//     one-sided         ──► two more duplicates and a window, by MpiOneSided, if the user asks for it and the probe succeeds
 //
-// After a failure ranks no longer agree on what comes next. Freeing a communicator is collective, and no rank may wait for
-// a rank that has failed, so communicators are left to MPI_Finalize.
+// After a failure no communicator is freed; MPI_Finalize does this. To free a communicator is collective, and no rank may wait
+// for a rank that has failed.
 //
-// Errors are returned, whatever the handler of the user's communicator is. With one exception: MPICH hands errors of a
-// transfer that has begun to the handler of MPI_COMM_WORLD, which is the user's. With MPI's default, MPI_ERRORS_ARE_FATAL,
-// MPI ends the program with a message of its own. mpi4py sets MPI_ERRORS_RETURN.
+// Errors are returned with any error handler of the user's communicator. There is one exception: MPICH passes errors of a
+// transfer under way to the handler of MPI_COMM_WORLD, which the user sets. With MPI's default, MPI_ERRORS_ARE_FATAL, MPI
+// prints a message and ends the program. mpi4py sets MPI_ERRORS_RETURN.
 //
-// These files (mpi_*) use transport.h and nothing else of the project, so that Python can compile them against any MPI.
+// The files mpi_* use transport.h and no other header of the project, so that Python can compile them against any MPI.
 #include "outcrop/aggregate/mpi/mpi_transport.h"
 
 #include <cstdio>
@@ -56,7 +56,7 @@ class MpiTransport {
   }
   void barrier() { collectives_->barrier(); }
 
-  /// Collective, with nothing under way. From now on messages are fetched from windows. Returns why not, if that fails.
+  /// Collective, without messages under way. Messages are fetched from windows from now on. If that fails, returns the reason.
   std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit);
 
   bool abandon() noexcept;
@@ -76,7 +76,7 @@ class MpiTransport {
   WaitPolicy policy_{false, &table.seconds_most};
   std::unique_ptr<MpiMessages> messages_;
   std::unique_ptr<MpiCollectives> collectives_;
-  std::unique_ptr<MpiOneSided> one_sided_;  // none: all messages are sent
+  std::unique_ptr<MpiOneSided> one_sided_;  // null: all messages are sent
   bool failed_ = false;
   std::string failure_;
 };
@@ -108,7 +108,7 @@ MpiTransport::~MpiTransport() {
   if (over != 0 || failed_) release();
 }
 
-// Freeing a window waits for all ranks without a limit. So they meet at a barrier first, which has one.
+// To free a window waits for all ranks without a limit. So the ranks meet at a barrier first, which has a limit.
 void MpiTransport::meet_before_freeing() noexcept {
   try {
     barrier();
@@ -133,7 +133,7 @@ bool MpiTransport::abandon() noexcept {
   if (one_sided_) {
     ended = one_sided_->abandon() && ended;
     one_sided_->release();
-    static_cast<void>(one_sided_.release());  // it stays, for MPI
+    static_cast<void>(one_sided_.release());  // MPI may still use it
   }
   return ended;
 }
@@ -184,8 +184,8 @@ std::string MpiTransport::first_problem(const std::string &mine) {
   return "";
 }
 
-// Each step is tried on all ranks, and the next only if it worked on all. A call that hangs never returns, hence the
-// deadline. What can be tested has a limit of its own, and leaves MPI as it was.
+// All ranks try each step. They try the next step only if the step has worked on all. The deadline is for calls that hang. The
+// probe has a limit of its own, which leaves MPI usable.
 std::string MpiTransport::use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit) {
   const Deadline deadline(3 * limit, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
                                          " hangs with one-sided communication, which was asked for by transport = rma; "
@@ -208,7 +208,7 @@ std::string MpiTransport::use_one_sided(std::size_t slot_bytes, std::chrono::dur
   if (problem.empty()) {
     one_sided_ = std::move(tried);
   } else if (tried) {
-    // A probe that did not end leaves requests behind. All that they use must stay.
+    // A probe that did not end leaves requests behind. Everything that they use must stay.
     const bool left_behind = all_have_windows && !tried->idle();
     if (left_behind) tried->abandon();
     if (!first_problem(all_have_windows && !left_behind ? "" : "this cannot be freed by all").empty()) tried->release();
@@ -222,11 +222,11 @@ void MpiTransport::fail(const char *what) noexcept {
   try {
     failure_ = "rank " + std::to_string(table.rank) + " on " + table.host + ": " + what;
   } catch (const std::exception &) {
-    failure_.clear();  // no memory for words
+    failure_.clear();  // there is no memory for the text
   }
 }
 
-/// While this object lives, errors of a communicator are returned to us and not handled by its owner's handler.
+/// While this object exists, calls on a communicator return errors and do not call the user's error handler.
 class ErrorsReturn {
  public:
   explicit ErrorsReturn(MPI_Comm communicator) : communicator_(communicator) {
@@ -245,7 +245,7 @@ class ErrorsReturn {
   MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
 };
 
-/// All of these errors occur on all ranks alike, so no rank is left behind in a collective call.
+/// All ranks find the same errors here, so no rank waits in a collective call for the others.
 void check_usable(MPI_Comm communicator) {
   int begun = 0, over = 0, inter = 0;
   MPI_Initialized(&begun);

@@ -1,7 +1,8 @@
 /* The transport over an MPI communicator.
 
-   A C interface of two functions: mpi_transport.cpp is compiled against whatever MPI there is, by CMake for the library
-   of C and Fortran programs, and for Python when a communicator is first used. So this header has no mpi.h, either. */
+   This header has a C interface of two functions and does not include mpi.h. So mpi_transport.cpp can be compiled against
+   any MPI: CMake compiles it for the library of C and Fortran programs, and Python compiles it when a communicator is
+   first used. */
 #ifndef OUTCROP_AGGREGATE_MPI_TRANSPORT_H
 #define OUTCROP_AGGREGATE_MPI_TRANSPORT_H
 
@@ -13,21 +14,21 @@
 extern "C" {
 #endif
 
-/* Collective over the intracommunicator at `communicator`, the address of an MPI_Comm, which is duplicated. Longer
-   messages are cut into chunks of `chunk_bytes`; 0 means 1 GiB, which is also the most.
+/* Collective over an intracommunicator, which is duplicated. `communicator` is the address of an MPI_Comm. Longer messages
+   are cut into chunks of `chunk_bytes`. 0 means 1 GiB, which is also the maximum.
 
-   Returns 0 with the new transport in `made`, to be given back by its `free`; otherwise 1 with one line in `error`, of
-   at most `error_bytes` with the 0 at its end. */
+   Returns 0 and stores the new transport in `made`; its function `free` frees it. After an error, returns 1 and stores one
+   line in `error`. The line has at most `error_bytes` bytes, including the 0 at its end. */
 int outcrop_open_mpi_transport(const void *communicator, size_t chunk_bytes, struct outcrop_transport **made,
                                char *error, size_t error_bytes);
 
-/* Collective over the ranks of a transport that this file has made, when nothing is under way: from now on receivers fetch
-   longer messages from windows of the senders (RMA), in pieces of `slot_bytes`, of which each rank has 8; 0 means 1 MiB.
-   Before that it is tried between all ranks.
+/* Collective over the ranks of a transport of outcrop_open_mpi_transport, without messages under way. Tests one-sided
+   communication (RMA) on all ranks. If it works, receivers fetch longer messages from windows of the senders from now on.
+   Each rank has 8 slots of `slot_bytes` for pieces of messages. 0 means 1 MiB.
 
-   Returns 0. Or 1, on all ranks, where it did not work: the transport goes on as before, and `text` says at which rank
-   what was wrong. Or 2 where the transport has failed. Where MPI hangs, the process ends after three times `seconds_most`
-   with a line that says so: see Deadline in mpi_one_sided.hpp. */
+   Returns 0 if it works. Returns 1 on all ranks if it does not work: the transport stays as before, and `text` has the rank
+   and the error. Returns 2 if the transport has failed. If MPI hangs, the process prints a line and ends after three times
+   `seconds_most`: see Deadline in mpi_one_sided.hpp. */
 int outcrop_use_one_sided(struct outcrop_transport *transport, size_t slot_bytes, double seconds_most, char *text,
                           size_t text_bytes);
 

@@ -1,8 +1,8 @@
 // Calls of MPI: errors as text, waiting, messages of any size, and collective calls.
 //
-// MPI's own waits keep a core busy until they are over. With more ranks than cores, that is the core of the rank that is
-// waited for, or of an I/O thread. So each operation is begun, and then tested with pauses in between.
-// Eight ranks on two cores: a barrier 0.6 to 0.7 ms instead of 15 to 32 (MPICH), 64 KiB to one rank 0.4 instead of 2 to 19.
+// MPI's own waits keep a core busy. With more ranks than cores, the rank that is waited for, or an I/O thread, needs that core.
+// So this library begins each operation, and then tests it with pauses. With eight ranks on two cores (MPICH), a barrier takes
+// 0.6 to 0.7 ms instead of 15 to 32 ms, and 64 KiB from each rank to one rank take 0.4 ms instead of 2 to 19 ms.
 #pragma once
 
 // C++ bindings of old versions of MPI are not used, and produce warnings.
@@ -28,7 +28,7 @@
 
 namespace outcrop::aggregate {
 
-/// What MPI says about an error code, in one line.
+/// The text of an MPI error code, in one line.
 inline std::string mpi_text(int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
@@ -39,12 +39,12 @@ inline std::string mpi_text(int code) {
   return line;
 }
 
-/// Throws std::runtime_error where a call of MPI did not succeed.
+/// Throws std::runtime_error unless a call of MPI has succeeded.
 inline void check(int code, const std::string &doing) {
   if (code != MPI_SUCCESS) throw std::runtime_error(doing + ": " + mpi_text(code));
 }
 
-/// "Open MPI v4.1.4" or "MPICH 4.0.2". What MPI itself returns may be pages long.
+/// Returns "Open MPI v4.1.4" or "MPICH 4.0.2". The text of MPI itself may be pages long.
 inline std::string mpi_library_name() {
   constexpr std::string_view label = "Version:";
   std::string text(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
@@ -56,11 +56,11 @@ inline std::string mpi_library_name() {
   return text;
 }
 
-/// A communicator of our own. It is freed, which is collective, unless it is released.
+/// A communicator that this library owns. The destructor frees it, which is collective, unless it was released.
 class Communicator {
  public:
   Communicator() = default;
-  /// Collective: a duplicate.
+  /// Collective: duplicates a communicator.
   explicit Communicator(MPI_Comm original) { check(MPI_Comm_dup(original, &value), "duplicating a communicator"); }
   ~Communicator() {
     if (value != MPI_COMM_NULL) MPI_Comm_free(&value);
@@ -76,11 +76,11 @@ class Communicator {
 
 /// How the calls of a transport wait for other ranks.
 struct WaitPolicy {
-  bool crowded = false;                  ///< the ranks of this node leave no core to others
+  bool crowded = false;                  ///< this node has at least as many ranks as cores
   const double *seconds_most = nullptr;  ///< the transport's limit, which may change; 0: no limit
 };
 
-/// Pauses between tests whether something is over: at first none, then yielding the core, then sleep.
+/// Pauses between tests of an operation: first there is no pause, then the thread yields its core, then it sleeps.
 class Backoff {
  public:
   explicit Backoff(const WaitPolicy &policy)
@@ -95,7 +95,7 @@ class Backoff {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 
-  /// The same. Throws an error with the text of `doing()` when that has taken longer than the policy's limit.
+  /// Also throws an error with the text of doing() when the waiting has exceeded the policy's limit.
   template <typename Text>
   void pause(const Text &doing) {
     pause();
@@ -121,13 +121,13 @@ class Backoff {
   Clock::time_point begun_;
 };
 
-/// After a failure: when transfers that have not ended are given up.
+/// The time at which transfers under way are given up after a failure.
 inline std::chrono::steady_clock::time_point deadline_of_abandoned() {
   return std::chrono::steady_clock::now() + std::chrono::seconds(1);
 }
 
-/// Waits until a transfer has ended, cancelled if possible, or the deadline has passed. False if MPI may still use its
-/// memory.
+/// Waits until a transfer has ended or the deadline has passed. Cancels it first if `cancel`. Returns false if MPI may still
+/// use its memory.
 bool ends_before(std::chrono::steady_clock::time_point deadline, MPI_Request &request, bool cancel) noexcept;
 
 // --- messages ------------------------------------------------------------------------------------------------------
@@ -136,8 +136,8 @@ bool ends_before(std::chrono::steady_clock::time_point deadline, MPI_Request &re
 ///
 ///     message ──► chunks of at most chunk_bytes, all with the message's tag ──► MPI_Isend, MPI_Irecv
 ///
-/// Both sides know the size of a message, so they cut alike. MPI keeps messages of one tag between two ranks in order, so
-/// chunks need no headers.
+/// Both sides know the size of a message, so they cut it into the same chunks. MPI keeps messages of one tag between two ranks
+/// in order, so chunks need no headers.
 class MpiMessages {
  public:
   /// Uses the communicator, and does not free it.
@@ -146,27 +146,27 @@ class MpiMessages {
   outcrop_request send(const std::byte *data, std::size_t bytes, int to, int tag);
   outcrop_request receive(std::byte *data, std::size_t bytes, int from, int tag);
 
-  /// Ends requests that are over, and sets them to 0; true when none is left.
+  /// Sets requests that have ended to 0. Returns true if all have ended.
   bool advance(std::span<outcrop_request> requests);
   void wait(std::span<outcrop_request> requests);
 
-  /// Cancels what is under way after a failure. False when MPI may still use memory of it.
+  /// After a failure: cancels messages under way. Returns false if MPI may still use their memory.
   bool abandon() noexcept;
 
  private:
-  /// A slot that is used again keeps the memory of its chunks.
+  /// Slots are used again, so that the memory of `chunks` is kept.
   struct Message {
     bool sending = false;
     std::size_t bytes = 0;
     int partner = 0;
     int tag = 0;
     std::vector<MPI_Request> chunks;
-    std::size_t finished = 0;  ///< chunks, from the first on
+    std::size_t finished = 0;  ///< the number of chunks that have ended, from the first on
   };
 
   static std::string text(const Message &message);
   outcrop_request begin(bool sending, std::byte *data, std::size_t bytes, int partner, int tag);
-  /// Whether a message is over. If so, its slot can be used again.
+  /// Returns true if a message has ended. Then its slot can be used again.
   bool over(outcrop_request request);
 
   MPI_Comm communicator_;
@@ -179,11 +179,11 @@ class MpiMessages {
 
 // --- collective calls ----------------------------------------------------------------------------------------------
 
-/// Gathering and barriers, over a communicator of its own, so that their messages never meet others.
+/// Gathering and barriers. They have a communicator of their own, so that other messages do not match theirs.
 class MpiCollectives {
  public:
-  /// Uses the communicator, and does not free it. `meanwhile` is called again and again during waits, because other ranks may
-  /// wait for what it moves.
+  /// Uses the communicator, and does not free it. Calls `meanwhile` repeatedly while it waits, because other ranks may wait for
+  /// messages that only this call advances.
   MpiCollectives(MPI_Comm communicator, std::size_t chunk_bytes, const WaitPolicy &policy,
                  std::function<void()> meanwhile);
 
@@ -191,7 +191,7 @@ class MpiCollectives {
   void gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *all);
   void barrier();
 
-  /// As MpiMessages::abandon().
+  /// See MpiMessages::abandon().
   bool abandon() noexcept { return rounds_.abandon(); }
 
  private:

@@ -1,11 +1,11 @@
-! Aggregation for Fortran: the C interface of outcrop_aggregate.h, in which each function is explained.
+! Aggregation for Fortran: the C interface of outcrop_aggregate.h. That header explains each function.
 !
 !     use outcrop_aggregate
 !     type(c_ptr) :: plan = c_null_ptr
 !     code = outcrop_agg_make_plan(MPI_COMM_WORLD, declaration, MPI_INFO_NULL, plan)
 !
-! Handles are type(c_ptr). Variables in memory are given by their addresses, an array of c_loc(...). Sizes and offsets are
-! in bytes, as integer(c_int64_t); variables, axes and starts count from 0; axes are in C order, the last one fastest. With
+! Handles are type(c_ptr). Pass variables as an array of their addresses, c_loc(...). Sizes and offsets are in bytes and of
+! type integer(c_int64_t). Variables, axes and starts count from 0. Axes are in C order: the last axis is contiguous. With
 ! mpi_f08, pass communicator%MPI_VAL and info%MPI_VAL.
 module outcrop_aggregate
   use, intrinsic :: iso_c_binding
@@ -198,40 +198,40 @@ contains
     outcrop_agg_merge = outcrop_agg_merge_c(trim(index) // c_null_char, trim(target) // c_null_char)
   end function
 
-  ! What an earlier run had left in the stage, a line each.
+  ! Returns one line for each step that an earlier run had left in the stage.
   function outcrop_agg_notes(file) result(text)
     type(c_ptr), intent(in) :: file
     character(:), allocatable :: text
     text = outcrop_agg_text(outcrop_agg_notes_c(file))
   end function
 
-  ! Who aggregates where and why, lines that end with new_line('a').
+  ! Returns the aggregators with the reasons. Lines end with new_line('a').
   function outcrop_agg_explain(plan) result(text)
     type(c_ptr), intent(in) :: plan
     character(:), allocatable :: text
     text = outcrop_agg_text(outcrop_agg_explain_c(plan))
   end function
 
-  ! What carries bytes between nodes: 'messages', 'rma', or why the one and not the other.
+  ! Returns how bytes are sent between nodes: 'messages', 'rma', or 'messages, though ...' with the reason.
   function outcrop_agg_transport(plan) result(text)
     type(c_ptr), intent(in) :: plan
     character(:), allocatable :: text
     text = outcrop_agg_text(outcrop_agg_transport_c(plan))
   end function
 
-  ! The last failure of this thread, in one line.
+  ! Returns the last error of this thread, in one line.
   function outcrop_agg_error() result(text)
     character(:), allocatable :: text
     text = outcrop_agg_text(outcrop_agg_error_c())
   end function
 
-  ! '0.1.0'
+  ! Returns '0.1.0'.
   function outcrop_agg_version() result(text)
     character(:), allocatable :: text
     text = outcrop_agg_text(outcrop_agg_version_c())
   end function
 
-  ! What C has at that address, up to its end.
+  ! Returns a copy of the C text at an address.
   function outcrop_agg_text(address) result(text)
     type(c_ptr), intent(in) :: address
     character(:), allocatable :: text
