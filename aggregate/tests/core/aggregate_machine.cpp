@@ -1,5 +1,5 @@
-// Protects machine files: what they say reaches placement, what cannot be is refused with file, place and remedy, and nodes
-// that differ are joined.
+// Protects machine files: placement gets their figures, invalid files are refused with file, line and remedy, and different
+// nodes are joined.
 #include <gtest/gtest.h>
 
 #include <algorithm>

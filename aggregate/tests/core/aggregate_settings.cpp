@@ -1,4 +1,4 @@
-// Protects what users set: which place wins, ROMIO's names, and one line for what is wrong.
+// Protects settings: their precedence, ROMIO's names, and error messages of one line.
 #include <gtest/gtest.h>
 
 #include <string>

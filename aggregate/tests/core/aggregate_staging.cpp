@@ -1,4 +1,4 @@
-// Protects the decision to stage: what each way costs is added up as the model says, and the cheaper one is taken.
+// Protects the decision to stage: the costs with and without a stage follow the model, and the cheaper one is chosen.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
-// A node with a slow disk for files, written at 1 and read at 2 GiB/s, and a fast one of its own, at 4 and 8.
+// A node with a slow disk for files, which writes at 1 and reads at 2 GiB/s, and a fast local disk, at 4 and 8 GiB/s.
 struct Scene {
   Machine machine;
   Placement placement;

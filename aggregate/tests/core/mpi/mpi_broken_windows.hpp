@@ -1,12 +1,12 @@
-// An MPI whose windows do not work, in one way or another: calls of this program go through here (MPI's profiling
-// interface), and do what MPI does unless told otherwise.
+// An MPI with broken windows. Calls of this program go through these functions (MPI's profiling interface). By default they do
+// the same as MPI.
 #pragma once
 
 namespace outcrop::aggregate {
 
 enum class Broken { nothing, making, opening_at_last_rank, wrong_bytes, never_ending, hanging };
 
-/// How windows are from now on at this rank.
+/// Sets how windows are broken at this rank from now on.
 void break_windows(Broken how);
 
 }  // namespace outcrop::aggregate

@@ -1,6 +1,6 @@
-// Protects messages that receivers fetch: over the MPI at hand they keep the contract of all transports, with slots of the
-// size they have and with small ones; and where windows do not work, that is noticed before one is used. Started by
-// mpirun; with `hang` of an MPI that never returns, with `never` of one whose transfers never end.
+// Protects one-sided messages: they keep the contract of all transports, with slots of the default size and with small slots.
+// Broken windows are found before they are used. mpirun starts this program. The argument `hang` simulates an MPI that never
+// returns, and `never` an MPI whose transfers never end.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -50,13 +50,13 @@ void run(const ContractCase &one, outcrop_transport &transport, const std::strin
   transport.free(transport.self);
 }
 
-/// After a failure windows are left to MPI_Finalize, and that of MPICH over UCX aborts then.
+/// After a failure windows are left to MPI_Finalize, which aborts with MPICH over UCX.
 void keeps_the_contract(std::size_t slot_bytes) {
   for (const ContractCase &one : contract_cases())
     if (!one.fails) run(one, *open_one_sided(slot_bytes), "slots of " + std::to_string(slot_bytes) + " bytes");
 }
 
-/// The transport then goes on without windows.
+/// Afterwards the transport works without windows.
 void refuses(Broken how, const std::string &words) {
   outcrop_transport *const transport = open();
   char text[512] = "";
@@ -69,10 +69,10 @@ void refuses(Broken how, const std::string &words) {
   run(contract_cases().front(), *transport, "after " + words);
 }
 
-/// What is received first is what was sent last: slots must not be held by what nobody receives yet.
+/// The rank receives the last message first. Messages without a receiver must not take slots.
 void slots_are_not_waited_for_in_a_circle() {
   constexpr int count = 40;
-  constexpr std::size_t bytes = 100'000;  // five slots, of which there are eight
+  constexpr std::size_t bytes = 100'000;  // five of the eight slots
   outcrop_transport *const transport = open_one_sided(20'000);
   const auto succeed = [&](int failed) {
     if (failed != 0) end_all(transport->error(transport->self));
@@ -113,7 +113,7 @@ int main(int count, char **arguments) {
   }
   if (count > 1 && std::strcmp(arguments[1], "never") == 0) {
     refuses(Broken::never_ending, "does not end");
-    end_all("noticed");  // MPI itself cannot end with a transfer that does not
+    end_all("noticed");  // MPI_Finalize would wait for the transfer
   }
   keeps_the_contract(0);
   keeps_the_contract(1000);

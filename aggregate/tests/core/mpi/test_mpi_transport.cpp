@@ -1,6 +1,5 @@
-// Protects messages between ranks: the transport over the MPI at hand keeps the contract of all transports, with chunks
-// of the size it has and with small ones, and refuses what it cannot use. Started by mpirun; the first broken promise
-// ends all ranks.
+// Protects messages between ranks: the transport over MPI keeps the contract of all transports, with chunks of the default size
+// and with small chunks, and it refuses invalid communicators. mpirun starts this program. The first error ends all ranks.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -87,11 +86,12 @@ void leaves_the_error_handler_alone() {
   if (after != MPI_ERRORS_ARE_FATAL) end_all("the error handler of the user's communicator has changed");
   MPI_Errhandler_free(&after);
   MPI_Comm_free(&users);
-  if (transport->barrier(transport->self) != 0) end_all(transport->error(transport->self));  // though theirs is gone
+  // It still works, although the user's communicator was freed.
+  if (transport->barrier(transport->self) != 0) end_all(transport->error(transport->self));
   transport->free(transport->self);
 }
 
-/// Addresses for more than 2 GiB in little memory: the same 64 MiB again and again, and another page after them.
+/// Maps more than 2 GiB of addresses to little memory: the same 64 MiB repeatedly, then another page.
 class Folded {
  public:
   static constexpr std::size_t part = std::size_t{64} << 20, parts = 33, page = 4096, bytes = part * parts + page;
@@ -150,8 +150,8 @@ int main(int count, char **arguments) {
   refuses(MPI_COMM_NULL, "MPI_Init");
   int provided = 0;
   MPI_Init_thread(&count, &arguments, MPI_THREAD_FUNNELED, &provided);
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // MPICH asks these about transfers that fail,
-  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);   // and mpi4py sets them so
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // MPICH calls these handlers for failed transfers,
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);   // and mpi4py sets them in this way
   keeps_the_contract(0);
   keeps_the_contract(1000);
   refuses_tags_beyond_those_of_mpi();
@@ -161,6 +161,6 @@ int main(int count, char **arguments) {
   outcrop_transport *const left = open(MPI_COMM_WORLD, 0);
   MPI_Finalize();
   refuses(MPI_COMM_NULL, "finalized");
-  left->free(left->self);  // as a program does that ends by an exception
+  left->free(left->self);  // as after an exception
   return 0;
 }
