@@ -90,14 +90,14 @@ TEST(AggregatePlacement, PersistenceIsAFilterAndATierCanBeAskedFor) {
   job.persistence = Persistence::job;
   const Placement lasting = place(machine, PUBLISHED_BYTES, 1, job);
   EXPECT_EQ(lasting.choices[0].chosen.tier, 2U);
-  EXPECT_EQ(lasting.choices[0].verdicts[0], Verdict::forgets);
+  EXPECT_EQ(lasting.choices[0].verdicts[0], Verdict::too_volatile);
   EXPECT_EQ(lasting.notes.size(), 2U);
   PlacementOptions dram = options();
   dram.tier = "dram";
   const Placement asked = place(machine, PUBLISHED_BYTES, 1, dram);
   EXPECT_EQ(asked.choices[0].chosen.tier, 1U);
   EXPECT_EQ(asked.choices[0].rank, 1U);  // all places have the same tier, so the topology decides
-  EXPECT_EQ(asked.choices[0].verdicts[0], Verdict::not_asked);
+  EXPECT_EQ(asked.choices[0].verdicts[0], Verdict::not_requested);
   dram.tier = "flash";
   EXPECT_THROW(place(machine, PUBLISHED_BYTES, 1, dram), InputError);
   job.persistence = Persistence::permanent;

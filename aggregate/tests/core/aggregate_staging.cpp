@@ -74,10 +74,10 @@ TEST(AggregateStaging, OffersOnlyWhatKeepsStepsAndHasRoom) {
     return staging.options[0].refusal;
   };
   EXPECT_EQ(refusal(Scene(), long_between), "");
-  EXPECT_NE(refusal(Scene(gib), long_between).find("on node 0, which has 1 GiB"), std::string::npos);
+  EXPECT_NE(refusal(Scene(gib), long_between).find("on node 0, where it has room for 1 GiB"), std::string::npos);
   StepUsage limited = long_between;
   limited.room_bytes = gib / 2;
-  EXPECT_NE(refusal(Scene(), limited).find("which has 512 MiB"), std::string::npos);
+  EXPECT_NE(refusal(Scene(), limited).find("room for 512 MiB"), std::string::npos);
   EXPECT_NE(refusal(Scene(8 * gib, false, Persistence::reboot), long_between).find("persistence is reboot"),
             std::string::npos);
   StepUsage brief = long_between;

@@ -17,7 +17,7 @@ namespace {
 constexpr int tag_pattern = 32765;
 constexpr int nowhere = -1;
 
-// A rank's part in a domain, as the ranks tell each other: its bytes, and the length of its pattern in a message.
+// A rank's part in a domain, which all ranks exchange: its bytes, and the length of its pattern in a message.
 struct Announced {
   Tally tally;
   std::uint64_t words = 0;

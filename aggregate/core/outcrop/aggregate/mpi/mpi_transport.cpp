@@ -25,7 +25,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-constexpr std::size_t max_chunk_bytes = std::size_t{1} << 30;  // counts of MPI are int
+constexpr std::size_t max_chunk_bytes = std::size_t{1} << 30;  // MPI's counts have the type int
 constexpr std::size_t default_slot_bytes = std::size_t{1} << 20, max_slot_bytes = std::size_t{1} << 27;
 
 void copy_text(const std::string &text, std::span<char> target) {
@@ -56,7 +56,7 @@ class MpiTransport {
   }
   void barrier() { collectives_->barrier(); }
 
-  /// Collective, without messages under way. Messages are fetched from windows from now on. If that fails, returns the reason.
+  /// Collective, without messages under way. From now on messages are fetched from windows. Returns the reason if that fails.
   std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit);
 
   bool abandon() noexcept;

@@ -18,7 +18,7 @@ namespace {
 struct Capacity {
   Columns columns;                   // a column is a tier of a node; a group is a node
   std::vector<std::uint32_t> tier;   // of each column
-  std::vector<std::uint32_t> slots;  // the aggregators that have room: on each tier of node 0, then of node 1, ...
+  std::vector<std::uint32_t> slots;  // how many aggregators have room: on each tier of node 0, then of node 1, ...
   std::uint32_t max_on_node = 1;     // the maximum number of aggregators on a node
 };
 
@@ -152,7 +152,7 @@ struct Candidates {
   const DomainCosts &work;
   const Capacity &capacity;
   Contention contention;
-  std::span<const double> distances;  // the sum over each domain's messages, to each node
+  std::span<const double> distances;  // for each domain, the sum of its messages' distances to each node
 
   Gathering gathering(std::size_t domain, std::uint32_t node) const {
     return work.gathering(domain, node, distances[domain * machine.nodes() + node]);
@@ -306,7 +306,7 @@ void add_notes(Placement &placement, const Machine &machine, const PlacementOpti
                               format_seconds(max_lost) + " longer at most");
 }
 
-// Merges each `together` neighbouring domains into one.
+// Merges groups of `together` neighbouring domains into one domain each.
 std::vector<Tally> merge_domains(std::span<const Tally> tallies, std::uint32_t together) {
   std::vector<Tally> merged(tallies.begin(), tallies.end());
   for (Tally &tally : merged) tally.domain /= together;

@@ -25,7 +25,7 @@ TaskThread::~TaskThread() {
 void TaskThread::post(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });  // first: it may throw
+    if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });  // before the push, because it may throw
     tasks_.push_back(std::move(task));
   }
   changed_.notify_all();

@@ -109,7 +109,7 @@ void create_files(Opened &opened) {
 // Collective: finds the file of a node for all bytes of a step.
 NodeIndex make_index(const Opened &opened) {
   Engine &engine = *opened.engine;
-  std::set<int> nodes;  // with an aggregator
+  std::set<int> nodes;  // the nodes that have an aggregator
   for (const int rank : engine.summary.aggregators) nodes.insert(engine.summary.nodes[static_cast<std::size_t>(rank)]);
   const auto own = static_cast<std::uint32_t>(std::distance(nodes.begin(), nodes.find(engine.node->ranks().front())));
   NodeIndex index;
