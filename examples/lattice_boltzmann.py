@@ -53,7 +53,7 @@ def simulation(n: int, tau: float, memory: str, directory: Path) -> oc.Simulatio
 
 
 def check_decay(directory: Path) -> None:
-    """Vortices of wave number k decay by exp(-2 nu k^2 t); prints how closely they follow it."""
+    """Vortices of wave number k decay by exp(-2 nu k^2 t); prints the difference from this decay."""
     n, tau, steps, slow = 64, 0.8, 400, 0.01
     wave = 2 * np.pi / n
     y, x = np.mgrid[:n, :n] * wave

@@ -1,1 +1,1 @@
-"""Benchmarks: what this machine reaches, measured through the same code that runs use."""
+"""Benchmarks, which measure this machine with the code that runs use."""

@@ -45,7 +45,7 @@ CALL_PLANES = (1, 2)
 
 @dataclass(frozen=True)
 class SweepRate:
-    """Cell updates per second of plain sweeps, and the blocking in y that reached it."""
+    """Cell updates per second of plain sweeps, with the blocking in y that reached this rate."""
 
     cells_per_second: float
     sweep_rows: int

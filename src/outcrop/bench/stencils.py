@@ -120,7 +120,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class StencilScale:
-    """How much is measured: `grid_bytes` for all copies of all fields, at most `max_steps` steps of each case."""
+    """The bytes of all arrays of a grid, the number of repeats, and at most `max_steps` steps of each case."""
 
     grid_bytes: int
     repeats: int
@@ -204,7 +204,7 @@ def require_room(case: StencilCase, shape: tuple[int, ...], directory: Path) -> 
 def measure(
     directory: Path, scale: StencilScale, case: StencilCase, shape: tuple[int, ...], steps: int, threads: int
 ) -> dict[str, Any]:
-    """All figures of one stencil."""
+    """Measure one stencil and return its figures."""
     stencil, updates = case.stencil, math.prod(shape) * steps
     kernel, scalars = compile_kernel(stencil, "float32"), pack_scalars(stencil, {}, "float32")
     seconds: dict[str, list[float]] = {name: [] for name in COLUMNS}

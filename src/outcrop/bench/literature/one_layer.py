@@ -1,4 +1,4 @@
-"""Both arrays in memory, plain or mapped, and updated in place: no reads, no writes, no copies. For comparison.
+"""For comparison: both arrays are in memory, plain or mapped, and updated in place, without reads, writes or copies.
 
 The window consists of the two arrays. Its even ring has a slot for each plane and is the array of level 0; its odd ring
 is the other array. The operating system moves pages between memory and a disk. Temporal blocking helps here as in

@@ -198,7 +198,7 @@ def traffic_table(one: Published, moved: Sequence[Traffic]) -> str:
 
 @dataclass(frozen=True)
 class BlkTune:
-    """Sizes of a block in cells, steps `bt`, number of `passes`, and `blocks` of a pass along x, y and z.
+    """The sizes of a block in cells, its steps `bt`, the number of `passes`, and the `blocks` of a pass in x, y and z.
 
     `block_bytes` is the size of both arrays of the largest block. All passes together move `words` words for each cell
     of the grid.
