@@ -1,6 +1,8 @@
 """Protects the Python surface: what a user assigns, runs, reads and opens again."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +69,26 @@ INDICES = [
     0, -1, np.int64(3), ..., slice(None), slice(3, 9), slice(None, None, 5), slice(15, 3, -4), slice(9, 3),
     (4, 5, 6), (slice(None), 3), (..., 2), (2, ..., 1), (slice(2, 4), slice(1, 7, 2), slice(None, None, -1)),
 ]  # fmt: skip
+
+
+KILLED_AT_ITS_VALUES = """
+import os, sys
+import outcrop as oc
+sim = oc.Simulation("heat7", (12, 12, 12), directory=sys.argv[1])
+sim["u"] = lambda z0, z1: os._exit(9)
+"""
+
+
+def test_an_opened_run_without_values_does_not_begin_with_zeros(tmp_path: Path) -> None:
+    """Protects a run that was killed while its initial values were written: zeros in their place would be wrong."""
+    where = tmp_path / "run.oc"
+    assert subprocess.run([sys.executable, "-c", KILLED_AT_ITS_VALUES, str(where)]).returncode == 9
+    opened = oc.open(where)
+    with pytest.raises(InputError, match=r"has no values of u: .*start it again"):
+        opened.run(3, progress="none")
+    assert oc.open(where).step == 0
+    opened["u"] = "gaussian"
+    assert opened.run(3, progress="none").step == 3
 
 
 def test_indexing_is_numpy_s(tmp_path: Path) -> None:

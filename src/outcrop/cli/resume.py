@@ -35,6 +35,7 @@ def resume(
     if left == 0:
         output.print(f"{where} is finished at step {simulation.step}; continue it with -t STEPS")
         return
+    simulation.require_fields()
     progress = "none" if quiet else "lines"
     with stage("compiling the kernel and measuring this machine", progress):
         simulation.prepare(left)

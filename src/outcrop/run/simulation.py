@@ -101,8 +101,16 @@ class Simulation:
         return self._state.reader() if self._state else None
 
     def require_fields(self, given: Iterable[str] = ()) -> None:
-        """Raise InputError when a field that is only read has no values yet and is not among those `given`."""
-        require_fields(self._description, {*self._filled, *given})
+        """Raise InputError when a field that is only read has no values yet and is not among those `given`, or when the
+        state of an opened run has none. Only a run that begins here may begin with zeros."""
+        known = {*self._filled, *given}
+        require_fields(self._description, known)
+        missing = [entry.name for entry in self._description.state if entry.name not in known and not entry.is_previous]
+        if self._setup.state is not None and not self._setup.state.has_values and missing:
+            raise InputError(
+                f"{self.directory} has no values of {' and '.join(missing)}: it was interrupted before they were "
+                f"written; start it again with outcrop run, or assign sim[{missing[0]!r}] = ... in Python"
+            )
 
     @property
     def _filled(self) -> Collection[str]:
