@@ -1,4 +1,5 @@
-"""What every rank does in tests of aggregation under mpirun: `python aggregate_ranks.py WHAT FOLDER [SEED]`."""
+"""The program that each rank runs in tests of aggregation under mpirun: `python aggregate_ranks.py WHAT FOLDER
+[SEED]`."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ GIB = 2**30
 
 
 def say_if_alike(error: OutcropError) -> None:
-    """Rank 0 prints what all ranks have got."""
+    """Check that all ranks have got the same error. Rank 0 prints the error."""
     texts = set(WORLD.allgather(f"{type(error).__name__}: {error}"))
     assert len(texts) == 1, texts
     if RANK == 0:
@@ -32,7 +33,7 @@ def say_if_alike(error: OutcropError) -> None:
 
 
 def patterns(folder: Path, seed: int) -> None:
-    """Written and read back with steps, one of them beyond 4 GiB; rank 0 compares the file."""
+    """Write random patterns and read them back with steps, one of them beyond 4 GiB. Rank 0 compares the file."""
     variables = pattern(seed, SIZE)
     mine = variables[RANK]
     settings = {"buffer": "4KiB" if seed % 2 else "64KiB", "count": None if seed % 3 else 1 + seed % SIZE}
@@ -69,7 +70,7 @@ def patterns(folder: Path, seed: int) -> None:
 
 
 def overlap(folder: Path) -> None:
-    """Two ranks declare a byte."""
+    """Declare a byte that belongs to two ranks. All ranks must get the same error."""
     begin = 100 * RANK if RANK < SIZE - 1 else 100 * RANK - 30
     try:
         agg.declare(WORLD, [agg.contiguous(begin, 100)], target=folder)
@@ -78,7 +79,7 @@ def overlap(folder: Path) -> None:
 
 
 def wrong_extents(folder: Path) -> None:
-    """One rank gives something else, one another setting; then all are right."""
+    """Give wrong arguments three times, at one rank or at all ranks. Then check that a correct declaration works."""
     for extents, settings in (
         ({"u": 5 if RANK == SIZE - 1 else agg.contiguous(0, 0)}, {}),
         ([], {"count": 1 if RANK == SIZE - 1 else None}),
@@ -93,7 +94,7 @@ def wrong_extents(folder: Path) -> None:
 
 
 def wrong_arrays(folder: Path) -> None:
-    """One rank has a short array: nobody writes, all are told, and the next step works."""
+    """Pass an array to one rank that is too short. No rank writes, all ranks get the error, and the next step works."""
     plan = agg.declare(WORLD, {"u": agg.contiguous(800 * RANK, 800)}, target=folder)
     with agg.create(folder / "file", plan) as file:
         for write in (file.write, lambda arrays: file.begin_write(arrays).wait()):
@@ -108,7 +109,7 @@ def wrong_arrays(folder: Path) -> None:
 
 
 def full(folder: Path) -> None:
-    """The file may not grow as long as the ranks want it to."""
+    """Write a file that is larger than the limit on its size allows. All ranks must get the same error."""
     nbytes = 1 << 18
     plan = agg.declare(WORLD, [agg.contiguous(nbytes * RANK, nbytes)], target=folder, buffer=65536, count=1)
     limit = nbytes * SIZE // 2
@@ -122,7 +123,7 @@ def full(folder: Path) -> None:
 
 
 def own_error(folder: Path) -> None:
-    """The program of one rank is wrong between steps, while others go on with the next."""
+    """Raise an error in the program of one rank between two steps, while the other ranks begin the next step."""
     plan = agg.declare(WORLD, [agg.contiguous(RANK << 16, 1 << 16)], target=folder)
     values = np.ones(1 << 16, np.uint8)
     try:
@@ -133,12 +134,13 @@ def own_error(folder: Path) -> None:
             file.write([values])
     except ValueError as error:
         print(f"left by {error!r}", flush=True)
-        time.sleep(SECONDS_TO_BE_HEARD)  # mpi4py ends all next, and the launcher may lose what it has not read by then
+        # mpi4py ends all ranks next, and the launcher may lose output that it has not read yet
+        time.sleep(SECONDS_TO_BE_HEARD)
         raise
 
 
 def missing(folder: Path) -> None:
-    """A file that is not there."""
+    """Open a file that does not exist. All ranks must get the same error."""
     plan = agg.declare(WORLD, [agg.contiguous(RANK, 1)], target=folder)
     try:
         agg.open(folder / "nowhere", plan)
@@ -147,7 +149,7 @@ def missing(folder: Path) -> None:
 
 
 def hints(folder: Path) -> None:
-    """MPI info hints and the environment reach the plan; ranks are spread over some aggregators."""
+    """Check that MPI info hints and the environment change the plan, and that several ranks become aggregators."""
     info = MPI.Info.Create()
     info.Set("cb_nodes", str(min(2, SIZE)))
     os.environ["OUTCROP_AGG_BUFFER"] = "128KiB"
@@ -162,7 +164,8 @@ def hints(folder: Path) -> None:
 
 
 def on_nodes_of(ranks: int) -> None:
-    """From now on so many ranks count as those of one node, and others are reached by messages."""
+    """Simulate nodes: from now on each group of `ranks` ranks counts as one node. Other nodes are reached by
+    messages."""
     make = Ranks.__init__
 
     def make_apart(self: Ranks, communicator: object) -> None:
@@ -175,8 +178,9 @@ def on_nodes_of(ranks: int) -> None:
 
 
 def killed(folder: Path, whom: str) -> None:
-    """A step is written; in the middle of the next one a rank is killed. Ranks note what they are told."""
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # by which MPICH's mpirun tells ranks of it, and which ends those
+    """Write one step, and kill a rank during the next step. The other ranks write the error that they get to a file."""
+    # MPICH's mpirun sends this signal when a rank is killed, and the signal's default action ends the process
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     nbytes, pieces = 4096, 256
     extents = [agg.strided(RANK * nbytes, pieces, nbytes, SIZE * nbytes)]
     plan = agg.declare(WORLD, extents, target=folder, count=2, buffer="64KiB")
@@ -193,11 +197,11 @@ def killed(folder: Path, whom: str) -> None:
             request.wait()
     except CommunicationError as error:
         (folder / f"told-{RANK}").write_text(f"{victim} {error}")
-    os._exit(3)  # MPI cannot be ended where a rank is gone
+    os._exit(3)  # MPI_Finalize does not work after a rank has been killed
 
 
 def stuck(folder: Path, whom: str, how: str) -> None:
-    """A rank stops, or sleeps, and does not end. The others note what they are told, and end."""
+    """Let one rank stop or sleep without ending. The other ranks write the error that they get to a file, and end."""
     nbytes, pieces = 4096, 256
     extents = [agg.strided(RANK * nbytes, pieces, nbytes, SIZE * nbytes)]
     plan = agg.declare(WORLD, extents, target=folder, count=2, buffer="64KiB")
@@ -215,9 +219,10 @@ def stuck(folder: Path, whom: str, how: str) -> None:
             file.write([values], base=step * plan.end)
     except CommunicationError as error:
         (folder / f"told-{RANK}").write_text(str(error))
-    while len(list(folder.glob("told-*"))) < SIZE - 1:  # before mpirun ends the others
+    # mpirun ends the other ranks when one rank has ended, so wait until all have written their error
+    while len(list(folder.glob("told-*"))) < SIZE - 1:
         time.sleep(0.05)
-    os._exit(3)  # MPI cannot be ended where a rank is stuck
+    os._exit(3)  # MPI_Finalize does not work while a rank is stuck
 
 
 if __name__ == "__main__":

@@ -1,3 +1,3 @@
-"""The tests of aggregation have the profiles of all tests."""
+"""The tests of aggregation use the Hypothesis profiles of all tests."""
 
 import profiles  # noqa: F401

@@ -1,7 +1,8 @@
-"""Random patterns of access for tests of aggregation, with which byte of the file each byte of memory is.
+"""Random patterns of access for tests of aggregation. A pattern knows the byte of the file for each byte of memory.
 
-All ranks make the same ones from the same seed; no two ranks have the same byte. A pattern is, for each rank, a list of
-variables: runs in any order, blocks of records, parts of an array in three axes. Some ranks have nothing of something.
+All ranks make the same pattern from the same seed. No two ranks have the same byte. A pattern has a list of variables
+for each rank. A variable consists of runs in any order, of blocks of records, or of a part of an array with three axes.
+Some ranks have variables without bytes.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ import outcrop.aggregate as agg
 
 @dataclass(frozen=True)
 class Variable:
-    """`places[i]` is the byte of the file of byte i of the memory."""
+    """A variable of one rank. Byte i of its memory belongs to byte `places[i]` of the file."""
 
     extents: list[agg.Extent]
     places: NDArray[np.int64]
 
     def values(self, seed: int, rank: int, number: int) -> NDArray[np.uint8]:
-        """What is written; other bytes for every variable."""
+        """Return the bytes that the rank writes. They differ between variables."""
         random = np.random.default_rng([seed, rank, number])
         return random.integers(1, 256, len(self.places), dtype=np.uint8)
 
 
 def runs(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[list[Variable]], int]:
-    """Runs of any length with holes, each of any rank, in any order."""
+    """Make runs of any length, with holes between them. Each run belongs to a random rank, and the runs have a random
+    order."""
     edges = offset + np.cumsum(random.integers(1, 3000, 12 * ranks))
     owners = random.integers(-1, ranks, len(edges) - 1)  # -1: a hole
     of_rank: list[list[Variable]] = []
@@ -45,7 +47,7 @@ def runs(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[lis
 
 
 def records(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[list[Variable]], int]:
-    """Records of which each rank has a block, or none."""
+    """Make records. Each rank has one block of bytes in every record, or none."""
     widths = random.integers(0, 40, ranks)
     stride = max(1, int(widths.sum() + random.integers(0, 9)))
     count = int(random.integers(1, 400))
@@ -58,7 +60,7 @@ def records(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[
 
 
 def blocks(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[list[Variable]], int]:
-    """An array in three axes, cut along two of them; each part a variable of some rank."""
+    """Cut an array with three axes along two of them. Each part becomes a variable of a random rank."""
     shape = tuple(int(size) for size in random.integers(2, 20, 3))
     item = int(random.choice([1, 2, 4, 8]))
     index = offset + np.arange(np.prod(shape) * item).reshape(*shape, item)
@@ -74,7 +76,7 @@ def blocks(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[l
 
 
 def pattern(seed: int, ranks: int) -> list[list[Variable]]:
-    """The variables of each rank."""
+    """Return a list of variables for each rank."""
     random = np.random.default_rng(seed)
     of_rank: list[list[Variable]] = [[] for _ in range(ranks)]
     offset = int(random.integers(0, 5000))
@@ -86,7 +88,7 @@ def pattern(seed: int, ranks: int) -> list[list[Variable]]:
 
 
 def expected(variables: list[list[Variable]], seed: int) -> NDArray[np.uint8]:
-    """The file after one step, up to its last byte; holes are zeros."""
+    """Return the bytes of the file after one step, up to the last written byte. Holes are zeros."""
     places = [one.places for mine in variables for one in mine]
     whole = np.zeros(max((int(each.max()) + 1 for each in places if len(each)), default=0), np.uint8)
     for rank, mine in enumerate(variables):

@@ -1,4 +1,4 @@
-"""Protects aggregation as Python users see it, in one process: bytes, checks of arrays, settings, explanations."""
+"""Protects aggregation as Python users see it, in one process: bytes, checks of arrays, settings and explanations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GIB = 2**30
 
 @pytest.mark.parametrize("seed", range(12))
 def test_files_are_what_numpy_would_write(tmp_path: Path, seed: int) -> None:
-    """Runs, records and subarrays in any order, through small buffers, at a base; read back into other arrays."""
+    """Write runs, records and subarrays through small buffers at a base. Read them back into other arrays."""
     mine = pattern(seed, 1)[0]
     plan = agg.declare(None, [one.extents for one in mine], target=tmp_path, buffer=4096, buffers=2 + seed % 3)
     arrays = [one.values(seed, 0, number) for number, one in enumerate(mine)]
@@ -35,14 +35,15 @@ def test_files_are_what_numpy_would_write(tmp_path: Path, seed: int) -> None:
 
 
 def one_array(tmp_path: Path, **settings: Any) -> tuple[agg.Plan, np.ndarray]:
-    """A plan of one variable named u, and its values."""
+    """Return a plan with one variable named u, and values for this variable."""
     values = np.random.default_rng(1).random((6, 50))
     plan = agg.declare(None, {"u": agg.subarray((6, 50), (6, 50), (0, 0), "float64")}, target=tmp_path, **settings)
     return plan, values
 
 
 def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
-    """More requests than may be under way; each keeps its array, which nobody else holds."""
+    """Begin more requests than can be under way. Each request must keep its array alive, because the caller does
+    not."""
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
         requests = [file.begin_write({"u": values + step}, base=step * plan.end) for step in range(7)]
@@ -59,7 +60,7 @@ def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
 
 
 def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
-    """Its array may go only when nobody reads it any more."""
+    """The array of a request must exist until the request has read it."""
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
         file.begin_write([values.copy()])
@@ -67,7 +68,7 @@ def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
 
 
 def test_offsets_beyond_4_gib(tmp_path: Path) -> None:
-    """64 bits everywhere: in an extent, and in the base; the file has holes."""
+    """Offsets have 64 bits, both in an extent and in the base. The file has holes."""
     values = np.arange(1000, dtype=np.uint16)
     plan = agg.declare(None, [agg.strided(5 * GIB + 3, 1000, 2, 5)], target=tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -81,7 +82,7 @@ def test_offsets_beyond_4_gib(tmp_path: Path) -> None:
 
 
 def expected_records(values: np.ndarray) -> bytes:
-    """Two bytes of every five."""
+    """Return the bytes of a file that has 2 bytes of data in every 5 bytes."""
     records = np.zeros((len(values), 5), np.uint8)
     records[:, :2] = values.view(np.uint8).reshape(-1, 2)
     return records.tobytes()[: 5 * (len(values) - 1) + 2]
@@ -105,7 +106,7 @@ READ_ONLY.flags.writeable = False
     ],
 )
 def test_wrong_arrays_are_named(tmp_path: Path, arrays: Any, line: str) -> None:
-    """One line with the name of the variable; nothing is read, and the file can be used further."""
+    """The error is one line with the name of the variable. Nothing is read, and the file can still be used."""
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
         file.write([values])
@@ -134,13 +135,13 @@ def test_wrong_arrays_are_named(tmp_path: Path, arrays: Any, line: str) -> None:
     ],
 )
 def test_extents_that_cannot_be_are_refused(make: Any, line: str) -> None:
-    """The line names what is wrong."""
+    """The error names the invalid argument."""
     with pytest.raises(InputError, match=line):
         make()
 
 
 def test_extents_say_what_they_are() -> None:
-    """In the file and in memory."""
+    """An extent reports its position in the file and its size in memory."""
     part = agg.subarray((4, 6), (2, 3), (1, 2), "int16", offset=100)
     assert (part.nbytes, part.memory_nbytes, part.blocks) == (12, 12, 2)
     assert (part.begin, part.end) == (100 + 2 * 8, 100 + 2 * 17)
@@ -149,7 +150,7 @@ def test_extents_say_what_they_are() -> None:
 
 
 def test_overlaps_are_refused_but_for_reading(tmp_path: Path) -> None:
-    """The line names the byte; a plan for reading may have them, and cannot write."""
+    """The error names the byte. A plan for reading may contain overlaps, but it cannot write."""
     twice = [agg.contiguous(0, 100), agg.contiguous(99, 10)]
     with pytest.raises(InputError, match=r"overlap at byte 99 .* rank 0"):
         agg.declare(None, twice, target=tmp_path)
@@ -164,7 +165,8 @@ def test_overlaps_are_refused_but_for_reading(tmp_path: Path) -> None:
 
 
 def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arguments before hints before the environment; explain says which it was."""
+    """Arguments override hints, and hints override the environment. The text of explain() names the origin of a
+    setting."""
     monkeypatch.setenv("OUTCROP_AGG_BUFFER", "64KiB")
     assert "x 64 KiB" in one_array(tmp_path)[0].explain()
     plan, _ = one_array(tmp_path, hints={"cb_buffer_size": "131072", "striping_unit": "1"})
@@ -192,18 +194,19 @@ def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict[str, Any], line: str) -> None:
-    """One line; an option that nothing follows from would be worse."""
+    """An invalid setting is an error of one line. It must not be ignored silently."""
     with pytest.raises(InputError, match=line):
         agg.declare(None, one(), target=tmp_path, **settings)
 
 
 def one() -> list[agg.Extent]:
-    """An extent of 4 MiB."""
+    """Return one extent of 4 MiB."""
     return [agg.contiguous(0, 2**22)]
 
 
 def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
-    """Why this rank and tier, in how many seconds; then what steps took beside it, and how much overlapped."""
+    """Before the first step, the text gives rank, tier and predicted seconds. After steps it adds the measured
+    times."""
     nbytes = 2**22
     plan = agg.declare(None, one(), target=tmp_path, buffer="512KiB", own_run_bytes=0)
     before = plan.explain()
@@ -222,12 +225,13 @@ def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
     for settings in ({}, {"own_run_bytes": "64KiB"}):
         own = agg.declare(None, one(), target=tmp_path, **settings)
         assert own.seconds > 0 and "its own bytes" in own.explain()
-    aggregated = agg.declare(None, one(), target=tmp_path, count=1)  # who asks for aggregators gets them
+    # a user who gives the number of aggregators gets aggregators
+    aggregated = agg.declare(None, one(), target=tmp_path, count=1)
     assert "its own bytes" not in aggregated.explain()
 
 
 def test_missing_files_and_closed_ones(tmp_path: Path) -> None:
-    """The errors of the package, with the path."""
+    """Missing files and closed files cause errors of this package. An error for a missing file names the path."""
     plan, values = one_array(tmp_path)
     with pytest.raises(StorageError, match="nowhere"):
         agg.open(tmp_path / "nowhere", plan)
@@ -261,7 +265,8 @@ with agg.create("full", plan, way="buffered") as file:
 
 
 def test_what_needs_a_plan_that_has_been_closed_is_refused(tmp_path: Path) -> None:
-    """With one line, where nobody would be there to carry bytes; closing a file twice is harmless before and after."""
+    """The error is one line, because no rank could move bytes any more. A file can be closed twice before and after
+    this."""
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "closed", plan) as closed:
         closed.write([values])
@@ -286,7 +291,7 @@ def test_what_needs_a_plan_that_has_been_closed_is_refused(tmp_path: Path) -> No
 
 
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    """Rank, file and offset in one line; the file can still be used, and closed."""
+    """The error names the rank, the file and the offset in one line. The file can still be used and closed."""
     done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, cwd=tmp_path, timeout=100)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -295,14 +300,14 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
 
 
 def test_the_package_exports_it() -> None:
-    """`import outcrop` is enough."""
+    """After `import outcrop`, `outcrop.aggregate` can be used."""
     assert oc.aggregate is agg and set(agg.__all__) <= set(dir(agg))
     with pytest.raises(AttributeError, match="staple"):
         agg.staple  # noqa: B018
 
 
 def test_staged_steps_are_read_back_and_get_to_the_file(tmp_path: Path) -> None:
-    """From the stage while they are there, from the file after it; nothing is left behind."""
+    """While steps are in the stage, they are read from the stage. After a flush they are in the file."""
     plan, values = one_array(tmp_path)
     stage = tmp_path / "stage"
     stage.mkdir()
@@ -320,7 +325,7 @@ def test_staged_steps_are_read_back_and_get_to_the_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_left_by_an_exception_is_closed(tmp_path: Path) -> None:
-    """By one process, which nobody else waits for: what it has staged is in the file then."""
+    """One process alone has staged a step. The step is in the file after the exception."""
     plan, values = one_array(tmp_path)
     (tmp_path / "stage").mkdir()
     with pytest.raises(ValueError, match="mine"), agg.create(tmp_path / "file", plan, stage=tmp_path / "stage") as file:
@@ -332,7 +337,7 @@ def test_a_file_that_is_left_by_an_exception_is_closed(tmp_path: Path) -> None:
 
 
 def test_plans_for_reading_are_made_by_settings_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hint, or a variable; one that is misspelt is refused."""
+    """A hint or an environment variable can make a plan for reading. A misspelt variable is refused."""
     twice = [agg.contiguous(0, 100), agg.contiguous(99, 10)]
     assert agg.declare(None, twice, target=tmp_path, hints={"outcrop_agg_reads_only": "true"}).reads_only
     monkeypatch.setenv("OUTCROP_AGG_READS_ONLY", "true")
@@ -344,7 +349,7 @@ def test_plans_for_reading_are_made_by_settings_too(tmp_path: Path, monkeypatch:
 
 
 def test_files_of_nodes_are_merged(tmp_path: Path) -> None:
-    """The one file has every byte; the command does the same, and says how many."""
+    """The merged file has every byte. The command merges in the same way, and prints the number of bytes."""
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan, node_files=True) as file:
         file.write([values])

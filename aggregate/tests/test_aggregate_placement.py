@@ -1,4 +1,5 @@
-"""Protects placement as Python has it: the published table, the ladder of capacities, what is asked for, the number."""
+"""Protects placement from Python: the published table, the choice by capacity, the filters and the number of
+aggregators."""
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from outcrop.tiers.tier import Persistence
 
 MB, GB = 1 << 20, 1 << 30
 TABLE = np.array([[0.593, 0.603, 2.350], [0.470, 0.480, 2.020], [0.742, 0.752, 2.710], [0.503, 0.513, 2.120]])
-"""Of the authors, in seconds: a row for each rank; HBM, DRAM, NVR."""
+"""The published seconds: a row for each rank, with columns for HBM, DRAM and NVR."""
 TIERS = (
     BufferTier("hbm", 0.010, 180 * GB),
     BufferTier("dram", 0.020, 90 * GB),
@@ -34,7 +35,7 @@ FAST = SharedMemory(1e-6, 10e9)
 
 
 def machine(room: tuple[int, int, int] = (16 * GB, 192 * GB, 128 * GB)) -> Machine:
-    """The authors': four ranks, each on a node of its own."""
+    """Return the machine of the published table: four ranks, each on its own node."""
     distances = np.array([[0, 4, 7, 5], [4, 0, 6, 3], [7, 6, 0, 6], [5, 3, 6, 0]], float)
     network = Network(latency_seconds=0.030, card_bytes_per_second=12.5 * GB)
     to_target = np.array([3.0, 2.0, 5.0, 2.0])
@@ -42,7 +43,7 @@ def machine(room: tuple[int, int, int] = (16 * GB, 192 * GB, 128 * GB)) -> Machi
 
 
 def test_published_table() -> None:
-    """To three decimals, for every rank and tier."""
+    """Predictions are equal to the table to three decimals, for every rank and tier."""
     for rank in range(4):
         for tier in range(3):
             seconds = predict(machine(), BYTES, OPTIONS, [rank], [tier]).seconds
@@ -50,7 +51,7 @@ def test_published_table() -> None:
 
 
 def test_the_least_of_the_table_is_chosen() -> None:
-    """Rank 1 and HBM; the terms add up to what is predicted."""
+    """The cheapest place is rank 1 on HBM. The terms of its cost add up to the predicted time."""
     placement = place(machine(), BYTES, 1, OPTIONS)
     (choice,) = placement.choices
     assert (choice.rank, TIERS[choice.tier].name, choice.bytes) == (1, "hbm", 85 * MB)
@@ -63,20 +64,20 @@ def test_the_least_of_the_table_is_chosen() -> None:
     [((256 * MB, GB, GB), "hbm"), ((255 * MB, GB, GB), "dram"), ((0, 0, GB), "nvr")],
 )
 def test_ladder_of_capacities(room: tuple[int, int, int], tier: str) -> None:
-    """With HBM capped the choice falls to DRAM, with DRAM capped to NVM; and says so."""
+    """Without enough HBM, buffers go to DRAM. Without enough DRAM, they go to NVM. A note says this."""
     placement = place(machine(room), BYTES, 1, OPTIONS)
     assert TIERS[placement.choices[0].tier].name == tier
     assert any(f"in {tier} instead of hbm" in note for note in placement.notes) == (tier != "hbm")
 
 
 def test_no_room_is_one_line() -> None:
-    """What was asked for, and what would do."""
+    """The error names the requested memory and a remedy, in one line."""
     with pytest.raises(InputError, match=r"buffers of 2 x 128 MiB .* room for 0 .* give smaller buffers"):
         place(machine((0, 0, 255 * MB)), BYTES, 1, OPTIONS)
 
 
 def test_persistence_and_tier_are_filters() -> None:
-    """Of a tier that was asked for only the topology decides."""
+    """If the user requests a tier, only the topology decides between the nodes."""
     lasting = place(machine(), BYTES, 1, PlacementOptions(128 * MB, persistence=Persistence.JOB, merged=False))
     assert TIERS[lasting.choices[0].tier].name == "nvr"
     asked = place(machine(), BYTES, 1, PlacementOptions(128 * MB, tier="dram", merged=False))
@@ -86,7 +87,7 @@ def test_persistence_and_tier_are_filters() -> None:
 
 
 def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
-    """By the cards: a node with four of them gets four aggregators."""
+    """A node with four network cards gets four aggregators. A given number of aggregators is used unchanged."""
     ranks, domains = 32, 16
     tallies = Tallies.of(
         np.repeat(np.arange(domains), ranks), np.tile(np.arange(ranks), domains), np.full(ranks * domains, 8 * MB)
@@ -106,7 +107,8 @@ def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
 
 
 def test_local_targets_and_shared_memory_change_the_prediction() -> None:
-    """A device in each node beside one that all share; messages of nodes beside those of ranks."""
+    """A device in each node is faster than one shared device. A message for each node is faster than one for each
+    rank."""
     four = np.repeat(np.arange(4), 4)
     tallies = Tallies.of(np.zeros(16), np.arange(16), np.full(16, 4 * MB))
     base = machine()
@@ -123,14 +125,14 @@ def test_local_targets_and_shared_memory_change_the_prediction() -> None:
 
 
 def test_distances_of_the_wrong_length_are_refused() -> None:
-    """Protects the core from rows that are not of all nodes."""
+    """Distances must have one value for each node. The core must not read beyond a shorter row."""
     wrong = Machine(np.arange(4), TableDistances(np.zeros((4, 3))), np.ones(4), TIERS, np.full((4, 3), GB))
     with pytest.raises(InputError, match="are 3; there are 4 nodes"):
         place(wrong, BYTES, 1, OPTIONS)
 
 
 def test_errors_of_distances_come_out() -> None:
-    """What a provider raises is what the caller gets."""
+    """The caller gets the exception that a provider of distances raises."""
 
     class Broken:
         def row(self, node: int) -> np.ndarray:
@@ -141,7 +143,7 @@ def test_errors_of_distances_come_out() -> None:
 
 
 def test_settings_come_from_arguments_hints_and_environment() -> None:
-    """The first that says something wins, and is named."""
+    """The first source that gives a setting determines its value, and the origin of the value names this source."""
     settings = read_settings(
         {"tier": "hbm", "buffer": None},
         {"cb_buffer_size": "1048576", "cb_config_list": "a:2,*:1", "cb_nodes": "3"},

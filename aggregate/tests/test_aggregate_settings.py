@@ -1,4 +1,4 @@
-"""Protects the one table of settings: arguments of Python, the C header and the manual say what it says."""
+"""Protects the one table of settings: Python's arguments, the C header and the manual must be equal to it."""
 
 import inspect
 import subprocess
@@ -12,14 +12,15 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_header_and_the_manual_are_written_from_the_table() -> None:
-    """`scripts/write_settings.py` has been run since the table was changed."""
+    """If this fails, run `scripts/write_settings.py`: the table has changed since its last run."""
     command = [sys.executable, str(ROOT / "scripts" / "write_settings.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
 def test_every_setting_is_an_argument_of_python() -> None:
-    """Of `declare`, or of both `create` and `open`; and each has its words in the docstring."""
+    """Each setting is an argument of `declare`, or of both `create` and `open`. The docstrings describe each
+    argument."""
     names = {row[0] for row in _aggregate.setting_rows()}
     own = {"communicator", "extents", "hints"}
     of_plans = set(inspect.signature(agg.declare).parameters) - own

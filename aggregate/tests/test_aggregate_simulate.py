@@ -1,4 +1,4 @@
-"""Protects simulations: patterns against lists of all their bytes, rows of the table, and the command."""
+"""Protects simulations: patterns are compared with lists of all bytes. The table and the command are checked."""
 
 import json
 from dataclasses import replace
@@ -53,7 +53,7 @@ write_latency = 1e-4
 
 
 def owners_of_s3d(pattern: S3d) -> np.ndarray:
-    """The rank that has each byte of the file, by filling the grid."""
+    """Return the rank of each byte of the file. The ranks are found by filling a grid."""
     along, cells = pattern.ranks_along, pattern.cells
     grid = np.empty([a * c for a, c in zip(along, cells, strict=True)], np.int64)
     for rank, place in enumerate(np.ndindex(*along)):
@@ -62,13 +62,14 @@ def owners_of_s3d(pattern: S3d) -> np.ndarray:
 
 
 def owners_of_hacc(pattern: Hacc) -> np.ndarray:
-    """The same of particles."""
+    """Return the rank of each byte of a file of particles."""
     ranks = np.arange(pattern.ranks)
     return np.concatenate([np.repeat(ranks, pattern.particles * size) for size in pattern.parts])
 
 
 def check(pattern: Pattern, owners: np.ndarray, domains: int) -> None:
-    """All domains together are the file, and each has what the bytes say."""
+    """Check that all domains together cover the file, and that each domain has the right number of bytes from each
+    rank."""
     assert pattern.file_bytes == len(owners)
     tallies, count = tally(pattern, domains)
     size = -(-len(owners) // domains)
@@ -89,14 +90,14 @@ def check(pattern: Pattern, owners: np.ndarray, domains: int) -> None:
 def test_s3d_is_what_a_grid_is(
     along: tuple[int, int, int], cells: tuple[int, int, int], components: int, domains: int
 ) -> None:
-    """Tallies of any domains are those of a grid filled rank by rank."""
+    """The tallies of any number of domains are equal to the tallies of a grid that is filled rank by rank."""
     pattern = S3d(along, cells, components)
     check(pattern, owners_of_s3d(pattern), domains)
 
 
 @given(ranks=st.integers(1, 6), particles=st.integers(1, 9), is_aos=st.booleans(), domains=st.integers(1, 20))
 def test_hacc_is_what_lists_of_particles_are(ranks: int, particles: int, is_aos: bool, domains: int) -> None:
-    """Both layouts, of 38 bytes a particle."""
+    """Both layouts store 38 bytes for each particle."""
     sizes = tuple(HACC_BYTES.values())
     assert sum(sizes) == 38
     pattern = Hacc(ranks, particles, (38,) if is_aos else sizes)
@@ -104,7 +105,7 @@ def test_hacc_is_what_lists_of_particles_are(ranks: int, particles: int, is_aos:
 
 
 def test_workloads_have_the_size_that_is_asked_for() -> None:
-    """About so many bytes a rank, and all ranks."""
+    """A pattern has the requested number of ranks, and about the requested number of bytes for each rank."""
     for name in ("s3d", "hacc"):
         for pattern in make_patterns(name, 24, 1 << 20):
             assert pattern.ranks == 24
@@ -115,7 +116,7 @@ def test_workloads_have_the_size_that_is_asked_for() -> None:
 
 
 def test_large_domains_begin_at_whole_mebibytes() -> None:
-    """As stripes do: no two aggregators write one."""
+    """Domains begin where file systems begin stripes, so that no two aggregators write to the same stripe."""
     (pattern,) = make_patterns("s3d", 64)
     tallies, count = tally(pattern, 8)
     sizes = np.bincount(tallies.domains, tallies.bytes.astype(float))
@@ -123,7 +124,8 @@ def test_large_domains_begin_at_whole_mebibytes() -> None:
 
 
 def test_round_robin_goes_from_node_to_node() -> None:
-    """The first rank of each node, then the second; nodes need not have the same number, nor ranks an order."""
+    """Round robin takes the first rank of each node, then the second. Nodes may differ in size, and ranks have any
+    order."""
     assert round_robin(np.array([0, 0, 1, 1], np.uint32), 3).tolist() == [0, 2, 1]
     assert round_robin(np.array([1, 0, 1, 0, 1], np.uint32), 5).tolist() == [1, 0, 3, 2, 4]
 
@@ -135,7 +137,7 @@ def scenario(topology: str, nodes: int, ranks_per_node: int, **changes: object) 
 
 
 def declared(text: str) -> NodeTiers:
-    """As if from a file."""
+    """Return the tiers that a file with this text describes."""
     import tempfile
 
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
@@ -145,7 +147,7 @@ def declared(text: str) -> NodeTiers:
 
 
 def test_the_chosen_placement_is_never_later_than_round_robin_of_as_many() -> None:
-    """On every topology, for every workload; and all ranks' bytes are gathered."""
+    """This holds on every topology and for every workload. Each placement collects the bytes of all ranks."""
     for topology in ("torus", "dragonfly:2x4", "fat-tree:4x4"):
         on = scenario(topology, 32, 8)
         for name in ("s3d", "hacc"):
@@ -163,13 +165,13 @@ def test_the_chosen_placement_is_never_later_than_round_robin_of_as_many() -> No
 
 
 def test_a_number_that_is_asked_for_is_kept() -> None:
-    """Whatever would be sooner."""
+    """The given number is used even if another number gives a shorter time."""
     (simulated,) = simulate(scenario("torus", 8, 4, aggregators=5), make_patterns("s3d", 32))
     assert len(simulated.rows[0].placement.choices) == 5
 
 
 def test_a_number_that_was_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where more aggregators than are compared might be better, nobody shall think that they are not."""
+    """If more aggregators could be better but were not compared, a note says so."""
     on, patterns = scenario("torus", 8, 4), make_patterns("hacc-aos", 32)
     assert next(simulate(on, patterns)).note == ""
     monkeypatch.setattr("outcrop.aggregate.simulate.MAX_COSTS", 16)
@@ -180,7 +182,7 @@ def test_a_number_that_was_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_capacity_ladder_of_a_machine_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A synthetic machine of hwloc's with HBM and DRAM: buffers that HBM has no room for fall to DRAM."""
+    """On a synthetic hwloc machine with HBM and DRAM, buffers that do not fit into HBM go to DRAM."""
     if not _core.has_hwloc():
         pytest.skip("built without hwloc")
     text = machine(Node(64 << 30, "", 90_000, 90_000, 100), Node(1 << 30, "HBM", 200_000, 200_000, 130))
@@ -210,13 +212,13 @@ def test_capacity_ladder_of_a_machine_that_is_not_here(monkeypatch: pytest.Monke
     ],
 )
 def test_wrong_tiers_are_refused(text: str, message: str) -> None:
-    """With file, key and remedy."""
+    """The error names the file, the key and a remedy."""
     with pytest.raises(InputError, match=message):
         parse_node_tiers(text, "tiers.toml")
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A table for people, JSON for programs, and both the same."""
+    """The command prints a table and writes JSON. Both contain the same figures."""
     tiers, out = tmp_path / "tiers.toml", tmp_path / "out.json"
     tiers.write_text(TIERS)
     arguments = ["agg", "simulate", "--topology", "dragonfly:4x4", "--nodes", "64", "--ranks-per-node", "4"]
@@ -261,7 +263,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_bad_input_is_one_line(
     changed: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And exit code 2."""
+    """Wrong input gives exit code 2 and one line."""
     tiers = tmp_path / "tiers.toml"
     tiers.write_text(TIERS)
     options = {"--topology": "torus", "--nodes": "4", "--ranks-per-node": "2", "--workload": "s3d",
@@ -275,7 +277,7 @@ def test_bad_input_is_one_line(
 def test_the_environment_holds_in_simulations_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where no option says something else; what is wrong there is refused by its name, before anything is printed."""
+    """Variables apply if no option overrides them. A wrong variable is refused by name before anything is printed."""
     tiers = tmp_path / "tiers.toml"
     tiers.write_text(TIERS)
     command = ["agg", "simulate", "--topology", "torus", "--nodes", "4", "--ranks-per-node", "2", "--workload", "s3d"]
@@ -298,7 +300,7 @@ def test_the_environment_holds_in_simulations_too(
 
 
 def test_as_many_ranks_as_a_large_machine_has() -> None:
-    """Protects the promise of 16,384 ranks: that many are placed, and none twice."""
+    """A machine with 16,384 ranks can be simulated. No rank is placed twice."""
     on = scenario("dragonfly", 512, 32)
     (simulated,) = simulate(on, make_patterns("s3d", on.ranks))
     chosen = simulated.rows[0].placement

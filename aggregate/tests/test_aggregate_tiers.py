@@ -1,4 +1,5 @@
-"""Protects buffers and stages on the tier that was chosen, as Python users see it: the ladder, decisions, recovery."""
+"""Protects buffers and stages on the chosen tier as Python users see them: choice by capacity, decisions and
+recovery."""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ NO_NUMA = "[unusable]" in _aggregate.text_of_this_node(
 
 
 def table(name: str, kind: str, rate: float, capacity: str, place: str = "") -> str:
-    """One tier of a machine file."""
+    """Return the table of one tier for a machine file."""
     return f'[{name}]\nkind = "{kind}"\ncapacity = "{capacity}"\nread = {rate}\nwrite = {rate}\n{place}\n'
 
 
 def machine_file(folder: Path, *tables: str, target: float = 1e9, kind: str = "disk") -> Path:
-    """With a target of that speed."""
+    """Write a machine file with these tables and a target of this bandwidth. Return its path."""
     place = f'[target]\nkind = "{kind}"\nread = {target}\nwrite = {target}\n'
     path = folder / "machine"
     path.write_text("\n".join([*tables, place]))
@@ -37,14 +38,14 @@ def machine_file(folder: Path, *tables: str, target: float = 1e9, kind: str = "d
 
 
 def plan_of(folder: Path, machine: Path, nbytes: int = 300_000, **settings: Any) -> tuple[agg.Plan, np.ndarray]:
-    """Of one variable, with its values."""
+    """Return a plan with one variable, and the values of this variable."""
     values = np.random.default_rng(3).integers(0, 256, nbytes, np.uint8)
     plan = agg.declare(None, [agg.contiguous(0, nbytes)], target=folder, machine=machine, **{**BUFFERS, **settings})
     return plan, values
 
 
 def written(plan: agg.Plan, values: np.ndarray, path: Path, **options: Any) -> agg.File:
-    """The file, after a step that is in it."""
+    """Write one step to a file, and check the content of the file. Return the closed file."""
     with agg.create(path, plan, **options) as file:
         file.write([values])
     assert np.array_equal(np.fromfile(path, np.uint8), values)
@@ -56,7 +57,8 @@ def written(plan: agg.Plan, values: np.ndarray, path: Path, **options: Any) -> a
     ("hbm", "dram", "tier"), [("1GiB", "1GiB", "hbm"), ("100KiB", "1GiB", "dram"), ("100KiB", "100KiB", "nvm")]
 )
 def test_buffers_are_where_the_ladder_of_capacities_ends(tmp_path: Path, hbm: str, dram: str, tier: str) -> None:
-    """With HBM capped they are in DRAM, with DRAM capped in NVM: bound to the node, anywhere, mapped there."""
+    """Buffers that do not fit into HBM go to DRAM, and then to NVM. They are bound to a NUMA node, unbound, or
+    mapped."""
     nvm = tmp_path / "nvm"
     nvm.mkdir()
     tables = [table("hbm", "hbm", 180e9, hbm, 'nodes = "0"'), table("dram", "dram", 90e9, dram),
@@ -73,7 +75,7 @@ def test_buffers_are_where_the_ladder_of_capacities_ends(tmp_path: Path, hbm: st
 
 
 def test_own_runs_have_their_buffers_on_the_tier_asked_for(tmp_path: Path) -> None:
-    """Where every rank writes its own bytes, too."""
+    """The user can choose the tier also if every rank writes its own bytes."""
     tables = [table("dram", "dram", 90e9, "1GiB"), table("nvm", "nvm", 2e9, "1GiB", f'directory = "{tmp_path}"')]
     machine = machine_file(tmp_path, *tables)
     plan, values = plan_of(tmp_path, machine, tier="nvm", own_run_bytes=4096)
@@ -84,7 +86,7 @@ def test_own_runs_have_their_buffers_on_the_tier_asked_for(tmp_path: Path) -> No
 
 
 def test_a_tier_that_is_not_here_is_left_out(tmp_path: Path) -> None:
-    """With the reason; asked for, it is an error."""
+    """The text of the plan gives the reason. If the user requests the tier, an error is raised."""
     gone = table("fast", "nvme", 9e12, "1GiB", f'directory = "{tmp_path / "gone"}"')
     machine = machine_file(tmp_path, table("dram", "dram", 9e9, "1GiB"), gone)
     plan, _ = plan_of(tmp_path, machine)
@@ -95,7 +97,7 @@ def test_a_tier_that_is_not_here_is_left_out(tmp_path: Path) -> None:
 
 
 def test_machine_files_are_refused_with_their_line(tmp_path: Path) -> None:
-    """One line, nothing made."""
+    """The error is one line. No plan is made."""
     (tmp_path / "machine").write_text("[dram]\nkind dram\n")
     with pytest.raises(InputError, match=r"rank 0: .*machine:2: = is missing after kind"):
         plan_of(tmp_path, tmp_path / "machine")
@@ -104,7 +106,7 @@ def test_machine_files_are_refused_with_their_line(tmp_path: Path) -> None:
 
 
 def test_machine_text_says_what_the_tiers_of_this_machine_are(tmp_path: Path) -> None:
-    """What is written as a file and read again is what there is: names, rooms, figures to the last bit."""
+    """A text that is written to a file and read again describes the same tiers: names, free bytes and exact figures."""
     tiers = [tier for tier in find_tiers() if tier.free_bytes and tier.kind != "pfs"]
     listed, _ = _aggregate.parse_node(machine_text(tiers, tmp_path), "machine")
     assert len(listed) == len(tiers)
@@ -122,7 +124,8 @@ def test_machine_text_says_what_the_tiers_of_this_machine_are(tmp_path: Path) ->
 
 
 def staged_machine(folder: Path, target: float = 1e9, kind: str = "disk") -> Path:
-    """DRAM and a tier on which a job's files last, eight times as fast as the target."""
+    """Write a machine file with DRAM and a tier for staging. The tier keeps files for a job and has 8 times the
+    target's rate."""
     (folder / "fast").mkdir(exist_ok=True)
     place = f'directory = "{folder / "fast"}"\npersistence = "job"'
     tables = [table("dram", "dram", 90e9, "1GiB"), table("fast", "nvme", 8e9, "1GiB", place)]
@@ -142,7 +145,8 @@ def staged_machine(folder: Path, target: float = 1e9, kind: str = "disk") -> Pat
     ],
 )
 def test_steps_are_staged_where_the_model_says_so(tmp_path: Path, habits: dict[str, Any], is_staged: bool) -> None:
-    """By how they are used; either way the bytes are in the file, and both ways are explained, beside measured."""
+    """The use of steps decides. Either way, the bytes get to the file, and the plan explains both ways with measured
+    times."""
     plan, values = plan_of(tmp_path, staged_machine(tmp_path))
     file = written(plan, values, tmp_path / "file", **{"durable": True, "stage": "auto", **habits})
     assert file.is_staged == is_staged
@@ -154,7 +158,7 @@ def test_steps_are_staged_where_the_model_says_so(tmp_path: Path, habits: dict[s
 
 
 def test_settings_of_the_environment_reach_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An argument of nothing wins over them."""
+    """An empty argument overrides the environment."""
     monkeypatch.setenv("OUTCROP_AGG_STAGE", "auto")
     monkeypatch.setenv("OUTCROP_AGG_SECONDS_BETWEEN", "1")
     monkeypatch.setenv("OUTCROP_AGG_MACHINE", str(staged_machine(tmp_path)))
@@ -170,7 +174,7 @@ def test_settings_of_the_environment_reach_files(tmp_path: Path, monkeypatch: py
     [({"seconds_between": -1}, "at least 0"), ({"reads_back": "x"}, "at least 0"), ({"stage_persistence": "x"}, "job")],
 )
 def test_habits_that_cannot_be_are_refused(tmp_path: Path, option: dict[str, Any], line: str) -> None:
-    """Before a file is made."""
+    """The error is raised before a file is made."""
     plan, _ = plan_of(tmp_path, staged_machine(tmp_path))
     with pytest.raises(InputError, match=line):
         agg.create(tmp_path / "file", plan, stage="auto", **option)
@@ -192,7 +196,7 @@ os._exit(9)
 
 
 def test_what_a_killed_run_has_staged_is_found_by_the_next_whatever_it_decides(tmp_path: Path) -> None:
-    """It looks on every tier: the decision may be another one now."""
+    """The next run searches every tier for staged steps, because it may decide for another tier or for none."""
     machine = staged_machine(tmp_path)
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(machine)], timeout=60)
     assert done.returncode == 9

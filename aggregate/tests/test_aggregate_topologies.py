@@ -1,4 +1,4 @@
-"""Protects distances: of topologies by searching graphs, of nodes at hand by every provider without a cluster."""
+"""Protects distances: topologies are compared with searches of graphs. Each provider is tested without a cluster."""
 
 from collections import deque
 from dataclasses import replace
@@ -15,7 +15,7 @@ from outcrop.errors import InputError
 
 
 def searched(links: dict[object, set[object]], start: object) -> dict[object, int]:
-    """Links from a vertex to all others."""
+    """Return the number of links from one vertex to each of the others."""
     found, queue = {start: 0}, deque([start])
     while queue:
         here = queue.popleft()
@@ -36,7 +36,7 @@ def connect(pairs: list[tuple[object, object]]) -> dict[object, set[object]]:
 
 @pytest.mark.parametrize("shape", [(7,), (2, 5), (3, 4, 5), (2, 2, 2, 3)])
 def test_torus(shape: tuple[int, ...]) -> None:
-    """Any number of axes: as a search of its links finds."""
+    """In a torus with any number of axes, distances are equal to those that a search of its links finds."""
     nodes = list(np.ndindex(*shape))
     pairs = [
         (
@@ -55,14 +55,14 @@ def test_torus(shape: tuple[int, ...]) -> None:
 
 
 def test_torus_has_gateways_all_over() -> None:
-    """No node of a large one is far from the target."""
+    """In a large torus, no node is far from the target."""
     topology = make_topology("torus", 4096, 1)
     assert topology.to_target[0] == topology.to_target[128] == 1
     assert topology.to_target.max() < topology.distances.row(0).max()
 
 
 def test_fat_tree() -> None:
-    """As a search through nodes, leaves, pods and the top finds."""
+    """Distances are equal to those that a search through nodes, leaves, pods and the top finds."""
     topology = make_topology("fat-tree:2x3", 14, 1)
     pairs: list[tuple[object, object]] = []
     for node in range(14):
@@ -76,7 +76,7 @@ def test_fat_tree() -> None:
 
 
 def test_dragonfly() -> None:
-    """Same switch, same group, another group."""
+    """Distances differ between nodes of one switch, of one group, and of different groups."""
     topology = make_topology("dragonfly:2x2", 8, 1)
     assert topology.distances.row(0).tolist() == [0, 2, 3, 3, 5, 5, 5, 5]
     assert topology.distances.row(5).tolist() == [5, 5, 5, 5, 2, 0, 3, 3]
@@ -85,7 +85,7 @@ def test_dragonfly() -> None:
 
 @pytest.mark.parametrize(("count", "axes", "factors"), [(16384, 3, (16, 32, 32)), (64, 3, (4, 4, 4)), (7, 2, (1, 7))])
 def test_near_equal_factors(count: int, axes: int, factors: tuple[int, ...]) -> None:
-    """Protects shapes that nobody gives."""
+    """A shape that the user does not give is nearly cubic."""
     assert near_equal(count, axes) == factors
 
 
@@ -100,7 +100,7 @@ LINES = """# rank: group switch port
 
 
 def test_file_of_ranks(tmp_path: Path) -> None:
-    """Ranks of one port are on one node."""
+    """Ranks with the same port are on one node."""
     topology = parse_topology(LINES, "ranks")
     assert topology.node_of_rank is not None
     assert topology.node_of_rank.tolist() == [0, 0, 1, 2, 3]
@@ -125,7 +125,7 @@ def test_file_of_ranks(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_topologies_are_refused(name: str, nodes: int, message: str) -> None:
-    """One line that says what would be right."""
+    """The error is one line that says which values are valid."""
     with pytest.raises(InputError, match=message):
         make_topology(name, nodes, 1)
 
@@ -141,13 +141,13 @@ def test_wrong_topologies_are_refused(name: str, nodes: int, message: str) -> No
     ],
 )
 def test_wrong_files_are_refused(text: str, message: str) -> None:
-    """With the line."""
+    """The error names the line."""
     with pytest.raises(InputError, match=message):
         parse_topology(text, "ranks")
 
 
 def test_file_and_numbers_must_agree(tmp_path: Path) -> None:
-    """Protects from a file of another job."""
+    """A file that was written for another job is refused."""
     path = tmp_path / "ranks"
     path.write_text("0: a b c\n1: a b d\n")
     with pytest.raises(InputError, match=r"2 nodes and 2 ranks: --nodes 1 --ranks-per-node 2 must say the same"):
@@ -155,14 +155,14 @@ def test_file_and_numbers_must_agree(tmp_path: Path) -> None:
 
 
 def rows(around: Surroundings, provider: str) -> list[list[float]]:
-    """All distances; the provider must be that one."""
+    """Return the distances of all nodes. Check that they come from `provider`."""
     found = find_distances(around)
     assert found.provider == provider, str(found)
     return [found.distances.row(node).tolist() for node in range(around.nodes)]
 
 
 def test_a_file_of_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
-    """By the core, which reads it before any provider is asked (tests/core/aggregate_machine.cpp)."""
+    """The core reads the file before it asks a provider for distances (tests/core/aggregate_machine.cpp)."""
     path = tmp_path / "ranks"
     path.write_text("0: g s 1\n1: g t 1\n")
     with pytest.raises(InputError, match="ranks is of 2 ranks; there are 1"):
@@ -170,7 +170,7 @@ def test_a_file_of_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
 
 
 def test_slurm_addresses() -> None:
-    """Two leaves under a top; a cluster without switches has addresses that say nothing."""
+    """Two leaves are connected by a top switch. In a cluster without switches, addresses contain no distances."""
     addresses = ["s0.s1.n0", "s0.s1.n1", "s0.s2.n2"]
     around = Surroundings(["n0", "n1", "n2"], [0, 1, 2], [{"SLURM_TOPOLOGY_ADDR": one} for one in addresses])
     assert rows(around, "Slurm") == [[0, 2, 4], [2, 0, 4], [4, 4, 0]]
@@ -185,7 +185,7 @@ SwitchName=top Level=1 LinkSpeed=1 Nodes=n[00-03,10] Switches=leaf[0-1]
 
 
 def test_slurm_by_scontrol() -> None:
-    """Asked in jobs of Slurm's alone."""
+    """The command `scontrol` runs only in jobs of Slurm."""
     asked = []
 
     def run(command: list[str]) -> str:
@@ -203,13 +203,13 @@ def test_slurm_by_scontrol() -> None:
 
 
 def test_pmix_coordinates() -> None:
-    """As a path from the top."""
+    """PMIx coordinates are read as the path from the top switch to a node."""
     around = Surroundings(["a", "b", "c"], [0, 1, 2], coordinates=[(0, 1), (0, 1), (1, 1)])
     assert rows(around, "PMIx") == [[0, 2, 6], [2, 0, 6], [6, 6, 0]]
 
 
 def test_names_of_nodes() -> None:
-    """Cray's in the machine room, and hosts that tell where they stand; domains do not matter."""
+    """Cray's names and some host names give the place in the machine room. Domains of hosts are ignored."""
     around = Surroundings(["nid1", "nid2"], [0, 1], cray_names=["c0-0c0s1n0", "c0-0c0s1n3"])
     assert rows(around, "Cray") == [[0, 2], [2, 0]]
     hosts = ["x1000c0s0b0n0.site", "x1000c0s1b0n0.site", "x1001c0s0b0n0.site"]
@@ -218,7 +218,8 @@ def test_names_of_nodes() -> None:
 
 
 def test_ping_pong_is_asked_before_giving_up() -> None:
-    """In units of the shortest way, both directions alike; one that measured nothing is passed over."""
+    """Distances are multiples of the shortest time, equal in both directions. A measurement without result is
+    skipped."""
     seconds = np.array([[0, 2e-6, 5e-6], [2e-6, 0, 4e-6], [3e-6, 4e-6, 0]])
     around = Surroundings(["a", "b", "c"], [0, 1, 2], ping_pong=lambda: seconds)
     assert np.allclose(rows(around, "ping-pong"), [[0, 1, 2], [1, 0, 2], [2, 2, 0]])
@@ -233,7 +234,7 @@ def test_ping_pong_is_asked_before_giving_up() -> None:
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 13])
 def test_every_node_meets_every_other_in_the_same_round(nodes: int) -> None:
-    """Nobody waits for one that waits for another: pairs of a round are the same seen from both sides."""
+    """No circle of waiting nodes can occur: in each round, two partners agree that they are partners."""
     met = [list(partners(own, nodes)) for own in range(nodes)]
     for own, others in enumerate(met):
         assert sorted(one for one in others if one is not None) == [node for node in range(nodes) if node != own]
@@ -241,14 +242,14 @@ def test_every_node_meets_every_other_in_the_same_round(nodes: int) -> None:
 
 
 def test_who_answered_is_said() -> None:
-    """And why those before did not."""
+    """The text also says why the providers before it gave no answer."""
     found = find_distances(Surroundings(["a", "b"], [0, 1]))
     assert str(found).startswith("distances by node (Slurm: this is no job of Slurm's;")
     assert [found.distances.row(node).tolist() for node in range(2)] == [[0, 1], [1, 0]]
 
 
 def test_facts_of_ranks_become_those_of_nodes(tmp_path: Path) -> None:
-    """Of all ranks' facts the first of each node; nodes may have their numbers in any order."""
+    """The facts of a node are those of its first rank. Nodes can be numbered in any order."""
     name = tmp_path / "etc" / "cray" / "xname"
     name.parent.mkdir(parents=True)
     name.write_text("x1c0s0b0n0\n")
@@ -263,13 +264,13 @@ def test_facts_of_ranks_become_those_of_nodes(tmp_path: Path) -> None:
 
 
 def test_commands_that_fail_print_nothing() -> None:
-    """Whatever the way in which they fail."""
+    """A command that fails returns None, for any reason of failure."""
     assert run_command(["echo", "s0"]) == "s0\n"
     assert run_command(["false"]) is None
     assert run_command(["no-such-command-here"]) is None
 
 
 def test_lists_of_hosts() -> None:
-    """As batch systems write them."""
+    """Lists of hosts have the form in which batch systems write them."""
     assert expand_hosts("n[001-003,7],login") == ["n001", "n002", "n003", "n7", "login"]
     assert expand_hosts("r[1-2]n[0-1]") == ["r1n0", "r1n1", "r2n0", "r2n1"]

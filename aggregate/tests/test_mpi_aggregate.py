@@ -1,4 +1,5 @@
-"""Protects aggregation by ranks of MPI from Python: files are NumPy's, and all ranks learn what went wrong at one."""
+"""Protects aggregation by ranks of MPI from Python: files are equal to NumPy's, and all ranks get the error of one
+rank."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ PROGRAM = Path(__file__).parent / "aggregate_ranks.py"
 
 
 def ranks_do(ranks: int, what: str, folder: Path, *arguments: object, **environment: str) -> list[str]:
-    """The lines they print."""
+    """Run the ranks, and return the lines that they print."""
     command = [sys.executable, str(PROGRAM), what, str(folder), *map(str, arguments)]
     done = mpirun(ranks, *command, environment=environment)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -22,7 +23,8 @@ def ranks_do(ranks: int, what: str, folder: Path, *arguments: object, **environm
 
 @pytest.mark.parametrize(("ranks", "seeds"), [(1, (0, 4)), (3, (10, 18)), (4, (20, 28)), (16, (30, 33))])
 def test_files_are_what_numpy_would_write(tmp_path: Path, ranks: int, seeds: tuple[int, int]) -> None:
-    """Random patterns in steps, one beyond 4 GiB, blocking and not, read back; any number of aggregators."""
+    """Write random patterns in steps, one beyond 4 GiB, with and without waiting. Read them back. Aggregators vary in
+    number."""
     ranks_do(ranks, "patterns", tmp_path, *seeds)
 
 
@@ -31,7 +33,7 @@ def test_files_are_what_numpy_would_write(tmp_path: Path, ranks: int, seeds: tup
 def test_files_are_the_same_whatever_carries_bytes_between_nodes(
     tmp_path: Path, ranks: int, on_node: int, transport: str
 ) -> None:
-    """As above, with some of the ranks on what counts as other nodes: by messages, or fetched from windows."""
+    """Do the same with simulated nodes. Bytes are sent as messages, or fetched from windows."""
     settings = {"OUTCROP_AGG_TRANSPORT": transport, "RANKS_ON_NODE": str(on_node)}
     ranks_do(ranks, "patterns", tmp_path, 40, 44, **settings)
 
@@ -56,7 +58,7 @@ cards = 3
 def test_files_are_the_same_where_ranks_of_a_node_send_as_one(
     tmp_path: Path, ranks: int, on_node: int, transport: str
 ) -> None:
-    """As they do where messages take long."""
+    """Ranks of a node send one message together if messages have a high latency."""
     (tmp_path / "machine").write_text(SLOW_NETWORK)
     settings = {"OUTCROP_AGG_MACHINE": str(tmp_path / "machine"), "OUTCROP_AGG_TRANSPORT": transport}
     lines = ranks_do(ranks, "patterns", tmp_path, 50, 56, RANKS_ON_NODE=str(on_node), **settings)
@@ -64,31 +66,32 @@ def test_files_are_the_same_where_ranks_of_a_node_send_as_one(
 
 
 def test_overlaps_name_both_ranks(tmp_path: Path) -> None:
-    """And the byte; on all ranks."""
+    """All ranks get an error that names the byte and both ranks."""
     (line,) = ranks_do(4, "overlap", tmp_path)
     assert "overlap at byte 270" in line and "ranks 2 and 3" in line
 
 
 def test_what_one_rank_declares_wrong_is_raised_on_all(tmp_path: Path) -> None:
-    """No rank waits for one that could not go on."""
+    """No rank waits for the rank that has the error."""
     lines = ranks_do(3, "wrong_extents", tmp_path)
     assert len(lines) == 3 and "rank 2: variable u" in lines[0] and "other settings" in lines[1] and "tape" in lines[2]
 
 
 def test_wrong_arrays_of_one_rank_are_told_to_all(tmp_path: Path) -> None:
-    """With the rank, the variable and both sizes."""
+    """The error names the rank, the variable and both sizes."""
     lines = ranks_do(3, "wrong_arrays", tmp_path)
     assert len(lines) == 2 and all("rank 2: variable u has 792 bytes, 800 were declared" in line for line in lines)
 
 
 def test_a_full_disk_is_told_to_all(tmp_path: Path) -> None:
-    """The rank that aggregates, the file and the offset; nobody hangs."""
+    """The error names the aggregator, the file and the offset. No rank hangs."""
     lines = ranks_do(4, "full", tmp_path)
     assert len(lines) == 2 and all("by rank" in line and "524288" in line and "file" in line for line in lines), lines
 
 
 def test_the_error_of_a_program_is_seen(tmp_path: Path) -> None:
-    """A rank that leaves its file by an exception does not wait there for the others, who wait for it."""
+    """A rank that leaves its file by an exception does not wait for the other ranks, because they wait for this
+    rank."""
     program = [sys.executable, "-m", "mpi4py", str(PROGRAM), "own_error", str(tmp_path)]
     done = mpirun(3, *program, seconds=60)
     assert done.returncode != 0
@@ -96,13 +99,13 @@ def test_the_error_of_a_program_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_told_to_all(tmp_path: Path) -> None:
-    """By name."""
+    """All ranks get an error that names the file."""
     (line,) = ranks_do(3, "missing", tmp_path)
     assert "nowhere" in line
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_hints_and_the_environment_reach_the_plan(tmp_path: Path, ranks: int) -> None:
-    """With ROMIO's names; explain says so."""
+    """Hints have the names of ROMIO. The text of explain() names them."""
     text = "\n".join(ranks_do(ranks, "hints", tmp_path))
     assert f"{min(2, ranks)} aggregator" in text and "128 KiB" in text and "predicted" in text

@@ -1,4 +1,4 @@
-"""Protects `outcrop agg bench`: ways take turns alike, bytes are compared, and figures follow from the seconds."""
+"""Protects `outcrop agg bench`: ways alternate evenly, bytes are compared, and figures follow from measured seconds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAYS = ("outcrop", "mpi-io", "posix")
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a process that mpirun has not started."""
+    """Remove the variables that mpirun sets, so that the process acts as one that mpirun has not started."""
     for name in LAUNCHERS:
         monkeypatch.delenv(name, raising=False)
 
@@ -36,7 +36,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("ranks", [1, 3, 8])
 def test_the_ranks_of_a_kernel_fill_its_file(name: str, ranks: int, tmp_path: Path) -> None:
-    """Every byte of the file is that of one rank: what plain arrays have there is what plain calls write."""
+    """Every byte of the file belongs to one rank. The file is equal to what plain arrays contain."""
     path = tmp_path / "file"
     path.write_bytes(b"")
     whole: list[np.ndarray] = []
@@ -61,7 +61,8 @@ def test_the_ranks_of_a_kernel_fill_its_file(name: str, ranks: int, tmp_path: Pa
 
 
 def test_no_byte_of_another_turn_is_taken_for_right() -> None:
-    """Protects the comparison: what is to be read to is wrong everywhere, and so is what earlier turns have written."""
+    """The comparison finds every wrong byte: bytes of earlier turns differ everywhere, and so does the memory before a
+    read."""
     contents = Contents(make_kernel("hacc-aos", 2, 1, 1000), 1)
     before = contents.stamped(7).copy()
     after = contents.stamped(8)
@@ -75,7 +76,7 @@ def test_no_byte_of_another_turn_is_taken_for_right() -> None:
 
 
 def test_ways_take_turns() -> None:
-    """Each way does each mode in each turn, and in as many turns as there are ways each has been first."""
+    """Each way does each mode once in each turn. If there are as many turns as ways, each way is first in one turn."""
     tasks = list(schedule(["s3d", "hacc-soa"], MODES, WAYS, 3))
     assert [task.number for task in tasks] == list(range(len(tasks)))
     assert [task.mode for task in tasks].count(None) == 2 and tasks[0].mode is None
@@ -87,7 +88,7 @@ def test_ways_take_turns() -> None:
 
 
 def test_programs_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task waits until all before it have been done, and no longer; a program that is alone waits for nothing."""
+    """A task begins when all tasks before it are done. A program without a partner does not wait."""
     path = tmp_path / "baton"
     path.touch()
     mine, other = Baton(path), Baton(path)
@@ -98,7 +99,7 @@ def test_programs_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.Monkey
         done_by_other += 1
         other.pass_on()
 
-    monkeypatch.setattr(time, "sleep", does_a_task)  # while one program sleeps, the other does a task
+    monkeypatch.setattr(time, "sleep", does_a_task)  # while one program sleeps, the other program does a task
     mine.wait_for(0)
     assert done_by_other == 0
     mine.wait_for(3)
@@ -111,7 +112,7 @@ def test_programs_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_program_whose_other_never_comes_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that was killed must not leave the other one waiting for ever."""
+    """If the partner was killed, the program must not wait for ever."""
     path = tmp_path / "baton"
     path.touch()
     monkeypatch.setattr("outcrop.bench.aggregate.job.MAX_SECONDS", 0.0)
@@ -120,7 +121,7 @@ def test_a_program_whose_other_never_comes_gives_up(tmp_path: Path, monkeypatch:
 
 
 def test_open_mpi_has_a_program_for_each_of_its_mpi_io() -> None:
-    """The first has all other ways, too; where there is nothing to choose there is one."""
+    """The first program also measures all other ways. Without a choice of implementations there is one program."""
     first, second = programs_for(WAYS, ["ompio", "romio321"])
     assert first.ways == ("outcrop", "mpi-io:ompio", "posix") and first.options == ("--mca", "io", "ompio")
     assert second.ways == ("mpi-io:romio321",) and second.options == ("--mca", "io", "romio321")
@@ -149,7 +150,7 @@ def program(ways: tuple[str, ...], measured: list[dict[str, Any]]) -> dict[str, 
 
 
 def test_medians_are_compared_with_the_fastest_other_way() -> None:
-    """By how much it is faster: their median over ours."""
+    """The gain is the other way's median time divided by the median time of aggregation."""
     records = [record("outcrop", "write", seconds) for seconds in (1.0, 9.0, 2.0)]
     records += [record("posix", "write", seconds) for seconds in (5.0, 3.0, 4.0)]
     records += [record("mpi-io", "write", seconds) for seconds in (7.0, 7.0, 7.0)]
@@ -162,7 +163,8 @@ def test_medians_are_compared_with_the_fastest_other_way() -> None:
 
 
 def test_programs_that_took_turns_make_one_table() -> None:
-    """Each way's figures are of the program it belongs to; what is not faster is said, with what held it back."""
+    """Each way has the figures of its program. A remark names each way that is faster, and says what limited
+    aggregation."""
     slow = record("outcrop", "read-cold", 2.0, cached=0.5, seconds=2.0, seconds_storage=1.8, seconds_copying=0.4)
     first = program(("outcrop",), [slow, record("outcrop", "write", 1.0)])
     theirs = [record("mpi-io:ompio", "read-cold", 1.0), record("mpi-io:ompio", "write", 2.0)]
@@ -182,14 +184,14 @@ def test_programs_that_took_turns_make_one_table() -> None:
 
 
 def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
-    """Protects the word cold: a file just written is in the page cache, one whose pages were dropped is not."""
+    """A cold read is really cold: a new file is in the page cache, and after dropping its pages it is not."""
     path = tmp_path / "file"
     path.write_bytes(np.random.default_rng(1).bytes(1 << 20))
     assert cached_share(path) == 1.0
     drop_from_page_cache(path)
     share = cached_share(path)
     if share == 1.0:
-        pytest.skip("this file system keeps pages")  # memory is all that tmpfs has
+        pytest.skip("this file system keeps pages")  # tmpfs keeps all of its data in memory
     assert share == 0.0
 
 
@@ -212,7 +214,7 @@ def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
 def test_bad_input_is_one_line(
     changed: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], alone: None
 ) -> None:
-    """And exit code 2, with nothing made."""
+    """Wrong input gives exit code 2 and one line. No file is made."""
     options = [*changed] if "-d" in changed else ["-d", str(tmp_path), *changed]
     assert call(["agg", "bench", *options]) == 2
     error = capsys.readouterr().err
@@ -221,13 +223,13 @@ def test_bad_input_is_one_line(
 
 
 def test_workloads_have_the_names_of_simulations() -> None:
-    """One kernel, both layouts of HACC-IO, or all."""
+    """A workload is one kernel, both layouts of HACC-IO, or all kernels."""
     for name, kernels in (("s3d", ("s3d",)), ("hacc", ("hacc-aos", "hacc-soa")), ("all", tuple(KERNELS))):
         assert BenchRequest(Path(), workload=name).job().workloads == kernels
 
 
 def test_numbers_of_ranks() -> None:
-    """With commas between; three where nothing is said."""
+    """Numbers of ranks are separated by commas. The default is three numbers."""
     assert ranks_of("2,16") == (2, 16) and ranks_of(None) == (4, 8, 16)
 
 
@@ -245,7 +247,8 @@ def check(figures: dict[str, Any], ranks: int, turns: int) -> None:
 
 
 def test_ranks_of_mpirun_measure_together(tmp_path: Path) -> None:
-    """All ways, kernels and modes at a small size; whatever MPI is here; one table, no files left."""
+    """Measure all ways, kernels and modes at a small size with the installed MPI. This makes one table and leaves no
+    files."""
     target, picture = tmp_path / "figures.json", tmp_path / "bench.png"
     command = ["agg", "bench", "-d", str(tmp_path / "new" / "below"), "--size", "8KiB", "--turns", "2"]
     command += ["--json", str(target), "--png", str(picture)]
@@ -258,7 +261,8 @@ def test_ranks_of_mpirun_measure_together(tmp_path: Path) -> None:
 
 
 def test_it_starts_mpirun_itself(tmp_path: Path, alone: None, capfd: pytest.CaptureFixture[str]) -> None:
-    """That of mpi4py's MPI, with all implementations of MPI-IO that it can choose from."""
+    """The command starts the mpirun of mpi4py's MPI. It measures all implementations of MPI-IO that this MPI can
+    choose."""
     launcher()
     target = tmp_path / "figures.json"
     command = ["agg", "bench", "-d", str(tmp_path / "new"), "--ranks", "2", "--size", "8KiB", "--turns", "1"]

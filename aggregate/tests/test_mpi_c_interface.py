@@ -1,4 +1,4 @@
-"""Protects programs in C and Fortran: the installed library is found by pkg-config and by CMake, and works."""
+"""Protects programs in C and Fortran: pkg-config and CMake find the installed library, and it works."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ target_link_libraries(c_program outcrop::outcrop_aggregate)
 
 @pytest.fixture(scope="session")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the library is installed."""
+    """Install the library, and return the folder."""
     prefix = tmp_path_factory.mktemp("installed")
     folder = build_with_mpi("outcrop_aggregate_mpi")
     succeed("cmake", "--install", str(folder), "--prefix", str(prefix))
@@ -34,7 +34,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def flags_of(prefix: Path) -> list[str]:
-    """What pkg-config says."""
+    """Return the options that pkg-config prints."""
     if shutil.which("pkg-config") is None:
         pytest.skip("there is no pkg-config")
     (package,) = prefix.rglob("outcrop_aggregate.pc")
@@ -45,7 +45,7 @@ def flags_of(prefix: Path) -> list[str]:
 
 
 def run(program: Path, folder: Path, ranks: int) -> None:
-    """A program, which makes a file in an empty folder and says what is wrong."""
+    """Run a program that makes one file in an empty folder. The program itself prints what is wrong."""
     folder.mkdir()
     done = mpirun(ranks, str(program), str(folder / "out.bin"), str(folder))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -53,7 +53,7 @@ def run(program: Path, folder: Path, ranks: int) -> None:
 
 
 def test_c_programs_find_the_library_by_pkg_config(prefix: Path, tmp_path: Path) -> None:
-    """C99 without a warning; the program says what it protects."""
+    """The program compiles as C99 without warnings. Its comments say what it checks."""
     program = tmp_path / "c_program"
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "c_program.c"), *flags_of(prefix), "-o", str(program))
     for ranks in (1, 4):
@@ -61,14 +61,15 @@ def test_c_programs_find_the_library_by_pkg_config(prefix: Path, tmp_path: Path)
 
 
 def program_of_the_manual(language: str, path: Path) -> str:
-    """Write the program in a language that docs/how-to/mpi.md shows to a file; its name."""
+    """Write the program that docs/how-to/mpi.md shows in this language to a file. Return the name of the file."""
     page = (ROOT / "docs" / "how-to" / "mpi.md").read_text()
     path.write_text(page.partition(f"```{language}\n")[2].partition("```")[0])
     return str(path)
 
 
 def run_program_of_the_manual(program: Path, folder: Path) -> None:
-    """Start it on three ranks. It writes 8 rows of each rank in three steps, with values that tell both."""
+    """Start the program on three ranks. Each rank writes 8 rows in each of three steps; values depend on rank and
+    step."""
     folder.mkdir()
     done = mpirun(3, "sh", "-c", 'cd "$1" && exec "$2"', "sh", str(folder), str(program))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -77,14 +78,14 @@ def run_program_of_the_manual(program: Path, folder: Path) -> None:
 
 
 def test_the_c_program_of_the_manual_works(prefix: Path, tmp_path: Path) -> None:
-    """Protects the reader who copies it."""
+    """Readers of the manual can copy this program."""
     source, program = program_of_the_manual("c", tmp_path / "program.c"), tmp_path / "program"
     succeed(compiler(), *WARNINGS, source, *flags_of(prefix), "-o", str(program))
     run_program_of_the_manual(program, tmp_path / "files")
 
 
 def test_the_fortran_program_of_the_manual_works(prefix: Path, tmp_path: Path) -> None:
-    """Protects the reader who copies it."""
+    """Readers of the manual can copy this program."""
     source, program = program_of_the_manual("fortran", tmp_path / "program.f90"), tmp_path / "program"
     module = prefix / "include" / "outcrop_aggregate.f90"
     options = ["-std=f2008", "-Wall", "-Werror", f"-J{tmp_path}", str(module), source]
@@ -93,7 +94,7 @@ def test_the_fortran_program_of_the_manual_works(prefix: Path, tmp_path: Path) -
 
 
 def test_c_programs_find_the_library_by_cmake(prefix: Path, tmp_path: Path) -> None:
-    """The CMake package brings headers, the library and its MPI."""
+    """The CMake package provides the headers, the library and the MPI that the library uses."""
     (tmp_path / "CMakeLists.txt").write_text(USING_CMAKE.format(source=PROGRAMS / "c_program.c"))
     build = str(tmp_path / "build")
     options = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DMPI_C_COMPILER={compiler()}"]
@@ -103,7 +104,7 @@ def test_c_programs_find_the_library_by_cmake(prefix: Path, tmp_path: Path) -> N
 
 
 def read_when_free(program: str, environment: dict[str, str], *files: str) -> str:
-    """What is in the file after recovery, once no process of the run before is there any more."""
+    """Run the program that recovers and reads the file, and return its output. Wait until the earlier run has ended."""
     for _ in range(50):
         done = mpirun(3, program, "read", *files, "0", environment=environment)
         if "is in use by another process" not in done.stderr:
@@ -114,7 +115,7 @@ def read_when_free(program: str, environment: dict[str, str], *files: str) -> st
 
 
 def test_a_rank_that_is_killed_loses_no_step_that_was_staged(prefix: Path, tmp_path: Path) -> None:
-    """Kill -9 of one rank ends all; the next run has every step that a write has returned for."""
+    """After kill -9 of one rank, all ranks end. The next run has every step whose write has returned."""
     program = str(tmp_path / "staged_program")
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "staged_program.c"), *flags_of(prefix), "-o", program)
     environment = {
@@ -132,7 +133,7 @@ def test_a_rank_that_is_killed_loses_no_step_that_was_staged(prefix: Path, tmp_p
 
 
 def test_what_the_environment_of_one_rank_asks_for_in_vain_is_told_to_all(prefix: Path, tmp_path: Path) -> None:
-    """A launcher need not give all ranks the same variables; nobody waits for the rank that was refused."""
+    """A launcher may give ranks different variables. No rank waits for the rank whose variables are refused."""
     program = str(tmp_path / "c_program")
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "c_program.c"), *flags_of(prefix), "-o", program)
     only_one = 'if [ "${PMI_RANK:-$OMPI_COMM_WORLD_RANK}" = 1 ]; then export OUTCROP_AGG_TIER=nvme; fi; exec "$@"'
@@ -143,7 +144,7 @@ def test_what_the_environment_of_one_rank_asks_for_in_vain_is_told_to_all(prefix
 
 
 def test_fortran_programs_have_a_module(prefix: Path, tmp_path: Path) -> None:
-    """The module is compiled with the program, by whatever Fortran compiler there is."""
+    """The Fortran module is compiled together with the program, so any Fortran compiler can be used."""
     module = prefix / "include" / "outcrop_aggregate.f90"
     sources = [str(module), str(PROGRAMS / "fortran_program.f90")]
     program = tmp_path / "fortran_program"
@@ -191,7 +192,7 @@ cards = 3
 
 @pytest.fixture(scope="session")
 def placed_program(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Compiled."""
+    """Compile the program, and return its path."""
     program = str(tmp_path_factory.mktemp("programs") / "placed_program")
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "placed_program.c"), *flags_of(prefix), "-o", program)
     return program
@@ -201,7 +202,7 @@ def placed_program(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> st
     ("ranks", "records", "unit", "room", "target", "settings"),
     [
         (2, 100, 3000, "1GiB", "1GB/s", {}),
-        (3, 4000, 1000, "9MiB", "100GB/s", {"BUFFER": "1MiB"}),  # room for two of three aggregators
+        (3, 4000, 1000, "9MiB", "100GB/s", {"BUFFER": "1MiB"}),  # two of three aggregators have room
         (4, 1000, 2000, "1GiB", "1GB/s", {"COUNT": "2", "TIER": "dram", "HOSTS": "*:2"}),
         (4, 1000, 2000, "1GiB", "1GB/s", {"STAGE": "auto", "SECONDS_BETWEEN": "1", "PERSISTENCE": "job"}),
     ],
@@ -210,7 +211,8 @@ def test_c_and_python_place_alike(
     placed_program: str, tmp_path: Path, ranks: int, records: int, unit: int, room: str, target: str,
     settings: dict[str, str],
 ) -> None:  # fmt: skip
-    """By one machine file: the same ranks, tiers, predicted seconds and reasons; and the same files."""
+    """With the same machine file, C and Python choose the same ranks and tiers, predict the same times, and write the
+    same file."""
     folder, machine = tmp_path / "fast", tmp_path / "machine"
     folder.mkdir()
     machine.write_text(MACHINE.format(folder=folder, room=room, target=target))
@@ -229,7 +231,8 @@ def test_c_and_python_place_alike(
 
 
 def test_c_without_a_machine_file_measures_memory(placed_program: str, tmp_path: Path) -> None:
-    """And says so, with what it assumes of the target; what is wrong with one is an error on all ranks."""
+    """The text says that memory was measured and which target is assumed. A missing machine file is an error on all
+    ranks."""
     done = mpirun(2, placed_program, str(tmp_path / "file"), "100", "1000")
     assert done.returncode == 0, done.stdout + done.stderr
     assert ", measured by a copy" in done.stdout and ", assumed for " in done.stdout
@@ -241,7 +244,7 @@ def test_c_without_a_machine_file_measures_memory(placed_program: str, tmp_path:
 
 
 def test_only_the_interface_is_exported(prefix: Path) -> None:
-    """Whatever else a program links with, its names do not meet those inside the library."""
+    """Names inside the library cannot conflict with names of other libraries."""
     if shutil.which("nm") is None:
         pytest.skip("there is no nm")
     (library,) = prefix.rglob("liboutcrop_aggregate.so")

@@ -1,4 +1,4 @@
-"""Protects Python programs of many ranks: the core gets a transport over the MPI of mpi4py, or one clear line."""
+"""Protects Python programs with many ranks: the core gets a transport over mpi4py's MPI, or an error of one line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ except InputError as error:
 
 
 def test_every_rank_gets_a_transport_over_its_mpi(tmp_path: Path) -> None:
-    """Ranks, their node and the library are right; what was compiled is kept, and nothing else."""
+    """Ranks, their node and the library are right. Only the compiled transport is kept."""
     cache = {"XDG_CACHE_HOME": str(tmp_path)}
     first = run_ranks(3, EVERY_RANK, environment=cache)
     assert first.returncode == 0, first.stderr
@@ -66,7 +66,7 @@ def test_every_rank_gets_a_transport_over_its_mpi(tmp_path: Path) -> None:
 def refused(
     ranks: int = 1, communicator: str = "MPI.COMM_WORLD", before: str = "", environment: dict[str, str] | None = None
 ) -> str:
-    """The one line with which a communicator is refused, on all ranks."""
+    """Return the line with which all ranks refuse a communicator."""
     done = run_ranks(ranks, ONE_LINE.format(communicator=communicator, before=before), environment=environment)
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith("refused: ")]
@@ -76,12 +76,12 @@ def refused(
 
 @pytest.mark.parametrize("communicator", ["MPI.COMM_NULL", "object()", "MPI.COMM_WORLD.Get_group()"])
 def test_what_is_no_communicator_is_refused(communicator: str) -> None:
-    """One line instead of a crash inside MPI."""
+    """The error is one line. MPI does not crash."""
     assert "intracommunicator" in refused(communicator=communicator)
 
 
 def test_missing_compilers_are_told_on_all_ranks(tmp_path: Path) -> None:
-    """No rank waits for one that could not compile; the line says what to install."""
+    """No rank waits for a rank that could not compile. The line says what to install."""
     before = (
         "import importlib.util, shutil\n"
         "import outcrop.aggregate.ranks\n"
@@ -93,7 +93,7 @@ def test_missing_compilers_are_told_on_all_ranks(tmp_path: Path) -> None:
 
 
 def fake_mpicc(folder: Path, header: str) -> str:
-    """A compiler wrapper whose mpi.h has this text."""
+    """Write a compiler wrapper whose mpi.h contains this text. Return its path."""
     (folder / "include").mkdir()
     (folder / "include" / "mpi.h").write_text(header)
     wrapper = folder / "mpicc"
@@ -117,14 +117,14 @@ OTHERS = {
 
 
 def runs_here() -> str:
-    """Which MPI mpi4py has."""
+    """Return the name of the MPI that mpi4py uses."""
     script = "import mpi4py; mpi4py.rc.initialize = False\nfrom mpi4py import MPI; print(MPI.Get_library_version())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return version_of(done.stdout).name
 
 
 def test_headers_of_another_mpi_are_refused(tmp_path: Path) -> None:
-    """They would compile, and then crash: the line names the MPI that runs, the other one, and where that was found."""
+    """Such headers compile, but the program crashes later. The error names both versions of MPI and the wrapper."""
     own = runs_here()
     wrapper = fake_mpicc(tmp_path, OTHERS[own])
     environment = {"MPICC": wrapper, "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -134,7 +134,7 @@ def test_headers_of_another_mpi_are_refused(tmp_path: Path) -> None:
 
 
 def test_headers_that_fit_are_found_behind_those_that_do_not(tmp_path: Path) -> None:
-    """A wrong MPICC does no harm where the right headers can be found elsewhere."""
+    """If MPICC is wrong, the right headers are still found elsewhere."""
     wrapper = fake_mpicc(tmp_path, OTHERS[runs_here()])
     environment = {"MPICC": wrapper, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = run_ranks(1, EVERY_RANK, environment=environment)
@@ -142,20 +142,20 @@ def test_headers_that_fit_are_found_behind_those_that_do_not(tmp_path: Path) -> 
 
 
 def test_missing_headers_are_told(tmp_path: Path) -> None:
-    """The line says for which MPI, and what to do."""
+    """The error names the MPI without headers, and says what to do."""
     line = refused(before=ONLY_THIS_WRAPPER, environment={"MPICC": "", "XDG_CACHE_HOME": str(tmp_path)})
     assert "no mpi.h found for" in line and "MPICC" in line
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """The line names the folder and the variable that moves it."""
+    """The error names the folder, and the variable that sets another folder."""
     (tmp_path / "file").touch()
     line = refused(environment={"XDG_CACHE_HOME": str(tmp_path / "file")})
     assert str(tmp_path / "file") in line and "XDG_CACHE_HOME" in line
 
 
 def test_without_mpi4py_the_line_says_what_to_install() -> None:
-    """Protects those who have not asked for the extra."""
+    """Users who have not installed the extra `mpi` get a helpful error."""
     script = (
         "import sys; sys.modules['mpi4py'] = None\n"
         "from outcrop.aggregate.ranks import Ranks\n"
@@ -177,12 +177,12 @@ def test_without_mpi4py_the_line_says_what_to_install() -> None:
     ],
 )
 def test_libraries_are_known_by_what_they_say(text: str, version: MpiVersion) -> None:
-    """The versions and relatives of MPI libraries are told apart."""
+    """Versions of MPI libraries are recognised, and so are libraries that are derived from MPICH."""
     assert version_of(text) == version
 
 
 def test_versions_fit_within_a_binary_interface() -> None:
-    """Protects from calling one MPI by the interface of another."""
+    """No MPI is called through the binary interface of another MPI."""
     four = MpiVersion(OPEN_MPI, (4, 1, 4))
     assert four.fits(MpiVersion(OPEN_MPI, (4, 1, 6))) and four.fits(MpiVersion(OPEN_MPI))
     assert not four.fits(MpiVersion(OPEN_MPI, (5, 0, 1))) and not four.fits(MpiVersion(MPICH, (4, 1, 4)))

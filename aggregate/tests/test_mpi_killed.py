@@ -1,4 +1,4 @@
-"""Protects ranks from one that is killed or stuck in a step: the others end, and what was durable stays."""
+"""Protects ranks from a rank that is killed or stuck in a step: the other ranks end, and durable data stay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS_MOST = 60.0
 
 
 def kill_one(folder: Path, whom: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run until a rank has been killed. A rank that hangs is a timeout, and fails the test."""
+    """Run until a rank has been killed. If a rank hangs, the test fails by a timeout."""
     done = mpirun(
         RANKS, sys.executable, str(PROGRAM), "killed", str(folder), whom, environment=environment, seconds=SECONDS_MOST
     )
@@ -27,7 +27,7 @@ def kill_one(folder: Path, whom: str, **environment: str) -> subprocess.Complete
 
 
 def first_step_is_whole(folder: Path) -> None:
-    """As it was when its write had returned."""
+    """Check that the file has the first step, whose write had returned."""
     found = np.fromfile(folder / "file", np.uint8, RANKS * NBYTES * PIECES).reshape(PIECES, RANKS, NBYTES)
     assert (found == np.arange(1, RANKS + 1)[None, :, None]).all()
 
@@ -35,13 +35,14 @@ def first_step_is_whole(folder: Path) -> None:
 @pytest.mark.parametrize("on_node", [RANKS, 2])
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
 def test_a_killed_rank_ends_all_others(tmp_path: Path, whom: str, on_node: int) -> None:
-    """By an error that names it, or by mpirun; whether they share memory with it or get messages from it."""
+    """Ranks end by an error that names the killed rank, or by mpirun. This holds for ranks on the same and on other
+    nodes."""
     kill_one(tmp_path, whom, RANKS_ON_NODE=str(on_node))
     first_step_is_whole(tmp_path)
 
 
 def launcher_that_leaves_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that does not end the others when a rank is killed: MPICH's can be told so."""
+    """Use a launcher that does not end the other ranks when a rank is killed. MPICH's mpirun has an option for this."""
     command = launcher()[:-1]
     shown = subprocess.run([command[0], "--version"], capture_output=True, text=True).stdout
     if "HYDRA" not in shown:
@@ -53,7 +54,8 @@ def launcher_that_leaves_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ranks_of_other_nodes_do_not_wait_longer_than_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
 ) -> None:
-    """Nobody tells them that a rank has gone; the setting seconds_most ends their waiting."""
+    """Ranks of other nodes cannot notice that a rank has ended. The setting seconds_most limits the time that they
+    wait."""
     launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, whom, RANKS_ON_NODE="2", OUTCROP_AGG_SECONDS_MOST="3")
     told = [path.read_text() for path in tmp_path.glob("told-*")]
@@ -68,13 +70,13 @@ def test_ranks_of_other_nodes_do_not_wait_longer_than_is_said(
 def test_ranks_notice_by_themselves_who_has_been_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
 ) -> None:
-    """With an mpirun that does not end the others (MPICH's can be told so), each of the node is told who has ended."""
+    """If mpirun does not end the other ranks, all ranks of the node get an error that names the killed rank."""
     launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, whom)
     told = [path.read_text().split(maxsplit=1) for path in tmp_path.glob("told-*")]
     assert all(f"rank {victim} has ended" in text for victim, text in told), told
     first_step_is_whole(tmp_path)
-    if len(told) < RANKS - 1:  # that of 4.0.2 does for some ranks, in programs without a line of ours, too
+    if len(told) < RANKS - 1:  # mpirun of MPICH 4.0.2 ends some ranks, also in programs without this library
         pytest.skip("this mpirun has ended others all the same, before they could note what they were told")
 
 
@@ -82,7 +84,7 @@ def test_ranks_notice_by_themselves_who_has_been_killed(
 @pytest.mark.parametrize("how", ["stopped", "asleep"])
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
 def test_a_stuck_rank_does_not_keep_the_others(tmp_path: Path, whom: str, how: str, on_node: int) -> None:
-    """It lives, so that nobody but the setting seconds_most can tell them."""
+    """The stuck rank is alive, so only the setting seconds_most ends the waiting of the others."""
     environment = {"RANKS_ON_NODE": str(on_node), "OUTCROP_AGG_SECONDS_MOST": "2"}
     done = mpirun(
         RANKS, sys.executable, str(PROGRAM), "stuck", str(tmp_path), whom, how, environment=environment,

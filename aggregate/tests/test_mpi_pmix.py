@@ -1,4 +1,5 @@
-"""Protects distances by PMIx: what servers give is read as its headers lay it out; what they do not give is said."""
+"""Protects distances by PMIx: answers of servers are read as PMIx's headers define them. Missing answers are
+reported."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from outcrop.aggregate.surroundings import Facts, PmixAnswer, ask_pmix, loaded_p
 
 HEADERS = ("/usr/include", "/usr/lib/x86_64-linux-gnu/pmix2/include", "/usr/lib/aarch64-linux-gnu/pmix2/include")
 
-# A library with PMIx's own structures and types, whose answer is chosen when it is compiled.
+# A library with PMIx's own structures and types. Its answer is chosen when it is compiled.
 LIBRARY = """
 #include <pmix.h>
 #include <string.h>
@@ -53,7 +54,7 @@ NONE = "{.type = PMIX_GEOMETRY, .size = 0}"
 
 
 def build(folder: Path, array: str, ready: int = 1) -> Path:
-    """The library, by the headers of the PMIx that is installed."""
+    """Compile the library with the headers of the installed PMIx. Return its path."""
     header = next((folder for folder in HEADERS if Path(folder, "pmix.h").is_file()), None)
     if header is None or shutil.which("cc") is None:
         pytest.skip("there are no headers of PMIx, or no compiler")
@@ -78,14 +79,14 @@ def build(folder: Path, array: str, ready: int = 1) -> Path:
 def test_coordinates_are_read_as_the_headers_lay_them_out(
     tmp_path: Path, array: str, coordinates: tuple[int, ...]
 ) -> None:
-    """Those of the first card that has some, the logical view before the physical one; other types are none."""
+    """Coordinates are those of the first card that has any. The logical view comes before the physical view."""
     answer = ask_pmix(build(tmp_path, array))
     assert answer.coordinates == coordinates and answer.host == "node7"
     assert bool(answer.refusal) == (not coordinates)
 
 
 def test_what_is_not_there_or_not_used_says_so(tmp_path: Path) -> None:
-    """A process without PMIx, one that has not begun it, and a file that is none."""
+    """PMIx is missing, PMIx is not initialised, or the file is no library."""
     assert "not use it" in ask_pmix(build(tmp_path, NONE, ready=0)).refusal
     assert "cannot be used" in ask_pmix(Path(__file__)).refusal
     (tmp_path / "maps").write_text("7f00-7f01 r--p 0 00:00 0\n7f00-7f01 r--p 0 00:00 7   /a b/libpmix.so.2.6\n")
@@ -94,13 +95,14 @@ def test_what_is_not_there_or_not_used_says_so(tmp_path: Path) -> None:
 
 
 def around(*coordinates: tuple[int, ...]) -> Surroundings:
-    """A node for each."""
+    """Return facts about one node for each element of `coordinates`."""
     facts = [Facts(f"host{i}", {}, "", PmixAnswer("", one, "" if one else "none")) for i, one in enumerate(coordinates)]
     return surroundings_of(facts, range(len(coordinates)))
 
 
 def test_coordinates_of_all_nodes_become_distances() -> None:
-    """The first number says most; where a node has none, the reason is told and the next provider answers."""
+    """The first coordinate has the largest weight. If a node has none, the reason is reported and the next provider
+    answers."""
     found = find_distances(around((0, 1), (0, 1), (0, 2), (5, 1)))
     assert found.provider == "PMIx"
     row = list(found.distances.row(0))
@@ -125,7 +127,7 @@ if MPI.COMM_WORLD.Get_rank() == 0:
 
 
 def test_servers_of_launchers_are_asked() -> None:
-    """Open MPI's gives the host; asking does no harm to MPI, which goes on and ends as it would."""
+    """Open MPI's server returns the host. After the question, MPI continues and ends normally."""
     done = run_ranks(3, ASKED)
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("library:")]

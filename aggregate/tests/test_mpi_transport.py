@@ -1,4 +1,5 @@
-"""Protects C++ over MPI: CMake builds it with the MPI at hand, and it keeps what all transports promise."""
+"""Protects the C++ transport over MPI: CMake builds it with the installed MPI, and it keeps the contract of all
+transports."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from mpi_programs import build_with_mpi, mpirun
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_the_transport_keeps_the_contract(ranks: int) -> None:
-    """See aggregate/tests/core/transport_contract.cpp; also with more ranks than cores."""
+    """The cases are in aggregate/tests/core/transport_contract.cpp. Some runs have more ranks than cores."""
     folder = build_with_mpi("outcrop_mpi_transport_test")
     done = mpirun(ranks, str(folder / "outcrop_mpi_transport_test"))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -17,14 +18,15 @@ def test_the_transport_keeps_the_contract(ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_fetched_messages_keep_the_contract(ranks: int) -> None:
-    """The same by one-sided communication; windows that do not work are noticed, and messages are sent then."""
+    """One-sided messages keep the same contract. If windows do not work, this is noticed, and messages are sent
+    instead."""
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(ranks, str(folder / "outcrop_mpi_one_sided_test"))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_an_mpi_that_hangs_with_windows_ends_with_a_line() -> None:
-    """Nobody comes back from a call that hangs, so the program ends, and says what to leave out."""
+    """A call that hangs never returns, so the program ends. Its last line says which setting to leave out."""
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(3, str(folder / "outcrop_mpi_one_sided_test"), "hang", seconds=60)
     assert done.returncode != 0
@@ -32,7 +34,7 @@ def test_an_mpi_that_hangs_with_windows_ends_with_a_line() -> None:
 
 
 def test_transfers_that_never_end_are_noticed() -> None:
-    """Messages are sent then."""
+    """If transfers never end, this is noticed, and messages are sent instead."""
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(3, str(folder / "outcrop_mpi_one_sided_test"), "never", seconds=60)
     assert "noticed" in done.stderr and "were not noticed" not in done.stderr, done.stderr
